@@ -1,4 +1,4 @@
-"""The pages of ``rl4dialog ui``: in a process of its own, and as a browser sees those on which people judge."""
+"""The pages of ``rl4dialog ui`` in a process of their own."""
 
 from __future__ import annotations
 
@@ -52,24 +52,3 @@ def served(judging: Judging[Any]) -> Iterator[str]:
     serve(page, "127.0.0.1", port, lambda text: None, block=False)
     yield f"http://127.0.0.1:{port}"
     page.blocks.close(verbose=False)
-
-
-class Browser:
-    """A person at the page; the key is what a browser keeps.
-
-    Attributes:
-        shown: What the page shows: progress, status and both columns.
-    """
-
-    def __init__(self, address: str, key: str | None = None) -> None:
-        from gradio_client import Client
-
-        self._client = Client(address, verbose=False)
-        self.key, *self.shown = self._client.predict(key, api_name="/open")
-
-    def click(self, name: str, *values: Any) -> None:
-        self.shown = self._client.predict(self.key, *values, api_name=f"/{name}")
-
-    @property
-    def text(self) -> str:
-        return "".join(map(str, self.shown))

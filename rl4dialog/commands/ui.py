@@ -52,8 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from rl4dialog.core.errors import ConfigError
-    from rl4dialog.serving.page import ChatPage, load_gradio
+    from rl4dialog.serving.page import ChatPage
     from rl4dialog.serving.page_chat import PageChat
+    from rl4dialog.serving.page_frame import load_gradio
     from rl4dialog.serving.page_server import serve
 
     if args.compare is None and args.compare_checkpoint is not None:

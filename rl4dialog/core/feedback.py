@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ class Feedback:
         chosen: For a preference: index of the better reply, 0 or 1.
         correction: For a correction: the corrected reply.
         persona: The model's persona.
+        withdrawn: Whether the person takes this judgement back, which was given before.
         time: Time in ISO 8601 format.
         id: Unique id.
     """
@@ -52,7 +53,8 @@ class Feedback:
     correction: str | None = None
     persona: str | None = None
     answer: str | None = None
-    time: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+    withdrawn: bool = False
+    time: str = field(default_factory=lambda: _now())
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -79,11 +81,17 @@ class Feedback:
             return self.correction, texts[0]
         return None if self.chosen is None else (texts[self.chosen], texts[1 - self.chosen])
 
+    def withdrawal(self) -> Feedback:
+        """The same judgement, taken back now."""
+        return replace(self, withdrawn=True, time=_now(), id=uuid.uuid4().hex)
+
     def record(self) -> dict[str, Any]:
         """Convert to a line of the file, without keys of other kinds of feedback."""
         others = {"rating", "chosen", "correction"} - {_verdict(self.kind)}
         if not self.rates_conversation:
             others.add("answer")
+        if not self.withdrawn:
+            others.add("withdrawn")
         return {"version": VERSION, **{key: value for key, value in asdict(self).items() if key not in others}}
 
 
@@ -165,6 +173,10 @@ def in_words(kind: str) -> str:
     return kind.replace("_", " ")
 
 
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
 def _verdict(kind: str) -> str:
     """Key of the result of a kind of feedback."""
     return {"preference": "chosen", "correction": "correction"}.get(kind, "rating")
@@ -187,6 +199,8 @@ def _problem(feedback: Feedback) -> str | None:
     for name, value in (("time", feedback.time), ("id", feedback.id), ("persona", feedback.persona or "")):
         if not isinstance(value, str):
             return f"{name} must be a text, not {shown(value)}"
+    if not isinstance(feedback.withdrawn, bool):
+        return f"withdrawn must be true or false, not {shown(feedback.withdrawn)}"
     allowed = {"rating": (-1, 1), "chosen": (0, 1)}
     for name in ("rating", "chosen", "correction"):
         value = getattr(feedback, name)

@@ -22,11 +22,13 @@ def read_latest(path: Path) -> list[Feedback]:
         DataError: If the file cannot be read, a line is invalid, or there is no feedback.
     """
     given = read_feedback(path)
-    if not given:
-        raise DataError(f"{path} has no feedback; rl4dialog chat and rl4dialog ui write it")
     kept = latest(given)
+    if not kept:
+        raise DataError(f"{path} has no feedback; rl4dialog chat and rl4dialog ui write it")
     if len(kept) < len(given):
-        _logger.info("%s: %d of %d judgements were replaced by later ones", path, len(given) - len(kept), len(given))
+        _logger.info(
+            "%s: later lines replace or withdraw %d of %d judgements", path, len(given) - len(kept), len(given)
+        )
     return kept
 
 
@@ -36,7 +38,7 @@ def latest(given: Iterable[Feedback]) -> list[Feedback]:
     A later rating of the same conversation replaces an earlier one. After the same turns, a later rating or correction
     of a reply replaces an earlier one, and so does a later choice between the same two replies, whatever their order. A
     correction is also a choice between the correction and the reply: the later one of a correction and such a choice
-    holds.
+    holds. A judgement that was withdrawn is left out.
     """
     found: dict[Hashable, Feedback] = {}
     corrected: dict[Hashable, Hashable] = {}  # key of the last correction of each reply
@@ -53,7 +55,7 @@ def latest(given: Iterable[Feedback]) -> list[Feedback]:
                 del found[earlier]
             corrected[place, texts[0]] = key
         found[key] = each
-    return list(found.values())
+    return [each for each in found.values() if not each.withdrawn]
 
 
 def count_kinds(given: Iterable[Feedback]) -> str:

@@ -43,15 +43,30 @@ class Exchange:
     Attributes:
         text: The user's message.
         persona: The model's persona.
-        replies: One per model.
+        replies: One per model; that of a model that was not asked stays empty.
+        before: The turns before the message, as the models read them.
         chosen: Index of the reply that continues the conversation, possibly in its corrected form; ``None`` until the
             user chooses one of two replies.
+        preferred: Index of the reply that is recorded as the better one of two.
     """
 
     text: str
     persona: str | None
     replies: tuple[Reply, ...]
+    before: tuple[str, ...] = ()
     chosen: int | None = None
+    preferred: int | None = None
+
+    @property
+    def turns(self) -> list[str]:
+        """The turns that the replies answer."""
+        return [*self.before, self.text]
+
+    @property
+    def was_choice(self) -> bool:
+        """Whether one of two replies was chosen, so that the choice can be taken back."""
+        n_asked = sum(bool(reply.text or reply.finished) for reply in self.replies)
+        return n_asked > 1 and self.chosen is not None and self.replies[self.chosen].correction is None
 
     @property
     def said(self) -> str | None:
@@ -82,13 +97,38 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class ChatState:
-    """The state of a chat after a user action.
+class Settings:
+    """Settings of the next replies.
 
     Attributes:
         persona: The model's persona.
         temperature: Sampling temperature; ``None`` for each model's own.
+        top_p: Share of the probability from which tokens are sampled; ``None`` for each model's own.
+        max_new_tokens: Longest reply, in tokens; ``None`` for each model's own.
         beta: Weight of the values that guide the models; ``None`` for each model's own.
+        only: Index of the model that replies; ``None`` for all.
+    """
+
+    persona: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_new_tokens: int | None = None
+    beta: float | None = None
+    only: int | None = None
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """The sampling settings that differ from each model's own."""
+        given = {"temperature": self.temperature, "top_p": self.top_p, "max_new_tokens": self.max_new_tokens}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class ChatState:
+    """The state of a chat after a user action.
+
+    Attributes:
+        settings: Those of the next replies.
         exchanges: All exchanges, oldest first.
         told: Missing reward parts that were already reported: index of the model, and parts.
         n_asked: Number of messages sent so far, including those that were undone.
@@ -96,9 +136,7 @@ class ChatState:
         revision: Number of states before this one.
     """
 
-    persona: str | None = None
-    temperature: float | None = None
-    beta: float | None = None
+    settings: Settings = Settings()
     exchanges: tuple[Exchange, ...] = ()
     told: frozenset[tuple[int, str]] = frozenset()
     n_asked: int = 0
@@ -121,16 +159,21 @@ class ChatState:
         done = [exchange for exchange in self.exchanges if exchange.said is not None]
         return [text for exchange in done for text in (exchange.text, exchange.said or "")]
 
-    def with_last(self, exchange: Exchange, note: str | None = None) -> ChatState:
-        """Return a copy with another last exchange."""
-        exchanges = (*self.exchanges[:-1], exchange)
-        return replace(self, exchanges=exchanges, note=self.note if note is None else note)
+    def with_exchange(self, number: int, exchange: Exchange, note: str | None = None) -> ChatState:
+        """Return a copy with another exchange at a place."""
+        exchanges = list(self.exchanges)
+        exchanges[number] = exchange
+        return replace(self, exchanges=tuple(exchanges), note=self.note if note is None else note)
+
+    def until(self, number: int, note: str = "") -> ChatState:
+        """Return a copy that ends before an exchange."""
+        return replace(self, exchanges=self.exchanges[:number], note=note)
 
     def settled(self) -> ChatState:
         """Return a copy without a last exchange that was stopped before any model generated text."""
         if self.last is None or any(reply.text or reply.finished for reply in self.last.replies):
             return self
-        return replace(self, exchanges=self.exchanges[:-1])
+        return self.until(-1, self.note)
 
     def messages(self, index: int) -> list[dict[str, str]]:
         """Chat messages in a model's column, with role, content, and origin if another model or the user wrote it."""

@@ -1,4 +1,4 @@
-"""The web page: its Gradio components, and how they are updated. `page_chat` implements the actions.
+"""The page of the chat: its controls and events. `page_chat` implements the actions, `page_frame` how it looks.
 
 All events that use a model or write feedback share one queue, so two tabs never use a model at the same time. The
 server keeps the chat state; the browser stores only the key of its chat.
@@ -6,197 +6,193 @@ server keeps the chat state; the browser stores only the key of its chat.
 
 from __future__ import annotations
 
-import importlib
-import logging
-import os
-from collections.abc import Callable, Iterator
-from types import ModuleType
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
-from rl4dialog.serving.chat_state import ChatState, Reply
+from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.serving.chat_state import ChatState, Reply, Settings
 from rl4dialog.serving.page_chat import PageChat
-from rl4dialog.serving.page_html import conversation_html, escaped, status_html
+from rl4dialog.serving.page_frame import Bubble, BubbleEvent, Options, Page, Updates, problem_of
+from rl4dialog.serving.page_html import note_html, status_html
 from rl4dialog.serving.sessions import Sessions
-from rl4dialog.serving.token_colours import QUANTITIES, common_scale, tokens_html
+from rl4dialog.serving.token_colours import QUANTITIES, Quantity, Scale, common_scale, tokens_html
 
-# One concurrency group for everything that must not run in parallel.
-_IN_TURN = {"concurrency_id": "models", "concurrency_limit": 1}
 _OUT_OF_DATE = "this page was out of date, so nothing was changed; it now shows the current chat"
-_Updates = dict[Any, Any]
-
-_logger = logging.getLogger(__name__)
-
-
-def load_gradio() -> ModuleType:
-    """Import gradio with its telemetry disabled.
-
-    Raises:
-        ConfigError: If it is not installed.
-    """
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    try:
-        return importlib.import_module("gradio")
-    except ImportError as error:
-        raise ConfigError(f"the page needs the package gradio: pip install 'rl4dialog[ui]' ({error})") from error
+_NO_COLOUR = "none"
+_BETTER, _SAME, _BACK = "better", "same", "back"
+_BOTH = "both"
 
 
-class ChatPage:
+class ChatPage(Page):
     """A web page for chatting with one or two models.
 
     Args:
         chat: Implements the actions.
-
-    Attributes:
-        blocks: The Gradio app.
-
-    Raises:
-        ConfigError: If Gradio is not installed.
     """
 
     def __init__(self, chat: PageChat) -> None:
-        self._chat, self._sessions, self._gradio = chat, Sessions(), load_gradio()
+        self._chat, self._sessions = chat, Sessions()
         self._to_stop: set[str] = set()
-        with self._gradio.Blocks(title="rl4dialog", analytics_enabled=False, fill_width=True) as self.blocks:
-            self._add_components()
-            self._add_events()
-
-    # -- components ---------------------------------------------------------------------------------------------------
-
-    def _add_components(self) -> None:
-        gradio = self._gradio
-        self._browser = gradio.BrowserState(None, storage_key="rl4dialog-chat", secret="rl4dialog")
-        self._revision = gradio.State(-1)
-        with gradio.Row():
-            self._columns = [_ModelColumn(gradio, i, name) for i, name in enumerate(self._names())]
-        with gradio.Row(visible=False, elem_id="choice") as self._choice:
-            first, same, second = (
-                gradio.Button(label, variant=variant, min_width=80, elem_id=f"choose-{i}")
-                for i, (label, variant) in enumerate(
-                    [("1 is better", "primary"), ("No difference", "secondary"), ("2 is better", "primary")]
-                )
-            )
-            self._choices = {first: 0, same: None, second: 1}
-        self._status = gradio.HTML("", elem_id="status")
-        # Disabled until the page has loaded the state of the chat.
-        with gradio.Row(equal_height=True):
-            self._text = gradio.Textbox(
-                show_label=False, container=False, placeholder="Type a message", lines=1, scale=8, min_width=140,
-                elem_id="text", interactive=False,
-            )  # fmt: skip
-            self._send = gradio.Button(
-                "Send", variant="primary", scale=1, min_width=70, elem_id="send", interactive=False
-            )
-            self._stop = gradio.Button("Stop", scale=1, min_width=70, elem_id="stop", interactive=False)
-        with gradio.Row():
-            self._undo = gradio.Button("Undo", size="sm", min_width=80, elem_id="undo", interactive=False)
-            self._reset = gradio.Button("Reset", size="sm", min_width=80, elem_id="reset", interactive=False)
-        with gradio.Row():
-            self._colour = gradio.Radio(
-                list(QUANTITIES), value=next(iter(QUANTITIES)), label="Color tokens by", elem_id="colour"
-            )
-            self._temperature = gradio.Number(
-                None, label="Temperature (empty: run setting)", step=0.1, elem_id="temperature", min_width=200
-            )
-            self._beta = gradio.Number(
-                None, label="beta of the values (empty: run setting)", step=1, elem_id="beta", min_width=200,
-                visible=any(model.beta is not None for model in self._chat.models),
-            )  # fmt: skip
-            self._persona = gradio.Textbox(
-                label="Persona", placeholder='Optional, e.g. "You are a waiter"', elem_id="persona", min_width=200
-            )
+        super().__init__("rl4dialog-chat", self._names(), "Type a message below.")
 
     def _names(self) -> list[str]:
         """Model names as displayed; numbered if there are two."""
         names = [model.name for model in self._chat.models]
         return names if len(names) == 1 else [f"{i}: {name}" for i, name in enumerate(names, start=1)]
 
+    @property
+    def _hint(self) -> str:
+        choose = "Choose the better reply. " if len(self._chat.models) > 1 else ""
+        return f"{choose}Thumbs rate a reply, the pencil corrects it."
+
+    # -- components ---------------------------------------------------------------------------------------------------
+
+    def _add_settings(self) -> None:
+        gradio, models = self._gradio, self._chat.models
+        gradio.Markdown("## Settings\nFor the next message. An empty field stands for the setting of the run.")
+        self._only = gradio.Radio(
+            [("Both", _BOTH), *((name, str(i)) for i, name in enumerate(self._names()))],
+            value=_BOTH, label="Models that reply", elem_id="models", visible=len(models) > 1,
+        )  # fmt: skip
+        self._persona = gradio.Textbox(
+            label="Persona", placeholder='Optional, e.g. "You are a waiter"', elem_id="persona"
+        )
+        self._temperature = self._number("temperature", "Temperature", 0.1)
+        self._top_p = self._number("top_p", "Top-p", 0.05)
+        self._max_new_tokens = self._number("max_new_tokens", "Longest reply (tokens)", 1, precision=0)
+        self._beta = gradio.Number(
+            None, label="beta (weight of the values)", step=1, elem_id="beta",
+            visible=any(model.beta is not None for model in models),
+        )  # fmt: skip
+        self._settings = [self._persona, self._temperature, self._top_p, self._max_new_tokens, self._beta]
+        self._colour = gradio.Radio(
+            [_NO_COLOUR, *QUANTITIES], value=_NO_COLOUR, label="Color tokens by", elem_id="colour"
+        )
+        gradio.Markdown(f"Ratings, choices and corrections are appended to `{self._chat.feedback}`.")
+
+    def _number(self, name: str, label: str, step: float, **kwargs: Any) -> Any:
+        """A field for a number, which shows the run's own one while it is empty."""
+        own = {getattr(GenerationSettings.from_kwargs(model.generation_kwargs), name) for model in self._chat.models}
+        placeholder = "" if len(own) > 1 or None in own else str(*own)
+        return self._gradio.Number(
+            None, label=label, step=step, placeholder=placeholder, elem_id=name.replace("_", "-"), **kwargs
+        )
+
+    def _add_below(self) -> None:
+        self._revision = self._gradio.State(-1)
+        # Disabled until the page has loaded the state of the chat.
+        self._text = self._gradio.Textbox(
+            label="Message", show_label=False, container=False, placeholder="Type a message", lines=1, max_lines=6,
+            elem_id="text", submit_btn=True, autofocus=True, interactive=False,
+        )  # fmt: skip
+
     def _add_events(self) -> None:
-        outputs = [
-            self._revision, self._status, self._choice, self._text, self._send, self._stop, self._undo, self._reset,
-            self._temperature, self._beta, self._persona, *(part for column in self._columns for part in column.parts),
-        ]  # fmt: skip
+        parts = [part for column in self._columns for part in column.parts]
+        outputs = [self._revision, self._status, self._text, *parts]
         seen = [self._browser, self._revision, self._colour]
         self.blocks.load(
             self._opened,
             [self._browser, self._colour],
-            [self._browser, *outputs],
+            [self._browser, self._only, *self._settings, *outputs],
             api_name="open",
             show_progress="hidden",
         )
-        self._gradio.on(
-            [self._text.submit, self._send.click],
+        self._text.submit(
             self._sent,
-            [*seen, self._text, self._persona, self._temperature, self._beta],
+            [*seen, self._text, *self._settings],
             outputs,
             api_name="send",
-            show_progress="hidden",
-            **_IN_TURN,
+            show_progress="minimal",
+            show_progress_on=self._chats,
+            **self._in_turn,
         )
-
         # Not queued, so that it acts while a reply is generated; Gradio's own cancellation waits between two tokens.
-        self._stop.click(self._stopped, [self._browser], api_name="stop", queue=False)
-
-        def on(events: list[Any], name: str, action: Callable[..., ChatState], *inputs: Any) -> None:
-            def clicked(key: object, revision: int, colour: str, *values: Any) -> _Updates:
-                return self._clicked(key, revision, colour, lambda state: action(state, *values))
-
-            self._gradio.on(
-                events, clicked, [*seen, *inputs], outputs, api_name=name, show_progress="hidden", **_IN_TURN
-            )
-
-        chat = self._chat
-        on([self._undo.click], "undo", chat.undo)
-        on([self._reset.click], "reset", chat.reset)
-        for button, i in self._choices.items():
-            on([button.click], f"choose_{'none' if i is None else i}", lambda state, i=i: chat.choose(state, i))
+        self._text.stop(self._stopped, [self._browser], api_name="stop", queue=False)
+        changes = [*seen, *self._settings]
         for i, column in enumerate(self._columns):
-            on([column.up.click], f"rate_up_{i}", lambda state, i=i: chat.rate(state, i, 1))
-            on([column.down.click], f"rate_down_{i}", lambda state, i=i: chat.rate(state, i, -1))
-            on(
-                [column.correct.click, column.correction.submit],
-                f"correct_{i}",
-                lambda state, text, i=i: chat.correct(state, i, text),
-                column.correction,
-            )
-        self._colour.input(self._recoloured, seen, outputs, api_name="colour", show_progress="hidden", **_IN_TURN)
+            bubble = column.chat
+            self._on_bubble(bubble.like, f"rate_{i}", self._acting(self._rate, i), seen, outputs)
+            self._on_bubble(bubble.option_select, f"option_{i}", self._acting(self._choose, i), seen, outputs)
+            self._on_bubble(bubble.edit, f"edit_{i}", partial(self._edited, i), changes, outputs)
+            self._on_bubble(bubble.retry, f"retry_{i}", self._retried, changes, outputs)
+            self._on_bubble(bubble.undo, f"undo_{i}", self._undone, seen, outputs)
+            self._on_bubble(bubble.clear, f"reset_{i}", self._acting(self._reset, i), seen, outputs)
+        self._only.input(
+            self._asked, [*seen, self._only], outputs, api_name="models", show_progress="hidden", **self._in_turn
+        )
+        self._colour.input(self._recoloured, seen, outputs, api_name="colour", show_progress="hidden", **self._in_turn)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def _opened(self, key: object, colour: str) -> _Updates:
+    def _opened(self, key: object, colour: str) -> Updates:
         known, state = self._sessions.open(key)
-        settings = {self._persona: state.persona or "", self._temperature: state.temperature, self._beta: state.beta}
-        ready = {self._text: self._gradio.update(interactive=True)}
-        return {self._browser: known, **settings, **ready, **self._shown(state, colour)}
+        given = state.settings
+        values = [given.persona or "", given.temperature, given.top_p, given.max_new_tokens, given.beta]
+        only = _BOTH if given.only is None else str(given.only)
+        settings = {self._only: only, **dict(zip(self._settings, values, strict=True))}
+        return {self._browser: known, **settings, **self._shown(state, colour)}
 
-    def _sent(
+    def _sent(self, key: object, revision: int, colour: str, text: str, *settings: Any) -> Iterator[Updates]:
+        yield from self._replied(key, revision, colour, lambda state: (state, text), settings, is_typed=True)
+
+    def _retried(
+        self, event: BubbleEvent, key: object, revision: int, colour: str, *settings: Any
+    ) -> Iterator[Updates]:
+        yield from self._replied(key, revision, colour, lambda state: _before(state, -1), settings)
+
+    def _edited(
+        self, index: int, event: BubbleEvent, key: object, revision: int, colour: str, *settings: Any
+    ) -> Iterator[Updates]:
+        """An edited message is sent again; an edited reply is corrected."""
+        number, is_reply = divmod(event.index, 2)
+        if is_reply:
+            correct = partial(self._chat.correct, index=index, correction=event.value, number=number)
+            yield from self._changed(key, revision, colour, correct)
+            return
+        yield from self._replied(
+            key, revision, colour, lambda state: (_before(state, number)[0], event.value), settings
+        )
+
+    def _replied(
         self,
         key: object,
         revision: int,
         colour: str,
-        text: str,
-        persona: str,
-        temperature: float | None,
-        beta: float | None = None,
-    ) -> Iterator[_Updates]:
+        begin: Callable[[ChatState], tuple[ChatState, str]],
+        settings: Sequence[Any],
+        is_typed: bool = False,
+    ) -> Iterator[Updates]:
+        """Stream replies.
+
+        Args:
+            key: That of the browser.
+            revision: What the browser shows.
+            colour: Name of the numbers by which tokens are colored.
+            begin: Returns the conversation before the message, and the message.
+            settings: Values of the settings.
+            is_typed: Whether the message is in the box for messages.
+        """
         known, state = self._sessions.open(key)
-        if state.revision != revision:
-            yield self._shown(state, colour, _OUT_OF_DATE)
-            return
         self._to_stop.discard(known)
-        is_taken = False
+        is_begun = False
         try:
-            for step in self._chat.send(state, text, persona, temperature, beta, lambda: known in self._to_stop):
+            _check_revision(state, revision)
+            before, text = begin(state)
+            given = replace(Settings(*settings), only=state.settings.only)
+            for step in self._chat.send(before, text, given, lambda: known in self._to_stop):
                 state = self._sessions.keep(known, step)
-                begin = {} if is_taken else {self._text: "", **self._shown(state, colour, is_busy=True)}
-                is_taken = True
-                yield {**begin, self._revision: state.revision, **self._conversations(state, is_busy=True)}
+                if is_begun:
+                    updates = {part: value for each in self._typed(state, colour) for part, value in each.items()}
+                    yield {**updates, self._revision: state.revision}
+                else:
+                    yield self._shown(state, colour, is_busy=True, text="" if is_typed else None)
+                is_begun = True
         except Exception as error:
-            # The page must stay usable after any failure of a model, such as an out-of-memory error.
-            if not isinstance(error, RL4DialogError):
-                _logger.exception("a reply failed")
-            state = self._sessions.keep(known, state.settled())
-            yield self._shown(state, colour, str(error) or type(error).__name__)
+            state = self._sessions.keep(known, state.settled()) if is_begun else state
+            yield from self._again(self._shown(state, colour, problem_of(error)))
             return
         yield self._shown(state, colour)
 
@@ -204,105 +200,125 @@ class ChatPage:
         known, _ = self._sessions.open(key)
         self._to_stop.add(known)
 
-    def _clicked(self, key: object, revision: int, colour: str, action: Callable[[ChatState], ChatState]) -> _Updates:
+    def _changed(
+        self, key: object, revision: int, colour: str, action: Callable[[ChatState], ChatState]
+    ) -> Iterator[Updates]:
         known, state = self._sessions.open(key)
-        if state.revision != revision:
-            return self._shown(state, colour, _OUT_OF_DATE)
         try:
+            _check_revision(state, revision)
             state = self._sessions.keep(known, action(state))
         except RL4DialogError as error:
-            return self._shown(state, colour, str(error))
-        return self._shown(state, colour)
+            yield from self._again(self._shown(state, colour, str(error)))
+            return
+        yield self._shown(state, colour)
 
-    def _recoloured(self, key: object, revision: int, colour: str) -> _Updates:
+    def _acting(self, action: Callable[[ChatState, int, BubbleEvent], ChatState], index: int) -> Callable[..., Any]:
+        """A handler of a click on a bubble in a column."""
+
+        def clicked(event: BubbleEvent, key: object, revision: int, colour: str) -> Iterator[Updates]:
+            yield from self._changed(key, revision, colour, lambda state: action(state, index, event))
+
+        return clicked
+
+    def _rate(self, state: ChatState, index: int, event: BubbleEvent) -> ChatState:
+        return self._chat.rate(state, index, event.rating, event.index // 2)
+
+    def _choose(self, state: ChatState, index: int, event: BubbleEvent) -> ChatState:
+        if event.value == _BACK:
+            return self._chat.take_back_choice(state)
+        return self._chat.choose(state, index if event.value == _BETTER else None)
+
+    def _reset(self, state: ChatState, index: int, event: BubbleEvent) -> ChatState:
+        return self._chat.reset(state)
+
+    def _undone(self, event: BubbleEvent, key: object, revision: int, colour: str) -> Iterator[Updates]:
+        """Undo, and put the message back where it can be changed."""
         _, state = self._sessions.open(key)
-        return self._tokens(state, colour)
+        text = None if state.last is None or state.revision != revision else state.last.text
+        for updates in self._changed(key, revision, colour, self._chat.undo):
+            yield updates if text is None else {**updates, self._text: self._text_box(text=text)}
+
+    def _asked(self, key: object, revision: int, colour: str, only: str) -> Iterator[Updates]:
+        index = None if only == _BOTH else int(only)
+        yield from self._changed(key, revision, colour, lambda state: self._chat.ask_only(state, index))
+
+    def _recoloured(self, key: object, revision: int, colour: str) -> Updates:
+        _, state = self._sessions.open(key)
+        return self._conversations(state, colour)
 
     # -- what is shown ------------------------------------------------------------------------------------------------
 
-    def _shown(self, state: ChatState, colour: str, problem: str = "", is_busy: bool = False) -> _Updates:
+    def _shown(
+        self, state: ChatState, colour: str, problem: str = "", is_busy: bool = False, text: str | None = None
+    ) -> Updates:
         """Updates of all components that depend on the state."""
-        gradio, is_judged = self._gradio, state.last is not None and not is_busy
-        choice = len(self._columns) > 1 and state.awaits_choice and not is_busy
-        updates = {
+        return {
             self._revision: state.revision,
             self._status: status_html(problem, state.note),
-            self._choice: gradio.update(visible=choice),
-            self._stop: gradio.update(interactive=is_busy),
-            **{button: gradio.update(interactive=not is_busy) for button in (self._send, self._undo, self._reset)},
-            **self._conversations(state, is_busy),
-            **self._tokens(state, colour, is_busy),
+            self._text: self._text_box(is_busy, text),
+            **self._conversations(state, colour, is_busy),
         }
+
+    def _text_box(self, is_busy: bool = False, text: str | None = None) -> Any:
+        written = {} if text is None else {"value": text}
+        return self._gradio.update(interactive=True, submit_btn=not is_busy, stop_btn=is_busy, **written)
+
+    def _conversations(self, state: ChatState, colour: str, is_busy: bool = False) -> Updates:
+        updates: Updates = {}
         for i, column in enumerate(self._columns):
-            is_shown = is_judged and state.last is not None and state.last.shows(i)
-            updates |= column.judged(state.last.replies[i] if is_shown and state.last else None)
+            is_visible = state.settings.only in (None, i)
+            options = {} if is_busy else _options(state, i)
+            updates |= column.shown(self._bubbles(state, i, colour, is_busy), options, not is_busy, is_visible)
         return updates
 
-    def _conversations(self, state: ChatState, is_busy: bool = False) -> _Updates:
-        return {
-            column.chat: conversation_html(column.name, state.messages(i), is_busy)
-            for i, column in enumerate(self._columns)
-        }
+    def _typed(self, state: ChatState, colour: str) -> Iterator[Updates]:
+        for i, column in enumerate(self._columns):
+            yield column.typed(self._bubbles(state, i, colour, is_busy=True))
 
-    def _tokens(self, state: ChatState, colour: str, is_busy: bool = False) -> _Updates:
-        updates: _Updates = {column.tokens: "" for column in self._columns}
-        if state.last is None or is_busy:
-            return updates
-        quantity = QUANTITIES[colour]
-        origins = [state.last.origin(i) for i in range(len(self._columns))]
-        own = [reply for reply, origin in zip(state.last.replies, origins, strict=True) if not origin]
-        scale = common_scale(quantity, [reply.details for reply in own])
-        for column, reply, origin in zip(self._columns, state.last.replies, origins, strict=True):
-            if origin:
-                updates[column.tokens] = _missing(f"No token details: this column shows {origin}")
+    def _bubbles(self, state: ChatState, index: int, colour: str, is_busy: bool) -> list[Bubble]:
+        quantity = QUANTITIES.get(colour)
+        details = [reply.details for exchange in state.exchanges for reply in exchange.replies]
+        scale = None if quantity is None else common_scale(quantity, details)
+        bubbles = []
+        for exchange, message in zip(state.exchanges, state.messages(index)[1::2], strict=True):
+            bubbles.append(Bubble("user", exchange.text))
+            if is_busy and exchange is state.last:
+                bubbles.append(Bubble("assistant", message["content"], is_typed=True))
                 continue
-            if reply.details is not None:
-                found = tokens_html(reply.details, quantity, scale)
-            else:
-                found = _missing(f"No token details: {reply.no_details or 'the reply was stopped'}")
-            updates[column.tokens] = found + (f'<p class="reward">{escaped(reply.reward)}</p>' if reply.reward else "")
-        return updates
+            reply = exchange.replies[index]
+            rating = None if message["origin"] else reply.rating
+            below = note_html(message["origin"]) or _below(reply, quantity, scale)
+            bubbles.append(Bubble("assistant", message["content"], below, rating))
+        return bubbles
 
 
-def _missing(why: str) -> str:
-    return f'<p class="missing">{escaped(why)}</p>'
+def _below(reply: Reply, quantity: Quantity | None, scale: Scale | None) -> str:
+    """What stands beneath a model's own reply."""
+    found = "" if reply.text else note_html("(empty reply)")
+    if quantity is not None and reply.details is not None:
+        found += tokens_html(reply.details, quantity, scale)
+    elif quantity is not None:
+        found += note_html(f"No token details: {reply.no_details or 'the reply was stopped'}")
+    return found + note_html(reply.reward)
 
 
-class _ModelColumn:
-    """The components of one model."""
+def _options(state: ChatState, index: int) -> Options:
+    """What can be chosen beneath the last reply in a column."""
+    if state.last is None:
+        return {}
+    if state.awaits_choice:
+        return {_BETTER: "This reply is better", _SAME: "No difference"}
+    is_here = state.last.was_choice and state.last.chosen == index
+    return {_BACK: "Take back the choice"} if is_here else {}
 
-    def __init__(self, gradio: ModuleType, index: int, name: str) -> None:
-        self._gradio, self.name = gradio, name
-        with gradio.Column(min_width=300):
-            self.chat = gradio.HTML(conversation_html(name, []), elem_id=f"chat-{index}")
-            self.tokens = gradio.HTML("", elem_id=f"tokens-{index}")
-            with gradio.Row():
-                self.up = gradio.Button("Rate up", size="sm", min_width=80, elem_id=f"up-{index}", interactive=False)
-                self.down = gradio.Button(
-                    "Rate down", size="sm", min_width=80, elem_id=f"down-{index}", interactive=False
-                )
-            with gradio.Row(equal_height=True):
-                self.correction = gradio.Textbox(
-                    show_label=False, container=False, placeholder="A better reply", lines=1,
-                    scale=4, min_width=150, elem_id=f"correction-{index}", interactive=False,
-                )  # fmt: skip
-                self.correct = gradio.Button(
-                    "Correct", size="sm", scale=1, min_width=80, elem_id=f"correct-{index}", interactive=False
-                )
-        self.parts = [self.chat, self.tokens, self.up, self.down, self.correction, self.correct]
 
-    def judged(self, reply: Reply | None) -> _Updates:
-        """Updates of the feedback controls for the last reply; ``None`` if this column shows no reply of its own."""
-        update = self._gradio.update
-        is_possible, correction = reply is not None, reply.correction if reply else None
-        is_rateable, rating = is_possible and correction is None, reply.rating if reply else None
-        # Rating keeps a correction that is being typed; the next reply clears it.
-        written = {} if is_rateable else {"value": correction or ""}
-        return {
-            self.up: update(interactive=is_rateable, variant="primary" if is_rateable and rating == 1 else "secondary"),
-            self.down: update(
-                interactive=is_rateable, variant="primary" if is_rateable and rating == -1 else "secondary"
-            ),
-            self.correction: update(interactive=is_possible, **written),
-            self.correct: update(interactive=is_possible),
-        }
+def _before(state: ChatState, number: int) -> tuple[ChatState, str]:
+    """The conversation before an exchange, and its message."""
+    if not -1 <= number < len(state.exchanges) or state.last is None:
+        raise ConfigError("there is no message to send again")
+    return state.until(number), state.exchanges[number].text
+
+
+def _check_revision(state: ChatState, revision: int) -> None:
+    if state.revision != revision:
+        raise ConfigError(_OUT_OF_DATE)

@@ -16,10 +16,11 @@ from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.serving.chat_model import ChatModel, reward_in_words
-from rl4dialog.serving.chat_state import ChatState, Exchange, Reply
+from rl4dialog.serving.chat_state import ChatState, Exchange, Reply, Settings
 from rl4dialog.serving.conversation import Conversation
 
 _RATINGS = {1: "up", -1: "down"}
+_OWN = Settings()
 
 
 class PageChat:
@@ -35,26 +36,22 @@ class PageChat:
     def __init__(
         self, models: Sequence[ChatModel], feedback: Path, seed: int | None = None, show_reward: bool = False
     ) -> None:
-        self.models, self._feedback = tuple(models), feedback
+        self.models, self.feedback = tuple(models), feedback
         self._seed, self._show_reward = seed, show_reward
 
     def send(
         self,
         state: ChatState,
         text: str,
-        persona: str = "",
-        temperature: float | None = None,
-        beta: float | None = None,
+        settings: Settings = _OWN,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[ChatState]:
-        """Send a message to all models and stream their replies.
+        """Send a message to the models and stream their replies.
 
         Args:
             state: The current state.
             text: The user's message.
-            persona: The model's persona; empty for none.
-            temperature: Sampling temperature; ``None`` for each model's own.
-            beta: Weight of the values that guide the models; ``None`` for each model's own.
+            settings: Settings of this and the next replies.
             is_stopped: Called after every token; returns whether to stop.
 
         Yields:
@@ -62,20 +59,20 @@ class PageChat:
             continued: a stopped reply keeps the text generated so far.
 
         Raises:
-            RL4DialogError: If the text, the persona, the temperature or beta is invalid, a choice is pending, or a
-                model fails.
+            RL4DialogError: If the text or a setting is invalid, a choice is pending, or a model fails.
         """
         state = state.settled()
         if state.awaits_choice:
             raise ConfigError("choose one of the two replies first, to continue the conversation with it")
-        text, state = text.strip(), self._changed(state, persona, temperature, beta)
-        talk = Conversation(state.persona, state.turns)
+        text, state = text.strip(), self._changed(state, settings)
+        talk = Conversation(state.settings.persona, state.turns)
         replies = tuple(Reply(model.name, talk.prompt(text, model.dialogue_format)) for model in self.models)
-        exchange = Exchange(text, state.persona, replies, chosen=0 if len(self.models) == 1 else None)
+        only = 0 if len(self.models) == 1 else state.settings.only
+        exchange = Exchange(text, state.settings.persona, replies, tuple(state.turns), chosen=only)
         state = replace(state, exchanges=(*state.exchanges, exchange), n_asked=state.n_asked + 1)
         yield state
         for said in self._replies(exchange, state):
-            exchange, state = said, state.with_last(said)
+            exchange, state = said, state.with_exchange(-1, said)
             yield state
             if is_stopped():
                 break
@@ -93,61 +90,100 @@ class PageChat:
         """
         if state.last is None or not state.awaits_choice:
             raise ConfigError("there is nothing to choose: a reply was already chosen")
-        chosen = replace(state.last, chosen=index or 0)
+        chosen = replace(state.last, chosen=index or 0, preferred=index)
         note = f"Nothing was recorded; the conversation continues with the reply of {chosen.replies[0].model}."
         if index is not None:
-            note = self._record(state, "preference", state.last.replies, chosen=index)
-        return state.with_last(chosen, note)
+            note = self._record(chosen, "preference", chosen.replies, chosen=index)
+        return state.with_exchange(-1, chosen, note)
 
-    def rate(self, state: ChatState, index: int, rating: int) -> ChatState:
-        """Rate a last reply: 1 for up, -1 for down.
+    def take_back_choice(self, state: ChatState) -> ChatState:
+        """Take back the choice between the last two replies, so that it can be made again.
+
+        Raises:
+            RL4DialogError: If there is none, or the withdrawal cannot be recorded.
+        """
+        exchange = state.last
+        if exchange is None or not exchange.was_choice:
+            raise ConfigError("there is no choice to take back")
+        note = ""
+        if exchange.preferred is not None:
+            note = self._record(exchange, "preference", exchange.replies, True, chosen=exchange.preferred)
+        return state.with_exchange(-1, replace(exchange, chosen=None, preferred=None), note)
+
+    def rate(self, state: ChatState, index: int, rating: int | None, number: int = -1) -> ChatState:
+        """Rate a reply.
+
+        Args:
+            state: The current state.
+            index: Index of the model.
+            rating: 1 for up, -1 for down, ``None`` to take the rating back.
+            number: Number of the exchange; by default the last one.
 
         Raises:
             RL4DialogError: If there is no reply, the column does not show it, it already has this rating, or the
                 rating cannot be recorded.
         """
-        exchange, reply = _judged(state, index)
+        exchange, reply = _judged(state, index, number)
         if reply.correction is not None:
             raise ConfigError("this reply was corrected; the column shows your correction, which cannot be rated")
         if reply.rating == rating:
-            raise ConfigError(f"this reply is already rated {_RATINGS[rating]}")
-        note = self._record(state, "rating", [reply], rating=rating)
-        return state.with_last(exchange.with_reply(index, replace(reply, rating=rating)), note)
+            raise ConfigError(f"this reply is already rated {_RATINGS[rating]}" if rating else "it has no rating")
+        note = self._record(exchange, "rating", [reply], rating is None, rating=rating or reply.rating)
+        return state.with_exchange(number, exchange.with_reply(index, replace(reply, rating=rating)), note)
 
-    def correct(self, state: ChatState, index: int, correction: str) -> ChatState:
-        """Correct a last reply and continue the conversation with the correction.
+    def correct(self, state: ChatState, index: int, correction: str, number: int = -1) -> ChatState:
+        """Correct a reply and continue the conversation with the correction; the model's own text takes it back.
+
+        Args:
+            state: The current state.
+            index: Index of the model.
+            correction: The better reply.
+            number: Number of the exchange; by default the last one.
 
         Raises:
             RL4DialogError: If there is no reply, the column does not show it, the correction is empty, unchanged or
                 contains reserved markup, or it cannot be recorded.
         """
-        exchange, reply = _judged(state, index)
+        exchange, reply = _judged(state, index, number)
         correction = correction.strip()
+        if reply.correction is not None and correction == reply.text.strip():
+            note = self._record(exchange, "correction", [reply], True, correction=reply.correction)
+            return state.with_exchange(number, exchange.with_reply(index, replace(reply, correction=None)), note)
         if not correction:
             raise ConfigError("a correction cannot be empty")
         for model in self.models:
             model.dialogue_format.check_said(correction)
         if correction in (reply.text, reply.correction):
             raise ConfigError("a correction must differ from the current text")
-        note = self._record(state, "correction", [reply], correction=correction)
+        note = self._record(exchange, "correction", [reply], correction=correction)
         exchange = exchange.with_reply(index, replace(reply, correction=correction))
-        return state.with_last(replace(exchange, chosen=index), note)
+        return state.with_exchange(number, replace(exchange, chosen=index), note)
 
     def undo(self, state: ChatState) -> ChatState:
         """Remove the last exchange; feedback recorded about it is kept."""
         if state.last is None:
             return replace(state, note="There is nothing to undo.")
-        return replace(state, exchanges=state.exchanges[:-1], note=f"Undone: {state.last.text}")
+        return state.until(-1, f"Undone: {state.last.text}")
 
     def reset(self, state: ChatState) -> ChatState:
-        """Clear the conversation; persona, temperature and beta stay."""
-        return replace(state, exchanges=(), note="The conversation was reset.")
+        """Clear the conversation; the settings and recorded feedback stay."""
+        return state.until(0, "The conversation was cleared; recorded feedback is kept.")
+
+    def ask_only(self, state: ChatState, index: int | None) -> ChatState:
+        """Let only one model reply from now on, or all.
+
+        Raises:
+            ConfigError: If there is no such model.
+        """
+        return self._changed(state, replace(state.settings, only=index))
 
     # -- replies ------------------------------------------------------------------------------------------------------
 
-    def _changed(self, state: ChatState, persona: str, temperature: float | None, beta: float | None) -> ChatState:
-        """Return the state with new settings for persona, temperature and beta."""
-        note = ""
+    def _changed(self, state: ChatState, settings: Settings) -> ChatState:
+        """Return the state with new settings."""
+        note, beta, temperature = "", settings.beta, settings.temperature
+        if settings.only not in (None, *range(len(self.models))):
+            raise ConfigError(f"there is no model {shown(settings.only)}")
         if beta is not None and (isinstance(beta, bool) or not 0 <= beta < math.inf):
             raise ConfigError(f"beta must be a number of at least 0, not {shown(beta)}")
         if temperature is not None:
@@ -155,15 +191,17 @@ class PageChat:
                 raise ConfigError(f"the temperature must be a number above 0, not {shown(temperature)}")
             greedy = [model.name for model in self.models if not _samples(model)]
             note = f"{' and '.join(greedy)}: no sampling, so the temperature has no effect." if greedy else ""
-        return replace(state, persona=persona.strip() or None, temperature=temperature, beta=beta, note=note)
+        GenerationSettings.from_kwargs(settings.sampling, "settings")
+        persona = (settings.persona or "").strip() or None
+        return replace(state, settings=replace(settings, persona=persona), note=note)
 
     def _replies(self, exchange: Exchange, state: ChatState) -> Iterator[Exchange]:
         """Yield the exchange after every token; two models alternate."""
         streams = {}
         for index, (model, reply) in enumerate(zip(self.models, exchange.replies, strict=True)):
-            kwargs = {} if state.temperature is None else {"temperature": state.temperature}
-            seed = self._seed_of(state.n_asked, index)
-            streams[index] = model.stream(reply.prompt, seed, _beta(model, state), **kwargs)
+            if exchange.chosen in (None, index):
+                seed = self._seed_of(state.n_asked, index)
+                streams[index] = model.stream(reply.prompt, seed, _beta(model, state), **state.settings.sampling)
         while streams:
             for index, stream in list(streams.items()):
                 part = next(stream, None)
@@ -185,6 +223,8 @@ class PageChat:
         """Return the state with rewards and token details of the last replies."""
         told = set(state.told)
         for index, (model, reply) in enumerate(zip(self.models, exchange.replies, strict=True)):
+            if exchange.chosen not in (None, index):
+                continue
             if self._show_reward:
                 meta_info = talk.meta_info(exchange.text, model.dialogue_format)
                 known = [missing for i, missing in told if i == index]
@@ -196,34 +236,34 @@ class PageChat:
             except RL4DialogError as error:
                 reply = replace(reply, no_details=str(error))
             exchange = exchange.with_reply(index, reply)
-        return replace(state.with_last(exchange), told=frozenset(told))
+        return replace(state.with_exchange(-1, exchange), told=frozenset(told))
 
     # -- feedback -----------------------------------------------------------------------------------------------------
 
-    def _record(self, state: ChatState, kind: str, replies: Sequence[Reply], **verdict: Any) -> str:
-        """Append feedback on the last exchange to the file, and return the note for the user."""
-        assert state.last is not None
-        before = replace(state, exchanges=state.exchanges[:-1]).turns
+    def _record(
+        self, exchange: Exchange, kind: str, replies: Sequence[Reply], withdrawn: bool = False, **verdict: Any
+    ) -> str:
+        """Append feedback on an exchange to the file, and return the note for the user."""
         judged = [JudgedReply(reply.model, reply.text) for reply in replies]
-        append_feedback(
-            self._feedback, Feedback(kind, [*before, state.last.text], judged, persona=state.last.persona, **verdict)
-        )
-        return f"The {kind} was appended to {self._feedback}."
+        given = Feedback(kind, exchange.turns, judged, persona=exchange.persona, withdrawn=withdrawn, **verdict)
+        append_feedback(self.feedback, given)
+        return f"The {kind} was {'withdrawn in' if withdrawn else 'appended to'} {self.feedback}."
 
 
 def _beta(model: ChatModel, state: ChatState) -> float | None:
     """Beta of a model in a chat; ``None`` for its own, or if no values guide it."""
-    return None if model.beta is None else state.beta
+    return None if model.beta is None else state.settings.beta
 
 
 def _samples(model: ChatModel) -> bool:
     return GenerationSettings.from_kwargs(model.generation_kwargs).do_sample
 
 
-def _judged(state: ChatState, index: int) -> tuple[Exchange, Reply]:
-    """Return the last exchange and one of its replies, for feedback."""
-    if state.last is None:
+def _judged(state: ChatState, index: int, number: int) -> tuple[Exchange, Reply]:
+    """Return an exchange and one of its replies, for feedback."""
+    if not -1 <= number < len(state.exchanges) or not state.exchanges:
         raise ConfigError("there is no reply to judge yet")
-    if not state.last.shows(index):
-        raise ConfigError(f"this column shows {state.last.origin(index)}; give feedback in the column of that reply")
-    return state.last, state.last.replies[index]
+    exchange = state.exchanges[number]
+    if not exchange.shows(index):
+        raise ConfigError(f"this column shows {exchange.origin(index)}; give feedback in the column of that reply")
+    return exchange, exchange.replies[index]

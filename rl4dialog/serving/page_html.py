@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+import re
 
 from rl4dialog.serving.line_chat import visible
+
+_JOINER = "\u2060"
 
 
 def escaped(text: str) -> str:
@@ -16,26 +18,28 @@ def escaped(text: str) -> str:
     return found
 
 
-def conversation_html(name: str, messages: Sequence[Mapping[str, str]], is_busy: bool = False) -> str:
-    """Render a conversation with a model.
+def plain(text: str) -> str:
+    """The text for a Chatbot, which reads texts as HTML: an invisible character after ``<`` and ``&`` prevents that.
 
-    Args:
-        name: Name of the model.
-        messages: Messages with role, content and, for text that the model did not write, origin; oldest first.
-        is_busy: Whether the last message is still being generated.
+    Escaped, the text would be wrong in the box in which it is edited.
     """
-    turns = []
-    for i, message in enumerate(messages):
-        text = escaped(message["content"])
-        if not text:
-            text = "…" if is_busy and i == len(messages) - 1 else "<i>(empty reply)</i>"
-        turns.append(f'<div class="turn {message["role"]}">{text}</div>')
-        if origin := message.get("origin"):
-            turns.append(f'<p class="origin">{escaped(origin)}</p>')
-    content = "".join(turns) or '<p class="hint">Type a message below.</p>'
-    # The outer box stays scrolled to the bottom while the inner one grows.
-    box = f'<div class="conversation" role="log" tabindex="0" aria-label="{escaped(name)}"><div>{content}</div></div>'
-    return f'<h2 class="model">{escaped(name)}</h2>{box}'
+    return re.sub("([<&])", rf"\1{_JOINER}", visible(text))
+
+
+def without_joiners(text: str) -> str:
+    """A text from a Chatbot as it was before :func:`plain`."""
+    return re.sub(f"([<&]){_JOINER}", r"\1", text)
+
+
+def help_html(hint: str, persona: str = "") -> str:
+    """Render the top of the page."""
+    found = f'<h1>rl4dialog</h1><p class="hint">{escaped(hint)}</p>'
+    return found + (f'<p class="persona">{escaped(persona)}</p>' if persona else "")
+
+
+def note_html(text: str) -> str:
+    """Render a remark beneath a message."""
+    return f'<p class="remark">{escaped(text)}</p>' if text else ""
 
 
 def status_html(problem: str, note: str) -> str:

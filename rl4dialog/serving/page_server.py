@@ -10,10 +10,16 @@ from typing import Any, Protocol
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.serving.address import check_address, web_address
-from rl4dialog.serving.page import load_gradio
+from rl4dialog.serving.page_frame import load_gradio
 from rl4dialog.serving.page_guard import PageGuard, PageHosts
 
 STYLE = Path(__file__).with_name("page.css")
+# Gradio's box in which a message is edited has no label for screen readers.
+_LABELS = """<script>
+new MutationObserver(() => {
+    for (const box of document.querySelectorAll("textarea.edit-textarea:not([aria-label])")) box.ariaLabel = "New text";
+}).observe(document, {childList: true, subtree: true});
+</script>"""
 
 
 class ServedPage(Protocol):
@@ -60,6 +66,7 @@ def serve(
             show_error=True,
             theme=gradio.themes.Default(primary_hue="blue", **fonts),
             css_paths=STYLE,
+            head=_LABELS,
         )
     except OSError as error:
         raise ConfigError(f"--host {host} --port {port}: cannot listen there ({error})") from error

@@ -17,6 +17,7 @@ from rl4dialog.core.feedback import Feedback, JudgedReply, read_feedback
 from rl4dialog.core.feedback_queue import QueuedReplies, queue_id
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply
+from rl4dialog.data.latest_feedback import latest
 from rl4dialog.data.openings import with_goal, without_goal
 from rl4dialog.serving.chat_model import ChatModel
 from rl4dialog.serving.judging import Judging
@@ -93,8 +94,8 @@ class Teaching(Judging[Situation]):
         seed: int | None = None,
         goals: Sequence[str] = (),
     ) -> None:
-        known = read_feedback(feedback) if feedback.exists() else []
-        super().__init__(_not_judged(situations, known), len(situations), feedback)
+        known = latest(read_feedback(feedback)) if feedback.exists() else []
+        super().__init__(_not_judged(situations, known), len(situations), feedback, known)
         self._model, self._seed, self.goals = model, seed, tuple(goals)
         self._lessons: dict[str, _Lesson] = {}
         self._n_asked = 0
@@ -119,9 +120,9 @@ class Teaching(Judging[Situation]):
         lesson = self._lesson(person)
         return None if lesson is None else lesson.goal
 
-    def rate(self, person: str, id: str, index: int, rating: int) -> str:
+    def rate(self, person: str, id: str, index: int, rating: int | None) -> str:
         lesson = self._lesson(person)
-        if rating < 0 and lesson is not None and lesson.reply in lesson.rejected:
+        if rating == -1 and lesson is not None and lesson.reply in lesson.rejected:
             raise ConfigError("this reply is already rejected; write a better one, or go to the next situation")
         return super().rate(person, id, index, rating)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import reward_models
-from page_process import Browser, served
+from page_client import Tab
+from page_process import served
 from runs import lines, make_config, run_folder, train
 
 from rl4dialog.cli import main
@@ -35,9 +36,9 @@ def test_rated_conversations_become_a_reward(tmp_path: Path, capsys: pytest.Capt
     assert all(each.is_conversation and [each.turns[-1], each.answer] == ["oh .", "i see ."] for each in queued)
 
     with served(QueueJudging(queued, feedback)) as address:
-        person = Browser(address)
+        person = Tab(address)
         for i in range(N):
-            person.click("rate_up_0" if i % 2 else "rate_down_0")
+            person.rate(bool(i % 2))
     assert [each.rating for each in read_feedback(feedback)] == [-1, 1] * (N // 2)
 
     judged = {"id": "feedback", "args": {"path": str(feedback), "use": "conversation_ratings"}}

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from page_process import Browser, start_page
+from page_client import Tab
+from page_process import start_page
 
 from rl4dialog.core.feedback import Feedback, JudgedReply, read_feedback
 from rl4dialog.core.feedback_queue import QueuedReplies, write_queue
@@ -35,37 +36,37 @@ def test_votes_and_corrections_outlive_a_kill(tmp_path: Path) -> None:
     flags = ("--queue", str(tmp_path / "queue.jsonl"), "--feedback", str(file))
     expected: list[tuple[str, str, int | str]] = []
 
-    def number_of(person: Browser) -> int:
-        return next(i for i in range(N_VOTES) if f">hello {i}<" in person.text)
+    def number_of(person: Tab) -> int:
+        return int(person.turns()[0].removeprefix("hello "))
 
-    def vote(person: Browser) -> None:
+    def vote(person: Tab) -> None:
         number = number_of(person)
         if number % 4 == 0:
-            person.click(f"correct_{number % 2}", f"better {number}")
+            person.edit(f"better {number}", number % 2, name="correct")
             expected.append((f"hello {number}", "correction", f"better {number}"))
         if number % 5 == 0:
-            person.click("rate_down_1")
+            person.rate(False, 1)
             expected.append((f"hello {number}", "rating", -1))
-        person.click(f"choose_{number % 2}")
+        person.choose("better", number % 2, "choose")
         expected.append((f"hello {number}", "preference", number % 2))
         assert [judgement(each) for each in read_feedback(file)] == expected  # before anything else happens
 
     process, address = start_page(*flags)
-    person = Browser(address)
+    person = Tab(address)
     for _ in range(11):
         vote(person)
     kill(process)
     assert number_of(person) == 11
 
     process, address = start_page(*flags)
-    person = Browser(address, person.key)
-    assert "11 of 22 done." in person.text and number_of(person) == 11
-    while "see you" not in person.text:
+    person = Tab(address, person.key)
+    assert "11 of 22 done." in person.value("help") and number_of(person) == 11
+    while "see you" not in person.turns():
         vote(person)
-    person.click("rate_up_0")
-    assert "so long" in person.text
-    person.click("rate_down_0")
-    assert "22 of 22 done. You can close this page." in person.text
+    person.rate(True)
+    assert person.turns() == ["good day", "hi", "so long"]
+    person.rate(False, number=1)
+    assert "22 of 22 done. You can close this page." in person.value("help")
     kill(process)
     kinds = [each.kind for each in read_feedback(file)]
     assert [kinds.count(kind) for kind in ("preference", "correction", "rating")] == [N_VOTES, 5, 5]

@@ -24,6 +24,7 @@ from rl4dialog.commands.models import compared_name, load_compared
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.serving.line_chat import visible
+from rl4dialog.serving.page_html import without_joiners
 
 SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
 
@@ -88,7 +89,7 @@ class Tab:
         return [element.text for element in self.opened.find_elements("css selector", css)]
 
     def turns(self, index: int) -> list[str]:
-        return self.texts(f"#chat-{index} .turn")
+        return [without_joiners(text) for text in self.texts(f"#chat-{index} .message-content")]
 
     def wait_until_ready(self) -> None:
         self.wait_for(lambda: self.one("#text textarea").is_enabled(), "a box to write to")
@@ -102,16 +103,29 @@ class Tab:
         self.one(css).send_keys(text)
 
     def click(self, css: str, says: str) -> None:
-        """Click, and wait for what the page says then."""
-        self.one(css).click()
+        """Click the last such thing, and wait for what the page says then."""
+        self.opened.find_elements("css selector", css)[-1].click()
         self.wait_for(lambda: says in self.one("#status").text, says)
+
+    def labels(self, index: int) -> list[str]:
+        """The labels of the buttons of the last reply in a column."""
+        buttons = self.opened.find_elements("css selector", f"#chat-{index} .message-buttons-left")[-1]
+        return [each.get_attribute("aria-label") for each in buttons.find_elements("css selector", "button")]
+
+    def edit(self, index: int, text: str, says: str) -> None:
+        """Edit the last reply in a column."""
+        self.opened.find_elements("css selector", f"#chat-{index} [aria-label=Edit]")[-1].click()
+        box = self.one(f"#chat-{index} textarea[aria-label='New text']")
+        box.clear()
+        box.send_keys(text)
+        self.click(f"#chat-{index} [aria-label=Submit]", says)
 
     def send(self, text: str, index: int = 0) -> None:
         """Say something, and wait for the whole reply."""
         n_turns = len(self.turns(index))
         self.write("#text textarea", f"{text}\n")
         self.wait_for(lambda: len(self.turns(index)) == n_turns + 2, "a reply")
-        self.wait_for(lambda: self.texts(f"#tokens-{index} .token"), "its tokens")
+        self.wait_for(lambda: self.texts("#text .submit-button"), "its end")
 
     def wait_for(self, is_so: Callable[[], Any], what: str) -> None:
         from selenium.common.exceptions import WebDriverException
@@ -156,7 +170,13 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: P
         tab = Tab(opened)
         opened.get(address)
         tab.wait_until_ready()
-        assert tab.texts(".conversation") == ["Type a message below."] * 2
+        assert tab.texts(".placeholder") == ["Type a message below."] * 2
+        # The page is as tall as the window, with the box for messages at the end.
+        height, whole = opened.execute_script("return [innerHeight, document.documentElement.scrollHeight]")
+        box = tab.one("#text").rect
+        assert whole == height and height - 80 < box["y"] + box["height"] < height
+        assert box["y"] - sum(tab.one("#conversations").rect[key] for key in ("y", "height")) < 20
+        tab.one("[aria-label='Toggle Sidebar']").click()
         tab.write("#persona input, #persona textarea", "i like tea .")
         tab.send("do you like <b>tea</b> ?", 1)
         assert [tab.turns(i)[0] for i in (0, 1)] == ["do you like <b>tea</b> ?"] * 2
@@ -165,50 +185,54 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: P
         tab.wait_for(lambda: "choose one of the two replies first" in tab.one("#status").text, "that a choice is due")
         tab.one("#text textarea").clear()
         # A vote: the conversation goes on with the better one in both.
-        tab.click("#choose-2", "The preference was appended")
+        tab.click("#chat-1 .option:first-child", "The preference was appended")
         assert tab.turns(0) == tab.turns(1) and tab.turns(0)[1] == right
 
         # Nothing is lost by a reload, and nothing is given twice.
         tab.reload(n_turns=2)
-        assert tab.turns(0)[1] == right and tab.texts("#choose-2") == []
+        assert tab.turns(0)[1] == right and tab.texts(".option") == ["Take back the choice"]
         assert tab.one("#persona input, #persona textarea").get_attribute("value") == "i like tea ."
-        # What was not chosen has neither tokens nor buttons.
-        assert tab.texts("#tokens-0 .token") == [] and tab.texts("#tokens-1 .token")
-        assert "this column shows the reply of 2" in tab.one("#tokens-0 .missing").text
-        assert [tab.one(f"#down-{i}").is_enabled() for i in (0, 1)] == [False, True]
-        assert [len(tab.texts(f"#chat-{i} .origin")) for i in (0, 1)] == [1, 0]
-        tab.click("#down-1", "The rating was appended")
+        assert tab.texts("#chat-0 .remark") == [f"the reply of 2: {run / 'model'}"] and not tab.texts("#chat-1 .remark")
+        # A thumb is highlighted if and only if the rating is on disk.
+        tab.click("#chat-0 [aria-label=Dislike]", "give feedback in the column of that reply")
+        tab.wait_for(lambda: "Disliked" not in tab.labels(0), "a thumb that is not highlighted")
+        tab.click("#chat-1 [aria-label=Dislike]", "The rating was appended")
+        assert "Disliked" in tab.labels(1)
         tab.reload(n_turns=2)
-        tab.click("#down-1", "already rated down")
+        assert "Disliked" in tab.labels(1)
+        tab.click("#chat-1 [aria-label=Disliked]", "The rating was withdrawn")
+        assert "Disliked" not in tab.labels(1)
+        tab.click("#chat-1 [aria-label=Like]", "The rating was appended")
+        assert "Liked" in tab.labels(1)
 
-        tab.write("#correction-1 input, #correction-1 textarea", "yes , i do .")
-        tab.click("#correct-1", "The correction was appended")
+        tab.edit(1, "yes , i do .", "The correction was appended")
         assert tab.turns(0) == tab.turns(1) == ["do you like <b>tea</b> ?", "yes , i do ."]
-        assert tab.texts(".token") == [] and not tab.one("#down-1").is_enabled() and tab.one("#correct-1").is_enabled()
-        assert all("your correction of the reply of 2" in text for text in tab.texts(".conversation .origin"))
+        assert all("your correction of the reply of 2" in text for text in tab.texts(".remark"))
         tab.send("tell me more .", 1)
         tab.reload(n_turns=4)
 
         # Tokens are coloured by what there is of them; a model without a run has no critic.
+        tab.one("[aria-label='Toggle Sidebar']").click()
         labels = {element.text: element for element in opened.find_elements("css selector", "#colour label")}
         for label, seen in (
-            ("value", "#tokens-0 .legend"),
-            ("KL", "#tokens-0 .legend"),
-            ("value", "#tokens-1 .missing"),
+            ("value", "#chat-0 .legend"),
+            ("KL", "#chat-0 .legend"),
+            ("value", "#chat-1 .missing"),
         ):
             labels[label].click()
             tab.wait_for(lambda seen=seen, label=label: label in tab.one(seen).text, label)
-        assert "no critic" in tab.one("#tokens-1 .missing").text
+        assert "no critic" in tab.one("#chat-1 .missing").text
         assert tab.asked_hosts() == {address.removeprefix("http://")}
 
-    preference, rating, correction = read_feedback(feedback)
+    preference, down, withdrawal, up, correction = read_feedback(feedback)
     assert (preference.kind, preference.chosen, preference.persona) == ("preference", 1, "i like tea .")
     shown = [left, right, right, right]
-    judged = [reply for one in (preference, rating, correction) for reply in one.replies]
+    judged = [reply for one in (preference, up, correction) for reply in one.replies]
     assert [visible(reply.text).split() for reply in judged] == [text.split() for text in shown]
     assert [reply.model for reply in preference.replies] == [str(run), str(run / "model")]
-    assert (rating.rating, correction.correction) == (-1, "yes , i do .")
-    assert all(one.turns == ["do you like <b>tea</b> ?"] for one in (preference, rating, correction))
+    assert (down.rating, withdrawal.rating, withdrawal.withdrawn, up.rating) == (-1, -1, True, 1)
+    assert correction.correction == "yes , i do ."
+    assert all(one.turns == ["do you like <b>tea</b> ?"] for one in (preference, up, correction))
 
 
 # -- without one ------------------------------------------------------------------------------------------------------

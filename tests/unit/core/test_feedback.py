@@ -39,9 +39,18 @@ def test_record_has_what_its_kind_has_and_no_more() -> None:
     assert record["replies"] == [{"model": "runs/a", "text": "yes"}, {"model": "runs/b", "text": "no"}]
     assert not {"rating", "correction", "answer"} & record.keys()
     assert datetime.fromisoformat(record["time"]).tzinfo is not None
+    assert "withdrawn" not in record
     assert len({feedback.id for feedback in ALL}) == len(ALL)
     assert ALL[3].record()["answer"] == "oh" and ALL[3].utterances == ["hi", "yes", "why?", "no", "oh"]
     assert ALL[4].utterances == ["yes"]
+
+
+@pytest.mark.parametrize("feedback", ALL)
+def test_judgement_that_is_taken_back_is_another_line(tmp_path: Path, feedback: Feedback) -> None:
+    withdrawal = feedback.withdrawal()
+    append_feedback(tmp_path / "feedback.jsonl", withdrawal)
+    assert read_feedback(tmp_path / "feedback.jsonl") == [withdrawal] and withdrawal.id != feedback.id
+    assert withdrawal.record() == {**feedback.record(), "withdrawn": True, "id": withdrawal.id, "time": withdrawal.time}
 
 
 @pytest.mark.parametrize(
@@ -64,6 +73,7 @@ def test_record_has_what_its_kind_has_and_no_more() -> None:
         ({"replies": []}, "a rating needs 1 in replies, not 0"),
         ({"ratng": 1}, "unknown key 'ratng'; did you mean 'rating'?"),
         ({"time": 3}, "time must be a text, not 3"),
+        ({"withdrawn": 1}, "withdrawn must be true or false, not 1"),
         ({"kind": "correction", "rating": None}, "correction must be a text, not None"),
     ],
 )

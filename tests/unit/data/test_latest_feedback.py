@@ -8,6 +8,7 @@ import pytest
 from feedback_files import conversation_rating, correction, preference, rating, write_feedback
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.feedback import Feedback
 from rl4dialog.core.types import AGENT
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.data.latest_feedback import conversation_of, count_kinds, judged_dialogue, latest, read_latest
@@ -54,6 +55,15 @@ def test_conversation_is_judged_as_a_whole_and_a_reply_after_what_is_given() -> 
     assert dialogue_text(judged_dialogue(conversation_rating("hello", 1, ()), "hello")) == "Assistant: hello"
     starts = [conversation_of(conversation_rating(text, 1, ())) for text in ("a", "b")]
     assert starts[0] != starts[1]
+
+
+@pytest.mark.parametrize("given", [rating("a", 1), preference("a", "b", 0), correction("a", "x")])
+def test_judgement_that_was_withdrawn_does_not_hold_until_it_is_given_again(given: Feedback, tmp_path: Path) -> None:
+    other = rating("b", -1)
+    assert latest([given, other, given.withdrawal()]) == [other]
+    assert latest([given, given.withdrawal(), given]) == [given]
+    with pytest.raises(DataError, match=r"f.jsonl has no feedback"):
+        read_latest(write_feedback(tmp_path / "f.jsonl", [given, given.withdrawal()]))
 
 
 def test_file_without_feedback_is_an_error(tmp_path: Path) -> None:

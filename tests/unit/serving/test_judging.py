@@ -9,6 +9,7 @@ import pytest
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.feedback import JudgedReply, read_feedback
 from rl4dialog.core.feedback_queue import QueuedReplies
+from rl4dialog.data.latest_feedback import latest
 from rl4dialog.serving.judging import QueueJudging
 
 PAIRS = [QueuedReplies(str(i), [f"hello {i}"], [JudgedReply("m", "<a>"), JudgedReply("n", f"b {i}")]) for i in range(3)]
@@ -30,6 +31,40 @@ def test_every_judgement_is_written_before_the_next_pair(tmp_path: Path) -> None
     assert judging.current("me") is PAIRS[2] and judging.progress == "2 of 3 done." and not judging.is_done
     again = QueueJudging(PAIRS, file)
     assert again.progress == "1 of 3 done." and again.current("me") is PAIRS[1]
+
+
+def test_rating_and_correction_of_a_pair_stand_until_they_are_taken_back(tmp_path: Path) -> None:
+    file = tmp_path / "feedback.jsonl"
+    judging = QueueJudging(PAIRS, file)
+    judging.rate("me", "0", 0, 1)
+    judging.correct("me", "0", 1, "c")
+    assert judging.standing(PAIRS[0]) == QueueJudging(PAIRS, file).standing(PAIRS[0]) == [(1, None), (None, "c")]
+    assert "The rating was withdrawn" in judging.rate("me", "0", 0, None)
+    assert "The correction was withdrawn" in judging.correct("me", "0", 1, " b 0 ")
+    assert judging.standing(PAIRS[0]) == [(None, None)] * 2 and judging.current("me") is PAIRS[0]
+    with pytest.raises(ConfigError, match="no rating to take back"):
+        judging.rate("me", "0", 0, None)
+    assert latest(read_feedback(file)) == []
+
+
+def test_person_can_go_back_and_judge_again(tmp_path: Path) -> None:
+    file = tmp_path / "feedback.jsonl"
+    judging = QueueJudging([*PAIRS[:2], SINGLE], file)
+    with pytest.raises(ConfigError, match="nothing to go back to"):
+        judging.go_back("me", "0")
+    judging.choose("me", "0", 1)
+    judging.skip("me", "1")
+    judging.rate("me", "s", 0, -1)
+    assert judging.is_done and judging.can_go_back("me") and not judging.can_go_back("other")
+    with pytest.raises(ConfigError, match="out of date"):
+        judging.go_back("me", "s")
+    assert "The rating was withdrawn" in judging.go_back("me", "") and judging.current("me") is SINGLE
+    assert judging.go_back("me", "s") == "" and judging.current("me") is PAIRS[1]
+    assert "The preference was withdrawn" in judging.go_back("me", "1")
+    assert judging.current("me") is PAIRS[0] and judging.progress == "0 of 3 done." and not judging.can_go_back("me")
+    assert QueueJudging(PAIRS, file).current("me") is PAIRS[0]
+    judging.choose("me", "0", 0)
+    assert [each.chosen for each in latest(read_feedback(file))] == [0]
 
 
 @pytest.mark.parametrize("action", ["rate", "correct"])

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 from echo_model import Echo
-from page_process import Browser, served
+from page_client import Tab
+from page_process import served
 
 from rl4dialog.cli import main
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.feedback import JudgedReply, append_feedback, read_feedback
 from rl4dialog.core.feedback_queue import QueuedReplies, write_queue
 from rl4dialog.core.types import PartnerReply
+from rl4dialog.data.latest_feedback import latest
 from rl4dialog.serving.judging import QueueJudging
 from rl4dialog.serving.teaching import Situation, Teaching
 
@@ -21,22 +23,31 @@ WHOLE = QueuedReplies("w", ["hi", "oh", "why?"], [JudgedReply("m", "so")], is_co
 SINGLE = QueuedReplies("s", ["bye"], [JudgedReply("m", "see you")])
 
 
+def correct(tab: Tab, text: str, index: int = 0) -> None:
+    tab.edit(text, index, name="correct")
+
+
+def text_of(tab: Tab) -> str:
+    return f"{tab.value('help')} {tab.status}"
+
+
 def test_page_shows_what_is_left_until_all_is_judged(tmp_path: Path) -> None:
     file = tmp_path / "feedback.jsonl"
     append_feedback(file, PAIRS[0].chosen(0))
     with served(QueueJudging([*PAIRS[:2], SINGLE], file)) as address:
-        person = Browser(address)
-        assert "1 of 3 done. Choose the better reply" in person.text
-        assert "hello 1" in person.text and "&lt;a&gt;" in person.text and "b 1" in person.text
-        person.click("correct_1", "<a>")
-        person.click("correct_0", "<a>")
-        assert "error: a correction must not be empty, and must differ" in person.text
-        person.click("choose_1")
-        assert "The preference was appended" in person.text and "see you" in person.text and "b 1" not in person.text
-        person.click("rate_down_0")
-        assert "3 of 3 done. You can close this page." in person.text
-        person.click("choose_0")
-        assert "error: this page was out of date" in person.text
+        tab = Tab(address)
+        assert "1 of 3 done. Choose the better reply" in text_of(tab)
+        assert (tab.turns(0), tab.turns(1)) == (["hello 1", "<a>"], ["hello 1", "b 1"])
+        correct(tab, "<a>", 1)
+        correct(tab, "<a>", 0)
+        assert "error: a correction must not be empty, and must differ" in text_of(tab)
+        tab.choose("better", 1, "choose")
+        assert "The preference was appended" in text_of(tab) and tab.turns(0) == ["bye", "see you"]
+        assert tab.props["chat-1"]["value"] == [] and tab.options(0) == []
+        tab.rate(False)
+        assert "3 of 3 done. You can close this page." in text_of(tab)
+        tab.choose("better", 0, "choose")
+        assert "error: this page was out of date" in text_of(tab)
     given = read_feedback(file)
     assert [each.kind for each in given] == ["preference", "correction", "preference", "rating"]
     assert given[1].compared == ("<a>", "b 1")
@@ -45,28 +56,55 @@ def test_page_shows_what_is_left_until_all_is_judged(tmp_path: Path) -> None:
 def test_page_shows_a_whole_conversation_to_rate(tmp_path: Path) -> None:
     file = tmp_path / "feedback.jsonl"
     with served(QueueJudging([WHOLE], file)) as address:
-        person = Browser(address)
-        shown = [person.text.index(f">{text}<") for text in ("Conversation", "hi", "oh", "why?", "so", "bye")]
-        assert shown == sorted(shown)
-        person.click("rate_up_0")
-        assert "The conversation rating was appended" in person.text and "1 of 1 done." in person.text
-    assert [(each.kind, each.rating) for each in read_feedback(file)] == [("conversation_rating", 1)]
+        tab = Tab(address)
+        assert tab.turns() == ["hi", "oh", "why?", "so", "bye"] and tab.props["chat-0"]["label"] == "Conversation"
+        assert tab.props["chat-0"]["editable"] == "none" and tab.options() == []
+        tab.rate(True)
+        assert "The conversation rating was appended" in text_of(tab) and "1 of 1 done." in text_of(tab)
+        tab.act("back")
+        assert "The conversation rating was withdrawn" in text_of(tab) and tab.turns()[0] == "hi"
+        tab.rate(False)
+    assert [(each.kind, each.rating) for each in latest(read_feedback(file))] == [("conversation_rating", -1)]
+
+
+def test_bubbles_show_the_judgements_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "feedback.jsonl"
+    with served(QueueJudging(PAIRS, file)) as address:
+        tab = Tab(address)
+        tab.rate(True, 0)
+        correct(tab, "better", 1)
+        for shown in (tab, Tab(address, tab.key)):
+            assert (shown.ratings(0), shown.ratings(1)) == (["Like"], [None])
+            assert shown.turns(1) == ["hello 0", "better"] and "your correction" in shown.below(1)
+        tab.rate("", 0)
+        correct(tab, "b 0", 1)
+        assert tab.ratings(0) == [None] and tab.turns(1) == ["hello 0", "b 0"] and tab.below(1) == ""
+        assert latest(read_feedback(file)) == []
+        tab.rate(True, 0, number=0)
+        assert "error: only the last reply can be judged" in text_of(tab)
+        assert not tab.props["back"]["visible"]
+        tab.choose("better", 1, "choose")
+        assert tab.turns(0)[0] == "hello 1" and tab.props["back"]["visible"]
+        tab.act("back")
+        assert "The preference was withdrawn" in text_of(tab) and tab.turns(0)[0] == "hello 0"
+        assert latest(read_feedback(file)) == []
 
 
 def test_two_people_do_not_mix(tmp_path: Path) -> None:
     file = tmp_path / "feedback.jsonl"
     with served(QueueJudging(PAIRS, file)) as address:
-        one, other = Browser(address), Browser(address)
-        assert one.key != other.key and "hello 0" in one.text and "hello 1" in other.text
-        other.click("choose_1")
-        one.click("correct_0", "of the first person")
-        assert "hello 2" in other.text and "hello 0" in one.text  # a pair stays until its better reply is chosen
-        again = Browser(address, one.key)  # after a reload
-        again.click("choose_0")
-        assert "hello 3" in again.text
-        one.click("choose_0")  # in the old tab
-        assert "this page was out of date, so nothing was recorded" in one.text and "hello 3" in one.text
-        other.click("choose_0")
+        one, other = Tab(address), Tab(address)
+        assert one.key != other.key and one.turns()[0] == "hello 0" and other.turns()[0] == "hello 1"
+        other.choose("better", 1, "choose")
+        correct(one, "of the first person", 0)
+        # A pair stays until its better reply is chosen.
+        assert other.turns()[0] == "hello 2" and one.turns()[0] == "hello 0"
+        again = Tab(address, one.key)  # after a reload
+        again.choose("better", 0, "choose")
+        assert again.turns()[0] == "hello 3"
+        one.choose("better", 0, "choose")  # in the old tab
+        assert "this page was out of date, so nothing was recorded" in text_of(one) and one.turns()[0] == "hello 3"
+        other.choose("better", 0, "choose")
     assert [(each.turns[0], each.correction or each.chosen) for each in read_feedback(file)] == [
         ("hello 1", 1),
         ("hello 0", "of the first person"),
@@ -81,24 +119,25 @@ def test_model_is_taught_on_the_page(tmp_path: Path) -> None:
         Situation([text], "i sing .", "food", lambda: lambda said: PartnerReply(f"re {said}")) for text in "ab"
     ]
     with served(Teaching(model, situations, file, goals=["food", "work"])) as address:
-        one, other = Browser(address), Browser(address)
-        assert ">A<" in one.text and ">B<" in other.text and "Persona: i sing . goal : food" in one.text
-        one.click("rate_up_0")
-        assert ">re A<" in one.text and "Persona: i sing . goal : work" in one.text
-        one.click("goal", "music")
-        assert "This is a reply to the goal music." in one.text and model.asked[-1][0].startswith(
-            "i sing . goal : music"
-        )
-        one.click("correct_0", "no <EOU>")
-        assert "error: a text cannot contain &lt;EOU&gt;" in one.text
-        other.click("correct_0", "better")
-        assert ">re better<" in other.text
+        one, other = Tab(address), Tab(address)
+        assert one.turns() == ["a", "A"] and other.turns() == ["b", "B"]
+        assert "Persona: i sing . goal : food" in text_of(one)
+        one.rate(True)
+        assert one.turns()[:3] == ["a", "A", "re A"] and "Persona: i sing . goal : work" in text_of(one)
+        assert one.ratings() == [None, None]
+        one.act("goal", goal="music")
+        assert "This is a reply to the goal music." in text_of(one)
+        assert model.asked[-1][0].startswith("i sing . goal : music")
+        correct(one, "no <EOU>")
+        assert "error: a text cannot contain &lt;EOU&gt;" in text_of(one)
+        correct(other, "better")
+        assert other.turns()[2] == "re better"
         model.fails_with = ModelError("the model is broken")
-        one.click("rate_up_0")
-        assert "error: the model is broken" in one.text and ">re A<" not in one.text
+        one.rate(True)
+        assert "error: the model is broken" in text_of(one) and one.turns() == []
         model.fails_with = None
-        one.click("choose_none")
-        assert "1 of 2 done." in one.text
+        one.act("skip")
+        assert "1 of 2 done." in text_of(one)
     given = read_feedback(file)
     assert [(each.kind, each.persona) for each in given] == [
         ("rating", "i sing . goal : food"),

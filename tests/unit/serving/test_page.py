@@ -17,13 +17,16 @@ import httpx
 import pytest
 from echo_model import Echo
 from http_servers import free_port
+from page_client import Tab
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
+from rl4dialog.data.latest_feedback import latest
 from rl4dialog.policies.streaming import PartialReply
 from rl4dialog.serving.address import check_address
-from rl4dialog.serving.page import ChatPage, load_gradio
+from rl4dialog.serving.page import ChatPage
 from rl4dialog.serving.page_chat import PageChat
+from rl4dialog.serving.page_frame import load_gradio
 from rl4dialog.serving.page_guard import MAX_BODY_BYTES, PageHosts
 from rl4dialog.serving.page_server import serve
 
@@ -38,124 +41,175 @@ def served(models: Sequence[Echo], feedback: Path, allow_hosts: Sequence[str] = 
     page.blocks.close(verbose=False)
 
 
-class Visitor:
-    """A tab of a browser.
-
-    Args:
-        address: Of the page.
-        key: What the browser has kept from before.
-    """
-
-    def __init__(self, address: str, key: str | None = None) -> None:
-        from gradio_client import Client
-
-        self._client = Client(address, verbose=False)
-        self.key, self.status, _, self.temperature, self.beta, self.persona, *columns = self._client.predict(
-            key, "log-prob", api_name="/open"
-        )
-        self._take(columns)
-
-    def click(self, name: str, *values: Any, colour: str = "log-prob") -> None:
-        self.status, _, _, _, _, *columns = self._client.predict(self.key, colour, *values, api_name=f"/{name}")
-        self._take(columns)
-
-    def send(self, text: str, persona: str = "", temperature: float | None = None, beta: float | None = None) -> None:
-        self.click("send", text, persona, temperature, beta)
-
-    def sending(self, text: str) -> Any:
-        """A reply that is under way."""
-        return self._client.submit(self.key, "log-prob", text, "", None, None, api_name="/send")
-
-    def stop(self) -> None:
-        self._client.predict(self.key, api_name="/stop")
-
-    def _take(self, columns: list[Any]) -> None:
-        self.chats, self.tokens = columns[::3], columns[1::3]
-
-    def turns(self, index: int = 0) -> list[str]:
-        return re.findall(r'<div class="turn \w+">(.*?)</div>', self.chats[index])
+def send(tab: Tab, text: str, **settings: Any) -> None:
+    tab.act("send", text=text, **settings)
 
 
 def test_conversation_feedback_and_a_reload(tmp_path: Path) -> None:
     feedback = tmp_path / "feedback.jsonl"
     with served([Echo()], feedback) as address:
-        tab = Visitor(address)
-        assert "Type a message below." in tab.chats[0]
-        tab.send("hi there", "I am a cat.", 0.5)
-        assert tab.turns() == ["hi there", "HI THERE"] and tab.tokens[0].count('class="token"') == 2
-        tab.click("rate_down_0")
-        assert "The rating was appended to" in tab.status
-        tab.click("rate_down_0")
-        assert "error: this reply is already rated down" in tab.status
-        tab.click("correct_0", "Hello <EOU>")
-        assert "error: a text cannot contain &lt;EOU&gt;" in tab.status
-        tab.click("correct_0", "Hello!")
-        assert tab.turns() == ["hi there", "Hello!"]
-        assert tab.tokens == ['<p class="missing">No token details: this column shows your correction of the reply</p>']
-        tab.click("rate_up_0")
-        assert "error: this reply was corrected" in tab.status
-        again = Visitor(address, tab.key)
-        assert (again.key, again.persona, again.temperature) == (tab.key, "I am a cat.", 0.5)
-        assert again.turns() == tab.turns() and again.tokens == tab.tokens
-        again.send("more")
+        tab = Tab(address)
+        assert tab.turns() == []
+        send(tab, "hi there", persona="I am a cat.", temperature=0.5)
+        assert tab.turns() == ["hi there", "HI THERE"] and tab.below() == "" and tab.ratings() == [None]
+        tab.rate(False)
+        assert "The rating was appended to" in tab.status and tab.ratings() == ["Dislike"]
+        tab.rate(False)
+        assert "error: this reply is already rated down" in tab.status and tab.ratings() == ["Dislike"]
+        tab.rate("")
+        assert "The rating was withdrawn in" in tab.status and tab.ratings() == [None]
+        tab.edit("Hello <EOU>")
+        assert "error: a text cannot contain &lt;EOU&gt;" in tab.status and tab.turns()[1] == "HI THERE"
+        tab.edit("Hello!")
+        assert tab.turns() == ["hi there", "Hello!"] and "your correction of the reply" in tab.below()
+        tab.rate(True)
+        assert "error: this reply was corrected" in tab.status and tab.ratings() == [None]
+        again = Tab(address, tab.key)
+        assert again.key == tab.key and again.turns() == tab.turns() and again.below() == tab.below()
+        assert (again.value("persona"), again.value("temperature")) == ("I am a cat.", 0.5)
+        send(again, "more")
         assert again.turns() == ["hi there", "Hello!", "more", "MORE"]
-        again.click("undo")
+        again.act("undo_0")
         assert again.turns() == ["hi there", "Hello!"] and "Undone: more" in again.status
-        again.click("reset")
-        assert again.turns() == [] and Visitor(address, tab.key).turns() == []
-        other = Visitor(address)
+        assert again.value("text") == "more"
+        again.act("reset_0")
+        assert again.turns() == [] and Tab(address, tab.key).turns() == []
+        other = Tab(address)
         assert other.key != tab.key and other.turns() == []
-    assert [one.kind for one in read_feedback(feedback)] == ["rating", "correction"]
+    given = read_feedback(feedback)
+    assert [(one.kind, one.withdrawn) for one in given] == [("rating", False), ("rating", True), ("correction", False)]
+
+
+def test_earlier_replies_are_judged_too(tmp_path: Path) -> None:
+    feedback = tmp_path / "feedback.jsonl"
+    with served([Echo()], feedback) as address:
+        tab = Tab(address)
+        send(tab, "a")
+        send(tab, "b")
+        tab.rate(True, number=1)
+        tab.edit("better", number=1)
+        assert tab.turns() == ["a", "better", "b", "B"]
+        tab.rate(False)
+        assert tab.ratings() == [None, "Dislike"]
+        tab.edit("A", number=1)
+        assert tab.turns()[1] == "A" and tab.ratings() == ["Like", "Dislike"] and "withdrawn" in tab.status
+        tab.rate(True, number=7)
+        assert "error: there is no reply to judge yet" in tab.status
+    # A reply is judged after the turns that the model read.
+    assert [one.turns for one in read_feedback(feedback)] == [["a"], ["a"], ["a", "A", "b"], ["a"]]
+    assert [one.kind for one in latest(read_feedback(feedback))] == ["rating", "rating"]
+
+
+def test_message_is_sent_again_as_it_was_or_edited(tmp_path: Path) -> None:
+    model = Echo()
+    with served([model], tmp_path / "feedback.jsonl") as address:
+        tab = Tab(address)
+        tab.act("retry_0")
+        assert "error: there is no message to send again" in tab.status
+        send(tab, "a")
+        send(tab, "b")
+        tab.act("retry_0", temperature=0.5)
+        assert tab.turns() == ["a", "A", "b", "B"]
+        assert [each[0] for each in model.asked[1:]] == ["a<EOU>A<EOU>b <EOU>"] * 2
+        assert model.asked[-1][2] == {"temperature": 0.5}
+        tab.edit(" ", number=0)
+        assert "error: a message cannot be empty" in tab.status and tab.turns() == ["a", "A", "b", "B"]
+        tab.edit("c", number=0)
+        assert tab.turns() == ["c", "C"]
+
+
+def test_settings_are_those_of_the_run_unless_they_are_set(tmp_path: Path) -> None:
+    model = Echo()
+    model.generation_kwargs = {"do_sample": True, "temperature": 0.7}
+    with served([model], tmp_path / "feedback.jsonl") as address:
+        tab = Tab(address)
+        send(tab, "a", top_p=0.9, max_new_tokens=5)
+        assert model.asked[-1][2] == {"top_p": 0.9, "max_new_tokens": 5}
+        send(tab, "b", top_p=2)
+        assert "error: settings.top_p: " in tab.status and len(model.asked) == 1
+        config = httpx.get(f"{address}/config").json()["components"]
+        shown = {each["props"].get("elem_id"): each["props"].get("placeholder") for each in config}
+        assert (shown["temperature"], shown["top-p"], shown["max-new-tokens"]) == ("0.7", "1.0", "")
+
+
+def test_every_control_has_a_label(tmp_path: Path) -> None:
+    with served([Echo("a"), Echo("b")], tmp_path / "feedback.jsonl") as address:
+        controls = ("textbox", "number", "radio", "dropdown", "chatbot")
+        found = [
+            each["props"] for each in httpx.get(f"{address}/config").json()["components"] if each["type"] in controls
+        ]
+        assert len(found) == 10 and all(each["label"] for each in found)
 
 
 def test_beta_and_advantages_of_a_guided_model(tmp_path: Path) -> None:
     model = Echo()
     model.beta = 4.0
     with served([model], tmp_path / "feedback.jsonl") as address:
-        tab = Visitor(address)
-        assert tab.beta is None
-        tab.send("hi there", beta=8.0)
-        assert model.asked[0][2] == {"beta": 8.0} and Visitor(address, tab.key).beta == 8.0
-        tab.click("colour", colour="Q - V")
-        assert "Q - V in reward <span>-1.00</span>" in tab.tokens[0]
-        tab.send("more", beta=-1.0)
+        tab = Tab(address)
+        assert tab.value("beta") is None
+        send(tab, "hi there", beta=8.0)
+        assert model.asked[0][2] == {"beta": 8.0} and Tab(address, tab.key).value("beta") == 8.0
+        tab.act("colour", colour="Q - V")
+        assert "Q - V in reward <span>-1.00</span>" in tab.below()
+        send(tab, "more", beta=-1.0)
         assert "error: beta must be a number of at least 0, not -1" in tab.status and len(model.asked) == 1
 
 
 def test_better_of_two_goes_on_in_both(tmp_path: Path) -> None:
     feedback = tmp_path / "feedback.jsonl"
     with served([Echo("a"), Echo("b", "twice")], feedback) as address:
-        tab = Visitor(address)
-        tab.send("hi")
+        tab = Tab(address)
+        send(tab, "hi", colour="log-prob")
         assert (tab.turns(0), tab.turns(1)) == (["hi", "HI"], ["hi", "HI twice"])
-        assert all("log-prob in nats <span>-0.50</span>" in tokens for tokens in tab.tokens), "the scale is the same"
-        tab.send("more")
+        scale = "log-prob in nats <span>-0.50</span>"
+        assert scale in tab.below(0) and scale in tab.below(1), "the scale is the same"
+        assert tab.options(0) == tab.options(1) == ["better", "same"]
+        send(tab, "more")
         assert "error: choose one of the two replies first" in tab.status and tab.turns(0) == ["hi", "HI"]
-        tab.click("choose_1")
+        tab.choose("better", 1)
         assert tab.turns(0) == tab.turns(1) == ["hi", "HI twice"]
-        assert tab.tokens[0] == '<p class="missing">No token details: this column shows the reply of 2: b</p>'
-        assert tab.tokens[1].count('class="token"') == 2
-        assert [chat.count("the reply of 2: b") for chat in tab.chats] == [1, 0]
-        tab.click("rate_up_0")
-        assert "error: this column shows the reply of 2: b" in tab.status
-        tab.click("rate_up_1")
-        tab.click("colour", colour="KL")
-        assert "No KL: there is no reference" in tab.tokens[1]
-    preference, rating = read_feedback(feedback)
+        assert tab.below(0) == '<p class="remark">the reply of 2: b</p>' and tab.below(1) == ""
+        assert (tab.options(0), tab.options(1)) == ([], ["back"])
+        tab.rate(True, 0)
+        assert "error: this column shows the reply of 2: b" in tab.status and tab.ratings(0) == [None]
+        tab.rate(True, 1)
+        tab.act("colour", colour="KL")
+        assert "No KL: there is no reference" in tab.below(1)
+        tab.choose("back", 1)
+        assert "The preference was withdrawn" in tab.status and tab.turns(0) == ["hi", "HI"]
+        tab.choose("same", 1)
+        assert "Nothing was recorded" in tab.status and tab.turns(1) == ["hi", "HI"]
+    preference, rating, withdrawal = read_feedback(feedback)
     assert (preference.chosen, rating.rating, rating.replies[0].model) == (1, 1, "b")
+    assert withdrawal.withdrawn and latest([preference, rating, withdrawal]) == [rating]
+
+
+def test_one_of_two_models_can_reply_alone(tmp_path: Path) -> None:
+    first, second = Echo("a"), Echo("b", "twice")
+    with served([first, second], tmp_path / "feedback.jsonl") as address:
+        tab = Tab(address)
+        tab.act("models", models="1")
+        assert Tab(address, tab.key).value("models") == "1"
+        send(tab, "hi")
+        assert first.asked == [] and tab.turns(1) == ["hi", "HI twice"] and tab.options(1) == []
+        tab.rate(True, 1)
+        assert tab.ratings(1) == ["Like"]
+        tab.act("models", models="both")
+        send(tab, "more")
+        assert len(first.asked) == 1 and tab.options(0) == ["better", "same"]
 
 
 def test_tab_that_shows_an_older_state_changes_nothing(tmp_path: Path) -> None:
     feedback = tmp_path / "feedback.jsonl"
     with served([Echo()], feedback) as address:
-        first = Visitor(address)
-        first.send("a")
-        second = Visitor(address, first.key)
-        second.send("b")
-        first.click("rate_up_0")
+        first = Tab(address)
+        send(first, "a")
+        second = Tab(address, first.key)
+        send(second, "b")
+        first.rate(True)
         assert "this page was out of date" in first.status and first.turns() == second.turns()
         assert not feedback.exists()
-        first.click("rate_up_0")
+        first.rate(True)
         assert read_feedback(feedback)[0].turns == ["a", "A", "b"]
 
 
@@ -163,18 +217,20 @@ def test_what_fails_is_told_on_the_page(tmp_path: Path, caplog: pytest.LogCaptur
     (tmp_path / "file").write_text("")
     model = Echo()
     with served([model], tmp_path / "file" / "feedback.jsonl") as address:
-        tab = Visitor(address)
-        tab.send(" ")
+        tab = Tab(address)
+        send(tab, " ")
         assert "error: a message cannot be empty" in tab.status
-        tab.send("a b")
-        tab.click("rate_up_0")
-        assert "feedback.jsonl cannot be written" in tab.status
+        send(tab, "a b")
+        tab.rate(True)
+        assert "feedback.jsonl cannot be written" in tab.status and tab.ratings() == [None]
+        tab.act("rate_0")  # a click that says nothing
+        assert "error: it has no rating" in tab.status
         model.fails_with = RuntimeError("no memory <left>")
-        tab.send("c d")
-        assert "error: no memory &lt;left&gt;" in tab.status and "a reply failed" in caplog.text
+        send(tab, "c d")
+        assert "error: no memory &lt;left&gt;" in tab.status and "a reply or a judgement failed" in caplog.text
         assert tab.turns() == ["a b", "A B", "c d", "C"], "what was said stays"
         model.fails_with = None
-        tab.send("e")
+        send(tab, "e")
         assert tab.turns()[-1] == "E" and tab.status == ""
 
 
@@ -202,22 +258,23 @@ class Slow(Echo):
 def test_two_tabs_do_not_use_a_model_at_once(tmp_path: Path) -> None:
     model = Slow(0.02)
     with served([model], tmp_path / "feedback.jsonl") as address:
-        tabs = [Visitor(address), Visitor(address)]
+        tabs = [Tab(address), Tab(address)]
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda tab: tab.send("a b c d e f"), tabs))
+            list(pool.map(lambda tab: send(tab, "a b c d e f"), tabs))
     assert [tab.turns()[-1] for tab in tabs] == ["A B C D E F"] * 2 and not model.was_raced
 
 
 def test_reply_can_be_stopped(tmp_path: Path) -> None:
     with served([Slow(0.2)], tmp_path / "feedback.jsonl") as address:
-        tab = Visitor(address)
-        reply = tab.sending(" ".join("abcdefghijklmnopqrstuvwxyz"))
-        while not re.search(r">A( |<)", str(reply.outputs()[-1:])):
-            time.sleep(0.02)
-        tab.stop()
-        reply.result(timeout=4)
-        (_, said) = Visitor(address, tab.key).turns()
-    assert said.startswith("A") and "Z" not in said
+        tab = Tab(address)
+        reply, stop = tab.acting("send", text=" ".join("abcdefghijklmnopqrstuvwxyz")), Tab(address, tab.key)
+        for _ in range(3):
+            next(reply)
+        assert Tab(address, tab.key).turns()[1].startswith("A")
+        stop.act("stop")
+        list(reply)
+        (_, said) = Tab(address, tab.key).turns()
+    assert said == tab.turns()[1] and said.startswith("A") and "Z" not in said
 
 
 def test_page_asks_nothing_of_other_hosts(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from echo_model import Echo
 
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.feedback import JudgedReply, read_feedback
-from rl4dialog.serving.chat_state import ChatState
+from rl4dialog.data.latest_feedback import latest
+from rl4dialog.serving.chat_state import ChatState, Settings
 from rl4dialog.serving.page_chat import PageChat
 
 START = ChatState()
@@ -26,8 +28,10 @@ def two(tmp_path: Path) -> PageChat:
     return page_chat(tmp_path, Echo("a"), Echo("b", "twice"))
 
 
-def say(chat: PageChat, state: ChatState, text: str, *args: Any) -> ChatState:
-    *_, last = chat.send(state, text, *args)
+def say(
+    chat: PageChat, state: ChatState, text: str, persona: str = "", temperature: Any = None, beta: Any = None
+) -> ChatState:
+    *_, last = chat.send(state, text, Settings(persona, temperature, beta=beta))
     return last
 
 
@@ -47,7 +51,7 @@ def test_reply_comes_token_by_token_and_the_conversation_goes_on(tmp_path: Path)
 
 def test_stopped_reply_was_said_as_far_as_it_came(tmp_path: Path) -> None:
     chat, words = page_chat(tmp_path), iter([False, True, True, True])
-    stopped = list(chat.send(START, "a b c d", "", None, None, lambda: next(words)))[-1]
+    stopped = list(chat.send(START, "a b c d", Settings(), lambda: next(words)))[-1]
     assert stopped.turns == ["a b c d", "A B"]
     assert stopped.last and stopped.last.replies[0].details and not stopped.last.replies[0].finished
     nothing = next(chat.send(stopped, "c"))
@@ -73,7 +77,7 @@ def test_what_cannot_be_sent_is_told_before_anything_is_asked(
 ) -> None:
     model = Echo()
     with pytest.raises(RL4DialogError, match=re.escape(message)):
-        list(page_chat(tmp_path, model).send(START, *args))
+        say(page_chat(tmp_path, model), START, *args)
     assert model.asked == []
 
 
@@ -82,7 +86,7 @@ def test_beta_is_that_of_models_that_values_guide(tmp_path: Path) -> None:
     guided.beta = 4.0
     chat = page_chat(tmp_path, guided, plain)
     state = say(chat, START, "a", "", None, 8.0)
-    assert state.beta == 8.0 and chat.reset(state).beta == 8.0
+    assert state.settings.beta == 8.0 and chat.reset(state).settings.beta == 8.0
     assert [kwargs for _, _, kwargs in (*guided.asked, *plain.asked)] == [{"beta": 8.0}, {}]
     one, other = (reply.details for reply in state.last.replies) if state.last else (None, None)
     assert one and other and one.advantages == [-1.0] and other.missing["advantages"] == "no values guide it"
@@ -93,11 +97,11 @@ def test_persona_and_temperature_hold_for_what_is_sent_with_them(tmp_path: Path)
     chat = page_chat(tmp_path, model)
     state = say(chat, START, "a", " I am a cat. ", 0.5)
     assert model.asked == [("I am a cat.<EOU>a <EOU>", None, {"temperature": 0.5})]
-    assert (state.persona, state.temperature) == ("I am a cat.", 0.5)
+    assert (state.settings.persona, state.settings.temperature) == ("I am a cat.", 0.5)
     state = chat.reset(state)
-    assert (state.persona, state.temperature, state.exchanges) == ("I am a cat.", 0.5, ())
+    assert (state.settings.persona, state.settings.temperature, state.exchanges) == ("I am a cat.", 0.5, ())
     state = say(chat, state, "b")
-    assert model.asked[-1] == ("b <EOU>", None, {}) and state.persona is None
+    assert model.asked[-1] == ("b <EOU>", None, {}) and state.settings.persona is None
     model.generation_kwargs = {"do_sample": False}
     assert "echo: no sampling" in say(chat, state, "c", "", 0.5).note
 
@@ -158,6 +162,64 @@ def test_rating_is_recorded_once_and_may_be_changed(tmp_path: Path) -> None:
     assert state.last and [reply.rating for reply in state.last.replies] == [None, -1]
 
 
+def test_judgement_is_taken_back_on_the_page_and_in_the_file(tmp_path: Path) -> None:
+    chat, file = two(tmp_path), tmp_path / "feedback.jsonl"
+    state = chat.choose(say(chat, START, "hi"), 1)
+    state = chat.rate(state, 1, -1)
+    state = chat.correct(state, 1, "Hello!")
+    assert [one.kind for one in latest(read_feedback(file))] == ["preference", "rating", "correction"]
+    with pytest.raises(RL4DialogError, match="no choice to take back"):
+        chat.take_back_choice(state)  # while the conversation continues with a correction
+    state = chat.correct(state, 1, "HI twice")
+    assert state.turns == ["hi", "HI twice"] and state.messages(1)[-1]["origin"] == ""
+    state = chat.rate(state, 1, None)
+    with pytest.raises(RL4DialogError, match="it has no rating"):
+        chat.rate(state, 1, None)
+    state = chat.take_back_choice(state)
+    assert state.awaits_choice and latest(read_feedback(file)) == [] and len(read_feedback(file)) == 6
+    state = chat.take_back_choice(chat.choose(state, None))
+    assert state.awaits_choice and len(read_feedback(file)) == 6, "nothing was recorded, so nothing is withdrawn"
+
+
+def test_earlier_reply_is_judged_after_the_turns_that_the_model_read(tmp_path: Path) -> None:
+    chat = page_chat(tmp_path)
+    state = say(chat, say(chat, START, "a"), "b")
+    state = chat.rate(chat.correct(state, 0, "better", 0), 0, 1, 1)
+    assert state.turns == ["a", "better", "b", "B"]
+    assert [one.turns for one in read_feedback(tmp_path / "feedback.jsonl")] == [["a"], ["a", "A", "b"]]
+    for number in (2, -2):
+        with pytest.raises(RL4DialogError, match="no reply to judge yet"):
+            chat.rate(state, 0, 1, number)
+
+
+def test_one_model_of_two_replies_alone(tmp_path: Path) -> None:
+    chat = two(tmp_path)
+    state = chat.ask_only(START, 1)
+    state = say(chat, replace(state, settings=Settings()), "x")
+    assert state.awaits_choice
+    *_, state = chat.send(START, "hi", Settings(only=1))
+    assert state.turns == ["hi", "HI twice"] and not state.awaits_choice
+    assert state.messages(0)[-1]["origin"] == "the reply of 2: b"
+    assert state.last and state.last.replies[0].details is None and state.last.replies[1].details
+    assert not state.last.was_choice
+    with pytest.raises(RL4DialogError, match="there is no model 2"):
+        chat.ask_only(state, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (Settings(top_p=2.0), "settings.top_p: input should be less than or equal to 1, got 2.0"),
+        (Settings(max_new_tokens=0), "settings.max_new_tokens: input should be greater than or equal to 1, got 0"),
+    ],
+)
+def test_sampling_setting_out_of_range_is_told(tmp_path: Path, settings: Settings, message: str) -> None:
+    model = Echo()
+    with pytest.raises(RL4DialogError, match=re.escape(message)):
+        list(page_chat(tmp_path, model).send(START, "a", settings))
+    assert model.asked == []
+
+
 @pytest.mark.parametrize("index", [0, None])
 def test_only_the_reply_that_is_shown_can_be_judged(tmp_path: Path, index: int | None) -> None:
     chat = two(tmp_path)
@@ -198,7 +260,6 @@ def test_correction_is_recorded_and_goes_on(tmp_path: Path) -> None:
     [
         (" ", "a correction cannot be empty"),
         ("a<EOU>", "a text cannot contain <EOU>"),
-        ("HI", "must differ"),
         ("Hello!", "must differ"),
     ],
 )
@@ -208,6 +269,8 @@ def test_correction_that_is_none_is_told(tmp_path: Path, text: str, message: str
     with pytest.raises(RL4DialogError, match=message):
         chat.correct(state, 0, text)
     assert len(read_feedback(tmp_path / "feedback.jsonl")) == 1
+    with pytest.raises(RL4DialogError, match="must differ"):
+        chat.correct(say(chat, START, "hi"), 0, "HI")
 
 
 def test_undo_takes_an_exchange_back_and_shows_what_was_said_about_the_one_before(tmp_path: Path) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from rl4dialog.serving.page_html import conversation_html, escaped, status_html
+import re
 
-MESSAGES = [{"role": "user", "content": "<b>hi</b> ${x}"}, {"role": "assistant", "content": ""}]
+from rl4dialog.serving.page_html import escaped, help_html, note_html, plain, status_html, without_joiners
 
 
-def test_conversation_shows_who_said_what() -> None:
-    html = conversation_html("runs/<x>", MESSAGES)
-    assert '<h2 class="model">runs/&lt;x&gt;</h2>' in html
-    assert '<div class="turn user">&lt;b&gt;hi&lt;/b&gt; &#36;&#123;x&#125;</div>' in html
-    assert '<div class="turn assistant"><i>(empty reply)</i></div>' in html
-    assert '<div class="turn assistant">…</div>' in conversation_html("x", MESSAGES, is_busy=True)
-    assert "Type a message below." in conversation_html("x", [])
+def test_texts_are_escaped() -> None:
+    assert (
+        note_html("runs/<x> ${y}") == '<p class="remark">runs/&lt;x&gt; &#36;&#123;y&#125;</p>' and note_html("") == ""
+    )
+    assert '<p class="hint">1 &lt; 2</p>' in help_html("1 < 2") and "persona" not in help_html("1 < 2")
+    assert '<p class="persona">a &amp; b</p>' in help_html("", "a & b")
+
+
+def test_chatbot_can_read_no_markup_in_a_text() -> None:
+    text = "<b>1 < 2</b> &lt; <!-- x --> a & b"
+    shown = plain(text)
+    assert not re.search(r"<[a-zA-Z/!]|&\w", shown) and without_joiners(shown) == text
+    assert plain("a\x00") == "a\ufffd"
 
 
 def test_problem_is_told_before_what_was_done() -> None:

@@ -12,7 +12,7 @@ def test_chat_is_found_by_its_key() -> None:
     sessions = Sessions()
     key, state = sessions.open()
     assert state == ChatState()
-    kept = sessions.keep(key, ChatState(persona="P"))
+    kept = sessions.keep(key, ChatState(note="P"))
     assert kept.revision == 1 and sessions.open(key) == (key, kept)
     assert sessions.keep(key, ChatState()).revision == 2
     assert sessions.open()[0] != key
@@ -33,7 +33,7 @@ def test_chat_that_was_not_used_for_longest_is_forgotten() -> None:
     sessions = Sessions(capacity=2)
     keys = [sessions.open()[0] for _ in range(2)]
     for key in keys:
-        sessions.keep(key, ChatState(persona="P"))
+        sessions.keep(key, ChatState(note="P"))
     sessions.open(keys[0])
     sessions.open()
-    assert sessions.open(keys[0])[1].persona == "P" and sessions.open(keys[1])[1].persona is None
+    assert sessions.open(keys[0])[1].note == "P" and sessions.open(keys[1])[1].note == ""
