@@ -6,6 +6,9 @@ ARG BASE_IMAGE=python:3.11.14-slim-bookworm
 FROM ${BASE_IMAGE} AS dependencies
 ARG TORCH_WHEELS=https://download.pytorch.org/whl/cpu/torch/
 ENV PATH=/opt/venv/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends binutils=2.40-* \
+    && rm -rf /var/lib/apt/lists/*
 COPY docker/requirements.lock docker/install.sh /build/
 RUN --mount=type=secret,id=pip_conf,target=/run/secrets/pip.conf \
     sh /build/install.sh /build/requirements.lock --find-links "$TORCH_WHEELS"

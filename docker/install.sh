@@ -15,11 +15,13 @@ pip install --require-hashes --requirement /tmp/setuptools.lock
 pip install --require-hashes --no-deps --no-build-isolation --no-compile --requirement "$lock" "$@"
 pip check
 
-# Never imported: the packages' own tests, and headers for compiling against them.
+# Never used: the packages' own tests, headers for compiling against them, symbols for debuggers, and the protocol Flight.
 packages=$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 for folder in torch/include torch/test pyarrow/include pyarrow/src pyarrow/tests; do
     rm -rf "${packages:?}/$folder"
 done
+strip --strip-unneeded "$packages/torch/lib/libtorch_cpu.so" "$packages/torch/lib/libtorch_python.so"
+rm -f "$packages"/pyarrow/*flight*.so*
 find "$packages/torch/bin" -type f ! -name torch_shm_manager -delete
 for package in matplotlib mpmath mpl_toolkits networkx numpy pandas scipy sympy; do
     find "$packages/$package" -name tests -type d -prune -exec rm -rf {} +
