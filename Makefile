@@ -64,7 +64,7 @@ image: $(STAMP) ## Build the Docker image twice without Docker, run both, and co
 
 docs: $(STAMP) ## Build the documentation into site/; a link that leads nowhere is an error
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict  # not --quiet, which hides warnings from --strict
 
 sbom: $(STAMP) ## List the packages of .venv and their licences in sbom.json, in the format of CycloneDX
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt cyclonedx-bom

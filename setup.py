@@ -93,7 +93,7 @@ setup(
         "ui": UI,
         "serve": SERVE,
         "test": TEST,
-        "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27", "mkdocs-jupyter>=0.25"],
+        "docs": ["mkdocs-material>=9.5", "mkdocstrings[python]>=0.27", "mkdocs-jupyter>=0.25", "mike>=2.1"],
         "dev": [
             *TEST,
             *UI,
