@@ -220,10 +220,7 @@ class QueueJudging(Judging[QueuedReplies]):
         feedback: File to which judgements are appended. What is judged in it is not shown again.
     """
 
-    hint = (
-        "Choose the better reply, or rate a single one or a whole conversation. The pencil writes a better version of "
-        "a reply."
-    )
+    hint = "Choose the better reply, or rate a single one. The pencil writes a better version."
     advice = (
         "To take a rating back, click its thumb again; to take a correction back, restore the text of the reply. "
         "Back shows what you judged before, and takes that judgement back."

@@ -138,9 +138,10 @@ class JudgingPage(Page):
         except Exception as error:
             problem = problem_of(error)
         n = 0 if replies is None else len(replies.replies)
-        hint = "You can close this page." if judging.is_done else judging.hint
-        persona = "" if replies is None or not replies.persona else f"Persona: {replies.persona}"
         is_whole = replies is not None and replies.is_conversation
+        hint = "The thumbs rate the whole conversation." if is_whole else judging.hint
+        hint = "You can close this page." if judging.is_done else hint
+        persona = "" if replies is None or not replies.persona else f"Persona: {replies.persona}"
         updates = {
             self._id: "" if replies is None else replies.id,
             self._help: help_html(f"{judging.progress} {hint}", persona),

@@ -59,6 +59,7 @@ def test_page_shows_a_whole_conversation_to_rate(tmp_path: Path) -> None:
         tab = Tab(address)
         assert tab.turns() == ["hi", "oh", "why?", "so", "bye"] and tab.props["chat-0"]["label"] == "Conversation"
         assert tab.props["chat-0"]["editable"] == "none" and tab.options() == []
+        assert "0 of 1 done. The thumbs rate the whole conversation." in text_of(tab)
         tab.rate(True)
         assert "The conversation rating was appended" in text_of(tab) and "1 of 1 done." in text_of(tab)
         tab.act("back")
