@@ -39,7 +39,7 @@ make_base() {
         rm -rf "$WORK/base"
         debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$WORK/base" >"$WORK/debootstrap.log"
         apt-config dump | grep -E '^Acquire::(Check|http|https)' >"$WORK/base/etc/apt/apt.conf.d/90build" || true
-        rm -rf "$WORK"/base/dev/* "$WORK"/base/var/cache/apt/archives/*.deb
+        rm -rf "$WORK"/base/dev/* "$WORK"/base/var/cache/apt/* "$WORK"/base/var/lib/apt/lists/*
         touch "$WORK/base/.complete"
     fi
     local container
