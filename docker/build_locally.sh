@@ -4,9 +4,9 @@
 #   sudo bash docker/build_locally.sh           two builds, a run of each
 #   sudo BUILDS=1 bash docker/build_locally.sh  one build, run twice
 #
-# Ends with an error unless both runs leave bitwise the same weights. Needs root, and Debian's packages buildah, crun
-# and debootstrap. The base image has Debian's Python in place of the official one; pip's configuration of this machine is
-# used for the builds, and stays out of the image. WORK is removed at the end unless KEEP=1.
+# Ends with an error unless both runs leave bitwise the same weights. Needs root, and Debian's packages buildah, crun,
+# debootstrap and iproute2. The base image has Debian's Python in place of the official one; pip's configuration of this
+# machine is used for the builds, and stays out of the image. WORK is removed at the end unless KEEP=1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,9 +21,9 @@ say() { printf '\n== %s\n' "$*"; }
 
 check_machine() {
     local program
-    for program in buildah debootstrap unshare; do
+    for program in buildah debootstrap ip unshare; do
         if ! command -v "$program" >/dev/null; then
-            echo "error: no $program; on Debian: apt-get install buildah crun debootstrap" >&2
+            echo "error: no $program; on Debian: apt-get install buildah crun debootstrap iproute2" >&2
             exit 1
         fi
     done
@@ -81,8 +81,8 @@ run() {
     container=$(buildah "${STORAGE[@]}" from --pull-never "$tag")
     # Printed as [python /app/...]; buildah itself does not start it.
     read -ra entrypoint <<<"$(buildah "${STORAGE[@]}" inspect --format "{{.OCIv1.Config.Entrypoint}}" "$container" | tr -d "[]")"
-    # Chroot isolation shares the network of its caller, so the caller has none.
-    unshare --net buildah "${STORAGE[@]}" run --isolation chroot --volume "$folder:/runs" "$container" -- \
+    # Chroot isolation shares the network of its caller, so the caller has none but its own address, as with Docker.
+    unshare --net sh -c 'ip link set lo up && exec "$@"' sh buildah "${STORAGE[@]}" run --isolation chroot --volume "$folder:/runs" "$container" -- \
         "${entrypoint[@]}" "$@" || status=$?
     buildah "${STORAGE[@]}" rm "$container" >/dev/null
     return "$status"
