@@ -105,7 +105,7 @@ def test_missing_or_empty_rollouts_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"rollout_info\.jsonl cannot be read"):
         plot_reward_curve(tmp_path, tmp_path / "curve.png")
     (tmp_path / "rollout_info.jsonl").write_text("\n")
-    with pytest.raises(DataError, match="there are no rollouts"):
+    with pytest.raises(DataError, match="there is nothing to plot"):
         plot_reward_curve(tmp_path, tmp_path / "curve.png")
 
 
