@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 import reward_models
 from page_client import Tab
-from page_process import served
+from page_process import start_page
 from runs import lines, make_config, run_folder, train
 
 from rl4dialog.cli import main
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.core.feedback_queue import read_queue
-from rl4dialog.serving.judging import QueueJudging
 
 N = 8
 
 
 def test_rated_conversations_become_a_reward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     for name in ("talk", "rater", "again"):
         (tmp_path / name).mkdir()
     talk = make_config(tmp_path, train_evaluation__n_iters=0, env__args__max_turns=2)
@@ -35,10 +35,12 @@ def test_rated_conversations_become_a_reward(tmp_path: Path, capsys: pytest.Capt
     queued = read_queue(queue)
     assert all(each.is_conversation and [each.turns[-1], each.answer] == ["oh .", "i see ."] for each in queued)
 
-    with served(QueueJudging(queued, feedback)) as address:
-        person = Tab(address)
-        for i in range(N):
-            person.rate(bool(i % 2))
+    process, address = start_page("--queue", str(queue), "--feedback", str(feedback))
+    person = Tab(address)
+    for i in range(N):
+        person.rate(bool(i % 2))
+    process.kill()
+    process.communicate()
     assert [each.rating for each in read_feedback(feedback)] == [-1, 1] * (N // 2)
 
     judged = {"id": "feedback", "args": {"path": str(feedback), "use": "conversation_ratings"}}
