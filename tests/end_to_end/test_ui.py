@@ -213,7 +213,9 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: P
 
         # Tokens are coloured by what there is of them; a model without a run has no critic.
         tab.one("[aria-label='Toggle Sidebar']").click()
-        labels = {element.text: element for element in opened.find_elements("css selector", "#colour label")}
+        found = opened.find_elements("css selector", "#colour label")
+        tab.wait_for(lambda: all(element.text for element in found), "that the sidebar is open")
+        labels = {element.text: element for element in found}
         for label, seen in (
             ("value", "#chat-0 .legend"),
             ("KL", "#chat-0 .legend"),
