@@ -6,7 +6,7 @@ import copy
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ ALGORITHMS = ("ilql", "bc")
 _N_CONVERSATIONS, _TOKENS_PER_CONVERSATION = 400, 40
 TAU, GAMMA, POLYAK_RATE = 0.7, 0.99, 0.005
 _MAX_GRAD_NORM = 1.0
+
+Row: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""Of a conversation: its ids, whether each is the agent's, and the rewards of the agent's."""
 
 
 class PaidTalk(TextGenPool):
@@ -155,37 +158,23 @@ class Decoding:
         pass
 
 
-class OfflineLoop:
-    """BC or ILQL in a page of torch and transformers.
+class LogLoop:
+    """Another program than this toolkit that trains the workload's model on the same log, in the same minibatches.
 
-    Nothing is split by length: a minibatch is padded to its longest conversation. Logits and values are computed only
-    where they are needed, as a careful author would: at the tokens of the agent, and Q only of the logged tokens.
-
-    Args:
-        setting: What is trained.
-        workload: The workload.
-        all_values: Whether Q is computed for the whole vocabulary first, as in the code of ILQL's authors.
+    Attributes:
+        language_model: The model to train.
     """
 
-    def __init__(self, setting: Setting, workload: Workload, all_values: bool = False) -> None:
-        self.setting, self._all_values = setting, all_values
-        ours = OfflineRl4dialog(setting, workload)
-        self._sampler, self._n_steps = ours.algorithm.sampler, ours.algorithm.n_steps
-        self._rows = rows_of(ours.algorithm.log)
+    def __init__(self, setting: Setting, workload: Workload) -> None:
+        ours = OfflineRl4dialog(setting, workload).algorithm
+        self._sampler, self._n_steps, self._rows = ours.sampler, ours.n_steps, _rows(ours.log)
         del ours
         tokenizer, _ = build_prompts(workload)
-        model: Any = build_model(workload, "causal", tokenizer)
-        self.model = model.eval()
-        trained = list(model.parameters())
-        if setting.algorithm == "ilql":
-            width, n_tokens = model.config.n_embd, model.config.vocab_size
-            self.critic: Any = copy.deepcopy(model.transformer) if setting.critic == "separate" else None
-            self.heads: Any = nn.ModuleList(_head(width, n) for n in (n_tokens, n_tokens, 1))  # Q, Q and V
-            self.target_critic: Any = copy.deepcopy(self.critic)
-            self.target_heads: Any = copy.deepcopy(self.heads[:2])
-            trained += [*self.heads.parameters(), *(self.critic.parameters() if self.critic is not None else ())]
-        self.trained = trained
-        self.optimizer = torch.optim.Adam(trained, lr=LEARNING_RATE, eps=1e-5, fused=True)
+        self.language_model: Any = build_model(workload, "causal", tokenizer)
+
+    def _step(self, rows: list[Row]) -> None:
+        """Make an optimizer step on a minibatch."""
+        raise NotImplementedError
 
     def iterate(self) -> Timing:
         started, n_tokens = time.perf_counter(), 0
@@ -198,7 +187,35 @@ class OfflineLoop:
     def close(self) -> None:
         pass
 
-    def _step(self, rows: list[tuple[Tensor, Tensor, Tensor]]) -> None:
+
+class OfflineLoop(LogLoop):
+    """BC or ILQL in a page of torch and transformers.
+
+    Nothing is split by length: a minibatch is padded to its longest conversation. Logits and values are computed only
+    where they are needed, as a careful author would: at the tokens of the agent, and Q only of the logged tokens.
+
+    Args:
+        setting: What is trained.
+        workload: The workload.
+        all_values: Whether Q is computed for the whole vocabulary first, as in the code of ILQL's authors.
+    """
+
+    def __init__(self, setting: Setting, workload: Workload, all_values: bool = False) -> None:
+        super().__init__(setting, workload)
+        self.setting, self._all_values = setting, all_values
+        model = self.model = self.language_model.eval()
+        trained = list(model.parameters())
+        if setting.algorithm == "ilql":
+            width, n_tokens = model.config.n_embd, model.config.vocab_size
+            self.critic: Any = copy.deepcopy(model.transformer) if setting.critic == "separate" else None
+            self.heads: Any = nn.ModuleList(_head(width, n) for n in (n_tokens, n_tokens, 1))  # Q, Q and V
+            self.target_critic: Any = copy.deepcopy(self.critic)
+            self.target_heads: Any = copy.deepcopy(self.heads[:2])
+            trained += [*self.heads.parameters(), *(self.critic.parameters() if self.critic is not None else ())]
+        self.trained = trained
+        self.optimizer = torch.optim.Adam(trained, lr=LEARNING_RATE, eps=1e-5, fused=True)
+
+    def _step(self, rows: list[Row]) -> None:
         ids = nn.utils.rnn.pad_sequence([row for row, _, _ in rows], batch_first=True)
         own = nn.utils.rnn.pad_sequence([flags for _, flags, _ in rows], batch_first=True)[:, 1:]
         rewards = torch.cat([paid for _, _, paid in rows])
@@ -256,7 +273,7 @@ def _head(width: int, n_outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), last)
 
 
-def rows_of(log: ConversationLog) -> list[tuple[Tensor, Tensor, Tensor]]:
+def _rows(log: ConversationLog) -> list[Row]:
     """Of each conversation: its ids, whether each is the agent's, and the rewards of the agent's."""
     batch = log.replies(np.arange(len(log)))
     assert len(batch) == len(log), "each conversation is one row"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import types
 from pathlib import Path
 from typing import Any
@@ -17,31 +16,26 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import GPT2LMHeadModel, GPT2Model
 
-from benchmarks.contestants import LEARNING_RATE, Setting, Timing
-from benchmarks.offline import GAMMA, POLYAK_RATE, TAU, OfflineRl4dialog, rows_of
-from benchmarks.workloads import Workload, build_model, build_prompts
+from benchmarks.contestants import LEARNING_RATE, Setting
+from benchmarks.offline import GAMMA, POLYAK_RATE, TAU, LogLoop, Row
+from benchmarks.workloads import Workload
 from rl4dialog.core.errors import DataError
 
 SOURCE = "ILQL_SOURCE"
 """Environment variable with the folder of https://github.com/Sea-Snell/Implicit-Language-Q-Learning."""
 
 
-class OriginalILQL:
+class OriginalILQL(LogLoop):
     """``PerTokenIQL`` with two Q heads, trained as in its authors' script: AdamW, then a soft update."""
 
     def __init__(self, setting: Setting, workload: Workload) -> None:
-        ours = OfflineRl4dialog(setting, workload)
-        self._sampler, self._n_steps = ours.algorithm.sampler, ours.algorithm.n_steps
-        self._rows = rows_of(ours.algorithm.log)
-        del ours
-        tokenizer, _ = build_prompts(workload)
-        language_model: Any = build_model(workload, "causal", tokenizer)
-        language_model.set_attn_implementation("eager")
-        size = language_model.config.vocab_size
+        super().__init__(setting, workload)
+        self.language_model.set_attn_implementation("eager")
+        size = self.language_model.config.vocab_size
         theirs = types.SimpleNamespace(tokenizer=types.SimpleNamespace(num_tokens=lambda: size), max_len=None)
         separate = setting.critic == "separate"
         self.model = _per_token_iql()(
-            language_model,
+            self.language_model,
             theirs,
             setting.device,
             alpha=POLYAK_RATE,
@@ -53,23 +47,15 @@ class OriginalILQL:
         ).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
 
-    def iterate(self) -> Timing:
-        started, n_tokens = time.perf_counter(), 0
-        while n_tokens < self._n_steps:
-            rows = [self._rows[i] for i in self._sampler.next()]
-            n_tokens += sum(len(rewards) for _, _, rewards in rows)
-            loss, _, _ = self.model.get_loss(_batch(rows), awac_weight=1.0, v_loss_weight=1.0, q_loss_weight=1.0)
-            loss.backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-            self.model.soft_update()
-        return Timing(time.perf_counter() - started, {}, n_tokens)
-
-    def close(self) -> None:
-        pass
+    def _step(self, rows: list[Row]) -> None:
+        loss, _, _ = self.model.get_loss(_batch(rows), awac_weight=1.0, v_loss_weight=1.0, q_loss_weight=1.0)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.model.soft_update()
 
 
-def _batch(rows: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]) -> dict[str, torch.Tensor]:
+def _batch(rows: list[Row]) -> dict[str, torch.Tensor]:
     """Minibatch as their ``collate`` makes it: states are positions, and the last one is the end."""
     actions = [flags.nonzero().flatten() - 1 for _, flags, _ in rows]
     ends = [torch.tensor([len(ids) - 1]) for ids, _, _ in rows]

@@ -82,7 +82,8 @@ run() {
     # Printed as [python /app/...]; buildah itself does not start it.
     read -ra entrypoint <<<"$(buildah "${STORAGE[@]}" inspect --format "{{.OCIv1.Config.Entrypoint}}" "$container" | tr -d "[]")"
     # Chroot isolation shares the network of its caller, so the caller has none but its own address, as with Docker.
-    unshare --net sh -c 'ip link set lo up && exec "$@"' sh buildah "${STORAGE[@]}" run --isolation chroot --volume "$folder:/runs" "$container" -- \
+    unshare --net sh -c 'ip link set lo up && exec "$@"' sh \
+        buildah "${STORAGE[@]}" run --isolation chroot --volume "$folder:/runs" "$container" -- \
         "${entrypoint[@]}" "$@" || status=$?
     buildah "${STORAGE[@]}" rm "$container" >/dev/null
     return "$status"
