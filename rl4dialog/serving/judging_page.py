@@ -55,35 +55,20 @@ class JudgingPage(Page):
         judging = self._judging
         parts = [part for column in self._columns for part in column.parts]
         outputs = [self._id, self._help, self._status, self._goal, self._set_goal, self._skip, self._back, *parts]
-        self.blocks.load(
-            self._opened,
-            [self._browser],
-            [self._browser, *outputs],
-            api_name="open",
-            show_progress="minimal",
-            show_progress_on=self._chats,
-            **self._in_turn,
-        )
+        self._on(self.blocks.load, "open", self._opened, [self._browser], [self._browser, *outputs])
+
+        seen = [self._browser, self._id]
 
         def on(listen: Callable[..., Any], name: str, action: Callable[..., str], *inputs: Any) -> None:
             def clicked(key: object, id: str, *values: Any) -> Iterator[Updates]:
                 person = browser_key(key)
                 yield from self._changed(person, lambda: action(person, id, *values))
 
-            listen(
-                clicked,
-                [self._browser, self._id, *inputs],
-                outputs,
-                api_name=name,
-                show_progress="minimal",
-                show_progress_on=self._chats,
-                **self._in_turn,
-            )
+            self._on(listen, name, clicked, [*seen, *inputs], outputs)
 
         on(self._skip.click, "skip", judging.skip)
         on(self._back.click, "back", judging.go_back)
         on(self._set_goal.click, "goal", judging.set_goal, self._goal)
-        seen = [self._browser, self._id]
         for i, column in enumerate(self._columns):
             bubble = column.chat
             self._on_bubble(bubble.option_select, f"choose_{i}", self._judged(i, judging.choose), seen, outputs)

@@ -100,15 +100,7 @@ class ChatPage(Page):
             api_name="open",
             show_progress="hidden",
         )
-        self._text.submit(
-            self._sent,
-            [*seen, self._text, *self._settings],
-            outputs,
-            api_name="send",
-            show_progress="minimal",
-            show_progress_on=self._chats,
-            **self._in_turn,
-        )
+        self._on(self._text.submit, "send", self._sent, [*seen, self._text, *self._settings], outputs)
         # Not queued, so that it acts while a reply is generated; Gradio's own cancellation waits between two tokens.
         self._text.stop(self._stopped, [self._browser], api_name="stop", queue=False)
         changes = [*seen, *self._settings]

@@ -199,6 +199,26 @@ class Page(ABC):
     def _chats(self) -> list[Any]:
         return [column.chat for column in self._columns]
 
+    def _on(self, listen: Callable[..., Any], name: str, act: Callable[..., Any], *lists: Sequence[Any]) -> None:
+        """Connect an event whose progress the conversations show.
+
+        Args:
+            listen: The event.
+            name: Its name in the API.
+            act: Gets the values of the inputs.
+            lists: Inputs, and outputs.
+        """
+        inputs, outputs = lists
+        listen(
+            act,
+            list(inputs),
+            list(outputs),
+            api_name=name,
+            show_progress="minimal",
+            show_progress_on=self._chats,
+            **self._in_turn,
+        )
+
     def _on_bubble(
         self, listen: Callable[..., Any], name: str, act: Callable[..., Iterator[Updates]], *lists: Sequence[Any]
     ) -> None:
@@ -215,16 +235,7 @@ class Page(ABC):
             yield from act(_parsed(event), *values)
 
         clicked.__annotations__["event"] = self._gradio.EventData  # Gradio finds the parameter by its type
-        inputs, outputs = lists
-        listen(
-            clicked,
-            list(inputs),
-            list(outputs),
-            api_name=name,
-            show_progress="minimal",
-            show_progress_on=self._chats,
-            **self._in_turn,
-        )
+        self._on(listen, name, clicked, *lists)
 
     def _again(self, shown: Updates) -> Iterator[Updates]:
         """Show what is recorded, where a browser highlights a thumb that was clicked in vain: first no rating."""
