@@ -173,6 +173,11 @@ def in_words(kind: str) -> str:
     return kind.replace("_", " ")
 
 
+def counted(n: int, kind: str) -> str:
+    """A number of judgements of a kind in words, such as ``2 conversation ratings``."""
+    return f"{n} {in_words(kind)}{'' if n == 1 else 's'}"
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.feedback import KINDS, Feedback, in_words, read_feedback
+from rl4dialog.core.feedback import KINDS, Feedback, counted, read_feedback
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn, given_turns
 
 _logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def latest(given: Iterable[Feedback]) -> list[Feedback]:
 def count_kinds(given: Iterable[Feedback]) -> str:
     """Say how many judgements of each kind there are, such as ``3 ratings, 1 preference``."""
     counts = Counter(each.kind for each in given)
-    return ", ".join(f"{n} {in_words(kind)}{'' if n == 1 else 's'}" for kind in KINDS if (n := counts[kind]))
+    return ", ".join(counted(n, kind) for kind in KINDS if (n := counts[kind]))
 
 
 def conversation_of(feedback: Feedback, start_utterances: int = 1) -> str:

@@ -12,8 +12,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -42,15 +41,9 @@ _NO_CANDIDATES: dict[Unit, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Conversations about the same sample, of which at most one reply, pair or conversation is selected.
-
-    Attributes:
-        dialogues: Whole conversations; for pairs and single replies, conversations that end with different replies.
-    """
-
-    dialogues: Sequence[Dialogue]
+Candidates: TypeAlias = Sequence[Dialogue]
+"""Conversations about the same sample, of which at most one reply, pair or conversation is selected. They are whole, or
+for pairs and single replies, they end with different replies."""
 
 
 def size_of(unit: Unit) -> int:
@@ -100,8 +93,8 @@ def generate_candidates(
     drawn = [samples[i] for i in shuffled(len(samples), f"select/{seed}")[:n_prompts]]
     repeated = [sample for sample in drawn for _ in range(n_replies)]
     made = iter((_conversations if unit == "conversation" else _replies)(loaded, repeated, derive_seed(seed, "select")))
-    found = [Candidates(_different(itertools.islice(made, n_replies))) for _ in drawn]
-    usable = [each for each in found if len(each.dialogues) >= size_of(unit)]
+    found: list[Candidates] = [_different(itertools.islice(made, n_replies)) for _ in drawn]
+    usable = [each for each in found if len(each) >= size_of(unit)]
     return usable, len(found) - len(usable)
 
 
@@ -181,7 +174,7 @@ def select(
 
 
 def _combinations(each: Candidates, unit: Unit) -> Iterator[tuple[Dialogue, ...]]:
-    return itertools.combinations(each.dialogues, size_of(unit))
+    return itertools.combinations(each, size_of(unit))
 
 
 def _scores(

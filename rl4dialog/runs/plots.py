@@ -39,8 +39,6 @@ def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
     Raises:
         DataError: If the run has no rollouts, or its files cannot be read.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     run_path = Path(run_path)
@@ -48,8 +46,7 @@ def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
     target = _target_kl(run_path / CONFIG_FILE)
     iterations = [float(row.get("iteration", index)) for index, row in enumerate(rows, start=1)]
 
-    figure = Figure(figsize=(7.0, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(height=4.8)
     has_kl = any("rollout/kl" in row for row in rows)
     reward_axes, *kl_axes = figure.subplots(
         1 + has_kl, 1, sharex=True, height_ratios=(3, 2)[: 1 + has_kl], squeeze=False
@@ -135,14 +132,19 @@ def plot_evaluations(
     figure.savefig(output_png, dpi=150)
 
 
-def _comparison_figure(runs: Mapping[str, Sequence[str | Path]], n_plots: int) -> tuple[Any, list[Any]]:
-    if not runs or not all(runs.values()):
-        raise DataError("there are no runs to compare")
+def _figure(height: float) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.0, 2.0 + 2.0 * n_plots), layout="constrained")
+    figure = Figure(figsize=(7.0, height), layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def _comparison_figure(runs: Mapping[str, Sequence[str | Path]], n_plots: int) -> tuple[Any, list[Any]]:
+    if not runs or not all(runs.values()):
+        raise DataError("there are no runs to compare")
+    figure = _figure(height=2.0 + 2.0 * n_plots)
     all_axes = list(figure.subplots(n_plots, 1, sharex=True, squeeze=False)[:, 0])
     for axes in all_axes:
         axes.grid(alpha=0.25)
@@ -167,11 +169,7 @@ def plot_correlations(
         bars: Name, correlation and bounds of the interval of each score, from top to bottom; NaN for no interval.
         output_png: The output image.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.0, 1.2 + 0.28 * len(bars)), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(height=1.2 + 0.28 * len(bars))
     axes = figure.subplots()
     for row, (name, value, (low, high)) in enumerate(bars):
         color = "tab:gray" if name.startswith("baseline/") else _REWARD_COLOR

@@ -13,6 +13,7 @@ import yaml
 
 from rl4dialog.core.config import RunConfig, TextConfig, parse_config
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError, nearest_hint
+from rl4dialog.core.feedback import counted
 from rl4dialog.core.manifest import file_hash
 from rl4dialog.core.mappings import flatten
 from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
@@ -27,7 +28,7 @@ from rl4dialog.experiments.improvement.stage_configs import (
     Improvable,
     stage_configs,
 )
-from rl4dialog.experiments.improvement.votes import MIN_PREFERENCES, RULE, Votes, counted, read_votes
+from rl4dialog.experiments.improvement.votes import MIN_PREFERENCES, RULE, Votes, read_votes
 from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RESULT_FILE, write_json, write_text
 from rl4dialog.training.building.components import import_and_check

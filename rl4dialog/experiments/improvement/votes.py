@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.feedback import counted
 from rl4dialog.data.latest_feedback import read_latest
 from rl4dialog.functional.bootstrap import Interval
 from rl4dialog.functional.proportions import wilson_interval
@@ -49,7 +50,7 @@ class Votes:
         counts = {"preference": len(self.preferences), "correction": self.n_corrections, "rating": self.n_ratings}
         used = ", ".join(counted(n, kind) for kind, n in counts.items())
         n_unused = self.n_conversation_ratings
-        return used + (f" (and {counted(n_unused, 'conversation rating')}, not used here)" if n_unused else "")
+        return used + (f" (and {counted(n_unused, 'conversation_rating')}, not used here)" if n_unused else "")
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,6 @@ class Verdict:
             f"{self.n_right:g} of {self.n} held-out preferences right: {share} (95 % interval {interval.low:.2f} to "
             f"{interval.high:.2f})"
         )
-
-
-def counted(n: int, what: str) -> str:
-    """A number of things in words, such as ``1 correction``."""
-    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def read_votes(path: Path) -> Votes:

@@ -42,7 +42,7 @@ REPLIES = [("1.1 0.1", "1 0"), ("3 4", "0 1"), ("4 0", "0 3")]
 
 
 def candidates(*replies: str, history: str, **meta_data: Any) -> Candidates:
-    return Candidates([replied("", reply, {"history": [history], **meta_data}) for reply in replies])
+    return [replied("", reply, {"history": [history], **meta_data}) for reply in replies]
 
 
 CANDIDATES = [candidates(*replies, history=f"hello {i}") for i, replies in enumerate(REPLIES)]
@@ -98,14 +98,14 @@ def test_whole_conversations_are_selected_by_the_disagreement_about_them() -> No
     def spoken(*texts: str) -> Candidates:
         turns = tuple(Turn(text, (PARTNER, AGENT)[i % 2]) for i, text in enumerate(texts))
         meta_data = {"persona": ["i sing ."], "goal": "food"}
-        return Candidates([Dialogue(0, turns, meta_data=meta_data, n_given=1)])
+        return [Dialogue(0, turns, meta_data=meta_data, n_given=1)]
 
     made = [spoken("hi", "yes", "1 1"), spoken("hi", "no", "why?", "4 0")]
     first, second = select(made, 2, "m", "disagreement", [JUDGE], unit="conversation")
     assert (first.turns, first.replies[0].text, first.answer) == (["hi", "no", "why?"], "4 0", None)
     assert (second.turns, second.replies[0].text, second.answer) == (["hi"], "yes", "1 1")
     silent = Dialogue(0, tuple(Turn(text, AGENT) for text in ("one", "two")))
-    (queued,) = select([Candidates([silent])], 1, "m", unit="conversation")
+    (queued,) = select([[silent]], 1, "m", unit="conversation")
     assert (queued.turns, queued.replies[0].text, queued.answer) == (["one", ""], "two", None)
     assert judged_dialogue(queued.rated(0, 1), "two").turns == silent.turns  # the same text for a reward model
     assert first.is_conversation and first.score == 2 and first.persona == "i sing ." and first.id != second.id
