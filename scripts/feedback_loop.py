@@ -1,28 +1,41 @@
 """The loop of votes, reward model, PPO and comparison, with a simulated person whose preferences are known.
 
-    python scripts/feedback_loop.py --run RUN --n_votes 100 300 1000 --output FOLDER
+    python scripts/feedback_loop.py --run RUN --n_votes 100 300 1000 --ceiling --output FOLDER
+    python scripts/feedback_loop.py --run RUN --n_votes 100 300 --strategy disagreement --without_ppo --output FOLDER
 
 RUN is a run on small_talk. The person is described in :mod:`rl4dialog.data.small_talk.person`, and what is measured in
 :mod:`rl4dialog.experiments.improvement.feedback_loop`. All results are in FOLDER/results.json, and an interrupted
 command continues.
+
+With a strategy other than random, the first number of votes is about random pairs. The pairs that are added for each
+further number are selected with the reward model that was learned from those before.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rl4dialog.core.config import text_config
 from rl4dialog.core.errors import ConfigError, RunFolderError
-from rl4dialog.core.feedback_queue import read_pairs
-from rl4dialog.data.small_talk.person import SimulatedPerson
-from rl4dialog.experiments.improvement.feedback_loop import LoopResult, measure, write_votes
-from rl4dialog.experiments.improvement.plan import make_plan
-from rl4dialog.experiments.improvement.running import improve
+from rl4dialog.core.feedback_queue import read_pairs, write_queue
+from rl4dialog.data.small_talk.person import UTILITY_REWARD, SimulatedPerson
+from rl4dialog.experiments.improvement.feedback_loop import (
+    LoopResult,
+    measure_policy,
+    measure_reward_model,
+    write_votes,
+)
+from rl4dialog.experiments.improvement.plan import Plan, make_plan, write_files
+from rl4dialog.experiments.improvement.running import improve, train_stage
+from rl4dialog.experiments.improvement.stage_configs import POLICY, REWARD_MODEL
 from rl4dialog.experiments.own_process import run_command
 from rl4dialog.functional.bootstrap import Estimate
 from rl4dialog.inference.model_comparison import compare_models
+from rl4dialog.inference.queue_selection import STRATEGIES
 from rl4dialog.inference.saved_run import read_run_config
 from rl4dialog.runs.run_folder import write_json
 
@@ -32,6 +45,11 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True, help="run on small_talk to improve")
     parser.add_argument("--output", type=Path, required=True, help="output folder")
     parser.add_argument("--n_votes", type=int, nargs="+", default=[100, 300, 1000], help="numbers of votes to try")
+    parser.add_argument(
+        "--strategy", default="random", choices=STRATEGIES, help="how pairs are selected after the first number"
+    )
+    parser.add_argument("--ceiling", action="store_true", help="also train PPO on the utility itself")
+    parser.add_argument("--without_ppo", action="store_true", help="only measure reward models")
     parser.add_argument("--n_held_out", type=int, default=500, help="pairs to measure reward models with")
     parser.add_argument("--temperature", type=float, default=0.5, help="noise of choices (default: 0.5)")
     parser.add_argument("--error_rate", type=float, default=0.1, help="share of wrong choices (default: 0.1)")
@@ -40,40 +58,83 @@ def main() -> None:
     args = parser.parse_args()
     if args.temperature < 0 or not 0 <= args.error_rate <= 1:
         raise ConfigError("--temperature must be at least 0, and --error_rate from 0 to 1")
-    run, output = args.run.expanduser().absolute(), args.output.expanduser().absolute()
-    output.mkdir(parents=True, exist_ok=True)
-    voted = _pairs(run, "train", max(args.n_votes), args.seed, output / "pairs.jsonl")
-    held_out = _pairs(run, "val", args.n_held_out, args.seed, output / "held_out_pairs.jsonl")
-    config, results = text_config(read_run_config(run)), []
-    for n in args.n_votes:
-        votes, improved = output / f"votes_{n}.jsonl", output / f"improved_{n}"
-        write_votes(voted, n, SimulatedPerson(args.temperature, args.error_rate, args.seed), votes)
-        # A reward model no better than a coin is a result here.
-        plan = make_plan(run, config, votes, improved, force=True, overrides=args.overrides)
+    if args.ceiling and args.without_ppo:
+        raise ConfigError("--ceiling is PPO on the utility, so it does not go with --without_ppo")
+    args.run, args.output = args.run.expanduser().absolute(), args.output.expanduser().absolute()
+    args.output.mkdir(parents=True, exist_ok=True)
+    _select(args, "held_out_pairs.jsonl", args.n_held_out, "--split", "val")
+    held_out = read_pairs(args.output / "held_out_pairs.jsonl")
+    results: list[LoopResult] = []
+    earlier: list[int] = []
+    for n in sorted(args.n_votes):
+        plan = _plan(args, n, _voted(args, n, earlier), f"improved_{n}", args.overrides)
+        if args.without_ppo:
+            write_files(plan)
+            train_stage(plan, plan.stages[0])
+        else:
+            improve(plan, compare_models)
+        found = measure_reward_model(plan, n, held_out)
+        results.append(found if args.without_ppo else replace(found, policy=measure_policy(plan)))
+        earlier.append(n)
+        write_json(args.output / "results.json", [asdict(result) for result in results])
+    if args.ceiling:
+        reward = f"{POLICY}.reward_fn={json.dumps(UTILITY_REWARD)}"
+        plan = _plan(args, earlier[0], f"pairs_{earlier[0]}.jsonl", "improved_on_utility", [*args.overrides, reward])
         improve(plan, compare_models)
-        results.append(measure(plan, n, read_pairs(held_out)))
-        write_json(output / "results.json", [asdict(result) for result in results])
+        results.append(LoopResult(None, policy=measure_policy(plan)))
+        write_json(args.output / "results.json", [asdict(result) for result in results])
     print(_table(results))
 
 
-def _pairs(run: Path, split: str, n: int, seed: int, output: Path) -> Path:
-    """Pairs of replies of the run's model, unless the file exists."""
-    if not output.exists():
-        arguments = ["--run", str(run), "--split", split, "--n", str(n), "--seed", str(seed), "--output", str(output)]
-        if code := run_command(["select", *arguments]):
-            raise RunFolderError(f"rl4dialog select ended with exit code {code}")
-    return output
+def _select(args: argparse.Namespace, name: str, n: int, *options: str) -> None:
+    """Write a queue of pairs of replies of the run's model, unless the file exists."""
+    queue = args.output / name
+    if queue.exists():
+        return
+    arguments = ["--run", str(args.run), "--n", str(n), "--seed", str(args.seed), "--output", str(queue)]
+    if code := run_command(["select", *arguments, *options]):
+        raise RunFolderError(f"rl4dialog select ended with exit code {code}")
 
 
-def _table(results: list[LoopResult]) -> str:
+def _voted(args: argparse.Namespace, n: int, earlier: Sequence[int]) -> str:
+    """The queue about which the person votes: random pairs, or those before and what they make worth asking."""
+    name = f"pairs_{n}.jsonl"
+    if args.strategy == "random" or not earlier:
+        _select(args, "pairs.jsonl", max(args.n_votes) if args.strategy == "random" else n)
+        queue = read_pairs(args.output / "pairs.jsonl")[:n]
+    else:
+        before, added = earlier[-1], f"pairs_{earlier[-1]}_to_{n}.jsonl"
+        model = args.output / f"improved_{before}" / REWARD_MODEL
+        # Some of the selected pairs may be known already.
+        _select(args, added, n, "--strategy", args.strategy, "--reward_model", str(model))
+        known = read_pairs(args.output / f"pairs_{before}.jsonl")
+        ids = {each.id for each in known}
+        queue = [*known, *(each for each in read_pairs(args.output / added) if each.id not in ids)][:n]
+    write_queue(args.output / name, queue)
+    return name
+
+
+def _plan(args: argparse.Namespace, n: int, queue: str, name: str, overrides: Sequence[str]) -> Plan:
+    votes = args.output / f"votes_{n}.jsonl"
+    write_votes(args.output / queue, n, SimulatedPerson(args.temperature, args.error_rate, args.seed), votes)
+    # A reward model no better than a coin is a result here.
+    config = text_config(read_run_config(args.run))
+    return make_plan(args.run, config, votes, args.output / name, force=True, overrides=overrides)
+
+
+def _table(results: Sequence[LoopResult]) -> str:
     lines = ["| votes | accuracy on other pairs | win rate | change of utility | KL |", "|---|---|---|---|---|"]
     for each in results:
-        cells = [_interval(found) for found in (each.accuracy, each.win_rate, each.utility)]
-        lines.append(f"| {each.n_votes} | {' | '.join(cells)} | {each.kl:.3f} |")
+        found = [each.accuracy] + ([each.policy.win_rate, each.policy.utility] if each.policy else [None, None])
+        cells = [_interval(estimate) for estimate in found]
+        votes = "its utility" if each.n_votes is None else each.n_votes
+        lines.append(f"| {votes} | {' | '.join(cells)} | {f'{each.policy.kl:.3f}' if each.policy else ''} |")
     return "\n".join(lines)
 
 
-def _interval(found: Estimate) -> str:
+def _interval(found: Estimate | None) -> str:
+    if found is None:
+        return ""
     interval = found.interval
     return f"{found.value:.3f}" + (f" ({interval.low:.3f} to {interval.high:.3f})" if interval is not None else "")
 

@@ -28,6 +28,21 @@ def utility(reply: str) -> float:
     return 2.0 * ("?" in reply) - 0.2 * abs(len(reply.split()) - _BEST_N_WORDS)
 
 
+UTILITY_REWARD = {
+    "id": "composite",
+    "args": {
+        "rewards": [
+            {"id": "regex", "weight": 2.0, "args": {"pattern": r"\?"}},
+            {
+                "id": "length_penalty",
+                "args": {"min_length": _BEST_N_WORDS, "max_length": _BEST_N_WORDS, "per_word": 0.2},
+            },
+        ]
+    },
+}
+"""The utility as a ``reward_fn``, to measure how much of it could be gained."""
+
+
 @dataclass
 class SimulatedPerson:
     """A person with the utility above.

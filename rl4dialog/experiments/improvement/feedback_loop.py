@@ -46,27 +46,38 @@ class Point:
 
 
 @dataclass(frozen=True)
-class LoopResult:
-    """What was learned from a number of votes.
+class PolicyResult:
+    """What PPO made of a reward.
 
     Attributes:
-        n_votes: Number of votes.
-        verdict: What the reward model makes of the votes that were held out, in words.
-        accuracy: Share of other pairs that the reward model ranks as the true utility does; pairs of equal utility are
-            left out.
         win_rate: Share of test prompts whose reply has a higher true utility than before; ties count half.
         utility: Mean change of the true utility.
         kl: KL divergence from the model before, per token in nats.
-        curve: Score and true utility over the training of the policy.
+        curve: Score of the reward model and true utility over the training of the policy.
     """
 
-    n_votes: int
-    verdict: str
-    accuracy: Estimate
     win_rate: Estimate
     utility: Estimate
     kl: float
     curve: list[Point] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LoopResult:
+    """What was learned from a number of votes.
+
+    Attributes:
+        n_votes: Number of votes; ``None`` for PPO on the utility itself, which shows how much could be gained.
+        verdict: What the reward model makes of the votes that were held out, in words.
+        accuracy: Share of other pairs that the reward model ranks as the true utility does; pairs of equal utility are
+            left out.
+        policy: What PPO made of it; ``None`` without PPO.
+    """
+
+    n_votes: int | None
+    verdict: str | None = None
+    accuracy: Estimate | None = None
+    policy: PolicyResult | None = None
 
 
 def write_votes(queue: Path, n: int, person: SimulatedPerson, output: Path) -> None:
@@ -87,13 +98,20 @@ def write_votes(queue: Path, n: int, person: SimulatedPerson, output: Path) -> N
     partial.replace(output)
 
 
-def measure(plan: Plan, n_votes: int, held_out: Sequence[QueuedReplies]) -> LoopResult:
-    """Measure a complete improvement with PPO by the true utility.
+def measure_reward_model(plan: Plan, n_votes: int, held_out: Sequence[QueuedReplies]) -> LoopResult:
+    """Measure the reward model of an improvement by the true utility.
 
     Args:
         plan: Its plan.
         n_votes: Number of votes.
         held_out: Pairs about which nobody voted.
+    """
+    folder = plan.improvable.output / REWARD_MODEL
+    return LoopResult(n_votes, str(read_verdict(folder, plan.votes)), accuracy_of(folder, held_out))
+
+
+def measure_policy(plan: Plan) -> PolicyResult:
+    """Measure PPO in a complete improvement by the true utility.
 
     Raises:
         DataError: If its run folders lack evaluations.
@@ -102,10 +120,8 @@ def measure(plan: Plan, n_votes: int, held_out: Sequence[QueuedReplies]) -> Loop
     before, after = pair(*(_predictions(output / COMPARISON, "test", epoch) for epoch in (0, 1)))
     changes = _utilities(after.replies) - _utilities(before.replies)
     wins, change = _means((changes > 0) + 0.5 * (changes == 0), changes)
-    verdict = read_verdict(output / REWARD_MODEL, plan.votes)
     kl = read_run(output / COMPARISON).metrics["test"][1]["kl/per_token"]
-    accuracy = accuracy_of(output / REWARD_MODEL, held_out)
-    return LoopResult(n_votes, str(verdict), accuracy, wins, change, kl, _curve(output / POLICY))
+    return PolicyResult(wins, change, kl, _curve(output / POLICY))
 
 
 def accuracy_of(reward_model: Path, pairs: Sequence[QueuedReplies]) -> Estimate:

@@ -59,7 +59,7 @@ def improve(plan: Plan, compare: Compare) -> Path:
                 )
             _compare(plan, stage, learned, compare)
             continue
-        _train(plan, stage)
+        train_stage(plan, stage)
         if stage.name == REWARD_MODEL:
             verdict = read_verdict(plan.folder(stage), plan.votes)
             _say(f"The reward model ranks {verdict}")
@@ -69,7 +69,7 @@ def improve(plan: Plan, compare: Compare) -> Path:
     return write_improvement_report(plan.improvable.output / COMPARISON, plan.improvable.output / REPORT_FILE, facts)
 
 
-def _train(plan: Plan, stage: Stage) -> None:
+def train_stage(plan: Plan, stage: Stage) -> None:
     """Train a stage in its own process, unless it is complete.
 
     Raises:

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from rl4dialog.data.small_talk.person import SimulatedPerson, small_talk_feedback, utility
+from rl4dialog.catalog import RewardFunctionRegistry
+from rl4dialog.data.small_talk.person import UTILITY_REWARD, SimulatedPerson, small_talk_feedback, utility
 
 QUESTION, STATEMENT = "what do you want to do next saturday?", "i am at home on friday and sunday."
 
@@ -14,6 +15,14 @@ QUESTION, STATEMENT = "what do you want to do next saturday?", "i am at home on 
 def test_utility_rewards_questions_of_eight_words() -> None:
     assert utility(QUESTION) == pytest.approx(2.0) and utility(STATEMENT) == pytest.approx(0.0)
     assert utility("why?") == pytest.approx(2.0 - 1.4)
+
+
+@pytest.mark.parametrize(
+    "reply", [QUESTION, STATEMENT, "why?", "", "one two three four five six seven eight nine ten?"]
+)
+def test_utility_as_a_reward(reply: str) -> None:
+    reward = RewardFunctionRegistry.get(UTILITY_REWARD["id"], UTILITY_REWARD["args"])
+    assert reward(["hello"], [reply], [[""]], [True]) == pytest.approx([utility(reply)])
 
 
 def test_choices_follow_bradley_and_terry_with_errors() -> None:
