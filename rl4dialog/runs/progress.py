@@ -66,10 +66,11 @@ class Progress:
         self._line_every_s, self._line_at_end = line_every_s, line_at_end
         self._n = initial
         self._began = self._last_line = time.perf_counter()
+        self._name = label or unit.capitalize()
         self._bar = tqdm(
             total=total,
             initial=initial,
-            desc=label or unit.capitalize(),
+            desc=self._name,
             unit=unit,
             leave=stays,
             disable=not (_shows_bars() and is_main_process()),
@@ -86,6 +87,10 @@ class Progress:
         if (is_last and self._line_at_end) or (not is_last and now - self._last_line >= self._line_every_s):
             self._last_line = now
             say(self._line(shown or {}))
+
+    def enter(self, phase: str = "") -> None:
+        """Show which part of an item is being done; an empty name for none. Only bars show it."""
+        self._bar.set_description(f"{self._name} ({phase})" if phase else self._name)
 
     def close(self) -> None:
         """Close the bar and move to a new line."""

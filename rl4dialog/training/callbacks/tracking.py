@@ -49,10 +49,12 @@ class TrackingCallback(IterationCallback):
         logged["rollout/ep_rew_mean"] = safe_mean([episode["r"] for episode in self.model.ep_info_buffer or []])
         self._tracker.log_rollout_infos({"iteration": self.iteration, **logged})
         self._rollout, self._rollout_ended = logged, time.perf_counter()
+        self._progress.enter("update")
 
     def begin(self) -> None:
         """Display the last iteration, and start timing the next one."""
         self._tracker.show()
+        self._progress.enter("rollout")
         self._started = time.perf_counter()
 
     def _on_rollout_start(self) -> None:
@@ -76,6 +78,7 @@ class TrackingCallback(IterationCallback):
             "memory/peak_mib": peak_mib(self.model.device),
         }
         self._tracker.log_training_infos({"iteration": self.iteration, **logged})
+        self._progress.enter()
         self._progress.advance(shown=shown)
 
 

@@ -58,12 +58,15 @@ def test_terminal_gets_a_bar_and_the_log_lines(
 ) -> None:
     monkeypatch.setattr(module, "_shows_bars", lambda: True)
     with Progress("", "iteration", 2) as progress:
+        progress.enter("rollout")
+        progress.enter()
         progress.advance(shown={"reward": "0.412"})
         say("in the log alone")
         say("stopped", on_terminals=True)
         progress.advance(shown={"reward": "0.5"})
     shown = capsys.readouterr().err.replace("\r", "\n").splitlines()
     assert any(line.startswith("Iteration: 100%") and "reward=0.5" in line for line in shown)
+    assert any(line.startswith("Iteration (rollout): ") for line in shown)
     assert "stopped" in [line.strip() for line in shown] and not any("in the log" in line for line in shown)
     assert log[0].startswith("iteration 1/2: reward 0.412, ") and log[0].endswith(" left")
     assert log[1:3] == ["in the log alone", "stopped"]

@@ -1,4 +1,4 @@
-"""When an iteration's seconds begin and end."""
+"""When an iteration's seconds begin and end, and its phases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def test_what_other_callbacks_take_between_iterations_does_not_count(monkeypatch
     now = 0.0
     monkeypatch.setattr(module.time, "perf_counter", lambda: now)
     tracker: Any = Records()
-    progress: Any = SimpleNamespace(advance=lambda **_: None)
+    phases: list[str] = []
+    progress: Any = SimpleNamespace(
+        advance=lambda **_: phases.append("advance"), enter=lambda phase="": phases.append(phase)
+    )
     tracking = module.TrackingCallback(tracker, progress, rates_and_shown)
     model: Any = SimpleNamespace(
         logger=Logger(None, []), ep_info_buffer=[], iteration=0, device=torch.device("cpu"), get_env=lambda: None
@@ -52,3 +55,4 @@ def test_what_other_callbacks_take_between_iterations_does_not_count(monkeypatch
     tracking.on_training_end()
     assert [info["time/tokens_per_s"] for info in tracker.training] == [10.0, 10.0]
     assert [info["time/update_s"] for info in tracker.training] == [1.0, 1.0]
+    assert phases == ["rollout", "update", "", "advance"] * 2
