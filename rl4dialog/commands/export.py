@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rl4dialog.commands.models import add_checkpoint, add_run_argument
+from rl4dialog.commands.models import add_checkpoint, add_run_argument, add_trust
 from rl4dialog.core.gguf import DTYPES
 
 HELP = "write a run's model as a GGUF file, for llama.cpp and programs based on it"
@@ -28,11 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="export the language model of a guided policy, without the values that guide it",
     )
+    add_trust(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace an existing output file")
 
 
 def run(args: argparse.Namespace) -> int:
     from rl4dialog.inference.gguf.export import export_gguf
 
-    export_gguf(Path(args.run_path), args.output, args.dtype, args.checkpoint, args.prior_only, args.overwrite)
+    given = (args.output, args.dtype, args.checkpoint, args.prior_only, args.overwrite)
+    export_gguf(Path(args.run_path), *given, trust=args.trust)
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rl4dialog.commands.models import add_run_argument
+from rl4dialog.commands.models import add_run_argument, add_trust
 
 HELP = "publish a run's model on the Hugging Face Hub, with a model card"
 PAGE = "docs/after_a_run.md"
@@ -21,11 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="publish the language model of a guided policy, without the values that guide it",
     )
+    add_trust(parser)
     parser.add_argument("--dry_run", action="store_true", help="write the card and list the files, without uploading")
 
 
 def run(args: argparse.Namespace) -> int:
     from rl4dialog.inference.publishing import push_to_hub
 
-    push_to_hub(Path(args.run_path), args.repo_id, args.private, args.dry_run, prior_only=args.prior_only)
+    run_path, trust = Path(args.run_path), args.trust
+    push_to_hub(run_path, args.repo_id, args.private, args.dry_run, prior_only=args.prior_only, trust=trust)
     return 0

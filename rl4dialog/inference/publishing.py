@@ -12,14 +12,14 @@ from huggingface_hub.utils import validate_repo_id
 from rich.console import Console
 from rich.text import Text
 
-from rl4dialog.core.config import load_config, text_config
 from rl4dialog.core.errors import HubError, RunFolderError
 from rl4dialog.inference.model_card import model_card
+from rl4dialog.inference.saved_run import read_text_config
 from rl4dialog.inference.saved_values import check_without_values
 from rl4dialog.policies.value_guidance import GUIDANCE_FILES
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.results import read_result
-from rl4dialog.runs.run_folder import CONFIG_FILE, MODEL_FOLDER, write_text
+from rl4dialog.runs.run_folder import MODEL_FOLDER, write_text
 
 CARD_FILE = "README.md"
 
@@ -31,6 +31,7 @@ def push_to_hub(
     dry_run: bool = False,
     console: Console | None = None,
     prior_only: bool = False,
+    trust: bool = False,
 ) -> None:
     """Write a model card into a run's ``model/``, and upload the folder.
 
@@ -41,15 +42,17 @@ def push_to_hub(
         dry_run: Only write the card and list the files.
         console: Console to print to.
         prior_only: Publish the language model of a guided policy without its values, which transformers cannot use.
+        trust: Whether to run the code of a custom policy's class.
 
     Raises:
         RunFolderError: If the run is not complete.
-        ConfigError: If values guide its policy, and ``prior_only`` is not set; or if it is set without such values.
+        ConfigError: If values guide its policy, and ``prior_only`` is not set; if it is set without such values; or if
+            the policy's class is custom code without ``trust``.
         HubError: If the name is invalid, no user is logged in, or the hub refuses the request or cannot be reached.
     """
     run, console = run.expanduser(), console or Console()
     result = read_result(run)
-    config = text_config(load_config(run / CONFIG_FILE))
+    config = read_text_config(run, trust)
     folder = run / MODEL_FOLDER
     if not folder.is_dir():
         raise RunFolderError(f"{folder} is missing; there is no model to publish")

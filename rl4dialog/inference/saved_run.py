@@ -7,8 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl4dialog.core.config import RunConfig, load_config
-from rl4dialog.core.errors import RunFolderError
+from rl4dialog.catalog import PolicyRegistry
+from rl4dialog.core.config import RunConfig, TextConfig, load_config, text_config
+from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.runs.provenance import config_folder
 from rl4dialog.runs.results import check_is_run, is_complete
@@ -42,6 +43,27 @@ def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = Fals
         refuse_code(config.model_dump(), run)
     load_entry_points()
     load_imports(config.imports, config_folder(run))
+    return config
+
+
+def read_text_config(run: Path, trust: bool = False) -> TextConfig:
+    """Read the resolved config of a run on text whose model is used without its other components.
+
+    Its imports are loaded only with ``trust``. Only a custom class of policy needs them.
+
+    Raises:
+        RunFolderError: If the folder is not a run folder.
+        ConfigError: If it is not a run on text, or the policy's class is unknown without its imports.
+    """
+    if trust:
+        return text_config(read_run_config(run, trust=True))
+    check_is_run(run)
+    config = text_config(load_config(run / CONFIG_FILE))
+    if config.imports and config.policy_id not in PolicyRegistry:
+        raise ConfigError(
+            f"the policy {config.policy_id!r} of {run} is custom code (imports: {', '.join(config.imports)}). Review "
+            f"it, and pass --trust (trust=True in Python) if you trust it"
+        )
     return config
 
 

@@ -376,3 +376,25 @@ def test_model_card_is_written_without_an_upload(copied: Path, capsys: pytest.Ca
     assert cli.main(["push_to_hub", "--run", str(copied), "--repo_id", "jane/tea", "--dry_run"]) == 0
     assert "nothing was uploaded" in capsys.readouterr().out
     assert "composite" in (copied / "model" / "README.md").read_text(encoding="utf-8")
+
+
+def test_custom_policy_is_published_only_with_trust(
+    copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from rl4dialog.catalog import PolicyRegistry\n"
+        "from rl4dialog.policies.causal import CausalLMActorCriticPolicy\n"
+        "@PolicyRegistry.register('my_policy')\n"
+        "class MyPolicy(CausalLMActorCriticPolicy):\n"
+        "    pass\n",
+        encoding="utf-8",
+    )
+    config = json.loads((copied / "config.json").read_text(encoding="utf-8"))
+    config["alg"]["policy"]["id"], config["imports"] = "my_policy", [str(tmp_path / "mine.py")]
+    (copied / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    publish = ["push_to_hub", "--run", str(copied), "--repo_id", "jane/tea", "--dry_run"]
+    assert cli.main(publish) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert "'my_policy'" in message and "is custom code" in message and "--trust" in message
+    assert cli.main([*publish, "--trust"]) == 0
+    assert "nothing was uploaded" in capsys.readouterr().out

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rl4dialog.core.config import TextConfig, load_config, text_config
+from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.core.pretrained import load_model, load_pretrained
 from rl4dialog.inference.gguf.architectures import architecture_of, stored_weights
@@ -19,11 +19,9 @@ from rl4dialog.inference.gguf.checking import check_file, log_probs, token_ids
 from rl4dialog.inference.gguf.vocabulary import add_vocabulary
 from rl4dialog.inference.gguf.writing import dtype_of, replaced_file, write_weights
 from rl4dialog.inference.model_card import prompt_format
-from rl4dialog.inference.saved_run import find_checkpoint, model_folder
+from rl4dialog.inference.saved_run import find_checkpoint, model_folder, read_text_config
 from rl4dialog.inference.saved_values import check_without_values
 from rl4dialog.runs.provenance import read_provenance
-from rl4dialog.runs.results import check_is_run
-from rl4dialog.runs.run_folder import CONFIG_FILE
 from rl4dialog.training.building.returns import return_prefix
 
 _HINT = "Export a complete run, or one of its checkpoints (--checkpoint)."
@@ -37,28 +35,29 @@ def export_gguf(
     prior_only: bool = False,
     overwrite: bool = False,
     console: Console | None = None,
+    trust: bool = False,
 ) -> None:
     """Write a run's language model, tokenizer and chat template to a GGUF file, and check the file.
 
     Args:
-        run: The run folder. No code that its config names is run.
+        run: The run folder. No code that its config names is run without ``trust``.
         output: The file, which ends with ``.gguf``.
         dtype: Number format of the weights, of `rl4dialog.core.gguf.DTYPES`; by default that of the saved model.
         checkpoint: A checkpoint instead of the final model: an iteration, ``last`` or ``best``.
         prior_only: Export the language model of a guided policy without its values, which GGUF files cannot have.
         overwrite: Replace an existing file.
         console: Console to print to.
+        trust: Whether to run the code of a custom policy's class.
 
     Raises:
         RunFolderError: If the folder contains no run or no model, the file exists, or it cannot be written.
         ConfigError: If the run trains no language model or an encoder-decoder, values guide its policy and
-            ``prior_only`` is not set, or it is set without such values.
+            ``prior_only`` is not set, it is set without such values, or the policy's class is custom code.
         ModelError: If the model cannot be loaded, has no GGUF form, or the file differs from it.
     """
     run, output, console = run.expanduser(), output.expanduser(), console or Console()
     _check_output(output, overwrite)
-    check_is_run(run)
-    config = text_config(load_config(run / CONFIG_FILE))
+    config = read_text_config(run, trust)
     if config.is_encoder_decoder:
         raise ConfigError(
             f"the model of {run} is an encoder-decoder, which export does not support; decoder-only models have a "
