@@ -17,6 +17,7 @@ import numpy as np
 import torch
 import transformers
 
+from benchmarks.agile_ilql import AgileILQL
 from benchmarks.contestants import PHASES, Contestant, Rl4dialog, Setting, Timing, VanillaSB3
 from benchmarks.offline import ALGORITHMS, Decoding, OfflineLoop, OfflineRl4dialog
 from benchmarks.original_ilql import OriginalILQL
@@ -29,8 +30,8 @@ from rl4dialog.core.process_memory import resident_mib
 from rl4dialog.training.memory import peak_mib
 
 OURS, PLAIN, TOKEN_BY_TOKEN, TRL_TRAINER = "rl4dialog", "plain loop", "stable-baselines3", "trl"
-ALL_VALUES, ORIGINAL, UNGUIDED = "plain loop, all values", "original ILQL", "unguided"
-GUIDED, FILTERED = "guided", "guided, top 20"
+ALL_VALUES, ORIGINAL, AGILE = "plain loop, all values", "original ILQL", "AgileRL"
+GUIDED, FILTERED, UNGUIDED = "guided", "guided, top 20", "unguided"
 _CONTESTANTS: dict[str, Callable[[Setting, Workload], Contestant]] = {
     OURS: Rl4dialog,
     PLAIN: PlainLoop,
@@ -42,10 +43,12 @@ _OFFLINE: dict[str, Callable[[Setting, Workload], Contestant]] = {
     PLAIN: OfflineLoop,
     ALL_VALUES: partial(OfflineLoop, all_values=True),
     ORIGINAL: OriginalILQL,
+    AGILE: AgileILQL,
     GUIDED: partial(Decoding, beta=4.0),
     FILTERED: partial(Decoding, beta=4.0, top_k=20),
     UNGUIDED: partial(Decoding, beta=0.0),
 }
+OFFLINE_NAMES = tuple(_OFFLINE)
 
 
 class BenchmarkError(RL4DialogError):

@@ -208,7 +208,7 @@ class OfflineLoop(LogLoop):
         if setting.algorithm == "ilql":
             width, n_tokens = model.config.n_embd, model.config.vocab_size
             self.critic: Any = copy.deepcopy(model.transformer) if setting.critic == "separate" else None
-            self.heads: Any = nn.ModuleList(_head(width, n) for n in (n_tokens, n_tokens, 1))  # Q, Q and V
+            self.heads: Any = nn.ModuleList(head(width, n) for n in (n_tokens, n_tokens, 1))  # Q, Q and V
             self.target_critic: Any = copy.deepcopy(self.critic)
             self.target_heads: Any = copy.deepcopy(self.heads[:2])
             trained += [*self.heads.parameters(), *(self.critic.parameters() if self.critic is not None else ())]
@@ -266,7 +266,8 @@ class OfflineLoop(LogLoop):
                     old.lerp_(new, POLYAK_RATE)
 
 
-def _head(width: int, n_outputs: int) -> nn.Sequential:
+def head(width: int, n_outputs: int) -> nn.Sequential:
+    """Values of a state with one hidden layer. They begin at 0."""
     last = nn.Linear(2 * width, n_outputs)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)

@@ -30,13 +30,16 @@ class OriginalILQL(LogLoop):
 
     def __init__(self, setting: Setting, workload: Workload) -> None:
         super().__init__(setting, workload)
+        self.model = self._build(setting).train()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+
+    def _build(self, setting: Setting) -> Any:
+        """The language model with heads, targets, ``get_loss`` and ``soft_update``."""
         self.language_model.set_attn_implementation("eager")
-        size = self.language_model.config.vocab_size
-        theirs = types.SimpleNamespace(tokenizer=types.SimpleNamespace(num_tokens=lambda: size), max_len=None)
         separate = setting.critic == "separate"
-        self.model = _per_token_iql()(
+        return _per_token_iql()(
             self.language_model,
-            theirs,
+            dataset_of(self.language_model.config.vocab_size),
             setting.device,
             alpha=POLYAK_RATE,
             gamma=GAMMA,
@@ -44,8 +47,7 @@ class OriginalILQL(LogLoop):
             double_q=True,
             seperate_policy=separate,
             seperate_target=separate,
-        ).train()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
+        )
 
     def _step(self, rows: list[Row]) -> None:
         loss, _, _ = self.model.get_loss(_batch(rows), awac_weight=1.0, v_loss_weight=1.0, q_loss_weight=1.0)
@@ -53,6 +55,11 @@ class OriginalILQL(LogLoop):
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.model.soft_update()
+
+
+def dataset_of(n_tokens: int) -> Any:
+    """What the model reads of a dataset: the size of the vocabulary."""
+    return types.SimpleNamespace(tokenizer=types.SimpleNamespace(num_tokens=lambda: n_tokens), max_len=None)
 
 
 def _batch(rows: list[Row]) -> dict[str, torch.Tensor]:
