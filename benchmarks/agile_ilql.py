@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from benchmarks.contestants import Setting
-from benchmarks.offline import GAMMA, POLYAK_RATE, TAU, head
-from benchmarks.original_ilql import OriginalILQL, dataset_of
+from benchmarks.offline import head
+from benchmarks.original_ilql import SETTINGS, OriginalILQL, dataset_of
 from rl4dialog.core.errors import DataError
 
 FOLDER = "AGILERL_FOLDER"
@@ -49,11 +49,7 @@ class AgileILQL(OriginalILQL):
                 "max_layers": model.config.n_layer,
                 "bias": True,
             },
-            alpha=POLYAK_RATE,
-            beta=0.0,
-            gamma=GAMMA,
-            tau=TAU,
-            double_q=True,
+            **SETTINGS,
             device=setting.device,
         )
         for gpt in (theirs.model, theirs.actor):

@@ -216,6 +216,15 @@ class OfflineLoop(LogLoop):
         self.optimizer = torch.optim.Adam(trained, lr=LEARNING_RATE, eps=1e-5, fused=True)
 
     def _step(self, rows: list[Row]) -> None:
+        self.optimizer.zero_grad()
+        self.loss(rows).backward()
+        nn.utils.clip_grad_norm_(self.trained, _MAX_GRAD_NORM)
+        self.optimizer.step()
+        if self.setting.algorithm == "ilql":
+            self._move_targets()
+
+    def loss(self, rows: list[Row]) -> Tensor:
+        """Loss of a minibatch."""
         ids = nn.utils.rnn.pad_sequence([row for row, _, _ in rows], batch_first=True)
         own = nn.utils.rnn.pad_sequence([flags for _, flags, _ in rows], batch_first=True)[:, 1:]
         rewards = torch.cat([paid for _, _, paid in rows])
@@ -224,12 +233,7 @@ class OfflineLoop(LogLoop):
         loss = nn.functional.cross_entropy(self.model.lm_head(hidden), chosen)
         if self.setting.algorithm == "ilql":
             loss = loss + self._value_loss(ids[:, :-1], own, chosen, rewards, hidden)
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.trained, _MAX_GRAD_NORM)
-        self.optimizer.step()
-        if self.setting.algorithm == "ilql":
-            self._move_targets()
+        return loss
 
     def _value_loss(self, ids: Tensor, own: Tensor, chosen: Tensor, rewards: Tensor, hidden: Tensor) -> Tensor:
         target_hidden = hidden.detach()

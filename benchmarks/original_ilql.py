@@ -24,6 +24,16 @@ from rl4dialog.core.errors import DataError
 SOURCE = "ILQL_SOURCE"
 """Environment variable with the folder of https://github.com/Sea-Snell/Implicit-Language-Q-Learning."""
 
+SETTINGS: dict[str, Any] = {
+    "alpha": POLYAK_RATE,
+    "gamma": GAMMA,
+    "tau": TAU,
+    "double_q": True,
+    # Imitation with equal weights, exp(beta A).
+    "beta": 0.0,
+    "exp_weights": True,
+}
+
 
 class OriginalILQL(LogLoop):
     """``PerTokenIQL`` with two Q heads, trained as in its authors' script: AdamW, then a soft update."""
@@ -41,20 +51,22 @@ class OriginalILQL(LogLoop):
             self.language_model,
             dataset_of(self.language_model.config.vocab_size),
             setting.device,
-            alpha=POLYAK_RATE,
-            gamma=GAMMA,
-            tau=TAU,
-            double_q=True,
+            **SETTINGS,
             seperate_policy=separate,
             seperate_target=separate,
         )
 
     def _step(self, rows: list[Row]) -> None:
-        loss, _, _ = self.model.get_loss(_batch(rows), awac_weight=1.0, v_loss_weight=1.0, q_loss_weight=1.0)
-        loss.backward()
+        self.loss(rows)[0].backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.model.soft_update()
+
+    def loss(self, rows: list[Row]) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Loss of a minibatch, and what is logged of it: pairs of a mean and the number of its tokens."""
+        weights = {"awac_weight": 1.0, "v_loss_weight": 1.0, "q_loss_weight": 1.0}
+        loss, logged, _ = self.model.get_loss(_batch(rows), **weights)
+        return loss, logged
 
 
 def dataset_of(n_tokens: int) -> Any:
