@@ -23,6 +23,7 @@ from benchmarks.measure import (
     GUIDED,
     ORIGINAL,
     OURS,
+    PASSES,
     PLAIN,
     TOKEN_BY_TOKEN,
     TRL_TRAINER,
@@ -91,6 +92,7 @@ def compare_offline(
     repeats: int,
     device: str = "cpu",
     contestants: Sequence[str] | None = None,
+    cpu_time: bool = False,
 ) -> None:
     """Print the speed of training on a log beside a plain loop, and of guided decoding beside the language model.
 
@@ -103,6 +105,7 @@ def compare_offline(
         repeats: Iterations of each contestant, after one to warm up.
         device: Where.
         contestants: Names of those that take part; by default all.
+        cpu_time: Whether seconds are those of the CPU.
     """
     console = Console(width=_WIDTH)
     console.print(f"{torch.get_num_threads()} threads, medians of {repeats} iterations, each contestant in its turn")
@@ -114,7 +117,7 @@ def compare_offline(
             matches.append(("decoding", workload, [GUIDED, FILTERED, UNGUIDED]))
         for title, sized, names in matches:
             if chosen := [each for each in names if contestants is None or each in contestants]:
-                console.print(_table(f"{setting}, {title}", measure(setting, sized, chosen, repeats)))
+                console.print(_table(f"{setting}, {title}", measure(setting, sized, chosen, repeats, cpu_time)))
 
 
 def _learners(critic: str) -> list[str]:
@@ -122,7 +125,7 @@ def _learners(critic: str) -> list[str]:
         return [OURS, PLAIN]
     original = [ORIGINAL] if original_ilql.SOURCE in os.environ else []
     agile = [AGILE] if critic == "separate" and agile_ilql.FOLDER in os.environ else []
-    return [OURS, PLAIN, ALL_VALUES, *original, *agile]
+    return [OURS, PLAIN, ALL_VALUES, PASSES, *original, *agile]
 
 
 def _contestants(setting: Setting, workload: Workload, token_by_token: bool) -> list[str]:

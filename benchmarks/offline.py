@@ -270,6 +270,20 @@ class OfflineLoop(LogLoop):
                     old.lerp_(new, POLYAK_RATE)
 
 
+class BarePasses(OfflineLoop):
+    """ILQL's passes through the transformers without heads, losses and optimizer: a bound, apart from padding."""
+
+    def _step(self, rows: list[Row]) -> None:
+        ids = nn.utils.rnn.pad_sequence([row for row, _, _ in rows], batch_first=True)[:, :-1]
+        trained = [self.model.transformer, *([self.critic] if self.critic is not None else [])]
+        self.optimizer.zero_grad()
+        for each in trained:
+            each(input_ids=ids, use_cache=False).last_hidden_state.sum().backward()
+        if self.target_critic is not None:
+            with torch.no_grad():
+                self.target_critic(input_ids=ids, use_cache=False)
+
+
 def head(width: int, n_outputs: int) -> nn.Sequential:
     """Values of a state with one hidden layer. They begin at 0."""
     last = nn.Linear(2 * width, n_outputs)

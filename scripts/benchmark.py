@@ -45,6 +45,7 @@ def main() -> int:
     parser.add_argument("--ilql", type=Path, help="checkout of Implicit-Language-Q-Learning, to compare with --offline")
     parser.add_argument("--agilerl", type=Path, help="folder with AgileRL's packages, likewise (separate critics only)")
     parser.add_argument("--contestants", nargs="+", choices=OFFLINE_NAMES, help="only these, with --offline")
+    parser.add_argument("--cpu_time", action="store_true", help="seconds of the CPU, with --offline on a busy machine")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--output", type=Path, help="JSON file for all measurements")
     args = parser.parse_args()
@@ -57,7 +58,7 @@ def main() -> int:
             for variable, folder in ((original_ilql.SOURCE, args.ilql), (agile_ilql.FOLDER, args.agilerl)):
                 if folder:
                     os.environ[variable] = str(folder.resolve())
-            compare_offline(workloads, args.critics, args.repeats, args.device, args.contestants)
+            compare_offline(workloads, args.critics, args.repeats, args.device, args.contestants, args.cpu_time)
         elif args.profile:
             keep_freed_memory()
             compare_profiles(workloads, settings)

@@ -19,10 +19,10 @@ import torch
 from benchmarks import agile_ilql, original_ilql
 from benchmarks.agile_ilql import AgileILQL
 from benchmarks.compare import combinations, compare_offline
-from benchmarks.contestants import Rl4dialog, Setting, VanillaSB3
+from benchmarks.contestants import Rl4dialog, Setting, Timing, VanillaSB3
 from benchmarks.large_logs import serve
-from benchmarks.measure import BenchmarkError, Result, measure
-from benchmarks.offline import Decoding, OfflineLoop, OfflineRl4dialog, with_room
+from benchmarks.measure import BenchmarkError, Result, measure, timed_iteration
+from benchmarks.offline import BarePasses, Decoding, OfflineLoop, OfflineRl4dialog, with_room
 from benchmarks.original_ilql import OriginalILQL
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.profiles import compare_profiles
@@ -89,6 +89,17 @@ def test_ours_and_the_plain_loop_learn_the_same_from_a_log(algorithm: str, criti
             for own, head in zip(policy._target_heads.q, plain.target_heads, strict=True):
                 torch.testing.assert_close(own.output.weight, head[-1].weight, rtol=0, atol=1e-6)
     ours.close()
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+def test_bare_passes_go_through_all_transformers_and_no_heads(critic: str) -> None:
+    setting, workload = Setting("tiny", critic=critic, algorithm="ilql"), with_room(ON_LOG)
+    bare = BarePasses(setting, workload)
+    assert bare.iterate().n_tokens == OfflineLoop(setting, workload).iterate().n_tokens
+    for trained in filter(None, (bare.model.transformer, bare.critic)):
+        assert all(parameter.grad is not None for parameter in trained.parameters())
+    assert not bare.optimizer.state
+    assert all(parameter.grad is None for parameter in bare.heads.parameters())
 
 
 OTHER_ILQL = [(OriginalILQL, original_ilql.SOURCE), (AgileILQL, agile_ilql.FOLDER)]
@@ -219,6 +230,19 @@ def test_turns_are_taken_and_memory_is_told() -> None:
     assert len(ours.seconds) == len(plain.seconds) == 2
     assert ours.peak_mib > 100
     assert ours.speed_relative_to(ours) == 1
+
+
+def test_cpu_time_leaves_out_waiting() -> None:
+    class Sleeper:
+        def iterate(self) -> Timing:
+            time.sleep(0.5)
+            return Timing(0.5, {}, 1)
+
+        def close(self) -> None:
+            pass
+
+    assert timed_iteration(Sleeper(), cpu_time=False).total == 0.5
+    assert timed_iteration(Sleeper(), cpu_time=True) == Timing(pytest.approx(0, abs=0.25), {}, 1)
 
 
 def test_a_failing_contestant_is_named() -> None:
