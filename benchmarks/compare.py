@@ -14,14 +14,16 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import trl_trainer
+from benchmarks import agile_ilql, original_ilql, trl_trainer
 from benchmarks.contestants import PHASES, Precision, Setting
 from benchmarks.measure import (
+    AGILE,
     ALL_VALUES,
     FILTERED,
     GUIDED,
     ORIGINAL,
     OURS,
+    PASSES,
     PLAIN,
     TOKEN_BY_TOKEN,
     TRL_TRAINER,
@@ -30,7 +32,6 @@ from benchmarks.measure import (
     measure,
 )
 from benchmarks.offline import ALGORITHMS, with_room
-from benchmarks.original_ilql import SOURCE
 from benchmarks.workloads import WORKLOADS, Workload
 
 _WIDTH = 130
@@ -86,31 +87,45 @@ def compare_all(
 
 
 def compare_offline(
-    workloads: Mapping[str, Workload], critics: Sequence[str], repeats: int, device: str = "cpu"
+    workloads: Mapping[str, Workload],
+    critics: Sequence[str],
+    repeats: int,
+    device: str = "cpu",
+    contestants: Sequence[str] | None = None,
+    cpu_time: bool = False,
 ) -> None:
     """Print the speed of training on a log beside a plain loop, and of guided decoding beside the language model.
 
-    The code of ILQL's authors takes part if :data:`~benchmarks.original_ilql.SOURCE` names a checkout.
+    The code of ILQL's authors and AgileRL's take part if :data:`~benchmarks.original_ilql.SOURCE` and
+    :data:`~benchmarks.agile_ilql.FOLDER` name their folders.
 
     Args:
         workloads: The workloads; their models are used, and their numbers of conversations.
         critics: ``separate`` or ``shared``, for values; ``none`` for imitation.
         repeats: Iterations of each contestant, after one to warm up.
         device: Where.
+        contestants: Names of those that take part; by default all.
+        cpu_time: Whether seconds are those of the CPU.
     """
     console = Console(width=_WIDTH)
     console.print(f"{torch.get_num_threads()} threads, medians of {repeats} iterations, each contestant in its turn")
     for name, critic in itertools.product(workloads, critics):
         setting = Setting(name, critic=critic, algorithm=ALGORITHMS[critic == "none"], device=device)
         workload = workloads[name]
-        names = [OURS, PLAIN, *([ALL_VALUES] if critic != "none" else [])]
-        if critic != "none" and SOURCE in os.environ:
-            names.append(ORIGINAL)
-        trained = with_room(workload)
-        console.print(_table(f"{setting}, training", measure(setting, trained, names, repeats)))
+        matches = [("training", with_room(workload), _learners(critic))]
         if critic != "none":
-            decoded = measure(setting, workload, [GUIDED, FILTERED, UNGUIDED], repeats)
-            console.print(_table(f"{setting}, decoding", decoded))
+            matches.append(("decoding", workload, [GUIDED, FILTERED, UNGUIDED]))
+        for title, sized, names in matches:
+            if chosen := [each for each in names if contestants is None or each in contestants]:
+                console.print(_table(f"{setting}, {title}", measure(setting, sized, chosen, repeats, cpu_time)))
+
+
+def _learners(critic: str) -> list[str]:
+    if critic == "none":
+        return [OURS, PLAIN]
+    original = [ORIGINAL] if original_ilql.SOURCE in os.environ else []
+    agile = [AGILE] if critic == "separate" and agile_ilql.FOLDER in os.environ else []
+    return [OURS, PLAIN, ALL_VALUES, PASSES, *original, *agile]
 
 
 def _contestants(setting: Setting, workload: Workload, token_by_token: bool) -> list[str]:

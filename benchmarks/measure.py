@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import statistics
+import time
 import traceback
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,8 +18,9 @@ import numpy as np
 import torch
 import transformers
 
+from benchmarks.agile_ilql import AgileILQL
 from benchmarks.contestants import PHASES, Contestant, Rl4dialog, Setting, Timing, VanillaSB3
-from benchmarks.offline import ALGORITHMS, Decoding, OfflineLoop, OfflineRl4dialog
+from benchmarks.offline import ALGORITHMS, BarePasses, Decoding, OfflineLoop, OfflineRl4dialog
 from benchmarks.original_ilql import OriginalILQL
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.trl_trainer import TRL
@@ -29,8 +31,8 @@ from rl4dialog.core.process_memory import resident_mib
 from rl4dialog.training.memory import peak_mib
 
 OURS, PLAIN, TOKEN_BY_TOKEN, TRL_TRAINER = "rl4dialog", "plain loop", "stable-baselines3", "trl"
-ALL_VALUES, ORIGINAL, UNGUIDED = "plain loop, all values", "original ILQL", "unguided"
-GUIDED, FILTERED = "guided", "guided, top 20"
+ALL_VALUES, PASSES, ORIGINAL, AGILE = "plain loop, all values", "bare passes", "original ILQL", "AgileRL"
+GUIDED, FILTERED, UNGUIDED = "guided", "guided, top 20", "unguided"
 _CONTESTANTS: dict[str, Callable[[Setting, Workload], Contestant]] = {
     OURS: Rl4dialog,
     PLAIN: PlainLoop,
@@ -41,11 +43,14 @@ _OFFLINE: dict[str, Callable[[Setting, Workload], Contestant]] = {
     OURS: OfflineRl4dialog,
     PLAIN: OfflineLoop,
     ALL_VALUES: partial(OfflineLoop, all_values=True),
+    PASSES: BarePasses,
     ORIGINAL: OriginalILQL,
+    AGILE: AgileILQL,
     GUIDED: partial(Decoding, beta=4.0),
     FILTERED: partial(Decoding, beta=4.0, top_k=20),
     UNGUIDED: partial(Decoding, beta=0.0),
 }
+OFFLINE_NAMES = tuple(_OFFLINE)
 
 
 class BenchmarkError(RL4DialogError):
@@ -83,7 +88,9 @@ class Result:
         return float(np.median(np.array(self.rates) / np.array(other.rates)))
 
 
-def measure(setting: Setting, workload: Workload, names: list[str], repeats: int) -> list[Result]:
+def measure(
+    setting: Setting, workload: Workload, names: list[str], repeats: int, cpu_time: bool = False
+) -> list[Result]:
     """Let contestants do iterations in turns, after one each to warm up.
 
     Args:
@@ -91,6 +98,7 @@ def measure(setting: Setting, workload: Workload, names: list[str], repeats: int
         workload: The one that the setting names, or a variant of it.
         names: Of the contestants.
         repeats: Iterations of each that count.
+        cpu_time: Whether seconds are those of the CPU, in all threads, which other programs disturb less.
 
     Raises:
         BenchmarkError: If one fails.
@@ -99,7 +107,7 @@ def measure(setting: Setting, workload: Workload, names: list[str], repeats: int
     children = {}
     for name in names:
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, name, setting, workload))
+        process = context.Process(target=_serve, args=(theirs, name, setting, workload, cpu_time))
         process.start()
         theirs.close()
         children[name] = (process, ours)
@@ -146,7 +154,7 @@ def _answer(name: str, pipe: Connection) -> Any:
     return answer
 
 
-def _serve(pipe: Connection, name: str, setting: Setting, workload: Workload) -> None:
+def _serve(pipe: Connection, name: str, setting: Setting, workload: Workload, cpu_time: bool) -> None:
     """One contestant's process: an iteration for every message, until the pipe is closed."""
     keep_freed_memory()
     keep_few_kernels()
@@ -161,10 +169,17 @@ def _serve(pipe: Connection, name: str, setting: Setting, workload: Workload) ->
                 pipe.recv()
             except EOFError:
                 break
-            pipe.send((True, (contestant.iterate(), _peak_mib(setting.device))))
+            pipe.send((True, (timed_iteration(contestant, cpu_time), _peak_mib(setting.device))))
         contestant.close()
     except Exception:
         pipe.send((False, traceback.format_exc()))
+
+
+def timed_iteration(contestant: Contestant, cpu_time: bool) -> Timing:
+    """One iteration, in seconds as the contestant measures them or, with ``cpu_time``, of the CPU."""
+    started = time.process_time()
+    timing = contestant.iterate()
+    return replace(timing, total=time.process_time() - started) if cpu_time else timing
 
 
 def _peak_mib(device: str) -> float:

@@ -208,7 +208,7 @@ class OfflineLoop(LogLoop):
         if setting.algorithm == "ilql":
             width, n_tokens = model.config.n_embd, model.config.vocab_size
             self.critic: Any = copy.deepcopy(model.transformer) if setting.critic == "separate" else None
-            self.heads: Any = nn.ModuleList(_head(width, n) for n in (n_tokens, n_tokens, 1))  # Q, Q and V
+            self.heads: Any = nn.ModuleList(head(width, n) for n in (n_tokens, n_tokens, 1))  # Q, Q and V
             self.target_critic: Any = copy.deepcopy(self.critic)
             self.target_heads: Any = copy.deepcopy(self.heads[:2])
             trained += [*self.heads.parameters(), *(self.critic.parameters() if self.critic is not None else ())]
@@ -216,6 +216,15 @@ class OfflineLoop(LogLoop):
         self.optimizer = torch.optim.Adam(trained, lr=LEARNING_RATE, eps=1e-5, fused=True)
 
     def _step(self, rows: list[Row]) -> None:
+        self.optimizer.zero_grad()
+        self.loss(rows).backward()
+        nn.utils.clip_grad_norm_(self.trained, _MAX_GRAD_NORM)
+        self.optimizer.step()
+        if self.setting.algorithm == "ilql":
+            self._move_targets()
+
+    def loss(self, rows: list[Row]) -> Tensor:
+        """Loss of a minibatch."""
         ids = nn.utils.rnn.pad_sequence([row for row, _, _ in rows], batch_first=True)
         own = nn.utils.rnn.pad_sequence([flags for _, flags, _ in rows], batch_first=True)[:, 1:]
         rewards = torch.cat([paid for _, _, paid in rows])
@@ -224,12 +233,7 @@ class OfflineLoop(LogLoop):
         loss = nn.functional.cross_entropy(self.model.lm_head(hidden), chosen)
         if self.setting.algorithm == "ilql":
             loss = loss + self._value_loss(ids[:, :-1], own, chosen, rewards, hidden)
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.trained, _MAX_GRAD_NORM)
-        self.optimizer.step()
-        if self.setting.algorithm == "ilql":
-            self._move_targets()
+        return loss
 
     def _value_loss(self, ids: Tensor, own: Tensor, chosen: Tensor, rewards: Tensor, hidden: Tensor) -> Tensor:
         target_hidden = hidden.detach()
@@ -266,7 +270,22 @@ class OfflineLoop(LogLoop):
                     old.lerp_(new, POLYAK_RATE)
 
 
-def _head(width: int, n_outputs: int) -> nn.Sequential:
+class BarePasses(OfflineLoop):
+    """ILQL's passes through the transformers without heads, losses and optimizer: a bound, apart from padding."""
+
+    def _step(self, rows: list[Row]) -> None:
+        ids = nn.utils.rnn.pad_sequence([row for row, _, _ in rows], batch_first=True)[:, :-1]
+        trained = [self.model.transformer, *([self.critic] if self.critic is not None else [])]
+        self.optimizer.zero_grad()
+        for each in trained:
+            each(input_ids=ids, use_cache=False).last_hidden_state.sum().backward()
+        if self.target_critic is not None:
+            with torch.no_grad():
+                self.target_critic(input_ids=ids, use_cache=False)
+
+
+def head(width: int, n_outputs: int) -> nn.Sequential:
+    """Values of a state with one hidden layer. They begin at 0."""
     last = nn.Linear(2 * width, n_outputs)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)

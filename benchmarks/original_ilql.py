@@ -24,35 +24,54 @@ from rl4dialog.core.errors import DataError
 SOURCE = "ILQL_SOURCE"
 """Environment variable with the folder of https://github.com/Sea-Snell/Implicit-Language-Q-Learning."""
 
+SETTINGS: dict[str, Any] = {
+    "alpha": POLYAK_RATE,
+    "gamma": GAMMA,
+    "tau": TAU,
+    "double_q": True,
+    # Imitation with equal weights, exp(beta A).
+    "beta": 0.0,
+    "exp_weights": True,
+}
+
 
 class OriginalILQL(LogLoop):
     """``PerTokenIQL`` with two Q heads, trained as in its authors' script: AdamW, then a soft update."""
 
     def __init__(self, setting: Setting, workload: Workload) -> None:
         super().__init__(setting, workload)
+        self.model = self._build(setting).train()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+
+    def _build(self, setting: Setting) -> Any:
+        """The language model with heads, targets, ``get_loss`` and ``soft_update``."""
         self.language_model.set_attn_implementation("eager")
-        size = self.language_model.config.vocab_size
-        theirs = types.SimpleNamespace(tokenizer=types.SimpleNamespace(num_tokens=lambda: size), max_len=None)
         separate = setting.critic == "separate"
-        self.model = _per_token_iql()(
+        return _per_token_iql()(
             self.language_model,
-            theirs,
+            dataset_of(self.language_model.config.vocab_size),
             setting.device,
-            alpha=POLYAK_RATE,
-            gamma=GAMMA,
-            tau=TAU,
-            double_q=True,
+            **SETTINGS,
             seperate_policy=separate,
             seperate_target=separate,
-        ).train()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
+        )
 
     def _step(self, rows: list[Row]) -> None:
-        loss, _, _ = self.model.get_loss(_batch(rows), awac_weight=1.0, v_loss_weight=1.0, q_loss_weight=1.0)
-        loss.backward()
+        self.loss(rows)[0].backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.model.soft_update()
+
+    def loss(self, rows: list[Row]) -> tuple[torch.Tensor, dict[str, Any]]:
+        """Loss of a minibatch, and what is logged of it: pairs of a mean and the number of its tokens."""
+        weights = {"awac_weight": 1.0, "v_loss_weight": 1.0, "q_loss_weight": 1.0}
+        loss, logged, _ = self.model.get_loss(_batch(rows), **weights)
+        return loss, logged
+
+
+def dataset_of(n_tokens: int) -> Any:
+    """What the model reads of a dataset: the size of the vocabulary."""
+    return types.SimpleNamespace(tokenizer=types.SimpleNamespace(num_tokens=lambda: n_tokens), max_len=None)
 
 
 def _batch(rows: list[Row]) -> dict[str, torch.Tensor]:

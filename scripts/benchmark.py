@@ -17,8 +17,9 @@ from rl4dialog.core.allocator import keep_freed_memory
 from rl4dialog.core.errors import RL4DialogError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
+from benchmarks import agile_ilql, original_ilql
 from benchmarks.compare import combinations, compare_all, compare_offline, compare_sizes
-from benchmarks.original_ilql import SOURCE
+from benchmarks.measure import OFFLINE_NAMES
 from benchmarks.profiles import compare_profiles
 from benchmarks.workers import compare_workers
 from benchmarks.workloads import MODEL_KINDS, WORKLOADS, Workload
@@ -42,6 +43,9 @@ def main() -> int:
     parser.add_argument("--workers", action="store_true", help="instead, measure start-up, memory and steps of workers")
     parser.add_argument("--offline", action="store_true", help="instead, learn from a log, and decode with its values")
     parser.add_argument("--ilql", type=Path, help="checkout of Implicit-Language-Q-Learning, to compare with --offline")
+    parser.add_argument("--agilerl", type=Path, help="folder with AgileRL's packages, likewise (separate critics only)")
+    parser.add_argument("--contestants", nargs="+", choices=OFFLINE_NAMES, help="only these, with --offline")
+    parser.add_argument("--cpu_time", action="store_true", help="seconds of the CPU, with --offline on a busy machine")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--output", type=Path, help="JSON file for all measurements")
     args = parser.parse_args()
@@ -51,9 +55,10 @@ def main() -> int:
         if args.workers:
             compare_workers()
         elif args.offline:
-            if args.ilql:
-                os.environ[SOURCE] = str(args.ilql.resolve())
-            compare_offline(workloads, args.critics, args.repeats, args.device)
+            for variable, folder in ((original_ilql.SOURCE, args.ilql), (agile_ilql.FOLDER, args.agilerl)):
+                if folder:
+                    os.environ[variable] = str(folder.resolve())
+            compare_offline(workloads, args.critics, args.repeats, args.device, args.contestants, args.cpu_time)
         elif args.profile:
             keep_freed_memory()
             compare_profiles(workloads, settings)

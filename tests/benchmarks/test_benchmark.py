@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -15,18 +16,23 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.compare import combinations
-from benchmarks.contestants import Rl4dialog, Setting, VanillaSB3
+from benchmarks import agile_ilql, original_ilql
+from benchmarks.agile_ilql import AgileILQL
+from benchmarks.compare import combinations, compare_offline
+from benchmarks.contestants import Rl4dialog, Setting, Timing, VanillaSB3
 from benchmarks.large_logs import serve
-from benchmarks.measure import BenchmarkError, Result, measure
-from benchmarks.offline import Decoding, OfflineLoop, OfflineRl4dialog, with_room
+from benchmarks.measure import BenchmarkError, Result, measure, timed_iteration
+from benchmarks.offline import BarePasses, Decoding, OfflineLoop, OfflineRl4dialog, with_room
+from benchmarks.original_ilql import OriginalILQL
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.profiles import compare_profiles
 from benchmarks.task import TableEndOfTurn
 from benchmarks.workers import compare_workers
 from benchmarks.workloads import WORKLOADS, build_model, build_prompts
+from rl4dialog.core.errors import DataError
 
 SMALL = dataclasses.replace(WORKLOADS["tiny"], n_episodes=8, n_epochs=1, vocab_size=300)
+ON_LOG = dataclasses.replace(WORKLOADS["tiny"], n_episodes=16)
 RAGGED = dataclasses.replace(WORKLOADS["ragged"], n_episodes=8, n_epochs=1, vocab_size=300)
 
 
@@ -62,7 +68,7 @@ def test_ours_and_the_plain_loop_train_adapters_in_bf16(critic: str) -> None:
 
 @pytest.mark.parametrize(("algorithm", "critic"), [("bc", "none"), ("ilql", "separate"), ("ilql", "shared")])
 def test_ours_and_the_plain_loop_learn_the_same_from_a_log(algorithm: str, critic: str) -> None:
-    workload = with_room(dataclasses.replace(WORKLOADS["tiny"], n_episodes=16))
+    workload = with_room(ON_LOG)
     setting = Setting("tiny", "causal", critic, algorithm)
     ours = OfflineRl4dialog(setting, workload)
     plains = [
@@ -83,6 +89,63 @@ def test_ours_and_the_plain_loop_learn_the_same_from_a_log(algorithm: str, criti
             for own, head in zip(policy._target_heads.q, plain.target_heads, strict=True):
                 torch.testing.assert_close(own.output.weight, head[-1].weight, rtol=0, atol=1e-6)
     ours.close()
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+def test_bare_passes_go_through_all_transformers_and_no_heads(critic: str) -> None:
+    setting, workload = Setting("tiny", critic=critic, algorithm="ilql"), with_room(ON_LOG)
+    bare = BarePasses(setting, workload)
+    assert bare.iterate().n_tokens == OfflineLoop(setting, workload).iterate().n_tokens
+    for trained in filter(None, (bare.model.transformer, bare.critic)):
+        assert all(parameter.grad is not None for parameter in trained.parameters())
+    assert not bare.optimizer.state
+    assert all(parameter.grad is None for parameter in bare.heads.parameters())
+
+
+OTHER_ILQL = [(OriginalILQL, original_ilql.SOURCE), (AgileILQL, agile_ilql.FOLDER)]
+
+
+@pytest.mark.parametrize(("contestant", "variable"), OTHER_ILQL)
+def test_other_code_computes_the_losses_of_the_plain_loop(contestant: Any, variable: str) -> None:
+    if variable not in os.environ:
+        pytest.skip(f"{variable} names no folder")
+    workload = with_room(ON_LOG)
+    setting = Setting("tiny", critic="separate", algorithm="ilql")
+    other, plain = contestant(setting, workload), OfflineLoop(setting, workload, all_values=True)
+    rows = plain._rows[:8]
+    heads = [*plain.heads, *plain.target_heads]
+    for name, head in zip(("q", "q2", "v", "target_q", "target_q2"), heads, strict=True):
+        torch.nn.init.normal_(head[-1].weight, std=0.1)
+        getattr(other.model, name).load_state_dict(head.state_dict())
+    loss, logged = other.loss(rows)
+    token_loss, v_loss, q_loss = (logged[name][0] for name in ("token_loss", "v_loss", "q_loss"))
+    assert loss.item() == pytest.approx(token_loss + v_loss + q_loss, rel=1e-5)
+    n_agent, n_all = sum(len(rewards) for _, _, rewards in rows), sum(len(ids) - 1 for ids, _, _ in rows)
+    imitation = token_loss * n_all / n_agent  # theirs is a mean over all tokens
+    assert plain.loss(rows).item() == pytest.approx(imitation + v_loss + q_loss, rel=1e-5)
+    assert other.iterate().n_tokens == plain.iterate().n_tokens
+
+
+@pytest.mark.parametrize(
+    ("contestant", "variable", "advice"),
+    [
+        (*OTHER_ILQL[0], "name a checkout of Implicit-Language-Q-Learning"),
+        (*OTHER_ILQL[1], "pip install --no-deps --target FOLDER agilerl agilerl-arena"),
+    ],
+)
+def test_folders_without_other_code_are_refused(
+    contestant: Any, variable: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, str(tmp_path))
+    with pytest.raises(DataError, match=advice):
+        contestant(Setting("tiny", critic="separate", algorithm="ilql"), with_room(ON_LOG))
+
+
+def test_contestants_on_a_log_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    compare_offline({"tiny": ON_LOG}, ["shared"], repeats=1, contestants=["plain loop", "unguided"])
+    printed = capsys.readouterr().out
+    assert printed.count("plain loop") == printed.count("unguided") == 1
+    assert "rl4dialog" not in printed
 
 
 def test_guided_and_unguided_replies_have_the_wanted_length() -> None:
@@ -167,6 +230,19 @@ def test_turns_are_taken_and_memory_is_told() -> None:
     assert len(ours.seconds) == len(plain.seconds) == 2
     assert ours.peak_mib > 100
     assert ours.speed_relative_to(ours) == 1
+
+
+def test_cpu_time_leaves_out_waiting() -> None:
+    class Sleeper:
+        def iterate(self) -> Timing:
+            time.sleep(0.5)
+            return Timing(0.5, {}, 1)
+
+        def close(self) -> None:
+            pass
+
+    assert timed_iteration(Sleeper(), cpu_time=False).total == 0.5
+    assert timed_iteration(Sleeper(), cpu_time=True) == Timing(pytest.approx(0, abs=0.25), {}, 1)
 
 
 def test_a_failing_contestant_is_named() -> None:
