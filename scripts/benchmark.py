@@ -19,7 +19,7 @@ from rl4dialog.core.errors import RL4DialogError
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
 from benchmarks import agile_ilql, original_ilql
 from benchmarks.compare import combinations, compare_all, compare_offline, compare_sizes
-from benchmarks.measure import OFFLINE_NAMES
+from benchmarks.measure import AGILE, OFFLINE_NAMES, ORIGINAL
 from benchmarks.profiles import compare_profiles
 from benchmarks.workers import compare_workers
 from benchmarks.workloads import MODEL_KINDS, WORKLOADS, Workload
@@ -55,9 +55,12 @@ def main() -> int:
         if args.workers:
             compare_workers()
         elif args.offline:
-            for variable, folder in ((original_ilql.SOURCE, args.ilql), (agile_ilql.FOLDER, args.agilerl)):
-                if folder:
+            theirs = {"ilql": (ORIGINAL, original_ilql.SOURCE), "agilerl": (AGILE, agile_ilql.FOLDER)}
+            for option, (name, variable) in theirs.items():
+                if folder := getattr(args, option):
                     os.environ[variable] = str(folder.resolve())
+                elif name in (args.contestants or ()) and variable not in os.environ:
+                    parser.error(f"the contestant {name!r} needs --{option}")
             compare_offline(workloads, args.critics, args.repeats, args.device, args.contestants, args.cpu_time)
         elif args.profile:
             keep_freed_memory()
