@@ -14,8 +14,8 @@ from rl4dialog.serving.page_frame import load_gradio
 from rl4dialog.serving.page_guard import PageGuard, PageHosts
 
 STYLE = Path(__file__).with_name("page.css")
-# Gradio's box in which a message is edited has no label for screen readers, and a conversation without buttons cannot be
-# scrolled with the keyboard.
+# Two things that Gradio lacks: a label of the box in which a message is edited, for screen readers; and scrolling a
+# conversation without buttons with the keyboard.
 _ACCESS = """<script>
 new MutationObserver(() => {
     for (const box of document.querySelectorAll("textarea.edit-textarea:not([aria-label])")) box.ariaLabel = "New text";

@@ -128,6 +128,6 @@ class TaskPage(Page):
             understood, acts = f"understood: {in_words(reply.understood)}", f"acts: {in_words(reply.acts)}"
             found.append(Bubble("user", text, note_html(understood if shows_acts else "")))
             found.append(Bubble("assistant", reply.text or NOTHING, note_html(acts if shows_acts else "")))
-        if found and chat.is_over:
+        if chat.is_over:
             found[-1] = replace(found[-1], html=found[-1].html + note_html(chat.score))
         return found
