@@ -1,4 +1,4 @@
-"""``rl4dialog ui``: a local web page to chat with one trained model or two, to judge a queue, or to teach a model."""
+"""``rl4dialog ui``: a local web page to chat with a model, two models or an agent, to judge a queue, or to teach."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rl4dialog.commands.teach import add_situation_arguments, load_teaching, pri
 if TYPE_CHECKING:
     from rl4dialog.serving.judging import Judging
 
-HELP = "chat with a run's model or with two side by side, judge replies or teach a model, on a web page"
+HELP = "chat with a run's model, an agent for a task or two models, judge replies or teach a model, on a web page"
 PAGE = "docs/chat.md"
 EXAMPLES = (
     "rl4dialog ui --run runs/my_project/my_run",

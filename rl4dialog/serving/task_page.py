@@ -119,8 +119,8 @@ class TaskPage(Page):
 
     def _text_box(self, chat: TaskChat, text: str | None = None) -> Any:
         written = {} if text is None else {"value": text}
-        placeholder = "The dialogue is over." if chat.is_over else "Type a message"
-        return self._gradio.update(interactive=not chat.is_over, placeholder=placeholder, **written)
+        can_send, hint = not chat.is_over, "The dialogue is over." if chat.is_over else "Type a message"
+        return self._gradio.update(interactive=can_send, submit_btn=can_send, placeholder=hint, **written)
 
     def _bubbles(self, chat: TaskChat, shows_acts: bool) -> list[Bubble]:
         found = []
