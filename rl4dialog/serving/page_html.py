@@ -38,9 +38,10 @@ def help_html(hint: str, about: str = "", goal: str = "") -> str:
     return found + (f"<details open><summary>Goal</summary>{escaped(goal)}</details>" if goal else "")
 
 
-def note_html(text: str) -> str:
+def note_html(text: str, is_strong: bool = False) -> str:
     """Render a remark beneath a message."""
-    return f'<p class="remark">{escaped(text)}</p>' if text else ""
+    shown = f"<strong>{escaped(text)}</strong>" if is_strong else escaped(text)
+    return f'<p class="remark">{shown}</p>' if text else ""
 
 
 def status_html(problem: str, note: str) -> str:

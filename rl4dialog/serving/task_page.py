@@ -129,5 +129,5 @@ class TaskPage(Page):
             found.append(Bubble("user", text, note_html(understood if shows_acts else "")))
             found.append(Bubble("assistant", reply.text or NOTHING, note_html(acts if shows_acts else "")))
         if chat.is_over:
-            found[-1] = replace(found[-1], html=found[-1].html + note_html(chat.score))
+            found[-1] = replace(found[-1], html=found[-1].html + note_html(chat.score, is_strong=True))
         return found
