@@ -10,6 +10,8 @@ from rl4dialog.core.errors import ConfigError
 NOTHING = "(nothing)"
 """What is shown for an agent that says nothing."""
 _GOODBYE = "bye"
+# The time to understand a text grows with the square of its length.
+_MAX_CHARACTERS = 2000
 
 
 class Reply(Protocol):
@@ -103,8 +105,10 @@ class TaskChat:
         """Say something to the agent; a goodbye ends the dialogue.
 
         Raises:
-            ConfigError: If the agent understands nothing.
+            ConfigError: If the text is too long, or the agent understands nothing.
         """
+        if len(text) > _MAX_CHARACTERS:
+            raise ConfigError(f"a message can have at most {_MAX_CHARACTERS} characters, not {len(text)}; shorten it")
         if self.is_over:
             self.reset()
         reply = self.agent.reply(text)

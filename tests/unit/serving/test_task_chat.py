@@ -53,12 +53,15 @@ def test_only_a_dialogue_about_a_goal_is_ended_and_only_once() -> None:
         chat.end()
 
 
-def test_what_is_not_understood_is_no_turn() -> None:
+def test_what_is_too_long_or_not_understood_is_no_turn() -> None:
     chat = TaskChat(Cafe())
     revision = chat.revision
     with pytest.raises(ConfigError, match="nothing was understood, so the agent did not answer; it knows: cafe"):
         chat.say("blah")
+    with pytest.raises(ConfigError, match="a message can have at most 2000 characters, not 2001; shorten it"):
+        chat.say("a" * 2001)
     assert chat.turns == [] and chat.revision == revision
+    chat.say("a" * 2000)
 
 
 def test_every_change_has_a_revision() -> None:
