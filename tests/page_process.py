@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from http_servers import free_port
 
 from rl4dialog.serving.judging import Judging
 from rl4dialog.serving.judging_page import JudgingPage
+from rl4dialog.serving.page_frame import Page
 from rl4dialog.serving.page_server import serve
 
 ROOT = Path(__file__).parents[1]
@@ -45,10 +46,30 @@ def start_page(*flags: str) -> tuple[subprocess.Popen[str], str]:
 
 
 @contextlib.contextmanager
-def served(judging: Judging[Any]) -> Iterator[str]:
-    """The address of the page on which people judge, served by this process."""
+def page_of(*flags: str) -> Iterator[str]:
+    """The address of the command's page, which is ended as Ctrl-C does."""
+    process, address = start_page(*flags)
+    try:
+        yield address
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0 and "Traceback" not in errors, errors
+
+
+@contextlib.contextmanager
+def served_page(build: Callable[[], Page], allow_hosts: Sequence[str] = ()) -> Iterator[str]:
+    """The address of a page, served by this process."""
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
-    page, port = JudgingPage(judging), free_port()
-    serve(page, "127.0.0.1", port, lambda text: None, block=False)
+    page, port = build(), free_port()
+    serve(page, "127.0.0.1", port, lambda text: None, block=False, allow_hosts=allow_hosts)
     yield f"http://127.0.0.1:{port}"
     page.blocks.close(verbose=False)
+
+
+def served(judging: Judging[Any]) -> contextlib.AbstractContextManager[str]:
+    """The address of the page on which people judge, served by this process."""
+    return served_page(lambda: JudgingPage(judging))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from rl4dialog.commands.output import write_verbatim
 from rl4dialog.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.inference.task_agent import TaskAgent
 
 HELP = "chat with a run's model, or any model, in the terminal"
@@ -51,33 +54,49 @@ def feedback_file(args: argparse.Namespace) -> Path:
     return path.expanduser()
 
 
-def run(args: argparse.Namespace) -> int:
+def load_for_chat(args: argparse.Namespace) -> LoadedPolicy | Callable[[], TaskAgent]:
+    """Load what a person chats with: a language model, or an agent for a task.
+
+    Returns:
+        The language model, or what returns an agent for each person.
+
+    Raises:
+        ConfigError: If the arguments do not fit together or, in a task, are about judging replies.
+        RunFolderError: If the run has no model.
+    """
     acting = load_turn_level(args)
     loaded = load_chosen(args) if acting is None else None
+    if loaded is not None and loaded.config.task is None:
+        return loaded
+    for option in ("show_reward", "feedback", "compare"):
+        if vars(args).get(option):
+            raise ConfigError(
+                f"{model_name(args)} was trained for a task, and its dialogues are scored by whether a goal is "
+                f"reached; remove --{option}"
+            )
+    if acting is not None:
+        from rl4dialog.inference.turn_level.act_agent import ActAgent
 
+        return functools.partial(ActAgent, acting, args.seed)
+    from rl4dialog.inference.words_agent import WordsAgent
+
+    assert loaded is not None
+    return functools.partial(WordsAgent, loaded, model_name(args), args.seed)
+
+
+def run(args: argparse.Namespace) -> int:
+    from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.serving.line_chat import console_reader
 
-    read_line = console_reader(sys.stdin, write_verbatim)
-    if loaded is not None and loaded.config.task is None:
+    chosen, read_line = load_for_chat(args), console_reader(sys.stdin, write_verbatim)
+    if isinstance(chosen, LoadedPolicy):
         from rl4dialog.inference.chat_agent import ChatAgent
         from rl4dialog.serving.terminal import TerminalChat
 
-        agent = ChatAgent(loaded, model_name(args))
+        agent = ChatAgent(chosen, model_name(args))
         TerminalChat(agent, read_line, write_verbatim, args.show_reward, args.seed, feedback_file(args)).run()
         return 0
     from rl4dialog.serving.task_terminal import TaskTerminalChat
 
-    if args.show_reward or args.feedback is not None:
-        raise ConfigError("--show_reward and --feedback are for chats without a task; /goal scores this one")
-    task_agent: TaskAgent
-    if acting is not None:
-        from rl4dialog.inference.turn_level.act_agent import ActAgent
-
-        task_agent = ActAgent(acting, args.seed)
-    else:
-        from rl4dialog.inference.words_agent import WordsAgent
-
-        assert loaded is not None
-        task_agent = WordsAgent(loaded, model_name(args), args.seed)
-    TaskTerminalChat(task_agent, read_line, write_verbatim).run()
+    TaskTerminalChat(chosen(), read_line, write_verbatim).run()
     return 0

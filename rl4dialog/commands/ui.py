@@ -1,4 +1,4 @@
-"""``rl4dialog ui``: a local web page to chat with one trained model or two, to judge a queue, or to teach a model."""
+"""``rl4dialog ui``: a local web page to chat with a model, two models or an agent, to judge a queue, or to teach."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.commands.address import add_address_arguments, check_address_arguments, warn_of_visitors
-from rl4dialog.commands.chat import add_talk_arguments, feedback_file
-from rl4dialog.commands.models import add_model_arguments, compared_name, load_chosen, load_compared, model_name
+from rl4dialog.commands.chat import add_talk_arguments, feedback_file, load_for_chat
+from rl4dialog.commands.models import add_model_arguments, add_policy, compared_name, load_compared, model_name
 from rl4dialog.commands.output import write_verbatim
 from rl4dialog.commands.teach import add_situation_arguments, load_teaching, print_what_to_do
 
 if TYPE_CHECKING:
     from rl4dialog.serving.judging import Judging
 
-HELP = "chat with a run's model or with two side by side, judge replies or teach a model, on a web page"
+HELP = "chat with a run's model, an agent for a task or two models, judge replies or teach a model, on a web page"
 PAGE = "docs/chat.md"
 EXAMPLES = (
     "rl4dialog ui --run runs/my_project/my_run",
@@ -27,6 +27,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
+    add_policy(parser)
     parser.add_argument(
         "--compare", default=None, metavar="RUN", help="second model: a run folder, a model folder or a hub id"
     )
@@ -73,8 +74,16 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     from rl4dialog.inference.chat_agent import ChatAgent
+    from rl4dialog.inference.loading import LoadedPolicy
 
-    models = [ChatAgent(load_chosen(args), model_name(args))]
+    chosen = load_for_chat(args)
+    if not isinstance(chosen, LoadedPolicy):
+        from rl4dialog.serving.task_page import TaskPage
+
+        warn_of_visitors(args, "chat with the agent.")
+        serve(TaskPage(chosen), args.host, args.port, write_verbatim, allow_hosts=args.allow_host)
+        return 0
+    models = [ChatAgent(chosen, model_name(args))]
     if args.compare is not None:
         models.append(ChatAgent(load_compared(args), compared_name(args)))
     warn_of_visitors(args, "chat with the model and give feedback.")
@@ -100,11 +109,11 @@ def _judging(args: argparse.Namespace) -> Judging[Any]:
         if value is not None and value is not False
     }
     if args.teach:
-        if others := [option for option in ("queue", "compare", "show_reward") if option in given]:
+        if others := [option for option in ("queue", "policy", "compare", "show_reward") if option in given]:
             raise ConfigError(f"--teach shows one reply of one model at a time; remove --{others[0]}")
         warn_of_visitors(args, "let the model reply and give feedback.")
         return load_teaching(args)
-    for option in ("run", "model", "config_path", "compare", "checkpoint", "seed", "show_reward"):
+    for option in ("run", "model", "config_path", "policy", "compare", "checkpoint", "seed", "show_reward"):
         if option in given:
             raise ConfigError(f"--queue shows replies that are already written; remove --{option}")
     warn_of_visitors(args, "see the replies and give feedback.")

@@ -285,10 +285,11 @@ def text_config(config: RunConfig) -> TextConfig:
             "a run with alg.id: reward_model trains no language model, which is needed here; use its folder as "
             "model_name of a reward"
         )
-    assert config.env is not None
+    assert isinstance(config, TurnLevelConfig)
+    talk = "" if config.task is None else "; rl4dialog chat and rl4dialog ui talk to it, alone and without --teach"
     raise ConfigError(
         f"a run with env.id: {config.env.id} trains no language model, which is needed here; in Python, "
-        f"rl4dialog.load_agent loads its policy"
+        f"rl4dialog.load_agent loads its policy{talk}"
     )
 
 

@@ -43,7 +43,7 @@ class ChatAgent:
         if loaded.config.task is not None:
             raise ConfigError(
                 f"{name} was trained for the task {loaded.config.task.id}: its prompts have a belief and counts of the "
-                f"database, which are kept only by rl4dialog chat, in the terminal"
+                f"database; rl4dialog chat and rl4dialog ui talk to it, alone and without --teach"
             )
         self.dialogue_format: DialogueFormat = loaded.dialogue_format
         left_out = loaded.generation_kwargs.keys() - self.generation_kwargs.keys()

@@ -17,10 +17,9 @@ from rl4dialog.serving.chat_state import ChatState, Reply, Settings
 from rl4dialog.serving.page_chat import PageChat
 from rl4dialog.serving.page_frame import Bubble, BubbleEvent, Options, Page, Updates, problem_of
 from rl4dialog.serving.page_html import note_html, status_html
-from rl4dialog.serving.sessions import Sessions
+from rl4dialog.serving.sessions import ChatSessions, check_revision
 from rl4dialog.serving.token_colours import QUANTITIES, Quantity, Scale, common_scale, tokens_html
 
-_OUT_OF_DATE = "this page was out of date, so nothing was changed; it now shows the current chat"
 _NO_COLOUR = "none"
 _BETTER, _SAME, _BACK = "better", "same", "back"
 _BOTH = "both"
@@ -34,7 +33,7 @@ class ChatPage(Page):
     """
 
     def __init__(self, chat: PageChat) -> None:
-        self._chat, self._sessions = chat, Sessions()
+        self._chat, self._sessions = chat, ChatSessions()
         self._to_stop: set[str] = set()
         super().__init__("rl4dialog-chat", self._names(), "Type a message below.")
 
@@ -82,12 +81,7 @@ class ChatPage(Page):
         )
 
     def _add_below(self) -> None:
-        self._revision = self._gradio.State(-1)
-        # Disabled until the page has loaded the state of the chat.
-        self._text = self._gradio.Textbox(
-            label="Message", show_label=False, container=False, placeholder="Type a message", lines=1, max_lines=6,
-            elem_id="text", submit_btn=True, autofocus=True, interactive=False,
-        )  # fmt: skip
+        self._add_message_box()
 
     def _add_events(self) -> None:
         parts = [part for column in self._columns for part in column.parts]
@@ -171,7 +165,7 @@ class ChatPage(Page):
         self._to_stop.discard(known)
         is_begun = False
         try:
-            _check_revision(state, revision)
+            check_revision(state.revision, revision)
             before, text = begin(state)
             given = replace(Settings(*settings), only=state.settings.only)
             for step in self._chat.send(before, text, given, lambda: known in self._to_stop):
@@ -197,7 +191,7 @@ class ChatPage(Page):
     ) -> Iterator[Updates]:
         known, state = self._sessions.open(key)
         try:
-            _check_revision(state, revision)
+            check_revision(state.revision, revision)
             state = self._sessions.keep(known, action(state))
         except RL4DialogError as error:
             yield from self._again(self._shown(state, colour, str(error)))
@@ -309,8 +303,3 @@ def _before(state: ChatState, number: int) -> tuple[ChatState, str]:
     if not -1 <= number < len(state.exchanges) or state.last is None:
         raise ConfigError("there is no message to send again")
     return state.until(number), state.exchanges[number].text
-
-
-def _check_revision(state: ChatState, revision: int) -> None:
-    if state.revision != revision:
-        raise ConfigError(_OUT_OF_DATE)

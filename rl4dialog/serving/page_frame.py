@@ -1,7 +1,8 @@
 """The frame of all pages of ``rl4dialog ui``: conversations as tall as the window, with a sidebar for settings.
 
 Conversations are Gradio's Chatbot, so a reply is judged on its bubble: thumbs rate it, the pencil corrects it, and
-buttons beneath the last one choose. A bubble always shows what is recorded. `page` and `judging_page` fill the frame.
+buttons beneath the last one choose. A bubble always shows what is recorded. `page`, `task_page` and `judging_page`
+fill the frame.
 """
 
 from __future__ import annotations
@@ -194,6 +195,14 @@ class Page(ABC):
     @abstractmethod
     def _add_events(self) -> None:
         """Connect the components."""
+
+    def _add_message_box(self) -> None:
+        """Add the box for messages, disabled until the page has loaded the state of the chat, and its revision."""
+        self._revision = self._gradio.State(-1)
+        self._text = self._gradio.Textbox(
+            label="Message", show_label=False, container=False, placeholder="Type a message", lines=1, max_lines=6,
+            elem_id="text", submit_btn=True, autofocus=True, interactive=False,
+        )  # fmt: skip
 
     @property
     def _chats(self) -> list[Any]:

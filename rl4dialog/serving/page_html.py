@@ -31,15 +31,17 @@ def without_joiners(text: str) -> str:
     return re.sub(f"([<&]){_JOINER}", r"\1", text)
 
 
-def help_html(hint: str, persona: str = "") -> str:
-    """Render the top of the page."""
+def help_html(hint: str, about: str = "", goal: str = "") -> str:
+    """Render the top of the page: what to do, and what the conversation is about; a goal can be folded."""
     found = f'<h1>rl4dialog</h1><p class="hint">{escaped(hint)}</p>'
-    return found + (f'<p class="persona">{escaped(persona)}</p>' if persona else "")
+    found += f'<p class="about">{escaped(about)}</p>' if about else ""
+    return found + (f"<details open><summary>Goal</summary>{escaped(goal)}</details>" if goal else "")
 
 
-def note_html(text: str) -> str:
+def note_html(text: str, is_strong: bool = False) -> str:
     """Render a remark beneath a message."""
-    return f'<p class="remark">{escaped(text)}</p>' if text else ""
+    shown = f"<strong>{escaped(text)}</strong>" if is_strong else escaped(text)
+    return f'<p class="remark">{shown}</p>' if text else ""
 
 
 def status_html(problem: str, note: str) -> str:

@@ -14,10 +14,12 @@ from rl4dialog.serving.page_frame import load_gradio
 from rl4dialog.serving.page_guard import PageGuard, PageHosts
 
 STYLE = Path(__file__).with_name("page.css")
-# Gradio's box in which a message is edited has no label for screen readers.
-_LABELS = """<script>
+# Two things that Gradio lacks: a label of the box in which a message is edited, for screen readers; and scrolling a
+# conversation without buttons with the keyboard.
+_ACCESS = """<script>
 new MutationObserver(() => {
     for (const box of document.querySelectorAll("textarea.edit-textarea:not([aria-label])")) box.ariaLabel = "New text";
+    for (const log of document.querySelectorAll("[role=log]:not([tabindex])")) log.tabIndex = 0;
 }).observe(document, {childList: true, subtree: true});
 </script>"""
 
@@ -66,7 +68,7 @@ def serve(
             show_error=True,
             theme=gradio.themes.Default(primary_hue="blue", **fonts),
             css_paths=STYLE,
-            head=_LABELS,
+            head=_ACCESS,
         )
     except OSError as error:
         raise ConfigError(f"--host {host} --port {port}: cannot listen there ({error})") from error

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+from page_client import Tab
+from page_process import page_of
 from runs import complete_run, lines, make_config, run_folder, train
 
 from rl4dialog import cli
@@ -105,9 +107,40 @@ def test_chat_is_about_a_goal_in_words(
         monkeypatch.setattr("sys.stdin", io.StringIO(said))
         assert cli.main(["chat", "--run", str(run), "--seed", "0", *policy]) == 0
         printed = capsys.readouterr().out
-        assert "Goal: You are looking for" in printed and "(nothing was understood" in printed
+        assert "Goal: You are looking for" in printed and "error: nothing was understood" in printed
         assert "agent: Goodbye." in printed and ("Success:" in printed or "Failure:" in printed)
     assert "agent: There is" in printed, "the rule policy answers"
+
+
+def test_page_is_the_chat_about_a_goal(run: Path) -> None:
+    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
+    with page_of("--run", str(run), "--policy", "rule", "--seed", "0") as address:
+        tab = Tab(address)
+        assert "You are looking for" in tab.value("help")
+        tab.act("send", text="I need a cheap hotel in the north", acts=True)
+        assert "hotel-inform(price=cheap) hotel-inform(area=north)" in tab.below(number=0)
+        assert "hotel" in tab.turns()[1] and "acts: hotel-" in tab.below()
+        tab.act("send", text="bye", acts=True)
+        assert tab.turns()[3] == "Goodbye." and ("Success: " in tab.below() or "Failure: " in tab.below())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--compare", "gpt2"), "its dialogues are scored by whether a goal is reached; remove --compare"),
+        (("--feedback", "x.jsonl"), "remove --feedback"),
+        (("--show_reward",), "remove --show_reward"),
+        (("--teach",), "rl4dialog chat and rl4dialog ui talk to it, alone and without --teach"),
+        (("--teach", "--policy", "rule"), "--teach shows one reply of one model at a time; remove --policy"),
+        (("--queue", "x.jsonl"), "remove --run"),
+    ],
+)
+def test_page_refuses_options_of_judged_replies(
+    run: Path, flags: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
+    assert cli.main(["ui", "--run", str(run), *flags]) == 2
+    assert message in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

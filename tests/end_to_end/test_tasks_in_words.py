@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
+from page_client import Tab
+from page_process import page_of
 from runs import complete_run, lines, run_folder, train
 
 from rl4dialog import cli
@@ -150,8 +152,19 @@ def test_chat_command_takes_a_goal(run: Path, monkeypatch: pytest.MonkeyPatch, c
     assert "Failure: " in said or "Success: " in said
 
 
-def test_pages_without_a_belief_refuse_the_run(loaded: LoadedPolicy) -> None:
-    with pytest.raises(ConfigError, match=r"trained for the task town_guide.*rl4dialog chat"):
+def test_page_is_the_chat_about_a_goal(run: Path) -> None:
+    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
+    with page_of("--run", str(run), "--seed", "0") as address:
+        tab = Tab(address)
+        assert "You are looking for" in tab.value("help")
+        tab.act("send", text="I need a cheap hotel", acts=True)
+        assert "understood: hotel-inform(price=cheap)" in tab.below(number=0) and "acts: " in tab.below()
+        tab.act("done", acts=True)
+        assert "Success: " in tab.below() or "Failure: " in tab.below()
+
+
+def test_chats_without_a_belief_refuse_the_run(loaded: LoadedPolicy) -> None:
+    with pytest.raises(ConfigError, match=r"trained for the task town_guide.*rl4dialog ui talk to it, alone"):
         ChatAgent(loaded, "words")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import socket
 import sys
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_process import start_page
+from page_process import page_of
 from runs import complete_run, make_config, run_folder, write_config
 
 from rl4dialog import cli
@@ -147,26 +146,11 @@ class Tab:
         return {url.split("/")[2] for url in urls if url.startswith(("http", "ws"))}
 
 
-@contextmanager
-def command(*flags: str) -> Iterator[str]:
-    """The command in a process of its own; gives the page's address, and ends it as Ctrl-C does."""
-    process, address = start_page(*flags)
-    try:
-        yield address
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            _, errors = process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert process.returncode == 0 and "Traceback" not in errors, errors
-
-
 def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     feedback = tmp_path / "feedback.jsonl"
     flags = ("--run", str(run), "--compare", str(run / "model"), "--seed", "0", "--feedback", str(feedback))
-    with browser(tmp_path / "profile") as opened, command(*flags) as address:
+    with browser(tmp_path / "profile") as opened, page_of(*flags) as address:
         tab = Tab(opened)
         opened.get(address)
         tab.wait_until_ready()

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 from echo_model import Echo
-from http_servers import free_port
 from page_client import Tab
+from page_process import served_page
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
@@ -28,17 +28,13 @@ from rl4dialog.serving.page import ChatPage
 from rl4dialog.serving.page_chat import PageChat
 from rl4dialog.serving.page_frame import load_gradio
 from rl4dialog.serving.page_guard import MAX_BODY_BYTES, PageHosts
-from rl4dialog.serving.page_server import serve
 
 
-@contextlib.contextmanager
-def served(models: Sequence[Echo], feedback: Path, allow_hosts: Sequence[str] = ()) -> Iterator[str]:
+def served(
+    models: Sequence[Echo], feedback: Path, allow_hosts: Sequence[str] = ()
+) -> contextlib.AbstractContextManager[str]:
     """The address of a page."""
-    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
-    page, port = ChatPage(PageChat(models, feedback)), free_port()
-    serve(page, "127.0.0.1", port, lambda text: None, block=False, allow_hosts=allow_hosts)
-    yield f"http://127.0.0.1:{port}"
-    page.blocks.close(verbose=False)
+    return served_page(lambda: ChatPage(PageChat(models, feedback)), allow_hosts)
 
 
 def send(tab: Tab, text: str, **settings: Any) -> None:

@@ -11,8 +11,10 @@ def test_texts_are_escaped() -> None:
     assert (
         note_html("runs/<x> ${y}") == '<p class="remark">runs/&lt;x&gt; &#36;&#123;y&#125;</p>' and note_html("") == ""
     )
-    assert '<p class="hint">1 &lt; 2</p>' in help_html("1 < 2") and "persona" not in help_html("1 < 2")
-    assert '<p class="persona">a &amp; b</p>' in help_html("", "a & b")
+    assert '<p class="hint">1 &lt; 2</p>' in help_html("1 < 2") and "about" not in help_html("1 < 2")
+    assert note_html("<x>", is_strong=True) == '<p class="remark"><strong>&lt;x&gt;</strong></p>'
+    assert '<p class="about">a &amp; b</p>' in help_html("", "a & b")
+    assert "</summary>a &amp; b</details>" in help_html("", goal="a & b") and "details" not in help_html("", "a & b")
 
 
 def test_chatbot_can_read_no_markup_in_a_text() -> None:

@@ -3,55 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from cafe_agent import Cafe
+
 from rl4dialog.serving.task_terminal import TaskTerminalChat
-from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
-
-
-@dataclass
-class Said:
-    understood: list[DialogueAct]
-    acts: list[DialogueAct]
-    text: str
-
-
-@dataclass
-class Judged:
-    success: bool
-    failures: list[str] = field(default_factory=list)
-
-
-class Cafe:
-    """Says that there is tea, whatever is asked; the goal is to be told so."""
-
-    name, domains = "cafe agent", ("cafe",)
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.has_goal, self.n_replies = False, 0
-
-    def draw_goal(self) -> str:
-        self.reset()
-        self.has_goal = True
-        return "Find tea."
-
-    def reply(self, text: str) -> Said:
-        if text == "blah":
-            return Said([], [], "")
-        if text == "bye":
-            return Said([DialogueAct("bye", "general")], [], "Goodbye.")
-        self.n_replies += 1
-        drink = DialogueAct("inform", "cafe", "drink", "tea")
-        return Said([DialogueAct("request", "cafe", "drink")], [drink], "There is tea.")
-
-    def outcome(self) -> Judged | None:
-        if not self.has_goal:
-            return None
-        return Judged(True) if self.n_replies else Judged(False, ["cafe: drink not told"])
 
 
 def talk(*lines: str) -> str:
@@ -71,17 +27,25 @@ def test_goal_is_given_and_its_outcome_told_at_goodbye() -> None:
     printed = talk("/goal", "what is there to drink?", "bye", "/done")
     assert "Goal: Find tea." in printed
     assert "agent: There is tea.\n" in printed
-    assert printed.index("agent: Goodbye.") < printed.index("Success: the goal is reached.")
-    assert "error: there is no dialogue about a goal to score; /goal starts one" in printed
+    assert printed.index("agent: Goodbye.") < printed.index("Success: the goal is reached.\nA new dialogue begins.\n")
+    assert "error: there is no dialogue about a goal to score; get a goal, then talk about it" in printed
+
+
+def test_goodbye_without_a_goal_scores_nothing() -> None:
+    assert talk("tea?", "bye").endswith("agent: Goodbye.\nA new dialogue begins.\n\n")
+
+
+def test_agent_that_says_nothing_is_shown() -> None:
+    assert "agent: (nothing)\n" in talk("hm")
 
 
 def test_failures_are_named() -> None:
-    assert "Failure: cafe: drink not told." in talk("/goal", "/done")
+    assert "Failure: cafe: drink not told." in talk("/goal", "hm", "/done")
 
 
 def test_what_is_not_understood_is_said_and_the_chat_goes_on() -> None:
     printed = talk("blah", "tea?")
-    assert "(nothing was understood, so the agent did not answer; it knows: cafe)" in printed
+    assert "error: nothing was understood, so the agent did not answer; it knows: cafe\n" in printed
     assert printed.endswith("agent: There is tea.\n\n")
 
 
@@ -93,12 +57,12 @@ def test_acts_are_shown_on_request() -> None:
 
 def test_dialogue_is_saved_with_goal_and_success(tmp_path: Path) -> None:
     file = tmp_path / "said.jsonl"
-    printed = talk(f"/save {file}", "/goal", "tea?", f"/save {file}", "/save x.txt")
+    printed = talk(f"/save {file}", "/goal", "tea?", "bye", f"/save {file}", "/save x.txt")
     assert "error: there is no conversation to save yet" in printed
     assert "error: /save needs a .jsonl file, not 'x.txt'" in printed
     (record,) = map(json.loads, file.read_text().splitlines())
     assert record["goal_text"] == "Find tea." and record["success"] is True
-    assert [message["content"] for message in record["messages"]] == ["tea?", "There is tea."]
+    assert [message["content"] for message in record["messages"]] == ["tea?", "There is tea.", "bye", "Goodbye."]
 
 
 def test_unknown_command_lists_those_of_this_chat() -> None:
