@@ -61,6 +61,8 @@ def load_turn_level(args: argparse.Namespace) -> TurnLevelAgent | None:
         ConfigError: If the arguments do not fit together, or the agent cannot be built.
         RunFolderError: If the run has no such policy.
     """
+    if args.model is not None and args.policy is not None:
+        raise ConfigError("--policy takes the place of a trained model; pass either --model or --policy")
     if (args.run_path is None) == (args.config_path is None) or args.model is not None:
         return None  # a model, or arguments that `load_chosen` refuses
 

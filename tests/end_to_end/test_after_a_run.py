@@ -129,6 +129,7 @@ def test_any_model_is_evaluated_by_a_config(workshop: Path, run: Path, tmp_path:
         (["--model", "b"], "--model needs --config_path"),
         (["--run", "a", "--config_path", "c"], "--config_path works only with --model"),
         (["--model", "b", "--config_path", "c", "--checkpoint", "3"], "--checkpoint works only with --run"),
+        (["--model", "b", "--config_path", "c", "--policy", "rule"], "pass either --model or --policy"),
         (["--run", "nowhere"], "nowhere does not exist; pass a run folder"),
     ],
 )
