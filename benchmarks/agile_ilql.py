@@ -1,8 +1,8 @@
-"""AgileRL's port of the code of ILQL's authors, out of a folder with its packages, on the same log and model.
+"""AgileRL's port of the code of ILQL's authors, from a folder with its packages, on the same log and model.
 
-AgileRL has its own GPT-2, with an activation more per layer, heads with two hidden layers, and such a head in place of
-the language model's. The contestant has the model and the heads of the others in AgileRL's modules, so that all compute
-the same.
+AgileRL has its own GPT-2, with an additional activation in each layer, heads with two hidden layers, and such a head in
+place of the language model's. The contestant has the model and the heads of the others in AgileRL's modules, so that
+all compute the same.
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ def compare_offline(
             matches.append(("decoding", workload, [GUIDED, FILTERED, UNGUIDED]))
         for title, sized, names in matches:
             if chosen := [each for each in names if contestants is None or each in contestants]:
-                console.print(_table(f"{setting}, {title}", measure(setting, sized, chosen, repeats, cpu_time)))
+                found = measure(setting, sized, chosen, repeats, cpu_time)
+                console.print(_table(f"{setting}, {title}", found, "CPU seconds" if cpu_time else "seconds"))
 
 
 def _learners(critic: str) -> list[str]:
@@ -139,8 +140,8 @@ def _contestants(setting: Setting, workload: Workload, token_by_token: bool) -> 
     return [OURS, *([PLAIN] if setting.algorithm == "rloo" else []), *with_trl]
 
 
-def _table(title: str, results: list[Result]) -> Table:
-    table = Table("", "seconds", "lowest to highest", *PHASES, "tokens/s", "peak MiB", "speed", title=title)
+def _table(title: str, results: list[Result], seconds: str = "seconds") -> Table:
+    table = Table("", seconds, "lowest to highest", *PHASES, "tokens/s", "peak MiB", "speed", title=title)
     yardstick = next((result for result in results if result.name == PLAIN), results[-1])
     for result in results:
         table.add_row(

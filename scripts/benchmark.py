@@ -42,13 +42,18 @@ def main() -> int:
     parser.add_argument("--profile", action="store_true", help="instead, break an iteration down into its parts")
     parser.add_argument("--workers", action="store_true", help="instead, measure start-up, memory and steps of workers")
     parser.add_argument("--offline", action="store_true", help="instead, learn from a log, and decode with its values")
-    parser.add_argument("--ilql", type=Path, help="checkout of Implicit-Language-Q-Learning, to compare with --offline")
-    parser.add_argument("--agilerl", type=Path, help="folder with AgileRL's packages, likewise (separate critics only)")
-    parser.add_argument("--contestants", nargs="+", choices=OFFLINE_NAMES, help="only these, with --offline")
-    parser.add_argument("--cpu_time", action="store_true", help="seconds of the CPU, with --offline on a busy machine")
+    parser.add_argument("--ilql", type=Path, help="folder of ILQL's original code, to include it (with --offline)")
+    parser.add_argument("--agilerl", type=Path, help="folder of AgileRL's packages, to include it (with --offline)")
+    parser.add_argument("--contestants", nargs="+", choices=OFFLINE_NAMES, help="compare only these (with --offline)")
+    parser.add_argument("--cpu_time", action="store_true", help="report CPU time instead of wall time (with --offline)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument("--output", type=Path, help="JSON file for all measurements")
     args = parser.parse_args()
+    for option in ("ilql", "agilerl", "contestants", "cpu_time"):
+        if getattr(args, option) and not args.offline:
+            parser.error(f"--{option} needs --offline")
+    if args.cpu_time and args.device != "cpu":
+        parser.error("--cpu_time says nothing about another --device than cpu")
     workloads = {name: _changed(WORKLOADS[name], args) for name in args.workloads}
     settings = list(combinations(workloads, args.kinds, args.critics, args.precisions, args.lora, args.device))
     try:

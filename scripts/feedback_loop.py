@@ -1,11 +1,11 @@
 """The loop of votes, reward model, PPO and comparison, with a simulated person whose preferences are known.
 
-    python scripts/feedback_loop.py --run RUN --n_votes 100 300 1000 --ceiling --output FOLDER
-    python scripts/feedback_loop.py --run RUN --n_votes 100 300 --strategy disagreement --without_ppo --output FOLDER
+    python scripts/feedback_loop.py --run RUN --n_votes 100 300 1000 --ceiling --output runs/votes
+    python scripts/feedback_loop.py --run RUN --n_votes 100 300 --strategy gap --without_ppo --output runs/by_gap
 
 RUN is a run on small_talk. The person is described in :mod:`rl4dialog.data.small_talk.person`, and what is measured in
-:mod:`rl4dialog.experiments.improvement.feedback_loop`. All results are in FOLDER/results.json, and an interrupted
-command continues.
+:mod:`rl4dialog.experiments.improvement.feedback_loop`. All results are in results.json of the output folder, and an
+interrupted command continues.
 
 With a strategy other than random, the first number of votes is about random pairs. The pairs that are added for each
 further number are selected with the reward model that was learned from those before.
@@ -39,6 +39,8 @@ from rl4dialog.inference.queue_selection import STRATEGIES
 from rl4dialog.inference.saved_run import read_run_config
 from rl4dialog.runs.run_folder import write_json
 
+_ARGUMENTS = ("run", "strategy", "n_held_out", "temperature", "error_rate", "seed")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Learn from the votes of a simulated person.")
@@ -59,9 +61,9 @@ def main() -> None:
     if args.temperature < 0 or not 0 <= args.error_rate <= 1:
         raise ConfigError("--temperature must be at least 0, and --error_rate from 0 to 1")
     if args.ceiling and args.without_ppo:
-        raise ConfigError("--ceiling is PPO on the utility, so it does not go with --without_ppo")
+        raise ConfigError("--ceiling is PPO on the utility; remove --ceiling or --without_ppo")
     args.run, args.output = args.run.expanduser().absolute(), args.output.expanduser().absolute()
-    args.output.mkdir(parents=True, exist_ok=True)
+    _check_same_arguments(args)
     _select(args, "held_out_pairs.jsonl", args.n_held_out, "--split", "val")
     held_out = read_pairs(args.output / "held_out_pairs.jsonl")
     results: list[LoopResult] = []
@@ -86,6 +88,24 @@ def main() -> None:
     print(_table(results))
 
 
+def _check_same_arguments(args: argparse.Namespace) -> None:
+    """Refuse a folder with pairs, votes or models of other arguments.
+
+    Raises:
+        ConfigError: If it has them.
+    """
+    file, now = args.output / "arguments.json", {name: str(vars(args)[name]) for name in _ARGUMENTS}
+    if file.exists():
+        before = json.loads(file.read_text(encoding="utf-8"))
+        for name in _ARGUMENTS:
+            if before[name] != now[name]:
+                raise ConfigError(
+                    f"{args.output} was made with --{name} {before[name]}, not {now[name]}; choose another --output"
+                )
+    args.output.mkdir(parents=True, exist_ok=True)
+    write_json(file, now)
+
+
 def _select(args: argparse.Namespace, name: str, n: int, *options: str) -> None:
     """Write a queue of pairs of replies of the run's model, unless the file exists."""
     queue = args.output / name
@@ -97,7 +117,7 @@ def _select(args: argparse.Namespace, name: str, n: int, *options: str) -> None:
 
 
 def _voted(args: argparse.Namespace, n: int, earlier: Sequence[int]) -> str:
-    """The queue about which the person votes: random pairs, or those before and what they make worth asking."""
+    """The queue about which the person votes: random pairs, or the earlier ones and those selected with them."""
     name = f"pairs_{n}.jsonl"
     if args.strategy == "random" or not earlier:
         _select(args, "pairs.jsonl", max(args.n_votes) if args.strategy == "random" else n)
@@ -127,7 +147,7 @@ def _table(results: Sequence[LoopResult]) -> str:
     for each in results:
         found = [each.accuracy] + ([each.policy.win_rate, each.policy.utility] if each.policy else [None, None])
         cells = [_interval(estimate) for estimate in found]
-        votes = "its utility" if each.n_votes is None else each.n_votes
+        votes = "none: PPO on the utility" if each.n_votes is None else each.n_votes
         lines.append(f"| {votes} | {' | '.join(cells)} | {f'{each.policy.kl:.3f}' if each.policy else ''} |")
     return "\n".join(lines)
 

@@ -70,9 +70,9 @@ def load_for_chat(args: argparse.Namespace) -> LoadedPolicy | Callable[[], TaskA
         return loaded
     for option in ("show_reward", "feedback", "compare"):
         if vars(args).get(option):
+            name = model_name(args) if acting is None else acting.name
             raise ConfigError(
-                f"{model_name(args)} was trained for a task, and its dialogues are scored by whether a goal is "
-                f"reached; remove --{option}"
+                f"{name} is for a task, whose dialogues are scored by whether a goal is reached; remove --{option}"
             )
     if acting is not None:
         from rl4dialog.inference.turn_level.act_agent import ActAgent

@@ -286,7 +286,7 @@ def text_config(config: RunConfig) -> TextConfig:
             "model_name of a reward"
         )
     assert isinstance(config, TurnLevelConfig)
-    talk = "" if config.task is None else "; rl4dialog chat and rl4dialog ui talk to it, alone and without --teach"
+    talk = "" if config.task is None else "; to talk to it, use rl4dialog chat, or rl4dialog ui without other modes"
     raise ConfigError(
         f"a run with env.id: {config.env.id} trains no language model, which is needed here; in Python, "
         f"rl4dialog.load_agent loads its policy{talk}"

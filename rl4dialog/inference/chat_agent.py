@@ -43,7 +43,7 @@ class ChatAgent:
         if loaded.config.task is not None:
             raise ConfigError(
                 f"{name} was trained for the task {loaded.config.task.id}: its prompts have a belief and counts of the "
-                f"database; rl4dialog chat and rl4dialog ui talk to it, alone and without --teach"
+                f"database; to talk to it, use rl4dialog chat, or rl4dialog ui without --compare and --teach"
             )
         self.dialogue_format: DialogueFormat = loaded.dialogue_format
         left_out = loaded.generation_kwargs.keys() - self.generation_kwargs.keys()

@@ -72,8 +72,8 @@ class TaskAgent(ABC):
         if any(act.intent == BYE for act in understood):  # a simulated user's goodbye ends the dialogue, too
             goodbye = DialogueAct(BYE, GENERAL)
             return TaskReply(understood, (goodbye,), self.world.templates.render([goodbye], "agent"))
-        self._has_listened = True
         exchange = self._answer(understood)
+        self._has_listened = True
         return TaskReply(
             understood, exchange.said, exchange.text or self.world.templates.render(exchange.said, "agent")
         )

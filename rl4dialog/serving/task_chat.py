@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -77,17 +78,18 @@ class TaskChat:
         goal: The goal in words; empty without one.
         turns: The turns so far.
         is_over: Whether the dialogue has ended. A message then begins a new one, without a goal.
-        revision: Number of changes so far.
+        revision: Another number after each change, and in each chat.
     """
 
     def __init__(self, agent: Agent) -> None:
         self.agent, self.goal, self.turns = agent, "", list[Turn]()
-        self.is_over, self.revision = False, 0
+        self.is_over, self.revision = False, secrets.randbelow(2**31)
+        self._final: Scores | None = None  # outcome of a dialogue that is over
 
     @property
     def score(self) -> str:
         """Whether the goal is reached, and what is missing; empty without a goal or a dialogue."""
-        outcome = self.agent.outcome()
+        outcome = self._outcome
         if outcome is None:
             return ""
         return "Success: the goal is reached." if outcome.success else f"Failure: {'; '.join(outcome.failures)}."
@@ -110,13 +112,16 @@ class TaskChat:
         if len(text) > _MAX_CHARACTERS:
             raise ConfigError(f"a message can have at most {_MAX_CHARACTERS} characters, not {len(text)}; shorten it")
         if self.is_over:
-            self.reset()
+            self.agent.reset()
         reply = self.agent.reply(text)
         if not reply.understood:
             known = ", ".join(self.agent.domains)
             raise ConfigError(f"nothing was understood, so the agent did not answer; it knows: {known}")
+        if self.is_over:
+            self._begin("")
         self.turns.append(Turn(text, reply))
-        self.is_over = any(act.intent == _GOODBYE for act in reply.understood)
+        if any(act.intent == _GOODBYE for act in reply.understood):
+            self._end()
         self.revision += 1
         return reply
 
@@ -126,9 +131,9 @@ class TaskChat:
         Raises:
             ConfigError: If there is none, or nothing was said yet.
         """
-        if self.is_over or not self.score:
-            raise ConfigError("there is no dialogue about a goal to score; get a goal, then talk about it")
-        self.is_over = True
+        if self.is_over or not self.turns or not self.score:
+            raise ConfigError("there is no dialogue about a goal to score; begin one with a new goal (/goal)")
+        self._end()
         self.revision += 1
 
     def record(self) -> Mapping[str, Any] | None:
@@ -138,9 +143,16 @@ class TaskChat:
             for text, reply in self.turns
             for role, content in (("user", text), ("assistant", reply.text))
         ]
-        outcome = self.agent.outcome()
+        outcome = self._outcome
         scored = {} if outcome is None else {"goal_text": self.goal, "success": outcome.success}
         return {"messages": said, "model": self.agent.name, **scored} if said else None
+
+    @property
+    def _outcome(self) -> Scores | None:
+        return self._final if self.is_over else self.agent.outcome()
+
+    def _end(self) -> None:
+        self.is_over, self._final = True, self.agent.outcome()
 
     def _begin(self, goal: str) -> None:
         self.goal, self.turns, self.is_over = goal, [], False

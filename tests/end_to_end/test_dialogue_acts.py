@@ -130,7 +130,7 @@ def test_page_is_the_chat_about_a_goal(run: Path) -> None:
         (("--compare", "gpt2"), "its dialogues are scored by whether a goal is reached; remove --compare"),
         (("--feedback", "x.jsonl"), "remove --feedback"),
         (("--show_reward",), "remove --show_reward"),
-        (("--teach",), "rl4dialog chat and rl4dialog ui talk to it, alone and without --teach"),
+        (("--teach",), "to talk to it, use rl4dialog chat, or rl4dialog ui"),
         (("--teach", "--policy", "rule"), "--teach shows one reply of one model at a time; remove --policy"),
         (("--queue", "x.jsonl"), "remove --run"),
     ],

@@ -13,6 +13,7 @@ import pytest
 from runs import complete_run, make_config, run_folder
 
 from rl4dialog.cli import main
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback_queue import read_pairs
 from rl4dialog.experiments.improvement import running
 
@@ -65,6 +66,8 @@ def test_selected_rounds_and_ppo_on_the_utility(
         ]
         n_before = len(commands)
         *with_ppo, ceiling = run_script("--ceiling")
+        with pytest.raises(ConfigError, match=r"was made with --seed 0, not 1; choose another --output"):
+            run_script("--seed", "1")
     # Reward models and queues are not made again.
     assert [command.split()[0] for command in commands[n_before:]] == ["train"] * 4
     assert [each["accuracy"] for each in with_ppo] == [first["accuracy"], second["accuracy"]]
@@ -72,4 +75,4 @@ def test_selected_rounds_and_ppo_on_the_utility(
     rewards = json.loads((output / "improved_on_utility" / "policy" / "config.json").read_text(encoding="utf-8"))
     assert rewards["reward_fn"]["id"] == "composite"
     table = capsys.readouterr().out
-    assert "| its utility |  | 0." in table
+    assert "| none: PPO on the utility |  | " in table

@@ -1,7 +1,8 @@
 """The loop of votes, reward model, PPO and comparison with a simulated person, whose preferences are known.
 
 The person of :mod:`rl4dialog.data.small_talk.person` chooses between pairs of replies of a run's model. What is learned
-from the choices is measured by the person's true utility, which nothing is trained on.
+from the choices is measured by the person's true utility, which is not trained on, except to see how much could be
+gained.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def write_votes(queue: Path, n: int, person: SimulatedPerson, output: Path) -> N
     """
     pairs = read_pairs(queue)
     if len(pairs) < n:
-        raise DataError(f"{queue} has {len(pairs)} pairs, fewer than {n} votes")
+        raise DataError(f"{queue} has {len(pairs)} pairs, fewer than {n} votes; choose another output folder")
     if output.exists():
         return
     partial = output.with_suffix(".tmp")

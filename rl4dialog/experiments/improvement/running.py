@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rl4dialog.core.config import TextConfig
+from rl4dialog.core.config import OnPolicyConfig, TextConfig
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.experiments.improvement.plan import Plan, Stage, write_files
 from rl4dialog.experiments.improvement.stage_configs import (
@@ -106,10 +106,17 @@ def _facts(plan: Plan, verdict: Verdict | None, learned: str | None) -> dict[str
     if verdict is not None:
         facts["reward model"] = str(verdict)
     trained = {CORRECTIONS: "corrections and old data, without PPO", POLICY: f"{plan.stages[-2].config.alg.id} on the "}
-    trained[POLICY] += "reward model" + (", after the corrections" if plan.votes.n_corrections else "")
+    trained[POLICY] += _reward(plan) + (", after the corrections" if plan.votes.n_corrections else "")
     facts["trained by"] = trained[str(learned)] + (" (--force)" if plan.force else "")
     facts["model"] = improvable.model(learned)
     return facts
+
+
+def _reward(plan: Plan) -> str:
+    """What the policy's stage optimizes: the reward model, unless another reward was set."""
+    config = plan.stages[-2].config
+    reward = config.reward_fn if isinstance(config, OnPolicyConfig) else None
+    return "reward model" if reward is None or reward.id == "learned_reward" else f"reward {reward.id}"
 
 
 def _say(text: str) -> None:

@@ -34,7 +34,7 @@ class ActAgent(TaskAgent):
 
     def __init__(self, agent: TurnLevelAgent, seed: int | None = None) -> None:
         self._agent = agent
-        envs = agent.envs("test")
+        envs = agent.envs("test", n_envs=1)
         env = envs.envs[0].unwrapped if isinstance(envs, DummyVecEnv) else None
         if not isinstance(env, DialogueActEnv):
             raise ConfigError(f"env.id: {agent.config.env.id} has no dialogues, so there is nobody to chat with")

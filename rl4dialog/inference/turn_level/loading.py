@@ -52,9 +52,9 @@ class TurnLevelAgent:
         """Whether the policy chooses among the actions that the environment allows."""
         return isinstance(self.policy, MaskableActorCriticPolicy)
 
-    def envs(self, split: str) -> Any:
-        """Environments of a split, as in the run's evaluations."""
-        return build_evaluation_envs(self.config, split)
+    def envs(self, split: str, n_envs: int | None = None) -> Any:
+        """Environments of a split, by default as many as in the run's evaluations."""
+        return build_evaluation_envs(self.config, split, n_envs=n_envs)
 
 
 def load_agent(run: str | Path, checkpoint: str | int | None = None, trust: bool = False) -> BasePolicy:

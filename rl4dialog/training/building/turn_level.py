@@ -181,15 +181,18 @@ def has_goal_splits(config: TurnLevelConfig) -> bool:
     return bool({"goal_split", "samples"} & set(_parameters(config.env.id)))
 
 
-def build_evaluation_envs(config: TurnLevelConfig, split: str, trained: VecEnv | None = None) -> Any:
-    """Build the environments of evaluations: in this process, as many as in training but at most one per episode.
+def build_evaluation_envs(
+    config: TurnLevelConfig, split: str, trained: VecEnv | None = None, n_envs: int | None = None
+) -> Any:
+    """Build the environments of evaluations, in this process.
 
     Args:
         config: Validated config.
         split: Split of the goals, for environments that have splits.
         trained: Environments of the training, if there are any, which can have loaded models.
+        n_envs: Their number; by default as many as in training, but at most one per episode.
     """
-    n_envs = min(config.env.n_envs, config.train_evaluation.n_eval_episodes)
+    n_envs = n_envs or min(config.env.n_envs, config.train_evaluation.n_eval_episodes)
     if config.env.id == TURN_GOALS:
         parts = trained.parts if isinstance(trained, TurnGoalVecEnv) else build_goal_parts(config)
         return build_goal_envs(config, split, n_envs, parts, is_evaluation=True)

@@ -40,11 +40,11 @@ def test_what_is_said_after_the_end_begins_a_dialogue_without_a_goal() -> None:
 def test_only_a_dialogue_about_a_goal_is_ended_and_only_once() -> None:
     chat = TaskChat(Cafe())
     chat.say("tea?")
-    with pytest.raises(ConfigError, match="there is no dialogue about a goal to score; get a goal"):
+    with pytest.raises(ConfigError, match="there is no dialogue about a goal to score; begin one"):
         chat.end()
     chat.draw_goal()
     assert chat.turns == []
-    with pytest.raises(ConfigError, match="then talk about it"):
+    with pytest.raises(ConfigError, match=r"\(/goal\)"):
         chat.end()
     chat.say("hm")
     chat.end()
@@ -62,6 +62,34 @@ def test_what_is_too_long_or_not_understood_is_no_turn() -> None:
         chat.say("a" * 2001)
     assert chat.turns == [] and chat.revision == revision
     chat.say("a" * 2000)
+
+
+def test_what_is_not_understood_after_the_end_leaves_the_dialogue() -> None:
+    chat = TaskChat(Cafe())
+    chat.draw_goal()
+    chat.say("tea?")
+    chat.say("bye")
+    record = chat.record()
+    with pytest.raises(ConfigError, match="nothing was understood"):
+        chat.say("blah")
+    assert chat.is_over and chat.score == "Success: the goal is reached." and chat.record() == record
+
+
+def test_a_reply_that_fails_is_no_dialogue_to_score() -> None:
+    agent = Cafe()
+    chat = TaskChat(agent)
+    chat.draw_goal()
+    agent.fails_with = RuntimeError("out of memory")
+    with pytest.raises(RuntimeError):
+        chat.say("tea?")
+    agent.n_replies = 1  # an agent that counts what it was asked
+    with pytest.raises(ConfigError, match="there is no dialogue about a goal"):
+        chat.end()
+    assert not chat.is_over
+
+
+def test_chats_have_different_revisions() -> None:
+    assert TaskChat(Cafe()).revision != TaskChat(Cafe()).revision
 
 
 def test_every_change_has_a_revision() -> None:

@@ -28,7 +28,7 @@ def test_goal_is_given_and_its_outcome_told_at_goodbye() -> None:
     assert "Goal: Find tea." in printed
     assert "agent: There is tea.\n" in printed
     assert printed.index("agent: Goodbye.") < printed.index("Success: the goal is reached.\nA new dialogue begins.\n")
-    assert "error: there is no dialogue about a goal to score; get a goal, then talk about it" in printed
+    assert "error: there is no dialogue about a goal to score; begin one with a new goal (/goal)" in printed
 
 
 def test_goodbye_without_a_goal_scores_nothing() -> None:
