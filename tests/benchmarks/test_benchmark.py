@@ -28,7 +28,7 @@ from benchmarks.plain_loop import PlainLoop
 from benchmarks.profiles import compare_profiles
 from benchmarks.task import TableEndOfTurn
 from benchmarks.workers import compare_workers
-from benchmarks.workloads import WORKLOADS, build_model, build_prompts
+from benchmarks.workloads import WORKLOADS, Workload, build_model, build_prompts
 from rl4dialog.core.errors import DataError
 
 SMALL = dataclasses.replace(WORKLOADS["tiny"], n_episodes=8, n_epochs=1, vocab_size=300)
@@ -141,11 +141,17 @@ def test_folders_without_other_code_are_refused(
         contestant(Setting("tiny", critic="separate", algorithm="ilql"), with_room(ON_LOG))
 
 
-def test_contestants_on_a_log_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
-    compare_offline({"tiny": ON_LOG}, ["shared"], repeats=1, contestants=["plain loop", "unguided"])
+def test_contestants_on_a_log_can_be_chosen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def result(setting: Setting, workload: Workload, names: list[str], *_: Any) -> list[Result]:
+        return [Result(name, [1.0], {}, [100], 1.0) for name in names]
+
+    monkeypatch.setattr("benchmarks.compare.measure", result)
+    compare_offline({"tiny": ON_LOG}, ["shared"], repeats=1, contestants=["plain loop", "unguided"], cpu_time=True)
     printed = capsys.readouterr().out
     assert printed.count("plain loop") == printed.count("unguided") == 1
-    assert "rl4dialog" not in printed
+    assert "rl4dialog" not in printed and printed.count("CPU seconds") == 2
 
 
 def test_guided_and_unguided_replies_have_the_wanted_length() -> None:

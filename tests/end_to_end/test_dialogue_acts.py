@@ -127,7 +127,7 @@ def test_page_is_the_chat_about_a_goal(run: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--compare", "gpt2"), "its dialogues are scored by whether a goal is reached; remove --compare"),
+        (("--compare", "gpt2"), "whose dialogues are scored by whether a goal is reached; remove --compare"),
         (("--feedback", "x.jsonl"), "remove --feedback"),
         (("--show_reward",), "remove --show_reward"),
         (("--teach",), "to talk to it, use rl4dialog chat, or rl4dialog ui"),

@@ -164,7 +164,7 @@ def test_page_is_the_chat_about_a_goal(run: Path) -> None:
 
 
 def test_chats_without_a_belief_refuse_the_run(loaded: LoadedPolicy) -> None:
-    with pytest.raises(ConfigError, match=r"trained for the task town_guide.*rl4dialog ui talk to it, alone"):
+    with pytest.raises(ConfigError, match=r"trained for the task town_guide.*to talk to it, use rl4dialog chat"):
         ChatAgent(loaded, "words")
 
 
