@@ -67,9 +67,10 @@ def main() -> None:
     _select(args, "held_out_pairs.jsonl", args.n_held_out, "--split", "val")
     held_out = read_pairs(args.output / "held_out_pairs.jsonl")
     results: list[LoopResult] = []
-    earlier: list[int] = []
-    for n in sorted(args.n_votes):
-        plan = _plan(args, n, _voted(args, n, earlier), f"improved_{n}", args.overrides)
+    numbers = sorted(args.n_votes)
+    for before, n in zip([None, *numbers], numbers, strict=False):
+        _choose_pairs(args, n, before)
+        plan = _plan(args, n, f"improved_{n}", args.overrides)
         if args.without_ppo:
             write_files(plan)
             train_stage(plan, plan.stages[0])
@@ -77,14 +78,13 @@ def main() -> None:
             improve(plan, compare_models)
         found = measure_reward_model(plan, n, held_out)
         results.append(found if args.without_ppo else replace(found, policy=measure_policy(plan)))
-        earlier.append(n)
-        write_json(args.output / "results.json", [asdict(result) for result in results])
+        _write(args, results)
     if args.ceiling:
         reward = f"{POLICY}.reward_fn={json.dumps(UTILITY_REWARD)}"
-        plan = _plan(args, earlier[0], f"pairs_{earlier[0]}.jsonl", "improved_on_utility", [*args.overrides, reward])
+        plan = _plan(args, numbers[0], "improved_on_utility", [*args.overrides, reward])
         improve(plan, compare_models)
         results.append(LoopResult(None, policy=measure_policy(plan)))
-        write_json(args.output / "results.json", [asdict(result) for result in results])
+        _write(args, results)
     print(_table(results))
 
 
@@ -116,30 +116,32 @@ def _select(args: argparse.Namespace, name: str, n: int, *options: str) -> None:
         raise RunFolderError(f"rl4dialog select ended with exit code {code}")
 
 
-def _voted(args: argparse.Namespace, n: int, earlier: Sequence[int]) -> str:
-    """The queue about which the person votes: random pairs, or the earlier ones and those selected with them."""
-    name = f"pairs_{n}.jsonl"
-    if args.strategy == "random" or not earlier:
+def _choose_pairs(args: argparse.Namespace, n: int, before: int | None) -> None:
+    """Write the queue about which the person votes: random pairs, or the earlier ones and those selected with them."""
+    if args.strategy == "random" or before is None:
         _select(args, "pairs.jsonl", max(args.n_votes) if args.strategy == "random" else n)
         queue = read_pairs(args.output / "pairs.jsonl")[:n]
     else:
-        before, added = earlier[-1], f"pairs_{earlier[-1]}_to_{n}.jsonl"
+        added = f"pairs_{before}_to_{n}.jsonl"
         model = args.output / f"improved_{before}" / REWARD_MODEL
         # Some of the selected pairs may be known already.
         _select(args, added, n, "--strategy", args.strategy, "--reward_model", str(model))
         known = read_pairs(args.output / f"pairs_{before}.jsonl")
         ids = {each.id for each in known}
         queue = [*known, *(each for each in read_pairs(args.output / added) if each.id not in ids)][:n]
-    write_queue(args.output / name, queue)
-    return name
+    write_queue(args.output / f"pairs_{n}.jsonl", queue)
 
 
-def _plan(args: argparse.Namespace, n: int, queue: str, name: str, overrides: Sequence[str]) -> Plan:
-    votes = args.output / f"votes_{n}.jsonl"
-    write_votes(args.output / queue, n, SimulatedPerson(args.temperature, args.error_rate, args.seed), votes)
+def _plan(args: argparse.Namespace, n: int, name: str, overrides: Sequence[str]) -> Plan:
+    queue, votes = args.output / f"pairs_{n}.jsonl", args.output / f"votes_{n}.jsonl"
+    write_votes(queue, n, SimulatedPerson(args.temperature, args.error_rate, args.seed), votes)
     # A reward model no better than a coin is a result here.
     config = text_config(read_run_config(args.run))
     return make_plan(args.run, config, votes, args.output / name, force=True, overrides=overrides)
+
+
+def _write(args: argparse.Namespace, results: Sequence[LoopResult]) -> None:
+    write_json(args.output / "results.json", [asdict(result) for result in results])
 
 
 def _table(results: Sequence[LoopResult]) -> str:

@@ -35,6 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from rl4dialog.inference.gguf.export import export_gguf
 
-    given = (args.output, args.dtype, args.checkpoint, args.prior_only, args.overwrite)
-    export_gguf(Path(args.run_path), *given, trust=args.trust)
+    export_gguf(
+        Path(args.run_path),
+        args.output,
+        args.dtype,
+        args.checkpoint,
+        prior_only=args.prior_only,
+        overwrite=args.overwrite,
+        trust=args.trust,
+    )
     return 0

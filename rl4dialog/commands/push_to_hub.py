@@ -28,6 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from rl4dialog.inference.publishing import push_to_hub
 
-    run_path, trust = Path(args.run_path), args.trust
-    push_to_hub(run_path, args.repo_id, args.private, args.dry_run, prior_only=args.prior_only, trust=trust)
+    push_to_hub(
+        Path(args.run_path),
+        args.repo_id,
+        args.private,
+        args.dry_run,
+        prior_only=args.prior_only,
+        trust=args.trust,
+    )
     return 0

@@ -7,9 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl4dialog.catalog import OfflineAlgorithmRegistry, PolicyRegistry
 from rl4dialog.core.config import RunConfig, TextConfig, load_config, text_config
-from rl4dialog.core.errors import ConfigError, RunFolderError
+from rl4dialog.core.errors import RunFolderError
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.runs.provenance import config_folder
 from rl4dialog.runs.results import check_is_run, is_complete
@@ -49,31 +48,18 @@ def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = Fals
 def read_text_config(run: Path, trust: bool = False) -> TextConfig:
     """Read the resolved config of a run on text whose model is used without its other components.
 
-    Its imports are loaded only with ``trust``. Only a custom policy needs them, or a custom algorithm with values.
+    Its imports are loaded only with ``trust``.
 
     Raises:
         RunFolderError: If the folder is not a run folder.
-        ConfigError: If it is not a run on text, or it needs its imports.
+        ConfigError: If it is not a run on text, or an import fails.
     """
     if trust:
         return text_config(read_run_config(run, trust=True))
     check_is_run(run)
     config = text_config(load_config(run / CONFIG_FILE))
     load_entry_points()
-    if config.imports and not _is_known(config):
-        raise ConfigError(
-            f"the policy {config.policy_id!r} of {run}, or its algorithm, is custom code (imports: "
-            f"{', '.join(config.imports)}). Review it, and pass --trust (trust=True in Python) if you trust it"
-        )
     return config
-
-
-def _is_known(config: TextConfig) -> bool:
-    """Whether the classes are known that say whether values guide the policy."""
-    if config.policy_id not in PolicyRegistry:
-        return False
-    policy = PolicyRegistry.resolve(config.policy_id)
-    return not (policy.guided or policy.reranked) or config.alg.id in OfflineAlgorithmRegistry
 
 
 def find_checkpoint(run: Path, checkpoint: str | int = "last") -> Path:

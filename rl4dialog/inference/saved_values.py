@@ -69,14 +69,24 @@ def check_without_values(config: TextConfig, run: Path, prior_only: bool, why_lo
         verb: What is to be done with the model.
 
     Raises:
-        ConfigError: If values guide the policy without ``prior_only``, or it is set without such values.
+        ConfigError: If values guide the policy without ``prior_only``, or it is set without such values; or if this
+            cannot be told, because the policy, or its algorithm, is custom code that was not loaded.
     """
-    if is_guided(config) and not prior_only:
+    try:
+        guided = is_guided(config)
+    except ConfigError as error:
+        if not config.imports:
+            raise
+        raise ConfigError(
+            f"the policy {config.policy_id!r} of {run}, or its algorithm, is custom code (imports: "
+            f"{', '.join(config.imports)}). Review it, and pass --trust (trust=True in Python) if you trust it"
+        ) from error
+    if guided and not prior_only:
         raise ConfigError(
             f"the policy of {run} is guided by values, {why_lost}, so without them it would be another policy; pass "
             f"--prior_only to {verb} its language model alone"
         )
-    if prior_only and not is_guided(config):
+    if prior_only and not guided:
         raise ConfigError(f"--prior_only has no meaning for {run}, whose policy is its language model; remove it")
 
 

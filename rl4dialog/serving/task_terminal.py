@@ -18,6 +18,8 @@ COMMANDS = {
     "quit": Command("", "end the chat"),
 }
 
+_BEGINS = "A new dialogue begins.\n"
+
 
 class TaskTerminalChat(LineChat):
     """A dialogue between a person and an agent.
@@ -58,8 +60,9 @@ class TaskTerminalChat(LineChat):
         self._write_end()
 
     def _write_end(self) -> None:
-        score = self._chat.score
-        self._write(f"{score}\nA new dialogue begins.\n" if score else "A new dialogue begins.\n")
+        if self._chat.score:
+            self._write(f"{self._chat.score}\n")
+        self._write(_BEGINS)
 
     def _do_acts(self, argument: str) -> None:
         del argument
@@ -69,7 +72,7 @@ class TaskTerminalChat(LineChat):
     def _do_reset(self, argument: str) -> None:
         del argument
         self._chat.reset()
-        self._write("A new dialogue begins.\n")
+        self._write(_BEGINS)
 
     def _do_save(self, argument: str) -> None:
         self._append(argument, self._chat.record())

@@ -18,24 +18,24 @@ from rl4dialog.core.types import Dialogue
 from rl4dialog.data.small_talk.grammar import generate_dialogue
 
 N_DIALOGUES = 1600
-_BEST_N_WORDS = 8
+_QUESTION, _BEST_N_WORDS, _PER_WORD = 2.0, 8, 0.2
 _MODEL = "small_talk"
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def utility(reply: str) -> float:
     """What the person thinks of a reply: 2 for a question, minus 0.2 for each word more or less than eight."""
-    return 2.0 * ("?" in reply) - 0.2 * abs(len(reply.split()) - _BEST_N_WORDS)
+    return _QUESTION * ("?" in reply) - _PER_WORD * abs(len(reply.split()) - _BEST_N_WORDS)
 
 
 UTILITY_REWARD = {
     "id": "composite",
     "args": {
         "rewards": [
-            {"id": "regex", "weight": 2.0, "args": {"pattern": r"\?"}},
+            {"id": "regex", "weight": _QUESTION, "args": {"pattern": r"\?"}},
             {
                 "id": "length_penalty",
-                "args": {"min_length": _BEST_N_WORDS, "max_length": _BEST_N_WORDS, "per_word": 0.2},
+                "args": {"min_length": _BEST_N_WORDS, "max_length": _BEST_N_WORDS, "per_word": _PER_WORD},
             },
         ]
     },
