@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +22,9 @@ from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.conversing import Conversing, Talk, talk_of_one_reply
 from rl4dialog.runs.conversations import changed_conversations, conversation_record
-from rl4dialog.runs.progress import duration, say
 from rl4dialog.runs.results import read_references
 from rl4dialog.runs.run_folder import REFERENCES_FILE
-from rl4dialog.runs.summary import Example, is_headline, print_summary
+from rl4dialog.runs.summary import Example, print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.building.generation import build_evaluation_post_processor, evaluation_kwargs
@@ -108,7 +106,6 @@ class Evaluator:
             RewardError: If a reward fails and ``reward_must_work`` is set.
         """
         rewards = self._rewards
-        started = time.perf_counter()
         samples, seed = self.samples(split), derive_seed(self._seed, "evaluation", split)
         if self._conversing is not None:
             talk, sizes = functools.partial(converse, self._conversing, seed), [0] * len(samples)
@@ -138,8 +135,6 @@ class Evaluator:
                 self._tracker.log_players(players)
             self._tracker.log_metrics(epoch, split, result.metrics)
             self._tracker.log_predictions(epoch, split, result.predictions)
-        numbers = "".join(f"{key} {value:.3f}, " for key, value in result.metrics.items() if is_headline(key))
-        say(f"evaluation of {split} after iteration {epoch}: {numbers}{duration(time.perf_counter() - started)}")
         return result
 
     def _columns(self, samples: Sequence[Sample], talks: Sequence[Talk], must_work: bool) -> dict[str, list[float]]:

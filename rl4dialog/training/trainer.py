@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import torch
@@ -14,9 +15,10 @@ from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.functional.distributed import all_gather_object, barrier
 from rl4dialog.runs.plots import plot_reward_curve_or_warn
-from rl4dialog.runs.progress import say
+from rl4dialog.runs.progress import duration, say
 from rl4dialog.runs.report.run_report import write_report_or_warn
 from rl4dialog.runs.run_folder import MODEL_FOLDER
+from rl4dialog.runs.summary import is_headline
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.callbacks import build_callbacks
 from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
@@ -142,7 +144,12 @@ class Trainer:
         return before
 
     def _evaluate(self, splits: Sequence[str], iteration: int, reward_must_work: bool = False) -> dict[str, Evaluation]:
-        found = {split: self.trainee.evaluate(split, iteration, reward_must_work) for split in splits}
+        found = {}
+        for split in splits:
+            started = time.perf_counter()
+            found[split] = self.trainee.evaluate(split, iteration, reward_must_work)
+            shown = "".join(f"{key} {value:.3f}, " for key, value in found[split].metrics.items() if is_headline(key))
+            say(f"evaluation of {split} after iteration {iteration}: {shown}{duration(time.perf_counter() - started)}")
         errors = [str(evaluation.reward_error) for evaluation in found.values() if evaluation.reward_error]
         self._reward_error = next(iter(all_gather_object(errors)[0]), None)
         # Only the main process computes metrics; the others receive its results.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,6 @@ from rl4dialog.data.judged_texts import RATING, WORSE, JudgedTexts, is_compariso
 from rl4dialog.data.run_data import Data
 from rl4dialog.metrics.reward_model import RewardModelCard, deviations, member_scores
 from rl4dialog.metrics.sequence_classifier import SequenceClassifier
-from rl4dialog.runs.progress import duration, say
 from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 from rl4dialog.runs.summary import print_summary
@@ -107,7 +105,6 @@ class RewardModelTrainee(EpochTrainee):
         return found
 
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
-        started = time.perf_counter()
         samples = self.data.samples(split, self._config.train_evaluation.max_eval_samples)
         worse_texts = [str(meta_data_of(sample)[WORSE]) for sample in samples if is_comparison(sample)]
         by_member = self.scores([*(sample.prompt_or_input_text for sample in samples), *worse_texts])
@@ -119,8 +116,6 @@ class RewardModelTrainee(EpochTrainee):
         evaluation = Evaluation(metrics, _predictions(split, samples, first, worse))
         self._tracker.log_metrics(iteration, split, evaluation.metrics)
         self._tracker.log_predictions(iteration, split, evaluation.predictions)
-        numbers = "".join(f"{key} {value:.3f}, " for key, value in evaluation.metrics.items())
-        say(f"evaluation of {split} after iteration {iteration}: {numbers}{duration(time.perf_counter() - started)}")
         return evaluation
 
     def _offsets(self, by_member: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.envs.sb3_workers import close, worker_death_as_error
 from rl4dialog.policies.plain import save_plain_policy
 from rl4dialog.runs.conversations import changed_conversations
-from rl4dialog.runs.progress import Progress, duration, say
-from rl4dialog.runs.summary import is_headline, print_summary
+from rl4dialog.runs.progress import Progress, say
+from rl4dialog.runs.summary import print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.turn_level import (
     build_evaluation_envs,
@@ -89,7 +88,6 @@ class TurnLevelTrainee(Trainee):
         self.algorithm.stop_requested = True
 
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
-        started = time.perf_counter()
         episodes = self._episodes(self.algorithm, split)
         metrics = mean_scores(episodes)
         if self._config.train_evaluation.also_sampled:
@@ -98,9 +96,6 @@ class TurnLevelTrainee(Trainee):
         evaluation = Evaluation(metrics, [{"split_name": split, **episode} for episode in episodes])
         self._tracker.log_metrics(iteration, split, evaluation.metrics)
         self._tracker.log_predictions(iteration, split, evaluation.predictions)
-        shown = {key: value for key, value in evaluation.metrics.items() if is_headline(key)}
-        numbers = "".join(f"{key} {value:.3f}, " for key, value in shown.items())
-        say(f"evaluation of {split} after iteration {iteration}: {numbers}{duration(time.perf_counter() - started)}")
         envs = self._evaluation_envs[split]
         if iteration == 0 and split == "test" and (names := player_names(envs)):
             held = {name: self._episodes(RulePlayer(envs, name), split) for name in names}
