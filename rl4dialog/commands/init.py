@@ -40,8 +40,12 @@ def run(args: argparse.Namespace) -> int:
     table = read_table(data.expanduser(), args.prompt, args.reply)
     write_config(args.output, config_text(table, str(args.output), model or CHAT_MODEL, args.reward), args.overwrite)
     columns = ", ".join(f"{key}: {name}" for key, name in table.columns.items() if name is not None)
-    print(f"{args.output} is written, with the columns {columns}{' (guessed)' if table.guessed else ''}. Next:")
-    print(f"  rl4dialog doctor --config_path {args.output}\n  rl4dialog train --config_path {args.output}")
+    print(f"{args.output} is written, with the columns {columns}{' (guessed)' if table.guessed else ''}.")
+    if table.unread:
+        print(f"Columns that it does not use: {', '.join(table.unread)}.")
+    if table.has_rewards:
+        print("It does not use the rewards of the log; docs/rated_logs.md shows how to learn from them.")
+    print(f"Next:\n  rl4dialog doctor --config_path {args.output}\n  rl4dialog train --config_path {args.output}")
     return 0
 
 

@@ -88,8 +88,8 @@ class TextConfig(RunConfig):
     train_evaluation: TextEvaluationConfig
     """Training length, metrics and checkpoints."""
     reward_fn: RewardConfig | None = None
-    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised`` or
-    ``reward_model``.
+    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or
+    offline.
     """
     task: ComponentConfig | None = None
     """World of task-oriented dialogues. Required for ``env.id: dialogue_acts``, ``datapool.id: task_dialogues`` and the
@@ -164,8 +164,8 @@ class OnPolicyConfig(PolicyRunConfig):
     alg: OnPolicyAlgConfig
     """Algorithm, KL penalty and policy."""
     reward_fn: RewardConfig
-    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised`` or
-    ``reward_model``.
+    """Reward that the policy is trained to increase. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or
+    offline.
     """
     env: EnvConfig
     """Environments. Required unless ``alg.id`` is ``supervised``, ``reward_model`` or offline."""

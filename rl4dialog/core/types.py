@@ -196,6 +196,7 @@ class Dialogue:
             a limit of turns.
         tokenizer: Hash of the tokenizer that the ``ids`` of turns belong to.
         prompt: The given turns in the format of the datapool, as the prompt before what was said.
+        has_reward: Whether any reward is known; false for a line of a log without one, whose rewards are 0.
     """
 
     id: str | int
@@ -209,6 +210,7 @@ class Dialogue:
     terminated: bool = True
     tokenizer: str | None = None
     prompt: str | None = None
+    has_reward: bool = True
 
     @property
     def said(self) -> tuple[Turn, ...]:

@@ -232,6 +232,6 @@ def limit_samples(samples: Iterable[Sample], max_size: int | None, pool: str, sp
     if not kept:
         raise DataError(
             f"datapool {pool!r} has no samples in split {split!r} (source: {source}): the data is empty, or all "
-            f"dialogues are too short for the context_size."
+            f"its dialogues are too short."
         )
     return kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,8 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.data.pool import SPLITS, check_split
 from rl4dialog.data.rows import Row, read_rows, table_suffix
 from rl4dialog.data.text_files import FilePath, expand_path
+
+_logger = logging.getLogger(__name__)
 
 # Names of each split in files and hub datasets.
 SPLIT_NAMES = {"train": ("train",), "val": ("val", "validation", "valid", "dev"), "test": ("test",)}
@@ -170,6 +173,8 @@ def file_readers(
             raise DataError(f"{empty[0]} contains no {' or '.join(suffixes)} file")
     elif (place := expand_path(path)).is_dir():
         files = split_files(place, suffixes)
+        if files:
+            _warn_of_others(place, tuple(_tables(place, suffixes)), tuple(chain.from_iterable(files.values())))
         if not files and with_shards and (tables := _tables(place, suffixes)):
             files = {"train": _of_one_format(tables, place, "train")}
         if not files:
@@ -183,6 +188,12 @@ def file_readers(
         if table_suffix(file) not in suffixes:
             raise DataError(f"{file} is not a {' or '.join(suffixes)} file")
     return {split: functools.partial(_read_files, paths, delimiter) for split, paths in files.items()}
+
+
+@functools.cache  # once, and not for each split
+def _warn_of_others(folder: Path, tables: tuple[Path, ...], used: tuple[Path, ...]) -> None:
+    if others := [path.name for path in tables if path not in used]:
+        _logger.warning("%s: not read, because other files are named after splits: %s", folder, ", ".join(others))
 
 
 def split_files(folder: Path, suffixes: Sequence[str]) -> dict[str, list[Path]]:

@@ -170,5 +170,6 @@ def expand_path(path: FilePath) -> Path:
         raise DataError(f"path must be a file or folder name, not {path!r}")
     expanded = Path(path).expanduser()
     if not expanded.exists():
-        raise DataError(f"{expanded} does not exist")
+        where = "" if expanded.is_absolute() else f" in {Path.cwd()}"
+        raise DataError(f"{expanded} does not exist{where}")
     return expanded

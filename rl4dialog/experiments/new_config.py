@@ -42,6 +42,8 @@ class Table:
         n_rows: Number of rows that were read.
         n_prompt_words: Length of a long prompt.
         n_reply_words: Length of a long reply; ``None`` without replies.
+        unread: Columns that the config does not use.
+        has_rewards: Whether it is a log with rewards, which the config does not use either.
     """
 
     path: Path
@@ -52,6 +54,8 @@ class Table:
     n_rows: int
     n_prompt_words: int
     n_reply_words: int | None
+    unread: Sequence[str] = ()
+    has_rewards: bool = False
 
     @property
     def columns(self) -> dict[str, str | None]:
@@ -89,11 +93,16 @@ def read_table(path: Path, prompt: str | None = None, reply: str | None = None) 
         utterances = [[_text(each) for each in row[dialogue]] for row in rows]
         said = [len(text.split()) for texts in utterances for text in texts]
         before = [sum(len(text.split()) for text in texts[:-1]) for texts in utterances]
-        return Table(path, None, None, dialogue, True, len(rows), _long(before), _long(said))
+        unread = [name for name in names if name != dialogue]
+        has_rewards = not {"reward", "rewards"}.isdisjoint(names) or any(
+            isinstance(each, Mapping) and "reward" in each for row in rows for each in row[dialogue]
+        )
+        return Table(path, None, None, dialogue, True, len(rows), _long(before), _long(said), unread, has_rewards)
     assert prompt is not None
     replies = None if reply is None else _long([len(row.texts(reply)[0].split()) for row in rows if row.texts(reply)])
     prompts = _long([len(row.text(prompt).split()) for row in rows])
-    return Table(path, prompt, reply, None, guessed, len(rows), prompts, replies)
+    unread = [name for name in names if name not in (prompt, reply)]
+    return Table(path, prompt, reply, None, guessed, len(rows), prompts, replies, unread)
 
 
 def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | None = None) -> str:

@@ -29,6 +29,7 @@ _FILE, _COUNTS_FILE = "conversations.arrow", "counts.json"
 _ROWS_AT_ONCE = 1000
 REPLIES = "replies"
 CUT_REPLIES = "replies without their end, which was cut"
+WITHOUT_REWARD = "conversations without a reward, which counts as 0"
 CONVERSATIONS_WITH_DROPS = "conversations whose first utterances were dropped from prompts"
 _SCHEMA = pa.schema(
     {
@@ -106,6 +107,7 @@ class ConversationEncoder:
             rewards.append(0.0)
         rows = joined_rows(replies, self.join_turns)
         self._count("conversations", 1)
+        self._count(WITHOUT_REWARD, int(not dialogue.has_reward))
         self._count(REPLIES, len(own))
         self._count(CUT_REPLIES, sum(turn.is_cut for turn in turns))
         self._count(CONVERSATIONS_WITH_DROPS, int(turns[-1].n_dropped > 0))

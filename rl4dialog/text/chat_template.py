@@ -44,6 +44,11 @@ class ChatTemplate:
         try:
             return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         except Exception as error:  # a template is a program: TypeError, ZeroDivisionError, RecursionError, ...
+            if not messages:
+                raise DataError(
+                    f"nothing was said before the reply, and the chat template of {self.name} needs a message; give a "
+                    f"first message or one of the role system, or use format 'eou'"
+                ) from error
             roles = ", ".join(message["role"] for message in messages)
             raise DataError(
                 f"the chat template of {self.name} rejects messages of the roles {roles}: {error}"

@@ -66,6 +66,8 @@ def test_run_is_resumed_bit_for_bit(id: str, tmp_path: Path) -> None:
     found = [contents(run_folder(folder)) for folder in (whole, parts)]
     if id == "ilql":
         assert found[0]["rollout_info.jsonl"][0]["rollout/epoch"] % 1, "it is resumed in the middle of an epoch"
+    if id == "filtered_bc":
+        assert "filtered_bc: learns from " in (run_folder(whole) / "log.txt").read_text(encoding="utf-8")
     # The evaluation after the first run's end is of one more split.
     names = {name for name in found[0] if "epoch_1_test" not in name and "test_split" not in name}
     assert any(name.endswith("optimizer.safetensors") for name in names)

@@ -57,7 +57,8 @@ class OfflineAlgorithm(BaseAlgorithm):
         reads_returns: Whether conversations begin with their return as text; see
             :class:`~rl4dialog.data.return_prefix.ReturnPrefix`.
         per_turn: Whether actions are whole turns instead of tokens.
-        sampler: Order of the conversations.
+        kept: Indices of the conversations that are learned; see :meth:`select`. Shape (n,).
+        sampler: Order of these conversations.
 
     Args:
         policy: Policy class.
@@ -127,9 +128,8 @@ class OfflineAlgorithm(BaseAlgorithm):
         self.per_turn = bool(getattr(policy, "reranked", False))
         self.discount_per = "turn" if self.per_turn else discount_per
         self._step_guard = StepGuard(on_nan_gradient)
-        kept = self.select(log)
-        self._kept = kept
-        self.sampler = OfflineSampler(log.n_tokens[kept], batch_size, seed or 0)
+        self.kept = self.select(log)
+        self.sampler = OfflineSampler(log.n_tokens[self.kept], batch_size, seed or 0)
         self._batches: list[np.ndarray] = []
         self._return_bounds = (-math.inf, -math.inf)  # of an iteration: minus the lowest return to go, and the highest
         self._setup_model()
@@ -242,7 +242,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         """Draw the minibatches of an iteration, and log them under ``rollout/``."""
         self._batches, n_tokens = [], 0
         while n_tokens < self.n_steps:
-            numbers = self._kept[self.sampler.next()]
+            numbers = self.kept[self.sampler.next()]
             if len(numbers) < n_processes():
                 raise ConfigError(
                     f"a minibatch has only {len(numbers)} conversations for {n_processes()} processes; raise "

@@ -53,9 +53,9 @@ class CHAI(QLearning):
                 "true"
             )
         groups = np.zeros(len(self.log), dtype=np.int64)
-        groups[self._kept] = self.sampler.first_minibatches()
+        groups[self.kept] = self.sampler.first_minibatches()
         self._candidates = CandidateCache(self.log, groups, n_candidates, self.seed or 0)
-        self._log_replies = LoggedReplies(self.log, self._kept)
+        self._log_replies = LoggedReplies(self.log, self.kept)
         self._random: dict[tuple[int, int], list[list[int]]] = {}
 
     @classmethod

@@ -15,7 +15,7 @@ from rl4dialog.core.feedback import Feedback, feedback_of
 from rl4dialog.core.types import Dialogue
 from rl4dialog.data.chat_markup import Message
 from rl4dialog.data.conversational import plain_or_messages, preference_of, reply_of
-from rl4dialog.data.conversations.record import KEYS, NOTES, is_finite, read_dialogues
+from rl4dialog.data.conversations.record import KEYS, MESSAGE_KEYS, NOTES, is_finite, read_dialogues
 from rl4dialog.data.conversations.tweets import GAME_COLUMNS
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.rows import Row
@@ -57,8 +57,13 @@ def guess_layout(row: Row) -> Layout:
 
 
 def unread_columns(row: Row, layout: Layout) -> list[str]:
-    """Columns of a row that its layout does not have."""
-    return [name for name in row.values if name not in (*_COLUMNS[layout], *_OPTIONAL[layout])]
+    """Columns of a row, and keys of its messages, that its layout does not have."""
+    messages = row.get("messages") if layout == "messages" else ()
+    keys = {key: None for message in messages if isinstance(message, Mapping) for key in message}
+    return [
+        *(name for name in row.values if name not in (*_COLUMNS[layout], *_OPTIONAL[layout])),
+        *(f"{key!r} of messages" for key in keys if key not in MESSAGE_KEYS),
+    ]
 
 
 def dialogues_of(row: Row, number: int, layout: Layout, agent: str) -> Iterator[Dialogue]:
@@ -93,11 +98,11 @@ def _has_columns(row: Row, layout: Layout) -> bool:
 
 def _completions(row: Row) -> Iterator[Record]:
     """A prompt and a reply, which TRL's KTO labels with true or false."""
-    label = 0.0 if row.get("label") is None else row["label"]
-    if not isinstance(label, bool) and not is_finite(label):
+    label = row.get("label")
+    if label is not None and not isinstance(label, bool) and not is_finite(label):
         raise row.error(f"label must be true, false or a finite number, not {shown(label)}")
     prompt = plain_or_messages(row, "prompt")
-    yield _reply(prompt, reply_of(row, "completion", plain_or_messages(row, "completion")), float(label))
+    yield _reply(prompt, reply_of(row, "completion", plain_or_messages(row, "completion")), label)
 
 
 def _preferences(row: Row) -> Iterator[Record]:
@@ -170,10 +175,10 @@ def _feedback(row: Row) -> Iterator[Record]:
         yield {**_reply(prompt, reply.text, score), "meta_data": {"model": reply.model}, **part}
 
 
-def _reply(prompt: str | list[Message], reply: str, reward: float) -> Record:
+def _reply(prompt: str | list[Message], reply: str, reward: float | None) -> Record:
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     messages = [*messages, {"role": "assistant", "content": reply}]
-    return {"messages": messages, "n_given": len(messages) - 1, "reward": reward}
+    return {"messages": messages, "n_given": len(messages) - 1, "reward": None if reward is None else float(reward)}
 
 
 _RECORDS: Mapping[str, Callable[[Row], Iterator[Record]]] = {

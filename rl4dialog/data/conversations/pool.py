@@ -165,10 +165,11 @@ def _known_layout(first: Row, layout: Layout | None, split: str) -> Layout:
     """Determine the layout, and log it once."""
     known = layout or guess_layout(first)
     if split == "train":
-        unread = unread_columns(first, known)
-        how = "guessed from the columns" if layout is None else "as set"
-        ignored = f"; these columns are not read: {', '.join(unread)}" if unread else ""
-        _logger.info("%s: layout %s (%s)%s", first.place, known, how, ignored)
+        _logger.info(
+            "%s: layout %s (%s)", first.place, known, "guessed from the columns" if layout is None else "as set"
+        )
+        if unread := unread_columns(first, known):
+            _logger.warning("%s: these columns are not read: %s", first.place, ", ".join(unread))
     return known
 
 

@@ -36,6 +36,7 @@ NOTES = ("return", "sample_id", "seed", "iteration", "system", "failures", "goal
 ROLES = {PARTNER: "user", AGENT: "assistant"}
 _OF_TOKENS = ("token_ids", "token_rewards", "log_probs")
 _OF_AGENTS = ("reward", *_OF_TOKENS, "truncated")
+MESSAGE_KEYS = ("role", "content", *_OF_AGENTS)
 
 
 def logged_record(dialogue: Dialogue) -> dict[str, Any]:
@@ -275,4 +276,14 @@ def _about(row: Row, number: int) -> dict[str, Any]:
         "ended_by": ended_by,
         "outcome": {key: float(value) for key, value in outcome.items()},
         "meta_data": dict(meta_data),
+        "has_reward": _has_reward(row),
     }
+
+
+def _has_reward(row: Row) -> bool:
+    """Whether a line has any reward."""
+    return (
+        row.get("reward") is not None
+        or any(value is not None for value in row.get("rewards") or ())
+        or any(message.get(key) is not None for message in row["messages"] for key in ("reward", "token_rewards"))
+    )

@@ -25,7 +25,7 @@ from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.functional.rounding import is_constant
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.rewards.scoring import Scorer
-from rl4dialog.rollouts.conversation_log import ConversationEncoder, ConversationLog
+from rl4dialog.rollouts.conversation_log import WITHOUT_REWARD, ConversationEncoder, ConversationLog
 from rl4dialog.rollouts.conversation_rows import Limits
 from rl4dialog.runs.progress import say
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -57,7 +57,7 @@ def build_offline_algorithm(
         return TextGenEnv(end_of_turn, samples, [], lengths.prompt, lengths.reply, embedding_rows(model))
 
     try:
-        return algorithm(
+        built = algorithm(
             policy_class(config),
             DummyVecEnv([make_env]),
             log,
@@ -74,6 +74,13 @@ def build_offline_algorithm(
         )
     except (AssertionError, TypeError, ValueError) as error:
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
+    if len(built.kept) < len(log):
+        returns = log.returns[built.kept]
+        say(
+            f"{config.alg.id}: learns from {len(returns):,} of the {len(log):,} conversations, with returns from "
+            f"{returns.min():g} to {returns.max():g}"
+        )
+    return built
 
 
 def learns_scores(config: OfflineConfig, texts: Texts) -> bool:
@@ -126,7 +133,8 @@ def build_log(
         key["decimals_of_returns"] = prefix.decimals
     log = ConversationLog.build(lambda: with_own_returns(conversations(), prefix, pool), encoder, key)
     counts = ", ".join(f"{n:,} {what}" for what, n in log.counts.items())
-    rewards = "from reward_fn" if scorer is not None else "from the log" if pool.has_rewards else "none"
+    is_rewarded = pool.has_rewards and n_without_reward(log) < len(log)
+    rewards = "from reward_fn" if scorer is not None else "from the log" if is_rewarded else "none"
     say(f"log: {counts}; {int(log.n_tokens.sum()):,} tokens of the agent; rewards: {rewards}")
     return log
 
@@ -161,7 +169,7 @@ def with_scores(pool: TextGenPool, scores: Iterable[float]) -> Iterator[Dialogue
             dataclasses.replace(turn, reward=next(paid) if t in replies else 0.0, token_rewards=None)
             for t, turn in enumerate(each.turns)
         ]
-        yield dataclasses.replace(each, turns=tuple(turns))
+        yield dataclasses.replace(each, turns=tuple(turns), has_reward=True)
 
 
 def _meta_data(dialogue: Dialogue, turn: int) -> dict[str, Any]:
@@ -190,6 +198,11 @@ def _settings(encoder: ConversationEncoder) -> dict[str, Any]:
     }
 
 
+def n_without_reward(log: ConversationLog) -> int:
+    """Number of conversations without a reward, whose return is 0."""
+    return log.counts.get(WITHOUT_REWARD, 0)
+
+
 def check_rewards(config: OfflineConfig, log: ConversationLog) -> None:
     """Check that there is something to learn from, and that the algorithm's arguments fit the returns.
 
@@ -197,6 +210,12 @@ def check_rewards(config: OfflineConfig, log: ConversationLog) -> None:
         ConfigError: If an argument does not.
         DataError: If all conversations have the same return.
     """
+    if n_without_reward(log) == len(log):
+        raise DataError(
+            f"none of the {len(log):,} conversations of datapool {config.datapool.id!r} has a reward, so alg.id: "
+            f"{config.alg.id} has nothing to learn from; the keys are reward and rewards (docs/logs.md). Or use "
+            f"alg.rewards: reward_fn, or alg.id: bc"
+        )
     if is_constant(log.returns):
         raise DataError(
             f"all {len(log):,} conversations of datapool {config.datapool.id!r} have the return "

@@ -194,7 +194,7 @@ def test_missing_folder_is_named(tmp_path: Path) -> None:
 
 def test_too_large_context_is_an_empty_split(tmp_path: Path) -> None:
     folder = write_files(tmp_path, split_files("train"))
-    with pytest.raises(DataError, match=r"'daily_dialog' has no samples in split 'train' \(source: .*context_size"):
+    with pytest.raises(DataError, match=r"'daily_dialog' has no samples in split 'train' \(source: .*too short"):
         DailyDialog.prepare("train", context_size=9, path=folder)
 
 

@@ -41,6 +41,17 @@ def test_dialogues_are_found(tmp_path: Path) -> None:
     assert config["datapool"]["id"] == "jsonl" and config["datapool"]["args"]["columns"] == {"dialogue": "messages"}
 
 
+def test_what_is_not_used_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    talk = [{"role": "user", "content": "hello there"}, {"role": "assistant", "content": "hi", "reward": 1.0}]
+    Path("talk.jsonl").write_text(json.dumps({"id": 1, "messages": talk}) + "\n", encoding="utf-8")
+    assert main(["init", "--data", "talk.jsonl"]) == 0
+    said = capsys.readouterr().out
+    assert "Columns that it does not use: id.\n" in said and "It does not use the rewards of the log; docs/" in said
+
+
 def test_lengths_come_from_the_data(tmp_path: Path) -> None:
     rows = ["w " * 10 + ",x"] * 99 + ["w " * 400 + ",x"]
     config = yaml.safe_load(config_text(read_table(write_csv(tmp_path, "prompt,reply", *rows)), "config.yml"))

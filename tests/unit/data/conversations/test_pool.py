@@ -166,7 +166,20 @@ def test_layout_is_stated_once(write: Write, caplog: pytest.LogCaptureFixture) -
         for split in ("train", "val"):
             LoggedConversations.prepare(split, {"train": path, "val": path})
     assert caplog.messages == [
-        f"{path}:1: layout completion (guessed from the columns); these columns are not read: source"
+        f"{path}:1: layout completion (guessed from the columns)",
+        f"{path}:1: these columns are not read: source",
+    ]
+
+
+def test_what_is_not_read_is_warned_of(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    messages = [{"role": "user", "content": "u", "name": "x"}, {"role": "assistant", "content": "a", "rating": 4}]
+    log = jsonl({"messages": messages, "ratings": {"overall": 4}})
+    folder = write({"train.jsonl": log, "train_2.jsonl": log, "more.jsonl": log})
+    for _ in range(2):
+        LoggedConversations.prepare("train", folder)
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING][:2] == [
+        f"{folder}: not read, because other files are named after splits: more.jsonl, train_2.jsonl",
+        f"{folder / 'train.jsonl'}:1: these columns are not read: ratings, 'name' of messages, 'rating' of messages",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,15 @@ import pytest
 
 from rl4dialog import cli
 from rl4dialog.core.config import OfflineConfig, parse_config
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import AGENT
 from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.scoring import Scorer
+from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.tasks.wordle.datapool import Wordle
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.components import check_components
-from rl4dialog.training.building.offline import build_log, reply_scores, with_scores
+from rl4dialog.training.building.offline import build_log, check_rewards, n_without_reward, reply_scores, with_scores
 from rl4dialog.training.building.texts import build_texts
 from tests.runs import write_config
 
@@ -37,11 +39,15 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
 
 
-def log_of_config() -> Any:
-    config = parse_config(CONFIG, "the test's config")
-    assert isinstance(config, OfflineConfig)
+def _log_of(config: OfflineConfig) -> ConversationLog:
     texts = build_texts(config)
     return build_log(config, texts, EndOfTurn(texts.tokenizer, [0], texts.data.turn_marker))
+
+
+def log_of_config() -> ConversationLog:
+    config = parse_config(CONFIG, "the test's config")
+    assert isinstance(config, OfflineConfig)
+    return _log_of(config)
 
 
 def test_second_start_reads_no_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,3 +93,31 @@ def test_rules_of_data_and_partner_must_be_the_same() -> None:
     config["datapool"]["args"] = {"yes_no_penalty": "hard", "max_rounds": 5}
     with pytest.raises(ConfigError, match=r"partner\.args\.max_rounds is 10, but .* is 5"):
         check_components(parse_config(config, "the test's config"))
+
+
+def _log_config(tmp_path: Path, *rewards: float | None, **alg: Any) -> OfflineConfig:
+    lines = [
+        {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello", "reward": reward}]}
+        for reward in rewards
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    datapool = {"id": "conversations", "args": {"path": dict.fromkeys(("train", "val", "test"), str(path))}}
+    config = parse_config({**CONFIG, "datapool": datapool, "alg": {**CONFIG["alg"], **alg}}, "the test's config")
+    assert isinstance(config, OfflineConfig)
+    return config
+
+
+def test_conversations_without_a_reward_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log = _log_of(_log_config(tmp_path, 1.0, None, 0.0))
+    assert n_without_reward(log) == 1
+    said = capfd.readouterr().err
+    assert "1 conversations without a reward, which counts as 0" in said and "rewards: from the log" in said
+
+
+def test_log_without_any_reward_has_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    config = _log_config(tmp_path, None, None)
+    log = _log_of(config)
+    assert "rewards: none" in capfd.readouterr().err
+    with pytest.raises(DataError, match="none of the 2 conversations of datapool 'conversations' has a reward"):
+        check_rewards(config, log)
