@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -64,7 +65,8 @@ def write_validation(validation: Validation, folder: Path, about: dict[str, Any]
 
 def print_validation(validation: Validation, console: Console | None = None) -> None:
     """Print a table per rating, strongest correlation first, and what could not be computed."""
-    console = console or Console()
+    # In a file, the table need not fit a terminal.
+    console = console or Console(width=None if sys.stdout.isatty() else 120)
     n_systems = len(validation.systems)
     for rating in validation.ratings:
         ordered = _ordered(validation, rating)
