@@ -181,7 +181,10 @@ class EnvArgs(Block):
             "partner_on_error": self.partner_on_error != "raise",
         }
         if self.conversation_partner is None and (keys := [key for key, is_set in needs_partner.items() if is_set]):
-            raise ValueError(f"{keys[0]} needs a partner, such as partner: {{id: rules, args: {{...}}}}")
+            raise ValueError(
+                f"{keys[0]} needs a partner, such as partner: {{id: rules, args: {{...}}}}, or {{id: replay}} for the "
+                f"utterances of the data"
+            )
         if self.conversation_partner is not None and self.prompt_truncation_side == "right":
             raise ValueError(
                 "prompt_truncation_side: right would cut what the partner said last; conversations lose their oldest "

@@ -140,7 +140,8 @@ def _agents(row: Row, agent: str, messages: Sequence[Message]) -> list[str]:
         if role not in roles:
             known = ", ".join(roles) or "none"
             raise row.error(
-                f"messages has no message of the agent {role!r}{nearest_hint(role, roles)} (roles: {known})"
+                f"messages has no message of the agent {role!r}{nearest_hint(role, roles)} (roles: {known}); set "
+                f"datapool.args.agent to the role of the agent"
             )
     return agents
 
