@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from pages import EXAMPLES, yaml_of
+import yaml
+from pages import EXAMPLES, blocks, yaml_of
 from runs import keep_registries, lines, run_folder, train
 
 from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.cli import main
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.plugins import load_imports
 from rl4dialog.core.types import AGENT
-from rl4dialog.core.yaml_loader import load_yaml
+from rl4dialog.core.yaml_loader import load_yaml, parse_yaml
 from rl4dialog.training.building.components import check_components
 
 
@@ -74,3 +77,31 @@ def test_algorithm_and_datapool_of_ones_own_train_together(tmp_path: Path) -> No
     assert second["train/loss"] < first["train/loss"]
     assert 0 < first["train/weight"] < 5.0
     assert not (run_folder(tmp_path) / "model" / "value_guidance.json").exists()
+
+
+def test_rated_conversations_are_learned_in_the_order_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("log").mkdir()
+    words = ["yes", "no", "tea", "hi"]
+    for split, n in (("train", 40), ("val", 4), ("test", 4)):
+        with Path(f"log/{split}.jsonl").open("w") as log, Path(f"ratings_{split}.jsonl").open("w") as ratings:
+            for i in range(n):
+                texts = [" ".join(words[: 1 + (i + k) % 4]) for k in range(4)]
+                roles = ["user", "assistant"] * 2
+                messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+                rating = float(len(texts[1].split()))
+                log.write(json.dumps({"id": f"c{i}", "messages": messages, "reward": rating}) + "\n")
+                rated = {"id": f"c{i}", "messages": messages, "ratings": {"overall": rating}}
+                ratings.write(json.dumps(rated) + "\n")
+    rater, bc, learner = (parse_yaml(block, "rated_logs.md") for block in blocks("docs/rated_logs.md", "yaml"))
+    rater["tokenizer"] |= {"vocab_size": 300, "max_length": 64}
+    bc["tokenizer"]["vocab_size"] = 300
+    for name, config in {"rater": rater, "bc": smaller(bc), "mc": smaller({**bc, **learner})}.items():
+        Path(f"{name}.yml").write_text(yaml.safe_dump(config))
+        assert main(["train", "--config_path", f"{name}.yml", "--experiment_name", name]) == 0, name
+    assert main(["validate-reward", "--config_path", "bc.yml", "--ratings", "ratings_test.jsonl"]) == 0
+    assert main(["report", "rl4dialog_exps/bc", "rl4dialog_exps/mc", "--output", "comparison.html"]) == 0
+    result = json.loads(Path("rl4dialog_exps/mc/result.json").read_text())
+    assert {"reward", "kl_to_prior", "lexical/rouge_rouge1"} <= result["test"]["after"].keys()
