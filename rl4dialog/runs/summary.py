@@ -72,10 +72,13 @@ def print_summary(
     console = console or Console()
     style = table_style(console)
     console.print()
-    console.print(Text("Test metrics", style="bold"))
     keys = [*after, *(key for key in before if key not in after)]
     shown = [key for key in keys if is_headline(key)]
-    console.print(_metrics_table(shown, before, after, gold, labels, style, console.width))
+    if keys:
+        console.print(Text("Test metrics", style="bold"))
+        console.print(_metrics_table(shown, before, after, gold, labels, style, console.width))
+    else:
+        console.print("Nothing was measured: the config has no train_evaluation.metrics and no reward_fn.")
     if len(shown) < len(keys):
         console.print(Text(f"{len(keys) - len(shown)} more scores are in test_split_metrics.jsonl", style="dim"))
     print_players(console, labels[1], after, players)

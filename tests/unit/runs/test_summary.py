@@ -60,6 +60,10 @@ def test_metric_of_one_side_has_no_change() -> None:
     assert row(text, "b/y") == ["b/y", "-", "2.000", "-"]
 
 
+def test_run_without_metrics_says_so() -> None:
+    assert "Nothing was measured: the config has no train_evaluation.metrics" in render(before={}, after={}, gold=None)
+
+
 def test_crowded_group_is_cut_and_the_rest_is_named() -> None:
     crowded = {**AFTER, **{f"diversity_metrics/unique-{n}": 1.0 for n in range(30)}}
     text = render(after=crowded)
