@@ -26,11 +26,13 @@ class Echo:
         knows_tokens: Whether there are details of tokens.
         fails_with: What it raises in place of its second word.
         beta: Weight of the values that guide it; ``None`` if none do.
+        persona: Persona that it was trained with.
     """
 
     dialogue_format = DialogueFormat("eou", 3)
     generation_kwargs: Mapping[str, Any] = {"top_k": 5}
     beta: float | None = None
+    persona: str | None = None
 
     def __init__(self, name: str = "echo", ending: str = "") -> None:
         self.name, self._ending = name, ending

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rl4dialog.core.types import Sample
+from rl4dialog.core.types import Sample, system_text
 from rl4dialog.data.pool import TextGenPool
 
 
@@ -21,6 +21,12 @@ class Data:
     def samples(self, split: str, limit: int | None = None) -> list[Sample]:
         """Samples of a split, the first ``limit`` of them."""
         return [sample for sample, _ in self.pools[split]][:limit]
+
+    @property
+    def persona(self) -> str | None:
+        """The text before the first utterance that all prompts of the train split share, such as a system message."""
+        found = {system_text(sample.prompt_or_input_text) for sample in self.samples("train")}
+        return (found.pop() or None) if len(found) == 1 else None
 
     def personas(self, key: str) -> list[tuple[str, ...]]:
         """Lists of texts under a key of the meta data, such as ``persona``, in the train split; each once, in order."""

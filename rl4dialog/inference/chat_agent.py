@@ -60,6 +60,11 @@ class ChatAgent:
         return without_beams(self._loaded.generation_kwargs)
 
     @property
+    def persona(self) -> str | None:
+        """The persona or system message that all prompts of the run share, if there is one."""
+        return self._loaded.persona
+
+    @property
     def beta(self) -> float | None:
         """Weight of the values that guide the policy; ``None`` if none do."""
         return self._loaded.beta

@@ -124,6 +124,11 @@ class LoadedPolicy:
         return self.data.turn_marker
 
     @property
+    def persona(self) -> str | None:
+        """Persona or system message of all prompts of the run; ``None`` if they differ or have none."""
+        return self.data.persona if self.run is None else read_provenance(self.run).get("persona")
+
+    @property
     def generation_kwargs(self) -> dict[str, Any]:
         """Sampling settings of the run's evaluations."""
         return evaluation_kwargs(self.config)
@@ -162,7 +167,7 @@ class LoadedPolicy:
         Args:
             text: The user's message.
             history: Earlier turns of both sides, oldest first; the caller appends ``text`` and the reply.
-            persona: The model's persona.
+            persona: The model's persona; by default :attr:`persona`, and none if it is empty.
             seed: Random seed of the sampling.
             generation_kwargs: Overrides of the sampling settings of the run's evaluations.
 
@@ -174,7 +179,8 @@ class LoadedPolicy:
         dialogue_format = self.dialogue_format
         if dialogue_format is None:
             raise ConfigError(f"datapool {self.config.datapool.id!r} contains no dialogues, so chat is not available")
-        prompt = dialogue_format.prompt(dialogue_format.context([*history, text]), persona)
+        persona = self.persona if persona is None else persona
+        prompt = dialogue_format.prompt(dialogue_format.context([*history, text]), persona or None)
         kwargs = {**without_beams(self.generation_kwargs), **generation_kwargs}
         return self._generate([prompt], None, seed, kwargs)[0]
 

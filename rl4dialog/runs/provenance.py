@@ -87,7 +87,7 @@ def record_contents(run_folder: RunFolder, data: Data, model_hash: str) -> None:
     if "data_hash" in record:
         return
     record["data_hash"] = {split: _samples_hash(pool) for split, pool in data.pools.items()}
-    record["turn_marker"] = data.turn_marker
+    record["turn_marker"], record["persona"] = data.turn_marker, data.persona
     record["model_hash"] = model_hash
     run_folder.write_json(PROVENANCE_FILE, record)
 

@@ -215,7 +215,7 @@ def _generation_kwargs(asked: _Body) -> dict[str, Any]:
 
 
 def _prompt(messages: list[_Message], model: ChatModel) -> str:
-    """Write the prompt as chats do; the system message is the persona.
+    """Write the prompt as chats do; the system message is the persona, without one the model's own.
 
     Raises:
         ApiError: If the roles are not those of a conversation in which it is the assistant's turn.
@@ -237,4 +237,5 @@ def _prompt(messages: list[_Message], model: ChatModel) -> str:
     *turns, last = (message.text for message in said)
     for text in turns:
         model.dialogue_format.check_said(text)
+    persona = model.persona if persona is None else persona
     return Conversation(persona or None, turns).prompt(last, model.dialogue_format)

@@ -29,6 +29,10 @@ class ChatModel(Protocol):
         """Default sampling settings."""
 
     @property
+    def persona(self) -> str | None:
+        """Persona or system message that it was trained with; ``None`` for none or many."""
+
+    @property
     def beta(self) -> float | None:
         """Weight of the values that guide the model; ``None`` if none do."""
 

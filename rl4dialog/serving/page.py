@@ -33,7 +33,8 @@ class ChatPage(Page):
     """
 
     def __init__(self, chat: PageChat) -> None:
-        self._chat, self._sessions = chat, ChatSessions()
+        settings = Settings(persona=chat.models[0].persona)
+        self._chat, self._sessions = chat, ChatSessions(lambda: ChatState(settings))
         self._to_stop: set[str] = set()
         super().__init__("rl4dialog-chat", self._names(), "Type a message below.")
 

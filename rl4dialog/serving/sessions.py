@@ -69,8 +69,8 @@ class Sessions(Generic[T]):
 class ChatSessions(Sessions[ChatState]):
     """Chats with language models, which are empty at their beginning."""
 
-    def __init__(self, capacity: int = 1000) -> None:
-        super().__init__(ChatState, capacity)
+    def __init__(self, begin: Callable[[], ChatState] = ChatState, capacity: int = 1000) -> None:
+        super().__init__(begin, capacity)
 
     def keep(self, key: str, state: ChatState) -> ChatState:
         """Store the next state of a chat.

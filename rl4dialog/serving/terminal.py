@@ -44,7 +44,7 @@ class TerminalChat(LineChat):
         seed: int | None = None,
         feedback: Path = Path("feedback.jsonl"),
     ) -> None:
-        self.conversation = Conversation()
+        self.conversation = Conversation(model.persona)
         super().__init__(read_line, write, COMMANDS)
         self._model = model
         self._show_reward, self._seed, self._feedback = show_reward, seed, feedback
@@ -55,6 +55,8 @@ class TerminalChat(LineChat):
 
     def _greet(self) -> None:
         self._write(f"Chat with {self._model.name}. Type /help for commands, /quit or Ctrl-D to end.\n")
+        if persona := self.conversation.persona:
+            self._write(f"Persona, as in training: {visible(persona)}\n")
 
     # -- replies ------------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,18 @@ def test_messages_are_the_prompt_of_a_chat() -> None:
     assert parse(said("assistant: HI", "user: so ?")).prompt == "HI<EOU>so ? <EOU>"
 
 
+def test_without_a_system_message_the_persona_is_that_of_the_training() -> None:
+    model = Echo()
+    model.persona = "i am a dog"
+    for messages, prompt in (
+        (said("user: hi"), "i am a dog<EOU>hi <EOU>"),
+        (said("system: i am tired", "user: hi"), "i am tired<EOU>hi <EOU>"),
+        ([{"role": "system", "content": ""}, *said("user: hi")], "hi <EOU>"),
+    ):
+        body = json.dumps({"model": "echo", "messages": messages}).encode()
+        assert parse_request(body, model, "echo").prompt == prompt
+
+
 def test_settings_are_those_of_the_model_unless_the_request_has_others() -> None:
     assert parse() == ChatRequest("hi <EOU>", 2, 1, False, False, (), None, {})
     keys = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 7, "stop": "x", "n": 2, "seed": 3, "stream": True}

@@ -128,6 +128,16 @@ def test_settings_are_those_of_the_run_unless_they_are_set(tmp_path: Path) -> No
         assert (shown["temperature"], shown["top-p"], shown["max-new-tokens"]) == ("0.7", "1.0", "")
 
 
+def test_page_begins_with_the_persona_of_the_training(tmp_path: Path) -> None:
+    model = Echo()
+    model.persona = "I am a dog."
+    with served([model], tmp_path / "feedback.jsonl") as address:
+        tab = Tab(address)
+        assert tab.value("persona") == "I am a dog."
+        send(tab, "a", persona=tab.value("persona"))
+        assert model.asked[-1][0] == "I am a dog.<EOU>a <EOU>"
+
+
 def test_every_control_has_a_label(tmp_path: Path) -> None:
     with served([Echo("a"), Echo("b")], tmp_path / "feedback.jsonl") as address:
         controls = ("textbox", "number", "radio", "dropdown", "chatbot")

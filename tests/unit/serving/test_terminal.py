@@ -70,6 +70,14 @@ def test_undo_reset_and_persona_change_what_the_model_reads() -> None:
     assert "There is nothing to undo." in Talk("/undo").printed
 
 
+def test_persona_of_the_training_is_said_and_used() -> None:
+    model = Echo()
+    model.persona = "I am a dog."
+    talk = Talk("a", "/reset", "b", "/persona", "/reset", "c", model=model)
+    assert [prompt for prompt, _, _ in model.asked] == ["I am a dog.<EOU>a <EOU>", "I am a dog.<EOU>b <EOU>", "c <EOU>"]
+    assert "Persona, as in training: I am a dog.\n" in talk.printed
+
+
 def test_temperature_holds_from_then_on_and_keeps_the_other_settings() -> None:
     talk = Talk("a", "/temperature 0.5", "b", "c", "/temperature hot", "/temperature 0", "d")
     assert [kwargs for _, _, kwargs in talk.model.asked] == [{}] + 3 * [{"temperature": 0.5}]
