@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import shutil
 import sys
 
 from rl4dialog.core.errors import RL4DialogError
@@ -40,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
     if code := int(command_module("train").run(training)):
         return code
     run_folder = f"runs/demo/{name}"
-    print(f"\nNext:\n  rl4dialog chat --run {run_folder}\n  open {run_folder}/report.html in a browser")
+    command = "rl4dialog" if shutil.which("rl4dialog") else sys.argv[0]  # such as .venv/bin/rl4dialog, by make
+    print(f"\nNext:\n  {command} chat --run {run_folder}\n  open {run_folder}/report.html in a browser")
     return 0
 
 
