@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,18 +85,8 @@ def test_rated_conversations_are_learned_in_the_order_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("log").mkdir()
-    words = ["yes", "no", "tea", "hi"]
-    for split, n in (("train", 40), ("val", 4), ("test", 4)):
-        with Path(f"log/{split}.jsonl").open("w") as log, Path(f"ratings_{split}.jsonl").open("w") as ratings:
-            for i in range(n):
-                texts = [" ".join(words[: 1 + (i + k) % 4]) for k in range(4)]
-                roles = ["user", "assistant"] * 2
-                messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
-                rating = float(len(texts[1].split()))
-                log.write(json.dumps({"id": f"c{i}", "messages": messages, "reward": rating}) + "\n")
-                rated = {"id": f"c{i}", "messages": messages, "ratings": {"overall": rating}}
-                ratings.write(json.dumps(rated) + "\n")
+    monkeypatch.setattr(sys, "argv", ["rated_log.py", "60"])
+    runpy.run_path(str(EXAMPLES / "rated_log.py"))
     rater, bc, learner = (parse_yaml(block, "rated_logs.md") for block in blocks("docs/rated_logs.md", "yaml"))
     rater["tokenizer"] |= {"vocab_size": 300, "max_length": 64}
     bc["tokenizer"]["vocab_size"] = 300
