@@ -66,11 +66,13 @@ def direction(key: str, config: Mapping[str, Any] | None = None) -> Direction | 
 
     Args:
         key: Key of the metric.
-        config: Config of a run, which may name the direction.
+        config: Config of a run, which may name the direction, or weight a part of the reward negatively.
     """
     for declared in _declared(config or {}):
         if declared.get("metric") == key:
             return "lower" if declared.get("mode") == "min" else "higher"
+    if key in {f"reward/{name}" for name in _charged(config or {})}:
+        return "lower"
     return next((found for pattern, found in _DIRECTIONS if fnmatchcase(key, pattern)), None)
 
 
@@ -81,6 +83,15 @@ def _declared(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     callbacks = config.get("callbacks")
     for callback in callbacks if isinstance(callbacks, list) else ():
         yield _mapping(_mapping(callback).get("args"))
+
+
+def _charged(config: Mapping[str, Any]) -> Iterator[str]:
+    """Names of the parts of a composite reward with a negative weight. Their logged values are unweighted."""
+    parts = _mapping(_mapping(config.get("reward_fn")).get("args")).get("rewards")
+    for part in map(_mapping, parts if isinstance(parts, list) else ()):
+        weight = part.get("weight")
+        if isinstance(weight, int | float) and weight < 0:
+            yield str(part.get("name") or part.get("id"))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -46,3 +46,15 @@ def test_direction_of_known_metrics(key: str, better: str | None) -> None:
 )
 def test_config_of_a_run_says_it_of_custom_metrics(config: dict[str, Any], better: str | None) -> None:
     assert direction("my/metric", config) == better
+
+
+def test_part_of_the_reward_that_costs_is_better_lower() -> None:
+    parts = [
+        {"id": "regex", "name": "assistant", "weight": -1.0},
+        {"id": "meteor", "weight": 0.5},
+        {"id": "toxicity", "weight": -2},
+    ]
+    config = {"reward_fn": {"id": "composite", "args": {"rewards": [*parts, None]}}}
+    found = {key: direction(f"reward/{key}", config) for key in ("assistant", "meteor", "toxicity", "other")}
+    assert found == {"assistant": "lower", "meteor": "higher", "toxicity": "lower", "other": "higher"}
+    assert direction("reward", config) == "higher" == direction("reward/assistant", {"reward_fn": None})
