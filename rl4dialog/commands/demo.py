@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import shutil
 import sys
+from pathlib import Path
 
 from rl4dialog.core.errors import RL4DialogError
 
@@ -41,9 +42,14 @@ def run(args: argparse.Namespace) -> int:
     if code := int(command_module("train").run(training)):
         return code
     run_folder = f"runs/demo/{name}"
-    command = "rl4dialog" if shutil.which("rl4dialog") else sys.argv[0]  # such as .venv/bin/rl4dialog, by make
-    print(f"\nNext:\n  {command} chat --run {run_folder}\n  open {run_folder}/report.html in a browser")
+    print(f"\nNext:\n  {_command()} chat --run {run_folder}\n  open {run_folder}/report.html in a browser")
     return 0
+
+
+def _command() -> str:
+    """The command as it can be typed here; make starts it by its path, from an environment that is not active."""
+    started = sys.argv[0]
+    return started if Path(started).name == "rl4dialog" and not shutil.which("rl4dialog") else "rl4dialog"
 
 
 def _possible() -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import shutil
+import sys
 from typing import Any
 
 import pytest
@@ -34,7 +36,17 @@ def test_chosen_demonstration_is_trained(name: str, trained: Any, capsys: pytest
     (args,) = trained
     load_config(args.config_path)
     assert (args.project_name, args.experiment_name, args.overwrite) == ("demo", name, True)
-    assert f"rl4dialog chat --run runs/demo/{name}" in capsys.readouterr().out
+    assert f"  rl4dialog chat --run runs/demo/{name}" in capsys.readouterr().out
+
+
+def test_command_that_is_not_on_the_path_is_named_by_its_own(
+    trained: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [".venv/bin/rl4dialog", "demo"])
+    for found, command in ((None, ".venv/bin/rl4dialog"), ("/usr/bin/rl4dialog", "rl4dialog")):
+        monkeypatch.setattr(shutil, "which", lambda name, found=found: found)
+        assert main(["demo", "small_talk"]) == 0
+        assert f"  {command} chat --run runs/demo/small_talk" in capsys.readouterr().out
 
 
 def test_chat_model_is_trained_if_it_can_be_had(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
