@@ -29,7 +29,7 @@ _FILE, _COUNTS_FILE = "conversations.arrow", "counts.json"
 _ROWS_AT_ONCE = 1000
 REPLIES = "replies"
 CUT_REPLIES = "replies without their end, which was cut"
-WITHOUT_REWARD = "conversations without a reward, which counts as 0"
+_WITHOUT_REWARD = "conversations without a reward, which counts as 0"
 CONVERSATIONS_WITH_DROPS = "conversations whose first utterances were dropped from prompts"
 _SCHEMA = pa.schema(
     {
@@ -107,7 +107,7 @@ class ConversationEncoder:
             rewards.append(0.0)
         rows = joined_rows(replies, self.join_turns)
         self._count("conversations", 1)
-        self._count(WITHOUT_REWARD, int(not dialogue.has_reward))
+        self._count(_WITHOUT_REWARD, int(not dialogue.has_reward))
         self._count(REPLIES, len(own))
         self._count(CUT_REPLIES, sum(turn.is_cut for turn in turns))
         self._count(CONVERSATIONS_WITH_DROPS, int(turns[-1].n_dropped > 0))
@@ -191,6 +191,11 @@ class ConversationLog:
 
     def __len__(self) -> int:
         return len(self.n_tokens)
+
+    @property
+    def n_without_reward(self) -> int:
+        """Number of conversations for which no reward is known, so their return is 0."""
+        return self.counts.get(_WITHOUT_REWARD, 0)
 
     @cached_property
     def n_replies(self) -> np.ndarray:

@@ -31,7 +31,7 @@ from rl4dialog.training.building.examples import (
     build_warm_start_examples,
 )
 from rl4dialog.training.building.metrics import build_metrics
-from rl4dialog.training.building.offline import build_log, check_rewards, learns_scores, n_without_reward
+from rl4dialog.training.building.offline import build_log, check_rewards, learns_scores
 from rl4dialog.training.building.policy import all_arguments, build_end_of_turn, policy_class
 from rl4dialog.training.building.reward_model import (
     build_judged_data,
@@ -183,7 +183,7 @@ def _add_offline_rows(
     table.add_row(
         "returns in the log", f"{log.returns.min():g} to {log.returns.max():g}, mean {log.returns.mean():.4g}"
     )
-    if n := n_without_reward(log):
+    if n := log.n_without_reward:
         table.add_row("without a reward", f"{n:,} of {len(log):,} conversations, whose return is 0")
     table.add_row("iterations", f"{config.n_iters:,}")
     table.add_row("agent tokens per iteration", f"{args['n_steps']:,}")

@@ -25,7 +25,7 @@ from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.functional.rounding import is_constant
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.rewards.scoring import Scorer
-from rl4dialog.rollouts.conversation_log import WITHOUT_REWARD, ConversationEncoder, ConversationLog
+from rl4dialog.rollouts.conversation_log import ConversationEncoder, ConversationLog
 from rl4dialog.rollouts.conversation_rows import Limits
 from rl4dialog.runs.progress import say
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -133,7 +133,7 @@ def build_log(
         key["decimals_of_returns"] = prefix.decimals
     log = ConversationLog.build(lambda: with_own_returns(conversations(), prefix, pool), encoder, key)
     counts = ", ".join(f"{n:,} {what}" for what, n in log.counts.items())
-    is_rewarded = pool.has_rewards and n_without_reward(log) < len(log)
+    is_rewarded = pool.has_rewards and log.n_without_reward < len(log)
     rewards = "from reward_fn" if scorer is not None else "from the log" if is_rewarded else "none"
     say(f"log: {counts}; {int(log.n_tokens.sum()):,} tokens of the agent; rewards: {rewards}")
     return log
@@ -198,11 +198,6 @@ def _settings(encoder: ConversationEncoder) -> dict[str, Any]:
     }
 
 
-def n_without_reward(log: ConversationLog) -> int:
-    """Number of conversations without a reward, whose return is 0."""
-    return log.counts.get(WITHOUT_REWARD, 0)
-
-
 def check_rewards(config: OfflineConfig, log: ConversationLog) -> None:
     """Check that there is something to learn from, and that the algorithm's arguments fit the returns.
 
@@ -210,7 +205,7 @@ def check_rewards(config: OfflineConfig, log: ConversationLog) -> None:
         ConfigError: If an argument does not.
         DataError: If all conversations have the same return.
     """
-    if n_without_reward(log) == len(log):
+    if log.n_without_reward == len(log):
         raise DataError(
             f"none of the {len(log):,} conversations of datapool {config.datapool.id!r} has a reward, so alg.id: "
             f"{config.alg.id} has nothing to learn from; the keys are reward and rewards (docs/logs.md). Or use "

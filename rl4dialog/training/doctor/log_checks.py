@@ -10,7 +10,7 @@ import torch
 from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.rollouts.conversation_log import CONVERSATIONS_WITH_DROPS, CUT_REPLIES, REPLIES
-from rl4dialog.training.building.offline import check_rewards, n_without_reward
+from rl4dialog.training.building.offline import check_rewards
 from rl4dialog.training.building.policy import all_arguments, build_inference_policy
 from rl4dialog.training.doctor.finding import Finding, NotApplicable, judged
 from rl4dialog.training.doctor.subject import Subject
@@ -50,7 +50,7 @@ def logged_rewards(subject: Subject) -> Finding:
         f"returns from {returns.min():.3g} to {returns.max():.3g}, mean {returns.mean():.3g}, standard deviation "
         f"{returns.std():.3g}"
     )
-    if n := n_without_reward(log):
+    if n := log.n_without_reward:
         measured += f"; {n:,} of {len(log):,} conversations have no reward, and the return 0"
         return Finding("warn", measured, "give every conversation a reward, or leave these out")
     return Finding("pass", measured)

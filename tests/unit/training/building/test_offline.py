@@ -18,7 +18,7 @@ from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.tasks.wordle.datapool import Wordle
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.components import check_components
-from rl4dialog.training.building.offline import build_log, check_rewards, n_without_reward, reply_scores, with_scores
+from rl4dialog.training.building.offline import build_log, check_rewards, reply_scores, with_scores
 from rl4dialog.training.building.texts import build_texts
 from tests.runs import write_config
 
@@ -110,7 +110,7 @@ def _log_config(tmp_path: Path, *rewards: float | None, **alg: Any) -> OfflineCo
 
 def test_conversations_without_a_reward_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     log = _log_of(_log_config(tmp_path, 1.0, None, 0.0))
-    assert n_without_reward(log) == 1
+    assert log.n_without_reward == 1
     said = capfd.readouterr().err
     assert "1 conversations without a reward, which counts as 0" in said and "rewards: from the log" in said
 
