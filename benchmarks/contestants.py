@@ -126,7 +126,7 @@ class Rl4dialog:
         config = run_config(setting, workload, workload.n_episodes)
         tokenizer, samples = build_prompts(workload)
         pools: Any = {"train": [(sample, 1.0) for sample in samples]}
-        model = build_model(workload, setting.kind, tokenizer)
+        model = build_model(workload, setting.kind, tokenizer, setting.device)
         self._timer = _PhaseTimer()
         self._algorithm = build_algorithm(
             config,
@@ -176,7 +176,7 @@ class VanillaSB3:
     def __init__(self, setting: Setting, workload: Workload) -> None:
         config = run_config(setting, workload, workload.n_episodes)
         tokenizer, samples = build_prompts(workload)
-        model = build_model(workload, setting.kind, tokenizer)
+        model = build_model(workload, setting.kind, tokenizer, setting.device)
         end_of_turn = TableEndOfTurn(tokenizer, workload.reply_lengths)
         env_kwargs: dict[str, Any] = {
             "end_of_turn": end_of_turn,

@@ -38,7 +38,7 @@ class PlainLoop:
     def __init__(self, setting: Setting, workload: Workload) -> None:
         self.setting, self.workload, self.device = setting, workload, torch.device(setting.device)
         self.tokenizer, self.samples = build_prompts(workload)
-        model: Any = build_model(workload, setting.kind, self.tokenizer)
+        model: Any = build_model(workload, setting.kind, self.tokenizer, setting.device)
         if setting.lora:
             model = model.bfloat16() if setting.precision == "bf16" else model
             model = peft.get_peft_model(model, peft.LoraConfig(**LORA))

@@ -36,7 +36,7 @@ class TRL:
         tokenizer, samples = build_prompts(workload)
         self._folder = tempfile.TemporaryDirectory()
         # TRL loads its reference from where the model came from.
-        build_model(workload, setting.kind, tokenizer).save_pretrained(self._folder.name)
+        build_model(workload, setting.kind, tokenizer, setting.device).save_pretrained(self._folder.name)
         n_batches, half = workload.n_episodes // workload.batch_size, setting.precision == "bf16"
         config = config_class(
             output_dir=self._folder.name,

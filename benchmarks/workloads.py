@@ -14,7 +14,6 @@ from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
-    LlamaForCausalLM,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     T5Config,
@@ -32,7 +31,28 @@ _DAILY_DIALOG_PROMPTS = (51, 57, 61, 64, 68, 71, 75, 78, 82, 86, 90, 93, 98, 103
 _DAILY_DIALOG_REPLIES = (4, 5, 6, 7, 8, 9, 10, 11, 12, 12, 13, 15, 16, 18, 19, 21, 24, 28, 34, 47)
 
 MODEL_KINDS = ("causal", "seq2seq")
-_SIZES = ("tiny", "small", "medium", "1b")
+_LLAMA: dict[str, dict[str, Any]] = {
+    "1b": {  # the shape of Llama 3.2 1B
+        "vocab_size": 128256,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "tie_word_embeddings": True,
+    },
+    "8b": {  # the shape of Llama 3.1 8B
+        "vocab_size": 128256,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "tie_word_embeddings": False,
+        "dtype": torch.bfloat16,
+    },
+}
+_SIZES = ("tiny", "small", "medium", "1b", "8b")
 
 
 @dataclass(frozen=True)
@@ -80,8 +100,9 @@ WORKLOADS: dict[str, Workload] = {
     "ragged": Workload("tiny", _DAILY_DIALOG_PROMPTS, _DAILY_DIALOG_REPLIES),
     "medium": Workload("medium", n_epochs=1),
     "1b": Workload("1b", n_epochs=1),
+    "8b": Workload("8b", n_epochs=1),
 }
-"""``medium`` and ``1b`` are meant for a GPU."""
+"""``medium``, ``1b`` and ``8b`` are meant for a GPU, and ``8b`` for adapters in bf16."""
 
 
 def build_prompts(workload: Workload) -> tuple[PreTrainedTokenizerBase, list[Sample]]:
@@ -105,14 +126,17 @@ def build_prompts(workload: Workload) -> tuple[PreTrainedTokenizerBase, list[Sam
     return tokenizer, [samples[i] for i in order]
 
 
-def build_model(workload: Workload, kind: str, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+def build_model(
+    workload: Workload, kind: str, tokenizer: PreTrainedTokenizerBase, device: str = "cpu"
+) -> PreTrainedModel:
     """A model of the workload's size with random weights, or a pretrained one, without dropout.
 
     Args:
-        workload: Whose ``model`` is ``tiny`` (width 128, 4 layers), ``small``, ``medium`` or ``1b``, or what
+        workload: Whose ``model`` is ``tiny`` (width 128, 4 layers), ``small``, ``medium``, ``1b`` or ``8b``, or what
             `load_language_model` loads.
-        kind: ``causal`` for GPT-2 (Llama for ``1b``), ``seq2seq`` for T5.
+        kind: ``causal`` for GPT-2 (Llama for ``1b`` and ``8b``), ``seq2seq`` for T5.
         tokenizer: Decides the special tokens, and the vocabulary of ``tiny``.
+        device: Where Llama's weights are drawn.
 
     Raises:
         ValueError: If there is no such model.
@@ -134,18 +158,8 @@ def build_model(workload: Workload, kind: str, tokenizer: PreTrainedTokenizerBas
         return T5ForConditionalGeneration(t5)
     if (workload.model, kind) == ("medium", "causal"):
         return GPT2LMHeadModel(GPT2Config(n_embd=1024, n_layer=24, n_head=16, **ids, **undropped))
-    if (workload.model, kind) == ("1b", "causal"):
-        # The shape of Llama 3.2 1B.
-        return LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=128256,
-                hidden_size=2048,
-                intermediate_size=8192,
-                num_hidden_layers=16,
-                num_attention_heads=32,
-                num_key_value_heads=8,
-                tie_word_embeddings=True,
-                **ids,
-            )
-        )
+    if workload.model in _LLAMA and kind == "causal":
+        with torch.device(device):
+            config = LlamaConfig(**_LLAMA[workload.model], **ids)
+            return AutoModelForCausalLM.from_config(config)
     raise ValueError(f"there is no {kind} model {workload.model!r} to measure")

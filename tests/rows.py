@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from tiny import make_tokenizer
 
 from rl4dialog.functional.replies import Replies
 
@@ -20,6 +21,18 @@ def one_row(prompt_ids: Any, response_ids: Any, episode: int = 0, group: int = 0
     for name, values in numbers.items():
         setattr(replies, name, torch.as_tensor(values).float()[None])
     return replies
+
+
+def batch_with_repeats() -> Replies:
+    """Six replies of different lengths to two prompts of different lengths, in the vocabulary of ``make_tokenizer``."""
+    n_tokens, generator = len(make_tokenizer()), torch.Generator().manual_seed(0)
+    prompts = torch.randint(3, n_tokens, (2, 5), generator=generator)
+    lengths = torch.tensor([4, 1, 3, 2, 4, 3])
+    rows = torch.tensor([0, 1, 0, 1, 1, 0])
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    mask[1, :2] = False
+    responses = torch.randint(3, n_tokens, (6, 4), generator=generator)
+    return Replies(prompts[rows], mask[rows], responses, torch.arange(4) < lengths[:, None])
 
 
 def rows_of(replies: Any) -> list[SimpleNamespace]:

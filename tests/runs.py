@@ -46,6 +46,9 @@ CONFIG: dict[str, Any] = {
     },
 }
 
+DENSE_REWARD = {"id": "chrf"}
+"""Differs from reply to reply, where the config's own is 0 for most: for tests in which weights have to move."""
+
 
 def make_config(tmp_path: Path, **overrides: Any) -> dict[str, Any]:
     """The small config; overrides are dotted keys with ``__`` for the dot."""

@@ -203,6 +203,14 @@ def make_policy(env: Any, model: Any, end_of_turn: EndOfTurn | None = None, **kw
     return policy
 
 
+def policy_of(architecture: str, **kwargs: Any) -> LMActorCriticPolicy:
+    """A policy of one of ``MODELS``, by name."""
+    tokenizer = make_tokenizer()
+    model = MODELS[architecture](tokenizer)
+    env = make_env(tokenizer, vocab_size=model.get_input_embeddings().weight.shape[0])
+    return make_policy(env, model, **kwargs)
+
+
 def causal_decoder(model: Any, ids: Any, mask: Any, prompt_cache: Any = None) -> CausalDecoder:
     """Decoder of a whole decoder-only model."""
     head = partial(lm_logits, model, is_plain=head_is_plain(model))

@@ -7,6 +7,12 @@ import numpy as np
 FIXED_COST = {"cpu": 256, "cuda": 4096}
 """Cost of one more forward pass in token positions, by device type."""
 
+SHARING_COST = {"cpu": 0, "cuda": FIXED_COST["cuda"]}
+"""Positions that reading shared prompts in a pass of their own must save, by device type.
+
+On a GPU, a pass of few positions takes as long as one of many.
+"""
+
 PASS_SIZE = {"cpu": 32, "cuda": 256}
 """Number of sequences above which a pass without gradients only needs more memory, by device type."""
 

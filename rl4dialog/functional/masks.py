@@ -95,3 +95,20 @@ def distinct_rows(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     n_different = int(inverse.max()) + 1 if len(ids) else 0
     first = rows.new_full((n_different,), len(ids)).scatter_reduce(0, inverse, rows, "amin")
     return first, inverse
+
+
+def rows_to_share(ids: Tensor, mask: Tensor, cost: int = 0) -> tuple[Tensor, Tensor] | None:
+    """Distinct rows as from :func:`distinct_rows`, if it pays to compute each of them only once.
+
+    Args:
+        ids: Token ids. Shape (B, P).
+        mask: True at real tokens. Shape (B, P).
+        cost: Number of positions that must be saved.
+    """
+    n_rows, n_columns = ids.shape
+    if (n_rows - 1) * n_columns < cost:  # does not depend on the ids, which spares a synchronization with the GPU
+        return None
+    first, repeats = distinct_rows(ids, mask)
+    # Gathering rows also takes time, above all in the backward pass.
+    pays = 2 * len(first) <= n_rows and (n_rows - len(first)) * n_columns >= cost
+    return (first, repeats) if pays else None

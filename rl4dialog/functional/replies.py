@@ -126,8 +126,9 @@ class Replies:
 
     def __getitem__(self, rows: Tensor) -> Replies:
         """Select rows, and drop columns that none of them needs."""
-        n_prompt = max(int(self.prompt_mask[rows].sum(dim=1).max()), 1)
-        n_response = int(self.token_mask[rows].sum(dim=1).max())
+        longest = [mask[rows].sum(dim=1).max() for mask in (self.prompt_mask, self.token_mask)]
+        n_prompt, n_response = torch.stack(longest).tolist()  # together, because each read synchronizes with the GPU
+        n_prompt = max(n_prompt, 1)
 
         def chosen(name: str, tensor: Tensor) -> Tensor:
             if tensor.dim() == 1:

@@ -43,7 +43,8 @@ def bounds(values: np.ndarray | Tensor, scales: np.ndarray | Tensor | None = Non
     reach = _RESOLUTION * (numbers.abs() if scales is None else torch.as_tensor(scales, dtype=torch.float64))
     if not len(numbers):
         return -float("inf"), float("inf")
-    return float((numbers - reach).max()), float((numbers + reach).min())
+    low, high = torch.stack([(numbers - reach).max(), (numbers + reach).min()]).tolist()
+    return low, high
 
 
 def is_constant(

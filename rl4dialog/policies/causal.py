@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
-from rl4dialog.functional.masks import distinct_rows, left_aligned, position_ids_from_mask, trim_left_padding
+from rl4dialog.functional.batching import SHARING_COST
+from rl4dialog.functional.masks import left_aligned, position_ids_from_mask, rows_to_share, trim_left_padding
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.decoding import CausalDecoder, Decoder, Head, UncachedCausalDecoder, cache_holds, keeps_states
@@ -43,9 +44,9 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
 
     def _response_hidden(self, trunk: nn.Module, replies: Replies) -> Tensor:
         if self.share_prompts and self._cache_can_be_shared:
-            first, repeats = distinct_rows(replies.prompt_ids, replies.prompt_mask)
-            if 2 * len(first) <= len(repeats):
-                return self._hidden_after_shared_prompts(trunk, replies, first, repeats)
+            cost = SHARING_COST.get(replies.prompt_ids.device.type, 0)
+            if shared := rows_to_share(replies.prompt_ids, replies.prompt_mask, cost):
+                return self._hidden_after_shared_prompts(trunk, replies, *shared)
         ids = torch.cat([replies.prompt_ids, replies.response_ids[:, :-1]], dim=1)
         # The last token of a reply predicts no needed token, so the model does not read it.
         mask = torch.cat([replies.prompt_mask, replies.token_mask[:, 1:]], dim=1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from transformers import EncoderDecoderCache, PreTrainedModel
 
-from rl4dialog.functional.masks import distinct_rows, left_aligned
+from rl4dialog.functional.masks import left_aligned, rows_to_share
 from rl4dialog.policies.architectures import HIDES_PAD_TOKENS, SKIPS_PAD_TOKENS
 from rl4dialog.policies.models import decoder_start_id
 
@@ -71,11 +71,9 @@ class EncoderDecoder(nn.Module):
 
     def encode_distinct(self, ids: Tensor, mask: Tensor, share: bool = True) -> Tensor:
         """Encode prompts, padded on the right; equal ones only once with ``share``. Shape (B, P) -> (B, P, H)."""
-        if share:
-            first, repeats = distinct_rows(ids, mask)
-            # Gathering rows also takes time, above all in the backward pass.
-            if 2 * len(first) <= len(repeats):
-                return self._encode(ids[first], mask[first])[repeats]
+        if share and (shared := rows_to_share(ids, mask)):
+            first, repeats = shared
+            return self._encode(ids[first], mask[first])[repeats]
         return self._encode(ids, mask)
 
     def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:

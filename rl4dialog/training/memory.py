@@ -19,7 +19,7 @@ from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.process_memory import peak_resident_mib, resident_mib
-from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, length_groups
+from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, SHARING_COST, length_groups
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies.architectures import CACHED, UNCACHED
 from rl4dialog.policies.decoding import keeps_states
@@ -91,7 +91,8 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         n_tokens = n_rows * rows.n_agent_tokens * n_processes()
         n_rows = math.ceil(n_rows / max(1, round(n_tokens / args["batch_size"])))
     on_gpu = torch.cuda.is_available() and args.get("device", "auto") != "cpu"
-    fixed_cost = FIXED_COST["cuda" if on_gpu else "cpu"] if args.get("split_by_length") else math.inf
+    device_type = "cuda" if on_gpu else "cpu"
+    fixed_cost = FIXED_COST[device_type] if args.get("split_by_length") else math.inf
     of_batch = np.resize(rows.prompt_lengths, n_rows) + rows.response
     # The largest micro-batch of a minibatch.
     largest = max(
@@ -108,7 +109,8 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     )
     with torch.device("meta"):
         model = architecture()
-        if not (model.config.is_encoder_decoder or _reads_prompts_once(model)):
+        pays = (n_rows - n_prompts) * prompt_length >= SHARING_COST[device_type]
+        if not (model.config.is_encoder_decoder or (pays and _reads_prompts_once(model))):
             n_prompts = n_rows
         if config.lora is not None:
             LoRA(model.bfloat16() if half else model, config.lora)
@@ -139,7 +141,7 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         activations = None
     cache = n_envs * _cache_bytes(model, rows.longest_prompt, lengths.reply)
     n_trained = _bytes_of(trained)
-    pass_rows = min(n_envs, PASS_SIZE["cuda" if on_gpu else "cpu"])
+    pass_rows = min(n_envs, PASS_SIZE[device_type])
     vocabulary = embedding_rows(model)
     pass_logits = 2 * _FLOAT * vocabulary * max(pass_rows * rows.n_agent_tokens, 3 * n_envs)
     return MemoryPlan(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from partners import Failing
-from runs import complete_run, keep_registries, make_config, run_folder, write_config
+from runs import DENSE_REWARD, complete_run, keep_registries, make_config, run_folder, write_config
 
 import rl4dialog
 from rl4dialog import cli
@@ -26,7 +26,8 @@ SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a complete run, whose checkpoint has a critic. Tests leave it as it is."""
     folder = tmp_path_factory.mktemp("workshop")
-    config = make_config(folder, train_evaluation__generation_kwargs=SAMPLING, train_evaluation__save_every=2)
+    evaluation = {"train_evaluation__generation_kwargs": SAMPLING, "train_evaluation__save_every": 2}
+    config = make_config(folder, reward_fn=DENSE_REWARD, **evaluation)
     with complete_run(folder, config):
         yield folder
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import make_config, run_folder, train, write_config
+from runs import DENSE_REWARD, make_config, run_folder, train, write_config
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -106,7 +106,7 @@ def test_nothing_is_loaded_to_predict(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("supervised", [False, True])
 def test_a_run_with_lora_in_bf16_leaves_merged_weights_and_adapters(tmp_path: Path, supervised: bool) -> None:
-    config = make_config(tmp_path, lora={"r": 2, "lora_alpha": 16}, precision="bf16")
+    config = make_config(tmp_path, lora={"r": 2, "lora_alpha": 16}, precision="bf16", reward_fn=DENSE_REWARD)
     if supervised:
         config["alg"] = {
             "id": "supervised",

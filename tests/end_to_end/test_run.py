@@ -11,7 +11,7 @@ import fake_vllm
 import pytest
 import torch
 import yaml
-from runs import lines, make_config, run_folder, train
+from runs import DENSE_REWARD, lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from rl4dialog.metrics import meteor
@@ -166,7 +166,7 @@ def test_algorithm_of_ones_own_overrides_only_train(tmp_path: Path) -> None:
         "            self.policy.optimizer.step()\n",
         encoding="utf-8",
     )
-    config = make_config(tmp_path, imports=["./mine.py"], alg__id="reinforce")
+    config = make_config(tmp_path, imports=["./mine.py"], alg__id="reinforce", reward_fn=DENSE_REWARD)
     config["alg"]["args"] = {"n_steps": 16, "learning_rate": 1e-3, "bonus": 2.0}
     assert train(tmp_path, config) == 0
     kls = [line["rollout/kl"] for line in lines(run_folder(tmp_path) / "rollout_info.jsonl")]

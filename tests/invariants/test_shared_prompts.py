@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from rows import evaluated
-from tiny import make_bart, make_env, make_gpt2, make_llama, make_policy, make_t5, make_tokenizer
+from rows import batch_with_repeats, evaluated
+from tiny import MODELS, policy_of
 from torch import nn
 
 from rl4dialog.functional.masks import distinct_rows
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
-
-TOKENIZER = make_tokenizer()
-ARCHITECTURES = {"gpt2": make_gpt2, "llama": make_llama, "t5": make_t5, "bart": make_bart}
-
-
-def policy_of(architecture: str, **kwargs: Any) -> LMActorCriticPolicy:
-    model = ARCHITECTURES[architecture](TOKENIZER)
-    env = make_env(TOKENIZER, vocab_size=model.get_input_embeddings().weight.shape[0])
-    return make_policy(env, model, **kwargs)
-
-
-def batch_with_repeats() -> Replies:
-    """Six replies of different lengths to two prompts of different lengths."""
-    generator = torch.Generator().manual_seed(0)
-    prompts = torch.randint(3, len(TOKENIZER), (2, 5), generator=generator)
-    lengths = torch.tensor([4, 1, 3, 2, 4, 3])
-    rows = torch.tensor([0, 1, 0, 1, 1, 0])
-    mask = torch.ones(2, 5, dtype=torch.bool)
-    mask[1, :2] = False
-    responses = torch.randint(3, len(TOKENIZER), (6, 4), generator=generator)
-    return Replies(prompts[rows], mask[rows], responses, torch.arange(4) < lengths[:, None])
 
 
 def positions_read(module: nn.Module, batch: Replies, policy: LMActorCriticPolicy) -> int:
@@ -46,7 +23,7 @@ def positions_read(module: nn.Module, batch: Replies, policy: LMActorCriticPolic
 
 
 @pytest.mark.parametrize("critic", ["separate", "shared"])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", MODELS)
 def test_log_probs_values_and_gradients_stay(architecture: str, critic: str) -> None:
     batch = batch_with_repeats()
     results = []
@@ -82,7 +59,7 @@ def test_an_encoder_reads_shared_prompts_once() -> None:
     assert rows == [2, 2]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", MODELS)
 def test_greedy_replies_to_one_prompt_are_those_that_it_gets_alone(architecture: str) -> None:
     batch = batch_with_repeats()
     policy = policy_of(architecture)

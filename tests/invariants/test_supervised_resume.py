@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from runs import assert_same_run, lines, make_config, run_folder, train
 
 from rl4dialog import cli
@@ -157,6 +158,7 @@ def test_another_length_or_other_data_are_refused(tmp_path: Path, capsys: pytest
     assert "(split train)" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a process that has used a GPU cannot be forked")
 def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     """Killed in the middle of the second epoch, and once more in that of the third, without any warning."""
     whole, killed, config = runs_of(tmp_path)

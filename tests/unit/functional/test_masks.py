@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from rl4dialog.functional.masks import (
@@ -5,6 +6,7 @@ from rl4dialog.functional.masks import (
     left_aligned,
     padded,
     position_ids_from_mask,
+    rows_to_share,
     trim_left_padding,
     whiten,
 )
@@ -88,3 +90,17 @@ def test_distinct_rows_are_told_by_their_real_tokens() -> None:
         assert len(distinct_rows(row, torch.tensor([[1, 1], [0, 1]]).bool())[0]) == 2
     nothing, of_none = distinct_rows(ids[:0], mask[:0])
     assert len(nothing) == len(of_none) == 0
+
+
+@pytest.mark.parametrize(("cost", "is_shared"), [(0, True), (6, True), (7, False), (1000, False)])
+def test_rows_are_shared_if_that_saves_enough_positions(cost: int, is_shared: bool) -> None:
+    ids = torch.tensor([[7, 1, 2], [7, 1, 2], [8, 1, 2], [8, 1, 2]])
+    shared = rows_to_share(ids, torch.ones(4, 3).bool(), cost)
+    assert (shared is not None) == is_shared
+    if shared is not None:
+        first, repeats = shared
+        assert torch.equal(ids[first][repeats], ids)
+
+
+def test_rows_are_not_shared_if_more_than_half_are_distinct() -> None:
+    assert rows_to_share(torch.tensor([[7], [7], [8]]), torch.ones(3, 1).bool()) is None

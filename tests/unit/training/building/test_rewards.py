@@ -18,20 +18,21 @@ TOOLKIT: dict[str, Any] = {"tokenizer": None, "async_calls": AsyncCalls()}
 
 
 @pytest.mark.parametrize(
-    ("id", "max_turns", "is_refused"),
+    ("id", "args", "max_turns", "is_refused"),
     [
-        ("rouge", 2, True),
-        ("rouge", 1, False),
-        ("chrf", 3, True),
-        ("intent_accuracy", 2, True),
-        ("intent_accuracy", 1, False),
+        ("rouge", {}, 2, True),
+        ("rouge", {}, 1, False),
+        ("chrf", {}, 3, True),
+        ("intent_accuracy", {"synonyms": False}, 2, True),
+        ("intent_accuracy", {"synonyms": False}, 1, False),
     ],
 )
 def test_reward_that_would_compare_later_replies_with_no_reference_is_refused(
-    tmp_path: Path, id: str, max_turns: int, is_refused: bool
+    tmp_path: Path, id: str, args: dict[str, Any], max_turns: int, is_refused: bool
 ) -> None:
     turns = {"max_turns": max_turns, "partner_replies": ["yes"] * max_turns}
-    config = make_config(tmp_path, reward_fn={"id": id}, **{f"env__args__{key}": each for key, each in turns.items()})
+    settings = {f"env__args__{key}": each for key, each in turns.items()}
+    config = make_config(tmp_path, reward_fn={"id": id, "args": args}, **settings)
     message = rf"reward '{id}' compares replies with references.*env\.args\.partner\.id: scripted gives none"
     with pytest.raises(ConfigError, match=message) if is_refused else nullcontext():
         build_scorer(parse_config(config, "config"), {**TOOLKIT, "classifier": object()})

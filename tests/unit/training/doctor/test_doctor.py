@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
-from runs import make_config
+from runs import DENSE_REWARD, make_config
 from tiny import make_tokenizer
 
 from rl4dialog.core.config import parse_config
@@ -63,7 +63,9 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_healthy_runs_pass(tmp_path: Path, algorithm: str) -> None:
-    found = examine(subject_of(tmp_path, alg__id=algorithm, **ALGORITHMS[algorithm]), show_tracebacks=True)
+    found = examine(
+        subject_of(tmp_path, alg__id=algorithm, reward_fn=DENSE_REWARD, **ALGORITHMS[algorithm]), show_tracebacks=True
+    )
     assert list(found) == list(CHECKS)
     bad = {name: each for name, each in found.items() if each.level not in ("pass", "skip")}
     # A model of random weights ends its replies by chance; the stand-in's references are longer than ten tokens.

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import complete_run, make_config, run_folder
+from runs import DENSE_REWARD, complete_run, make_config, run_folder
 from safetensors.torch import load_file
 
 from rl4dialog.core.config import parse_config
@@ -20,7 +20,12 @@ from rl4dialog.training import text_trainee
 from rl4dialog.training.on_policy.trainee import OnPolicyTrainee
 from rl4dialog.training.plan import print_plan
 
-CRITIC = {"train_evaluation__n_iters": 1, "alg__args__critic_warmup_iters": 1, "alg__policy__args__critic": "shared"}
+CRITIC = {
+    "reward_fn": DENSE_REWARD,
+    "train_evaluation__n_iters": 1,
+    "alg__args__critic_warmup_iters": 1,
+    "alg__policy__args__critic": "shared",
+}
 
 
 @pytest.fixture(scope="module")

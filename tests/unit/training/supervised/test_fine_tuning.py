@@ -52,7 +52,9 @@ def example_sets(model: Any, tokenizer: Any, samples: list[Sample] = SAMPLES, **
 def train(model: Any, tokenizer: Any, seed: int = 0, samples: list[Sample] = SAMPLES, **args: Any) -> dict[str, float]:
     arguments = {"per_device_train_batch_size": 8, "num_train_epochs": 1, "learning_rate": 1e-3, **args}
     examples = example_sets(model, tokenizer, samples)
-    return train_supervised(model, tokenizer, examples, training_args=arguments, seed=seed)
+    metrics = train_supervised(model, tokenizer, examples, training_args=arguments, seed=seed)
+    model.to("cpu")
+    return metrics
 
 
 def weights(model: Any) -> torch.Tensor:
