@@ -27,7 +27,7 @@ class PromptLine:
     given: Mapping[str, Any]
 
 
-def read_prompts(path: Path, dialogue_format: DialogueFormat | None) -> list[PromptLine]:
+def read_prompts(path: Path, dialogue_format: DialogueFormat | None, persona: str | None = None) -> list[PromptLine]:
     """Read all prompts of a file.
 
     In a ``.txt`` file, each line is a prompt, used verbatim. In a ``.jsonl`` file, each line is an object with
@@ -36,6 +36,7 @@ def read_prompts(path: Path, dialogue_format: DialogueFormat | None) -> list[Pro
     Args:
         path: The file.
         dialogue_format: Formats turns as a prompt; ``None`` if the run's datapool contains no dialogues.
+        persona: Persona or system message with which ``history``, and ``messages`` without one, begin.
 
     Raises:
         DataError: If the file cannot be read, or a line is invalid; the message contains the line number.
@@ -44,7 +45,7 @@ def read_prompts(path: Path, dialogue_format: DialogueFormat | None) -> list[Pro
     if suffix == ".txt":
         found = [PromptLine(line, {}) for line in read_lines(path)]
     elif suffix == ".jsonl":
-        found = [PromptLine(_prompt(row, dialogue_format), row.values) for row in read_rows(path)]
+        found = [PromptLine(_prompt(row, dialogue_format, persona), row.values) for row in read_rows(path)]
     else:
         raise DataError(f"{path} has an unknown format; prompts must be in a .txt or .jsonl file")
     if not found:
@@ -58,10 +59,16 @@ def read_prompts(path: Path, dialogue_format: DialogueFormat | None) -> list[Pro
             "history: [TEXT] instead of prompt to apply the template",
             path,
         )
+    elif persona and not any(persona in line.prompt for line in found):
+        _logger.warning(
+            "%s: its prompts do not begin with %r, as all prompts of the training did; use history: [TEXT], which does",
+            path,
+            persona,
+        )
     return found
 
 
-def _prompt(row: Row, dialogue_format: DialogueFormat | None) -> str:
+def _prompt(row: Row, dialogue_format: DialogueFormat | None, persona: str | None) -> str:
     given = [column for column in _COLUMNS if column in row]
     if len(given) != 1:
         wrong = " and ".join(given) or f"none of them (columns: {', '.join(row.values) or 'none'})"
@@ -71,10 +78,12 @@ def _prompt(row: Row, dialogue_format: DialogueFormat | None) -> str:
     if dialogue_format is None:
         raise row.error(f"{given[0]} needs a dialogue format, which the run's datapool does not have; use prompt")
     if given == ["history"]:
-        return dialogue_format.prompt(dialogue_format.context(row.texts("history")))
+        return dialogue_format.prompt(dialogue_format.context(row.texts("history")), persona)
     messages = read_messages(row, "messages")
     if messages[-1]["role"] == "assistant":
         raise row.error("messages must end with a message to reply to, not with one of the assistant")
+    if persona and messages[0]["role"] != "system":
+        messages = [{"role": "system", "content": persona}, *messages]
     return render_messages(messages, row, dialogue_format)[0]
 
 

@@ -44,6 +44,20 @@ def test_turns_are_written_in_the_dialogue_format(tmp_path: Path) -> None:
     assert prompts(tmp_path, text.splitlines()[2], form=CHAT)[0].prompt == "system:S|assistant:A|user:U"
 
 
+def test_turns_begin_with_the_persona_of_the_training_and_other_prompts_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "in.jsonl"
+    own = {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]}
+    lines = [{"history": ["U"]}, {"messages": own["messages"][1:]}, own]
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    found = [line.prompt for line in read_prompts(path, CHAT, "P")]
+    assert found == ["system:P|user:U", "system:P|user:U", "system:S|user:U"] and not caplog.text
+    path.write_text('{"prompt": "user:U"}', encoding="utf-8")
+    assert read_prompts(path, CHAT, "P")[0].prompt == "user:U"
+    assert "do not begin with 'P', as all prompts of the training did" in caplog.text
+
+
 def test_prompts_that_lack_the_chat_template_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def render(messages: list[dict[str, str]]) -> str:
         return f"<user>{messages[-1]['content']}"
