@@ -41,8 +41,9 @@ def _is_repeat(key: str, earlier: str, columns: dict[str, NDArray[np.float64]]) 
     if not np.allclose(one, other, rtol=1e-5, atol=1e-8, equal_nan=True):
         return False
     known = one[~np.isnan(one)]
-    return len(known) > 0 and (bool(np.ptp(known) > 0) or (_is_reward(key) and _is_reward(earlier)))
+    return len(known) > 0 and (bool(np.ptp(known) > 0) or (is_of_reward(key) and is_of_reward(earlier)))
 
 
-def _is_reward(key: str) -> bool:
+def is_of_reward(key: str) -> bool:
+    """Whether a score is the reward, one of its parts, or the return of a conversation."""
     return key == REWARD_KEY or key.startswith(f"{REWARD_KEY}/") or key in RETURN_KEYS

@@ -26,7 +26,7 @@ from rl4dialog.runs.report.figures import histogram, line_chart, stacked_chart
 from rl4dialog.runs.report.overview import facts, missing, run_warnings, subtitle
 from rl4dialog.runs.report.page import Picture, write_page
 from rl4dialog.runs.report.predictions import Predictions, aligned, pair
-from rl4dialog.runs.report.repeats import repeated_keys
+from rl4dialog.runs.report.repeats import is_of_reward, repeated_keys
 from rl4dialog.runs.report.runs import Run, as_text, number, read_run
 from rl4dialog.runs.report.samples import MAX_BYTES, REWARD_KEY, SampleSet, choose_samples, sort_keys
 from rl4dialog.runs.results import run_state
@@ -41,7 +41,7 @@ _DISTRIBUTIONS = {
 }
 _N_SHOWN = 5  # metrics, before the others are folded
 _MAX_STEPS = 6  # evaluations whose samples are shown
-_N_SCORES = 4  # scores shown with each answer
+_N_SCORES = 4  # scores shown with each answer, unless the reward has more parts
 
 _logger = logging.getLogger(__name__)
 
@@ -193,7 +193,9 @@ def sample_set(
         for key in keys
         if is_headline(key) and len({score for each in found for score in each.scores.get(key, ())}) > 1
     ]
-    shown = sorted(varying, key=lambda key: direction(key) is None)[:_N_SCORES]
+    of_reward = [key for key in varying if is_of_reward(key)]  # all of them: the reader may want to add them up
+    others = sorted((key for key in varying if not is_of_reward(key)), key=lambda key: direction(key) is None)
+    shown = [*of_reward, *others[: max(0, _N_SCORES - len(of_reward))]]
     return SampleSet(id, list(evaluations), samples, len(found[0]), of, keys, shown, takes_turns)
 
 
@@ -222,7 +224,7 @@ def _curve_pictures(run: Run, drawn: Sequence[Panel]) -> list[Picture]:
         target = number(config.get(panel.target))
         known = None if math.isnan(target) else target
         chart = line_chart(panel.title, panel.unit or panel.title, curves, known)
-        remark = "" if known is None else f"dashed: target {known:g}"
+        remark = "" if known is None else f"target {known:g}, dashed"
         pictures.append(Picture(panel.title, remark, chart, list(panel.keys) if panel.has_legend else []))
     layers = {phase: run.column(phase) for phase in PHASES if any(phase in row for row in run.iterations)}
     if layers:

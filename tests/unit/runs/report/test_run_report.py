@@ -48,7 +48,7 @@ def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path: Path) ->
     assert "d * 7.000 8.000 +1.000" in text and "* no interval: the metric is not a mean" in text
     assert "Test split, 4 prompts, before training and after 3 iterations" in text
     assert page.tags.count("svg") == 3 * (5 + 1) + 1, "the panels and the phases over three axes, and the lengths"
-    assert "dashed: target 0.05" in text
+    assert "target 0.05, dashed" in text
     assert page.tags.count("article") == 4 and "reply 2 at 0" in text and "reply 2 at 3" in text and "good" in text
     assert "model_name: builtin/tiny-gpt2" in text
     assert "git.commit abc" in text and "git.dirty false" in text and 'packages ["x"]' in text
@@ -109,6 +109,20 @@ def test_references_stand_beside_the_metrics_also_of_a_metric_that_repeats_anoth
     text = " ".join(page_of(tmp_path).text.split())
     assert "metric before after change references reward ↑ (higher is better) also m 1.500" in text
     assert "+0.000 +0.000 … +0.000 1.750" in text
+
+
+def test_all_parts_of_the_reward_stand_with_each_reply_and_other_scores_where_there_is_room(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    parts = [f"reward/{name}" for name in "abcdef"]
+    for epoch in (0, 3):
+        scores = [{key: float(n**i) for n, key in enumerate(["m", *parts], start=2)} for i in range(1, 3)]
+        rows = [prediction(i, "a", reward=sum(each.values()), **each) for i, each in enumerate(scores)]
+        write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
+    metrics = [{"epoch": each, "metrics": {"reward": 1.5, "m": 1.5}} for each in (0, 3)]
+    write_lines(tmp_path / "test_split_metrics.jsonl", metrics)
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    lists = re.findall(r'<ul class="scores">(.*?)</ul>', page, re.S)
+    assert lists and all(re.findall(r"<li>(\S+) <b>", each) == ["reward", *parts] for each in lists)
 
 
 def test_samples_of_each_evaluation_can_be_chosen(tmp_path: Path) -> None:
