@@ -86,7 +86,7 @@ def goal_text(domains: Mapping[str, DomainGoal], templates: Templates) -> str:
             sentences.append(f"If there is none, look for one {templates.items(name, second)} instead.")
         if wanted.requests:
             nouns = " and the ".join(templates.noun(name, slot) for slot in wanted.requests)
-            sentences.append(f"Find out the {nouns}.")
+            sentences.append(f"Ask about the {nouns}.")
         if wanted.book:
             sentences.append(f"Book it {templates.items(name, wanted.first_book)}.")
         if wanted.fail_book:

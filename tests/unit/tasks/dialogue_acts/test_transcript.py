@@ -20,7 +20,7 @@ def test_record_is_a_conversation_with_acts_words_and_rewards() -> None:
         total += reward
     record = json.loads(json.dumps(env.transcript()))
     assert record["goal_text"] == (
-        "You are looking for a restaurant serving thai food, in the north. Find out the phone number."
+        "You are looking for a restaurant serving thai food, in the north. Ask about the phone number."
     )
     dialogue = recorded_conversation(record)
     assert dialogue is not None

@@ -105,6 +105,6 @@ def test_goal_in_words(database: Database) -> None:
     )
     assert goal_text({RESTAURANT: wanted}, Templates(ONTOLOGY, database, words=WORDS)) == (
         "You are looking for a restaurant serving greek food, in the north. If there is none, look for one serving "
-        "thai food instead. Find out the phone number and the address. Book it on friday, at 19:00, for 4 people. If "
+        "thai food instead. Ask about the phone number and the address. Book it on friday, at 19:00, for 4 people. If "
         "that is not possible, book it at 18:00 instead."
     )
