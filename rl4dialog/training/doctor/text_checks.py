@@ -18,6 +18,9 @@ N_SAMPLES = 1000
 # Every corpus has a few texts that are too long. Above this fraction, the length limits are wrong.
 CUT_SHARE = 0.1
 
+# Above this fraction of repeated samples, scores of a held-out split also measure what the model remembers.
+REPEATED_SHARE = 0.01
+
 # Embeddings are rounded up to a multiple of at most 128. A larger surplus indicates a different tokenizer.
 SPARE_ROWS = 0.05
 
@@ -66,6 +69,23 @@ def references(subject: Subject) -> Finding:
     cut = sum(length > limit for length in lengths) / len(lengths)
     measured = f"{cut:.1%} of {len(lengths)} references have more than {limit} tokens; the longest has {max(lengths)}"
     return judged(cut, measured, "raise env.args.max_episode_length and max_new_tokens", warn_above=CUT_SHARE)
+
+
+def held_out(subject: Subject) -> Finding:
+    """Fraction of val and test samples that the train split contains, too: the same prompt and references."""
+    trained = _with_references(subject, "train")
+    if not trained:
+        raise NotApplicable("the samples have no references")
+    if len({prompt for prompt, *_ in trained}) < len(trained) / 2:
+        raise NotApplicable("most samples share a prompt with others, as in games")
+    known = set(trained)
+    found = {split: _with_references(subject, split) for split in ("val", "test") if split in subject.data.pools}
+    shares = {split: sum(each in known for each in texts) / len(texts) for split, texts in found.items() if texts}
+    if not shares:
+        raise NotApplicable("there is no val or test split with references")
+    measured = ", ".join(f"{share:.1%} of {len(found[split]):,} {split} samples" for split, share in shares.items())
+    advice = "scores on these splits are too good: remove these samples from one of the splits, or say so"
+    return judged(max(shares.values()), f"{measured} are in the train split, too", advice, warn_above=REPEATED_SHARE)
 
 
 def chat_template(subject: Subject) -> Finding:
@@ -178,6 +198,12 @@ def _some_samples(subject: Subject) -> list[Sample]:
     """Evenly spaced samples of the train split."""
     samples = subject.data.samples("train")
     return samples[:: max(1, len(samples) // N_SAMPLES)][:N_SAMPLES]
+
+
+def _with_references(subject: Subject, split: str) -> list[tuple[str, ...]]:
+    """Prompt and references of the samples that have any."""
+    samples = subject.data.samples(split)
+    return [(str(each.prompt_or_input_text), *each.references) for each in samples if any(each.references)]
 
 
 def _has_chat_format(subject: Subject) -> bool:
