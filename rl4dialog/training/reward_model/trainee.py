@@ -65,7 +65,7 @@ class RewardModelTrainee(EpochTrainee):
         self._loss = loss_of(config, self.data)
         ratings = ratings_of(self.data.samples("train"))
         self._constant = float(np.mean(ratings)) if ratings else None
-        self.ensemble = build_reward_ensemble(config, self.tokenizer, self._first_score())
+        self.ensemble = build_reward_ensemble(config, self.tokenizer, self._first_score(ratings))
         initial = self.ensemble.hash()
         if checkpoint is not None and checkpoint.state["reference_hash"] != initial:
             raise CheckpointError(f"the initial model is not that of {checkpoint.path}: restore alg.model_name")
@@ -86,11 +86,17 @@ class RewardModelTrainee(EpochTrainee):
         )
         self.begin_with(cast(PreTrainedModel, self.ensemble), args, config.n_iters, initial)
 
-    def _first_score(self) -> float:
-        """What the models predict at first: the mean rating, on the scale of the scores."""
-        if self._constant is None:
+    def _first_score(self, ratings: Sequence[float]) -> float:
+        """What the models predict at first: the mean rating, on the scale of the scores.
+
+        The log-odds are those with one more rating, of 0.5. Ratings that are all 0 or 1 have infinite log-odds, and from
+        so large a score, comparisons are not learned.
+        """
+        if not len(ratings):
             return 0.0
-        return self._constant if self._loss.rating_loss == "squared_error" else log_odds(self._constant)
+        if self._loss.rating_loss == "squared_error":
+            return float(np.mean(ratings))
+        return log_odds((sum(ratings) + 0.5) / (len(ratings) + 1))
 
     def scores(self, texts: list[str]) -> NDArray[np.float64]:
         """The score of each model for each text. Shape (number of texts, number of models)."""

@@ -106,6 +106,18 @@ def test_ensemble_of_preferences_is_a_reward_with_penalty(feedback_run: Path) ->
     assert penalized is not None and scores is not None and penalized[0] < scores[0]
 
 
+@pytest.mark.parametrize("value", [-1, 1])
+def test_ratings_that_are_all_alike_start_where_comparisons_can_be_learned(tmp_path: Path, value: int) -> None:
+    judged = [each for each in mixed_feedback() if each.kind != "rating"]
+    alike = [rating("so so .", value, [f"what a day {i} !"]) for i in range(3)]
+    path = write_feedback(tmp_path / "feedback.jsonl", [*judged, *alike])
+    config = make_config(datapool={"id": "feedback", "args": {"path": str(path)}})
+    config["alg"]["training_args"]["num_train_epochs"] = 1
+    with complete_run(tmp_path, config):
+        rows = json.loads((run_folder(tmp_path) / "epoch_0_test_split_predictions.json").read_text())
+    assert 0.2 < max(abs(row["score"]) for row in rows) < 3, "not 0, and not the log-odds of 0 or 1"
+
+
 def test_metrics_of_preferences_stand_beside_length(feedback_run: Path) -> None:
     *_, last = lines(feedback_run / "test_split_metrics.jsonl")
     assert last["metrics"].keys() == {
