@@ -138,16 +138,21 @@ class JudgingPage(Page):
         }
         for i, column in enumerate(self._columns):
             bubbles = [] if replies is None or i >= n else self._bubbles(replies, i)
-            options = {"better": "This reply is better"} if n == 2 else {}
+            options = {"better": self._choice(replies, i)} if replies is not None and n == 2 else {}
             label = f"Reply {i + 1}" if n == 2 else "Conversation" if is_whole else "Reply"
             updates |= column.shown(bubbles, options, can_correct=not is_whole, is_visible=i < max(n, 1), label=label)
         return updates
+
+    def _choice(self, replies: QueuedReplies, index: int) -> str:
+        """What chooses a reply: where its bubble shows a correction, the choice is still that of the model's text."""
+        is_corrected = self._judging.standing(replies)[index].correction is not None
+        return "The original reply is better" if is_corrected else "This reply is better"
 
     def _bubbles(self, replies: QueuedReplies, index: int) -> list[Bubble]:
         """The conversation with one of the replies."""
         standing, reply = self._judging.standing(replies)[index], replies.replies[index].text
         said = [Bubble(message["role"], message["content"]) for message in chat_messages(replies.turns)]
-        below = "" if standing.correction is None else note_html("your correction of the reply")
+        below = "" if standing.correction is None else note_html(f"your correction of the reply: {reply}")
         rating = standing.rating if standing.correction is None else None
         answer = [] if replies.answer is None else [Bubble("user", replies.answer)]
         return [*said, Bubble("assistant", standing.correction or reply, below, rating), *answer]

@@ -76,7 +76,9 @@ def test_bubbles_show_the_judgements_in_the_file(tmp_path: Path) -> None:
         correct(tab, "better", 1)
         for shown in (tab, Tab(address, tab.key)):
             assert (shown.ratings(0), shown.ratings(1)) == (["Like"], [None])
-            assert shown.turns(1) == ["hello 0", "better"] and "your correction" in shown.below(1)
+            assert shown.turns(1) == ["hello 0", "better"] and "your correction of the reply: b 0" in shown.below(1)
+            labels = [each["label"] for i in (0, 1) for each in shown.value(f"chat-{i}")[-1]["options"]]
+            assert labels == ["This reply is better", "The original reply is better"]
         tab.rate("", 0)
         correct(tab, "b 0", 1)
         assert tab.ratings(0) == [None] and tab.turns(1) == ["hello 0", "b 0"] and tab.below(1) == ""
