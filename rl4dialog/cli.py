@@ -13,6 +13,7 @@ from rl4dialog.commands.output import lenient_output
 from rl4dialog.commands.parser import COMMANDS, command_module, make_parser
 from rl4dialog.core.allocator import keep_few_kernels
 from rl4dialog.core.errors import RL4DialogError, RunInterrupted, nearest_hint
+from rl4dialog.experiments.own_process import IS_STAGE, end_with_parent
 
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
 
@@ -51,6 +52,7 @@ def _run(name: str, args: argparse.Namespace) -> int:
     """Run a command; print expected errors as one paragraph and return the exit code."""
     # Tokenizers are used before the env workers fork; their warning about that is harmless.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    end_with_parent()
     keep_few_kernels()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     # rl4dialog shows its own progress bars; one per loaded weight file is noise.
@@ -62,7 +64,8 @@ def _run(name: str, args: argparse.Namespace) -> int:
         code: int = command_module(name).run(args)
         return code
     except RunInterrupted as stop:
-        print(f"{stop}. Rerun the command with --resume auto to continue.", file=sys.stderr)
+        how = "" if IS_STAGE else " with --resume auto"
+        print(f"{stop}. Rerun the command{how} to continue.", file=sys.stderr)
         return EXIT_INTERRUPTED
     except RL4DialogError as error:
         if args.debug:

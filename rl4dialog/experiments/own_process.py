@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -10,6 +11,23 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+
+_PARENT = "RL4DIALOG_PARENT"
+"""Environment variable of a command that another one started: the id of that one's process."""
+_SIGNAL_AT_END_OF_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
+
+
+IS_STAGE = os.environ.get(_PARENT) == str(os.getppid())
+"""Whether another command of rl4dialog started this process, and will start it again where it stopped."""
+
+
+def end_with_parent() -> None:
+    """Let this process save its state and stop when the command that started it is gone, also if that was killed.
+
+    Only on Linux; elsewhere, it goes on.
+    """
+    if IS_STAGE and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SIGNAL_AT_END_OF_PARENT, signal.SIGTERM, 0, 0, 0)
 
 
 def run_command(arguments: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] = {}) -> int:
@@ -47,7 +65,7 @@ def start_command(
         output: File to which standard output and error are appended; by default they go to this console.
     """
     command = [sys.executable, "-m", "rl4dialog.cli", *arguments]
-    environment = {**os.environ, **environment}
+    environment = {**os.environ, _PARENT: str(os.getpid()), **environment}
     if output is None:
         return subprocess.Popen(command, cwd=folder, env=environment)
     with open(output, "ab") as file:

@@ -18,7 +18,7 @@ from rl4dialog.experiments.improvement.stage_configs import (
 )
 from rl4dialog.experiments.improvement.votes import Verdict, read_verdict
 from rl4dialog.experiments.own_process import run_command
-from rl4dialog.runs.report.improvement_report import write_improvement_report
+from rl4dialog.runs.report.improvement_report import SCORE, effects, write_improvement_report
 from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import REPORT_FILE
 from rl4dialog.training.resume import is_done
@@ -65,7 +65,9 @@ def improve(plan: Plan, compare: Compare) -> Path:
             _say(f"The reward model ranks {verdict}")
         else:
             learned = stage.name
-    facts = _facts(plan, verdict, learned)
+    result = effects(plan.improvable.output / COMPARISON)
+    _say(f"Result: {result}")
+    facts = {"result": result, **_facts(plan, verdict, learned)}
     return write_improvement_report(plan.improvable.output / COMPARISON, plan.improvable.output / REPORT_FILE, facts)
 
 
@@ -109,6 +111,8 @@ def _facts(plan: Plan, verdict: Verdict | None, learned: str | None) -> dict[str
     trained[POLICY] += _reward(plan) + (", after the corrections" if plan.votes.n_corrections else "")
     facts["trained by"] = trained[str(learned)] + (" (--force)" if plan.force else "")
     facts["model"] = improvable.model(learned)
+    if plan.has_ppo:
+        facts["rewards"] = f"{SCORE} is the score of the reward model; reward is that of the improved run's config"
     return facts
 
 

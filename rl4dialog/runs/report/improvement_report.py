@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rl4dialog.runs.report.changes import described, metric_changes
+from rl4dialog.runs.report.changes import MetricChange, described, metric_changes
 from rl4dialog.runs.report.page import write_page
 from rl4dialog.runs.report.run_report import before_and_after, run_content, sample_set
 from rl4dialog.runs.report.runs import read_run
@@ -13,7 +13,11 @@ from rl4dialog.runs.results import run_state
 
 CORRECTED = "corrections"
 """Split of the comparison: corrected replies, whose references are the corrections."""
+SCORE = "semantic/learned_automodel_metric"
+"""Score of the reward model that was trained on the feedback."""
 _LABELS = ("before", "after")
+_FIRST = (SCORE, "reward", "length/words", "loss/reference", "kl/per_token")
+_N_NAMED = 4  # metrics that a sentence names
 
 
 def write_improvement_report(comparison: Path, output: Path, facts: Mapping[str, str]) -> Path:
@@ -34,6 +38,9 @@ def write_improvement_report(comparison: Path, output: Path, facts: Mapping[str,
     run = read_run(comparison)
     content = run_content(run, run_state(run.path), _LABELS)
     content["facts"] = list(facts.items())
+    found = [*content["changes"], *content["other_changes"]]
+    content["changes"] = [change for key in _FIRST for change in found if change.key == key]
+    content["other_changes"] = [change for change in found if change.key not in _FIRST]
     before, after = before_and_after(run, CORRECTED)
     known = {label: each for label, each in zip(_LABELS, (before, after), strict=True) if each is not None}
     changes = metric_changes(run, CORRECTED, before, after) if run.epochs(CORRECTED) else []
@@ -45,3 +52,27 @@ def write_improvement_report(comparison: Path, output: Path, facts: Mapping[str,
         corrected=sample_set(CORRECTED, known) if known else None,
         corrected_changes=described(changes, {}, run.config),
     )
+
+
+def effects(comparison: Path) -> str:
+    """Say which metrics of the test prompts changed significantly, and in which direction.
+
+    Args:
+        comparison: As for :func:`write_improvement_report`.
+
+    Raises:
+        DataError: If the folder is not a run folder, or one of its files cannot be read.
+    """
+    run = read_run(comparison)
+    changes = described(metric_changes(run, "test", *before_and_after(run, "test")), {}, run.config)
+    better, worse = ([each for each in changes if each.effect == effect] for effect in ("better", "worse"))
+    if not better and not worse:
+        return "no metric changed significantly on the test prompts"
+    found = f"significantly better: {_names(better)}; significantly worse: {_names(worse)}"
+    return found if better else f"{found}. The model before is the better one"
+
+
+def _names(changes: Sequence[MetricChange]) -> str:
+    keys = sorted((each.key for each in changes), key=lambda key: key not in _FIRST)
+    n_more = len(keys) - _N_NAMED
+    return ", ".join(keys[:_N_NAMED]) + (f" and {n_more} more" if n_more > 0 else "") if keys else "nothing"

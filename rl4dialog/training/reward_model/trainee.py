@@ -89,8 +89,8 @@ class RewardModelTrainee(EpochTrainee):
     def _first_score(self, ratings: Sequence[float]) -> float:
         """What the models predict at first: the mean rating, on the scale of the scores.
 
-        The log-odds are those with one more rating, of 0.5. Ratings that are all 0 or 1 have infinite log-odds, and from
-        so large a score, comparisons are not learned.
+        The log-odds are those with one more rating, of 0.5. Ratings that are all 0 or 1 have infinite log-odds, and
+        comparisons are not learned from so large a score.
         """
         if not len(ratings):
             return 0.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rl4dialog.runs.report.improvement_report import write_improvement_report
+from rl4dialog.runs.report.improvement_report import effects, write_improvement_report
 
 
 def write_evaluation(folder: Path, split: str, epoch: int, reply: str, loss: float) -> None:
@@ -22,6 +22,25 @@ def write_evaluation(folder: Path, split: str, epoch: int, reply: str, loss: flo
     (folder / f"epoch_{epoch}_{split}_split_predictions.json").write_text(json.dumps([record]))
     with open(folder / f"{split}_split_metrics.jsonl", "a") as file:
         file.write(json.dumps({"epoch": epoch, "metrics": {"loss/reference": loss}}) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (2.0, 1.0, "significantly better: loss/reference; significantly worse: nothing"),
+        (
+            1.0,
+            2.0,
+            "significantly better: nothing; significantly worse: loss/reference. The model before is the better one",
+        ),
+        (1.0, 1.0, "no metric changed significantly on the test prompts"),
+    ],
+)
+def test_effects_are_said_in_words(tmp_path: Path, before: float, after: float, said: str) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for epoch, loss in enumerate((before, after)):
+        write_evaluation(tmp_path, "test", epoch, "reply", loss)
+    assert effects(tmp_path) == said
 
 
 @pytest.mark.parametrize("with_corrections", [True, False])
