@@ -10,16 +10,19 @@ import pytest
 from rl4dialog.runs.report.improvement_report import effects, write_improvement_report
 
 
-def write_evaluation(folder: Path, split: str, epoch: int, reply: str, loss: float) -> None:
-    record = {
-        "split_name": split,
-        "sample_id": "1",
-        "prompt_text": "hello<EOU>how are you <EOU>",
-        "generated_text": reply,
-        "ref_text": "<START-1>fine & you<END-1>",
-        "loss/reference": loss,
-    }
-    (folder / f"epoch_{epoch}_{split}_split_predictions.json").write_text(json.dumps([record]))
+def write_evaluation(folder: Path, split: str, epoch: int, reply: str, loss: float, n: int = 1) -> None:
+    records = [
+        {
+            "split_name": split,
+            "sample_id": str(i),
+            "prompt_text": "hello<EOU>how are you <EOU>",
+            "generated_text": reply,
+            "ref_text": "<START-1>fine & you<END-1>",
+            "loss/reference": loss,
+        }
+        for i in range(n)
+    ]
+    (folder / f"epoch_{epoch}_{split}_split_predictions.json").write_text(json.dumps(records))
     with open(folder / f"{split}_split_metrics.jsonl", "a") as file:
         file.write(json.dumps({"epoch": epoch, "metrics": {"loss/reference": loss}}) + "\n")
 
@@ -39,7 +42,7 @@ def write_evaluation(folder: Path, split: str, epoch: int, reply: str, loss: flo
 def test_effects_are_said_in_words(tmp_path: Path, before: float, after: float, said: str) -> None:
     (tmp_path / "config.json").write_text("{}")
     for epoch, loss in enumerate((before, after)):
-        write_evaluation(tmp_path, "test", epoch, "reply", loss)
+        write_evaluation(tmp_path, "test", epoch, "reply", loss, n=20)
     assert effects(tmp_path) == said
 
 
