@@ -71,7 +71,7 @@ def test_few_votes_train_on_corrections_alone_and_say_so_first(
     assert improve(given) == 0
     plan, progress = capsys.readouterr()
     assert "\nResult: " in progress
-    assert "3 preferences, 3 corrections, 3 ratings" in plan and "replies   12 of m\n" in plan
+    assert "3 preferences, 3 corrections, 3 ratings" in plan and "replies   12 of m (none of this run)\n" in plan
     assert "There are 3 preferences, 47 too few: the model learns the 3 corrections alone, without PPO" in plan
     assert plan.index("47 too few") < plan.index("Test metrics") < plan.index("Report: ")
     assert trained == ["corrections"]

@@ -131,7 +131,7 @@ def plan_text(plan: Plan) -> str:
     lines = [
         f"run       {improvable.run} (alg.id: {improvable.config.alg.id}, datapool {improvable.config.datapool.id})",
         f"feedback  {plan.feedback}: {votes}",
-        f"replies   {', '.join(f'{n} of {model}' for model, n in votes.models.items()) or 'none'}",
+        f"replies   {', '.join(f'{n} of {model}' for model, n in votes.models.items()) or 'none'}{_foreign(plan)}",
         f"rule      {RULE}",
         f"          {_expected(plan)}",
         f"output    {improvable.output}",
@@ -165,17 +165,23 @@ def write_files(plan: Plan) -> None:
         raise RunFolderError(f"{output} cannot be written: {error.strerror}; choose another --output") from error
 
 
+def _foreign(plan: Plan) -> str:
+    """A remark if no reply is of the run, as far as the names of the models tell."""
+    is_own = any(Path(model).name == plan.improvable.run.name for model in plan.votes.models)
+    return "" if is_own or not plan.votes.models else " (none of this run)"
+
+
 def _expected(plan: Plan) -> str:
     """What the rule means for this feedback."""
-    votes = plan.votes
+    votes, n = plan.votes, len(plan.votes.preferences)
     if plan.force:
-        return f"--force: PPO runs whatever the votes ({len(votes.preferences)} preferences)."
+        few = "" if votes.are_enough else ", too few to tell whether the reward model is better than a coin"
+        return f"--force: PPO runs whatever the votes ({counted(n, 'preference')}{few})."
     if plan.has_ppo:
         return "There are enough preferences; the reward model decides after stage 1."
-    n = len(votes.preferences)
     return (
-        f"There are {n} preferences, {MIN_PREFERENCES - n} too few: the model learns the "
-        f"{counted(votes.n_corrections, 'correction')} alone, without PPO. --force runs PPO anyway."
+        f"There {'is' if n == 1 else 'are'} {counted(n, 'preference')}, {MIN_PREFERENCES - n} too few: the model "
+        f"learns the {counted(votes.n_corrections, 'correction')} alone, without PPO. --force runs PPO anyway."
     )
 
 
@@ -191,7 +197,7 @@ def _described(plan: Plan, stage: Stage) -> str:
         return f"supervised: {corrections}, each {N_REPEATS} times, among {n_old} samples of {old}"
     if stage.name == POLICY:
         rule = "" if plan.force else ", if the rule holds"
-        return f"{config.alg.id}: {config.n_iters} iterations on the reward model{rule}"
+        return f"{config.alg.id}: {counted(config.n_iters, 'iteration')} on the reward model{rule}"
     return "replies to the test prompts before and after, with intervals"
 
 
