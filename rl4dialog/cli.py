@@ -24,6 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given and not given[0].startswith("-") and given[0] not in COMMANDS:
         known = f"the commands are {', '.join(COMMANDS)}"
         parser.error(f"unknown command {given[0]!r}{nearest_hint(given[0], COMMANDS)} ({known})")
+    if not given:
+        parser.print_help(sys.stderr)
+        return 2
     args = parser.parse_args(given)
     args.argv = given
     with lenient_output() as output:

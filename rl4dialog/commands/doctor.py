@@ -25,4 +25,7 @@ def run(args: argparse.Namespace) -> int:
     subject = Subject(read_config(args), Path(args.base_path_to_store_results))
     findings = examine(subject, args.debug)
     print_findings(findings)
-    return int(has_failed(list(findings.values())))
+    if has_failed(list(findings.values())):
+        return 1
+    print(f"Next: rl4dialog train --config_path {args.config_path}")
+    return 0

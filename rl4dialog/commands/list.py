@@ -100,9 +100,16 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for kind, registry in kinds.items():
         print(f"{kind}:")
+        width = max(map(len, registry.ids()), default=0)
         for id in registry.ids():
             summary, arguments = registry.describe(id)
-            print(f"  {id:<28} {summary}\n  {'':<28} ({arguments})")
+            print(f"  {id:<{width}}  {summary}")
+            if args.name:
+                indent = " " * (width + 4)
+                print(textwrap.fill(f"({arguments})", _WIDTH, initial_indent=indent, subsequent_indent=indent + " "))
+    print(
+        "\nrl4dialog list ID explains one, such as ppo" + ("" if args.name else "; rl4dialog list KIND has arguments")
+    )
     return 0
 
 

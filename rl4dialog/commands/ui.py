@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.teach and (args.split, args.n) != (None, None):
         raise ConfigError("--split and --n select the situations of --teach, which is missing")
     # Check everything cheap before the models are loaded.
-    load_gradio()
     check_address_arguments(args)
+    load_gradio()
     if args.queue is not None or args.teach:
         from rl4dialog.serving.judging_page import JudgingPage
 

@@ -22,9 +22,10 @@ def check_address(host: str, port: int) -> None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
     except OSError as error:
+        other_host = "" if host == "127.0.0.1" else ", or --host 127.0.0.1"
         raise ConfigError(
-            f"--host {host} --port {port}: cannot listen there ({error.strerror or error}); "
-            "try another --port, or --host 127.0.0.1"
+            f"--host {host} --port {port}: cannot listen there ({error.strerror or error}); try another "
+            f"--port{other_host}"
         ) from error
 
 

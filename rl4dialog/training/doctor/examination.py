@@ -30,6 +30,7 @@ CHECKS: dict[str, Callable[[Subject], Finding]] = {
         text_checks.prompts,
         text_checks.references,
         text_checks.held_out,
+        text_checks.evaluations,
         text_checks.chat_template,
         machine_checks.memory,
         machine_checks.disk,

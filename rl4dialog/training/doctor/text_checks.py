@@ -21,6 +21,9 @@ CUT_SHARE = 0.1
 # Above this fraction of repeated samples, scores of a held-out split also measure what the model remembers.
 REPEATED_SHARE = 0.01
 
+# With fewer samples, the standard error of a share is up to 0.09, and training has to change much to be seen.
+MIN_EVALUATED = 30
+
 # Embeddings are rounded up to a multiple of at most 128. A larger surplus indicates a different tokenizer.
 SPARE_ROWS = 0.05
 
@@ -86,6 +89,17 @@ def held_out(subject: Subject) -> Finding:
     measured = ", ".join(f"{share:.1%} of {len(found[split]):,} {split} samples" for split, share in shares.items())
     advice = "scores on these splits are too good: remove these samples from one of the splits, or say so"
     return judged(max(shares.values()), f"{measured} are in the train split, too", advice, warn_above=REPEATED_SHARE)
+
+
+def evaluations(subject: Subject) -> Finding:
+    """Number of samples in the evaluations of each split."""
+    limit = subject.config.train_evaluation.max_eval_samples
+    sizes = {split: len(subject.data.samples(split, limit)) for split in ("val", "test") if split in subject.data.pools}
+    if not sizes:
+        raise NotApplicable("there is no val or test split")
+    measured = " and ".join(f"{n:,} {split} samples" for split, n in sizes.items()) + " in each evaluation"
+    advice = f"only large changes will be significant: evaluate at least {MIN_EVALUATED} samples of each split"
+    return Finding("pass", measured) if min(sizes.values()) >= MIN_EVALUATED else Finding("warn", measured, advice)
 
 
 def chat_template(subject: Subject) -> Finding:
