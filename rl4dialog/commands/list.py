@@ -107,9 +107,8 @@ def run(args: argparse.Namespace) -> int:
             if args.name:
                 indent = " " * (width + 4)
                 print(textwrap.fill(f"({arguments})", _WIDTH, initial_indent=indent, subsequent_indent=indent + " "))
-    print(
-        "\nrl4dialog list ID explains one, such as ppo" + ("" if args.name else "; rl4dialog list KIND has arguments")
-    )
+    more = "" if args.name else "; rl4dialog list KIND has arguments"
+    print(f"\nrl4dialog list ID explains one, such as ppo{more}")
     return 0
 
 

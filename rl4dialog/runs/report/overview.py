@@ -15,6 +15,8 @@ from rl4dialog.runs.report.runs import Run, as_text, number
 from rl4dialog.runs.run_folder import LOG_FILE
 
 _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ (\w+) (\S+): (.*)")
+NOT_WRITTEN = "the report of the run could not be written"
+"""Beginning of a warning that the report leaves out: whoever reads it has it."""
 _WATCH = re.compile(r"iteration \d+: ")
 
 
@@ -43,6 +45,7 @@ def run_warnings(run: Run) -> list[Warning]:
         for each in run.warnings
     ]
     logged = [Warning(text) for _, level, text in _log_lines(run) if level in ("WARNING", "ERROR")]
+    logged = [each for each in logged if not each.message.startswith(NOT_WRITTEN)]
     return list(dict.fromkeys([*watched, *(each for each in logged if not watched or not _WATCH.match(each.message))]))
 
 

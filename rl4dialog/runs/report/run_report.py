@@ -23,7 +23,7 @@ from rl4dialog.runs.report.curves import (
 )
 from rl4dialog.runs.report.failures import failure_counts
 from rl4dialog.runs.report.figures import histogram, line_chart, stacked_chart
-from rl4dialog.runs.report.overview import facts, missing, run_warnings, subtitle
+from rl4dialog.runs.report.overview import NOT_WRITTEN, facts, missing, run_warnings, subtitle
 from rl4dialog.runs.report.page import Picture, write_page
 from rl4dialog.runs.report.predictions import Predictions, aligned, pair
 from rl4dialog.runs.report.repeats import is_of_reward, repeated_keys
@@ -72,7 +72,7 @@ def write_report_or_warn(run_path: str | Path) -> None:
         write_report(run_path, state="complete")
     except Exception as error:
         _logger.warning(
-            "the report of the run could not be written (%s: %s); to retry: rl4dialog report %s",
+            f"{NOT_WRITTEN} (%s: %s); to retry: rl4dialog report %s",
             type(error).__name__,
             error,
             run_path,

@@ -17,6 +17,7 @@ LOG = """\
 2026-01-02 10:00:06,000 WARNING rl4dialog.data: dropped 3 samples
 Traceback (most recent call last):
 2026-01-02 10:00:07,000 WARNING rl4dialog.data: dropped 3 samples
+2026-01-02 10:00:08,000 WARNING rl4dialog.runs.report.run_report: the report of the run could not be written (E: no)
 2026-01-02 11:02:00,000 INFO rl4dialog.progress: end
 """
 CPU = {"cpu": "Epyc", "torch_threads": 2, "gpus": [], "processes": 1}
