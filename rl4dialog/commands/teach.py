@@ -67,6 +67,8 @@ def print_what_to_do(judging: Judging[Any], args: argparse.Namespace) -> None:
     if args.run_path is not None:
         chosen = "" if args.feedback is None else f" --feedback {feedback}"
         print(f"  rl4dialog improve --run {shlex.quote(args.run_path)}{chosen}")
+    elif not all(are_whole):
+        print(f"  rl4dialog improve --run RUN --feedback {feedback}")
     if not all(are_whole):
         print(f"  rl4dialog export-feedback --feedback {feedback} --output pairs.jsonl")
     if any(are_whole):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
         from rl4dialog.serving.judging_page import JudgingPage
 
         judging = _judging(args)
+        print(f"Judgements are appended to {judging.feedback}", file=sys.stderr)
         serve(JudgingPage(judging), args.host, args.port, write_verbatim, allow_hosts=args.allow_host)
         print_what_to_do(judging, args)
         return 0
@@ -87,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
     if args.compare is not None:
         models.append(ChatAgent(load_compared(args), compared_name(args)))
     warn_of_visitors(args, "chat with the model and give feedback.")
+    print(f"Judgements are appended to {feedback_file(args)}", file=sys.stderr)
     page = ChatPage(PageChat(models, feedback_file(args), args.seed, args.show_reward))
     serve(page, args.host, args.port, write_verbatim, allow_hosts=args.allow_host)
     return 0
