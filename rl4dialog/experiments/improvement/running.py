@@ -104,16 +104,22 @@ def _compare(plan: Plan, stage: Stage, learned: str, compare: Compare) -> None:
 def _facts(plan: Plan, verdict: Verdict | None, learned: str | None) -> dict[str, str]:
     """What the report says at its top."""
     improvable = plan.improvable
-    facts = {"run": str(improvable.run), "feedback": f"{plan.votes} ({improvable.output / FEEDBACK_FILE})"}
+    feedback = _from_here(improvable.output / FEEDBACK_FILE)
+    facts = {"run": _from_here(improvable.run), "feedback": f"{plan.votes} ({feedback})"}
     if verdict is not None:
         facts["reward model"] = str(verdict)
     trained = {CORRECTIONS: "corrections and old data, without PPO", POLICY: f"{plan.stages[-2].config.alg.id} on the "}
     trained[POLICY] += _reward(plan) + (", after the corrections" if plan.votes.n_corrections else "")
     facts["trained by"] = trained[str(learned)] + (" (--force)" if plan.force else "")
-    facts["model"] = improvable.model(learned)
+    facts["model"] = _from_here(Path(improvable.model(learned)))
     if plan.has_ppo:
         facts["rewards"] = f"{SCORE} is the score of the reward model; reward is that of the improved run's config"
     return facts
+
+
+def _from_here(path: Path) -> str:
+    """A path as one types it here."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _reward(plan: Plan) -> str:
