@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds: the order of search results; cross references of docstrings as plain code."""
+"""What MkDocs calls while it builds: the order of search results, and corrections of the HTML of pages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 _ROLE = re.compile(r":(?:class|func|meth|mod|data|attr):<code>~?([\w.]+)</code>")
+_CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
 
 # Guides come before lists of everything, and before pages for contributors.
 _SEARCH_BOOST = {
@@ -23,6 +24,12 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
     return markdown
 
 
-def on_page_content(html: str, **kwargs: Any) -> str:
-    """Show the last name of what Sphinx would link: ``:class:`~a.b.C``` as ``C``."""
-    return _ROLE.sub(lambda match: f"<code>{match.group(1).rsplit('.', 1)[-1]}</code>", html)
+def on_page_content(html: str, page: Any, **kwargs: Any) -> str:
+    """Correct what Markdown cannot express."""
+    # What Sphinx would link shows its last name: :class:`~a.b.C` as C.
+    html = _ROLE.sub(lambda match: f"<code>{match.group(1).rsplit('.', 1)[-1]}</code>", html)
+    # In a table cell, only an escaped | does not end the cell; inside code, the backslash stays.
+    html = _CELL.sub(lambda match: match.group().replace(r"\|", "|"), html)
+    if page.file.src_uri == "yaml.md":  # style.css stacks the four columns on phones
+        html = html.replace("<table>", '<div class="keys"><table>').replace("</table>", "</table></div>")
+    return html

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rl4dialog.core.errors import RL4DialogError
 
-HELP = "train a small model in a few minutes, and print dialogues before and after"
+HELP = "train a small model in about a quarter of an hour, and print dialogues before and after"
 PAGE = "docs/get_started.md"
 EXAMPLES = ("rl4dialog demo", "rl4dialog demo small_talk", "rl4dialog demo guess_what")
 _CONFIGS = {

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import runpy
+from types import SimpleNamespace
+
+import pytest
+from pages import ROOT
+
+on_page_content = runpy.run_path(str(ROOT / "docs" / "hooks.py"))["on_page_content"]
+
+
+def shown(html: str, page: str = "rewards.md") -> str:
+    return on_page_content(html, page=SimpleNamespace(file=SimpleNamespace(src_uri=page)))
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        (r"<td><code>kl_in: reward\|loss</code></td>", "<td><code>kl_in: reward|loss</code></td>"),
+        (r"<p><code>grep 'a\|b'</code></p>", r"<p><code>grep 'a\|b'</code></p>"),
+        (":class:<code>~a.b.C</code>", "<code>C</code>"),
+    ],
+)
+def test_code_is_shown_as_it_is_typed(html: str, expected: str) -> None:
+    assert shown(html) == expected
+
+
+def test_tables_of_the_yaml_reference_can_be_stacked() -> None:
+    table = "<table><tr></tr></table>"
+    assert shown(table, "yaml.md") == f'<div class="keys">{table}</div>'
+    assert shown(table) == table
