@@ -117,7 +117,7 @@ def conversations_with_a_model(folder: Path, share_prompts: bool) -> tuple[list[
         return UtteranceView(make_env(tokenizer, end_of_turn=env.end_of_turn, **sizes))
 
     talks = Conversing(make_view, partner)(policy, SAMPLES, (5, 6, 7), do_sample=False)
-    return [talk.dialogue.turns for talk in talks], n_read
+    return [[turn.text for turn in talk.dialogue.turns] for talk in talks], n_read
 
 
 def test_both_sides_read_a_conversation_only_once(tmp_path: Path) -> None:
