@@ -47,30 +47,30 @@ class SelfPlayPartner(PartnerService):
 
     Its prompts have the format of the run's datapool, in which its own utterances are those of the assistant.
 
-    With ``snapshot_every: n``, a pool starts with the frozen beginning, the weights before training, which always stay
+    With ``snapshot_every: n``, a pool starts with the initial policy, the weights before training, which always stay
     in it. At the beginning of iterations 1 + n, 1 + 2n and so on, a copy of the agent's language model is added (with
-    LoRA, of the adapters). A full pool first drops one copy at random, any but the frozen beginning; the draw depends
+    LoRA, of the adapters). A full pool first drops one copy at random, any but the initial policy; the draw depends
     on the run's seed and the iteration. Each conversation has one opponent, drawn with a seed of the conversation; the
     conversations of a group, which RLOO and GRPO compare, have the same one. Opponents of many ages keep the agent from
     forgetting how to talk with earlier ones (Bansal et al. 2018, arXiv 1710.03748; the default share of the newest one
     is that of the current policy in OpenAI Five, Berner et al. 2019, arXiv 1912.06680).
 
-    Evaluations are held with the frozen beginning, unless ``train_evaluation.partner`` names another partner; as such,
-    ``self_play`` is the present policy. Values that guide a policy, and masks, are not part of the partner.
+    Evaluations are held with the initial policy, unless ``train_evaluation.partner`` names another partner; as such,
+    ``self_play`` is the current policy. Values that guide a policy, and masks, are not part of the partner.
 
     Args:
-        snapshot_every: Iterations between copies. 0: the partner is the present policy, without copies.
-        pool_size: Maximum number of copies, the frozen beginning included; by default 4.
+        snapshot_every: Iterations between copies. 0: the partner is the current policy, without copies.
+        pool_size: Maximum number of copies, the initial policy included; by default 4.
         latest_share: Probability of the newest copy as opponent; otherwise, each copy is equally likely, the newest one
             too. By default 0.8.
         learns: ``agent``: only the agent's side is trained. ``both``: in rollouts, the partner's utterances are trained
             on, too. Each side is a row of its own, and both get the reward of a turn, so they should have a common
-            goal. Only for the present policy.
+            goal. Only for the current policy.
         persona_key: Key of the partner's persona in the samples' ``meta_data``: a text or a list of sentences; samples
             without the key have none.
         generation_kwargs: Sampling settings; by default those of the agent in rollouts.
         own_side: Tokenizer, format and lengths of the agent, passed by the run.
-        is_frozen: Whether to stay the frozen beginning, passed by the run.
+        is_frozen: Whether to stay the initial policy, passed by the run.
         run_seed: Seed of the run, passed by the run.
 
     Raises:
@@ -176,7 +176,7 @@ class SelfPlayPartner(PartnerService):
         return {"iteration": self._iteration, "copies": [opponent.iteration for opponent in self._opponents]}
 
     def tensors(self) -> dict[str, Any]:
-        """Return the copies, without the frozen beginning, which a resumed run builds again."""
+        """Return the copies, without the initial policy, which a resumed run builds again."""
         return {
             f"{opponent.iteration}.{name}": tensor
             for opponent in self._opponents[1:]
@@ -202,13 +202,13 @@ def check_pool(
     """
     if learns == "both" and snapshot_every:
         raise ConfigError(
-            "partner 'self_play': learns: both trains the present policy on both sides; remove snapshot_every"
+            "partner 'self_play': learns: both trains the current policy on both sides; remove snapshot_every"
         )
     for name, value in (("pool_size", pool_size), ("latest_share", latest_share)):
         if value is not None and not snapshot_every:
             raise ConfigError(f"partner 'self_play': {name} has no effect without snapshot_every, such as 5")
     if snapshot_every and pool_size == 1:
         raise ConfigError(
-            "partner 'self_play': pool_size: 1 has room only for the frozen beginning; use at least 2, or a "
+            "partner 'self_play': pool_size: 1 has room only for the initial policy; use at least 2, or a "
             "language_model as partner"
         )

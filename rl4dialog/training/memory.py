@@ -124,7 +124,7 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     if config.lora is not None and args.get("reference") in ("ema", "reset"):
         frozen += [p for p in model.parameters() if p.requires_grad]  # a copy of the adapters
     n_opponents, has_beginning = n_weight_copies(config)
-    # The frozen beginning is the reference, if this does not move.
+    # The initial policy is the reference, if this does not move.
     is_held = has_copy and args.get("reference") not in ("ema", "reset") and not args.get("offload_reference")
     frozen += [p for p in model.parameters() if p.requires_grad] * (n_opponents + (has_beginning and not is_held))
     n_trunks = 2 if critic == "separate" else 1

@@ -208,9 +208,9 @@ def _add_conversation_rows(table: Table, config: OnPolicyConfig, texts: Texts, a
     table.add_row("conversation partner", env.conversation_partner.id)
     n_copies, has_beginning = n_weight_copies(config)
     if n_copies:
-        table.add_row("opponents", f"the frozen beginning, and at most {n_copies} later copies")
+        table.add_row("opponents", f"the initial policy, and at most {n_copies} later copies")
     elif plays_itself(env.conversation_partner):
-        table.add_row("opponents", "the present policy" + (", in evaluations the frozen beginning" * has_beginning))
+        table.add_row("opponents", "the current policy" + (", in evaluations the initial policy" * has_beginning))
     table.add_row("turns per conversation", f"at most {env.max_turns}")
     n_tokens = f"at most {env.max_turns * lengths.reply:,} of the agent"
     if env.max_partner_length is not None:

@@ -66,7 +66,7 @@ def kind_and_model(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fix
 
 
 def test_present_weights_talk_like_a_language_model_with_equal_weights(tmp_path: Path, kind_and_model: Any) -> None:
-    """In the first iteration they are equal, and in evaluations, where the partner is the frozen beginning."""
+    """In the first iteration they are equal, and in evaluations, where the partner is the initial policy."""
     kind, model = kind_and_model
     sampling = {"do_sample": False} if kind == "seq2seq" else {"do_sample": True, "temperature": 0.9}
     policy = {
@@ -224,7 +224,7 @@ def test_plan_counts_the_copies(tmp_path: Path) -> None:
     shared, other = {"alg__policy__args__critic": "shared"}, {"id": "scripted", "args": {"replies": ["a", "b", "c"]}}
     alone = frozen(other, **shared)  # the reference
     assert frozen({"id": "self_play"}, **shared) == alone
-    assert frozen(pool, **shared) == 5 * alone  # the reference is the frozen beginning
+    assert frozen(pool, **shared) == 5 * alone  # the reference is the initial policy
     none = {**shared, "alg__policy__args__reference": "none", "alg__kl_div__coeff": 0.0}
     assert frozen(other, **none) == 0
     assert frozen({"id": "self_play"}, **none) == alone and frozen(pool, **none) == 5 * alone

@@ -1,7 +1,7 @@
 """A simulated person who judges replies by a known utility, to try out how much can be learned from feedback.
 
 The person chooses by the model of Bradley and Terry (1952): the first reply with the probability
-sigmoid((u1 - u2) / temperature). With the probability ``error_rate``, the judgement is turned round.
+sigmoid((u1 - u2) / temperature). With the probability ``error_rate``, the judgement is flipped.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SimulatedPerson:
 
     Args:
         temperature: Noise of choices; 0 always chooses the better reply.
-        error_rate: Share of judgements that are turned round.
+        error_rate: Share of judgements that are flipped.
         seed: Random seed.
     """
 

@@ -50,8 +50,8 @@ def check_self_play(config: TextConfig, chosen: ComponentConfig, where: str) -> 
         _check_both_sides(config, chosen, where)
     if where.startswith("train_evaluation") and chosen.args.get("snapshot_every"):
         raise ConfigError(
-            f"{where}.args.snapshot_every: evaluations have no copies. Remove {where} to evaluate with the frozen "
-            f"beginning, or snapshot_every to evaluate with the present policy"
+            f"{where}.args.snapshot_every: evaluations have no copies. Remove {where} to evaluate with the initial "
+            f"policy, or snapshot_every to evaluate with the current policy"
         )
 
 
@@ -81,7 +81,7 @@ def n_weight_copies(config: TextConfig) -> tuple[int, bool]:
     """Number of copies of the trained weights that self-play keeps at most.
 
     Returns:
-        Copies from later iterations, and whether the frozen beginning is kept.
+        Copies from later iterations, and whether the initial policy is kept.
     """
     assert config.env is not None
     chosen, others = config.env.args.conversation_partner, config.train_evaluation.partner

@@ -190,7 +190,7 @@ def test_pool_is_restored_bitwise(settings: dict[str, Any]) -> None:
         ({"learns": "both", "snapshot_every": 3}, "remove snapshot_every"),
         ({"pool_size": 3}, "pool_size has no effect without snapshot_every"),
         ({"latest_share": 0.5}, "latest_share has no effect without snapshot_every"),
-        ({"snapshot_every": 2, "pool_size": 1}, "has room only for the frozen beginning; use at least 2"),
+        ({"snapshot_every": 2, "pool_size": 1}, "has room only for the initial policy; use at least 2"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(kwargs: dict[str, Any], message: str) -> None:

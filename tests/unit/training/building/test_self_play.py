@@ -28,7 +28,7 @@ def config_of(folder: Path, args: dict[str, Any] | None = None, **overrides: Any
 @pytest.mark.parametrize(
     ("args", "overrides", "message"),
     [
-        ({"learns": "both", "snapshot_every": 3}, {}, "learns: both trains the present policy on both sides"),
+        ({"learns": "both", "snapshot_every": 3}, {}, "learns: both trains the current policy on both sides"),
         ({"pool_size": 3}, {}, "pool_size has no effect without snapshot_every"),
         ({"snapshot_every": -1}, {}, r"env\.args\.partner\.args\.snapshot_every"),
         (
