@@ -167,7 +167,8 @@ def write_files(plan: Plan) -> None:
 
 def _foreign(plan: Plan) -> str:
     """A remark if no reply is of the run, as far as the names of the models tell."""
-    is_own = any(Path(model).name == plan.improvable.run.name for model in plan.votes.models)
+    # A chosen checkpoint is part of a model's name: "runs/my_project/my_run (checkpoint last)".
+    is_own = any(Path(model).name.split(" (")[0] == plan.improvable.run.name for model in plan.votes.models)
     return "" if is_own or not plan.votes.models else " (none of this run)"
 
 
