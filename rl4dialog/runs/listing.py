@@ -19,6 +19,7 @@ from rl4dialog.runs.run_folder import CONFIG_FILE, PROVENANCE_FILE
 from rl4dialog.runs.summary import format_number, is_headline, table_style
 
 _N_METRICS = 2
+_ALL_COLUMNS_WIDTH = 100
 _PIPED_WIDTH = 160
 
 
@@ -100,14 +101,20 @@ def print_runs(runs: Sequence[ListedRun], metrics: Sequence[str] = (), console: 
             raise RunFolderError(f"no run has a metric {key!r}{nearest_hint(key, known)}")
     if not console.is_terminal:
         console.width = _PIPED_WIDTH
-    table = Table(box=table_style(console))
-    for title in ("run", "algorithm", "state", "iterations", "changed"):
+    is_narrow = console.width < _ALL_COLUMNS_WIDTH
+    caption = "A wider terminal also shows algorithm and time of change." if is_narrow else None
+    table = Table(box=table_style(console), caption=caption, caption_justify="left")
+    for title in (
+        ("run", "state", "iterations") if is_narrow else ("run", "algorithm", "state", "iterations", "changed")
+    ):
         table.add_column(title, overflow="fold")
     for key in metrics or ("metrics",):
         table.add_column(key, overflow="fold")
     for each in runs:
         algorithm = "" if each.run is None else str(each.run.config.get("alg", {}).get("id", ""))
         cells = [each.name, algorithm, each.state, each.progress, f"{each.changed:%Y-%m-%d %H:%M}"]
+        if is_narrow:
+            cells = [each.name, each.state, each.progress]
         scores = [each.score(key) for key in metrics] if metrics else ["\n".join(each.first_scores())]
         table.add_row(*map(Text, [*cells, *scores]))
     console.print(table)

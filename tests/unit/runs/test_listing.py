@@ -78,6 +78,7 @@ def test_narrow_terminals_fold_names_instead_of_cutting_them(tmp_path: Path) -> 
     print_runs(list_runs(tmp_path), console=console)
     printed = console.export_text()
     assert "…" not in printed and printed.count("_") >= 12  # of the name, over several lines
+    assert "algorithm" not in printed.splitlines()[1] and "A wider terminal also shows algorithm" in printed
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])
