@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from rl4dialog import __version__
 
-COMMANDS = (
-    *("demo", "init", "train", "sweep", "doctor", "prepare", "report", "runs", "reproduce", "evaluate", "generate"),
-    *("simulate", "chat", "teach", "ui", "serve", "benchmark", "validate-reward", "push_to_hub", "list", "classifier"),
-    *("excerpts", "select", "export", "export-feedback", "improve"),
-)
+_GROUPS = {
+    "First steps": ("demo", "init", "list"),
+    "Train": ("doctor", "prepare", "train", "sweep", "benchmark", "reproduce", "classifier"),
+    "Results": ("runs", "report", "evaluate", "generate", "simulate", "validate-reward"),
+    "Talk": ("chat", "ui", "serve"),
+    "Learn from people": ("select", "teach", "improve", "export-feedback", "excerpts"),
+    "Publish": ("export", "push_to_hub"),
+}
+COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
+_NAME_WIDTH = max(map(len, COMMANDS)) + 4
+_WIDTH = 80
 _FIRST_STEPS = (
     "rl4dialog demo",
     "rl4dialog init --data replies.csv",
@@ -26,18 +33,20 @@ def make_parser() -> argparse.ArgumentParser:
     """Parser of ``rl4dialog`` with all commands."""
     parser = argparse.ArgumentParser(
         prog="rl4dialog",
-        description="Reinforcement learning for dialogue language models",
+        usage="rl4dialog COMMAND [OPTIONS]",
+        description=f"Reinforcement learning for dialogue language models\n\n{_commands()}",
         epilog=f"{_examples(_FIRST_STEPS)}\n\nDocumentation: docs/get_started.md",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"rl4dialog {__version__}")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
+    subparsers = parser.add_subparsers(
+        dest="command", required=True, metavar="command", prog="rl4dialog", help=argparse.SUPPRESS
+    )
     for name in COMMANDS:
         command = command_module(name)
         description = command.HELP[0].upper() + command.HELP[1:]  # capitalize() would change names such as HTML
         subparser = subparsers.add_parser(
             name,
-            help=command.HELP,
             description=description,
             epilog=f"{_examples(command.EXAMPLES)}\n\nDocumentation: {command.PAGE}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -45,6 +54,19 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_arguments(subparser)
         subparser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
+
+
+def _commands() -> str:
+    """All commands by purpose, with what they do."""
+    lines = []
+    for title, names in _GROUPS.items():
+        lines.append(f"{title}:")
+        for name in names:
+            start, indent = f"  {name:<{_NAME_WIDTH - 2}}", " " * _NAME_WIDTH
+            text = command_module(name).HELP
+            lines += textwrap.wrap(text, _WIDTH, initial_indent=start, subsequent_indent=indent)
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _examples(commands: Sequence[str]) -> str:
