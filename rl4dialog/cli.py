@@ -13,7 +13,7 @@ from rl4dialog.commands.output import lenient_output
 from rl4dialog.commands.parser import COMMANDS, command_module, make_parser
 from rl4dialog.core.allocator import keep_few_kernels
 from rl4dialog.core.errors import RL4DialogError, RunInterrupted, nearest_hint
-from rl4dialog.experiments.own_process import IS_STAGE, end_with_parent
+from rl4dialog.experiments.own_process import HOW_TO_RESUME, end_with_parent
 
 EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
 
@@ -67,8 +67,7 @@ def _run(name: str, args: argparse.Namespace) -> int:
         code: int = command_module(name).run(args)
         return code
     except RunInterrupted as stop:
-        how = "" if IS_STAGE else " with --resume auto"
-        print(f"{stop}. Rerun the command{how} to continue.", file=sys.stderr)
+        print(f"{stop}. Rerun the command{HOW_TO_RESUME} to continue.", file=sys.stderr)
         return EXIT_INTERRUPTED
     except RL4DialogError as error:
         if args.debug:

@@ -169,7 +169,7 @@ def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None)
     from stable_baselines3.common.utils import get_device
 
     from rl4dialog.core.mappings import flatten
-    from rl4dialog.experiments.own_process import IS_STAGE
+    from rl4dialog.experiments.own_process import HOW_TO_RESUME
 
     found = flatten(config.model_dump(mode="json"))
     models = (found.get(key) for key in ("alg.policy.args.model_name", "alg.model_name", "env.id"))
@@ -178,11 +178,10 @@ def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None)
     length = f", {n_iters} iterations" if n_iters else ""
     resumed = "" if checkpoint is None else f", resumed after iteration {checkpoint.iteration}"
     device = get_device(found.get("alg.args.device", "auto"))
-    how = "" if IS_STAGE else " with --resume auto"
     print(
         f"{config.alg.id} on {subject}, {device}, seed {config.seed}{length}{resumed}\n"
         f"Run folder: {root}\n"
-        f"Ctrl-C saves and stops; the same command{how} continues.",
+        f"Ctrl-C saves and stops; the same command{HOW_TO_RESUME} continues.",
         file=sys.stderr,
     )
 

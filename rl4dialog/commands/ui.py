@@ -89,8 +89,9 @@ def run(args: argparse.Namespace) -> int:
     if args.compare is not None:
         models.append(ChatAgent(load_compared(args), compared_name(args)))
     warn_of_visitors(args, "chat with the model and give feedback.")
-    print(f"Judgements are appended to {feedback_file(args)}", file=sys.stderr)
-    page = ChatPage(PageChat(models, feedback_file(args), args.seed, args.show_reward))
+    feedback = feedback_file(args)
+    print(f"Judgements are appended to {feedback}", file=sys.stderr)
+    page = ChatPage(PageChat(models, feedback, args.seed, args.show_reward))
     serve(page, args.host, args.port, write_verbatim, allow_hosts=args.allow_host)
     return 0
 

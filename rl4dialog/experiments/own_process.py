@@ -15,10 +15,10 @@ from types import FrameType
 _PARENT = "RL4DIALOG_PARENT"
 """Environment variable of a command that another one started: the id of that one's process."""
 _SIGNAL_AT_END_OF_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
+_IS_STAGE = os.environ.get(_PARENT) == str(os.getppid())
 
-
-IS_STAGE = os.environ.get(_PARENT) == str(os.getppid())
-"""Whether another command of rl4dialog started this process, and will start it again where it stopped."""
+HOW_TO_RESUME = "" if _IS_STAGE else " with --resume auto"
+"""What follows "rerun the command": a command that started this one continues it without a flag."""
 
 
 def end_with_parent() -> None:
@@ -26,7 +26,7 @@ def end_with_parent() -> None:
 
     Only on Linux; elsewhere, it goes on.
     """
-    if IS_STAGE and sys.platform == "linux":
+    if _IS_STAGE and sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SIGNAL_AT_END_OF_PARENT, signal.SIGTERM, 0, 0, 0)
 
 

@@ -23,7 +23,7 @@ from rl4dialog.functional.kl import kl_estimates
 from rl4dialog.inference.initial_weights import begin_conversations
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.rollouts.conversing import Talk
-from rl4dialog.runs.report.improvement_report import CORRECTED
+from rl4dialog.runs.report.improvement_report import CORRECTED, KL, LOSS
 from rl4dialog.runs.report.runs import read_run
 from rl4dialog.runs.results import is_complete, read_references, write_result
 from rl4dialog.runs.run_folder import CONFIG_FILE, REFERENCES_FILE, RunFolder
@@ -35,7 +35,6 @@ from rl4dialog.training.building.rewards import build_reward_columns, build_scor
 from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.evaluation import Evaluation, Evaluator
 
-LOSS, KL = "loss/reference", "kl/per_token"
 MODELS_FILE = "models.json"
 
 

@@ -19,6 +19,8 @@ from rl4dialog.runs.run_folder import CONFIG_FILE, PROVENANCE_FILE
 from rl4dialog.runs.summary import format_number, is_headline, table_style
 
 _N_METRICS = 2
+_TITLES = ("run", "algorithm", "state", "iterations", "changed")
+_WIDE_TITLES = ("algorithm", "changed")  # only in terminals that are wide enough
 _ALL_COLUMNS_WIDTH = 100
 _PIPED_WIDTH = 160
 
@@ -103,20 +105,16 @@ def print_runs(runs: Sequence[ListedRun], metrics: Sequence[str] = (), console: 
         console.width = _PIPED_WIDTH
     is_narrow = console.width < _ALL_COLUMNS_WIDTH
     caption = "A wider terminal also shows algorithm and time of change." if is_narrow else None
+    titles = [title for title in _TITLES if not (is_narrow and title in _WIDE_TITLES)]
     table = Table(box=table_style(console), caption=caption, caption_justify="left")
-    for title in (
-        ("run", "state", "iterations") if is_narrow else ("run", "algorithm", "state", "iterations", "changed")
-    ):
+    for title in (*titles, *(metrics or ("metrics",))):
         table.add_column(title, overflow="fold")
-    for key in metrics or ("metrics",):
-        table.add_column(key, overflow="fold")
     for each in runs:
         algorithm = "" if each.run is None else str(each.run.config.get("alg", {}).get("id", ""))
-        cells = [each.name, algorithm, each.state, each.progress, f"{each.changed:%Y-%m-%d %H:%M}"]
-        if is_narrow:
-            cells = [each.name, each.state, each.progress]
+        values = (each.name, algorithm, each.state, each.progress, f"{each.changed:%Y-%m-%d %H:%M}")
+        cells = dict(zip(_TITLES, values, strict=True))
         scores = [each.score(key) for key in metrics] if metrics else ["\n".join(each.first_scores())]
-        table.add_row(*map(Text, [*cells, *scores]))
+        table.add_row(*map(Text, [*(cells[title] for title in titles), *scores]))
     console.print(table)
 
 

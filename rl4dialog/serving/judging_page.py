@@ -11,7 +11,7 @@ from typing import Any
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback_queue import QueuedReplies
 from rl4dialog.data.dialogue_format import chat_messages
-from rl4dialog.serving.judging import Judging
+from rl4dialog.serving.judging import Judging, Standing
 from rl4dialog.serving.page_frame import Bubble, BubbleEvent, Page, Updates, problem_of
 from rl4dialog.serving.page_html import help_html, note_html, status_html
 from rl4dialog.serving.sessions import browser_key
@@ -136,23 +136,24 @@ class JudgingPage(Page):
             self._skip: update(value="No difference" if n == 2 else "Next", interactive=not judging.is_done),
             self._back: update(visible=judging.can_go_back(person)),
         }
+        standings = [] if replies is None else judging.standing(replies)
         for i, column in enumerate(self._columns):
-            bubbles = [] if replies is None or i >= n else self._bubbles(replies, i)
-            options = {"better": self._choice(replies, i)} if replies is not None and n == 2 else {}
+            bubbles = [] if replies is None or i >= n else self._bubbles(replies, i, standings[i])
+            options = {"better": _choice(standings[i])} if n == 2 else {}
             label = f"Reply {i + 1}" if n == 2 else "Conversation" if is_whole else "Reply"
             updates |= column.shown(bubbles, options, can_correct=not is_whole, is_visible=i < max(n, 1), label=label)
         return updates
 
-    def _choice(self, replies: QueuedReplies, index: int) -> str:
-        """What chooses a reply: where its bubble shows a correction, the choice is still that of the model's text."""
-        is_corrected = self._judging.standing(replies)[index].correction is not None
-        return "The original reply is better" if is_corrected else "This reply is better"
-
-    def _bubbles(self, replies: QueuedReplies, index: int) -> list[Bubble]:
+    def _bubbles(self, replies: QueuedReplies, index: int, standing: Standing) -> list[Bubble]:
         """The conversation with one of the replies."""
-        standing, reply = self._judging.standing(replies)[index], replies.replies[index].text
+        reply = replies.replies[index].text
         said = [Bubble(message["role"], message["content"]) for message in chat_messages(replies.turns)]
         below = "" if standing.correction is None else note_html(f"your correction of the reply: {reply}")
         rating = standing.rating if standing.correction is None else None
         answer = [] if replies.answer is None else [Bubble("user", replies.answer)]
         return [*said, Bubble("assistant", standing.correction or reply, below, rating), *answer]
+
+
+def _choice(standing: Standing) -> str:
+    """What chooses a reply: where its bubble shows a correction, the choice is still that of the model's text."""
+    return "This reply is better" if standing.correction is None else "The original reply is better"

@@ -26,6 +26,7 @@ from rl4dialog.experiments.improvement.votes import read_verdict
 from rl4dialog.functional.bootstrap import Estimate
 from rl4dialog.metrics.learned_reward import KEY
 from rl4dialog.metrics.reward_model import load_reward_model
+from rl4dialog.runs.report.improvement_report import KL
 from rl4dialog.runs.report.predictions import Predictions, pair
 from rl4dialog.runs.report.runs import read_run
 from rl4dialog.runs.report.statistics import mean_intervals
@@ -121,7 +122,7 @@ def measure_policy(plan: Plan) -> PolicyResult:
     before, after = pair(*(_predictions(output / COMPARISON, "test", epoch) for epoch in (0, 1)))
     changes = _utilities(after.replies) - _utilities(before.replies)
     wins, change = _means((changes > 0) + 0.5 * (changes == 0), changes)
-    kl = read_run(output / COMPARISON).metrics["test"][1]["kl/per_token"]
+    kl = read_run(output / COMPARISON).metrics["test"][1][KL]
     return PolicyResult(wins, change, kl, _curve(output / POLICY))
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rl4dialog.metrics.learned_reward import KEY as SCORE
 from rl4dialog.runs.report.changes import MetricChange, described, metric_changes
 from rl4dialog.runs.report.page import write_page
+from rl4dialog.runs.report.repeats import repeated_keys
 from rl4dialog.runs.report.run_report import before_and_after, run_content, sample_set
 from rl4dialog.runs.report.runs import read_run
 from rl4dialog.runs.results import run_state
 
 CORRECTED = "corrections"
 """Split of the comparison: corrected replies, whose references are the corrections."""
-SCORE = "semantic/learned_automodel_metric"
-"""Score of the reward model that was trained on the feedback."""
+LOSS, KL = "loss/reference", "kl/per_token"
+"""Metrics that only a comparison has."""
 _LABELS = ("before", "after")
-_FIRST = (SCORE, "reward", "length/words", "loss/reference", "kl/per_token")
+_FIRST = (SCORE, "reward", "length/words", LOSS, KL)
 _N_NAMED = 4  # metrics that a sentence names
 
 
@@ -64,7 +66,9 @@ def effects(comparison: Path) -> str:
         DataError: If the folder is not a run folder, or one of its files cannot be read.
     """
     run = read_run(comparison)
-    changes = described(metric_changes(run, "test", *before_and_after(run, "test")), {}, run.config)
+    evaluations = before_and_after(run, "test")
+    repeats = repeated_keys([each for each in evaluations if each is not None])
+    changes = described(metric_changes(run, "test", *evaluations), repeats, run.config)
     better, worse = ([each for each in changes if each.effect == effect] for effect in ("better", "worse"))
     if not better and not worse:
         return "no metric changed significantly on the test prompts"

@@ -92,10 +92,10 @@ class RewardModelTrainee(EpochTrainee):
         The log-odds are those with one more rating, of 0.5. Ratings that are all 0 or 1 have infinite log-odds, and
         comparisons are not learned from so large a score.
         """
-        if not len(ratings):
+        if self._constant is None:
             return 0.0
         if self._loss.rating_loss == "squared_error":
-            return float(np.mean(ratings))
+            return self._constant
         return log_odds((sum(ratings) + 0.5) / (len(ratings) + 1))
 
     def scores(self, texts: list[str]) -> NDArray[np.float64]:
