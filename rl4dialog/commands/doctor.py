@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from pathlib import Path
 
 from rl4dialog.commands.configs import add_config_arguments, read_config
@@ -27,5 +28,5 @@ def run(args: argparse.Namespace) -> int:
     print_findings(findings)
     if has_failed(list(findings.values())):
         return 1
-    print(f"Next: rl4dialog train --config_path {args.config_path}")
+    print(f"Next: rl4dialog train {shlex.join(args.argv[1:])}")  # with the same overrides
     return 0

@@ -25,6 +25,7 @@ def test_healthy_run_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert cli.main(["doctor", "--config_path", str(config), "--set", "alg.args.n_epochs=2"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in CHECKS) and "fail" not in out
+    assert out.endswith(f"\nNext: rl4dialog train --config_path {config} --set alg.args.n_epochs=2\n")
 
 
 def test_sick_run_exits_with_1_and_without_a_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
