@@ -87,7 +87,7 @@ def check_configs(
         raise ConfigError(f"{folder} contains no .yml files; pass a folder of configs")
     reports = []
     with tempfile.TemporaryDirectory(prefix="rl4dialog-configs-") as scratch:
-        outside = _Outside(Path(scratch))
+        outside = Outside(Path(scratch))
         for number, path in enumerate(paths):
             report = ConfigReport(str(path.relative_to(folder)), failed="reading")
             try:
@@ -101,9 +101,12 @@ def check_configs(
     return reports
 
 
-def _check(
-    path: Path, folder: Path, outside: _Outside, train: Callable[[list[str]], int], report: ConfigReport
-) -> None:
+def stand_in_config(path: Path, folder: Path, outside: Outside, report: ConfigReport) -> dict[str, Any]:
+    """Return a config with stand-ins for everything that it would load; they are noted in the report.
+
+    Raises:
+        RL4DialogError: If the config is invalid, or there is no stand-in for its data.
+    """
     with contextlib.redirect_stderr(io.StringIO()), _quiet():
         config, _ = expand_variants(load_yaml(path), 0)
         parse_config(config, path.name)  # ensures that the keys to replace exist
@@ -119,7 +122,14 @@ def _check(
                     config[key] = {"id": id}
         if "path" in config.get("task", {}).get("args", {}) and config["task"]["id"] == "camrest":
             config["task"]["args"]["path"] = str(write_original("camrest", folder / "task"))
-    for step, what, flags in (("--dry_run", config, ["--dry_run"]), ("iterations", _shortened(config), [])):
+    return config
+
+
+def _check(
+    path: Path, folder: Path, outside: Outside, train: Callable[[list[str]], int], report: ConfigReport
+) -> None:
+    config = stand_in_config(path, folder, outside, report)
+    for step, what, flags in (("--dry_run", config, ["--dry_run"]), ("iterations", shortened(config), [])):
         report.failed = step
         file = folder / "config.yml"
         file.write_text(yaml.safe_dump(what, sort_keys=False), encoding="utf-8")
@@ -155,7 +165,7 @@ def _quiet() -> Any:
         logging.disable(level)
 
 
-class _Outside:
+class Outside:
     """Stand-ins for external models and data, created on first use.
 
     Args:
@@ -247,7 +257,7 @@ def _tiny_model(config: Mapping[str, Any]) -> str:
     return fits[0] if fits else "builtin/tiny-t5" if is_seq2seq else "builtin/tiny-gpt2"
 
 
-def _shortened(config: dict[str, Any]) -> dict[str, Any]:
+def shortened(config: dict[str, Any]) -> dict[str, Any]:
     """Return a copy with two iterations of a few short replies or steps."""
     config = copy.deepcopy(config)
     if kind_of(config) is RewardModelConfig:
