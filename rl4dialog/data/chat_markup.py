@@ -16,7 +16,13 @@ RenderChat = Callable[[list[Message]], str]
 
 # Roles of messages that precede the conversation and are not part of it.
 INSTRUCTIONS = ("system", "developer")
+_SIDES = ("user", "assistant")
 _CONVERSATION = ("user", "assistant", "user", "assistant", "user")
+
+
+def n_instructions(messages: Sequence[Message]) -> int:
+    """Number of messages before the conversation."""
+    return next((i for i, each in enumerate(messages) if each["role"] not in INSTRUCTIONS), len(messages))
 
 
 class ChatMarkup:
@@ -29,6 +35,7 @@ class ChatMarkup:
     def __init__(self, render: RenderChat) -> None:
         self._render = render
         self._known: dict[tuple[str, ...], tuple[str, ...] | None] = {}
+        self._misplaced: dict[tuple[str, ...], int | None] = {}
 
     @staticmethod
     def of(render: RenderChat) -> ChatMarkup:
@@ -50,7 +57,7 @@ class ChatMarkup:
         """
         written = self._render(list(messages))
         roles, texts = tuple(message["role"] for message in messages), [message["content"] for message in messages]
-        n = next((i for i, role in enumerate(roles) if role not in INSTRUCTIONS), len(roles))
+        n = n_instructions(messages)
         markup, later = self._around(roles), self._opening((*roles[:n], "user"), texts[:n])
         if markup is not None and later is not None:
             reply_opening = self._reply_opening(roles)
@@ -62,6 +69,37 @@ class ChatMarkup:
                 if prompt == written:
                     return prompt
         return Prompt([PromptTurn("", written)], agent_opening=None)
+
+    def misplaced(self, roles: tuple[str, ...]) -> int | None:
+        """Number of a message of neither side that the template omits, writes as one of a side, or moves.
+
+        Instructions before the conversation can be moved, for example into the user's last message.
+        """
+        if roles not in self._misplaced:
+            messages = _placeholders(roles)
+            written, begin = self._render(messages), n_instructions(messages)
+            places = [written.find(message["content"]) for message in messages]
+            is_moved = places[begin:] != sorted(places[begin:])
+            self._misplaced[roles] = None
+            for i, role in enumerate(roles):
+                is_later = i >= begin
+                if role not in _SIDES and (
+                    places[i] < 0
+                    or (is_later and is_moved)
+                    or ((is_later or role != "system") and self._is_of_a_side(messages, i, written))
+                ):
+                    self._misplaced[roles] = i
+                    break
+        return self._misplaced[roles]
+
+    def _is_of_a_side(self, messages: Sequence[Message], number: int, written: str) -> bool:
+        """Whether the template writes a message as if it were the user's or the assistant's."""
+        for side in _SIDES:
+            others = [*messages[:number], {**messages[number], "role": side}, *messages[number + 1 :]]
+            with contextlib.suppress(DataError):
+                if self._render(others) == written:
+                    return True
+        return False
 
     def frame(self, with_system: bool = False) -> Frame:
         """Return the markup around the utterances of a conversation in progress.
@@ -111,11 +149,11 @@ class ChatMarkup:
             DataError: If the template rejects these roles.
         """
         if roles not in self._known:
-            said = [f"Placeholder{i}of{len(roles)}" for i in range(len(roles))]
-            rest = self._render([{"role": role, "content": text} for role, text in zip(roles, said, strict=True)])
+            messages = _placeholders(roles)
+            rest = self._render(messages)
             pieces, is_kept = [], True
-            for text in said:
-                before, found, rest = rest.partition(text)
+            for message in messages:
+                before, found, rest = rest.partition(message["content"])
                 is_kept = is_kept and bool(found)
                 pieces.append(before)
             pieces.append(rest)
@@ -141,6 +179,10 @@ class ChatMarkup:
             return ""
         between = answered[-2][len(prompt[-1]) :]
         return between if between.isspace() else ""
+
+
+def _placeholders(roles: Sequence[str]) -> list[Message]:
+    return [{"role": role, "content": f"Placeholder{i}of{len(roles)}"} for i, role in enumerate(roles)]
 
 
 def _turns(roles: Sequence[str], texts: Sequence[str], closings: Sequence[str], reply_opening: str) -> list[PromptTurn]:

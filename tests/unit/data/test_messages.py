@@ -95,14 +95,8 @@ def test_every_reply_of_a_whole_dialogue_is_a_sample(tmp_path: Path) -> None:
         ("0_1", "<user>Hi!<assistant>", ["Hello."]),
         ("0_2", "<assistant>Hi!<user>Hello.<assistant>", ["Tea?"]),
     ]
-    assert prompts(pool_of({"talk": SPOKEN}, tmp_path, {**dialogue, **NAMES})) == found
     assert prompts(pool_of({"talk": SPOKEN}, tmp_path, {**dialogue, **NAMES, "agent": "Bob"})) == found[:1]
-    monologue = [SPOKEN[0], *SPOKEN, {"who": "Cem", "says": "No."}]
-    assert [id for id, _, _ in prompts(pool_of({"talk": monologue}, tmp_path, {**dialogue, **NAMES}))] == [
-        "0_2",
-        "0_3",
-        "0_4",
-    ]
+    assert prompts(pool_of({"talk": SPOKEN}, tmp_path, {**dialogue, **NAMES, "agent": "Ann"})) == found[1:]
     assert prompts(pool_of({"talk": SHAREGPT}, tmp_path, dialogue)) == [
         ("0_2", "<system>Be kind.<user>Hi!<assistant>", ["Hello."])
     ]
@@ -169,7 +163,7 @@ def test_csv_and_datasets_read_the_same_dialogues(tmp_path: Path) -> None:
         (
             {"prompt": [*SPOKEN, {"who": "Cem", "says": "No."}]},
             NAMES,
-            r"has 3 speakers \(Ann, Bob, Cem\); set columns\.agent",
+            r"has 3 speakers \(Ann, Bob, Cem\), 2 of which can be the agent; set columns\.agent",
         ),
         ({"prompt": SHAREGPT[:1]}, {}, r"there is no message before the reply"),
         (
@@ -240,14 +234,15 @@ def test_arguments_that_do_not_go_together_are_refused(
     ("value", "message"),
     [
         ("hi", r"place: m must be a list of messages with role and content, not 'hi'"),
-        ([{"role": "user"}], r"message 0 of m must have role and content"),
+        ([{"role": "user"}], r"message 0 of m has no key 'content' \(keys: role\)"),
+        ([{"from": "human"}], r"message 0 of m must have role and content, .*columns: \{dialogue: m\}"),
         (
             [{"role": "assistent", "content": ""}],
             r"message 0 of m has the unknown role 'assistent'; did you mean 'assis",
         ),
-        ([{"role": "user", "content": 3}], r"content of message 0 of m must be text, not 3"),
-        ([{"role": "user", "content": "\ud800"}], r"place: content of message 0 of m is not valid Unicode"),
-        ([{"role": "user", "content": [{"text": "\ud800"}]}], r"content of message 0 of m is not valid Unicode"),
+        ([{"role": "user", "content": 3}], r"'content' of message 0 of m must be text, not 3"),
+        ([{"role": "user", "content": "\ud800"}], r"place: 'content' of message 0 of m is not valid Unicode"),
+        ([{"role": "user", "content": [{"text": "\ud800"}]}], r"'content' of message 0 of m is not valid Unicode"),
     ],
 )
 def test_messages_have_role_and_content(value: Any, message: str) -> None:
