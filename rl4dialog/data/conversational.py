@@ -18,7 +18,7 @@ from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.types import Sample
 from rl4dialog.data.chat_markup import Message
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.messages import EMPTY, Notes, log_notes, read_messages, render_messages, reply_numbers
+from rl4dialog.data.messages import EMPTY, UNREAD, Notes, log_notes, read_messages, render_messages, reply_numbers
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import FILES_HINT, HeldOutShare, SplitPath, file_readers, read_split
@@ -42,8 +42,6 @@ _FOREIGN = {
 
 class NoSharedPrompt(DataError):
     """Two texts with tagged speakers differ before their last reply."""
-
-
 
 
 class Conversational(TextGenPool):
@@ -138,9 +136,7 @@ class Conversational(TextGenPool):
         return pool
 
 
-def _samples(
-    index: int, row: Row, turns: Turns, dialogue_format: DialogueFormat, notes: Notes
-) -> Iterator[Sample]:
+def _samples(index: int, row: Row, turns: Turns, dialogue_format: DialogueFormat, notes: Notes) -> Iterator[Sample]:
     if "chosen" in row:
         try:
             prompt, chosen, rejected = preference_of(row, dialogue_format.name == "chat_template")
@@ -154,9 +150,10 @@ def _samples(
         yield _sample(index, row, prompt, chosen, dialogue_format, {"rejected": rejected})
     elif "messages" in row:
         messages = read_messages(row, "messages")
-        replies = reply_numbers(messages, notes)
+        replies = reply_numbers(messages)
         if not replies:
             raise row.error("messages contains no reply of the assistant to another message")
+        notes[UNREAD] += 0 if turns == "first" else len(messages) - 1 - replies[-1]
         for number in {"first": replies[:1], "last": replies[-1:], "all": replies}[turns]:
             id = f"{index}_{number}" if turns == "all" else index
             meta_data = {"continuation": _continuation(row, messages[number + 1 :])} if turns == "first" else {}

@@ -156,26 +156,21 @@ def dialogue_replies(
     Raises:
         DataError: If there is none, or the agent is not clear.
     """
-    if said[0].speaker is None:
-        numbers = list(range(1, len(said)))
-    else:
-        agent = _agent(row, column, said, agent)
-        messages = _as_messages(said, agent)
-        numbers = reply_numbers(messages, notes)
+    agent = _agent(row, column, said, agent)
+    numbers = range(1, len(said)) if said[0].speaker is None else reply_numbers(_as_messages(said, agent))
     if not numbers:
         whose = f" of {agent!r}" if agent else ""
         raise row.error(f"column {column!r} has no utterance{whose} that replies to another speaker")
+    notes[UNREAD] += len(said) - 1 - numbers[-1]
     for number in numbers:
         notes[EMPTY] += not said[number].text.strip()
-        yield number, _as_messages(said[:number], None) if said[0].speaker is None else messages[:number]
+        yield number, _as_messages(said[:number], agent)
 
 
-def reply_numbers(messages: Sequence[Message], notes: Notes) -> list[int]:
-    """Numbers of the assistant's messages that have a message before them; counts the messages after the last one."""
+def reply_numbers(messages: Sequence[Message]) -> list[int]:
+    """Numbers of the assistant's messages after the first message of the conversation."""
     begin = n_instructions(messages)
-    numbers = [number for number in range(begin + 1, len(messages)) if messages[number]["role"] == "assistant"]
-    notes[UNREAD] += len(messages) - 1 - numbers[-1] if numbers else 0
-    return numbers
+    return [number for number in range(begin + 1, len(messages)) if messages[number]["role"] == "assistant"]
 
 
 def check_turns(
@@ -204,10 +199,8 @@ def check_turns(
         role = messages[number]["role"]
         if role not in sides and (dialogue_format is None or dialogue_format.name != "chat_template"):
             move = "move it to the beginning, or " if role in INSTRUCTIONS else ""
-            keep = "" if dialogue_format is None else "; format: chat_template keeps it if the template has a place for it"
-            raise row.error(
-                f"message {number} has the role {role}, which has no place in the conversation: {move}leave it out{keep}"
-            )
+            keep = "; format: chat_template keeps it if the template has a place for it" if dialogue_format else ""
+            raise row.error(f"message {number} has the role {role}, which has no place there: {move}leave it out{keep}")
         if role in INSTRUCTIONS:
             continue
         side = role if role in sides else sides[0]  # tools answer in place of the user
@@ -270,9 +263,9 @@ def render_messages(
             f"message {number} has the role {role}, for which the chat template has no place there: {move}leave it out"
         )
     last = messages[-1]["content"]
-    _, found, tail = written.rpartition(last)
-    if last and found and tail.strip() and last.rstrip().endswith(tail.strip()):
-        raise row.error(f"a text ends with {tail.strip()!r}, which is markup of the chat template{written_already}")
+    tail = written.rpartition(last)[2].strip() if last in written and last.strip() else ""
+    if tail and last.rstrip().endswith(tail):
+        raise row.error(f"a text ends with {tail!r}, which is markup of the chat template{written_already}")
     return written, history
 
 
@@ -288,9 +281,11 @@ def _agent(
                             f"{listed})")  # fmt: skip
     else:
         known = [name for name in names if name.lower() in AGENTS]
-        others = [name for name in names if name.lower() not in (*AGENTS, *PEOPLE) and name != answered]
-        # Beside a known agent, one other name is the person's.
-        found = known if known and (len(names) <= 2 or not others) else [*known, *others]
+        others = [name for name in names if name.lower() not in (*AGENTS, *PEOPLE)]
+        if not known:
+            found = [name for name in others if name != answered]
+        else:  # next to it, one unknown name is a person's
+            found = known if len(names) <= 2 or not others else [*known, *others]
         if len(found) > 1 or (not found and answered is None and names):
             what = f"{len(found)} of which can be the agent" if found else "none of which is known as the agent"
             raise row.error(f"column {column!r} has {len(names)} speakers ({listed}), {what}; set columns.agent to the "
