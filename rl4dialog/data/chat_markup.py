@@ -35,7 +35,7 @@ class ChatMarkup:
     def __init__(self, render: RenderChat) -> None:
         self._render = render
         self._known: dict[tuple[str, ...], tuple[str, ...] | None] = {}
-        self._misplaced: dict[tuple[str, ...], int | None] = {}
+        self._known_places: dict[tuple[str, ...], int | None] = {}
 
     @staticmethod
     def of(render: RenderChat) -> ChatMarkup:
@@ -47,17 +47,28 @@ class ChatMarkup:
                 render.markup = found  # type: ignore[attr-defined]
         return found
 
-    def prompt(self, messages: Sequence[Message]) -> Prompt:
+    def prompt(self, messages: Sequence[Message], names: Sequence[str] | None = None) -> Prompt:
         """Format messages as a prompt for the assistant's reply.
 
         A template that does not keep each message as it is, apart from space around it, gives a prompt of one part.
 
+        Args:
+            messages: The messages.
+            names: What errors call them; by default their numbers.
+
         Raises:
-            DataError: If the template rejects the messages.
+            DataError: If the template rejects the messages, or has no place for one that is of neither side.
         """
         written = self._render(list(messages))
         roles, texts = tuple(message["role"] for message in messages), [message["content"] for message in messages]
         n = n_instructions(messages)
+        if (number := self._misplaced(roles)) is not None:
+            name, role = f"message {number}" if names is None else names[number], roles[number]
+            move = "move it to the beginning, " if number >= n and role in INSTRUCTIONS else ""
+            raise DataError(
+                f"{name} has the role {role}, for which the chat template has no place there: {move}leave it out, or "
+                "choose another tokenizer.model_name"
+            )
         markup, later = self._around(roles), self._opening((*roles[:n], "user"), texts[:n])
         if markup is not None and later is not None:
             reply_opening = self._reply_opening(roles)
@@ -69,37 +80,6 @@ class ChatMarkup:
                 if prompt == written:
                     return prompt
         return Prompt([PromptTurn("", written)], agent_opening=None)
-
-    def misplaced(self, roles: tuple[str, ...]) -> int | None:
-        """Number of a message of neither side that the template omits, writes as one of a side, or moves.
-
-        Instructions before the conversation can be moved, for example into the user's last message.
-        """
-        if roles not in self._misplaced:
-            messages = _placeholders(roles)
-            written, begin = self._render(messages), n_instructions(messages)
-            places = [written.find(message["content"]) for message in messages]
-            is_moved = places[begin:] != sorted(places[begin:])
-            self._misplaced[roles] = None
-            for i, role in enumerate(roles):
-                is_later = i >= begin
-                if role not in _SIDES and (
-                    places[i] < 0
-                    or (is_later and is_moved)
-                    or ((is_later or role != "system") and self._is_of_a_side(messages, i, written))
-                ):
-                    self._misplaced[roles] = i
-                    break
-        return self._misplaced[roles]
-
-    def _is_of_a_side(self, messages: Sequence[Message], number: int, written: str) -> bool:
-        """Whether the template writes a message as if it were the user's or the assistant's."""
-        for side in _SIDES:
-            others = [*messages[:number], {**messages[number], "role": side}, *messages[number + 1 :]]
-            with contextlib.suppress(DataError):
-                if self._render(others) == written:
-                    return True
-        return False
 
     def frame(self, with_system: bool = False) -> Frame:
         """Return the markup around the utterances of a conversation in progress.
@@ -160,6 +140,33 @@ class ChatMarkup:
             is_kept = is_kept and not any("Placeholder" in piece for piece in pieces)
             self._known[roles] = tuple(pieces) if is_kept else None
         return self._known[roles]
+
+    def _misplaced(self, roles: tuple[str, ...]) -> int | None:
+        """Number of a message of neither side that the template omits, writes as one of a side, or moves.
+
+        Instructions before the conversation can be moved, for example into the user's last message.
+        """
+        if roles not in self._known_places:
+            messages, found = _placeholders(roles), None
+            written, begin = self._render(messages), n_instructions(messages)
+            places = [written.find(message["content"]) for message in messages]
+            is_moved = places[begin:] != sorted(places[begin:])
+            for i, role in enumerate(roles):
+                if role not in _SIDES and found is None:
+                    is_later = i >= begin
+                    is_side = (is_later or role != "system") and self._is_of_a_side(messages, i, written)
+                    found = i if places[i] < 0 or is_side or (is_later and is_moved) else None
+            self._known_places[roles] = found
+        return self._known_places[roles]
+
+    def _is_of_a_side(self, messages: Sequence[Message], number: int, written: str) -> bool:
+        """Whether the template writes a message as if it were the user's or the assistant's."""
+        for side in _SIDES:
+            others = [*messages[:number], {**messages[number], "role": side}, *messages[number + 1 :]]
+            with contextlib.suppress(DataError):
+                if self._render(others) == written:
+                    return True
+        return False
 
     def _opening(self, roles: tuple[str, ...], instructions: Sequence[str]) -> tuple[str, ...] | None:
         """Text before a first message; ``None`` if the template rejects the roles or changes the instructions."""

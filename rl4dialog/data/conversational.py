@@ -235,7 +235,8 @@ def _split_texts(row: Row, chosen: str, rejected: str, as_messages: bool) -> tup
         n = chosen.rfind(_REPLY_TAG) + len(_REPLY_TAG)
         prompt, replies = chosen[:n], (chosen[n:], rejected[n:])
         if not rejected.startswith(prompt) or any(map(_TAG.search, replies)):
-            raise NoSharedPrompt(f"{row.place}: chosen and rejected must have the same turns before one last reply")
+            raise NoSharedPrompt(f"{row.place}: chosen and rejected must have the same turns before one last reply; leave "
+                                 "out this pair")  # fmt: skip
         if not as_messages:
             return prompt, *replies
         before, *said = _TAG.split(prompt)[:-2]

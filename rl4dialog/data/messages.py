@@ -13,7 +13,7 @@ from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.types import Prompt, is_number
-from rl4dialog.data.chat_markup import INSTRUCTIONS, ChatMarkup, Message, n_instructions
+from rl4dialog.data.chat_markup import INSTRUCTIONS, Message, n_instructions
 from rl4dialog.data.dialogue_format import DialogueFormat, chat_messages
 from rl4dialog.data.rows import Row, parse_json
 
@@ -30,11 +30,7 @@ _SIDES = ("user", "assistant")
 _TEXT_PARTS = (None, "text", "input_text", "output_text")
 _CALL = "calls are not supported; write it as text in content, or leave out the conversation"
 # Keys of a message that change what its text means, and what to do.
-_BESIDE_TEXT = {
-    "tool_calls": _CALL,
-    "function_call": _CALL,
-    "refusal": "move its text to content",
-}
+_BESIDE_TEXT = {"tool_calls": _CALL, "function_call": _CALL, "refusal": "move its text to content"}
 _WRITTEN_ALREADY = "; remove format if the prompts already contain the markup"
 UNREAD, EMPTY = "messages after the last reply of a conversation, which are not read", "empty replies"
 
@@ -246,22 +242,19 @@ def render_messages(
     history = [messages[n]["content"] for n in recent]
     opening = [{"role": "system", "content": persona}] if persona and not begin else []
     written_already = _WRITTEN_ALREADY if persona is None else ""  # data can be read without a format
-    try:
-        for message in (*opening, *messages):
+    for message in (*opening, *messages):
+        try:
             dialogue_format.check_said(message["content"])
-        if dialogue_format.render_chat is None or dialogue_format.name != "chat_template":
-            system = " ".join(message["content"] for message in (*opening, *messages[:begin]))
-            return dialogue_format.prompt(history, system), history
-        written = dialogue_format.chat_prompt([*opening, *(messages[n] for n in kept)])
+        except DataError as error:
+            raise row.error(f"{error}{written_already}") from error
+    if dialogue_format.name != "chat_template":
+        system = " ".join(message["content"] for message in (*opening, *messages[:begin]))
+        return dialogue_format.prompt(history, system), history
+    names = [*("the persona" for _ in opening), *(f"message {n}" for n in kept)]
+    try:
+        written = dialogue_format.chat_prompt([*opening, *(messages[n] for n in kept)], names)
     except DataError as error:
-        raise row.error(f"{error}{written_already}") from error
-    misplaced = ChatMarkup.of(dialogue_format.render_chat).misplaced(tuple(messages[n]["role"] for n in kept))
-    if misplaced is not None:
-        number, role = kept[misplaced], messages[kept[misplaced]]["role"]
-        move = "move it to the beginning, or " if number >= begin and role in INSTRUCTIONS else ""
-        raise row.error(
-            f"message {number} has the role {role}, for which the chat template has no place there: {move}leave it out"
-        )
+        raise row.error(str(error)) from error
     last = messages[-1]["content"]
     tail = written.rpartition(last)[2].strip() if last in written and last.strip() else ""
     if tail and last.rstrip().endswith(tail):
@@ -345,7 +338,10 @@ def _content(message: Mapping[str, Any], key: str, row: Row, place: str) -> str:
         if message.get(name):
             raise row.error(f"{place} has {name}: {cure}")
     if message.get("weight") == 0:
-        raise row.error(f"{place} has weight 0, but all replies are learned; put it into the prompt of a later reply")
+        raise row.error(
+            f"{place} has weight 0, which is not read: remove it if the reply is not learned anyway (as with turns: last "
+            "all but the last), or leave out the conversation"
+        )
     if key not in message:
         raise _no_key(row, place, key, message)
     content = message[key]

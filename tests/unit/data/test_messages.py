@@ -391,7 +391,11 @@ def moves(messages: list[dict[str, str]]) -> str:
     ("template", "messages", "refused"),
     [
         (omits, [ALSO, USER], "message 0 has the role system, for which the chat template has no place there: leave"),
-        (omits, [USER, HELLO, ALSO, AGAIN], "message 2 has the role system, .* there: move it to the beginning, or"),
+        (
+            omits,
+            [USER, HELLO, ALSO, AGAIN],
+            "message 2 has the role system, .* there: move it to the beginning, leave it out, or",
+        ),
         (moves, [USER, HELLO, ALSO, AGAIN], "message 2 has the role system"),
         (moves, [ALSO, USER, HELLO, {**AGAIN, "role": "tool"}], None),
         (renames, [ALSO, USER, HELLO, AGAIN], None),
