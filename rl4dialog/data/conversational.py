@@ -232,19 +232,20 @@ def preference_of(row: Row, as_messages: bool) -> tuple[str | list[Message], str
 def _split_texts(row: Row, chosen: str, rejected: str, as_messages: bool) -> tuple[str | list[Message], str, str]:
     """Split plain texts after the tag of the last reply, or without tags after their common beginning."""
     if _REPLY_TAG in chosen:
-        n = chosen.rfind(_REPLY_TAG) + len(_REPLY_TAG)
-        prompt, replies = chosen[:n], (chosen[n:], rejected[n:])
-        if not rejected.startswith(prompt) or any(map(_TAG.search, replies)):
-            raise NoSharedPrompt(f"{row.place}: chosen and rejected must have the same turns before one last reply; leave "
-                                 "out this pair")  # fmt: skip
+        prompt = chosen[: chosen.rfind(_REPLY_TAG) + len(_REPLY_TAG)]
+        is_shared, chosen, rejected = rejected.startswith(prompt), chosen[len(prompt) :], rejected[len(prompt) :]
+        if not is_shared or _TAG.search(chosen + rejected):
+            raise NoSharedPrompt(
+                f"{row.place}: chosen and rejected must have the same turns before one last reply; leave out this pair"
+            )
         if not as_messages:
-            return prompt, *replies
+            return prompt, chosen, rejected
         before, *said = _TAG.split(prompt)[:-2]
         if before.strip():
             raise row.error(f"chosen must begin with a tag such as {_REPLY_TAG.strip()!r}, not with {shown(before)}")
         roles = ["user" if tag == "Human" else "assistant" for tag in said[::2]]
         messages = [{"role": role, "content": text.strip()} for role, text in zip(roles, said[1::2], strict=True)]
-        return messages, *(reply.strip() for reply in replies)
+        return messages, chosen.strip(), rejected.strip()
     if as_messages:
         raise row.error(
             "plain chosen and rejected have neither a column prompt nor tags as in hh-rlhf, so it is not known which "

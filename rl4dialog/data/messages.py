@@ -339,8 +339,8 @@ def _content(message: Mapping[str, Any], key: str, row: Row, place: str) -> str:
             raise row.error(f"{place} has {name}: {cure}")
     if message.get("weight") == 0:
         raise row.error(
-            f"{place} has weight 0, which is not read: remove it if the reply is not learned anyway (as with turns: last "
-            "all but the last), or leave out the conversation"
+            f"{place} has weight 0, which is not read: remove it if the reply is not learned anyway (turns: last "
+            "learns only the last one), or leave out the conversation"
         )
     if key not in message:
         raise _no_key(row, place, key, message)

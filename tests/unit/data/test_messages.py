@@ -570,12 +570,13 @@ def test_pairs_of_texts_say_what_is_left_out_or_guessed(tmp_path: Path, caplog: 
     rows = [
         {"chosen": f"{HH}do.", "rejected": f"{HH}do not."},
         {"chosen": f"{HH}do.", "rejected": "\n\nHuman: Hi!\n\nAssistant: No."},
+        {"chosen": f"{HH}do.", "rejected": "No."},
         {"chosen": "I do.", "rejected": "I do not.", "score": 1},
     ]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     pool = DataPoolRegistry.get("conversational", {"split": "train", "path": str(tmp_path)})
     assert [sample.references for sample, _ in pool] == [[" I do."], [" do."]]
-    assert "texts do not have the same turns before one last reply, left out: 1" in caplog.text
+    assert "texts do not have the same turns before one last reply, left out: 2" in caplog.text
     assert "a column prompt makes it clear: 1" in caplog.text
 
 
