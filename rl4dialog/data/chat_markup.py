@@ -59,7 +59,6 @@ class ChatMarkup:
         Raises:
             DataError: If the template rejects the messages, or has no place for one that is of neither side.
         """
-        written = self._render(list(messages))
         roles, texts = tuple(message["role"] for message in messages), [message["content"] for message in messages]
         n = n_instructions(messages)
         if (number := self._misplaced(roles)) is not None:
@@ -69,6 +68,7 @@ class ChatMarkup:
                 f"{name} has the role {role}, for which the chat template has no place there: {move}leave it out, or "
                 "choose another tokenizer.model_name"
             )
+        written = self._render(list(messages))
         markup, later = self._around(roles), self._opening((*roles[:n], "user"), texts[:n])
         if markup is not None and later is not None:
             reply_opening = self._reply_opening(roles)
@@ -142,31 +142,35 @@ class ChatMarkup:
         return self._known[roles]
 
     def _misplaced(self, roles: tuple[str, ...]) -> int | None:
-        """Number of a message of neither side that the template omits, writes as one of a side, or moves.
+        """Number of a message of neither side that the template rejects, omits, moves or writes as one of a side.
 
-        Instructions before the conversation can be moved, for example into the user's last message.
+        Instructions before the conversation can be moved, for example into the user's last message. A template that
+        rejects a system message says so itself.
         """
         if roles not in self._known_places:
-            messages, found = _placeholders(roles), None
-            written, begin = self._render(messages), n_instructions(messages)
-            places = [written.find(message["content"]) for message in messages]
+            messages, begin = _placeholders(roles), n_instructions(_placeholders(roles))
+            written = self._written(messages)
+            places = [-1 if written is None else written.find(message["content"]) for message in messages]
             is_moved = places[begin:] != sorted(places[begin:])
+            found = None
             for i, role in enumerate(roles):
-                if role not in _SIDES and found is None:
-                    is_later = i >= begin
-                    is_side = (is_later or role != "system") and self._is_of_a_side(messages, i, written)
-                    found = i if places[i] < 0 or is_side or (is_later and is_moved) else None
+                is_first_system = i < begin and role == "system"
+                if role in _SIDES or found is not None or (is_first_system and written is None):
+                    continue
+                others = [[*messages[:i], {**messages[i], "role": side}, *messages[i + 1 :]] for side in _SIDES]
+                is_renamed = not is_first_system and written in map(self._written, others)
+                if places[i] < 0 or is_renamed or (i >= begin and is_moved):
+                    found = i
+            if written is None and self._written([each for each in messages if each["role"] in _SIDES]) is None:
+                found = None  # it is not this message that is rejected
             self._known_places[roles] = found
         return self._known_places[roles]
 
-    def _is_of_a_side(self, messages: Sequence[Message], number: int, written: str) -> bool:
-        """Whether the template writes a message as if it were the user's or the assistant's."""
-        for side in _SIDES:
-            others = [*messages[:number], {**messages[number], "role": side}, *messages[number + 1 :]]
-            with contextlib.suppress(DataError):
-                if self._render(others) == written:
-                    return True
-        return False
+    def _written(self, messages: list[Message]) -> str | None:
+        try:
+            return self._render(messages)
+        except DataError:
+            return None
 
     def _opening(self, roles: tuple[str, ...], instructions: Sequence[str]) -> tuple[str, ...] | None:
         """Text before a first message; ``None`` if the template rejects the roles or changes the instructions."""

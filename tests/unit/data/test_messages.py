@@ -387,6 +387,12 @@ def moves(messages: list[dict[str, str]]) -> str:
     return Render()(sorted(messages, key=lambda m: m["role"] != "system"))
 
 
+def rejects(messages: list[dict[str, str]]) -> str:
+    if any(m["role"] not in ("user", "assistant") for m in messages):
+        raise DataError("only user and assistant")
+    return Render()(messages)
+
+
 @pytest.mark.parametrize(
     ("template", "messages", "refused"),
     [
@@ -400,6 +406,9 @@ def moves(messages: list[dict[str, str]]) -> str:
         (moves, [ALSO, USER, HELLO, {**AGAIN, "role": "tool"}], None),
         (renames, [ALSO, USER, HELLO, AGAIN], None),
         (renames, [{**ALSO, "role": "developer"}, USER], "message 0 has the role developer"),
+        (rejects, [USER, HELLO, ALSO, AGAIN], "message 2 has the role system"),
+        (rejects, [HELLO, AGAIN, HELLO, {**AGAIN, "role": "tool"}], "message 3 has the role tool"),
+        (rejects, [ALSO, USER], "only user and assistant"),
         (renames, [USER, HELLO, {**AGAIN, "role": "tool"}], "message 2 has the role tool, .* there: leave it out"),
     ],
 )
