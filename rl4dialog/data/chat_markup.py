@@ -16,7 +16,13 @@ RenderChat = Callable[[list[Message]], str]
 
 # Roles of messages that precede the conversation and are not part of it.
 INSTRUCTIONS = ("system", "developer")
+_SIDES = ("user", "assistant")
 _CONVERSATION = ("user", "assistant", "user", "assistant", "user")
+
+
+def n_instructions(messages: Sequence[Message]) -> int:
+    """Number of messages before the conversation."""
+    return next((i for i, each in enumerate(messages) if each["role"] not in INSTRUCTIONS), len(messages))
 
 
 class ChatMarkup:
@@ -29,6 +35,7 @@ class ChatMarkup:
     def __init__(self, render: RenderChat) -> None:
         self._render = render
         self._known: dict[tuple[str, ...], tuple[str, ...] | None] = {}
+        self._known_places: dict[tuple[str, ...], int | None] = {}
 
     @staticmethod
     def of(render: RenderChat) -> ChatMarkup:
@@ -40,17 +47,28 @@ class ChatMarkup:
                 render.markup = found  # type: ignore[attr-defined]
         return found
 
-    def prompt(self, messages: Sequence[Message]) -> Prompt:
+    def prompt(self, messages: Sequence[Message], names: Sequence[str] | None = None) -> Prompt:
         """Format messages as a prompt for the assistant's reply.
 
         A template that does not keep each message as it is, apart from space around it, gives a prompt of one part.
 
+        Args:
+            messages: The messages.
+            names: What errors call them; by default their numbers.
+
         Raises:
-            DataError: If the template rejects the messages.
+            DataError: If the template rejects the messages, or has no place for one that is of neither side.
         """
-        written = self._render(list(messages))
         roles, texts = tuple(message["role"] for message in messages), [message["content"] for message in messages]
-        n = next((i for i, role in enumerate(roles) if role not in INSTRUCTIONS), len(roles))
+        n = n_instructions(messages)
+        if (number := self._misplaced(roles)) is not None:
+            name, role = f"message {number}" if names is None else names[number], roles[number]
+            move = "move it to the beginning, " if number >= n and role in INSTRUCTIONS else ""
+            raise DataError(
+                f"{name} has the role {role}, for which the chat template has no place there: {move}leave it out, or "
+                "choose another tokenizer.model_name"
+            )
+        written = self._render(list(messages))
         markup, later = self._around(roles), self._opening((*roles[:n], "user"), texts[:n])
         if markup is not None and later is not None:
             reply_opening = self._reply_opening(roles)
@@ -111,17 +129,48 @@ class ChatMarkup:
             DataError: If the template rejects these roles.
         """
         if roles not in self._known:
-            said = [f"Placeholder{i}of{len(roles)}" for i in range(len(roles))]
-            rest = self._render([{"role": role, "content": text} for role, text in zip(roles, said, strict=True)])
+            messages = _placeholders(roles)
+            rest = self._render(messages)
             pieces, is_kept = [], True
-            for text in said:
-                before, found, rest = rest.partition(text)
+            for message in messages:
+                before, found, rest = rest.partition(message["content"])
                 is_kept = is_kept and bool(found)
                 pieces.append(before)
             pieces.append(rest)
             is_kept = is_kept and not any("Placeholder" in piece for piece in pieces)
             self._known[roles] = tuple(pieces) if is_kept else None
         return self._known[roles]
+
+    def _misplaced(self, roles: tuple[str, ...]) -> int | None:
+        """Number of a message of neither side that the template rejects, omits, moves or writes as one of a side.
+
+        Instructions before the conversation can be moved, for example into the user's last message. A template that
+        rejects a system message says so itself.
+        """
+        if roles not in self._known_places:
+            messages, begin = _placeholders(roles), n_instructions(_placeholders(roles))
+            written = self._written(messages)
+            places = [-1 if written is None else written.find(message["content"]) for message in messages]
+            is_moved = places[begin:] != sorted(places[begin:])
+            found = None
+            for i, role in enumerate(roles):
+                is_first_system = i < begin and role == "system"
+                if role in _SIDES or found is not None or (is_first_system and written is None):
+                    continue
+                others = [[*messages[:i], {**messages[i], "role": side}, *messages[i + 1 :]] for side in _SIDES]
+                is_renamed = not is_first_system and written in map(self._written, others)
+                if places[i] < 0 or is_renamed or (i >= begin and is_moved):
+                    found = i
+            if written is None and self._written([each for each in messages if each["role"] in _SIDES]) is None:
+                found = None  # it is not this message that is rejected
+            self._known_places[roles] = found
+        return self._known_places[roles]
+
+    def _written(self, messages: list[Message]) -> str | None:
+        try:
+            return self._render(messages)
+        except DataError:
+            return None
 
     def _opening(self, roles: tuple[str, ...], instructions: Sequence[str]) -> tuple[str, ...] | None:
         """Text before a first message; ``None`` if the template rejects the roles or changes the instructions."""
@@ -141,6 +190,10 @@ class ChatMarkup:
             return ""
         between = answered[-2][len(prompt[-1]) :]
         return between if between.isspace() else ""
+
+
+def _placeholders(roles: Sequence[str]) -> list[Message]:
+    return [{"role": role, "content": f"Placeholder{i}of{len(roles)}"} for i, role in enumerate(roles)]
 
 
 def _turns(roles: Sequence[str], texts: Sequence[str], closings: Sequence[str], reply_opening: str) -> list[PromptTurn]:

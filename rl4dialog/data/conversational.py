@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from rl4dialog.core.arguments import Count
-from rl4dialog.core.errors import DataError
+from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.types import Sample
-from rl4dialog.data.chat_markup import INSTRUCTIONS, Message
+from rl4dialog.data.chat_markup import Message
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.messages import read_messages, render_messages
+from rl4dialog.data.messages import EMPTY, UNREAD, Notes, log_notes, read_messages, render_messages, reply_numbers
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import FILES_HINT, HeldOutShare, SplitPath, file_readers, read_split
@@ -26,6 +27,21 @@ from rl4dialog.data.tables import DRAW_HINT, dataset_split
 Turns = Literal["last", "all", "first"]
 
 _logger = logging.getLogger(__name__)
+_COLUMNS = ("messages", "prompt", "completion", "chosen", "rejected")
+# Tags of speakers in the texts of hh-rlhf (Bai et al. 2022, arXiv 2204.05862).
+_TAG, _REPLY_TAG = re.compile(r"\n\n(Human|Assistant):"), "\n\nAssistant:"
+_FOREIGN = {
+    "conversations": "ShareGPT; the datapools jsonl and hf_dataset read it with columns: {dialogue: conversations} and "
+    "a format",
+    "completions": "UltraFeedback before it was made pairs; use ultrafeedback_binarized, or write prompt, chosen and "
+    "rejected for each instruction",
+    "mapping": "a ChatGPT export, which is a tree; write the messages from its root to current_node as messages with "
+    "role and content",
+}
+
+
+class NoSharedPrompt(DataError):
+    """Two texts with tagged speakers differ before their last reply."""
 
 
 class Conversational(TextGenPool):
@@ -54,7 +70,8 @@ class Conversational(TextGenPool):
         A row has one of these forms, in the order in which columns are checked:
 
         - ``chosen`` and ``rejected``, after ``prompt`` or, if they start with the whole conversation, after their
-          common beginning. The chosen reply is the reference;
+          common messages. Plain texts are split after the last tag ``Assistant:``, as in hh-rlhf, and without tags
+          after their common beginning. The chosen reply is the reference;
         - ``messages``: every reply of the assistant, or the last one, is a sample;
         - ``prompt``, with ``completion`` as reference, or without it and with one empty reference.
 
@@ -91,17 +108,18 @@ class Conversational(TextGenPool):
         else:
             hint = FILES_HINT + DRAW_HINT
             rows = read_split(split, file_readers(path), str(path), held_out_share, split_seed, hint)
-        samples = limit_samples(
-            (
-                _with_columns(sample, row, meta_data_columns)
-                for index, row in enumerate(rows)
-                for sample in _samples(index, row, turns, dialogue_format)
-            ),
-            max_size,
-            "conversational",
-            split,
-            str(path or dataset_id),
-        )
+        notes = Notes()
+
+        def read() -> Iterator[Sample]:
+            for index, row in enumerate(rows):
+                unread = [name for name in row.values if name not in (*_COLUMNS, *meta_data_columns)]
+                if index == 0 and split == "train" and unread:
+                    _logger.warning("%s: these columns are not read: %s", row.place, ", ".join(unread))
+                for sample in _samples(index, row, turns, dialogue_format, notes):
+                    yield _with_columns(sample, row, meta_data_columns)
+
+        samples = limit_samples(read(), max_size, "conversational", split, str(path or dataset_id))
+        log_notes(notes, f"{path or dataset_id}, {split}")
         pool = cls(samples)
         kinds = {"history" in (sample.meta_data or {}) for sample in samples}
         if len(kinds) > 1:
@@ -109,7 +127,7 @@ class Conversational(TextGenPool):
         if kinds == {False} and split == "train":
             _logger.warning(
                 "the prompts of %s are plain text and used verbatim; format: chat_template would make each a user "
-                "message, and format: %s only affects messages",
+                "message, or several where speakers are tagged as in hh-rlhf, and format: %s only affects messages",
                 path or dataset_id,
                 format,
             )
@@ -118,33 +136,37 @@ class Conversational(TextGenPool):
         return pool
 
 
-def _samples(index: int, row: Row, turns: Turns, dialogue_format: DialogueFormat) -> Iterator[Sample]:
+def _samples(index: int, row: Row, turns: Turns, dialogue_format: DialogueFormat, notes: Notes) -> Iterator[Sample]:
     if "chosen" in row:
-        prompt, chosen, rejected = preference_of(row)
-        if isinstance(prompt, str) and "prompt" not in row and dialogue_format.name == "chat_template":
-            raise row.error(
-                "plain chosen and rejected have no separate prompt that could be the user message, which format: "
-                "chat_template requires; add a column prompt, or remove format"
-            )
+        try:
+            prompt, chosen, rejected = preference_of(row, dialogue_format.name == "chat_template")
+        except NoSharedPrompt:
+            notes["pairs of hh-rlhf whose texts do not have the same turns before one last reply, left out"] += 1
+            return
+        if isinstance(prompt, str) and "prompt" not in row and not _TAG.search(prompt):
+            notes["pairs without a prompt, which is taken to be their common beginning, even if a reply begins there; "
+                  "a column prompt makes it clear"] += 1  # fmt: skip
+        notes[EMPTY] += not chosen.strip()
         yield _sample(index, row, prompt, chosen, dialogue_format, {"rejected": rejected})
     elif "messages" in row:
         messages = read_messages(row, "messages")
-        replies = [
-            number
-            for number, message in enumerate(messages)
-            if message["role"] == "assistant" and any(m["role"] not in INSTRUCTIONS for m in messages[:number])
-        ]
+        replies = reply_numbers(messages)
         if not replies:
             raise row.error("messages contains no reply of the assistant to another message")
+        notes[UNREAD] += 0 if turns == "first" else len(messages) - 1 - replies[-1]
         for number in {"first": replies[:1], "last": replies[-1:], "all": replies}[turns]:
             id = f"{index}_{number}" if turns == "all" else index
             meta_data = {"continuation": _continuation(row, messages[number + 1 :])} if turns == "first" else {}
-            yield _sample(id, row, messages[:number], messages[number]["content"], dialogue_format, meta_data)
+            reply = messages[number]["content"]
+            notes[EMPTY] += not reply.strip()
+            yield _sample(id, row, messages[:number], reply, dialogue_format, meta_data)
     else:
+        refuse_foreign(row)
         prompt = plain_or_messages(row, "prompt")
         reply = ""
         if "completion" in row:
             reply = reply_of(row, "completion", plain_or_messages(row, "completion"))
+            notes[EMPTY] += not reply.strip()
         yield _sample(index, row, prompt, reply, dialogue_format, {})
 
 
@@ -180,36 +202,74 @@ def _with_columns(sample: Sample, row: Row, columns: Sequence[str]) -> Sample:
     return sample
 
 
-def preference_of(row: Row) -> tuple[str | list[Message], str, str]:
+def preference_of(row: Row, as_messages: bool) -> tuple[str | list[Message], str, str]:
     """Return prompt, chosen reply and rejected reply.
 
+    Args:
+        row: The row.
+        as_messages: Whether plain texts with tagged speakers, as in hh-rlhf, are converted to messages.
+
     Raises:
-        DataError: If they are not of the same kind, or one is no single reply.
+        NoSharedPrompt: If the texts have tagged speakers, but differ before the last reply.
+        DataError: If they are not of the same kind, one is no single reply, or plain texts that should be messages have
+            neither a prompt nor tags.
     """
     chosen, rejected = plain_or_messages(row, "chosen"), plain_or_messages(row, "rejected")
-    if isinstance(chosen, str) != isinstance(rejected, str):
+    if isinstance(chosen, str) and isinstance(rejected, str):
+        if "prompt" in row:
+            return plain_or_messages(row, "prompt"), chosen, rejected
+        return _split_texts(row, chosen, rejected, as_messages)
+    if isinstance(chosen, str) or isinstance(rejected, str):
         raise row.error("chosen and rejected must both be texts, or both be lists of messages")
-    begins_anew = not isinstance(chosen, str) and chosen[0]["role"] != "assistant"
-    if "prompt" in row and not begins_anew:
+    if "prompt" in row and chosen[0]["role"] == "assistant":
         prompt = plain_or_messages(row, "prompt")
         return prompt, reply_of(row, "chosen", chosen), reply_of(row, "rejected", rejected)
-    n_common = _common_length(chosen, rejected)
-    prompt = chosen[:n_common]
-    return prompt, reply_of(row, "chosen", chosen[n_common:]), reply_of(row, "rejected", rejected[n_common:])
+    # If both are equal, the last message is the reply.
+    n_common = min(_common_length(chosen, rejected), len(chosen) - 1, len(rejected) - 1)
+    return chosen[:n_common], reply_of(row, "chosen", chosen[n_common:]), reply_of(row, "rejected", rejected[n_common:])
+
+
+def _split_texts(row: Row, chosen: str, rejected: str, as_messages: bool) -> tuple[str | list[Message], str, str]:
+    """Split plain texts after the tag of the last reply, or without tags after their common beginning."""
+    if _REPLY_TAG in chosen:
+        prompt = chosen[: chosen.rfind(_REPLY_TAG) + len(_REPLY_TAG)]
+        is_shared, chosen, rejected = rejected.startswith(prompt), chosen[len(prompt) :], rejected[len(prompt) :]
+        if not is_shared or _TAG.search(chosen + rejected):
+            raise NoSharedPrompt(
+                f"{row.place}: chosen and rejected must have the same turns before one last reply; leave out this pair"
+            )
+        if not as_messages:
+            return prompt, chosen, rejected
+        before, *said = _TAG.split(prompt)[:-2]
+        if before.strip():
+            raise row.error(f"chosen must begin with a tag such as {_REPLY_TAG.strip()!r}, not with {shown(before)}")
+        roles = ["user" if tag == "Human" else "assistant" for tag in said[::2]]
+        messages = [{"role": role, "content": text.strip()} for role, text in zip(roles, said[1::2], strict=True)]
+        return messages, chosen.strip(), rejected.strip()
+    if as_messages:
+        raise row.error(
+            "plain chosen and rejected have neither a column prompt nor tags as in hh-rlhf, so it is not known which "
+            "messages come before the replies; add a column prompt"
+        )
+    n = _common_length(chosen, rejected)
+    # Words are not cut in two, and as in TRL a leading space belongs to the reply.
+    while n and not chosen[n - 1].isspace():
+        n -= 1
+    n -= bool(n and chosen[n - 1] == " ")
+    return chosen[:n], chosen[n:], rejected[n:]
 
 
 def _common_length(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
     """Length of the common beginning of both replies, in messages or characters."""
-    n_common = 0
-    while n_common < min(len(chosen), len(rejected)) and chosen[n_common] == rejected[n_common]:
-        n_common += 1
-    if not isinstance(chosen, str):
-        # If both are equal, the last message is the reply.
-        return min(n_common, len(chosen) - 1, len(rejected) - 1)
-    # Words are not cut in two, and as in TRL a leading space belongs to the reply.
-    while n_common and not chosen[n_common - 1].isspace():
-        n_common -= 1
-    return n_common - 1 if n_common and chosen[n_common - 1] == " " else n_common
+    pairs = zip(chosen, rejected, strict=False)
+    return next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(chosen), len(rejected)))
+
+
+def refuse_foreign(row: Row) -> None:
+    """Raise a `DataError` with the way to read it if a row is of a known format that is not read here."""
+    for column, cure in _FOREIGN.items():
+        if column in row.values:
+            raise row.error(f"column {column!r} is that of {cure}")
 
 
 def reply_of(row: Row, column: str, reply: str | list[Message]) -> str:

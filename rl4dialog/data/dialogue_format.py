@@ -115,14 +115,10 @@ class DialogueFormat:
             raise DataError("the chat template rejects a conversation that the assistant starts")
         return prompt.restarted(prompt.agent_opening)
 
-    def chat_prompt(self, messages: Sequence[Message]) -> Prompt:
-        """Format chat messages as a prompt.
-
-        Raises:
-            DataError: If the chat template rejects them.
-        """
+    def chat_prompt(self, messages: Sequence[Message], names: Sequence[str] | None = None) -> Prompt:
+        """Format chat messages, which have these names in errors, as a prompt; see `ChatMarkup.prompt`."""
         assert self.render_chat is not None
-        return ChatMarkup.of(self.render_chat).prompt(messages)
+        return ChatMarkup.of(self.render_chat).prompt(messages, names)
 
     def frame(self, with_system: bool = False) -> Frame:
         """Return the markup around the utterances of a conversation in progress.

@@ -1,14 +1,19 @@
-"""Reads conversations from table columns: messages with roles, texts, or objects with any keys for speaker and text."""
+"""Reads conversations from table columns: messages with roles, texts, or objects with any keys for speaker and text.
+
+All readers of messages decide here about roles, positions and contents; docs/datapools.md has the table.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.types import Prompt, is_number
-from rl4dialog.data.chat_markup import INSTRUCTIONS, Message
+from rl4dialog.data.chat_markup import INSTRUCTIONS, Message, n_instructions
 from rl4dialog.data.dialogue_format import DialogueFormat, chat_messages
 from rl4dialog.data.rows import Row, parse_json
 
@@ -16,9 +21,21 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 SPEAKER_KEYS = ("role", "speaker", "from", "author", "sender", "name")
 TEXT_KEYS = ("content", "text", "utterance", "value", "message")
-AGENTS = ("assistant", "agent", "bot", "gpt", "model")
+PEOPLE = ("user", "human", "customer", "prompter")
+AGENTS = ("assistant", "agent", "bot", "gpt", "chatgpt", "model")
+# Speakers that are neither side; their messages keep the name as their role.
+_TOOLS = ("tool", "tool_call", "tool_response", "function", "function_call", "observation")
 
+_SIDES = ("user", "assistant")
+_TEXT_PARTS = (None, "text", "input_text", "output_text")
+_CALL = "calls are not supported; write it as text in content, or leave out the conversation"
+# Keys of a message that change what its text means, and what to do.
+_BESIDE_TEXT = {"tool_calls": _CALL, "function_call": _CALL, "refusal": "move its text to content"}
 _WRITTEN_ALREADY = "; remove format if the prompts already contain the markup"
+UNREAD, EMPTY = "messages after the last reply of a conversation, which are not read", "empty replies"
+
+_logger = logging.getLogger(__name__)
+Notes = Counter[str]
 
 
 @dataclass(frozen=True)
@@ -36,12 +53,20 @@ class DialogueKeys:
     Attributes:
         speaker: Key of the speaker; by default the one of :data:`SPEAKER_KEYS` that exists.
         text: Key of the text; by default the one of :data:`TEXT_KEYS` that exists.
-        agent: The speaker whose role the model takes; by default one of :data:`AGENTS`, or else the one who replies.
+        agent: The speaker whose role the model takes; by default one of :data:`AGENTS`, or else the only speaker who
+            is neither one of :data:`PEOPLE` nor the one that the model answers.
     """
 
     speaker: str | None = None
     text: str | None = None
     agent: str | None = None
+
+
+def log_notes(notes: Notes, source: str) -> None:
+    """Log what was left out or empty while reading, with its number."""
+    for what, number in notes.items():
+        if number:
+            _logger.warning("%s: %s: %d", source, what, number)
 
 
 def read_messages(row: Row, column: str, roles: Sequence[str] | None = ROLES) -> list[Message]:
@@ -60,14 +85,17 @@ def read_messages(row: Row, column: str, roles: Sequence[str] | None = ROLES) ->
         raise row.error(f"{column} must be a list of messages with role and content, not {shown(value)}")
     messages = []
     for number, message in enumerate(value):
-        if not isinstance(message, Mapping) or "role" not in message or "content" not in message:
-            raise row.error(f"message {number} of {column} must have role and content, not {shown(message)}")
+        place = f"message {number} of {column}"
+        if not isinstance(message, Mapping) or "role" not in message:
+            raise row.error(
+                f"{place} must have role and content, not {shown(message)}; datapool jsonl reads other keys, with "
+                f"columns: {{dialogue: {column}}}"
+            )
         role = message["role"]
         if not isinstance(role, str) or (roles is not None and role not in roles):
             known = f"{nearest_hint(str(role), roles)} (roles: {', '.join(roles)})" if roles is not None else ""
-            raise row.error(f"message {number} of {column} has the unknown role {shown(role)}{known}")
-        content = _content(message["content"], row, f"content of message {number} of {column}")
-        messages.append({"role": role, "content": content})
+            raise row.error(f"{place} has the unknown role {shown(role)}{known}")
+        messages.append({"role": role, "content": _content(message, "content", row, place)})
     return messages
 
 
@@ -97,13 +125,12 @@ def read_dialogue(row: Row, column: str, keys: DialogueKeys) -> list[Utterance]:
     speaker_key = None if is_bare else _key(row, places[0], first, "speaker", keys.speaker, SPEAKER_KEYS)
     found = []
     for place, item in zip(places, value, strict=True):
-        for key in filter(None, (text_key, speaker_key)):
-            if key not in item:
-                raise row.error(f"{place} has no key {key!r}{nearest_hint(key, item)} (keys: {_names(item)})")
+        text = _content(item, text_key, row, place)
+        if speaker_key is not None and speaker_key not in item:
+            raise _no_key(row, place, speaker_key, item)
         speaker = None if speaker_key is None else item[speaker_key]
         if speaker_key is not None and not isinstance(speaker, str) and not is_number(speaker):
             raise row.error(f"{speaker_key!r} of {place} must name the speaker, not {shown(speaker)}")
-        text = _content(item[text_key], row, f"{text_key!r} of {place}")
         found.append(Utterance(None if speaker is None else str(speaker), text))
     return found
 
@@ -114,72 +141,153 @@ def prompt_messages(row: Row, column: str, said: Sequence[Utterance], agent: str
     Raises:
         DataError: If the model's role is ambiguous, or the last utterance is its own.
     """
-    last = said[-1].speaker
-    speakers = list(dict.fromkeys(one.speaker for one in said if one.speaker and not _is_instruction(one)))
-    names = ", ".join(speakers)
-    if agent is not None and len(speakers) > 1 and agent not in speakers:
-        raise row.error(f"column {column!r} has no speaker {agent!r}, which columns.agent requires (speakers: {names})")
-    agent = agent or next((name for name in speakers if name.lower() in AGENTS), None)
-    if agent is None:
-        others = [name for name in speakers if name != last]
-        if len(others) > 1:
-            raise row.error(f"column {column!r} has {len(speakers)} speakers ({names}); set columns.agent to the one "
-                            "whose role the model takes")  # fmt: skip
-        agent = next(iter(others), None)
-    elif last == agent:
-        raise row.error(f"column {column!r} ends with an utterance of {agent!r}, whose role the model takes; it must "
-                        "end with the utterance to reply to")  # fmt: skip
-    return _as_messages(said, agent)
+    return _as_messages(said, _agent(row, column, said, agent, said[-1].speaker))
 
 
 def dialogue_replies(
-    row: Row, column: str, said: Sequence[Utterance], agent: str | None
+    row: Row, column: str, said: Sequence[Utterance], agent: str | None, notes: Notes
 ) -> Iterator[tuple[int, list[Message]]]:
-    """Yield each utterance that replies to another speaker: its number in the dialogue, and the messages before it.
+    """Yield each reply of the agent, or of both sides if they have no names: its number, and the messages before it.
 
     Raises:
-        DataError: If there is none.
+        DataError: If there is none, or the agent is not clear.
     """
-    speakers = {one.speaker for one in said if one.speaker}
-    wanted = agent or next((name for name in speakers if name.lower() in AGENTS), None)
-    n_found = 0
-    for number in range(1, len(said)):
-        before, reply = said[:number], said[number]
-        if reply.speaker is not None:
-            is_other = reply.speaker == before[-1].speaker or _is_instruction(reply)
-            if is_other or all(map(_is_instruction, before)) or (wanted and reply.speaker != wanted):
-                continue
-        n_found += 1
-        yield number, _as_messages(before, reply.speaker)
-    if not n_found:
-        whose = f" of {wanted!r}" if wanted else ""
+    agent = _agent(row, column, said, agent)
+    numbers = range(1, len(said)) if said[0].speaker is None else reply_numbers(_as_messages(said, agent))
+    if not numbers:
+        whose = f" of {agent!r}" if agent else ""
         raise row.error(f"column {column!r} has no utterance{whose} that replies to another speaker")
+    notes[UNREAD] += len(said) - 1 - numbers[-1]
+    for number in numbers:
+        notes[EMPTY] += not said[number].text.strip()
+        yield number, _as_messages(said[:number], agent)
 
 
-def render_messages(messages: Sequence[Message], row: Row, dialogue_format: DialogueFormat) -> tuple[Prompt, list[str]]:
+def reply_numbers(messages: Sequence[Message]) -> list[int]:
+    """Numbers of the assistant's messages after the first message of the conversation."""
+    begin = n_instructions(messages)
+    return [number for number in range(begin + 1, len(messages)) if messages[number]["role"] == "assistant"]
+
+
+def check_turns(
+    messages: Sequence[Message],
+    row: Row,
+    dialogue_format: DialogueFormat | None = None,
+    sides: Sequence[str] = _SIDES,
+) -> int:
+    """Check that after the instructions two sides take turns, on which rewards and conversations rely.
+
+    Args:
+        messages: Messages with a role and a content.
+        row: Their row.
+        dialogue_format: Format of the prompt, if it can have a place for later instructions and for answers of tools.
+        sides: Roles of the two sides.
+
+    Returns:
+        Number of instructions at the beginning.
+
+    Raises:
+        DataError: If a message has no place, or is of the same side as the one before it.
+    """
+    begin = n_instructions(messages)
+    before: tuple[int, str] | None = None
+    for number in range(begin, len(messages)):
+        role = messages[number]["role"]
+        if role not in sides and (dialogue_format is None or dialogue_format.name != "chat_template"):
+            move = "move it to the beginning, or " if role in INSTRUCTIONS else ""
+            keep = "; format: chat_template keeps it if the template has a place for it" if dialogue_format else ""
+            raise row.error(f"message {number} has the role {role}, which has no place there: {move}leave it out{keep}")
+        if role in INSTRUCTIONS:
+            continue
+        side = role if role in sides else sides[0]  # tools answer in place of the user
+        if before is not None and side == before[1]:
+            raise row.error(
+                f"messages {before[0]} and {number} are both of {side!r}, but the two sides must alternate: join them "
+                "to one, or put an empty message of the other side between them if it said nothing"
+            )
+        before = number, side
+    return begin
+
+
+def render_messages(
+    messages: Sequence[Message], row: Row, dialogue_format: DialogueFormat, persona: str | None = None
+) -> tuple[Prompt, list[str]]:
     """Format the prompt for a reply to messages; returns it with the utterances that it contains.
 
+    Args:
+        messages: What was said before the reply.
+        row: Their row.
+        dialogue_format: Format of the prompt.
+        persona: System message for messages that do not begin with instructions, of which empty ones then mean none.
+
     Raises:
-        DataError: If there are only instructions, or a text contains markup of the format.
+        DataError: If there are only instructions, the last message is the assistant's, a message has no place in the
+            format, or a text contains its markup.
     """
-    instructions = [message for message in messages if message["role"] in INSTRUCTIONS]
-    said = dialogue_format.context([message for message in messages if message["role"] not in INSTRUCTIONS])
-    if not said:
+    begin = check_turns(messages, row, dialogue_format)
+    utterances = [number for number, message in enumerate(messages) if message["role"] not in INSTRUCTIONS]
+    if not utterances:
         raise row.error("there is no message before the reply")
-    history = [message["content"] for message in said]
-    try:
-        for message in messages:
+    if messages[utterances[-1]]["role"] == "assistant":
+        raise row.error(
+            f"message {utterances[-1]}, the last before the reply, is the assistant's own; messages must end with the "
+            "one to reply to"
+        )
+    recent = dialogue_format.context(utterances)
+    kept = [
+        n
+        for n, message in enumerate(messages)
+        if (message["content"] or persona is None if message["role"] in INSTRUCTIONS else n >= recent[0])
+    ]
+    history = [messages[n]["content"] for n in recent]
+    opening = [{"role": "system", "content": persona}] if persona and not begin else []
+    written_already = _WRITTEN_ALREADY if persona is None else ""  # data can be read without a format
+    for message in (*opening, *messages):
+        try:
             dialogue_format.check_said(message["content"])
-        if dialogue_format.render_chat is None or dialogue_format.name != "chat_template":
-            system = " ".join(message["content"] for message in instructions)
-            return dialogue_format.prompt(history, system), history
-        written = dialogue_format.chat_prompt([*instructions, *said])
+        except DataError as error:
+            raise row.error(f"{error}{written_already}") from error
+    if dialogue_format.name != "chat_template":
+        system = " ".join(message["content"] for message in (*opening, *messages[:begin]))
+        return dialogue_format.prompt(history, system), history
+    names = [*("the persona" for _ in opening), *(f"message {n}" for n in kept)]
+    try:
+        written = dialogue_format.chat_prompt([*opening, *(messages[n] for n in kept)], names)
     except DataError as error:
-        raise row.error(f"{error}{_WRITTEN_ALREADY}") from error
-    _, found, tail = written.rpartition(history[-1])
-    if history[-1] and found and tail.strip() and history[-1].rstrip().endswith(tail.strip()):
-        raise row.error(f"a text ends with {tail.strip()!r}, which is markup of the chat template{_WRITTEN_ALREADY}")
+        raise row.error(str(error)) from error
+    last = messages[-1]["content"]
+    tail = written.rpartition(last)[2].strip() if last in written and last.strip() else ""
+    if tail and last.rstrip().endswith(tail):
+        raise row.error(f"a text ends with {tail!r}, which is markup of the chat template{written_already}")
     return written, history
+
+
+def _agent(
+    row: Row, column: str, said: Sequence[Utterance], agent: str | None, answered: str | None = None
+) -> str | None:
+    """Determine the speaker whose role the model takes; in a prompt, ``answered`` spoke last."""
+    names = list(dict.fromkeys(one.speaker for one in said if one.speaker is not None and not _is_no_side(one)))
+    listed = ", ".join(names)
+    if agent is not None:
+        if answered is not None and len(names) > 1 and agent not in names:
+            raise row.error(f"column {column!r} has no speaker {agent!r}, which columns.agent requires (speakers: "
+                            f"{listed})")  # fmt: skip
+    else:
+        known = [name for name in names if name.lower() in AGENTS]
+        others = [name for name in names if name.lower() not in (*AGENTS, *PEOPLE)]
+        if not known:
+            found = [name for name in others if name != answered]
+        else:  # next to it, one unknown name is a person's
+            found = known if len(names) <= 2 or not others else [*known, *others]
+        if len(found) > 1 or (not found and answered is None and names):
+            what = f"{len(found)} of which can be the agent" if found else "none of which is known as the agent"
+            raise row.error(f"column {column!r} has {len(names)} speakers ({listed}), {what}; set columns.agent to the "
+                            "one whose role the model takes")  # fmt: skip
+        agent = found[0] if found else None
+    if agent is not None and answered == agent:
+        raise row.error(f"column {column!r} ends with an utterance of {agent!r}, whose role the model takes; it must "
+                        "end with the utterance to reply to")  # fmt: skip
+    return agent
 
 
 def _as_messages(said: Sequence[Utterance], agent: str | None) -> list[Message]:
@@ -188,22 +296,22 @@ def _as_messages(said: Sequence[Utterance], agent: str | None) -> list[Message]:
         return chat_messages([one.text for one in said])
 
     def role(one: Utterance) -> str:
-        if _is_instruction(one):
+        if _is_no_side(one):
             return str(one.speaker).lower()
         return "assistant" if one.speaker == agent else "user"
 
     return [{"role": role(one), "content": one.text} for one in said]
 
 
-def _is_instruction(utterance: Utterance) -> bool:
-    return (utterance.speaker or "").lower() in INSTRUCTIONS
+def _is_no_side(utterance: Utterance) -> bool:
+    return (utterance.speaker or "").lower() in (*INSTRUCTIONS, *_TOOLS)
 
 
 def _key(row: Row, place: str, item: Mapping[str, Any], name: str, chosen: str | None, usual: Sequence[str]) -> str:
     """Determine the key of an utterance's speaker or text."""
     if chosen is not None:
         if chosen not in item:
-            raise row.error(f"{place} has no key {chosen!r}{nearest_hint(chosen, item)} (keys: {_names(item)})")
+            raise _no_key(row, place, chosen, item)
         return chosen
     found = [key for key in usual if key in item]
     if len(found) != 1:
@@ -212,14 +320,38 @@ def _key(row: Row, place: str, item: Mapping[str, Any], name: str, chosen: str |
     return found[0]
 
 
+def _no_key(row: Row, place: str, key: str, item: Mapping[str, Any]) -> DataError:
+    return row.error(f"{place} has no key {key!r}{nearest_hint(key, item)} (keys: {_names(item)})")
+
+
 def _names(keys: Iterable[Any]) -> str:
     return ", ".join(map(str, keys)) or "none"
 
 
-def _content(content: Any, row: Row, what: str) -> str:
-    """Return the text of a message, which can consist of parts of type ``text``."""
+def _content(message: Mapping[str, Any], key: str, row: Row, place: str) -> str:
+    """Return the text of a message, which can consist of parts of type ``text``.
+
+    Raises:
+        DataError: If it has no text, or more than a text.
+    """
+    for name, cure in _BESIDE_TEXT.items():
+        if message.get(name):
+            raise row.error(f"{place} has {name}: {cure}")
+    if message.get("weight") == 0:
+        raise row.error(
+            f"{place} has weight 0, which is not read: remove it if the reply is not learned anyway (turns: last "
+            "learns only the last one), or leave out the conversation"
+        )
+    if key not in message:
+        raise _no_key(row, place, key, message)
+    content = message[key]
+    if isinstance(content, list) and content and all(map(_is_text_part, content)):
+        content = "".join(part["text"] for part in content)
     if isinstance(content, str):
-        return row.encodable(content, what)
-    if isinstance(content, list) and all(isinstance(p, Mapping) and isinstance(p.get("text"), str) for p in content):
-        return row.encodable("".join(part["text"] for part in content), what)
-    raise row.error(f"{what} must be text, not {shown(content)}")
+        return row.encodable(content, f"{key!r} of {place}")
+    cures = {type(None): '; write "" if nothing was said', list: "; a list can only have parts of type text"}
+    raise row.error(f"{key!r} of {place} must be text, not {shown(content)}{cures.get(type(content), '')}")
+
+
+def _is_text_part(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in _TEXT_PARTS and isinstance(part.get("text"), str)

@@ -18,7 +18,9 @@ from rl4dialog.data.hub import dataset_readers, dataset_rows, load_hub_dataset, 
 from rl4dialog.data.messages import (
     DialogueKeys,
     Message,
+    Notes,
     dialogue_replies,
+    log_notes,
     prompt_messages,
     read_dialogue,
     render_messages,
@@ -43,13 +45,13 @@ class Columns:
         id: Id that is unique within its split; by default the row number.
         weight: Relative sampling weight in training; by default equal for all.
         meta_data: Columns passed to rewards and metrics under the same names.
-        dialogue: Whole dialogues of such utterances, instead of prompt and references: each utterance that replies to
-            another speaker is a sample. In CSV files they are encoded as JSON.
+        dialogue: Whole dialogues of such utterances, instead of prompt and references: each reply of the agent is a
+            sample, or each utterance after the first if speakers have no names. In CSV files they are encoded as JSON.
         speaker: Key of an utterance's speaker; by default ``role``, ``speaker``, ``from``, ``author``, ``sender`` or
             ``name``.
         text: Key of an utterance's text; by default ``content``, ``text``, ``utterance``, ``value`` or ``message``.
-        agent: The speaker whose role the model takes; by default ``assistant``, ``agent``, ``bot``, ``gpt`` or
-            ``model``, or else the one who replies.
+        agent: The speaker whose role the model takes; by default ``assistant``, ``agent``, ``bot``, ``gpt``,
+            ``chatgpt`` or ``model``, or else the only one who is not ``user``, ``human``, ``customer`` or ``prompter``.
     """
 
     prompt: str = "prompt"
@@ -311,16 +313,18 @@ def _pool(
     if chosen.dialogue is not None and template is not None:
         raise DataError("columns.dialogue contains whole prompts; remove prompt_template")
     weights: list[float] = []
+    notes = Notes()
 
     def samples() -> Iterable[Sample]:
         for index, row in enumerate(rows):
             sample_id = index if chosen.id is None else row[chosen.id]
             weight = 1.0 if chosen.weight is None else _weight(row, chosen.weight)
-            for sample in _samples(sample_id, row, chosen, template, dialogue_format):
+            for sample in _samples(sample_id, row, chosen, template, dialogue_format, notes):
                 weights.append(weight)
                 yield sample
 
     kept = limit_samples(samples(), max_size, id, split, source)
+    log_notes(notes, f"{source}, {split}")
     pool = cls(kept, weights[: len(kept)])
     if dialogue_format is not None:
         pool.use_format(dialogue_format)
@@ -328,13 +332,18 @@ def _pool(
 
 
 def _samples(
-    id: Any, row: Row, columns: Columns, template: _Template | None, dialogue_format: DialogueFormat | None
+    id: Any,
+    row: Row,
+    columns: Columns,
+    template: _Template | None,
+    dialogue_format: DialogueFormat | None,
+    notes: Notes,
 ) -> Iterator[Sample]:
     meta_data = {name: row[name] for name in columns.meta_data}
     if columns.dialogue is not None:
         chosen_format = _needed(dialogue_format, row, columns.dialogue)
         said = read_dialogue(row, columns.dialogue, columns.keys)
-        for number, messages in dialogue_replies(row, columns.dialogue, said, columns.agent):
+        for number, messages in dialogue_replies(row, columns.dialogue, said, columns.agent, notes):
             prompt, history = render_messages(messages, row, chosen_format)
             yield Sample(f"{id}_{number}", prompt, [said[number].text], {**meta_data, "history": history})
         return

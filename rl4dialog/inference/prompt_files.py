@@ -79,12 +79,7 @@ def _prompt(row: Row, dialogue_format: DialogueFormat | None, persona: str | Non
         raise row.error(f"{given[0]} needs a dialogue format, which the run's datapool does not have; use prompt")
     if given == ["history"]:
         return dialogue_format.prompt(dialogue_format.context(row.texts("history")), persona)
-    messages = read_messages(row, "messages")
-    if messages[-1]["role"] == "assistant":
-        raise row.error("messages must end with a message to reply to, not with one of the assistant")
-    if persona and messages[0]["role"] != "system":
-        messages = [{"role": "system", "content": persona}, *messages]
-    return render_messages(messages, row, dialogue_format)[0]
+    return render_messages(read_messages(row, "messages"), row, dialogue_format, persona)[0]
 
 
 class ReplyFile(ContinuedFile):

@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from rl4dialog.core.errors import DataError, RL4DialogError, shown, validation_message
+from rl4dialog.data.messages import read_messages, render_messages
+from rl4dialog.data.rows import Row
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.serving.chat_model import ChatModel
-from rl4dialog.serving.conversation import Conversation
 
-_INSTRUCTIONS = ("system", "developer")
 _MAX_CHOICES = 16
 # Keys about bookkeeping, and keys with the values that change nothing.
 _IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls")
@@ -55,34 +55,17 @@ class ApiError(Exception):
         return {"error": {"message": str(self), "type": kind, "param": self._param, "code": self._code}}
 
 
-def _encodable(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("it contains one half of a surrogate pair, which is no character") from None
-    return text
-
-
-_Text = Annotated[str, AfterValidator(_encodable)]
-
-
-class _TextPart(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-    type: Literal["text"]
-    text: _Text
-
-
 class _Message(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-    role: Literal["system", "developer", "user", "assistant"]
-    content: _Text | list[_TextPart]
-    name: str | None = None
-    refusal: None = None
+    """The keys of a message; `read_messages` decides about their values."""
 
-    @property
-    def text(self) -> str:
-        content = self.content
-        return content if isinstance(content, str) else "".join(part.text for part in content)
+    model_config = ConfigDict(extra="forbid")
+    role: Any
+    content: Any = None
+    name: str | None = None
+    refusal: Any = None
+    tool_calls: Any = None
+    function_call: Any = None
+    tool_call_id: Any = None
 
 
 class _StreamOptions(BaseModel):
@@ -157,7 +140,8 @@ def parse_request(body: bytes, model: ChatModel, name: str) -> ChatRequest:
     kwargs = _generation_kwargs(asked)
     try:
         GenerationSettings.from_kwargs({**model.generation_kwargs, **kwargs}, only_sampling=NOT_IN_CONVERSATIONS)
-        prompt = _prompt(asked.messages, model)
+        row = Row({"messages": [message.model_dump() for message in asked.messages]}, "the request")
+        prompt, _ = render_messages(read_messages(row, "messages"), row, model.dialogue_format, model.persona or "")
         n_prompt_tokens = model.n_prompt_tokens(prompt)
     except RL4DialogError as error:
         raise ApiError(str(error), param="messages" if isinstance(error, DataError) else None) from error
@@ -212,30 +196,3 @@ def _generation_kwargs(asked: _Body) -> dict[str, Any]:
     if limit is not None:
         kwargs["max_new_tokens"] = limit
     return kwargs
-
-
-def _prompt(messages: list[_Message], model: ChatModel) -> str:
-    """Write the prompt as chats do; the system message is the persona, without one the model's own.
-
-    Raises:
-        ApiError: If the roles are not those of a conversation in which it is the assistant's turn.
-        DataError: If a text contains markup, or the chat template rejects the messages.
-    """
-    first = messages[0]
-    persona = first.text if first.role in _INSTRUCTIONS else None
-    said = messages if persona is None else messages[1:]
-    for n_later, message in enumerate(reversed(said)):
-        wanted = "assistant" if n_later % 2 else "user"
-        if message.role != wanted:
-            raise ApiError(
-                f"messages[{len(messages) - 1 - n_later}].role is {message.role!r} and must be {wanted!r}: after at "
-                f"most one system message at the beginning, user and assistant alternate, and the user comes last",
-                param="messages",
-            )
-    if not said:
-        raise ApiError("messages need at least one message of the user", param="messages")
-    *turns, last = (message.text for message in said)
-    for text in turns:
-        model.dialogue_format.check_said(text)
-    persona = model.persona if persona is None else persona
-    return Conversation(persona or None, turns).prompt(last, model.dialogue_format)

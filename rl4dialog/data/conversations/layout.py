@@ -14,7 +14,7 @@ from rl4dialog.core.errors import shown
 from rl4dialog.core.feedback import Feedback, feedback_of
 from rl4dialog.core.types import Dialogue
 from rl4dialog.data.chat_markup import Message
-from rl4dialog.data.conversational import plain_or_messages, preference_of, reply_of
+from rl4dialog.data.conversational import plain_or_messages, preference_of, refuse_foreign, reply_of
 from rl4dialog.data.conversations.record import KEYS, MESSAGE_KEYS, NOTES, is_finite, read_dialogues
 from rl4dialog.data.conversations.tweets import GAME_COLUMNS
 from rl4dialog.data.dialogue_format import chat_messages
@@ -49,6 +49,8 @@ def guess_layout(row: Row) -> Layout:
         DataError: If none fits, or several do.
     """
     found = [layout for layout in get_args(Layout) if _has_columns(row, layout)]
+    if not found:
+        refuse_foreign(row)
     if len(found) != 1:
         what = f"columns of several layouts ({', '.join(found)})" if found else "the columns of no layout"
         layouts = "; ".join(f"{layout}: {', '.join(_COLUMNS[layout])}" for layout in get_args(Layout))
@@ -107,9 +109,7 @@ def _completions(row: Row) -> Iterator[Record]:
 
 def _preferences(row: Row) -> Iterator[Record]:
     """A prompt with a better and a worse reply."""
-    if "prompt" not in row and isinstance(row["chosen"], str):
-        raise row.error("plain chosen and rejected have no separate prompt; add a column prompt, or use messages")
-    prompt, chosen, rejected = preference_of(row)
+    prompt, chosen, rejected = preference_of(row, as_messages=True)
     meta_data = {**(row.get("meta_data") or {}), "rejected": rejected}  # for the metric q_rank
     yield {**_reply(prompt, chosen, 1.0), "part": "chosen", "meta_data": meta_data}
     yield {**_reply(prompt, rejected, 0.0), "part": "rejected"}

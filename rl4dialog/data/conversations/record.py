@@ -23,7 +23,7 @@ from rl4dialog.core.types import (
     is_whole_number,
 )
 from rl4dialog.data.chat_markup import INSTRUCTIONS, Message
-from rl4dialog.data.messages import read_messages
+from rl4dialog.data.messages import check_turns, read_messages
 from rl4dialog.data.rows import Row
 
 VERSION = 1
@@ -93,9 +93,8 @@ def read_dialogues(row: Row, index: int, agent: str = ROLES[AGENT]) -> list[Dial
         raise row.error(f"version must be {VERSION}, not {shown(row['version'])}")
     messages = read_messages(row, "messages", roles=None)
     agents = _agents(row, agent, messages)
-    instructions = [message["content"] for message in messages if message["role"] in INSTRUCTIONS]
-    begin = len(instructions)
-    _check_roles(row, messages, begin, agents)
+    begin = _check_roles(row, messages, agents)
+    instructions = [message["content"] for message in messages[:begin]]
     n_given = _n_given(row, len(messages))
     rewards = _rewards(row, messages, agents, n_given)
     paid = _reward(row, row.get("reward"), "reward")
@@ -146,25 +145,18 @@ def _agents(row: Row, agent: str, messages: Sequence[Message]) -> list[str]:
     return agents
 
 
-def _check_roles(row: Row, messages: Sequence[Message], begin: int, agents: Sequence[str]) -> None:
-    """Check that two speakers take turns, after the instructions."""
+def _check_roles(row: Row, messages: Sequence[Message], agents: Sequence[str]) -> int:
+    """Check that two speakers take turns, after the instructions, whose number is returned."""
     others = {message["role"] for message in messages} - {*INSTRUCTIONS, *agents}
     usual = set(ROLES.values())
     unknown = others - usual if usual.issuperset(agents) else set()
     for number, message in enumerate(messages):
-        role = message["role"]
-        if role in unknown:
+        if (role := message["role"]) in unknown:
             raise row.error(f"message {number} has the unknown role {role!r}{nearest_hint(role, usual)}")
-        if role in INSTRUCTIONS and number >= begin:
-            raise row.error(f"message {number} has the role {role}, which must come before the conversation")
-        if number > begin and role == messages[number - 1]["role"]:
-            raise row.error(
-                f"messages {number - 1} and {number} are both of {role!r}, but the two sides must alternate: join them "
-                f"to one, or put an empty message of the other side between them if it said nothing"
-            )
     if len(others) + len(agents) > 2:
         names = ", ".join(sorted({*others, *agents}))
         raise row.error(f"messages has {len(others) + len(agents)} speakers ({names}); a conversation has two")
+    return check_turns(messages, row, sides=(*others, *agents))
 
 
 def _n_given(row: Row, n_messages: int) -> int:

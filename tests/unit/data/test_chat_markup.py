@@ -68,7 +68,7 @@ def test_system_message_that_moves_is_refused_where_there_is_one() -> None:
 def test_single_prompts_of_such_templates_are_the_templates(source: str) -> None:
     form = form_of(source)
     for context in (SAID[:1], SAID):
-        messages = chat_messages(context, "i am kind")
+        messages = chat_messages(context, None if source == LAST_ONLY else "i am kind")
         prompt = form.dialogue.chat_prompt(messages)
         assert prompt == form.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         whole = form.tokenizer(str(prompt), add_special_tokens=False)["input_ids"]

@@ -91,7 +91,7 @@ def test_plain_prompt_is_the_users_message_in_a_chat_template(pool_of: Any) -> N
     assert pool[0][0].meta_data == {"history": ["Hi!"]}
     pool = pool_of({"prompt": "Hi!", "chosen": "Hello.", "rejected": "No."}, **chat)
     assert samples(pool) == [(0, "<user>Hi!<assistant>", ["Hello."])]
-    with pytest.raises(DataError, match=r"train\.jsonl:1: plain chosen and rejected have no separate prompt"):
+    with pytest.raises(DataError, match=r"jsonl:1: plain chosen and rejected have neither a column prompt nor tags"):
         pool_of({"chosen": "Hi! Hello.", "rejected": "Hi! No."}, **chat)
     with pytest.raises(
         DataError, match=r"jsonl:1: a text ends with '<assistant>', which is markup of the chat template"
@@ -187,7 +187,7 @@ def test_hub_dataset_is_read(fake_hub: Any) -> None:
         ({"messages": "Hi"}, "jsonl:2: messages must be a list of messages"),
         ({"messages": [{"from": "human"}]}, "jsonl:2: message 0 of messages must have role and content"),
         ({"messages": [message("usr", "x")]}, "message 0 of messages has the unknown role 'usr'; did you mean 'user'"),
-        ({"messages": [message("user", None)]}, "content of message 0 of messages must be text, not None"),
+        ({"messages": [message("user", None)]}, "'content' of message 0 of messages must be text, not None; write "),
         ({"messages": [SYSTEM, REPLY]}, "messages contains no reply of the assistant"),
         ({"prompt": [SYSTEM], "completion": [REPLY]}, "there is no message before the reply"),
         (

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
+from echo_model import Echo
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import Frame
+from rl4dialog.core.types import SYSTEM_KEY, Frame
+from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.messages import read_messages
 from rl4dialog.data.rows import Row
+from rl4dialog.inference.prompt_files import read_prompts
+from rl4dialog.serving.api_request import ApiError, parse_request
 
 TEXTS = ["Hi!", "Hello.", "Tea?"]
 SPOKEN = [{"who": "Ann", "says": "Hi!"}, {"who": "Bob", "says": "Hello."}, {"who": "Ann", "says": "Tea?"}]
@@ -95,14 +100,8 @@ def test_every_reply_of_a_whole_dialogue_is_a_sample(tmp_path: Path) -> None:
         ("0_1", "<user>Hi!<assistant>", ["Hello."]),
         ("0_2", "<assistant>Hi!<user>Hello.<assistant>", ["Tea?"]),
     ]
-    assert prompts(pool_of({"talk": SPOKEN}, tmp_path, {**dialogue, **NAMES})) == found
     assert prompts(pool_of({"talk": SPOKEN}, tmp_path, {**dialogue, **NAMES, "agent": "Bob"})) == found[:1]
-    monologue = [SPOKEN[0], *SPOKEN, {"who": "Cem", "says": "No."}]
-    assert [id for id, _, _ in prompts(pool_of({"talk": monologue}, tmp_path, {**dialogue, **NAMES}))] == [
-        "0_2",
-        "0_3",
-        "0_4",
-    ]
+    assert prompts(pool_of({"talk": SPOKEN}, tmp_path, {**dialogue, **NAMES, "agent": "Ann"})) == found[1:]
     assert prompts(pool_of({"talk": SHAREGPT}, tmp_path, dialogue)) == [
         ("0_2", "<system>Be kind.<user>Hi!<assistant>", ["Hello."])
     ]
@@ -169,7 +168,7 @@ def test_csv_and_datasets_read_the_same_dialogues(tmp_path: Path) -> None:
         (
             {"prompt": [*SPOKEN, {"who": "Cem", "says": "No."}]},
             NAMES,
-            r"has 3 speakers \(Ann, Bob, Cem\); set columns\.agent",
+            r"has 3 speakers \(Ann, Bob, Cem\), 2 of which can be the agent; set columns\.agent",
         ),
         ({"prompt": SHAREGPT[:1]}, {}, r"there is no message before the reply"),
         (
@@ -240,14 +239,15 @@ def test_arguments_that_do_not_go_together_are_refused(
     ("value", "message"),
     [
         ("hi", r"place: m must be a list of messages with role and content, not 'hi'"),
-        ([{"role": "user"}], r"message 0 of m must have role and content"),
+        ([{"role": "user"}], r"message 0 of m has no key 'content' \(keys: role\)"),
+        ([{"from": "human"}], r"message 0 of m must have role and content, .*columns: \{dialogue: m\}"),
         (
             [{"role": "assistent", "content": ""}],
             r"message 0 of m has the unknown role 'assistent'; did you mean 'assis",
         ),
-        ([{"role": "user", "content": 3}], r"content of message 0 of m must be text, not 3"),
-        ([{"role": "user", "content": "\ud800"}], r"place: content of message 0 of m is not valid Unicode"),
-        ([{"role": "user", "content": [{"text": "\ud800"}]}], r"content of message 0 of m is not valid Unicode"),
+        ([{"role": "user", "content": 3}], r"'content' of message 0 of m must be text, not 3"),
+        ([{"role": "user", "content": "\ud800"}], r"place: 'content' of message 0 of m is not valid Unicode"),
+        ([{"role": "user", "content": [{"text": "\ud800"}]}], r"'content' of message 0 of m is not valid Unicode"),
     ],
 )
 def test_messages_have_role_and_content(value: Any, message: str) -> None:
@@ -255,3 +255,341 @@ def test_messages_have_role_and_content(value: Any, message: str) -> None:
         read_messages(Row({"m": value}, "place"), "m")
     wanted = [{"role": "user", "content": "ab"}]
     assert read_messages(Row({"m": [{"role": "user", "content": [{"text": "a"}, {"text": "b"}]}]}, "p"), "m") == wanted
+
+
+# The tables of docs/datapools.md, for all readers of messages.
+
+USER, HELLO = {"role": "user", "content": "Hi!"}, {"role": "assistant", "content": "Hello."}
+AGAIN, REPLY = {"role": "user", "content": "Tea?"}, {"role": "assistant", "content": "Yes."}
+ALSO = {"role": "system", "content": "Be brief."}
+PARTS = [{"type": "text", "text": "Te"}, {"type": "text", "text": "a?"}]
+IMAGE = [*PARTS, {"type": "image_url", "image_url": {"url": "x"}, "text": "y"}]
+CALL = [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]
+Messages = list[dict[str, Any]]
+
+
+def at(number: int, **changes: Any) -> tuple[int, Messages]:
+    """A conversation in which one message is another, whose number is given back."""
+    messages = [{"role": "system", "content": "Be kind."}, USER, HELLO, AGAIN]
+    changed = {**messages[number], **changes}
+    return number, [*messages[:number], {k: v for k, v in changed.items() if v != "absent"}, *messages[number + 1 :]]
+
+
+def anywhere(**changes: Any) -> list[tuple[int, Messages]]:
+    return [at(number, **changes) for number in range(4)]
+
+
+# The number of the message that is kept or refused, and the messages before the reply, for each row of the table.
+TABLE: dict[tuple[str, str, str], list[tuple[int, Messages]]] = {
+    ("`system`, `developer`", "at the beginning", "text"): [
+        at(0),
+        at(0, role="developer"),
+        (1, [ALSO, {**ALSO, "role": "developer"}, USER]),
+    ],
+    ("`system`, `developer`", "later", "text"): [
+        (2, [USER, HELLO, ALSO, AGAIN]),
+        (1, [USER, {**ALSO, "role": "developer"}, HELLO, AGAIN]),
+        (2, [ALSO, USER, ALSO]),
+    ],
+    ("`user`, `assistant`", "after the other one", "text"): [(2, [USER, HELLO, AGAIN]), (1, [HELLO, AGAIN])],
+    ("`user`, `assistant`", "after the same one", "text"): [(1, [USER, AGAIN]), (1, [USER, HELLO, REPLY, AGAIN])],
+    ("`assistant`", "last before the reply", "text"): [(1, [USER, HELLO])],
+    ("`tool`", "in place of the user", "text"): [at(3, role="tool"), (1, [HELLO, {**AGAIN, "role": "tool"}])],
+    ("other", "any", "text"): [at(3, role="narrator"), at(1, role="narrator"), at(0, role="narrator")],
+    ("any", "any", "empty text"): anywhere(content=""),
+    ("any", "any", "`null`, or no content"): [*anywhere(content=None), *anywhere(content="absent")],
+    ("any", "any", "list of texts"): [*anywhere(content=PARTS), *anywhere(content=[{"text": "Tea?"}])],
+    ("any", "any", "empty list, or a list with an image"): [*anywhere(content=[]), *anywhere(content=IMAGE)],
+    ("any", "any", "text and a tool call, a refusal, or `weight: 0`"): [
+        *anywhere(tool_calls=CALL),
+        *anywhere(tool_calls=CALL, content=None),
+        *anywhere(function_call=CALL[0]["function"]),
+        *anywhere(refusal="I cannot."),
+        *anywhere(weight=0),
+    ],
+}
+
+
+def documented(first_cell: str) -> list[list[str]]:
+    """The rows of a table of the page."""
+    text = (Path(__file__).parents[3] / "docs" / "datapools.md").read_text(encoding="utf-8")
+    table = next(block for block in text.split("\n\n") if block.startswith(f"| {first_cell} |"))
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
+
+
+def read_by(reader: str, messages: Messages, form: str, tmp_path: Path) -> str:
+    """All texts before the reply, as the reader gives them to a model."""
+    args: dict[str, Any] = {"split": "train", "path": str(tmp_path / "train.jsonl"), "format": form}
+    chat = {"render_chat": Render()} if form == "chat_template" else {}
+    rows = {
+        "jsonl dialogue": {"talk": [*messages, REPLY]},
+        "jsonl prompt": {"prompt": messages, "reference": "Yes."},
+        "conversational messages": {"messages": [*messages, REPLY]},
+        "conversational prompt": {"prompt": messages, "completion": [REPLY]},
+        "conversations": {"messages": [*messages, REPLY]},
+    }
+    (tmp_path / "train.jsonl").write_text(json.dumps(rows.get(reader, {"messages": messages})) + "\n")
+    if reader == "prompt file":
+        return read_prompts(tmp_path / "train.jsonl", DialogueFormat(form, None, **chat))[0].prompt
+    if reader == "serve":
+        model = Echo()
+        model.dialogue_format = DialogueFormat(form, None, **chat)
+        return parse_request(json.dumps({"model": "echo", "messages": messages}).encode(), model, "echo").prompt
+    id, _, column = reader.partition(" ")
+    columns = {"columns": {"dialogue": "talk"} if column == "dialogue" else {}} if id == "jsonl" else {}
+    pool = DataPoolRegistry.get(id, {**args, **columns}, **chat)
+    if id == "conversations":
+        (dialogue,) = pool.conversations()
+        return " ".join([dialogue.meta_data.get(SYSTEM_KEY, ""), *(turn.text for turn in dialogue.turns)])
+    return pool[len(pool) - 1][0].prompt_or_input_text
+
+
+READERS = (
+    *("jsonl dialogue", "jsonl prompt", "conversational messages", "conversational prompt"),
+    *("prompt file", "conversations", "serve"),
+)
+
+
+def test_every_row_of_the_table_is_tested() -> None:
+    assert [tuple(row[:3]) for row in documented("role")] == [*TABLE]
+
+
+@pytest.mark.parametrize("form", ["eou", "chat_template"])
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("row", TABLE, ids=" ".join)
+def test_readers_of_messages_agree_with_the_table(
+    row: tuple[str, str, str], reader: str, form: str, tmp_path: Path
+) -> None:
+    in_plain, in_chat = next(cells[3:] for cells in documented("role") if tuple(cells[:3]) == row)
+    verdict = in_chat if form == "chat_template" and reader != "conversations" else in_plain
+    for number, messages in TABLE[row]:
+        if verdict.startswith("kept"):
+            found = read_by(reader, messages, form, tmp_path)
+            texts = [m["content"] if isinstance(m["content"], str) else "Tea?" for m in messages]
+            assert re.search(".*".join(map(re.escape, texts)), found), (messages, found)
+        else:
+            with pytest.raises((DataError, ApiError), match=r"message|utterance|speakers|key") as raised:
+                read_by(reader, messages, form, tmp_path)
+            # Speakers of tables are not roles, so that three of them leave the agent unclear.
+            if not (reader.startswith("jsonl") and row[0] == "other"):
+                assert re.search(rf"\b{number}\b", str(raised.value)), raised.value
+
+
+def omits(messages: list[dict[str, str]]) -> str:
+    return Render()([m for m in messages if m["role"] in ("user", "assistant")])
+
+
+def renames(messages: list[dict[str, str]]) -> str:
+    return Render()([m if m["role"] in ("system", "user") else {**m, "role": "assistant"} for m in messages])
+
+
+def moves(messages: list[dict[str, str]]) -> str:
+    return Render()(sorted(messages, key=lambda m: m["role"] != "system"))
+
+
+def rejects(messages: list[dict[str, str]]) -> str:
+    if any(m["role"] not in ("user", "assistant") for m in messages):
+        raise DataError("only user and assistant")
+    return Render()(messages)
+
+
+@pytest.mark.parametrize(
+    ("template", "messages", "refused"),
+    [
+        (omits, [ALSO, USER], "message 0 has the role system, for which the chat template has no place there: leave"),
+        (
+            omits,
+            [USER, HELLO, ALSO, AGAIN],
+            "message 2 has the role system, .* there: move it to the beginning, leave it out, or",
+        ),
+        (moves, [USER, HELLO, ALSO, AGAIN], "message 2 has the role system"),
+        (moves, [ALSO, USER, HELLO, {**AGAIN, "role": "tool"}], None),
+        (renames, [ALSO, USER, HELLO, AGAIN], None),
+        (renames, [{**ALSO, "role": "developer"}, USER], "message 0 has the role developer"),
+        (rejects, [USER, HELLO, ALSO, AGAIN], "message 2 has the role system"),
+        (rejects, [HELLO, AGAIN, HELLO, {**AGAIN, "role": "tool"}], "message 3 has the role tool"),
+        (rejects, [ALSO, USER], "only user and assistant"),
+        (renames, [USER, HELLO, {**AGAIN, "role": "tool"}], "message 2 has the role tool, .* there: leave it out"),
+    ],
+)
+def test_template_without_a_place_for_a_message_refuses_it(
+    template: Any, messages: Messages, refused: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "train.jsonl").write_text(json.dumps({"messages": [*messages, REPLY]}))
+    args = {"split": "train", "path": str(tmp_path), "format": "chat_template"}
+    if refused is None:
+        assert DataPoolRegistry.get("conversational", args, render_chat=template)[0][0].references == ["Yes."]
+        return
+    with pytest.raises(DataError, match=rf"train\.jsonl:1: {refused}"):
+        DataPoolRegistry.get("conversational", args, render_chat=template)
+
+
+def test_later_instructions_stay_with_a_short_context_and_are_not_said(tmp_path: Path) -> None:
+    said = [ALSO, USER, HELLO, {**ALSO, "content": "Be kind."}, AGAIN, HELLO, USER, REPLY]
+    pool = pool_of({"talk": said}, tmp_path, {"dialogue": "talk"}, context_size=1)
+    assert prompts(pool)[-1][1] == "<system>Be brief.<system>Be kind.<user>Hi!<assistant>"
+    assert pool[len(pool) - 1][0].meta_data["history"] == ["Hi!"]
+
+
+@pytest.mark.parametrize(
+    ("speakers", "agent"),
+    [
+        ("human chatgpt human chatgpt", "chatgpt"),
+        ("prompter assistant", "assistant"),
+        ("customer Agent", "Agent"),
+        ("human Vicuna", "Vicuna"),
+        ("Ann bot", "bot"),
+        ("system human customer model", r"messages 1 and 2 are both of 'user'"),
+        ("Ann Bob", r"has 2 speakers \(Ann, Bob\), 2 of which can be the agent; set columns\.agent"),
+        ("human agent bot", r"has 3 speakers \(human, agent, bot\), 2 of which can be the agent; set columns\.agent"),
+        ("user assistant narrator", r"has 3 speakers .*, 2 of which can be the agent; set columns\.agent"),
+        ("human user", r"has 2 speakers \(human, user\), none of which is known as the agent; set columns\.agent"),
+        ("human gpt function_call observation", "message 2 has the role function_call, which has no place"),
+    ],
+)
+def test_agent_is_known_by_name_or_asked_for(speakers: str, agent: str, tmp_path: Path) -> None:
+    talk = [{"from": name, "value": f"text {number}"} for number, name in enumerate(speakers.split())]
+    row, columns = {"talk": [*talk, *talk[:2]] if "function" in speakers else talk}, {"dialogue": "talk"}
+    if agent not in speakers.split():
+        with pytest.raises(DataError, match=rf"train\.jsonl:1: .*{agent}"):
+            pool_of(row, tmp_path, columns, format="eou")
+        return
+    wanted = [one["value"] for one in talk if one["from"] == agent]
+    assert [sample.references for sample, _ in pool_of(row, tmp_path, columns)] == [[text] for text in wanted]
+
+
+def test_unread_and_empty_messages_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    said = [USER, {**HELLO, "content": " "}, AGAIN]
+    for id, args in (("jsonl", {"columns": {"dialogue": "messages"}}), ("conversational", {})):
+        (tmp_path / "train.jsonl").write_text(f"{json.dumps({'messages': said})}\n" * 2)
+        caplog.clear()
+        DataPoolRegistry.get(id, {"split": "train", "path": str(tmp_path), "format": "eou", **args})
+        assert "train: messages after the last reply of a conversation, which are not read: 2" in caplog.text
+        assert "train: empty replies: 2" in caplog.text
+
+
+HH = "\n\nHuman: Hi!\n\nAssistant: Hello.\n\nHuman: Tea?\n\nAssistant: I "
+BINARY = {
+    "prompt": "Tea?",
+    "prompt_id": "p",
+    "chosen": [AGAIN, REPLY],
+    "rejected": [AGAIN, HELLO],
+    "messages": [AGAIN, REPLY],
+    "score_chosen": 8.0,
+    "score_rejected": 6.5,
+}
+ULTRA = {
+    "source": "evol_instruct",
+    "instruction": "Tea?",
+    "models": ["a", "b"],
+    "completions": [{"model": "a", "response": "Yes."}, {"model": "b", "response": "No."}],
+    "correct_answers": ["None"],
+}
+GPT = {"id": "1", "conversations": [{"from": "human", "value": "Hi!"}, {"from": "gpt", "value": "Hello."}]}
+CALLS = [
+    USER,
+    {"role": "assistant", "content": None, "tool_calls": CALL},
+    {"role": "tool", "tool_call_id": "c", "content": "2"},
+    REPLY,
+]
+TALK = {"columns": {"dialogue": "conversations"}, "format": "chat_template"}
+PUBLIC: dict[str, list[tuple[dict[str, Any], str, dict[str, Any], list[tuple[str, list[str]]] | str]]] = {
+    "ShareGPT": [
+        (GPT, "jsonl", TALK, [("<user>Hi!<assistant>", ["Hello."])]),
+        (GPT, "conversational", {}, r"'conversations' is that of ShareGPT; .* columns: \{dialogue: conversations\}"),
+        (GPT, "conversations", {}, r"'conversations' is that of ShareGPT; .* columns: \{dialogue: conversations\}"),
+    ],
+    "UltraFeedback, binarized": [(BINARY, "conversational", {}, [("Tea? <EOU>", ["Yes."])])],
+    "UltraFeedback, original": [
+        (ULTRA, "conversational", {}, "'completions' is that of UltraFeedback before .*; use ultrafeedback_binarized"),
+        (
+            ULTRA,
+            "jsonl",
+            {"columns": {"prompt": "instruction", "references": "completions.response"}},
+            [("Tea?", ["Yes.", "No."])],
+        ),
+    ],
+    "hh-rlhf": [
+        (
+            {"chosen": f"{HH}do.", "rejected": f"{HH}do not."},
+            "conversational",
+            {},
+            [(HH.removesuffix(" I "), [" I do."])],
+        ),
+        (
+            {"chosen": f"{HH}do.", "rejected": f"{HH}do not."},
+            "conversational",
+            {"format": "chat_template"},
+            [("<user>Hi!<assistant>Hello.<user>Tea?<assistant>", ["I do."])],
+        ),
+        (
+            {"chosen": f"{HH}do.", "rejected": f"{HH}do not."},
+            "conversations",
+            {"format": "chat_template"},
+            [("<user>Hi!<assistant>Hello.<user>Tea?<assistant>", [text]) for text in ("I do.", "I do not.")],
+        ),
+        (
+            {"chosen": f"{HH}do.", "rejected": f"{HH}do.\n\nHuman: Oh.\n\nAssistant: Yes."},
+            "conversations",
+            {},
+            "chosen and rejected must have the same turns before one last reply",
+        ),
+    ],
+    "OpenAI's chat format": [
+        (
+            {"messages": [USER, {**HELLO, "tool_calls": None, "weight": 1}, AGAIN, REPLY], "tools": CALL},
+            "conversational",
+            {},
+            [("Hi!<EOU>Hello.<EOU>Tea? <EOU>", ["Yes."])],
+        ),
+        (
+            {"messages": CALLS},
+            "conversational",
+            {},
+            "message 1 of messages has tool_calls: calls are not supported; write it as text in content, or leave out",
+        ),
+        ({"messages": CALLS}, "jsonl", {**TALK, "columns": {"dialogue": "messages"}}, "utterance 1 .* has tool_calls"),
+    ],
+    "ChatGPT export": [
+        ({"title": "t", "mapping": {}, "current_node": "n"}, "conversational", {}, "is that of a ChatGPT export"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_formats_are_read_or_refused_with_the_way(name: str, tmp_path: Path) -> None:
+    assert name in [row[0].partition(": ")[0] for row in documented("data")]
+    for row, id, args, wanted in PUBLIC[name]:
+        (tmp_path / "train.jsonl").write_text(json.dumps(row) + "\n")
+        kwargs = {"split": "train", "path": str(tmp_path), **args}
+        chat = {"render_chat": Render()} if args.get("format") == "chat_template" else {}
+        if isinstance(wanted, str):
+            with pytest.raises(DataError, match=rf"train\.jsonl:1: .*{wanted}"):
+                DataPoolRegistry.get(id, kwargs, **chat)
+        else:
+            assert [found[1:] for found in prompts(DataPoolRegistry.get(id, kwargs, **chat))] == wanted
+
+
+def test_every_public_format_of_the_page_is_tested() -> None:
+    assert [row[0].partition(": ")[0] for row in documented("data")] == [*PUBLIC]
+
+
+def test_pairs_of_texts_say_what_is_left_out_or_guessed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Some pairs of hh-rlhf differ in an earlier turn; texts without tags do not show where the reply begins."""
+    rows = [
+        {"chosen": f"{HH}do.", "rejected": f"{HH}do not."},
+        {"chosen": f"{HH}do.", "rejected": "\n\nHuman: Hi!\n\nAssistant: No."},
+        {"chosen": f"{HH}do.", "rejected": "No."},
+        {"chosen": "I do.", "rejected": "I do not.", "score": 1},
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pool = DataPoolRegistry.get("conversational", {"split": "train", "path": str(tmp_path)})
+    assert [sample.references for sample, _ in pool] == [[" I do."], [" do."]]
+    assert "texts do not have the same turns before one last reply, left out: 2" in caplog.text
+    assert "a column prompt makes it clear: 1" in caplog.text
+
+
+def test_columns_that_are_not_read_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "train.jsonl").write_text(json.dumps({"messages": [USER, REPLY], "tools": CALL, "topic": 1}))
+    DataPoolRegistry.get("conversational", {"split": "train", "path": str(tmp_path), "meta_data_columns": ["topic"]})
+    assert "train.jsonl:1: these columns are not read: tools\n" in caplog.text

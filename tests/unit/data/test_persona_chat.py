@@ -112,10 +112,10 @@ def test_chat_template_puts_the_persona_into_the_system_message(tmp_path: Path) 
 
     def render(messages: list[dict[str, str]]) -> str:
         seen.append(messages)
-        return "rendered"  # no template, so the prompt has no parts
+        return f"{messages[-1]['content']} {messages[0]['content']}"  # in no order, so the prompt has no parts
 
     pool = PersonaChat.prepare("val", path=write(tmp_path, "x.txt"), format="chat_template", render_chat=render)
-    assert pool[0][0].prompt_or_input_text == "rendered"
+    assert pool[0][0].prompt_or_input_text == "hi ! how are you ? i have two dogs. i like cars."
     written = [each for each in seen if "Placeholder" not in str(each)]
     assert [message["role"] for message in written[1]] == ["system", "user", "assistant", "user"]
     assert written[1][0]["content"] == "i have two dogs. i like cars."

@@ -94,7 +94,7 @@ def reply_rated(rating: Any, role: int = 1) -> dict[str, Any]:
         (conversation("a", "b", ratings={"good": 10**400}), "must be a finite number or null, not 1000"),
         (conversation("a", "b", ratings={"good": 1}, id=[1]), r"r.jsonl:1: column 'id' must contain text, not \[1\]"),
         (conversation("a", "b", ratings={"good": 1}, system={}), "column 'system' must contain text, not {}"),
-        (conversation("a", "\ud800", ratings={"good": 1}), "content of message 1 of messages is not valid Unicode"),
+        (conversation("a", "\ud800", ratings={"good": 1}), "'content' of message 1 of messages is not valid Unicode"),
         (conversation("a", ratings={"good": 1}), "is rated, but has no message of the role assistant"),
         (reply_rated({"good": 1}, role=0), r"message 0 has ratings, but is not a reply \(role: user\)"),
         ({"messages": [{"role": "tool", "content": "x"}], "ratings": {"a": 1}}, "role 'tool' are not supported"),

@@ -88,7 +88,7 @@ def test_prompts_that_lack_the_chat_template_are_told(tmp_path: Path, caplog: py
         ),
         (
             '{"messages": [{"role": "assistant", "content": "x"}]}',
-            ".* not with one of the assistant",
+            "message 0, the last before the reply, is the assistant's own",
         ),
         ('{"messages": [{"role": "system", "content": "x"}]}', "there is no message before the reply"),
     ],

@@ -122,7 +122,7 @@ def test_layout_is_guessed_from_the_columns() -> None:
             "no column 'messages', but all rows of a log must have the same",
         ),
         ({"prompt": "a", "completion": "b", "label": "good"}, None, "label must be true, false or a finite number"),
-        ({"chosen": "a b", "rejected": "a c"}, None, "plain chosen and rejected have no separate prompt"),
+        ({"chosen": "a b", "rejected": "a c"}, None, "plain chosen and rejected have neither a column prompt nor tags"),
         ({"sequence": [["a"]], "reward": [], "done": True}, None, "sequence must be a list of pairs [text, is_action]"),
         ({"sequence": [["a", 2]], "reward": [0], "done": True}, None, "sequence must be a list of pairs"),
         (
