@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from rl4dialog.core.conditions import CONDITIONS, conditions_met, config_values
 from rl4dialog.core.config_blocks import (
     TEXT_GENERATION,
     ComponentConfig,
@@ -325,7 +324,6 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
         raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(problems))) from error
     if isinstance(checked, TextConfig):
         checked.warnings.extend(config_notes(checked, config))
-    checked.warnings.extend(met.message for met in conditions_met(CONDITIONS, config_values(checked)))
     return checked
 
 
