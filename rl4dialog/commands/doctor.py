@@ -30,5 +30,6 @@ def run(args: argparse.Namespace) -> int:
     print_findings(findings, show_all=args.all)
     if has_failed(list(findings.values())):
         return 1
-    print(f"Next: rl4dialog train {shlex.join(args.argv[1:])}")  # with the same overrides
+    of_training = [each for each in args.argv[1:] if each not in ("--quick", "--all")]  # with the same overrides
+    print(f"Next: rl4dialog train {shlex.join(of_training)}")
     return 0

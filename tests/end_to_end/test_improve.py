@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from feedback_files import correction, mixed_feedback, preference, write_feedback
+from feedback_files import correction, mixed_feedback, preference, rating, write_feedback
 from runs import complete_run, make_config, run_folder
 
 from rl4dialog.cli import main

@@ -116,8 +116,8 @@ def make_plan(
         )
     if with_ppo and votes.n_empty and votes.n_empty == sum(votes.models.values()):
         raise DataError(
-            f"all {votes.n_empty} judged replies in {feedback} are empty, so a reward model learns nothing about replies "
-            f"from them; let the model learn to reply first, with a warm start or from corrections alone"
+            f"all {votes.n_empty} judged replies in {feedback} are empty, which teaches a reward model nothing about "
+            f"replies; let the model learn to reply first, with a warm start or from corrections alone"
         )
     written = stage_configs(improvable, votes, with_ppo)
     for override in overrides:
@@ -138,7 +138,7 @@ def plan_text(plan: Plan) -> str:
     lines = [
         f"run       {improvable.run} (alg.id: {improvable.config.alg.id}, datapool {improvable.config.datapool.id})",
         f"feedback  {plan.feedback}: {votes}",
-        f"replies   {', '.join(f'{n} of {model}' for model, n in votes.models.items()) or 'none'}{_empty(votes)}{_foreign(plan)}",
+        f"replies   {', '.join(f'{n} of {model}' for model, n in votes.models.items()) or 'none'}{_remarks(plan)}",
         f"rule      {RULE}",
         f"          {_expected(plan)}",
         f"output    {improvable.output}",
@@ -172,15 +172,12 @@ def write_files(plan: Plan) -> None:
         raise RunFolderError(f"{output} cannot be written: {error.strerror}; choose another --output") from error
 
 
-def _empty(votes: Votes) -> str:
-    return f" ({votes.n_empty} empty)" if votes.n_empty else ""
-
-
-def _foreign(plan: Plan) -> str:
-    """A remark if no reply is of the run, as far as the names of the models tell."""
+def _remarks(plan: Plan) -> str:
+    """Remarks if replies are empty, and if none is of the run, as far as the names of the models tell."""
+    empty = f" ({plan.votes.n_empty} empty)" if plan.votes.n_empty else ""
     # A chosen checkpoint is part of a model's name: "runs/my_project/my_run (checkpoint last)".
     is_own = any(Path(model).name.split(" (")[0] == plan.improvable.run.name for model in plan.votes.models)
-    return "" if is_own or not plan.votes.models else " (none of this run)"
+    return empty + ("" if is_own or not plan.votes.models else " (none of this run)")
 
 
 def _expected(plan: Plan) -> str:

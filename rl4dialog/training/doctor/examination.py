@@ -95,13 +95,7 @@ def examine(subject: Subject, show_tracebacks: bool = False) -> dict[str, Findin
 
 
 def print_findings(findings: dict[str, Finding], console: Console | None = None, show_all: bool = False) -> None:
-    """Print findings, failures first, then warnings, and the number of passed checks.
-
-    Args:
-        findings: Findings by check name.
-        console: Where to print.
-        show_all: Whether to show passed and skipped checks in full; by default a line each, and their names.
-    """
+    """Print findings, problems first, and the number of passed checks, which are folded unless ``show_all`` is set."""
     console = console or Console()
     ordered = sorted(findings.items(), key=lambda item: _ORDER.index(item[1].level))
     in_full = [(name, found) for name, found in ordered if show_all or found.level in ("fail", "warn")]

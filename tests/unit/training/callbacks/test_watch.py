@@ -48,9 +48,9 @@ def test_run_with_a_constant_reward_is_warned_of_it(tmp_path: Path, capsys: pyte
 
 
 def test_model_at_the_highest_reward_is_reported_before_training(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(CONSTANT)
-    config = make_config(tmp_path, imports=["./mine.py"], reward_fn={"id": "constant"})
-    config["datapool"] = {"id": "small_talk", "args": {"n_train": 40, "n_val": 40, "n_test": 40}}
+    (tmp_path / "paying.py").write_text(CONSTANT)
+    config = make_config(tmp_path, imports=["./paying.py"], reward_fn={"id": "constant"})
+    config["datapool"] = {"id": "small_talk", "args": {"max_size": 400}}
     config["train_evaluation"] |= {"n_iters": 0, "max_eval_samples": 40, "metrics": []}
     assert train(tmp_path, config) == 0
     (warning,) = warnings_in(run_folder(tmp_path))
