@@ -11,22 +11,25 @@ from rl4dialog.commands.configs import add_config_arguments, read_config
 
 HELP = "check the model, data, reward and machine of a config before training"
 PAGE = "docs/troubleshooting.md"
-EXAMPLES = ("rl4dialog doctor --config_path config.yml",)
+EXAMPLES = ("rl4dialog doctor --config_path config.yml", "rl4dialog doctor --config_path config.yml --quick")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
     parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="parent folder of project folders")
+    parser.add_argument("--quick", action="store_true", help="leave out all checks that need the language model")
+    parser.add_argument("--all", action="store_true", help="show passed and skipped checks in full, too")
 
 
 def run(args: argparse.Namespace) -> int:
     from rl4dialog.training.doctor.examination import examine, has_failed, print_findings
     from rl4dialog.training.doctor.subject import Subject
 
-    subject = Subject(read_config(args), Path(args.base_path_to_store_results))
+    subject = Subject(read_config(args), Path(args.base_path_to_store_results), args.quick)
     findings = examine(subject, args.debug)
-    print_findings(findings)
+    print_findings(findings, show_all=args.all)
     if has_failed(list(findings.values())):
         return 1
-    print(f"Next: rl4dialog train {shlex.join(args.argv[1:])}")  # with the same overrides
+    of_training = [each for each in args.argv[1:] if each not in ("--quick", "--all")]  # with the same overrides
+    print(f"Next: rl4dialog train {shlex.join(of_training)}")
     return 0

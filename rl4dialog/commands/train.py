@@ -115,7 +115,10 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
         keep_freed_memory()
 
     from rl4dialog.functional.distributed import is_main_process
+    from rl4dialog.training.building.conditions import refuse_useless
 
+    if args.resume is None:
+        refuse_useless(config)  # before there is a run folder
     if is_main_process():
         for warning in config.warnings:
             print(f"note: {warning}", file=sys.stderr)

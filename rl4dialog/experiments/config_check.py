@@ -265,6 +265,8 @@ def shortened(config: dict[str, Any]) -> dict[str, Any]:
         return config
     if not issubclass(kind_of(config), TextConfig):
         config["train_evaluation"].update(n_iters=N_ITERATIONS, n_eval_episodes=1)
+        args = config["alg"].get("args") or {}
+        args.update(_at_most(args, {"learning_starts": 0, "target_update_interval": 64, "estimator_warmup_iters": 1}))
         return config
     alg, evaluation = config["alg"], config["train_evaluation"]
     blocks = [config["datapool"].get("args"), evaluation.get("generation_kwargs")]

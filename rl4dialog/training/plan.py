@@ -24,6 +24,7 @@ from rl4dialog.policies.lm_head import hidden_size
 from rl4dialog.policies.models import embedding_rows, language_model_without_weights
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.training.building.algorithm import check_env_workers
+from rl4dialog.training.building.conditions import refuse_useless
 from rl4dialog.training.building.conversation_checks import check_conversations
 from rl4dialog.training.building.examples import (
     build_auxiliary_examples,
@@ -56,8 +57,10 @@ def print_plan(config: RunConfig, console: Console | None = None) -> None:
     """Build all components of a run that are not a language model, and print all derived numbers.
 
     Raises:
+        ConfigError: If a setting cannot do what it is for.
         RL4DialogError: If one of them cannot be built, or the rewards cannot be sent to worker processes.
     """
+    refuse_useless(config)
     table = Table(title="Plan", show_header=False)
     _ROWS[type(config)](table, config)
     (console or Console()).print(table)

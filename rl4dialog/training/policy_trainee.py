@@ -23,6 +23,7 @@ from rl4dialog.training.callbacks.tracking import Derive, TrackingCallback
 from rl4dialog.training.callbacks.watch import WatchCallback
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.evaluation import Evaluation
+from rl4dialog.training.reward_columns import TOTAL
 from rl4dialog.training.text_trainee import TextTrainee
 from rl4dialog.training.watch.check import RunFacts
 
@@ -64,6 +65,12 @@ class PolicyTrainee(TextTrainee):
 
     def generator(self) -> LMActorCriticPolicy:
         return self.algorithm.policy  # type: ignore[no-any-return]
+
+    def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
+        found = super().evaluate(split, iteration, reward_must_work)
+        if iteration == 0 and split == "val" and self._watch is not None:
+            self._watch.check_start([each[TOTAL] for each in found.predictions if TOTAL in each])
+        return found
 
     def learn(self, callbacks: Sequence[BaseCallback]) -> None:
         n_left = self.n_iters - self.iteration

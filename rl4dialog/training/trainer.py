@@ -21,6 +21,7 @@ from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.runs.summary import is_headline
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.callbacks import build_callbacks
+from rl4dialog.training.building.conditions import refuse_useless
 from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
 from rl4dialog.training.callbacks.configured import ConfiguredCallbacks
 from rl4dialog.training.callbacks.evaluation import EvaluationCallback
@@ -53,6 +54,7 @@ class Trainer:
         signals: Signals that stop the run during training.
 
     Raises:
+        ConfigError: If a setting of a new run cannot do what it is for.
         CheckpointError: If the checkpoint does not match the config, or the data or the reference differ from those at
             the start of the run. The run folder is left unchanged.
 
@@ -68,6 +70,8 @@ class Trainer:
         checkpoint: Checkpoint | None = None,
         signals: StopSignals | None = None,
     ) -> None:
+        if checkpoint is None:
+            refuse_useless(config)
         torch.manual_seed(config.seed)
         self._config, self._tracker = config, tracker
         self._checkpoint, self._signals = checkpoint, signals or StopSignals()

@@ -28,6 +28,16 @@ def test_healthy_run_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert out.endswith(f"\nNext: rl4dialog train --config_path {config} --set alg.args.n_epochs=2\n")
 
 
+def test_quick_examination_names_the_command_of_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(tmp_path, make_config(tmp_path))
+    assert cli.main(["doctor", "--quick", "--config_path", str(config), "--all"]) == 0
+    out = capsys.readouterr().out
+    assert "it needs the model," in out and "fail" not in out
+    assert out.endswith(f"\nNext: rl4dialog train --config_path {config}\n")
+
+
 def test_sick_run_exits_with_1_and_without_a_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text(NAN)
     config = write_config(tmp_path, make_config(tmp_path, imports=["./mine.py"], reward_fn={"id": "nan"}))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from feedback_files import correction, mixed_feedback, preference, write_feedback
+from feedback_files import correction, mixed_feedback, preference, rating, write_feedback
 from runs import complete_run, make_config, run_folder
 
 from rl4dialog.cli import main
@@ -89,6 +89,16 @@ def test_few_votes_train_on_corrections_alone_and_say_so_first(
     error = " ".join(capsys.readouterr().err.split())
     assert "now: 3 preferences, 4 corrections" in error and "choose another --output" in error
     assert main(["report", str(better / "comparison")]) == 0
+
+
+def test_judgements_of_empty_replies_are_no_reason_for_ppo(
+    improve: Improve, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given = [rating("", 1), rating(" ", -1), correction("", "better")]
+    assert improve(given, "--force", *QUICK) == 2
+    assert "all 3 judged replies in " in capsys.readouterr().err and not (tmp_path / "better").exists()
+    assert improve(given, "--dry_run") == 0
+    assert "3 of m (3 empty)" in capsys.readouterr().out
 
 
 def test_force_runs_ppo_and_an_interrupted_improvement_continues(

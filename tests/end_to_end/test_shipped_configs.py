@@ -75,6 +75,10 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
         config["task"]["args"]["path"] = str(write(data))
     if not issubclass(kind_of(config), TextConfig):
         config["train_evaluation"].update(n_iters=1, n_eval_episodes=2)
+        # Less than the one iteration.
+        starts = {"learning_starts": 0, "target_update_interval": 64, "estimator_warmup_iters": 0}
+        args = config["alg"].get("args", {})
+        args.update({name: value for name, value in starts.items() if name in args})
         if config["env"]["id"] == "turn_goals":
             make_turn_goals_smaller(config, data)
         if config.get("warm_start", {}).get("id") == "replay":

@@ -32,6 +32,7 @@ from rl4dialog.experiments.improvement.votes import MIN_PREFERENCES, RULE, Votes
 from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RESULT_FILE, write_json, write_text
 from rl4dialog.training.building.components import import_and_check
+from rl4dialog.training.building.conditions import refuse_useless
 
 STATE_FILE = "improve.json"
 _COLLECT = "collect more with rl4dialog select and rl4dialog ui --queue"
@@ -113,6 +114,11 @@ def make_plan(
             f"{feedback} has {votes}: PPO takes at least {MIN_PREFERENCES} preferences ({MIN_PREFERENCES - n} more), "
             f"and without corrections there is nothing else to learn; {_COLLECT}, or pass --force to run PPO anyway"
         )
+    if with_ppo and votes.n_empty and votes.n_empty == sum(votes.models.values()):
+        raise DataError(
+            f"all {votes.n_empty} judged replies in {feedback} are empty, which teaches a reward model nothing about "
+            f"replies; let the model learn to reply first, with a warm start or from corrections alone"
+        )
     written = stage_configs(improvable, votes, with_ppo)
     for override in overrides:
         _override(written, override)
@@ -121,6 +127,7 @@ def make_plan(
     plan = Plan(improvable, feedback, votes, force, stages)
     for stage in stages:
         import_and_check(stage.config, plan.config_file(stage))
+        refuse_useless(stage.config)
         _check_same_config(plan, stage)
     return plan
 
@@ -131,7 +138,7 @@ def plan_text(plan: Plan) -> str:
     lines = [
         f"run       {improvable.run} (alg.id: {improvable.config.alg.id}, datapool {improvable.config.datapool.id})",
         f"feedback  {plan.feedback}: {votes}",
-        f"replies   {', '.join(f'{n} of {model}' for model, n in votes.models.items()) or 'none'}{_foreign(plan)}",
+        f"replies   {', '.join(f'{n} of {model}' for model, n in votes.models.items()) or 'none'}{_remarks(plan)}",
         f"rule      {RULE}",
         f"          {_expected(plan)}",
         f"output    {improvable.output}",
@@ -165,11 +172,12 @@ def write_files(plan: Plan) -> None:
         raise RunFolderError(f"{output} cannot be written: {error.strerror}; choose another --output") from error
 
 
-def _foreign(plan: Plan) -> str:
-    """A remark if no reply is of the run, as far as the names of the models tell."""
+def _remarks(plan: Plan) -> str:
+    """Remarks if replies are empty, and if none is of the run, as far as the names of the models tell."""
+    empty = f" ({plan.votes.n_empty} empty)" if plan.votes.n_empty else ""
     # A chosen checkpoint is part of a model's name: "runs/my_project/my_run (checkpoint last)".
     is_own = any(Path(model).name.split(" (")[0] == plan.improvable.run.name for model in plan.votes.models)
-    return "" if is_own or not plan.votes.models else " (none of this run)"
+    return empty + ("" if is_own or not plan.votes.models else " (none of this run)")
 
 
 def _expected(plan: Plan) -> str:

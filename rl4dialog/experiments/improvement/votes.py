@@ -33,6 +33,7 @@ class Votes:
         n_ratings: Number of ratings of replies.
         n_conversation_ratings: Number of ratings of whole conversations, from which an improvement does not learn.
         models: Number of judged replies by each model.
+        n_empty: How many of them are empty.
     """
 
     preferences: frozenset[str]
@@ -40,6 +41,7 @@ class Votes:
     n_ratings: int
     n_conversation_ratings: int = 0
     models: Mapping[str, int] = field(default_factory=dict)
+    n_empty: int = 0
 
     @property
     def are_enough(self) -> bool:
@@ -92,12 +94,14 @@ def read_votes(path: Path) -> Votes:
     """
     given = read_latest(path)
     preferences = [each for each in given if each.kind == "preference"]
+    replies = [reply for each in given for reply in each.replies if not each.rates_conversation]
     return Votes(
         frozenset(each.id for each in preferences if each.replies[0].text != each.replies[1].text),
         sum(each.kind == "correction" for each in given),
         sum(each.kind == "rating" for each in given),
         sum(each.rates_conversation for each in given),
-        Counter(reply.model for each in given for reply in each.replies if not each.rates_conversation),
+        Counter(reply.model for reply in replies),
+        sum(not reply.text.strip() for reply in replies),
     )
 
 

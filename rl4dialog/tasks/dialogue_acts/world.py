@@ -122,9 +122,14 @@ def make_world(
         vocabularies: Acts of users and of the agent. Default: those of the training dialogues.
 
     Raises:
-        DataError: If a split has no goal that can be reached, the vocabulary is empty, or, with ``error``, a goal
-            cannot be reached.
+        DataError: If the database has no entities in a domain of the goals, a split has no goal that can be reached,
+            the vocabulary is empty, or, with ``error``, a goal cannot be reached.
     """
+    wanted = {
+        domain for each in dialogues.values() for dialogue in each if dialogue.goal for domain in dialogue.goal.domains
+    }
+    if empty := [domain for domain in sorted(wanted) if not (database.has(domain) and database.entities(domain))]:
+        raise DataError(f"{name}: the database is empty in the domain {empty[0]!r}, which goals are about")
     goals, taken = {}, set[str]()  # goals of the splits before
     for split in sorted(dialogues, key=("test", "val", "train").index):
         kept, own, n_repeated, unreachable = [], set[str](), 0, []

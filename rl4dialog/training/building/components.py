@@ -34,6 +34,7 @@ from rl4dialog.policies.lora import check_settings
 from rl4dialog.runs.run_logger import check_outputs
 from rl4dialog.training.building.algorithm_checks import check_algorithm
 from rl4dialog.training.building.callbacks import check_callback, check_without_rollouts
+from rl4dialog.training.building.conditions import conditions_met
 from rl4dialog.training.building.generation import build_post_processor
 from rl4dialog.training.building.offline_checks import check_offline
 from rl4dialog.training.building.partner import check_partner, chosen_partners
@@ -57,15 +58,21 @@ def import_and_check(config: RunConfig, config_path: str | Path) -> None:
 
 
 def check_components(config: RunConfig) -> None:
-    """Check all ids and arguments before anything is loaded.
+    """Check all ids and arguments before anything is loaded, and note settings that cannot do what they are for.
 
     Raises:
-        ConfigError: If an id or an argument is unknown, or a required argument is missing.
+        ConfigError: If an id or an argument is unknown, a required argument is missing, or arguments contradict each
+            other.
     """
     check_outputs(config.logging.outputs)
     for i, component in enumerate(config.callbacks):
         check_callback(component.id, component.args, f"callbacks[{i}].args")
     _CHECKS[type(config)](config)
+    for message, level in conditions_met(config).items():
+        if level == "error":
+            raise ConfigError(message)
+        if message not in config.warnings:
+            config.warnings.append(message)
 
 
 def _check_datapool(config: TextConfig | RewardModelConfig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 from transformers import PretrainedConfig
@@ -12,6 +13,9 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.supervised.examples import ExampleSets, build_example_sets
+
+N_HELD_OUT = 128
+"""Number of val samples that tell whether a warm start memorises its data."""
 
 
 def build_supervised_examples(config: SupervisedConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
@@ -34,17 +38,21 @@ def build_supervised_examples(config: SupervisedConfig, texts: Texts, model_conf
 def build_warm_start_examples(config: TextConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
     """Build the examples of a warm start; see :func:`build_supervised_examples`."""
     assert config.warm_start is not None
+    has_val = "val" in texts.data.pools
     samples, n_samples = texts.data.samples("train"), config.warm_start.max_samples
     if n_samples is not None and n_samples < len(samples):
         samples = random.Random(derive_seed(config.seed, "warm_start")).sample(samples, n_samples)
-    return build_example_sets(
+    sets = build_example_sets(
         model_config,
         texts.tokenizer,
         samples,
+        val_samples=texts.data.samples("val", N_HELD_OUT) if has_val else None,
         loss_on=config.warm_start.loss_on,
         description="Warm start",
+        says_val=False,
         **_learned_lengths(config, texts),
     )
+    return replace(sets, val=sets.val or None)  # samples of val can be without references
 
 
 def build_auxiliary_examples(config: TextConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from rl4dialog.runs.run_folder import write_json
 from rl4dialog.training.building.examples import build_warm_start_examples, conversation_arguments
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.building.texts import Texts, texts_of
-from rl4dialog.training.supervised.fine_tuning import warm_start
+from rl4dialog.training.supervised.fine_tuning import memorised, warm_start
 
 WARM_START = "warm_start"  # cache category
-_TRUNCATION_FILE = "truncation.json"  # number of truncated texts, next to a cached warm start
+_FACTS_FILE = "truncation.json"  # number of truncated texts and held-out losses, next to a cached warm start
+_logger = logging.getLogger(__name__)
 
 
 def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
@@ -41,7 +43,7 @@ def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
     settings = config.warm_start.model_dump(exclude={"loss_on", "max_samples"})  # these affect only the examples
 
     @functools.cache  # train once, even if the cache cannot be written
-    def train() -> dict[str, float]:
+    def train() -> dict[str, Any]:
         examples = build_warm_start_examples(config, texts, model.config)
         return warm_start(model, texts.tokenizer, examples, **settings, seed=derive_seed(config.seed, "warm_start"))
 
@@ -49,10 +51,12 @@ def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
         info = train()
         model.save_pretrained(folder)
         counts = {name: int(info[name]) for name in ("n_prompts_cut", "n_references_cut", "n_left_out")}
-        write_json(folder / _TRUNCATION_FILE, counts)
+        write_json(folder / _FACTS_FILE, {**counts, "held_out_losses": info["held_out_losses"]})
 
     cached = cached_folder(WARM_START, key, build)
-    counts = json.loads((cached / _TRUNCATION_FILE).read_text(encoding="utf-8"))
+    counts = warm_start_facts(cached)
+    if problem := memorised(counts.pop("held_out_losses", ())):
+        _logger.warning("%s; lower warm_start.n_epochs or warm_start.learning_rate", problem)
     if not train.cache_info().currsize and any(counts.values()):
         say(
             f"Warm start, from the cache: {counts['n_prompts_cut']} references with a cut prompt, "
@@ -62,6 +66,11 @@ def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
     warmed = load_model(auto_class, str(cached), "warm-started model", "Remove this folder.", dtype=torch.float32)
     check_fits(warmed, *fit, config.model_name)
     return warmed  # type: ignore[no-any-return]
+
+
+def warm_start_facts(cached: Path) -> dict[str, Any]:
+    """Numbers of truncated texts of a cached warm start, and its ``held_out_losses``, which old ones lack."""
+    return dict(json.loads((cached / _FACTS_FILE).read_text(encoding="utf-8")))
 
 
 def warm_start_key(config: TextConfig, model: PreTrainedModel, texts: Texts) -> dict[str, Any]:

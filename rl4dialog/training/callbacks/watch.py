@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -12,6 +12,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from rl4dialog.runs.run_folder import ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, RunFolder
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.watch.check import RunFacts
+from rl4dialog.training.watch.learning import BEST_ADVICE, already_best
 from rl4dialog.training.watch.watcher import Trouble, Watcher
 
 _logger = logging.getLogger(__name__)
@@ -31,6 +32,15 @@ class WatchCallback(IterationCallback):
         super().__init__()
         self._watcher, self._run_folder = Watcher(facts), run_folder
         self._rollout: dict[str, Any] | None = None  # of the iteration whose training has not finished
+
+    def check_start(self, rewards: Sequence[float]) -> None:
+        """Warn before training if the model already earns about the highest reward.
+
+        Args:
+            rewards: Reward of each val reply of the initial model.
+        """
+        if message := already_best(rewards):
+            self._report(Trouble(0, "reward_at_best", message, BEST_ADVICE))
 
     @property
     def summary(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Runs all checks in order and prints a table of findings. An exception fails its check but not the others."""
+"""Runs all checks in order and prints the findings, problems first. An exception fails its check, not the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.errors import RL4DialogError
+from rl4dialog.runs.progress import Progress
 from rl4dialog.training.doctor import (
+    config_checks,
     conversation_checks,
     log_checks,
     machine_checks,
@@ -26,6 +28,7 @@ from rl4dialog.training.doctor.subject import Subject
 CHECKS: dict[str, Callable[[Subject], Finding]] = {
     check.__name__: check
     for check in (
+        config_checks.settings,
         text_checks.first_prompt,
         text_checks.prompts,
         text_checks.references,
@@ -35,6 +38,7 @@ CHECKS: dict[str, Callable[[Subject], Finding]] = {
         machine_checks.memory,
         machine_checks.disk,
         policy_checks.weights,
+        policy_checks.warm_start,
         text_checks.vocabulary,
         text_checks.padding_token,
         text_checks.end_of_sequence,
@@ -54,6 +58,8 @@ CHECKS: dict[str, Callable[[Subject], Finding]] = {
     )
 }
 
+_LINE_EVERY_S = 10.0
+_ORDER = ("fail", "warn", "pass", "skip")
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
@@ -70,34 +76,53 @@ def examine(subject: Subject, show_tracebacks: bool = False) -> dict[str, Findin
     findings: dict[str, Finding] = {}
     raised: dict[Exception, str] = {}  # report an error of a shared component only once
     try:
-        for name, check in CHECKS.items():
-            try:
-                findings[name] = check(subject)
-            except NotApplicable as reason:
-                findings[name] = Finding("skip", str(reason))
-            except Exception as error:
-                if show_tracebacks:
-                    traceback.print_exc()
-                cause = raised.setdefault(error, name)
-                findings[name] = _failure(error) if cause == name else Finding("skip", f"not run: {cause} failed")
+        with Progress("Doctor", "check", len(CHECKS), line_every_s=_LINE_EVERY_S, stays=False) as progress:
+            for name, check in CHECKS.items():
+                progress.enter(name)
+                try:
+                    findings[name] = check(subject)
+                except NotApplicable as reason:
+                    findings[name] = Finding("skip", str(reason))
+                except Exception as error:
+                    if show_tracebacks:
+                        traceback.print_exc()
+                    cause = raised.setdefault(error, name)
+                    findings[name] = _failure(error) if cause == name else Finding("skip", f"not run: {cause} failed")
+                progress.advance()
     finally:
         subject.close()
     return findings
 
 
-def print_findings(findings: dict[str, Finding], console: Console | None = None) -> None:
-    """Print a table of findings and the number of passed checks."""
+def print_findings(findings: dict[str, Finding], console: Console | None = None, show_all: bool = False) -> None:
+    """Print findings, problems first, and the number of passed checks, which are folded unless ``show_all`` is set."""
     console = console or Console()
+    ordered = sorted(findings.items(), key=lambda item: _ORDER.index(item[1].level))
+    in_full = [(name, found) for name, found in ordered if show_all or found.level in ("fail", "warn")]
     table = Table(box=box.SIMPLE_HEAD if console.is_terminal else box.MARKDOWN, pad_edge=False)
     table.add_column("check", no_wrap=True)
     table.add_column("result", no_wrap=True)
     table.add_column("measured", overflow="fold", ratio=1)
     table.add_column("what to do", overflow="fold", ratio=1)
-    for name, found in findings.items():
+    for name, found in in_full:
         table.add_row(name, Text(found.level, style=_STYLES[found.level]), Text(found.measured), Text(found.advice))
-    console.print(table)
+    if in_full:
+        console.print(table)
+    if not show_all:
+        _print_folded(dict(ordered), console)
     levels = [found.level for found in findings.values()]
     console.print(Text(", ".join(f"{levels.count(level)} {level}" for level in _STYLES if level in levels)))
+
+
+def _print_folded(findings: dict[str, Finding], console: Console) -> None:
+    for name, found in findings.items():
+        if found.level == "pass":
+            line = Text.assemble(("pass  ", _STYLES["pass"]), f"{name}: {' '.join(found.measured.split())}")
+            console.print(line, no_wrap=True, overflow="ellipsis")
+    if skipped := [name for name, found in findings.items() if found.level == "skip"]:
+        console.print(Text(f"skip  {', '.join(skipped)}", style=_STYLES["skip"]))
+    if {found.level for found in findings.values()} & {"pass", "skip"}:
+        console.print(Text("--all shows passed and skipped checks in full", style="dim"))
 
 
 def has_failed(findings: Sequence[Finding]) -> bool:

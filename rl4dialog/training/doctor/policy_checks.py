@@ -13,6 +13,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.training.doctor.finding import Finding, NotApplicable, judged
 from rl4dialog.training.doctor.subject import Subject
+from rl4dialog.training.supervised.fine_tuning import memorised
 from rl4dialog.training.watch.divergence import FIRST_KL_TOLERANCE
 
 # Largest allowed difference between two log-probabilities of one token. Float32 kernels differ by 1e-5. Bfloat16 rounds
@@ -32,6 +33,19 @@ def weights(subject: Subject) -> Finding:
         return Finding("fail", f"{len(broken)} tensors with NaN or infinity, such as {broken[0]}", "load another model")
     n = sum(weight.numel() for weight in subject.model.parameters())
     return Finding("pass", f"{n:,} parameters, all finite (the model {subject.model_state})")
+
+
+def warm_start(subject: Subject) -> Finding:
+    """Check that the loss of val replies did not rise during the warm start."""
+    if subject.config.warm_start is None:
+        raise NotApplicable("there is no warm start")
+    losses = subject.warm_start_losses
+    if not losses:
+        raise NotApplicable("the warm start is not cached, or its loss on val replies is not known")
+    measured = f"nats per token of val replies, before and after each epoch: {', '.join(f'{x:.3g}' for x in losses)}"
+    if problem := memorised(losses):
+        return Finding("warn", f"{problem} ({measured})", "lower warm_start.n_epochs or warm_start.learning_rate")
+    return Finding("pass", measured)
 
 
 def dropout_off(subject: Subject) -> Finding:

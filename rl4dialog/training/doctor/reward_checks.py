@@ -11,6 +11,7 @@ from rl4dialog.rollouts.conversing import talk_of_one_reply
 from rl4dialog.training.doctor.finding import Finding, NotApplicable, judged
 from rl4dialog.training.doctor.subject import Subject
 from rl4dialog.training.talks import compute_metrics
+from rl4dialog.training.watch.learning import BEST_ADVICE, already_best
 
 N_METRIC_SAMPLES = 4
 
@@ -31,11 +32,14 @@ def reward(subject: Subject) -> Finding:
     advice = "nothing can be learned from a constant reward: check that it depends on the reply"
     if subject.is_cold:
         advice += ". The warm start may change this; `rl4dialog prepare` runs it in advance"
+    if earned.std() >= 1e-9 and (best := already_best(rollout.rewards)):
+        return Finding("warn", f"{best}; {measured}", BEST_ADVICE)
     return judged(-float(earned.std()), measured, advice, warn_above=-1e-9)
 
 
 def metrics(subject: Subject) -> Finding:
     """Check that every metric of replies returns finite scores for a few reference replies."""
+    model = subject.model  # first, because a quick examination ends here
     of_replies = [
         each for each in subject.metrics if isinstance(each, BaseMetric) or not isinstance(each, DialogueMetric)
     ]
@@ -44,7 +48,7 @@ def metrics(subject: Subject) -> Finding:
     samples = subject.data.samples("test", N_METRIC_SAMPLES)
     replies = [sample.references[0] if sample.references else "" for sample in samples]
     talks = [talk_of_one_reply(sample, reply) for sample, reply in zip(samples, replies, strict=True)]
-    scores = compute_metrics(of_replies, talks, "test", subject.model)
+    scores = compute_metrics(of_replies, talks, "test", model)
     broken = [key for key, (_, corpus) in scores.items() if not math.isfinite(corpus)]
     measured = f"{len(scores)} scores of {len(samples)} reference replies"
     if broken:

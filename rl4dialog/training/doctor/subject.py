@@ -13,8 +13,8 @@ import torch
 from stable_baselines3.common.logger import Logger
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.core.cache import is_cached
-from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, text_config
+from rl4dialog.core.cache import find_cached
+from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, TextConfig
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.data.run_data import Data
 from rl4dialog.envs.sb3_workers import close
@@ -23,7 +23,12 @@ from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.algorithm import build_algorithm
-from rl4dialog.training.building.language_model import WARM_START, build_language_model, warm_start_key
+from rl4dialog.training.building.language_model import (
+    WARM_START,
+    build_language_model,
+    warm_start_facts,
+    warm_start_key,
+)
 from rl4dialog.training.building.lengths import Lengths, run_lengths
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.offline import build_log, learns_scores
@@ -76,14 +81,22 @@ class Subject:
     Args:
         config: Validated config.
         results_path: Parent folder of run folders.
+        quick: Whether to leave out what needs the language model or trains a classifier.
 
-    Raises:
-        ConfigError: If the run trains no language model.
+    Attributes:
+        run_config: The config, of any kind of run.
     """
 
-    def __init__(self, config: RunConfig, results_path: Path) -> None:
-        self.config, self.results_path = text_config(config), results_path
+    def __init__(self, config: RunConfig, results_path: Path, quick: bool = False) -> None:
+        self.run_config, self.results_path, self._is_quick = config, results_path, quick
         torch.manual_seed(config.seed)
+
+    @property
+    def config(self) -> TextConfig:
+        """The config of a run that trains a language model."""
+        if not isinstance(self.run_config, TextConfig):
+            raise NotApplicable("the run trains no language model")
+        return self.run_config
 
     def close(self) -> None:
         """Close the environments."""
@@ -112,7 +125,7 @@ class Subject:
 
     @_Part
     def _toolkit(self) -> dict[str, Any]:
-        return build_toolkit(self.config, self.tokenizer, self.data)
+        return build_toolkit(self.config, self.tokenizer, self.data, trains_classifier=not self._is_quick)
 
     @_Part
     def scorer(self) -> Scorer:
@@ -138,14 +151,17 @@ class Subject:
         return predict_memory(config, self.texts, all_arguments(config))
 
     @_Part
-    def _model_and_state(self) -> tuple[PreTrainedModel, str]:
+    def _model_and_state(self) -> tuple[PreTrainedModel, str, list[float]]:
         config = self.config
+        if self._is_quick:
+            raise NotApplicable("it needs the model, which --quick leaves out")
         model = build_language_model(config.model_copy(update={"warm_start": None}), self.texts)
         if config.warm_start is None:
-            return model, "as loaded"
-        if is_cached(WARM_START, warm_start_key(config, model, self.texts)):
-            return build_language_model(config, self.texts), "after its warm start, which is cached"
-        return model, "before its warm start, which is not cached"
+            return model, "as loaded", []
+        if cached := find_cached(WARM_START, warm_start_key(config, model, self.texts)):
+            losses = warm_start_facts(cached).get("held_out_losses", [])
+            return build_language_model(config, self.texts), "after its warm start, which is cached", losses
+        return model, "before its warm start, which is not cached", []
 
     @_Part
     def model(self) -> PreTrainedModel:
@@ -155,6 +171,11 @@ class Subject:
     def model_state(self) -> str:
         """Description of the examined model, if the run has a warm start."""
         return self._model_and_state[1]
+
+    @property
+    def warm_start_losses(self) -> list[float]:
+        """Losses of val replies before and after each epoch of a cached warm start, if they are known."""
+        return self._model_and_state[2]
 
     @property
     def is_cold(self) -> bool:

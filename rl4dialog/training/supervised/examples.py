@@ -97,6 +97,7 @@ def build_example_sets(
     max_length: int | None = None,
     val_samples: Iterable[Sample] | None = None,
     description: str = "Supervised",
+    says_val: bool = True,
     **shape: Any,
 ) -> ExampleSets:
     """Tokenize all examples for supervised training, and report truncated samples.
@@ -108,6 +109,7 @@ def build_example_sets(
         max_length: Maximum length in tokens, as in :func:`build_examples`; at most the model's positions.
         val_samples: Held-out samples.
         description: Prefix of the message about truncated samples.
+        says_val: Whether there is such a message about held-out samples, too.
         shape: Further arguments of :func:`build_examples`.
 
     Raises:
@@ -123,7 +125,8 @@ def build_example_sets(
     if val_samples is None:
         return sets
     val_examples, val_truncation = build_examples(val_samples, tokenizer, **shape)
-    _say_truncation(f"{description}, val split", val_truncation)
+    if says_val:
+        _say_truncation(f"{description}, val split", val_truncation)
     return replace(sets, val=val_examples)
 
 

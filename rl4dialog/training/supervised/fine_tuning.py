@@ -10,6 +10,7 @@ import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ IGNORED_ARGS = (
     *("resume_from_checkpoint", "ignore_data_skip"),
 )
 """Arguments without effect in this toolkit."""
+RISE = 0.02
+"""Relative rise of the held-out loss, on the same texts, from which on a model counts as having memorised its data."""
 # Of other values, transformers reports some only in training, and trains with the rest.
 _NOT_NEGATIVE = ("learning_rate", "weight_decay", "adam_epsilon", "max_grad_norm", "num_train_epochs")
 _COUNTS = ("per_device_train_batch_size", "per_device_eval_batch_size", "gradient_accumulation_steps")
@@ -42,6 +45,7 @@ def train_supervised(
     training_args: Mapping[str, Any],
     seed: int,
     description: str = "Supervised",
+    loop: TrainingLoop | None = None,
 ) -> dict[str, float]:
     """Fine-tune a language model in place.
 
@@ -55,6 +59,7 @@ def train_supervised(
         training_args: Fields of ``transformers.TrainingArguments``. Nothing is saved or reported by default.
         seed: Seed of data order and dropout.
         description: Label of the progress bar.
+        loop: Acts between steps.
 
     Returns:
         The metrics of :func:`supervised_metrics`.
@@ -65,7 +70,7 @@ def train_supervised(
     with tempfile.TemporaryDirectory() as folder:
         with_val, by_length = examples.val is not None, not examples.of_dialogues
         args = build_training_arguments(training_args, folder, seed, with_val, by_length)
-        state = run_supervised_trainer(model, tokenizer, examples, args, description=description)
+        state = run_supervised_trainer(model, tokenizer, examples, args, loop=loop, description=description)
     return supervised_metrics(model, tokenizer, examples, args, state)
 
 
@@ -163,7 +168,7 @@ def warm_start(
     warmup_ratio: float = 0.05,
     lr_scheduler_type: str = "linear",
     seed: int = 0,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Fine-tune a model before RL, with a small set of :func:`train_supervised`'s options.
 
     Args:
@@ -179,8 +184,17 @@ def warm_start(
         seed: Seed of data order and dropout.
 
     Returns:
-        The metrics of :func:`supervised_metrics`.
+        The metrics of :func:`supervised_metrics`, and ``held_out_losses``: the loss of held-out examples, if there are
+        any, before training and after each epoch. Measuring it does not change the training.
     """
+    losses: list[float] = []
+
+    def measure(trainer: Any = None) -> None:
+        if examples.val is not None:
+            losses.append(mean_loss(model, examples.val, _collator(tokenizer), batch_size))
+
+    measure()
+    loop: Any = SimpleNamespace(checkpoint=None, after_step=lambda trainer: None, after_epoch=measure)
     arguments = {
         "num_train_epochs": n_epochs,
         "per_device_train_batch_size": batch_size,
@@ -190,7 +204,22 @@ def warm_start(
         "warmup_ratio": warmup_ratio,
         "lr_scheduler_type": lr_scheduler_type,
     }
-    return train_supervised(model, tokenizer, examples, training_args=arguments, seed=seed, description="Warm start")
+    metrics = train_supervised(
+        model, tokenizer, examples, training_args=arguments, seed=seed, description="Warm start", loop=loop
+    )
+    return {**metrics, "held_out_losses": losses}
+
+
+def memorised(held_out_losses: Sequence[float]) -> str | None:
+    """Describe a rise of the held-out loss, before training and after each epoch; ``None`` if there is none."""
+    if not held_out_losses or not held_out_losses[-1] > (1 + RISE) * (lowest := min(held_out_losses)):
+        return None
+    best, n_epochs = held_out_losses.index(lowest), len(held_out_losses) - 1
+    when = f"after epoch {best} of {n_epochs}" if best else "before training"
+    return (
+        f"the warm start memorises its data: the loss of val replies was lowest {when} ({lowest:.3g} nats per token) "
+        f"and has risen to {held_out_losses[-1]:.3g}"
+    )
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,6 +15,10 @@ REWARD_FAILED, FAILED_ITERATIONS, FAILED_EPISODES = 0.05, 3, 32
 # Two episodes may have equal rewards, but this many in this many iterations means that the reward is constant.
 CONSTANT_ITERATIONS, CONSTANT_EPISODES = 3, 32
 CONSTANT_REWARD_STD = 1e-6
+
+# Share of replies that earn the highest reward of all, from which on hardly anything is left to learn.
+AT_BEST_SHARE = 0.9
+BEST_ADVICE = "Hardly anything is left to learn: use a reward that still differs between replies, or harder prompts."
 
 # Fraction of minibatches (or groups of replies to one prompt) with constant advantages. It is high for sparse rewards;
 # above this limit, hardly anything is learned.
@@ -137,6 +142,21 @@ def line_search(history: History, facts: RunFacts) -> str | None:
     if not len(success) or not (success == 0).all():
         return None
     return f"the line search failed in each of the last {LINE_SEARCH_ITERATIONS} iterations"
+
+
+def already_best(rewards: Sequence[float]) -> str | None:
+    """Describe rewards before training (NaN if they failed) that leave hardly anything to learn; ``None`` for others.
+
+    If all are equal and not positive, they are not the highest reward but one that no reply has earned yet.
+    """
+    known = np.array([reward for reward in rewards if math.isfinite(reward)])
+    if len(known) < CONSTANT_EPISODES:
+        return None
+    best = float(known.max())
+    n_best = int((known >= best - CONSTANT_REWARD_STD * max(1, abs(best))).sum())
+    if n_best < AT_BEST_SHARE * len(known) or (n_best == len(known) and best <= 0):
+        return None
+    return f"{n_best} of {len(known)} replies already earn the highest reward of all, {best:.4g}"
 
 
 def _parts(record: dict[str, float]) -> list[str]:

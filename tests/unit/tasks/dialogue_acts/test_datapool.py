@@ -12,6 +12,7 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
 from rl4dialog.tasks.dialogue_acts.agenda_partner import AgendaUserPartner
 from rl4dialog.tasks.dialogue_acts.corpus import CorpusDialogue, CorpusTurn
+from rl4dialog.tasks.dialogue_acts.database import Database
 from rl4dialog.tasks.dialogue_acts.datapool import TaskDialogues
 from rl4dialog.tasks.dialogue_acts.world import World, make_world
 from rl4dialog.tasks.town_guide.world import town_guide
@@ -72,6 +73,13 @@ def test_chat_template_is_a_format() -> None:
 
     (sample, *_) = samples("test", format="chat_template", render_chat=render)
     assert sample.prompt_or_input_text == f"<user>{sample.meta_data['history'][0]}<assistant>"
+
+
+def test_empty_database_is_an_error() -> None:
+    tiny = tiny_world()
+    entities = {name: tiny.database.entities(name) for name in ("restaurant", "taxi")}
+    with pytest.raises(DataError, match="hungry: the database is empty in the domain 'train', which goals are about"):
+        make_world("hungry", tiny.ontology, Database(tiny.ontology, entities), tiny.dialogues)
 
 
 def test_dialogues_in_which_the_agent_says_nothing_are_an_error() -> None:

@@ -12,8 +12,10 @@ from tiny import make_gpt2, make_tokenizer
 from rl4dialog.core.config import parse_config
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.training.building.examples import build_warm_start_examples
-from rl4dialog.training.building.language_model import warm_start_key
+from rl4dialog.training.building.language_model import build_language_model, warm_start_key
 from rl4dialog.training.building.texts import Texts, build_texts
+from rl4dialog.training.doctor.policy_checks import warm_start
+from rl4dialog.training.doctor.subject import Subject
 
 CHANGES: dict[str, Any] = {
     "max_partner_length": 1,
@@ -59,6 +61,20 @@ def test_last_utterance_changes_what_a_warm_start_learns(tmp_path: Path) -> None
     assert sample.meta_data is not None
     sample.meta_data["continuation"][-1] += " oh"
     assert warm_start_key(config, model, texts) != key
+
+
+def test_warm_start_that_memorises_is_reported_when_it_is_trained_loaded_and_examined(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    warm = {"n_epochs": 40, "learning_rate": 0.01, "max_samples": 4, "batch_size": 1}
+    config = parse_config(make_config(tmp_path, warm_start=warm, datapool__args__context_size=1), "test")
+    for _ in range(2):
+        caplog.clear()
+        build_language_model(config, build_texts(config))
+        assert "the warm start memorises its data: the loss of val replies was lowest" in caplog.text
+    subject = Subject(config, tmp_path)
+    found = warm_start(subject)
+    assert found.level == "warn" and len(subject.warm_start_losses) == 41
 
 
 def test_single_replies_are_learned_without_rules(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from rl4dialog.core.errors import RunFolderError
 from rl4dialog.runs.run_folder import WARNINGS_FILE, RunFolder
 from rl4dialog.training.callbacks.watch import WatchCallback
 from rl4dialog.training.watch.check import RunFacts
+from rl4dialog.training.watch.learning import already_best
 
 CONSTANT = '''
 from rl4dialog import RewardFunctionRegistry
@@ -43,6 +45,33 @@ def test_run_with_a_constant_reward_is_warned_of_it(tmp_path: Path, capsys: pyte
     log = (run_folder(tmp_path) / "log.txt").read_text(encoding="utf-8")
     assert f"iteration 3: {warning['message']} (reward_constant). {warning['advice']}" in log
     assert "1 warning (reward_constant), with advice, in " in capsys.readouterr().out
+
+
+def test_model_at_the_highest_reward_is_reported_before_training(tmp_path: Path) -> None:
+    (tmp_path / "paying.py").write_text(CONSTANT)
+    config = make_config(tmp_path, imports=["./paying.py"], reward_fn={"id": "constant"})
+    config["datapool"] = {"id": "small_talk", "args": {"max_size": 400}}
+    config["train_evaluation"] |= {"n_iters": 0, "max_eval_samples": 40, "metrics": []}
+    assert train(tmp_path, config) == 0
+    (warning,) = warnings_in(run_folder(tmp_path))
+    assert (warning["iteration"], warning["name"]) == (0, "reward_at_best")
+    assert warning["message"] == "40 of 40 replies already earn the highest reward of all, 0.5"
+
+
+@pytest.mark.parametrize(
+    ("rewards", "is_best"),
+    [
+        ([1.0] * 31, False),  # too few
+        ([1.0] * 32, True),
+        ([0.0] * 32, False),  # nothing was ever earned
+        ([2.0] * 36 + [0.0] * 4, True),
+        ([2.0] * 35 + [0.0] * 5, False),
+        ([0.0] * 36 + [-1.0] * 4, True),
+        ([1.0] * 32 + [math.nan] * 32, True),
+    ],
+)
+def test_replies_are_at_the_highest_reward_if_hardly_any_could_earn_more(rewards: list[float], is_best: bool) -> None:
+    assert bool(already_best(rewards)) is is_best
 
 
 def test_run_without_trouble_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

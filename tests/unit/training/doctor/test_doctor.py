@@ -26,6 +26,7 @@ from rl4dialog.training.doctor.finding import Finding
 from rl4dialog.training.doctor.subject import N_REPLIES, Subject
 from rl4dialog.training.memory import MIB, MemoryPlan
 
+EARLY: dict[str, Any] = {"id": "early_stopping", "args": {"metric": "reward"}}
 APPENDING = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -72,7 +73,14 @@ def test_healthy_runs_pass(tmp_path: Path, algorithm: str) -> None:
     # some of its dialogues are in two splits. The config evaluates few samples.
     assert set(bad) <= {"reply_ends", "references", "prompts", "held_out", "evaluations"}, bad
     skipped = {name for name, each in found.items() if each.level == "skip"}
-    of_others = {"chat_template", "conversation", "logged_conversations", "logged_rewards", "prior_likelihood"}
+    of_others = {
+        "chat_template",
+        "warm_start",
+        "conversation",
+        "logged_conversations",
+        "logged_rewards",
+        "prior_likelihood",
+    }
     assert skipped == of_others | ({"learning_rate_zero"} if algorithm == "trpo" else set())
 
 
@@ -113,6 +121,55 @@ def test_table_has_a_row_for_each_check_and_shows_texts_as_they_are() -> None:
     print_findings({"a": Finding("pass", "[bold] 1"), "b": Finding("fail", "2", "mend it")}, console)
     text = console.export_text()
     assert "[bold] 1" in text and "mend it" in text and "1 pass, 1 fail" in text
+
+
+def test_problems_come_first_and_passed_checks_are_folded_into_a_line_each() -> None:
+    long = "a very long prompt " * 20
+    findings = {
+        "fine": Finding("pass", f"{long}\nits end"),
+        "nothing": Finding("skip", "there is none"),
+        "odd": Finding("warn", "2", "look"),
+        "broken": Finding("fail", "3", "mend it"),
+    }
+    console = Console(record=True, width=60)
+    print_findings(findings, console)
+    folded = console.export_text()
+    assert sorted(findings, key=folded.index) == ["broken", "odd", "fine", "nothing"]
+    assert "its end" not in folded and "there is none" not in folded
+    assert len([line for line in folded.splitlines() if "long prompt" in line]) == 1
+    print_findings(findings, console, show_all=True)
+    in_full = " ".join(console.export_text().split())
+    assert "end" in in_full and "there is none" in in_full
+
+
+def test_progress_names_the_number_of_checks(subject: Subject, capsys: pytest.CaptureFixture[str]) -> None:
+    examine(subject)
+    assert f"Doctor, check {len(CHECKS)}/{len(CHECKS)}" in capsys.readouterr().err
+
+
+def test_quick_examination_loads_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*_: Any) -> None:
+        raise AssertionError("a model is loaded")
+
+    monkeypatch.setattr("rl4dialog.training.doctor.subject.build_language_model", load)
+    config = parse_config(make_config(tmp_path, callbacks=[EARLY], warm_start={"n_epochs": 1}), "test")
+    found = examine(Subject(config, tmp_path, quick=True))
+    assert found["settings"].level == "warn" and "can never stop" in found["settings"].measured
+    assert found["prompts"].level != "skip" and found["memory"].level == "pass"
+    needs_model = {name for name, each in found.items() if "--quick" in each.measured}
+    assert needs_model > {"weights", "warm_start", "reward", "metrics", "learning_rate_zero", "kl_at_start"}
+    assert not any(each.level == "fail" for each in found.values())
+
+
+def test_run_without_a_language_model_has_its_settings_checked(tmp_path: Path) -> None:
+    config = {
+        "env": {"id": "CartPole-v1"},
+        "alg": {"id": "dqn", "args": {"learning_starts": 1000}},
+        "train_evaluation": {"n_iters": 2},
+    }
+    found = examine(Subject(parse_config(config, "test"), tmp_path))
+    assert found.pop("settings").level == "fail"
+    assert {each.level for each in found.values()} == {"skip"}
 
 
 # -- one by one --------------------------------------------------------------------------------------------------------
@@ -232,6 +289,12 @@ SICK: list[tuple[str, Callable[[Subject], None], str, str]] = [
     ("sampler_agreement", sick_positions, "fail", "log-probabilities of sampled tokens differ by"),
     ("kl_at_start", sick_reference, "fail", "nats per token, largest difference of a token"),
     ("reward", sick_rewards(lambda call: 1.0), "warn", f"{N_REPLIES} replies earned"),
+    (
+        "reward",
+        sick_rewards(lambda call: float(call > 1)),
+        "warn",
+        "replies already earn the highest reward of all, 1;",
+    ),
     ("determinism", sick_seed, "warn", "replies differ although the seed is the same"),
     ("determinism", sick_rewards(float), "warn", "the same replies earned different rewards"),
     ("learning_rate_zero", sick_optimizer, "fail", "weights changed, 0 steps with a non-finite gradient"),

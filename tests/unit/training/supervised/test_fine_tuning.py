@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.data.run_data import Data
+from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.lm_head import head_is_plain
 from rl4dialog.training.building.examples import build_warm_start_examples
 from rl4dialog.training.building.lengths import run_lengths
@@ -33,7 +35,13 @@ from rl4dialog.training.supervised.examples import (
     build_example_sets,
     build_examples,
 )
-from rl4dialog.training.supervised.fine_tuning import known_training_args, mean_loss, train_supervised, warm_start
+from rl4dialog.training.supervised.fine_tuning import (
+    known_training_args,
+    mean_loss,
+    memorised,
+    train_supervised,
+    warm_start,
+)
 
 LENGTHS: dict[str, Any] = {"end_of_turn": None, "max_prompt_length": 6, "max_reply_length": 6}
 # Replies count on from the prompt's last word: something to learn.
@@ -246,6 +254,33 @@ def test_warm_start_lowers_the_loss(tokenizer: Any) -> None:
     first = warm_start(model, tokenizer, examples, learning_rate=0.0, n_epochs=1)["train_loss"]
     last = warm_start(model, tokenizer, examples, n_epochs=20, batch_size=4)["eval_loss"]
     assert last < 0.8 * first
+
+
+def test_held_out_losses_are_measured_without_changing_the_warm_start(tokenizer: Any) -> None:
+    trained, losses = [], []
+    for val_samples in (None, SAMPLES):
+        model = make_model(tokenizer)
+        examples = example_sets(model, tokenizer, val_samples=val_samples)
+        losses.append(warm_start(model, tokenizer, examples, n_epochs=2.5, batch_size=4)["held_out_losses"])
+        trained.append(weights_hash(model))
+    assert trained[0] == trained[1]
+    assert losses[0] == [] and len(losses[1]) == 4
+    assert losses[1] == sorted(losses[1], reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"),
+    [
+        ([], None),
+        ([4.0, 3.0, 2.0], None),
+        ([4.0, 2.0, 2.03], None),
+        ([4.0, 2.0, 2.5, 2.6], r"lowest after epoch 1 of 3 \(2 nats per token\) and has risen to 2\.6"),
+        ([2.0, 3.0], "lowest before training"),
+    ],
+)
+def test_rising_held_out_loss_is_memorising(losses: list[float], words: str | None) -> None:
+    found = memorised(losses)
+    assert found is None if words is None else re.search(words, str(found))
 
 
 def test_diverged_training_says_so(tokenizer: Any) -> None:
