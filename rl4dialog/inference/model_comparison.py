@@ -102,7 +102,8 @@ class _Comparison:
     def _evaluator(self, loaded: LoadedPolicy, split: str) -> Evaluator:
         if split == CORRECTED:
             assert self._corrections is not None
-            pool = FeedbackPool.prepare("train", **self._corrections, render_chat=ChatTemplate(loaded.tokenizer))
+            chat_template = ChatTemplate(loaded.tokenizer, loaded.start)
+            pool = FeedbackPool.prepare("train", **self._corrections, render_chat=chat_template)
             texts = replace(loaded.texts, data=Data({split: pool}, pool.end_of_turn))
             return Evaluator(self._config, texts, [], None)
         toolkit = build_toolkit(self._config, loaded.tokenizer, loaded.data)

@@ -28,6 +28,7 @@ from rl4dialog.core.mappings import flatten
 from rl4dialog.data.run_data import Data
 from rl4dialog.runs.git_state import git_state
 from rl4dialog.runs.run_folder import DIFF_FILE, PROVENANCE_FILE, RunFolder, to_plain, write_text
+from rl4dialog.text.chat_template import parse_time, start_time
 
 _PACKAGES = (
     *("torch", "transformers", "tokenizers", "stable-baselines3", "sb3-contrib", "gymnasium", "numpy", "datasets"),
@@ -53,8 +54,10 @@ def record_start(
     """
     path = Path(config_path).absolute()
     code, diffs = _code_state(path.parent)
+    earlier = read_provenance(run_folder.root)
     record = {
-        "start_time": datetime.now(UTC).isoformat(timespec="seconds"),
+        # That of a new run is also the time in its prompts.
+        "start_time": (datetime.now(UTC) if earlier else start_time()).isoformat(timespec="seconds"),
         "command": shlex.join(["rl4dialog", *argv]),
         "working_directory": os.getcwd(),
         "config_path": str(path),
@@ -64,7 +67,6 @@ def record_start(
         "imports": {Path(name).name: _hash_of_import(name) for name in imports},
         "hardware": hardware(),
     }
-    earlier = read_provenance(run_folder.root)
     if earlier:
         record = {**earlier, "resumed": [*earlier.get("resumed", []), record]}
     elif diffs:
@@ -105,6 +107,12 @@ def read_provenance(run: str | Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
+
+
+def recorded_start(run: str | Path) -> datetime | None:
+    """Return the time at which a run began, which is in its prompts if its chat template reads the clock."""
+    recorded = read_provenance(run).get("start_time")
+    return parse_time(recorded) if isinstance(recorded, str) else None
 
 
 def config_folder(run: str | Path) -> Path:
