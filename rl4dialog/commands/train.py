@@ -67,33 +67,23 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rl4dialog.training.processes import is_launched, join_processes, leave_processes
-
-    if args.seeds and not args.dry_run:
-        return _train_with_seeds(args)
-    _fix_start_time(args)
-    if is_launched() and not args.dry_run:
-        join_processes(lambda: _prepare_in_a_process_of_its_own(args))
-        _fix_start_time(args, is_shared=True)
-    try:
-        return _train_in_this_process(args)
-    finally:
-        leave_processes()
-
-
-def _fix_start_time(args: argparse.Namespace, is_shared: bool = False) -> None:
-    """Give prompts the time at which the run began: of this process, and then of the main one."""
     from rl4dialog.functional.distributed import all_gather_object
     from rl4dialog.runs.provenance import recorded_start
     from rl4dialog.runs.run_folder import run_path
     from rl4dialog.text.chat_template import fix_start_time, start_time
+    from rl4dialog.training.processes import is_launched, join_processes, leave_processes
 
-    if is_shared:
-        fix_start_time(all_gather_object(start_time().isoformat())[0])
-    else:
-        root = run_path(args.base_path_to_store_results, args.project_name, args.experiment_name)
-        recorded = recorded_start(root) if args.resume is not None else None
-        fix_start_time(recorded.isoformat() if recorded is not None else None)
+    if args.seeds and not args.dry_run:
+        return _train_with_seeds(args)
+    root = run_path(args.base_path_to_store_results, args.project_name, args.experiment_name)
+    fix_start_time(recorded_start(root) if args.resume is not None else None)
+    if is_launched() and not args.dry_run:
+        join_processes(lambda: _prepare_in_a_process_of_its_own(args))
+        fix_start_time(all_gather_object(start_time())[0])
+    try:
+        return _train_in_this_process(args)
+    finally:
+        leave_processes()
 
 
 def _train_with_seeds(args: argparse.Namespace) -> int:

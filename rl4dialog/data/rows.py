@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.types import is_number
-from rl4dialog.data.text_files import read_lines, stream_lines
+from rl4dialog.data.text_files import UTF_8, read_lines, stream_lines
 
+_logger = logging.getLogger(__name__)
 _MISSING = object()
 # Articles exceed the csv module's default limit of 128 KiB; this is the largest limit on all platforms.
 _CSV_FIELD_LIMIT = 2**31 - 1
+_NOT_SPACE = re.compile(r"\S")
+_EXCEL = re.compile(r"sep=(.)\s*", re.IGNORECASE)
+_DELIMITERS = (",", ";", "\t", "|")
 
 
 class Row:
@@ -112,15 +120,17 @@ def _step(value: Any, name: str) -> Any:
     return _MISSING
 
 
-def read_rows(path: Path, delimiter: str | None = None) -> Iterator[Row]:
+def read_rows(path: Path, delimiter: str | None = None, encoding: str = UTF_8) -> Iterator[Row]:
     """Read the rows of a file, in the format given by its suffix.
 
-    ``.jsonl`` files have one object per line, ``.json`` files the same or one list of objects, ``.csv`` and ``.tsv``
-    files a first line with column names; all can be compressed as ``.gz``. ``.parquet`` is also supported.
+    ``.jsonl`` and ``.json`` files have one object per line, several indented objects, or one list of objects; ``.csv``
+    and ``.tsv`` files a first line with column names. All can be compressed as ``.gz``. ``.parquet`` is also supported.
 
     Args:
         path: The file.
-        delimiter: Column delimiter of a CSV file; by default a tab for ``.tsv`` and otherwise a comma.
+        delimiter: Column delimiter of a CSV file; by default a tab for ``.tsv`` and otherwise a comma, or the one that
+            the first line has in its place.
+        encoding: Encoding of a CSV file.
 
     Raises:
         DataError: If the file cannot be read or is malformed; the message contains the line.
@@ -129,7 +139,7 @@ def read_rows(path: Path, delimiter: str | None = None) -> Iterator[Row]:
     if suffix == ".parquet":
         return _parquet_rows(path)
     if suffix in (".csv", ".tsv"):
-        return _csv_rows(path, delimiter if delimiter is not None else {".csv": ",", ".tsv": "\t"}[suffix])
+        return _csv_rows(path, delimiter, encoding)
     if suffix in (".jsonl", ".json"):
         return _json_rows(path)
     raise DataError(f"{path} has an unknown format; tables must be .jsonl, .json, .csv, .tsv or .parquet files")
@@ -153,20 +163,37 @@ def parse_json(text: str, place: str) -> Any:
 
 
 def _json_rows(path: Path) -> Iterator[Row]:
-    if table_suffix(path) == ".json":
-        whole = read_lines(path)
-        first = next((line for line in whole if line.strip()), "")
-        if first.lstrip().startswith("["):
-            for index, value in enumerate(parse_json("\n".join(whole), str(path))):
-                yield _object_row(value, f"{path}, row {index}")
-            return
-        lines: Iterable[str] = whole
-    else:
-        lines = stream_lines(path)
-    for number, line in enumerate(lines, start=1):
+    first = next((line for line in stream_lines(path) if line.strip()), "").strip()
+    if first.startswith("[") or (first.startswith("{") and ("\r" in first or not first.endswith("}"))):
+        yield from _rows_over_lines(path)
+        return
+    for number, line in enumerate(stream_lines(path), start=1):
         if line.strip():
             place = f"{path}:{number}"
             yield _object_row(parse_json(line, place), place)
+
+
+def _rows_over_lines(path: Path) -> Iterator[Row]:
+    """Rows of a file whose first line is no whole object: a list, or objects of several lines."""
+    text = "\n".join(read_lines(path))
+    values, places, number, start, end = list[Any](), list[str](), 1, 0, 0
+    while found := _NOT_SPACE.search(text, end):
+        number += text.count("\n", start, found.start())
+        start = found.start()
+        places.append(f"{path}:{number}")
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{places[-1]}: not valid JSON ({error})") from error
+        values.append(value)
+    if len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
+        places = [f"{path}, row {index}" for index in range(len(values))]
+    elif len(values) == 1 and isinstance(values[0], dict):
+        lists = [key for key, value in values[0].items() if isinstance(value, list) and value]
+        inside = f"; save the list in {lists[0]!r} as a file of its own" if lists else ""
+        raise DataError(f"{path} contains one object; a list of objects, or one object per line, is needed{inside}")
+    yield from map(_object_row, values, places)
 
 
 def _object_row(value: Any, place: str) -> Row:
@@ -175,15 +202,24 @@ def _object_row(value: Any, place: str) -> Row:
     return Row(value, place)
 
 
-def _csv_rows(path: Path, delimiter: str) -> Iterator[Row]:
-    if not isinstance(delimiter, str) or len(delimiter) != 1:
+def _csv_rows(path: Path, delimiter: str | None, encoding: str) -> Iterator[Row]:
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
         raise DataError(f"the delimiter of {path} must be one character, not {delimiter!r}")
     csv.field_size_limit(_CSV_FIELD_LIMIT)
-    reader = csv.reader(_with_ends(read_lines(path)), delimiter=delimiter, strict=True)
+    lines = read_lines(path, encoding)
+    if lines and "\r" in lines[0]:  # of an old Macintosh: the csv module finds the ends of rows
+        texts: Iterator[str] = io.StringIO("\n".join(lines) + "\n", newline="")
+    else:
+        texts = (line + "\n" for line in lines)
+    first = next(texts, "")
+    is_chosen = _EXCEL.fullmatch(first)
+    if is_chosen:
+        delimiter, first = delimiter or is_chosen[1], next(texts, "")
+    reader = csv.reader(chain([first], texts), delimiter=delimiter or _delimiter(path, first), strict=True)
     header: list[str] | None = None
     try:
         for fields in reader:
-            place = f"{path}:{reader.line_num}"
+            place = f"{path}:{reader.line_num + bool(is_chosen)}"
             if header is None:
                 header = [name.strip() for name in fields]
                 if len(set(header)) < len(header):
@@ -196,11 +232,16 @@ def _csv_rows(path: Path, delimiter: str) -> Iterator[Row]:
                     )
                 yield Row(dict(zip(header, fields, strict=True)), place)
     except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}: not valid CSV ({error})") from error
+        raise DataError(f"{path}:{reader.line_num + bool(is_chosen)}: not valid CSV ({error})") from error
 
 
-def _with_ends(lines: Iterable[str]) -> Iterator[str]:
-    return (line + "\n" for line in lines)
+def _delimiter(path: Path, header: str) -> str:
+    """The usual delimiter, or another one that the first line has in its place."""
+    usual = "\t" if table_suffix(path) == ".tsv" else ","
+    found = next((each for each in (usual, *_DELIMITERS) if each in header), usual)
+    if found != usual:
+        _logger.info("%s: its first line has no %r, so its columns are separated by %r", path, usual, found)
+    return found
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:

@@ -16,7 +16,7 @@ from pydantic import Field
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.pool import SPLITS, check_split
 from rl4dialog.data.rows import Row, read_rows, table_suffix
-from rl4dialog.data.text_files import FilePath, expand_path
+from rl4dialog.data.text_files import UTF_8, FilePath, expand_path
 
 _logger = logging.getLogger(__name__)
 
@@ -144,7 +144,11 @@ def _chosen_rows(rows: Iterable[Row], chosen: Sequence[int], source: str) -> Ite
 
 
 def file_readers(
-    path: SplitPath, suffixes: Sequence[str] = TABLE_SUFFIXES, delimiter: str | None = None, with_shards: bool = False
+    path: SplitPath,
+    suffixes: Sequence[str] = TABLE_SUFFIXES,
+    delimiter: str | None = None,
+    with_shards: bool = False,
+    encoding: str = UTF_8,
 ) -> Readers:
     """Return readers for the splits of table files.
 
@@ -156,6 +160,7 @@ def file_readers(
         delimiter: Column delimiter of CSV files.
         with_shards: Whether a split can be a folder whose files are its parts: one in a mapping, or one without files
             named after splits, which is ``train``.
+        encoding: Encoding of CSV files.
 
     Raises:
         DataError: If a file does not exist or has another format, or a split has files of several formats.
@@ -187,7 +192,7 @@ def file_readers(
     for file in (file for paths in files.values() for file in paths):
         if table_suffix(file) not in suffixes:
             raise DataError(f"{file} is not a {' or '.join(suffixes)} file")
-    return {split: functools.partial(_read_files, paths, delimiter) for split, paths in files.items()}
+    return {split: functools.partial(_read_files, paths, delimiter, encoding) for split, paths in files.items()}
 
 
 @functools.cache  # once, and not for each split
@@ -226,5 +231,5 @@ def name_parts(name: str) -> list[str]:
     return re.split(r"[._-]", name)
 
 
-def _read_files(paths: Sequence[Path], delimiter: str | None) -> Iterable[Row]:
-    return chain.from_iterable(read_rows(path, delimiter) for path in paths)
+def _read_files(paths: Sequence[Path], delimiter: str | None, encoding: str) -> Iterable[Row]:
+    return chain.from_iterable(read_rows(path, delimiter, encoding) for path in paths)

@@ -25,10 +25,6 @@ _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-_COMBINED = {
-    **{"%c": "%a %b %e %H:%M:%S %Y", "%x": "%m/%d/%y", "%D": "%m/%d/%y", "%F": "%Y-%m-%d"},
-    **{"%X": "%H:%M:%S", "%T": "%H:%M:%S", "%R": "%H:%M", "%r": "%I:%M:%S %p"},
-}
 _CLOCK = "strftime_now"  # the only function of the clock that transformers gives to templates
 _CHANCE = re.compile(r"\|\s*random\b|\blipsum\s*\(")
 
@@ -42,22 +38,15 @@ def start_time() -> datetime:
     return _start or fix_start_time()
 
 
-def fix_start_time(start: str | None = None) -> datetime:
-    """Set the time that chat templates read from now on.
-
-    Args:
-        start: Recorded start of a run in ISO format; by default that of :data:`START_VARIABLE`, or the current time.
-
-    Returns:
-        The time in UTC, in whole seconds.
-    """
+def fix_start_time(start: datetime | None = None) -> datetime:
+    """Set the time that chat templates read from now on; by default :data:`START_VARIABLE` or the current time."""
     global _start
-    _start = parse_time(start or os.environ.get(START_VARIABLE) or datetime.now(UTC).isoformat())
+    _start = start or parse_time(os.environ.get(START_VARIABLE) or datetime.now(UTC).isoformat())
     return _start
 
 
 def parse_time(text: str) -> datetime:
-    """Parse a time in ISO format, which is in UTC unless it says otherwise.
+    """Parse a time in ISO format, in UTC unless it has a zone, to whole seconds in UTC.
 
     Raises:
         DataError: If it is malformed.
@@ -138,9 +127,9 @@ class ChatTemplate:
 def _clock(start: datetime) -> str:
     """A macro in place of the function of the clock. Names are not taken from the locale."""
     month, day = _MONTHS[start.month - 1], _DAYS[start.weekday()]
-    numbers = {f"%{code}": start.strftime(f"%{code}") for code in "dmyYHIMSfjwuUWVG"}
+    numbers = {f"%{code}": start.strftime(f"%{code}") for code in "dmyYHIMSfjwuUWVGDFTR"}
     codes = {
-        **_COMBINED,
+        **{"%c": start.ctime(), "%x": numbers["%D"], "%X": numbers["%T"]},
         **{"%A": day, "%a": day[:3], "%B": month, "%b": month[:3], "%h": month[:3]},
         **{"%p": "AM" if start.hour < 12 else "PM", "%Z": "UTC", "%z": "+0000", "%e": f"{start.day:2}"},
         **{f"%-{code[1]}": number.lstrip("0") or "0" for code, number in numbers.items()},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from tiny import make_tokenizer
@@ -68,7 +67,7 @@ def test_start_is_the_recorded_one_in_utc(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv(START_VARIABLE, "2026-01-31")
     try:
         assert fix_start_time().isoformat() == start_time().isoformat() == "2026-01-31T00:00:00+00:00"
-        assert fix_start_time("2026-02-01T01:30:00.5+02:00").isoformat() == "2026-01-31T23:30:00+00:00"
+        assert parse_time("2026-02-01T01:30:00.5+02:00").isoformat() == "2026-01-31T23:30:00+00:00"
     finally:
         monkeypatch.delenv(START_VARIABLE)
         fix_start_time()
