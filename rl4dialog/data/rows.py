@@ -7,7 +7,7 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,14 @@ _logger = logging.getLogger(__name__)
 _MISSING = object()
 # Articles exceed the csv module's default limit of 128 KiB; this is the largest limit on all platforms.
 _CSV_FIELD_LIMIT = 2**31 - 1
+# First columns, or else columns, of the files of other tools.
+_ORIGINS = {
+    "ParlAI": re.compile(r"text:"),
+    "MultiWOZ": re.compile(r"\w+\d\.json$"),
+    "EmpatheticDialogues": {"conv_id", "utterance_idx", "speaker_idx"},
+    "Label Studio": {"annotations", "data"},
+    "Argilla": {"fields", "responses"},
+}
 _NOT_SPACE = re.compile(r"\S")
 _EXCEL = re.compile(r"sep=(.)\s*", re.IGNORECASE)
 _DELIMITERS = (",", ";", "\t", "|")
@@ -52,7 +60,9 @@ class Row:
         """
         value = self.get(column, _MISSING)
         if value is _MISSING:
-            raise self.error(f"no column {column!r}{nearest_hint(column, self.values)} (columns: {self._columns()})")
+            raise self.error(
+                f"no column {column!r}{nearest_hint(column, self.values)} (columns: {self._columns()}){origin(self.values)}"
+            )
         return value
 
     def get(self, column: str, default: Any = None) -> Any:
@@ -78,7 +88,7 @@ class Row:
         Raises:
             DataError: If it is empty, or contains a value that is neither text nor a number.
         """
-        value = self[column]
+        value = _flat(self[column])
         if not isinstance(value, list | tuple):
             return [self._text(value, column)]
         if not value:
@@ -112,7 +122,14 @@ class Row:
         raise self.error(f"column {column!r} must contain text, not {shown(value)}")
 
 
+def _flat(value: Any) -> Any:
+    """Join lists in a list, as of the texts of several annotations."""
+    is_nested = isinstance(value, list) and value and all(isinstance(item, list) for item in value)
+    return [*chain.from_iterable(value)] if is_nested else value
+
+
 def _step(value: Any, name: str) -> Any:
+    value = _flat(value)
     if isinstance(value, Mapping):
         return value.get(name, _MISSING)
     if isinstance(value, list) and value and all(isinstance(item, Mapping) and name in item for item in value):
@@ -143,6 +160,15 @@ def read_rows(path: Path, delimiter: str | None = None, encoding: str = UTF_8) -
     if suffix in (".jsonl", ".json"):
         return _json_rows(path)
     raise DataError(f"{path} has an unknown format; tables must be .jsonl, .json, .csv, .tsv or .parquet files")
+
+
+def origin(columns: Iterable[Any]) -> str:
+    """Return the end of a message about a file of another tool, which its columns give away; empty for other files."""
+    names = [str(name) for name in columns]
+    for tool, sign in _ORIGINS.items():
+        if names and (sign <= set(names) if isinstance(sign, set) else sign.match(names[0])):
+            return f"; this is a file of {tool}, and 'Files from elsewhere' in docs/datapools.md says how to use it"
+    return ""
 
 
 def table_suffix(path: Path) -> str:
@@ -192,7 +218,9 @@ def _rows_over_lines(path: Path) -> Iterator[Row]:
     elif len(values) == 1 and isinstance(values[0], dict):
         lists = [key for key, value in values[0].items() if isinstance(value, list) and value]
         inside = f"; save the list in {lists[0]!r} as a file of its own" if lists else ""
-        raise DataError(f"{path} contains one object; a list of objects, or one object per line, is needed{inside}")
+        raise DataError(
+            f"{path} contains one object; a list of objects, or one object per line, is needed{origin(values[0]) or inside}"
+        )
     yield from map(_object_row, values, places)
 
 
@@ -222,6 +250,8 @@ def _csv_rows(path: Path, delimiter: str | None, encoding: str) -> Iterator[Row]
             place = f"{path}:{reader.line_num + bool(is_chosen)}"
             if header is None:
                 header = [name.strip() for name in fields]
+                if "utterance_idx" in header and (found := origin(header)):
+                    raise DataError(f"{place}: each row is a single utterance, with _comma_ for commas{found}")
                 if len(set(header)) < len(header):
                     raise DataError(f"{place}: duplicate column name in {', '.join(header)}")
             elif fields:

@@ -15,8 +15,8 @@ from pydantic import Field
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.pool import SPLITS, check_split
-from rl4dialog.data.rows import Row, read_rows, table_suffix
-from rl4dialog.data.text_files import UTF_8, FilePath, expand_path
+from rl4dialog.data.rows import Row, origin, read_rows, table_suffix
+from rl4dialog.data.text_files import UTF_8, FilePath, expand_path, stream_lines
 
 _logger = logging.getLogger(__name__)
 
@@ -191,7 +191,8 @@ def file_readers(
         files = {"train": [place]}
     for file in (file for paths in files.values() for file in paths):
         if table_suffix(file) not in suffixes:
-            raise DataError(f"{file} is not a {' or '.join(suffixes)} file")
+            first = next(stream_lines(file), "") if file.suffix == ".txt" else ""
+            raise DataError(f"{file} is not a {' or '.join(suffixes)} file{origin([first])}")
     return {split: functools.partial(_read_files, paths, delimiter, encoding) for split, paths in files.items()}
 
 

@@ -117,8 +117,9 @@ def test_missing_column_names_those_that_exist() -> None:
 
 
 def test_dots_lead_into_nested_columns() -> None:
-    row = Row({"a": {"b": "x"}, "c": [{"d": "1"}, {"d": "2"}], "e.f": "exact"}, "here")
+    row = Row({"a": {"b": "x"}, "c": [{"d": "1"}, {"d": "2"}], "e.f": "exact", "g": [[{"h": ["3", "4"]}], []]}, "here")
     assert (row["a.b"], row["c.d"], row["e.f"]) == ("x", ["1", "2"], "exact")
+    assert row["g.h"] == [["3", "4"]] and row.texts("g.h") == ["3", "4"]
     assert "a.b" in row and "a.c" not in row and "c.x" not in row
     assert row.get("a.c", 7) == 7
 
