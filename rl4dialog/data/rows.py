@@ -60,9 +60,8 @@ class Row:
         """
         value = self.get(column, _MISSING)
         if value is _MISSING:
-            raise self.error(
-                f"no column {column!r}{nearest_hint(column, self.values)} (columns: {self._columns()}){origin(self.values)}"
-            )
+            known = f"(columns: {self._columns()}){origin(self.values)}"
+            raise self.error(f"no column {column!r}{nearest_hint(column, self.values)} {known}")
         return value
 
     def get(self, column: str, default: Any = None) -> Any:
@@ -145,8 +144,7 @@ def read_rows(path: Path, delimiter: str | None = None, encoding: str = UTF_8) -
 
     Args:
         path: The file.
-        delimiter: Column delimiter of a CSV file; by default a tab for ``.tsv`` and otherwise a comma, or the one that
-            the first line has in its place.
+        delimiter: Column delimiter of a CSV file; by default the comma, semicolon, tab or bar of the first line.
         encoding: Encoding of a CSV file.
 
     Raises:
@@ -217,10 +215,8 @@ def _rows_over_lines(path: Path) -> Iterator[Row]:
         places = [f"{path}, row {index}" for index in range(len(values))]
     elif len(values) == 1 and isinstance(values[0], dict):
         lists = [key for key, value in values[0].items() if isinstance(value, list) and value]
-        inside = f"; save the list in {lists[0]!r} as a file of its own" if lists else ""
-        raise DataError(
-            f"{path} contains one object; a list of objects, or one object per line, is needed{origin(values[0]) or inside}"
-        )
+        advice = origin(values[0]) or (f"; save the list in {lists[0]!r} as a file of its own" if lists else "")
+        raise DataError(f"{path} contains one object; a list of objects, or one object per line, is needed{advice}")
     yield from map(_object_row, values, places)
 
 
@@ -243,7 +239,11 @@ def _csv_rows(path: Path, delimiter: str | None, encoding: str) -> Iterator[Row]
     is_chosen = _EXCEL.fullmatch(first)
     if is_chosen:
         delimiter, first = delimiter or is_chosen[1], next(texts, "")
-    reader = csv.reader(chain([first], texts), delimiter=delimiter or _delimiter(path, first), strict=True)
+    usual = "\t" if table_suffix(path) == ".tsv" else ","
+    delimiter = delimiter or next((each for each in (usual, *_DELIMITERS) if each in first), usual)
+    if delimiter != usual:
+        _logger.info("%s: columns are separated by %r", path, delimiter)
+    reader = csv.reader(chain([first], texts), delimiter=delimiter, strict=True)
     header: list[str] | None = None
     try:
         for fields in reader:
@@ -263,15 +263,6 @@ def _csv_rows(path: Path, delimiter: str | None, encoding: str) -> Iterator[Row]
                 yield Row(dict(zip(header, fields, strict=True)), place)
     except csv.Error as error:
         raise DataError(f"{path}:{reader.line_num + bool(is_chosen)}: not valid CSV ({error})") from error
-
-
-def _delimiter(path: Path, header: str) -> str:
-    """The usual delimiter, or another one that the first line has in its place."""
-    usual = "\t" if table_suffix(path) == ".tsv" else ","
-    found = next((each for each in (usual, *_DELIMITERS) if each in header), usual)
-    if found != usual:
-        _logger.info("%s: its first line has no %r, so its columns are separated by %r", path, usual, found)
-    return found
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:

@@ -26,6 +26,7 @@ TABLE_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 FILES_HINT = "Set a file for each split: path: {train: FILE, val: FILE, test: FILE}"
 
 HeldOutShare = Annotated[float, Field(gt=0, lt=0.5)]
+CsvFormat = tuple[str | None, str]
 SplitPath = FilePath | Mapping[str, FilePath]
 # Functions that read the rows of each split of a source.
 Readers = Mapping[str, Callable[[], Iterable[Row]]]
@@ -144,11 +145,7 @@ def _chosen_rows(rows: Iterable[Row], chosen: Sequence[int], source: str) -> Ite
 
 
 def file_readers(
-    path: SplitPath,
-    suffixes: Sequence[str] = TABLE_SUFFIXES,
-    delimiter: str | None = None,
-    with_shards: bool = False,
-    encoding: str = UTF_8,
+    path: SplitPath, suffixes: Sequence[str] = TABLE_SUFFIXES, csv: CsvFormat = (None, UTF_8), with_shards: bool = False
 ) -> Readers:
     """Return readers for the splits of table files.
 
@@ -157,10 +154,9 @@ def file_readers(
             the file with its name (``val.jsonl``; ``validation``, ``valid`` and ``dev`` are names of ``val``), or else
             all files with the name as a part (``my_val_0.jsonl``, ``my_val_1.jsonl``), in order.
         suffixes: Supported formats.
-        delimiter: Column delimiter of CSV files.
+        csv: Column delimiter and encoding of CSV files; see `read_rows`.
         with_shards: Whether a split can be a folder whose files are its parts: one in a mapping, or one without files
             named after splits, which is ``train``.
-        encoding: Encoding of CSV files.
 
     Raises:
         DataError: If a file does not exist or has another format, or a split has files of several formats.
@@ -193,7 +189,7 @@ def file_readers(
         if table_suffix(file) not in suffixes:
             first = next(stream_lines(file), "") if file.suffix == ".txt" else ""
             raise DataError(f"{file} is not a {' or '.join(suffixes)} file{origin([first])}")
-    return {split: functools.partial(_read_files, paths, delimiter, encoding) for split, paths in files.items()}
+    return {split: functools.partial(_read_files, paths, csv) for split, paths in files.items()}
 
 
 @functools.cache  # once, and not for each split
@@ -232,5 +228,5 @@ def name_parts(name: str) -> list[str]:
     return re.split(r"[._-]", name)
 
 
-def _read_files(paths: Sequence[Path], delimiter: str | None, encoding: str) -> Iterable[Row]:
-    return chain.from_iterable(read_rows(path, delimiter, encoding) for path in paths)
+def _read_files(paths: Sequence[Path], csv: CsvFormat) -> Iterable[Row]:
+    return chain.from_iterable(read_rows(path, *csv) for path in paths)

@@ -228,8 +228,8 @@ class Csv(TextGenPool):
             columns: Names of the columns; see `Columns`.
             prompt_template: Template of the prompt, with columns in braces, such as
                 ``"Question: {question}\nAnswer:"``. Double braces stand for braces.
-            delimiter: Column delimiter; by default a tab for ``.tsv`` files and otherwise a comma, or the semicolon,
-                tab, comma or bar that the first line has in its place. A line ``sep=;`` before it is also read.
+            delimiter: Column delimiter; by default the comma, semicolon, tab or bar of the first line, or of a line
+                such as ``sep=;`` before it.
             encoding: Encoding of the files, such as ``cp1252``. UTF-16 is recognized.
             held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` without a file.
             split_seed: Random seed of this sampling.
@@ -246,7 +246,7 @@ class Csv(TextGenPool):
             DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dialogue_format = _format(format, context_size, render_chat)
-        readers = file_readers(path, (".csv", ".tsv"), delimiter, encoding=encoding)
+        readers = file_readers(path, (".csv", ".tsv"), (delimiter, encoding))
         rows = read_split(split, readers, str(path), held_out_share, split_seed, FILES_HINT + DRAW_HINT)
         return _pool(cls, rows, "csv", split, str(path), columns, prompt_template, max_size, dialogue_format)
 

@@ -56,10 +56,6 @@ def read_lines(path: Path, encoding: str = UTF_8) -> list[str]:
 def stream_lines(path: Path, encoding: str = UTF_8) -> Iterator[str]:
     """Yield the lines of :func:`read_lines` without holding the file in memory.
 
-    Args:
-        path: The file.
-        encoding: Its encoding; UTF-16 is recognized.
-
     Raises:
         DataError: If the file cannot be read, or a line is in another encoding.
     """
@@ -99,19 +95,19 @@ def _line(raw: bytes, number: int, file: str) -> str:
 
 def _in_utf_8(parts: Iterable[bytes], file: str, encoding: str) -> Iterator[bytes]:
     """Convert the parts of a file to UTF-8. UTF-16 begins with a byte order mark."""
-    for number, part in enumerate(chain(parts, [b""])):
-        if number == 0:
-            if encoding == UTF_8 and part.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                encoding = "utf-16"
-            try:
-                " ".encode(encoding)  # as there are also codecs that are no encodings
-                decoder = codecs.getincrementaldecoder(encoding)()
-            except LookupError as error:
-                raise DataError(f"{file}: there is no encoding {encoding!r}; try utf-16 or cp1252") from error
-        try:
+    parts = iter(parts)
+    first = next(parts, b"")
+    if encoding == UTF_8 and first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
+    try:
+        " ".encode(encoding)  # as there are also codecs that are no encodings
+        decoder = codecs.getincrementaldecoder(encoding)()
+        for part in chain([first], parts, [b""]):
             yield part if encoding == UTF_8 else decoder.decode(part, final=not part).encode()
-        except UnicodeError as error:
-            raise DataError(f"{file}: not valid {encoding.upper()} ({error})") from error
+    except LookupError as error:
+        raise DataError(f"{file}: there is no encoding {encoding!r}; try utf-16 or cp1252") from error
+    except UnicodeError as error:
+        raise DataError(f"{file}: not valid {encoding.upper()} ({error})") from error
 
 
 def _unpacked(file: BinaryIO, path: Path) -> Iterator[bytes]:

@@ -24,17 +24,10 @@ _POOLS = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}
 _PROMPTS = ("prompt", "question", "instruction", "query", "input", "context", "source", "user", "post", "message")
 _REPLIES = ("reply", "response", "answer", "completion", "output", "reference", "target", "assistant", "chosen")
 # Names that mean prompt and reply only together.
-_PAIRS = (
-    *(
-        ("customer", "agent"),
-        ("client", "agent"),
-        ("user", "agent"),
-        ("user", "bot"),
-        ("human", "bot"),
-        ("human", "gpt"),
-    ),
-    *(("human", "assistant"), ("article", "highlights"), ("article", "summary"), ("document", "summary")),
-)
+_PAIRS = {
+    **{"customer": ["agent"], "client": ["agent"], "user": ["agent", "bot"], "human": ["assistant", "bot", "gpt"]},
+    **{"article": ["highlights", "summary"], "document": ["summary"]},
+}
 _DIALOGUES = ("messages", "conversations", "conversation", "dialogue", "dialog", "turns", "utterances")
 _N_READ = 2000  # rows that are read to guess columns and lengths
 _N_LEARNED = 10000  # replies of a warm start, repeated ones included
@@ -175,20 +168,19 @@ def write_config(path: Path, text: str, overwrite: bool = False) -> None:
 
 def _guess(path: Path, names: Sequence[str], reply: str | None, rows: Sequence[Row]) -> tuple[str, str | None]:
     """Columns of prompts and replies: those with usual names, or the only two of a table."""
-    found = next((pair for pair in _PAIRS if all(_first(names, [name]) for name in pair)), None)
+    texts = [name for name in names if sum(" " in str(row.get(name)) for row in rows) > len(rows) / 2]
+    pairs = ((_first(texts, [name]), _first(texts, replies)) for name, replies in _PAIRS.items())
     prompt = _first([name for name in names if name != reply], _PROMPTS)
     reply = reply or _first([name for name in names if name != prompt], _REPLIES)
     if prompt is None and len(names) == 2 and reply is not None:
         prompt = next(name for name in names if name != reply)
-    if found is not None and (prompt is None or reply is None):
-        prompt, reply = _first(names, found[:1]), reply or _first(names, found[1:])
+    if reply is None and (pair := next((pair for pair in pairs if all(pair)), None)):
+        prompt, reply = pair
     if prompt is None:
-        texts = [name for name in names if sum(" " in str(row.get(name)) for row in rows) > len(rows) / 2]
-        proposed = texts if len(texts) == 2 else ["COLUMN", "COLUMN"]
-        flags = shlex.join(["--prompt", proposed[0], "--reply", proposed[1]])
+        proposed = map(shlex.quote, texts if len(texts) == 2 else ["COLUMN", "COLUMN"])
         raise DataError(
             f"the columns of {path} cannot be guessed: it has {', '.join(names)}. Say which one has the prompts, and "
-            f"which one the replies, if there are any: {flags}"
+            f"which one the replies, if there are any: --prompt {next(proposed)} --reply {next(proposed)}"
         )
     return prompt, reply
 

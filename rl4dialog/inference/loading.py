@@ -11,7 +11,6 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +108,7 @@ class LoadedPolicy:
     @functools.cached_property
     def data(self) -> Data:
         """The samples of the run's datapool."""
-        return build_data(self.config, self.tokenizer, self.start)
-
-    @property
-    def start(self) -> datetime | None:
-        """Time at which the run began, which its chat template reads; ``None`` if it is unknown."""
-        return recorded_start(self.run) if self.run is not None else None
+        return build_data(self.config, self.tokenizer, recorded_start(self.run))
 
     @property
     def texts(self) -> Texts:
@@ -145,7 +139,7 @@ class LoadedPolicy:
         args = format_args(self.config)
         if args is None:
             return None
-        chat_template = ChatTemplate(self.tokenizer, self.start)
+        chat_template = ChatTemplate(self.tokenizer, recorded_start(self.run))
         return DialogueFormat(args["format"], args["context_size"], chat_template, args["in_conversation"])
 
     @functools.cached_property

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 
 RougeType = Literal["rouge1", "rouge2", "rougeL", "rougeLsum"]
-_logger = logging.getLogger(__name__)
+_warn_once = functools.cache(logging.getLogger(__name__).warning)
 ROUGE_TYPES: tuple[RougeType, ...] = get_args(RougeType)
 
 
@@ -51,12 +51,7 @@ def warn_of_other_scripts(reference_texts: list[list[str]]) -> None:
     """Warn, once per process, if a reference has letters but none that ROUGE counts."""
     texts = [text for references in reference_texts for text in references]
     if any(re.search(r"\w", text) and not re.search(r"[a-z0-9]", text.lower()) for text in texts):
-        _warn_once()
-
-
-@functools.cache
-def _warn_once() -> None:
-    _logger.warning(
-        "ROUGE only counts the letters a to z and digits, so references in other scripts always score 0, even for the "
-        "same text; use chrf, which counts the characters of any script"
-    )
+        _warn_once(
+            "ROUGE only counts the letters a to z and digits, so references in other scripts always score 0, even for "
+            "the same text; use chrf, which counts the characters of any script"
+        )

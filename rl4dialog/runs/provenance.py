@@ -109,9 +109,9 @@ def read_provenance(run: str | Path) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def recorded_start(run: str | Path) -> datetime | None:
+def recorded_start(run: str | Path | None) -> datetime | None:
     """Return the time at which a run began, which is in its prompts if its chat template reads the clock."""
-    recorded = read_provenance(run).get("start_time")
+    recorded = read_provenance(run).get("start_time") if run is not None else None
     return parse_time(recorded) if isinstance(recorded, str) else None
 
 

@@ -46,11 +46,7 @@ def fix_start_time(start: datetime | None = None) -> datetime:
 
 
 def parse_time(text: str) -> datetime:
-    """Parse a time in ISO format, in UTC unless it has a zone, to whole seconds in UTC.
-
-    Raises:
-        DataError: If it is malformed.
-    """
+    """Parse a time in ISO format, which is in UTC unless it has a zone, to whole seconds in UTC."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
@@ -103,11 +99,8 @@ class ChatTemplate:
     def render(self, messages: list[Message], reply_comes: bool) -> str:
         """Format messages, with the beginning of a reply if one comes; errors of the template are passed on."""
         source = _clock(self._start) + self._tokenizer.get_chat_template() if self.reads_clock else None
-        return str(
-            self._tokenizer.apply_chat_template(
-                messages, chat_template=source, tokenize=False, add_generation_prompt=reply_comes
-            )
-        )
+        options = {"tokenize": False, "add_generation_prompt": reply_comes}
+        return str(self._tokenizer.apply_chat_template(messages, chat_template=source, **options))
 
     @property
     def reads_clock(self) -> bool:

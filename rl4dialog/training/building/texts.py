@@ -66,12 +66,9 @@ def texts_of(sample: Sample) -> list[str]:
 def build_data(
     config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = None, start: datetime | None = None
 ) -> Data:
-    """Build all three splits of the datapool. Prompts ask for a return if the algorithm conditions on it.
+    """Build all three splits of the datapool, with chat templates that read the time ``start``, or this process's.
 
-    Args:
-        config: Config of the run.
-        tokenizer: Its tokenizer, if prompts can depend on it.
-        start: Time that chat templates read; by default that of this process.
+    Prompts ask for a return if the algorithm conditions on it.
 
     Raises:
         DataError: If a file is missing or malformed, or a split is empty.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import blocks
+from pages import blocks, text_of
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
@@ -84,7 +84,7 @@ def test_nested_columns_read_annotations(tmp_path: Path, tool: str) -> None:
     file.write_text(FILES[tool][1], encoding="utf-8")
     (found,) = samples(file, columns=COLUMNS[tool])
     assert (found.prompt_or_input_text, found.references) == ("Where is it?", ["Here.", "There."])
-    assert str(COLUMNS[tool]).replace("'", "") in Path("docs/datapools.md").read_text(encoding="utf-8")
+    assert str(COLUMNS[tool]).replace("'", "") in text_of("docs/datapools.md")
 
 
 @pytest.mark.parametrize("tool", ["ParlAI", "EmpatheticDialogues", "MultiWOZ"])
