@@ -21,7 +21,7 @@ _MISSING = object()
 # Articles exceed the csv module's default limit of 128 KiB; this is the largest limit on all platforms.
 _CSV_FIELD_LIMIT = 2**31 - 1
 # First columns, or else columns, of the files of other tools.
-_ORIGINS = {
+_ORIGINS: dict[str, re.Pattern[str] | set[str]] = {
     "ParlAI": re.compile(r"text:"),
     "MultiWOZ": re.compile(r"\w+\d\.json$"),
     "EmpatheticDialogues": {"conv_id", "utterance_idx", "speaker_idx"},

@@ -10,7 +10,7 @@ import os
 import re
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import DataError
 
@@ -99,7 +99,7 @@ class ChatTemplate:
     def render(self, messages: list[Message], reply_comes: bool) -> str:
         """Format messages, with the beginning of a reply if one comes; errors of the template are passed on."""
         source = _clock(self._start) + self._tokenizer.get_chat_template() if self.reads_clock else None
-        options = {"tokenize": False, "add_generation_prompt": reply_comes}
+        options: Any = {"tokenize": False, "add_generation_prompt": reply_comes}
         return str(self._tokenizer.apply_chat_template(messages, chat_template=source, **options))
 
     @property

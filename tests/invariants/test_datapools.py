@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from data_files import POOLS
+from feedback_files import mixed_feedback, write_feedback
 from other_processes import assert_other_processes_make_the_same
 from tiny import make_tokenizer
 
@@ -30,7 +31,6 @@ WITHOUT_FILES: dict[str, dict[str, Any]] = {
     "openers": {},
     "mixture": {"pools": MIXED},
     "task_dialogues": {},
-    "feedback": {"dataset": "small_talk"},
     "rated_dialogues": {"dataset": "small_talk", "unit": "reply"},
     **{name: {"n_train": 20, "n_val": 20, "n_test": 20} for name in GENERATED},
 }
@@ -44,7 +44,7 @@ def everything(folder: Path) -> Iterator[Any]:
     tokenizer.chat_template = CLOCK
     offered: dict[str, Any] = {"render_chat": ChatTemplate(tokenizer, parse_time("2026-03-09T23:30:00+00:00"))}
     offered["world"] = functools.partial(town_guide, n_dialogues=20)
-    pools = [*WITHOUT_FILES.items()]
+    pools = [*WITHOUT_FILES.items(), ("feedback", {"path": str(folder / "feedback")})]
     pools += [(id, {**args, "path": str(folder / name)}) for name, (id, args, _) in POOLS.items()]
     assert {id for id, _ in pools} | UNTESTED == {*DataPoolRegistry.ids()}
     for id, args in pools:
@@ -59,6 +59,7 @@ def everything(folder: Path) -> Iterator[Any]:
 
 
 def test_every_datapool_is_the_same_elsewhere(tmp_path: Path) -> None:
+    write_feedback(tmp_path / "feedback", mixed_feedback(20))
     for name, (_, _, write) in POOLS.items():
         (tmp_path / name).mkdir()
         write(tmp_path / name)

@@ -44,7 +44,7 @@ EMPATHETIC = (
     'hit:0_conv:1,2,sad,I was "alone,0,Fine.,5|5|5_2|2|5,\nhit:0_conv:1,3,sad,I was "alone,1,Bye.,5|5|5_2|2|5,\n'
     "hit:0_conv:1,4,sad,x,0,Bye_comma_ you.,5|5|5_2|2|5,\n"
 )
-MULTIWOZ = {
+MULTIWOZ: dict[str, Any] = {
     "SNG01.json": {
         "goal": {},
         "log": [{"text": text, "metadata": {}} for text in ("Hi, you.", "Fine.", "Bye.", "Bye.")],
