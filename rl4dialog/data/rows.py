@@ -231,10 +231,9 @@ def _csv_rows(path: Path, delimiter: str | None, encoding: str) -> Iterator[Row]
         raise DataError(f"the delimiter of {path} must be one character, not {delimiter!r}")
     csv.field_size_limit(_CSV_FIELD_LIMIT)
     lines = read_lines(path, encoding)
-    if lines and "\r" in lines[0]:  # of an old Macintosh: the csv module finds the ends of rows
-        texts: Iterator[str] = io.StringIO("\n".join(lines) + "\n", newline="")
-    else:
-        texts = (line + "\n" for line in lines)
+    ended = [line + "\n" for line in lines]
+    # With carriage returns only, as of an old Macintosh, rows end where StringIO ends lines.
+    texts = io.StringIO("".join(ended), newline="") if lines and "\r" in lines[0] else iter(ended)
     first = next(texts, "")
     is_chosen = _EXCEL.fullmatch(first)
     if is_chosen:

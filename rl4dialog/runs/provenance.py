@@ -54,10 +54,9 @@ def record_start(
     """
     path = Path(config_path).absolute()
     code, diffs = _code_state(path.parent)
-    earlier = read_provenance(run_folder.root)
     record = {
-        # That of a new run is also the time in its prompts.
-        "start_time": (datetime.now(UTC) if earlier else start_time()).isoformat(timespec="seconds"),
+        "start_time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "prompt_time": start_time().isoformat(),
         "command": shlex.join(["rl4dialog", *argv]),
         "working_directory": os.getcwd(),
         "config_path": str(path),
@@ -67,6 +66,7 @@ def record_start(
         "imports": {Path(name).name: _hash_of_import(name) for name in imports},
         "hardware": hardware(),
     }
+    earlier = read_provenance(run_folder.root)
     if earlier:
         record = {**earlier, "resumed": [*earlier.get("resumed", []), record]}
     elif diffs:
@@ -110,8 +110,9 @@ def read_provenance(run: str | Path) -> dict[str, Any]:
 
 
 def recorded_start(run: str | Path | None) -> datetime | None:
-    """Return the time at which a run began, which is in its prompts if its chat template reads the clock."""
-    recorded = read_provenance(run).get("start_time") if run is not None else None
+    """Return the time that a run's chat template reads; that of its start if an older version did not record it."""
+    record = read_provenance(run) if run is not None else {}
+    recorded = record.get("prompt_time", record.get("start_time"))
     return parse_time(recorded) if isinstance(recorded, str) else None
 
 
