@@ -1,4 +1,4 @@
-"""Other Python processes, in which texts have other hashes, so that sets have another order."""
+"""Other Python processes: sets and folders have another order, and time zone, locale and working directory differ."""
 
 from __future__ import annotations
 
@@ -10,9 +10,18 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-_CODE = (
-    "import hashlib, pickle, sys;"
-    "print(hashlib.sha256(repr(list(pickle.load(sys.stdin.buffer)())).encode()).hexdigest())"
+_CODE = """
+import contextlib, hashlib, os, pickle, sys
+if len(sys.argv) > 1:
+    listdir, scandir = os.listdir, os.scandir
+    os.listdir = lambda *args: listdir(*args)[::-1]
+    os.scandir = lambda *args: contextlib.nullcontext(iter([*scandir(*args)][::-1]))
+print(hashlib.sha256(repr(list(pickle.load(sys.stdin.buffer)())).encode()).hexdigest())
+"""
+# The second one has ASCII as its encoding, unless a file is opened with another one.
+_ELSEWHERE = (
+    {"PYTHONHASHSEED": "1", "TZ": "Pacific/Kiritimati", "LC_ALL": "C.UTF-8"},
+    {"PYTHONHASHSEED": "2", "TZ": "Etc/GMT+12", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
 )
 
 
@@ -20,9 +29,12 @@ def assert_other_processes_make_the_same(make: Callable[[], Iterable[Any]]) -> N
     """The function, which can be pickled, gives the same things in order, as far as their ``repr`` shows."""
     here = hashlib.sha256(repr(list(make())).encode()).hexdigest()
     path = os.pathsep.join(filter(None, sys.path))
-    for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
+    for number, differs in enumerate(_ELSEWHERE):
         output = subprocess.run(
-            [sys.executable, "-c", _CODE], env=environment, input=pickle.dumps(make), capture_output=True
+            [sys.executable, "-c", _CODE, *(["reversed"] * number)],
+            env={**os.environ, **differs, "PYTHONPATH": path},
+            input=pickle.dumps(make),
+            capture_output=True,
+            cwd=["/", None][number],
         )
         assert output.stdout.decode().strip() == here, output.stderr.decode()

@@ -67,12 +67,19 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from rl4dialog.functional.distributed import all_gather_object
+    from rl4dialog.runs.provenance import recorded_start
+    from rl4dialog.runs.run_folder import run_path
+    from rl4dialog.text.chat_template import fix_start_time, start_time
     from rl4dialog.training.processes import is_launched, join_processes, leave_processes
 
     if args.seeds and not args.dry_run:
         return _train_with_seeds(args)
+    root = run_path(args.base_path_to_store_results, args.project_name, args.experiment_name)
+    fix_start_time(recorded_start(root) if args.resume is not None else None)
     if is_launched() and not args.dry_run:
         join_processes(lambda: _prepare_in_a_process_of_its_own(args))
+        fix_start_time(all_gather_object(start_time())[0])
     try:
         return _train_in_this_process(args)
     finally:
@@ -92,11 +99,13 @@ def _train_with_seeds(args: argparse.Namespace) -> int:
 
 def _prepare_in_a_process_of_its_own(args: argparse.Namespace) -> None:
     """Fill the cache in a single process: transformers' Trainer must not detect the launcher's processes."""
+    from rl4dialog.text.chat_template import START_VARIABLE, start_time
     from rl4dialog.training.processes import LAUNCHER_VARIABLES
 
     settings = ["--config_path", args.config_path, "--variant", str(args.variant)]
     settings += [text for override in args.overrides for text in ("--set", override)]
     environment = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
+    environment[START_VARIABLE] = start_time().isoformat()
     code = subprocess.run([sys.executable, "-m", "rl4dialog.cli", "prepare", *settings], env=environment).returncode
     if code:
         sys.exit(code)

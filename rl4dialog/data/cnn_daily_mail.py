@@ -76,7 +76,7 @@ def _load_articles(split: str, path: SplitPath | None, dataset_id: str) -> Itera
     if isinstance(path, str | Path) and expand_path(path).is_dir():
         folder = expand_path(path)
         url_list = next(
-            (f for f in (folder / f"all_{split}.txt", *folder.glob(f"*/all_{split}.txt")) if f.is_file()), None
+            (f for f in (folder / f"all_{split}.txt", *sorted(folder.glob(f"*/all_{split}.txt"))) if f.is_file()), None
         )
         if url_list is not None:
             yield from _read_stories(folder, url_list)
@@ -89,7 +89,7 @@ def _load_articles(split: str, path: SplitPath | None, dataset_id: str) -> Itera
 
 
 def _read_stories(folder: Path, url_list: Path) -> Iterator[tuple[str, str]]:
-    stories = {file.stem: file for file in folder.rglob("*.story")}
+    stories = {file.stem: file for file in sorted(folder.rglob("*.story"))}
     if not stories:
         raise DataError(f"{folder} contains the URL list {url_list.name} but no .story files")
     names = [hashlib.sha1(url.strip().encode()).hexdigest() for url in read_lines(url_list)]

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.types import is_number
-from rl4dialog.data.text_files import read_lines, stream_lines
+from rl4dialog.data.text_files import UTF_8, read_lines, stream_lines
 
+_logger = logging.getLogger(__name__)
 _MISSING = object()
 # Articles exceed the csv module's default limit of 128 KiB; this is the largest limit on all platforms.
 _CSV_FIELD_LIMIT = 2**31 - 1
+# First columns, or else columns, of the files of other tools.
+_ORIGINS: dict[str, re.Pattern[str] | set[str]] = {
+    "ParlAI": re.compile(r"text:"),
+    "MultiWOZ": re.compile(r"\w+\d\.json$"),
+    "EmpatheticDialogues": {"conv_id", "utterance_idx", "speaker_idx"},
+    "Label Studio": {"annotations", "data"},
+    "Argilla": {"fields", "responses"},
+}
+_NOT_SPACE = re.compile(r"\S")
+_EXCEL = re.compile(r"sep=(.)\s*", re.IGNORECASE)
+_DELIMITERS = (",", ";", "\t", "|")
 
 
 class Row:
@@ -44,7 +60,8 @@ class Row:
         """
         value = self.get(column, _MISSING)
         if value is _MISSING:
-            raise self.error(f"no column {column!r}{nearest_hint(column, self.values)} (columns: {self._columns()})")
+            known = f"(columns: {self._columns()}){origin(self.values)}"
+            raise self.error(f"no column {column!r}{nearest_hint(column, self.values)} {known}")
         return value
 
     def get(self, column: str, default: Any = None) -> Any:
@@ -70,7 +87,7 @@ class Row:
         Raises:
             DataError: If it is empty, or contains a value that is neither text nor a number.
         """
-        value = self[column]
+        value = _flat(self[column])
         if not isinstance(value, list | tuple):
             return [self._text(value, column)]
         if not value:
@@ -104,7 +121,14 @@ class Row:
         raise self.error(f"column {column!r} must contain text, not {shown(value)}")
 
 
+def _flat(value: Any) -> Any:
+    """Join lists in a list, as of the texts of several annotations."""
+    is_nested = isinstance(value, list) and value and all(isinstance(item, list) for item in value)
+    return [*chain.from_iterable(value)] if is_nested else value
+
+
 def _step(value: Any, name: str) -> Any:
+    value = _flat(value)
     if isinstance(value, Mapping):
         return value.get(name, _MISSING)
     if isinstance(value, list) and value and all(isinstance(item, Mapping) and name in item for item in value):
@@ -112,15 +136,16 @@ def _step(value: Any, name: str) -> Any:
     return _MISSING
 
 
-def read_rows(path: Path, delimiter: str | None = None) -> Iterator[Row]:
+def read_rows(path: Path, delimiter: str | None = None, encoding: str = UTF_8) -> Iterator[Row]:
     """Read the rows of a file, in the format given by its suffix.
 
-    ``.jsonl`` files have one object per line, ``.json`` files the same or one list of objects, ``.csv`` and ``.tsv``
-    files a first line with column names; all can be compressed as ``.gz``. ``.parquet`` is also supported.
+    ``.jsonl`` and ``.json`` files have one object per line, several indented objects, or one list of objects; ``.csv``
+    and ``.tsv`` files a first line with column names. All can be compressed as ``.gz``. ``.parquet`` is also supported.
 
     Args:
         path: The file.
-        delimiter: Column delimiter of a CSV file; by default a tab for ``.tsv`` and otherwise a comma.
+        delimiter: Column delimiter of a CSV file; by default the comma, semicolon, tab or bar of the first line.
+        encoding: Encoding of a CSV file.
 
     Raises:
         DataError: If the file cannot be read or is malformed; the message contains the line.
@@ -129,10 +154,19 @@ def read_rows(path: Path, delimiter: str | None = None) -> Iterator[Row]:
     if suffix == ".parquet":
         return _parquet_rows(path)
     if suffix in (".csv", ".tsv"):
-        return _csv_rows(path, delimiter if delimiter is not None else {".csv": ",", ".tsv": "\t"}[suffix])
+        return _csv_rows(path, delimiter, encoding)
     if suffix in (".jsonl", ".json"):
         return _json_rows(path)
     raise DataError(f"{path} has an unknown format; tables must be .jsonl, .json, .csv, .tsv or .parquet files")
+
+
+def origin(columns: Iterable[Any]) -> str:
+    """Return the end of a message about a file of another tool, which its columns give away; empty for other files."""
+    names = [str(name) for name in columns]
+    for tool, sign in _ORIGINS.items():
+        if names and (sign <= set(names) if isinstance(sign, set) else sign.match(names[0])):
+            return f"; this is a file of {tool}, and 'Files from elsewhere' in docs/datapools.md says how to use it"
+    return ""
 
 
 def table_suffix(path: Path) -> str:
@@ -153,20 +187,37 @@ def parse_json(text: str, place: str) -> Any:
 
 
 def _json_rows(path: Path) -> Iterator[Row]:
-    if table_suffix(path) == ".json":
-        whole = read_lines(path)
-        first = next((line for line in whole if line.strip()), "")
-        if first.lstrip().startswith("["):
-            for index, value in enumerate(parse_json("\n".join(whole), str(path))):
-                yield _object_row(value, f"{path}, row {index}")
-            return
-        lines: Iterable[str] = whole
-    else:
-        lines = stream_lines(path)
-    for number, line in enumerate(lines, start=1):
+    first = next((line for line in stream_lines(path) if line.strip()), "").strip()
+    if first.startswith("[") or (first.startswith("{") and ("\r" in first or not first.endswith("}"))):
+        yield from _rows_over_lines(path)
+        return
+    for number, line in enumerate(stream_lines(path), start=1):
         if line.strip():
             place = f"{path}:{number}"
             yield _object_row(parse_json(line, place), place)
+
+
+def _rows_over_lines(path: Path) -> Iterator[Row]:
+    """Rows of a file whose first line is no whole object: a list, or objects of several lines."""
+    text = "\n".join(read_lines(path))
+    values, places, number, start, end = list[Any](), list[str](), 1, 0, 0
+    while found := _NOT_SPACE.search(text, end):
+        number += text.count("\n", start, found.start())
+        start = found.start()
+        places.append(f"{path}:{number}")
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{places[-1]}: not valid JSON ({error})") from error
+        values.append(value)
+    if len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
+        places = [f"{path}, row {index}" for index in range(len(values))]
+    elif len(values) == 1 and isinstance(values[0], dict):
+        lists = [key for key, value in values[0].items() if isinstance(value, list) and value]
+        advice = origin(values[0]) or (f"; save the list in {lists[0]!r} as a file of its own" if lists else "")
+        raise DataError(f"{path} contains one object; a list of objects, or one object per line, is needed{advice}")
+    yield from map(_object_row, values, places)
 
 
 def _object_row(value: Any, place: str) -> Row:
@@ -175,17 +226,31 @@ def _object_row(value: Any, place: str) -> Row:
     return Row(value, place)
 
 
-def _csv_rows(path: Path, delimiter: str) -> Iterator[Row]:
-    if not isinstance(delimiter, str) or len(delimiter) != 1:
+def _csv_rows(path: Path, delimiter: str | None, encoding: str) -> Iterator[Row]:
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
         raise DataError(f"the delimiter of {path} must be one character, not {delimiter!r}")
     csv.field_size_limit(_CSV_FIELD_LIMIT)
-    reader = csv.reader(_with_ends(read_lines(path)), delimiter=delimiter, strict=True)
+    lines = read_lines(path, encoding)
+    ended = [line + "\n" for line in lines]
+    # With carriage returns only, as of an old Macintosh, rows end where StringIO ends lines.
+    texts = io.StringIO("".join(ended), newline="") if lines and "\r" in lines[0] else iter(ended)
+    first = next(texts, "")
+    is_chosen = _EXCEL.fullmatch(first)
+    if is_chosen:
+        delimiter, first = delimiter or is_chosen[1], next(texts, "")
+    usual = "\t" if table_suffix(path) == ".tsv" else ","
+    delimiter = delimiter or next((each for each in (usual, *_DELIMITERS) if each in first), usual)
+    if delimiter != usual:
+        _logger.info("%s: columns are separated by %r", path, delimiter)
+    reader = csv.reader(chain([first], texts), delimiter=delimiter, strict=True)
     header: list[str] | None = None
     try:
         for fields in reader:
-            place = f"{path}:{reader.line_num}"
+            place = f"{path}:{reader.line_num + bool(is_chosen)}"
             if header is None:
                 header = [name.strip() for name in fields]
+                if "utterance_idx" in header and (found := origin(header)):
+                    raise DataError(f"{place}: each row is a single utterance, with _comma_ for commas{found}")
                 if len(set(header)) < len(header):
                     raise DataError(f"{place}: duplicate column name in {', '.join(header)}")
             elif fields:
@@ -196,11 +261,7 @@ def _csv_rows(path: Path, delimiter: str) -> Iterator[Row]:
                     )
                 yield Row(dict(zip(header, fields, strict=True)), place)
     except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}: not valid CSV ({error})") from error
-
-
-def _with_ends(lines: Iterable[str]) -> Iterator[str]:
-    return (line + "\n" for line in lines)
+        raise DataError(f"{path}:{reader.line_num + bool(is_chosen)}: not valid CSV ({error})") from error
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:

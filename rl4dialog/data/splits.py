@@ -15,8 +15,8 @@ from pydantic import Field
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.pool import SPLITS, check_split
-from rl4dialog.data.rows import Row, read_rows, table_suffix
-from rl4dialog.data.text_files import FilePath, expand_path
+from rl4dialog.data.rows import Row, origin, read_rows, table_suffix
+from rl4dialog.data.text_files import UTF_8, FilePath, expand_path, stream_lines
 
 _logger = logging.getLogger(__name__)
 
@@ -26,6 +26,7 @@ TABLE_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 FILES_HINT = "Set a file for each split: path: {train: FILE, val: FILE, test: FILE}"
 
 HeldOutShare = Annotated[float, Field(gt=0, lt=0.5)]
+CsvFormat = tuple[str | None, str]
 SplitPath = FilePath | Mapping[str, FilePath]
 # Functions that read the rows of each split of a source.
 Readers = Mapping[str, Callable[[], Iterable[Row]]]
@@ -144,7 +145,7 @@ def _chosen_rows(rows: Iterable[Row], chosen: Sequence[int], source: str) -> Ite
 
 
 def file_readers(
-    path: SplitPath, suffixes: Sequence[str] = TABLE_SUFFIXES, delimiter: str | None = None, with_shards: bool = False
+    path: SplitPath, suffixes: Sequence[str] = TABLE_SUFFIXES, csv: CsvFormat = (None, UTF_8), with_shards: bool = False
 ) -> Readers:
     """Return readers for the splits of table files.
 
@@ -153,7 +154,7 @@ def file_readers(
             the file with its name (``val.jsonl``; ``validation``, ``valid`` and ``dev`` are names of ``val``), or else
             all files with the name as a part (``my_val_0.jsonl``, ``my_val_1.jsonl``), in order.
         suffixes: Supported formats.
-        delimiter: Column delimiter of CSV files.
+        csv: Column delimiter and encoding of CSV files; see `read_rows`.
         with_shards: Whether a split can be a folder whose files are its parts: one in a mapping, or one without files
             named after splits, which is ``train``.
 
@@ -186,8 +187,9 @@ def file_readers(
         files = {"train": [place]}
     for file in (file for paths in files.values() for file in paths):
         if table_suffix(file) not in suffixes:
-            raise DataError(f"{file} is not a {' or '.join(suffixes)} file")
-    return {split: functools.partial(_read_files, paths, delimiter) for split, paths in files.items()}
+            first = next(stream_lines(file), "") if file.suffix == ".txt" else ""
+            raise DataError(f"{file} is not a {' or '.join(suffixes)} file{origin([first])}")
+    return {split: functools.partial(_read_files, paths, csv) for split, paths in files.items()}
 
 
 @functools.cache  # once, and not for each split
@@ -226,5 +228,5 @@ def name_parts(name: str) -> list[str]:
     return re.split(r"[._-]", name)
 
 
-def _read_files(paths: Sequence[Path], delimiter: str | None) -> Iterable[Row]:
-    return chain.from_iterable(read_rows(path, delimiter) for path in paths)
+def _read_files(paths: Sequence[Path], csv: CsvFormat) -> Iterable[Row]:
+    return chain.from_iterable(read_rows(path, *csv) for path in paths)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from rl4dialog.core.arguments import Count
-from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.hub import dataset_readers, dataset_rows, load_hub_dataset, load_saved_dataset
@@ -28,7 +28,7 @@ from rl4dialog.data.messages import (
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import FILES_HINT, HeldOutShare, SplitPath, file_readers, read_split
-from rl4dialog.data.text_files import FilePath, expand_path
+from rl4dialog.data.text_files import UTF_8, FilePath, expand_path
 
 DRAW_HINT = ", or sample the missing splits from train, for example with held_out_share: 0.1"
 _HUB_HINT = "Set the existing ones: splits: {train: NAME, val: NAME, test: NAME}" + DRAW_HINT
@@ -42,7 +42,7 @@ class Columns:
         prompt: The prompt: a text, or the previous utterances as a list. Utterances are texts of two alternating
             speakers, or objects with speaker and text.
         references: Reference reply, or list of references. ``None`` for data without: one empty reference.
-        id: Id that is unique within its split; by default the row number.
+        id: Id, which must be unique within its split; by default the row number.
         weight: Relative sampling weight in training; by default equal for all.
         meta_data: Columns passed to rewards and metrics under the same names.
         dialogue: Whole dialogues of such utterances, instead of prompt and references: each reply of the agent is a
@@ -178,7 +178,7 @@ class Jsonl(TextGenPool):
         Args:
             split: ``train``, ``val`` or ``test``.
             path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder with ``train.jsonl`` and so on,
-                or one file. ``.json`` files with a list of objects and ``.gz`` files are also supported.
+                or one file. Files with a list of objects or indented objects and ``.gz`` files are also supported.
             columns: Names of the keys; see `Columns`.
             prompt_template: Template of the prompt, with keys in braces, such as ``"Question: {question}\nAnswer:"``.
                 Double braces stand for braces.
@@ -213,6 +213,7 @@ class Csv(TextGenPool):
         columns: Mapping[str, Any] | None = None,
         prompt_template: str | None = None,
         delimiter: str | None = None,
+        encoding: str = UTF_8,
         held_out_share: HeldOutShare | None = None,
         split_seed: int = 0,
         max_size: Count | None = None,
@@ -229,7 +230,9 @@ class Csv(TextGenPool):
             columns: Names of the columns; see `Columns`.
             prompt_template: Template of the prompt, with columns in braces, such as
                 ``"Question: {question}\nAnswer:"``. Double braces stand for braces.
-            delimiter: Column delimiter; by default a tab for ``.tsv`` files and otherwise a comma.
+            delimiter: Column delimiter; by default the comma, semicolon, tab or bar of the first line, or of a line
+                such as ``sep=;`` before it.
+            encoding: Encoding of the files, such as ``cp1252``. UTF-16 is recognized.
             held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` without a file.
             split_seed: Random seed of this sampling.
             max_size: Keep only the first samples.
@@ -245,7 +248,7 @@ class Csv(TextGenPool):
             DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dialogue_format = _format(format, context_size, render_chat)
-        readers = file_readers(path, (".csv", ".tsv"), delimiter)
+        readers = file_readers(path, (".csv", ".tsv"), (delimiter, encoding))
         rows = read_split(split, readers, str(path), held_out_share, split_seed, FILES_HINT + DRAW_HINT)
         return _pool(cls, rows, "csv", split, str(path), columns, prompt_template, max_size, dialogue_format)
 
@@ -314,10 +317,13 @@ def _pool(
         raise DataError("columns.dialogue contains whole prompts; remove prompt_template")
     weights: list[float] = []
     notes = Notes()
+    places: dict[str, str] = {}
 
     def samples() -> Iterable[Sample]:
         for index, row in enumerate(rows):
             sample_id = index if chosen.id is None else row[chosen.id]
+            if chosen.id is not None and (first := places.setdefault(row.text(chosen.id), row.place)) != row.place:
+                raise row.error(f"column {chosen.id!r} has the same id, {shown(sample_id)}, as {first}")
             weight = 1.0 if chosen.weight is None else _weight(row, chosen.weight)
             for sample in _samples(sample_id, row, chosen, template, dialogue_format, notes):
                 weights.append(weight)

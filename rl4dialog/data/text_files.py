@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +20,7 @@ _SURELY_FITS = 100 * 2**20
 _MAX_RATIO = 200
 _BYTES_AT_ONCE = 2**24
 _ENCRYPTED = 0x1  # bit of a zip member's flags
+UTF_8 = "utf-8"
 
 FilePath = str | os.PathLike[str]
 
@@ -28,7 +31,7 @@ def is_count(word: str) -> bool:
 
 
 def decode_lines(data: bytes, file: str) -> list[str]:
-    r"""Split UTF-8 data at newlines.
+    r"""Split UTF-8 or UTF-16 data at newlines.
 
     Only ``\n`` and ``\r\n`` end a line: `str.splitlines` also splits at separators that occur inside utterances.
 
@@ -40,37 +43,37 @@ def decode_lines(data: bytes, file: str) -> list[str]:
         The lines without their ends; a newline at the end of the file does not add an empty line.
 
     Raises:
-        DataError: If a line is not UTF-8.
+        DataError: If a line is in another encoding.
     """
-    return list(_decoded([data], file))
+    return list(_decoded([data], file, UTF_8))
 
 
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path, encoding: str = UTF_8) -> list[str]:
     """Read the lines of a text file, decompressed if its name ends with ``.gz``; see `decode_lines`."""
-    return list(stream_lines(path))
+    return list(stream_lines(path, encoding))
 
 
-def stream_lines(path: Path) -> Iterator[str]:
+def stream_lines(path: Path, encoding: str = UTF_8) -> Iterator[str]:
     """Yield the lines of :func:`read_lines` without holding the file in memory.
 
     Raises:
-        DataError: If the file cannot be read, or a line is not UTF-8.
+        DataError: If the file cannot be read, or a line is in another encoding.
     """
     try:
         check_regular(path)
         with open(path, "rb") as file:
             if path.suffix == ".gz":
-                yield from _decoded(_unpacked(file, path), str(path))
+                yield from _decoded(_unpacked(file, path), str(path), encoding)
             else:
-                yield from _decoded(iter(lambda: file.read(_BYTES_AT_ONCE), b""), str(path))
+                yield from _decoded(iter(lambda: file.read(_BYTES_AT_ONCE), b""), str(path), encoding)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _decoded(parts: Iterable[bytes], file: str) -> Iterator[str]:
+def _decoded(parts: Iterable[bytes], file: str, encoding: str) -> Iterator[str]:
     """Decode the lines of a file that is read in parts."""
     number, rest = 0, b""
-    for part in parts:
+    for part in _in_utf_8(parts, file, encoding):
         *whole, rest = (rest + part).split(b"\n")
         for raw in whole:
             number += 1
@@ -84,7 +87,27 @@ def _line(raw: bytes, number: int, file: str) -> str:
     try:
         return raw.removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{file}:{number}: not valid UTF-8 ({error.reason} at byte {error.start})") from error
+        raise DataError(
+            f"{file}:{number}: not valid UTF-8 ({error.reason} at byte {error.start}); save the file as UTF-8, or, "
+            f"with datapool csv, set the encoding, such as encoding: cp1252 for Western European text"
+        ) from error
+
+
+def _in_utf_8(parts: Iterable[bytes], file: str, encoding: str) -> Iterator[bytes]:
+    """Convert the parts of a file to UTF-8. UTF-16 begins with a byte order mark."""
+    parts = iter(parts)
+    first = next(parts, b"")
+    if encoding == UTF_8 and first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
+    try:
+        " ".encode(encoding)  # as there are also codecs that are no encodings
+        decoder = codecs.getincrementaldecoder(encoding)()
+        for part in chain([first], parts, [b""]):
+            yield part if encoding == UTF_8 else decoder.decode(part, final=not part).encode()
+    except LookupError as error:
+        raise DataError(f"{file}: there is no encoding {encoding!r}; try utf-16 or cp1252") from error
+    except UnicodeError as error:
+        raise DataError(f"{file}: not valid {encoding.upper()} ({error})") from error
 
 
 def _unpacked(file: BinaryIO, path: Path) -> Iterator[bytes]:

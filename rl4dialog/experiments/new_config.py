@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import yaml
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
-from rl4dialog.data.rows import read_rows, table_suffix
+from rl4dialog.data.rows import Row, read_rows, table_suffix
 from rl4dialog.runs.run_folder import write_text
 from rl4dialog.training.building.components import import_and_check
 
@@ -22,6 +23,11 @@ CHAT_MODEL, TINY_MODEL = "builtin/smollm2-135m-instruct", "builtin/tiny-gpt2"
 _POOLS = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}
 _PROMPTS = ("prompt", "question", "instruction", "query", "input", "context", "source", "user", "post", "message")
 _REPLIES = ("reply", "response", "answer", "completion", "output", "reference", "target", "assistant", "chosen")
+# Names that mean prompt and reply only together.
+_PAIRS = {
+    **{"customer": ["agent"], "client": ["agent"], "user": ["agent", "bot"], "human": ["assistant", "bot", "gpt"]},
+    **{"article": ["highlights", "summary"], "document": ["summary"]},
+}
 _DIALOGUES = ("messages", "conversations", "conversation", "dialogue", "dialog", "turns", "utterances")
 _N_READ = 2000  # rows that are read to guess columns and lengths
 _N_LEARNED = 10000  # replies of a warm start, repeated ones included
@@ -88,7 +94,7 @@ def read_table(path: Path, prompt: str | None = None, reply: str | None = None) 
         dialogue = None
     guessed = prompt is None
     if dialogue is None and prompt is None:
-        prompt, reply = _guess(path, names, reply)
+        prompt, reply = _guess(path, names, reply, rows)
     if dialogue is not None:
         utterances = [[_text(each) for each in row[dialogue]] for row in rows]
         said = [len(text.split()) for texts in utterances for text in texts]
@@ -160,16 +166,21 @@ def write_config(path: Path, text: str, overwrite: bool = False) -> None:
         raise RunFolderError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _guess(path: Path, names: Sequence[str], reply: str | None) -> tuple[str, str | None]:
+def _guess(path: Path, names: Sequence[str], reply: str | None, rows: Sequence[Row]) -> tuple[str, str | None]:
     """Columns of prompts and replies: those with usual names, or the only two of a table."""
+    texts = [name for name in names if sum(" " in str(row.get(name)) for row in rows) > len(rows) / 2]
+    pairs = ((_first(texts, [name]), _first(texts, replies)) for name, replies in _PAIRS.items())
     prompt = _first([name for name in names if name != reply], _PROMPTS)
     reply = reply or _first([name for name in names if name != prompt], _REPLIES)
     if prompt is None and len(names) == 2 and reply is not None:
         prompt = next(name for name in names if name != reply)
+    if reply is None and (pair := next((pair for pair in pairs if all(pair)), None)):
+        prompt, reply = pair
     if prompt is None:
+        proposed = map(shlex.quote, texts if len(texts) == 2 else ["COLUMN", "COLUMN"])
         raise DataError(
             f"the columns of {path} cannot be guessed: it has {', '.join(names)}. Say which one has the prompts, and "
-            f"which one the replies, if there are any: --prompt COLUMN --reply COLUMN"
+            f"which one the replies, if there are any: --prompt {next(proposed)} --reply {next(proposed)}"
         )
     return prompt, reply
 

@@ -16,11 +16,12 @@ from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.experiments.own_process import run_command
 from rl4dialog.runs.comparison import Finding, compare_runs
-from rl4dialog.runs.provenance import config_folder, differences, read_provenance
+from rl4dialog.runs.provenance import config_folder, differences, read_provenance, recorded_start
 from rl4dialog.runs.results import read_result
 from rl4dialog.runs.run_folder import CONFIG_FILE, write_json
 from rl4dialog.runs.summary import table_style
 from rl4dialog.runs.trust import refuse_code
+from rl4dialog.text.chat_template import START_VARIABLE
 
 _MAX_SHOWN = 60
 
@@ -64,7 +65,8 @@ def _run_again(run: Path, config: dict[str, Any], output: Path, overwrite: bool)
     recorded = read_provenance(run)
     # The config moves to another folder, so relative imports are made absolute.
     config["imports"] = [absolute_import(name, config_folder(run)) for name in config.get("imports", [])]
-    threads = recorded.get("hardware", {}).get("torch_threads")
+    threads, start = recorded.get("hardware", {}).get("torch_threads"), recorded_start(run)
+    environment = {"OMP_NUM_THREADS": threads, START_VARIABLE: start and start.isoformat()}
     folder = Path(recorded.get("working_directory", "."))
     with tempfile.TemporaryDirectory(prefix="rl4dialog-") as scratch:
         path = Path(scratch) / CONFIG_FILE
@@ -79,7 +81,7 @@ def _run_again(run: Path, config: dict[str, Any], output: Path, overwrite: bool)
         return run_command(
             ["train", *arguments, *(["--overwrite"] if overwrite and output.exists() else [])],
             folder if folder.is_dir() else None,
-            {"OMP_NUM_THREADS": str(threads)} if threads else {},
+            {name: str(value) for name, value in environment.items() if value},
         )
 
 

@@ -35,7 +35,7 @@ from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import load_language_model
 from rl4dialog.policies.saving import CRITIC_FILE, load_state_beside
 from rl4dialog.rewards.scoring import ReplyScores, Scorer
-from rl4dialog.runs.provenance import read_provenance
+from rl4dialog.runs.provenance import read_provenance, recorded_start
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.prompts import encode_prompt, encode_reply
@@ -108,7 +108,7 @@ class LoadedPolicy:
     @functools.cached_property
     def data(self) -> Data:
         """The samples of the run's datapool."""
-        return build_data(self.config, self.tokenizer)
+        return build_data(self.config, self.tokenizer, recorded_start(self.run))
 
     @property
     def texts(self) -> Texts:
@@ -139,7 +139,7 @@ class LoadedPolicy:
         args = format_args(self.config)
         if args is None:
             return None
-        chat_template = ChatTemplate(self.tokenizer)
+        chat_template = ChatTemplate(self.tokenizer, recorded_start(self.run))
         return DialogueFormat(args["format"], args["context_size"], chat_template, args["in_conversation"])
 
     @functools.cached_property

@@ -23,6 +23,7 @@ from rl4dialog.functional.kl import kl_estimates
 from rl4dialog.inference.initial_weights import begin_conversations
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.rollouts.conversing import Talk
+from rl4dialog.runs.provenance import recorded_start
 from rl4dialog.runs.report.improvement_report import CORRECTED, KL, LOSS
 from rl4dialog.runs.report.runs import read_run
 from rl4dialog.runs.results import is_complete, read_references, write_result
@@ -102,7 +103,8 @@ class _Comparison:
     def _evaluator(self, loaded: LoadedPolicy, split: str) -> Evaluator:
         if split == CORRECTED:
             assert self._corrections is not None
-            pool = FeedbackPool.prepare("train", **self._corrections, render_chat=ChatTemplate(loaded.tokenizer))
+            chat_template = ChatTemplate(loaded.tokenizer, recorded_start(loaded.run))
+            pool = FeedbackPool.prepare("train", **self._corrections, render_chat=chat_template)
             texts = replace(loaded.texts, data=Data({split: pool}, pool.end_of_turn))
             return Evaluator(self._config, texts, [], None)
         toolkit = build_toolkit(self._config, loaded.tokenizer, loaded.data)

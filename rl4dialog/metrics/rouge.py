@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+import re
 from typing import Any, Literal, get_args
 
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 
 RougeType = Literal["rouge1", "rouge2", "rougeL", "rougeLsum"]
+_warn_once = functools.cache(logging.getLogger(__name__).warning)
 ROUGE_TYPES: tuple[RougeType, ...] = get_args(RougeType)
 
 
@@ -33,6 +37,7 @@ class RougeMetric(SentenceMetric):
     ) -> dict[str, list[float]]:
         from rouge_score.rouge_scorer import RougeScorer
 
+        warn_of_other_scripts(reference_texts)
         scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=self._use_stemmer)
         scores: dict[str, list[float]] = {name: [] for name in ROUGE_TYPES}
         for text, references in zip(generated_texts, reference_texts, strict=True):
@@ -40,3 +45,13 @@ class RougeMetric(SentenceMetric):
             for name in ROUGE_TYPES:
                 scores[name].append(float(best[name].fmeasure))
         return {f"lexical/rouge_{name}": each for name, each in scores.items()}
+
+
+def warn_of_other_scripts(reference_texts: list[list[str]]) -> None:
+    """Warn, once per process, if a reference has letters but none that ROUGE counts."""
+    texts = [text for references in reference_texts for text in references]
+    if any(re.search(r"\w", text) and not re.search(r"[a-z0-9]", text.lower()) for text in texts):
+        _warn_once(
+            "ROUGE only counts the letters a to z and digits, so references in other scripts always score 0, even for "
+            "the same text; use chrf, which counts the characters of any script"
+        )

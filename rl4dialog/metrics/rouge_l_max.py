@@ -6,6 +6,7 @@ import re
 from typing import Any, ClassVar, Literal
 
 from rl4dialog.core.arguments import Fraction, NonNegativeInt, Positive
+from rl4dialog.metrics.rouge import warn_of_other_scripts
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 
 
@@ -64,6 +65,7 @@ class RougeLMaxMetric(SentenceMetric):
         reference_texts: list[list[str]],
         meta_infos: list[dict[str, Any]] | None,
     ) -> dict[str, list[float]]:
+        warn_of_other_scripts(reference_texts)
         pairs = zip(generated_texts, reference_texts, strict=True)
         scores = [max(self._f_measure(text, reference) for reference in references) for text, references in pairs]
         return {"lexical/rouge_l_max": scores}

@@ -28,6 +28,7 @@ from rl4dialog.core.mappings import flatten
 from rl4dialog.data.run_data import Data
 from rl4dialog.runs.git_state import git_state
 from rl4dialog.runs.run_folder import DIFF_FILE, PROVENANCE_FILE, RunFolder, to_plain, write_text
+from rl4dialog.text.chat_template import parse_time, start_time
 
 _PACKAGES = (
     *("torch", "transformers", "tokenizers", "stable-baselines3", "sb3-contrib", "gymnasium", "numpy", "datasets"),
@@ -55,6 +56,7 @@ def record_start(
     code, diffs = _code_state(path.parent)
     record = {
         "start_time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "prompt_time": start_time().isoformat(),
         "command": shlex.join(["rl4dialog", *argv]),
         "working_directory": os.getcwd(),
         "config_path": str(path),
@@ -105,6 +107,13 @@ def read_provenance(run: str | Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
+
+
+def recorded_start(run: str | Path | None) -> datetime | None:
+    """Return the time that a run's chat template reads; that of its start if an older version did not record it."""
+    record = read_provenance(run) if run is not None else {}
+    recorded = record.get("prompt_time", record.get("start_time"))
+    return parse_time(recorded) if isinstance(recorded, str) else None
 
 
 def config_folder(run: str | Path) -> Path:

@@ -14,7 +14,9 @@ import yaml
 from runs import DENSE_REWARD, lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
+from rl4dialog.inference.loading import load_policy
 from rl4dialog.metrics import meteor
+from rl4dialog.text.chat_template import START_VARIABLE
 
 
 def test_run_leaves_every_file_and_says_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,11 +184,14 @@ def test_conversation_of_several_turns_with_a_scripted_partner(tmp_path: Path) -
     assert info["rollout/tokens"] > info["rollout/n_episodes"] * 3 - 1
 
 
-def test_chat_template_of_the_tokenizer_writes_prompts_and_turns(tmp_path: Path) -> None:
+def test_chat_template_of_the_tokenizer_writes_prompts_and_turns_with_the_date_of_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert train(tmp_path, make_config(tmp_path, train_evaluation__n_iters=0)) == 0
     folder = str(run_folder(tmp_path) / "model")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.chat_template = (
+        "{{ strftime_now('%F ') }}"
         "{% for m in messages %}{{ m['role'][0] + ':' + m['content'] + eos_token }}{% endfor %}"
         "{% if add_generation_prompt %}a:{% endif %}"
     )
@@ -200,10 +205,20 @@ def test_chat_template_of_the_tokenizer_writes_prompts_and_turns(tmp_path: Path)
         reward_fn={"id": "length_penalty", "args": {"max_length": 3}},
         env__args__max_turns=2,
         env__args__partner_replies=["and then ?"],
+        train_evaluation__n_iters=1,
+        train_evaluation__save_every=1,
     )
+    monkeypatch.setenv(START_VARIABLE, "2026-01-31T12:00:00")
     assert train(tmp_path / "second", config) == 0
-    predictions = json.loads((run_folder(tmp_path / "second") / "epoch_0_val_split_predictions.json").read_text())
-    assert predictions[0]["prompt_text"].endswith("<|endoftext|>a:")
+    monkeypatch.setenv(START_VARIABLE, "2026-02-01")
+    config["train_evaluation"]["n_iters"] = 2
+    assert train(tmp_path / "second", config, "--resume") == 0
+    second = run_folder(tmp_path / "second")
+    for epoch in (0, 2):
+        predictions = json.loads((second / f"epoch_{epoch}_test_split_predictions.json").read_text())
+        assert predictions[0]["prompt_text"].startswith("2026-01-31 ")
+        assert predictions[0]["prompt_text"].endswith("<|endoftext|>a:")
+    assert load_policy(second).data.samples("test")[0].prompt_or_input_text.startswith("2026-01-31 ")
 
 
 @pytest.mark.parametrize(("kind", "model"), [("causal", "gpt2"), ("seq2seq", "t5")])

@@ -250,7 +250,7 @@ DATA = [
         "lone surrogate", ("train.jsonl:1",), TABLE, _table("train.jsonl", '{"prompt": "\\ud800", "reference": "a"}\n')
     ),
     Case("surrogate in the bytes", ("train.jsonl:1",), TABLE, _table("train.jsonl", JSONL.replace("like", "\ud800"))),
-    Case("table in UTF-16", ("train.jsonl:1", "UTF-8"), TABLE, _table("train.jsonl", JSONL.encode("utf-16"))),
+    Case("half a UTF-16", ("train.jsonl", "UTF-16"), TABLE, _table("train.jsonl", JSONL.encode("utf-16")[:-1])),
     Case("broken line", ("train.jsonl:4",), TABLE, _table("train.jsonl", JSONL.replace('"yes , i like 3', "yes"))),
     Case("cut line", ("train.jsonl:6",), TABLE, _table("train.jsonl", JSONL[:-9])),
     Case("other columns", ("'prompt'", "question"), TABLE, _table("train.jsonl", JSONL.replace("prompt", "question"))),

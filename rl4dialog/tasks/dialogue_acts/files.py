@@ -28,7 +28,9 @@ def read_json(path: Path) -> Any:
                 return json.loads(files.read(path.name))
     except (KeyError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} cannot be read as JSON: {error}") from error
-    raise DataError(f"the file {path.name} (or {archive.name}) is missing in {path.parent}")
+    released = path.with_name("data.json").is_file()
+    hint = "; its data.json is MultiWOZ as released, and ConvLab-2's files are needed" if released else ""
+    raise DataError(f"the file {path.name} (or {archive.name}) is missing in {path.parent}{hint}")
 
 
 def read_splits(folder: Path, splits: Mapping[str, str] | None = None) -> dict[str, tuple[Any, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -62,13 +63,17 @@ def texts_of(sample: Sample) -> list[str]:
     return [sample.prompt_or_input_text, *sample.references, *([" ".join(["", *continuation])] if continuation else [])]
 
 
-def build_data(config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Data:
-    """Build all three splits of the datapool. Prompts ask for a return if the algorithm conditions on it.
+def build_data(
+    config: TextConfig, tokenizer: PreTrainedTokenizerBase | None = None, start: datetime | None = None
+) -> Data:
+    """Build all three splits of the datapool, with chat templates that read the time ``start``, or this process's.
+
+    Prompts ask for a return if the algorithm conditions on it.
 
     Raises:
         DataError: If a file is missing or malformed, or a split is empty.
     """
-    render_chat = ChatTemplate(tokenizer) if tokenizer is not None else None
+    render_chat = ChatTemplate(tokenizer, start) if tokenizer is not None else None
     world = task_world(config.task)
     pools, prefix = {}, return_prefix(config)
     for split in SPLITS:

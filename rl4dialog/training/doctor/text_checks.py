@@ -8,6 +8,7 @@ from typing import Any
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.policies.models import embedding_rows
+from rl4dialog.text.chat_template import ChatTemplate, start_time
 from rl4dialog.text.end_of_turn import end_of_sequence_ids
 from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.doctor.finding import Finding, NotApplicable, judged
@@ -111,9 +112,8 @@ def chat_template(subject: Subject) -> Finding:
     if not written:
         return Finding("fail", "no prompt contains a conversation", "the datapool ignores format: chat_template")
 
-    def render(messages: list[dict[str, str]], reply_comes: bool) -> str:
-        return str(subject.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=reply_comes))
-
+    template = ChatTemplate(subject.tokenizer)
+    render = template.render
     end = _end_of_prompt(render)
     for sample in written:
         if not sample.prompt_or_input_text.endswith(end):
@@ -139,10 +139,11 @@ def chat_template(subject: Subject) -> Finding:
                 "in later turns, prompts would differ from those that the model was trained on; use a template "
                 "that only appends",
             )
+    clock = f"; its date is {start_time():%Y-%m-%d}: a run keeps that of its start" if template.reads_clock else ""
     return Finding(
         "pass",
         f"it formats {len(written)} prompts; each of {len(messages)} messages of sample {longest.id!r} is appended "
-        "to the ones before",
+        f"to the ones before{clock}",
     )
 
 

@@ -95,6 +95,14 @@ def test_bad_columns_are_named(write: Write, columns: Any, message: str) -> None
         Jsonl.prepare("train", write({"train.jsonl": jsonl(ROWS)}), columns)
 
 
+def test_repeated_id_names_both_rows(write: Write) -> None:
+    folder = write({"train.jsonl": '{"prompt": "a", "id": 1}\n{"prompt": "b", "id": 2}\n{"prompt": "c", "id": "1"}\n'})
+    args: dict[str, Any] = {"path": str(folder), "columns": {"id": "id", "references": None}}
+    with pytest.raises(DataError, match=r"train\.jsonl:3: column 'id' has the same id, '1', as .*train\.jsonl:1$"):
+        Jsonl.prepare("train", **args)
+    assert [sample.id for sample, _ in Jsonl.prepare("train", **args, max_size=2)] == [1, 2]
+
+
 def test_weight_of_zero_is_refused(write: Write) -> None:
     folder = write({"train.jsonl": jsonl([{**ROWS[0], "often": 0}])})
     with pytest.raises(DataError, match=r"jsonl:1: column 'often' must contain a positive weight, not 0"):

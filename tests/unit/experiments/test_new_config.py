@@ -24,6 +24,11 @@ def write_csv(folder: Path, header: str, *rows: str) -> Path:
         ("Instruction,output,x", "Instruction", "output"),
         ("prompt,n,m", "prompt", None),
         ("what,reference", "what", "reference"),
+        ("id,Customer,Agent", "Customer", "Agent"),
+        ("agent,question,answer", "question", "answer"),
+        ("n,user,bot", "user", "bot"),
+        ("instruction,input,response", "instruction", "response"),
+        ("prompt,agent", "prompt", None),
     ],
 )
 def test_columns_are_guessed_from_usual_names(tmp_path: Path, header: str, prompt: str, reply: str | None) -> None:
@@ -95,6 +100,8 @@ def test_tables_without_replies_get_a_reward_that_needs_none(tmp_path: Path) -> 
 def test_bad_tables_are_explained(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot be guessed: it has a, b, c.* --prompt COLUMN --reply COLUMN"):
         read_table(write_csv(tmp_path, "a,b,c"))
+    with pytest.raises(DataError, match=r"which one the replies, if there are any: --prompt 'they said' --reply us$"):
+        read_table(write_csv(tmp_path, "id,they said,us,mood", *["1,where is it ?,on its way .,fine"] * 3))
     assert read_table(write_csv(tmp_path, "a,b,c"), "a", "b").columns == {"prompt": "a", "references": "b"}
     with pytest.raises(DataError, match=r"--reply d: .* has no such column; it has a, b, c"):
         read_table(write_csv(tmp_path, "a,b,c"), "a", "d")

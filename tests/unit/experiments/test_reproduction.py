@@ -13,7 +13,12 @@ from runs import make_config
 from rl4dialog import cli
 from rl4dialog.experiments import reproduction as module
 
-PROVENANCE = {"hardware": {"torch_threads": 3, "gpus": []}, "versions": {"torch": "1"}, "data_hash": {"train": "a"}}
+PROVENANCE: dict[str, Any] = {
+    "hardware": {"torch_threads": 3, "gpus": []},
+    "versions": {"torch": "1"},
+    "data_hash": {"train": "a"},
+}
+PROVENANCE["prompt_time"] = "2026-01-31T12:00:00+00:00"
 
 
 @pytest.fixture
@@ -54,7 +59,10 @@ def started(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_the_same_config_runs_where_and_as_the_run_did(run: Path, started: dict[str, Any], tmp_path: Path) -> None:
     assert cli.main(["reproduce", str(run), "--trust"]) == 0
-    assert started["folder"] == tmp_path and started["environment"] == {"OMP_NUM_THREADS": "3"}
+    assert started["folder"] == tmp_path and started["environment"] == {
+        "OMP_NUM_THREADS": "3",
+        "RL4DIALOG_START_TIME": "2026-01-31T12:00:00+00:00",
+    }
     imports = started["config"].pop("imports")
     assert [Path(name) for name in imports] == [tmp_path / "mine.py", Path("json")]
     original = json.loads((run / "config.json").read_text())

@@ -47,6 +47,7 @@ def test_model_of_a_run_that_went_on_is_told_from_its_newest(
 def test_chat_has_the_markup_in_which_the_model_learned_dialogues(
     tmp_path: Path, settings: dict[str, Any], prompt: str
 ) -> None:
-    loaded = SimpleNamespace(config=parse_config(make_config(tmp_path, **settings), "test"), tokenizer=make_tokenizer())
+    config = parse_config(make_config(tmp_path, **settings), "test")
+    loaded = SimpleNamespace(config=config, tokenizer=make_tokenizer(), run=None)
     dialogue_format = loading.LoadedPolicy.dialogue_format.fget(loaded)  # type: ignore[attr-defined]
     assert dialogue_format.prompt(["a", "b", "c"]) == prompt

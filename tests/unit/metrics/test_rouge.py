@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
+from rl4dialog.catalog import MetricRegistry
+from rl4dialog.metrics import rouge
 from rl4dialog.metrics.rouge import ROUGE_TYPES, RougeMetric
+from rl4dialog.metrics.rouge_l_max import RougeLMaxMetric
 
 TEXTS = ["the cat sat on the mat", "dogs\nwalk home"]
 REFERENCES = [["a cat sits on a mat", "the cat sat"], ["the dog\nwalks home"]]
@@ -33,6 +38,14 @@ def test_best_reference_counts_if_all_are_used() -> None:
     assert scores == pytest.approx([2 / 3])
 
 
-def test_other_scripts_have_no_words() -> None:
-    found = RougeMetric().compute(["", ""], ["テスト", "naïve"], [["テスト"], ["na ve"]])
-    assert found["lexical/rouge_rouge1"][0] == [0.0, 1.0]
+@pytest.mark.parametrize("metric", [RougeMetric, RougeLMaxMetric])
+def test_other_scripts_have_no_words_and_a_warning_names_a_metric_that_reads_them(
+    caplog: pytest.LogCaptureFixture, metric: Any
+) -> None:
+    rouge._warn_once.cache_clear()
+    metric().compute(["", ""], ["A 1", "..."], [["É a"], ["..."]])
+    assert not caplog.records
+    found = metric().compute(["", ""], ["テスト", "naïve"], [["テスト"], ["na ve"]])
+    assert next(iter(found.values()))[0] == [0.0, 1.0]
+    assert [record.levelname for record in caplog.records] == ["WARNING"] and "use chrf, which" in caplog.text
+    assert MetricRegistry.get("chrf").compute([""], ["テスト"], [["テスト"]])["lexical/chrf"][1] == pytest.approx(1)

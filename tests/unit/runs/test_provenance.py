@@ -25,8 +25,10 @@ from rl4dialog.runs.provenance import (
     read_provenance,
     record_contents,
     record_start,
+    recorded_start,
 )
 from rl4dialog.runs.run_folder import RunFolder
+from rl4dialog.text.chat_template import start_time
 
 
 @pytest.fixture
@@ -47,6 +49,8 @@ def test_start_has_what_a_second_run_needs(folder: RunFolder, tmp_path: Path) ->
         del sys.modules["my_own"]
     found = read_provenance(folder.root)
     assert found["command"] == "rl4dialog train --set 'a b=1'"
+    assert found["prompt_time"] == start_time().isoformat() and recorded_start(folder.root) == start_time()
+    assert recorded_start(None) is None
     assert found["seed"] == 3 and found["working_directory"] == os.getcwd()
     assert {"python", "torch", "transformers", "stable-baselines3", "numpy"} <= found["versions"].keys()
     assert len(found["imports"]["my_own.py"]) == 64

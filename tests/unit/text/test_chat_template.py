@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from datetime import UTC, datetime
 
 import pytest
 from tiny import make_tokenizer
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.text.chat_template import ChatTemplate
+from rl4dialog.text.chat_template import START_VARIABLE, ChatTemplate, fix_start_time, parse_time, start_time
 
 CHATML = (
     "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') }}{% endif %}"
@@ -46,3 +47,35 @@ def test_what_cannot_be_written_is_an_error_of_ours() -> None:
         DataError, match=r"needs a tokenizer with a chat template, and .* has none; choose another token"
     ):
         template(None)([{"role": "user", "content": "w1"}])
+
+
+@pytest.mark.parametrize(
+    "start", [datetime(2026, 3, 9, 0, 5, 7, tzinfo=UTC), datetime(2024, 12, 31, 23, 59, tzinfo=UTC)]
+)
+def test_clock_of_a_template_stands_still_at_the_start(start: datetime) -> None:
+    tokenizer = make_tokenizer()
+    codes = "%a %A %b %B %d %-d %e %m %-m %y %Y %H %-H %I %-I %M %S %p %j %U %u %w %Z %c %x %X %D %F %T %R"
+    tokenizer.chat_template = (
+        f"\n{{% set f = '{codes}' %}}{{% if strftime_now is defined %}}{{{{ strftime_now(f) }}}}{{% endif %}}"
+    )
+    found = pickle.loads(pickle.dumps(ChatTemplate(tokenizer, start)))
+    assert found.reads_clock and found([{"role": "user", "content": "w1"}]) == "\n" + start.strftime(codes)
+    assert not template().reads_clock
+
+
+def test_start_is_the_recorded_one_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(START_VARIABLE, "2026-01-31")
+    try:
+        assert fix_start_time().isoformat() == start_time().isoformat() == "2026-01-31T00:00:00+00:00"
+        assert parse_time("2026-02-01T01:30:00.5+02:00").isoformat() == "2026-01-31T23:30:00+00:00"
+    finally:
+        monkeypatch.delenv(START_VARIABLE)
+        fix_start_time()
+    with pytest.raises(DataError, match="must be a time such as 2026-01-31T12:00:00"):
+        parse_time("yesterday")
+
+
+@pytest.mark.parametrize("program", ["{{ ['a', 'b'] | random }}", "{{ lipsum(n=1) }}"])
+def test_template_that_draws_at_random_is_refused(program: str) -> None:
+    with pytest.raises(DataError, match="writes something at random"):
+        template(program)([{"role": "user", "content": "w1"}])

@@ -19,7 +19,7 @@ from rl4dialog.core.errors import RewardError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.rewards.scoring import Scorer
-from rl4dialog.text.chat_template import ChatTemplate
+from rl4dialog.text.chat_template import ChatTemplate, start_time
 from rl4dialog.training.doctor import examination, machine_checks
 from rl4dialog.training.doctor.examination import CHECKS, examine, print_findings
 from rl4dialog.training.doctor.finding import Finding
@@ -375,6 +375,12 @@ def test_chat_template_must_append(subject: Subject, template: str, max_turns: i
     found = CHECKS["chat_template"](subject)
     assert found.level == level
     assert level == "pass" or "message 2 changes how the template formats the 1 before it" in found.measured
+
+
+def test_chat_template_with_a_date_says_which(subject: Subject) -> None:
+    use_template(subject, "{{ strftime_now('%F') }}" + APPENDING)
+    found = CHECKS["chat_template"](subject)
+    assert found.level == "pass" and f"its date is {start_time():%Y-%m-%d}: a run keeps" in found.measured
 
 
 def test_chat_template_that_did_not_write_the_prompts_fails(subject: Subject) -> None:

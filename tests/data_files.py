@@ -1,0 +1,131 @@
+"""Small files of every datapool that reads files, in the formats that they are released in."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from runs import write_dialogues
+
+from rl4dialog.experiments.stand_in_data import write_original
+
+PERSONAS = (
+    "1 your persona: i like tea .\n2 partner's persona: i have a cat .\n3 hello !\thi , how are you ?\n"
+    "4 fine .\tgood .\t\thi .|bye .|good .\n1 your persona: i run .\n2 __SILENCE__\thello .\n3 hi .\tbye .\n"
+)
+ROWS: list[dict[str, Any]] = [
+    {"prompt": "hello", "reference": "hi", "weight": 2, "n": {"m": ["a"]}},
+    {"prompt": "tea , or not ?", "reference": ["yes .", "no ."], "weight": 0.5, "n": {"m": []}},
+]
+CHATS: list[dict[str, Any]] = [
+    {"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]},
+    {
+        "chosen": [{"role": "user", "content": "tea ?"}, {"role": "assistant", "content": "yes ."}],
+        "rejected": [{"role": "user", "content": "tea ?"}, {"role": "assistant", "content": "no ."}],
+    },
+]
+LOGS: list[dict[str, Any]] = [
+    {
+        "version": 1,
+        "id": "a",
+        "tokenizer": "9f2c",
+        "agent": "assistant",
+        "terminated": True,
+        "messages": [
+            {"role": "system", "content": "You are polite."},
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": "hi", "token_ids": [3, 0], "log_probs": [-1.5, -0.5]},
+            {"role": "user", "content": "bye"},
+            {"role": "assistant", "content": "bye", "token_ids": [4], "token_rewards": [0.5], "truncated": True},
+        ],
+        "n_given": 2,
+        "rewards": [0.5, -1],
+        "reward": 1,
+        "outcome": {"success": 1.0},
+        "ended_by": "length",
+        "meta_data": {"word": "crane"},
+    },
+    {
+        "agent": ["buyer", "seller"],
+        "messages": [{"role": "buyer", "content": "80?"}, {"role": "seller", "content": "no", "reward": 1.0}],
+    },
+]
+SEQUENCES = [{"sequence": [["Wordle:\n", 0], ["c r a n e\n", 1.0]], "reward": [-1.0], "done": True}]
+CRD3 = [
+    {
+        "ALIGNMENT": {"CHUNK ID": "C1E001_0", "TURN START": 0, "TURN END": 2, "ALIGNMENT SCORE": 2.0},
+        "CHUNK": "They meet.",
+        "TURNS": [
+            {"NAMES": ["MATT"], "UTTERANCES": ["Hello everyone .", "Welcome ."], "NUMBER": 0},
+            {"NAMES": ["LAURA", "SAM"], "UTTERANCES": ["Hi ."], "NUMBER": 1},
+            {"NAMES": ["MATT"], "UTTERANCES": ["Roll ."], "NUMBER": 2},
+        ],
+    }
+]
+
+
+def _write(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
+
+
+def _lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _each_split(suffix: str, content: str | bytes) -> dict[str, str | bytes]:
+    return {f"{split}{suffix}": content for split in ("train", "val", "test")}
+
+
+def _original(name: str) -> Callable[[Path], Path]:
+    return lambda folder: write_original(name, folder)
+
+
+WEIGHTED = {"columns": {"weight": "weight"}}
+# Id and arguments of a datapool, and what writes its files.
+POOLS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path]]] = {
+    "daily_dialog": ("daily_dialog", {"context_size": 2}, write_dialogues),
+    "persona_chat": (
+        "persona_chat",
+        {},
+        lambda f: _write(f, _each_split("_self_original.txt", PERSONAS) | {"valid_self_original.txt": PERSONAS}),
+    ),
+    "persona_pairs": ("persona_pairs", {"order": "sequence"}, _original("persona_pairs")),
+    "jsonl": ("jsonl", WEIGHTED, lambda f: _write(f, _each_split(".jsonl", _lines(ROWS)))),
+    "json": ("jsonl", WEIGHTED, lambda f: _write(f, _each_split(".json", json.dumps(ROWS)))),
+    "gzip": ("jsonl", WEIGHTED, lambda f: _write(f, _each_split(".jsonl.gz", gzip.compress(_lines(ROWS).encode())))),
+    "csv": (
+        "csv",
+        {"columns": {"weight": "w"}},
+        lambda f: _write(f, _each_split(".csv", 'prompt,reference,w\n"tea, or\nnot ?",yes .,2\nhello,hi,0.5\n')),
+    ),
+    "conversational": ("conversational", {"turns": "all"}, lambda f: _write(f, _each_split(".jsonl", _lines(CHATS)))),
+    "conversations": ("conversations", {}, lambda f: _write(f, _each_split(".jsonl", _lines(LOGS)))),
+    "conversations_gzip": (
+        "conversations",
+        {},
+        lambda f: _write(f, _each_split(".jsonl.gz", gzip.compress(_lines(LOGS).encode()))),
+    ),
+    "lmrl": ("conversations", {}, lambda f: _write(f, _each_split(".jsonl", _lines(SEQUENCES)))),
+    "crd3": (
+        "crd3",
+        {},
+        lambda f: _write(
+            f,
+            {"aligned data/c=2/C1E001_2_0.json": json.dumps(CRD3)}
+            | {f"aligned data/{split}_files": "C1E001\n" for split in ("train", "val", "test")},
+        ),
+    ),
+    "commongen": ("commongen", {}, _original("commongen")),
+    "imdb": ("imdb", {}, _original("imdb")),
+    "totto": ("totto", {}, _original("totto")),
+    "narrative_qa": ("narrative_qa", {}, _original("narrative_qa")),
+    "cnn_daily_mail": ("cnn_daily_mail", {}, _original("cnn_daily_mail")),
+    "translation": ("iwslt2017en_de", {}, _original("iwslt2017en_de")),
+}

@@ -1,0 +1,66 @@
+"""Samples and prompts are a function of files, config and the start of the run, and of nothing else."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from data_files import POOLS
+from feedback_files import mixed_feedback, write_feedback
+from other_processes import assert_other_processes_make_the_same
+from tiny import make_tokenizer
+
+from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.tasks.town_guide.world import town_guide
+from rl4dialog.text.chat_template import ChatTemplate, parse_time
+from rl4dialog.training.building.pools import build_pool
+
+CLOCK = (
+    "{{ strftime_now('%A %d %b %Y %H:%M') }} {% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+MIXED = [{"id": "openers", "share": 0.5}, {"id": "small_talk", "args": {"n_train": 5}, "share": 0.5}]
+GENERATED = (
+    *("small_talk", "get_acquainted", "guess_the_picture", "guess_what", "random_walks", "comment_reply", "wordle"),
+)
+WITHOUT_FILES: dict[str, dict[str, Any]] = {
+    "dummy_pool": {"prompt": "hello"},
+    "random_numbers": {},
+    "openers": {},
+    "mixture": {"pools": MIXED},
+    "task_dialogues": {},
+    "rated_dialogues": {"dataset": "small_talk", "unit": "reply"},
+    **{name: {"n_train": 20, "n_val": 20, "n_test": 20} for name in GENERATED},
+}
+# The first needs a package, and the others read as the ones in the table do.
+UNTESTED = {"text_arena", "hf_dataset", "imdb_seq2seq", "wmt16", "wmt16newsonly", "wmt14_processed_en_de"}
+
+
+def everything(folder: Path) -> Iterator[Any]:
+    """All samples of all datapools; where prompts are chats, the template writes the time at which the run began."""
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = CLOCK
+    offered: dict[str, Any] = {"render_chat": ChatTemplate(tokenizer, parse_time("2026-03-09T23:30:00+00:00"))}
+    offered["world"] = functools.partial(town_guide, n_dialogues=20)
+    pools = [*WITHOUT_FILES.items(), ("feedback", {"path": str(folder / "feedback")})]
+    pools += [(id, {**args, "path": str(folder / name)}) for name, (id, args, _) in POOLS.items()]
+    assert {id for id, _ in pools} | UNTESTED == {*DataPoolRegistry.ids()}
+    for id, args in pools:
+        if "format" in DataPoolRegistry.defaults(id) and id != "conversations":  # in which nothing comes before a reply
+            args = {"format": "chat_template", **args}
+        for split in ("train", "val", "test"):
+            yield id, split
+            for sample, weight in build_pool(id, {**args, "split": split}, **offered):
+                prompt = str(sample.prompt_or_input_text)
+                assert args.get("format") != "chat_template" or prompt.startswith("Monday 09 Mar 2026 23:30"), id
+                yield sample, prompt, weight
+
+
+def test_every_datapool_is_the_same_elsewhere(tmp_path: Path) -> None:
+    write_feedback(tmp_path / "feedback", mixed_feedback(20))
+    for name, (_, _, write) in POOLS.items():
+        (tmp_path / name).mkdir()
+        write(tmp_path / name)
+    assert_other_processes_make_the_same(functools.partial(everything, tmp_path))
