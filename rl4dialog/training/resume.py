@@ -12,7 +12,14 @@ from rl4dialog.core.config_notes import SUBPROC
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.core.mappings import flatten
 from rl4dialog.runs.results import is_complete
-from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RunFolder
+from rl4dialog.runs.run_folder import (
+    CHECKPOINTS_FOLDER,
+    CONFIG_FILE,
+    MODEL_FOLDER,
+    TRAINING_INFO_FILE,
+    RunFolder,
+    predictions_since,
+)
 from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, remove_checkpoints_after
 
 _logger = logging.getLogger(__name__)
@@ -24,15 +31,25 @@ _FREE = (
 
 
 def is_done(root: Path, config: RunConfig) -> bool:
-    """Whether a run has finished, and the config does not extend it.
+    """Whether a run has finished, and the config does not extend it; warns of changes that come too late.
 
     Raises:
         ConfigError: If it was started with a different config.
     """
     if not is_complete(root):
         return False
-    _check_same(root, config)
-    return config.n_iters <= _stored_config(root).n_iters
+    stored = _check_same(root, config)
+    if config.n_iters > stored.n_iters:
+        return False
+    if late := [change for key, change in _changes(stored, config) if key.startswith("train_evaluation.")]:
+        _logger.warning("the run in %s is complete, so this has no effect: %s", root, "; ".join(late))
+    return True
+
+
+def has_trained(root: Path) -> bool:
+    """Whether the run in a folder has finished an iteration or saved a model."""
+    names = (CHECKPOINTS_FOLDER, MODEL_FOLDER, TRAINING_INFO_FILE)
+    return is_complete(root) or any((root / name).exists() for name in names) or bool(predictions_since(root, 1))
 
 
 def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
@@ -44,7 +61,8 @@ def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
         mode: ``always``, or ``auto`` to start a new run if there is nothing to resume.
 
     Returns:
-        ``None`` to start a new run, replacing the remains of one that has neither a valid checkpoint nor finished.
+        ``None`` to start a new run, replacing the remains of one that did not finish and has no valid checkpoint, or,
+        whatever its config, ended before its first iteration.
 
     Raises:
         RunFolderError: If there is no such run.
@@ -55,6 +73,9 @@ def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
         if mode == "auto":
             return None
         raise RunFolderError(f"no run to resume in {root}; leave out --resume, or use --resume auto, to start one")
+    if mode == "auto" and not has_trained(root):
+        _logger.warning("the run in %s ended before its first iteration and starts from the beginning", root)
+        return None
     _check_same(root, config)
     checkpoint = newest_checkpoint(root)
     if checkpoint is None:
@@ -91,23 +112,37 @@ def _stored_config(root: Path) -> RunConfig:
     path = root / CONFIG_FILE
     try:
         return parse_config(json.loads(path.read_text(encoding="utf-8")), str(path))
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path} cannot be read: {error}") from error
+    except (OSError, ValueError, ConfigError) as error:
+        raise RunFolderError(
+            f"{path} cannot be read, so --resume cannot continue the run: {error}; pass --overwrite to replace it, or "
+            f"choose another --experiment_name"
+        ) from error
 
 
-def _check_same(root: Path, config: RunConfig) -> None:
-    """Check that a config and the stored one define the same training."""
+def _changes(stored: RunConfig, config: RunConfig) -> list[tuple[str, str]]:
+    """The keys of two configs that differ, each with a description."""
+    before, now = (flatten(each.model_dump(mode="json")) for each in (stored, config))
+    return [
+        (key, f"{key} was {before.get(key)!r} and is now {now.get(key)!r}")
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
+    ]
+
+
+def _check_same(root: Path, config: RunConfig) -> RunConfig:
+    """Check that a config and the stored one define the same training; return the latter."""
     stored = _stored_config(root)
     if stored.env is not None and config.env is not None and stored.env.vec_env == "subproc" != config.env.vec_env:
         _logger.warning("%s. The run in %s was started with it and resumes with %s", SUBPROC, root, config.env.vec_env)
-    before, now = (flatten(each.model_dump(mode="json")) for each in (stored, config))
     changed = [
-        f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key) and not any(key == free or key.startswith(free + ".") for free in _FREE)
+        change
+        for key, change in _changes(stored, config)
+        if not any(key == free or key.startswith(free + ".") for free in _FREE)
     ]
     if changed:
         raise ConfigError(
-            f"the run in {root} was started with a different config: {'; '.join(changed)}. Resume it with the same "
-            f"config, or start a new run with another --experiment_name (in a benchmark, with another --output_path)"
+            f"the run in {root} was started with a different config: {'; '.join(changed)}. Continue it with its own "
+            f"config (--resume), replace it with --overwrite, or start a new run with another --experiment_name (in a "
+            f"benchmark, with another --output_path)"
         )
+    return stored

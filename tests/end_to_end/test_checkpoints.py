@@ -139,6 +139,32 @@ def test_run_that_was_stopped_after_its_last_iteration_does_what_follows_it_once
     assert len(lines(run_folder(tmp_path) / "training_info.jsonl")) == 1
 
 
+def test_same_command_continues_an_interrupted_run_and_reuses_a_folder_in_which_nothing_was_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tmp_path)
+    with monkeypatch.context() as fails:
+        fails.setattr(Evaluator, "run", lambda *args: _raise(KeyboardInterrupt))
+        assert train(tmp_path, config, "--set", "seed=7") == 130
+    assert (run_folder(tmp_path) / "config.json").is_file()
+    interruptions = [lambda: os.kill(os.getpid(), signal.SIGTERM)]
+    run = Evaluator.run
+
+    def interrupted(self: Evaluator, policy: Any, split: str, epoch: int, *rest: Any) -> Any:
+        if epoch == 1 and interruptions:
+            interruptions.pop(0)()
+        return run(self, policy, split, epoch, *rest)
+
+    monkeypatch.setattr(Evaluator, "run", interrupted)
+    assert train(tmp_path, config) == cli.EXIT_INTERRUPTED
+    assert "ended before its first iteration and starts from the beginning" in caplog.text
+    assert "seed was 7 and is now 0" not in capsys.readouterr().err
+    assert "seed was 0 and is now 7" in error_of(capsys, train(tmp_path, config, "--set", "seed=7"))
+    assert train(tmp_path, config) == 0
+    assert "resumed after iteration 1 (--overwrite starts again)" in capsys.readouterr().err
+    assert [line["iteration"] for line in lines(run_folder(tmp_path) / "training_info.jsonl")] == [1, 2, 3]
+
+
 def _raise(error: type[BaseException]) -> None:
     raise error
 
