@@ -139,8 +139,11 @@ def test_run_that_was_stopped_after_its_last_iteration_does_what_follows_it_once
     assert len(lines(run_folder(tmp_path) / "training_info.jsonl")) == 1
 
 
-def test_same_command_continues_an_interrupted_run_and_reuses_a_folder_in_which_nothing_was_trained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_same_command_continues_an_interrupted_run_and_begins_one_that_never_trained_anew(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = config_of(tmp_path)
     with monkeypatch.context() as fails:
@@ -161,7 +164,7 @@ def test_same_command_continues_an_interrupted_run_and_reuses_a_folder_in_which_
     assert "seed was 7 and is now 0" not in capsys.readouterr().err
     assert "seed was 0 and is now 7" in error_of(capsys, train(tmp_path, config, "--set", "seed=7"))
     assert train(tmp_path, config) == 0
-    assert "resumed after iteration 1 (--overwrite starts again)" in capsys.readouterr().err
+    assert "resumed after iteration 1\n" in capsys.readouterr().err
     assert [line["iteration"] for line in lines(run_folder(tmp_path) / "training_info.jsonl")] == [1, 2, 3]
 
 
