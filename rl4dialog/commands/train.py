@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="always",
         choices=("always", "auto"),
-        help="resume the run from its latest checkpoint, and refuse to start a new one; auto: as without this option",
+        help="resume the run from its latest checkpoint; auto: start a new run if there is none",
     )
     parser.add_argument(
         "--seeds",
@@ -160,8 +160,7 @@ def _checkpoint_to_resume(args: argparse.Namespace, config: RunConfig, root: Pat
         raise ConfigError("--resume does not support DeepSpeed; use a launcher config without it")
     if args.overwrite or not has_checkpoints():
         return None
-    mode = args.resume or "auto"
-    return all_gather_object(find_run(root, config, mode) if is_main_process() else None)[0]  # type: ignore[no-any-return]
+    return all_gather_object(find_run(root, config, args.resume) if is_main_process() else None)[0]  # type: ignore[no-any-return]
 
 
 def _print_result(root: Path, config: RunConfig) -> None:

@@ -23,6 +23,7 @@ from rl4dialog.runs.run_folder import (
 from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, remove_checkpoints_after
 
 _logger = logging.getLogger(__name__)
+_MAX_SHOWN = 8  # changed keys in a message
 # Keys that may change on resume: they affect evaluation and saving, but not training.
 _FREE = (
     *("train_evaluation", "logging", "callbacks", "reward_fn.timeout_s"),
@@ -52,13 +53,14 @@ def has_trained(root: Path) -> bool:
     return is_complete(root) or any((root / name).exists() for name in names) or bool(predictions_since(root, 1))
 
 
-def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
+def find_run(root: Path, config: RunConfig, mode: str | None) -> Checkpoint | None:
     """Find the checkpoint to resume a run from.
 
     Args:
         root: The run's folder.
         config: Config of the resumed run.
-        mode: ``always``, or ``auto`` to start a new run if there is nothing to resume.
+        mode: ``always``, or ``auto`` to start a new run if there is nothing to resume. ``None`` does so too, but
+            replaces no run that has trained.
 
     Returns:
         ``None`` to start a new run, replacing the remains of one that did not finish and has no valid checkpoint, or,
@@ -70,10 +72,10 @@ def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
         ConfigError: If it was started with a different config.
     """
     if not (root / CONFIG_FILE).is_file():
-        if mode == "auto":
+        if mode != "always":
             return None
         raise RunFolderError(f"no run to resume in {root}; leave out --resume, or use --resume auto, to start one")
-    if mode == "auto" and not has_trained(root):
+    if mode != "always" and not has_trained(root):
         _logger.warning("the run in %s ended before its first iteration and starts from the beginning", root)
         return None
     _check_same(root, config)
@@ -140,6 +142,7 @@ def _check_same(root: Path, config: RunConfig) -> RunConfig:
         if not any(key == free or key.startswith(free + ".") for free in _FREE)
     ]
     if changed:
+        changed[_MAX_SHOWN:] = [f"and {n} more"] if (n := len(changed) - _MAX_SHOWN) > 0 else []
         raise ConfigError(
             f"the run in {root} was started with a different config: {'; '.join(changed)}. Continue it with its own "
             f"config (--resume), replace it with --overwrite, or start a new run with another --experiment_name (in a "
