@@ -188,12 +188,12 @@ def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None)
     subject = next(name for name in models if name)
     n_iters = found.get("train_evaluation.n_iters")
     length = f", {n_iters} iterations" if n_iters else ""
-    resumed = "" if checkpoint is None else f", resumed after iteration {checkpoint.iteration}"
-    again = "" if checkpoint is None else " (--overwrite would start again)"
+    how = "resumed after iteration {}; --overwrite would start again"
+    resumed = "" if checkpoint is None else f", {how.format(checkpoint.iteration)}"
     device = get_device(found.get("alg.args.device", "auto"))
     print(
         f"{config.alg.id} on {subject}, {device}, seed {config.seed}{length}{resumed}\n"
-        f"Run folder: {root}{again}\n"
+        f"Run folder: {root}\n"
         f"Ctrl-C saves and stops; the same command{HOW_TO_RESUME} continues.",
         file=sys.stderr,
     )

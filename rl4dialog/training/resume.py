@@ -20,9 +20,10 @@ from rl4dialog.runs.run_folder import (
     RunFolder,
     predictions_since,
 )
-from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, remove_checkpoints_after
+from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, newest_folders, remove_checkpoints_after
 
 _logger = logging.getLogger(__name__)
+_START = "iteration_000000"
 _MAX_SHOWN = 8  # changed keys in a message
 # Keys that may change on resume: they affect evaluation and saving, but not training.
 _FREE = (
@@ -49,8 +50,9 @@ def is_done(root: Path, config: RunConfig) -> bool:
 
 def has_trained(root: Path) -> bool:
     """Whether the run in a folder has finished an iteration or saved a model."""
-    names = (CHECKPOINTS_FOLDER, MODEL_FOLDER, TRAINING_INFO_FILE)
-    return is_complete(root) or any((root / name).exists() for name in names) or bool(predictions_since(root, 1))
+    if is_complete(root) or predictions_since(root, 1) or any(folder.name != _START for folder in newest_folders(root)):
+        return True
+    return any((root / name).exists() for name in (MODEL_FOLDER, TRAINING_INFO_FILE))
 
 
 def find_run(root: Path, config: RunConfig, mode: str | None) -> Checkpoint | None:
@@ -75,13 +77,17 @@ def find_run(root: Path, config: RunConfig, mode: str | None) -> Checkpoint | No
         if mode != "always":
             return None
         raise RunFolderError(f"no run to resume in {root}; leave out --resume, or use --resume auto, to start one")
-    if mode != "always" and not has_trained(root):
-        _logger.warning("the run in %s ended before its first iteration and starts from the beginning", root)
+    may_replace = mode != "always" and not has_trained(root)
+    try:
+        _check_same(root, config)
+    except (ConfigError, RunFolderError):
+        if not may_replace:
+            raise
+        _logger.warning("the run in %s ended before its first iteration; this one replaces it", root)
         return None
-    _check_same(root, config)
     checkpoint = newest_checkpoint(root)
     if checkpoint is None:
-        if mode == "auto" and not is_complete(root):
+        if may_replace or (mode == "auto" and not is_complete(root)):
             _logger.warning("the run in %s has no valid checkpoint yet and starts from the beginning", root)
             return None
         raise CheckpointError(

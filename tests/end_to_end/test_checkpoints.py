@@ -13,6 +13,8 @@ from runs import lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl4dialog import cli
+from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.core.errors import TrainingError
 from rl4dialog.policies import saving
 from rl4dialog.runs.run_folder import only_writer
 from rl4dialog.training.checkpoint import best_checkpoint, newest_checkpoint
@@ -147,9 +149,9 @@ def test_same_command_continues_an_interrupted_run_and_begins_one_that_never_tra
 ) -> None:
     config = config_of(tmp_path)
     with monkeypatch.context() as fails:
-        fails.setattr(Evaluator, "run", lambda *args: _raise(KeyboardInterrupt))
-        assert train(tmp_path, config, "--set", "seed=7") == 130
-    assert (run_folder(tmp_path) / "config.json").is_file()
+        fails.setattr(PPO, "train", lambda *args: _raise(TrainingError))
+        assert train(tmp_path, config, "--set", "seed=7") == 2
+    assert kept(tmp_path) == [0]
     interruptions = [lambda: os.kill(os.getpid(), signal.SIGTERM)]
     run = Evaluator.run
 
@@ -160,11 +162,10 @@ def test_same_command_continues_an_interrupted_run_and_begins_one_that_never_tra
 
     monkeypatch.setattr(Evaluator, "run", interrupted)
     assert train(tmp_path, config) == cli.EXIT_INTERRUPTED
-    assert "ended before its first iteration and starts from the beginning" in caplog.text
-    assert "seed was 7 and is now 0" not in capsys.readouterr().err
+    assert "ended before its first iteration; this one replaces it" in caplog.text
     assert "seed was 0 and is now 7" in error_of(capsys, train(tmp_path, config, "--set", "seed=7"))
     assert train(tmp_path, config) == 0
-    assert "resumed after iteration 1\n" in capsys.readouterr().err
+    assert "resumed after iteration 1; --overwrite would start again\n" in capsys.readouterr().err
     assert [line["iteration"] for line in lines(run_folder(tmp_path) / "training_info.jsonl")] == [1, 2, 3]
 
 
