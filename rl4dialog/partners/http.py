@@ -39,10 +39,9 @@ class HttpPartner(Partner):
     first utterance of a sample is its caption, and the reward is what the server returns.
 
     A request may be sent again after a failure, so a server should derive its answer from the history. Not reaching the
-    server, timeouts, answers without valid JSON, and the HTTP statuses 408, 409, 425, 429 and from 500 are retried. An
-    answer that lacks something or has an invalid value, is compressed or above 4 MiB, and other HTTP statuses, are not.
-    After the last attempt the
-    conversation counts as failed (``env.args.partner_on_error``).
+    server, timeouts, answers without valid JSON, and the HTTP statuses 408, 409, 425, 429 and from 500 are retried.
+    Answers that lack something, have an invalid value, are compressed or exceed 4 MiB, and other HTTP statuses are not.
+    After the last attempt the conversation counts as failed (``env.args.partner_on_error``).
 
     Each environment keeps its own connection, which it opens when it first asks.
 

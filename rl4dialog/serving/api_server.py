@@ -20,7 +20,6 @@ from rl4dialog.serving.completions import Completions
 from rl4dialog.serving.page_guard import App, PageGuard, PageHosts, Send
 
 _GRACE_S = 2  # for answers in progress when the server ends
-_CLIENT_LEFT = 499  # the status that nginx logs; nobody receives it
 
 
 class ApiGuard(PageGuard):
@@ -94,7 +93,8 @@ def make_app(model: ChatModel, name: str, hosts: PageHosts, api_key: str | None 
         left = asyncio.create_task(has_left(request))
         try:
             await asyncio.wait((answer, left), return_when=asyncio.FIRST_COMPLETED)
-            return JSONResponse(answer.result()) if answer.done() else Response(status_code=_CLIENT_LEFT)
+            # 499 is nginx's status for a client that left, so nobody receives it.
+            return JSONResponse(answer.result()) if answer.done() else Response(status_code=499)
         finally:
             answer.cancel()
             left.cancel()

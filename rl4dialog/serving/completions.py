@@ -57,17 +57,13 @@ def stopped(parts: Iterator[PartialReply], stop: Sequence[str]) -> Iterator[Piec
         if part.finished:
             yield Piece(part.text, len(part.token_ids), "stop" if part.ended else "length")
             return
-        yield Piece(part.text[: len(part.text) - _n_held_back(part.text, stop)].rstrip(), len(part.token_ids))
+        n_held_back = max((_n_begun(part.text, each) for each in stop), default=0)
+        yield Piece(part.text[: len(part.text) - n_held_back].rstrip(), len(part.token_ids))
 
 
-def _n_held_back(text: str, stop: Sequence[str]) -> int:
-    """Length of the longest end of a text with which a stop text begins."""
-    return max((_n_begun(text[max(len(text) - len(each) + 1, 0) :], each) for each in stop), default=0)
-
-
-def _n_begun(tail: str, stop: str) -> int:
-    """The same for one stop text and as many last characters, in linear time (Knuth, Morris and Pratt 1977)."""
-    characters = [*stop, None, *tail]
+def _n_begun(text: str, stop: str) -> int:
+    """Length of the longest end of a text with which a stop text begins, found as by Knuth, Morris and Pratt (1977)."""
+    characters = [*stop, None, *text[max(len(text) - len(stop) + 1, 0) :]]
     borders = [0]  # of each beginning: length of the longest shorter one that also ends it
     for character in characters[1:]:
         n = borders[-1]

@@ -16,6 +16,7 @@ from rl4dialog.runs.run_folder import (
     CHECKPOINTS_FOLDER,
     CONFIG_FILE,
     MODEL_FOLDER,
+    RESULT_FILE,
     TRAINING_INFO_FILE,
     RunFolder,
     predictions_since,
@@ -23,7 +24,6 @@ from rl4dialog.runs.run_folder import (
 from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, newest_folders, remove_checkpoints_after
 
 _logger = logging.getLogger(__name__)
-_START = "iteration_000000"
 _MAX_SHOWN = 8  # changed keys in a message
 # Keys that may change on resume: they affect evaluation and saving, but not training.
 _FREE = (
@@ -50,9 +50,8 @@ def is_done(root: Path, config: RunConfig) -> bool:
 
 def has_trained(root: Path) -> bool:
     """Whether the run in a folder has finished an iteration or saved a model."""
-    if is_complete(root) or predictions_since(root, 1) or any(folder.name != _START for folder in newest_folders(root)):
-        return True
-    return any((root / name).exists() for name in (MODEL_FOLDER, TRAINING_INFO_FILE))
+    later = any(folder.name != "iteration_000000" for folder in newest_folders(root)) or predictions_since(root, 1)
+    return bool(later) or any((root / name).exists() for name in (RESULT_FILE, MODEL_FOLDER, TRAINING_INFO_FILE))
 
 
 def find_run(root: Path, config: RunConfig, mode: str | None) -> Checkpoint | None:
