@@ -195,7 +195,7 @@ def test_client_that_left_costs_nothing_more(stream: bool) -> None:
             while not model.n_tokens:
                 time.sleep(0.01)
         assert ask(client, "a b").choices[0].message.content == "A B"
-    assert len(model.asked) == 2 and model.n_tokens < 200
+    assert len(model.asked) <= 6 and model.n_tokens < 200  # no further choice; at most the token in progress
 
 
 def test_client_that_does_not_read_does_not_hold_up_others() -> None:
