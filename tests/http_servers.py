@@ -74,6 +74,13 @@ def saying(**answer: Any) -> Behaviour:
     return lambda handler: handler.send(json.dumps(answer))
 
 
+def flood(handler: Handler) -> None:
+    """Answer with a gigabyte, as long as the client reads."""
+    handler.send(b"", n_bytes=2**30)
+    for _ in range(2**10):
+        handler.wfile.write(bytes(2**20))
+
+
 def free_port() -> int:
     """A port that nothing listens on."""
     with socket.socket() as listener:

@@ -143,10 +143,9 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
     from rl4dialog.training.trainer import Trainer
 
     root = run_path(args.base_path_to_store_results, args.project_name, args.experiment_name)
-    if args.resume is not None and is_done(root, config):
+    if not args.overwrite and is_done(root, config):
         if is_main_process():
-            more = "; increase train_evaluation.n_iters to continue training" if config.has_rollouts else ""
-            print(f"the run in {root} is complete{more}")
+            _print_result(root, config)
         return 0
     with StopSignals() as signals, only_writer(root) if is_main_process() else nullcontext():
         checkpoint = _checkpoint_to_resume(args, config, root)
@@ -167,13 +166,26 @@ def _checkpoint_to_resume(args: argparse.Namespace, config: RunConfig, root: Pat
     from rl4dialog.training.processes import has_checkpoints
     from rl4dialog.training.resume import find_run
 
-    if args.resume is None:
-        return None
-    if args.overwrite:
+    if args.resume is not None and args.overwrite:
         raise ConfigError("--overwrite replaces a run and --resume continues it; pass only one of them")
-    if not has_checkpoints():
+    if args.resume is not None and not has_checkpoints():
         raise ConfigError("--resume does not support DeepSpeed; use a launcher config without it")
+    if args.overwrite or not has_checkpoints():
+        return None
     return all_gather_object(find_run(root, config, args.resume) if is_main_process() else None)[0]  # type: ignore[no-any-return]
+
+
+def _print_result(root: Path, config: RunConfig) -> None:
+    """Print the result of a complete run, and what would change it."""
+    from rl4dialog.runs.results import read_players, read_references, read_result
+    from rl4dialog.runs.summary import print_summary
+
+    more = "increase train_evaluation.n_iters to continue training, or " if config.has_rollouts else ""
+    print(f"the run in {root} is complete; {more}pass --overwrite to train it again")
+    test = read_result(root).get("test", {})
+    labels = ("before training", "after training")
+    before, after = (test.get(key, {}) for key in ("before", "after"))
+    print_summary(before, after, read_references(root), [], root, labels=labels, players=read_players(root))
 
 
 def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None) -> None:
@@ -188,7 +200,8 @@ def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None)
     subject = next(name for name in models if name)
     n_iters = found.get("train_evaluation.n_iters")
     length = f", {n_iters} iterations" if n_iters else ""
-    resumed = "" if checkpoint is None else f", resumed after iteration {checkpoint.iteration}"
+    how = "resumed after iteration {}; --overwrite would start again"
+    resumed = "" if checkpoint is None else f", {how.format(checkpoint.iteration)}"
     device = get_device(found.get("alg.args.device", "auto"))
     print(
         f"{config.alg.id} on {subject}, {device}, seed {config.seed}{length}{resumed}\n"
@@ -203,11 +216,13 @@ def _tracking(args: argparse.Namespace, config: RunConfig, checkpoint: Checkpoin
     """Yield the tracker of a new run, or of a run resumed from a checkpoint; the trainer opens it once it is ready."""
     from rl4dialog.runs.run_folder import RunFolder, check_not_replaced, run_path
     from rl4dialog.runs.tracking import Tracker
+    from rl4dialog.training.processes import has_checkpoints
+    from rl4dialog.training.resume import has_trained
 
     names = (args.base_path_to_store_results, args.project_name, args.experiment_name)
     resolved = config.model_dump(mode="json")
-    # A run folder without a checkpoint is the start of the same run.
-    overwrite = args.overwrite or args.resume == "auto"
+    # A run folder without a checkpoint is the start of the same run, or never got to train.
+    overwrite = args.overwrite or has_checkpoints() or not has_trained(run_path(*names))
     if overwrite and checkpoint is None:
         check_not_replaced(run_path(*names), resolved)
     folder = RunFolder(*names, overwrite=overwrite, resume=checkpoint is not None)

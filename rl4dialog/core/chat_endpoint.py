@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import urllib.parse
 import weakref
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -11,7 +12,16 @@ from typing import Any
 from rl4dialog.core.api_keys import read_api_key
 from rl4dialog.core.async_calls import FinalFailure, Overloaded
 from rl4dialog.core.errors import ConfigError, EndpointError
-from rl4dialog.core.http_requests import has_credentials, is_http_address, is_overload, is_temporary, retry_after_s
+from rl4dialog.core.http_requests import (
+    UNCOMPRESSED,
+    UnreadAnswer,
+    check_answer,
+    has_credentials,
+    is_http_address,
+    is_overload,
+    is_temporary,
+    retry_after_s,
+)
 
 _MAX_SHOWN = 200
 
@@ -60,21 +70,28 @@ class ChatEndpoint:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         body = {"model": self._model, "messages": list(messages), **settings}
         try:
-            response = await self._client().post(self.url, json=body, headers=headers)
+            async with self._client().stream("POST", self.url, json=body, headers=headers) as response:
+                received = bytearray()
+                async for part in response.aiter_raw():
+                    received += part
+                    check_answer(len(received), response.headers.get("Content-Encoding", ""))
+        except UnreadAnswer as error:
+            raise FinalFailure(f"{self.url} {error}") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = f"{type(error).__name__}: {_short(str(error), api_key)}"
             raise EndpointError(
                 f"{self.url} cannot be reached: {reason}; check {self._key.format('base_url')}"
             ) from None
+        text = received.decode(errors="replace")
         if response.status_code != 200:
-            raise self._refusal(response.status_code, response.text, api_key, response.headers.get("Retry-After", ""))
+            raise self._refusal(response.status_code, text, api_key, response.headers.get("Retry-After", ""))
         try:
-            answer = response.json()["choices"][0]["message"]["content"]
+            answer = json.loads(received)["choices"][0]["message"]["content"]
         except (ValueError, KeyError, IndexError, TypeError, RecursionError):
             answer = None
         if not isinstance(answer, str):
             raise EndpointError(
-                f"{self.url} did not answer with a chat completion: {_short(response.text, api_key)!r}; check "
+                f"{self.url} did not answer with a chat completion: {_short(text, api_key)!r}; check "
                 f"{self._key.format('base_url')}, which usually ends in /v1"
             )
         return _masked(answer, api_key)
@@ -90,7 +107,7 @@ class ChatEndpoint:
 
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
-            self._clients[loop] = httpx.AsyncClient(timeout=None)
+            self._clients[loop] = httpx.AsyncClient(timeout=None, headers=UNCOMPRESSED)
         return self._clients[loop]
 
     def _refusal(self, status: int, text: str, api_key: str | None, retry_after: str) -> EndpointError:

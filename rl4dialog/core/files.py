@@ -1,10 +1,14 @@
-"""Reads user-specified files, which can be of any kind."""
+"""Reads user-specified files, which can be of any kind, and limits what archives expand to."""
 
 from __future__ import annotations
 
 import stat
 from pathlib import Path
 
+from rl4dialog.core.errors import DataError
+
+_SURELY_FITS = 100 * 2**20
+_MAX_RATIO = 200
 _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
 
 
@@ -24,3 +28,21 @@ def check_regular(path: Path) -> None:
     for is_kind, name in _KINDS:
         if is_kind(mode):
             raise OSError(f"it is {name}; use a regular file")
+
+
+def check_expansion(unpacked: int, packed: int, place: Path) -> None:
+    """Refuse archives made to fill up the memory or the disk: no text or model compresses that much.
+
+    Args:
+        unpacked: Number of bytes to unpack, or unpacked so far.
+        packed: Size of the archive in bytes.
+        place: The archive, for the message.
+
+    Raises:
+        DataError: If the archive expands too much.
+    """
+    if unpacked > _SURELY_FITS and unpacked > _MAX_RATIO * packed:
+        raise DataError(
+            f"{place} expands to more than {_MAX_RATIO} times its size, which no compressed text does; if that is "
+            f"correct, unpack it yourself"
+        )

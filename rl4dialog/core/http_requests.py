@@ -1,4 +1,4 @@
-"""HTTP requests that may fail: addresses, failures that another attempt may repair, and the waits between attempts."""
+"""HTTP requests that may fail: addresses, limits of answers, failures that another attempt may repair, and waits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,29 @@ import urllib.parse
 
 MAX_RETRY_AFTER_S = 60.0
 """A server that asks for a longer wait is asked again after this time."""
+MAX_ANSWER_BYTES = 4 * 2**20
+UNCOMPRESSED = {"Accept-Encoding": "identity"}
+"""Headers of requests whose answers are limited: a few compressed bytes could fill the memory."""
+
+
+class UnreadAnswer(Exception):
+    """An answer that is not read to its end. The message is the rest of a sentence that starts with the address."""
+
+
+def check_answer(n_bytes: int, encoding: str) -> None:
+    """Check an answer while it is read.
+
+    Args:
+        n_bytes: Number of its bytes so far.
+        encoding: Its header ``Content-Encoding``; empty without one.
+
+    Raises:
+        UnreadAnswer: If it is too large or compressed.
+    """
+    if encoding not in ("", "identity"):
+        raise UnreadAnswer(f"answered with the Content-Encoding {encoding[:20]!r}; answers must not be compressed")
+    if n_bytes > MAX_ANSWER_BYTES:
+        raise UnreadAnswer(f"answered with more than {MAX_ANSWER_BYTES} bytes")
 
 
 def is_http_address(url: str) -> bool:

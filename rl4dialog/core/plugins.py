@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import logging
@@ -73,10 +74,26 @@ def _import_file(name: str, base_dir: Path) -> None:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
+    if str(path.parent) not in sys.path:  # at the end, so that files beside it hide no installed module
+        sys.path.append(str(path.parent))
     try:
         spec.loader.exec_module(module)
+        _check_neighbours(path)
     except BaseException:
         del sys.modules[module_name]
         raise
     # Env workers cannot import a file by module name, so its classes are pickled by value.
     cloudpickle.register_pickle_by_value(module)
+
+
+def _check_neighbours(path: Path) -> None:
+    """Check that modules that a file imports are those beside it, where there are files of their names."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        imported = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            imported = [node.module]
+        for name in (each.partition(".")[0] for each in imported):
+            loaded = getattr(sys.modules.get(name), "__file__", None)
+            for beside in (path.parent / f"{name}.py", path.parent / name / "__init__.py"):
+                if loaded and beside.is_file() and not beside.samefile(loaded):
+                    raise ConfigError(f"imports: {path} imports {name!r} from {loaded}, not from {beside}; rename it")

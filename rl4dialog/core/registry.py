@@ -52,14 +52,16 @@ class Registry:
             )
         self._entries[id] = component
 
-    def register(self, id: str) -> Callable[[Any], Any]:
-        """Register the decorated class or function under an id."""
+    def register(self, id: str, component: Any = None) -> Callable[..., Any]:
+        """Register a class or function under an id: the decorated one, or the second argument, as OpenRL does.
 
-        def decorator(component: Any) -> Any:
-            self.add(id, component)
-            return component
-
-        return decorator
+        Returns:
+            The component; without one, a decorator that registers it.
+        """
+        if component is None:
+            return functools.partial(self.register, id)
+        self.add(id, component)
+        return component  # type: ignore[no-any-return]
 
     def ids(self) -> list[str]:
         """All known ids, sorted."""

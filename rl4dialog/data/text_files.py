@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.files import check_regular
+from rl4dialog.core.files import check_expansion, check_regular
 
-_SURELY_FITS = 100 * 2**20
-_MAX_RATIO = 200
 _BYTES_AT_ONCE = 2**24
 _ENCRYPTED = 0x1  # bit of a zip member's flags
 UTF_8 = "utf-8"
@@ -117,19 +115,10 @@ def _unpacked(file: BinaryIO, path: Path) -> Iterator[bytes]:
         with gzip.GzipFile(fileobj=file) as unpacking:
             while part := unpacking.read(_BYTES_AT_ONCE):
                 size += len(part)
-                _check_size(size, packed, path)
+                check_expansion(size, packed, path)
                 yield part
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read as a gzip file: {error}") from error
-
-
-def _check_size(unpacked: int, packed: int, place: Path) -> None:
-    """Refuse archives made to fill up the memory: no text compresses that much."""
-    if unpacked > _SURELY_FITS and unpacked > _MAX_RATIO * packed:
-        raise DataError(
-            f"{place} expands to more than {_MAX_RATIO} times its size, which no compressed text does; if that is "
-            f"correct, unpack it and use the folder"
-        )
 
 
 def read_zip_lines(path: Path, member: str) -> list[str]:
@@ -164,19 +153,22 @@ def walk_files(place: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str
             with tarfile.open(place) as tar:
                 for member in tar:
                     size += member.size
-                    _check_size(size, place.stat().st_size, place)
+                    check_expansion(size, place.stat().st_size, place)
                     file = tar.extractfile(member) if wanted(member.name) else None
                     if file is not None:
                         yield f"{place}/{member.name}", file.read()
         else:
+            size = 0
             with zipfile.ZipFile(place) as archive:
                 for info in archive.infolist():
                     name = info.filename
                     if wanted(name) and not name.startswith("__MACOSX") and not name.endswith("/"):
-                        _check_size(info.file_size, place.stat().st_size, place)
+                        size += info.file_size
+                        check_expansion(size, place.stat().st_size, place)
                         if info.flag_bits & _ENCRYPTED:
                             raise DataError(f"{place}/{name} is encrypted; unpack it and use the folder")
-                        yield f"{place}/{name}", archive.read(name)
+                        with archive.open(info) as unpacking:  # with a limit, because archives can lie about sizes
+                            yield f"{place}/{name}", unpacking.read(info.file_size + 1)
     except (zipfile.BadZipFile, NotImplementedError) as error:  # the latter for unsupported compression methods
         raise DataError(f"{place} cannot be read as a zip file: {error}") from error
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:

@@ -11,7 +11,16 @@ from typing import Any, Literal
 
 from rl4dialog.core.arguments import NonNegative, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError, shown
-from rl4dialog.core.http_requests import has_credentials, is_http_address, is_temporary, retry_after_s, wait_s
+from rl4dialog.core.http_requests import (
+    UNCOMPRESSED,
+    UnreadAnswer,
+    check_answer,
+    has_credentials,
+    is_http_address,
+    is_temporary,
+    retry_after_s,
+    wait_s,
+)
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.partners.http_protocols import Answer, FailedAttempt, JsonProtocol, Protocol, VisdialRlProtocol
@@ -30,9 +39,9 @@ class HttpPartner(Partner):
     first utterance of a sample is its caption, and the reward is what the server returns.
 
     A request may be sent again after a failure, so a server should derive its answer from the history. Not reaching the
-    server, timeouts, answers without valid JSON, and the HTTP statuses 408, 409, 425, 429 and from 500 are retried. An
-    answer that lacks something or has an invalid value, and other HTTP statuses, are not. After the last attempt the
-    conversation counts as failed (``env.args.partner_on_error``).
+    server, timeouts, answers without valid JSON, and the HTTP statuses 408, 409, 425, 429 and from 500 are retried.
+    Answers that lack something, have an invalid value, are compressed or exceed 4 MiB, and other HTTP statuses are not.
+    After the last attempt the conversation counts as failed (``env.args.partner_on_error``).
 
     Each environment keeps its own connection, which it opens when it first asks.
 
@@ -136,14 +145,18 @@ class HttpPartner(Partner):
         import httpx
 
         if self._client is None:
-            self._client = httpx.Client(timeout=self._timeout_s, verify=_certificates())
+            self._client = httpx.Client(timeout=self._timeout_s, headers=UNCOMPRESSED, verify=_certificates())
         deadline, body = time.monotonic() + self._timeout_s, bytearray()
         try:
             with self._client.stream("POST", self._url, **self._protocol.request(history)) as response:
-                for part in response.iter_bytes():
+                for part in response.iter_raw():
                     body += part
+                    check_answer(len(body), response.headers.get("Content-Encoding", ""))
                     if time.monotonic() > deadline:  # httpx limits each read, but not their sum
                         raise httpx.ReadTimeout("")
+        except UnreadAnswer as error:
+            self._disconnect()
+            raise FailedAttempt(str(error), is_final=True) from None
         except httpx.TimeoutException:
             self._disconnect()
             raise FailedAttempt(f"did not answer within its timeout_s of {self._timeout_s:g}") from None

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from gymnasium import spaces
@@ -48,6 +48,14 @@ from rl4dialog.policies.weight_copies import WeightCopy
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 Precision = Literal["fp32", "bf16"]
+
+
+class EvaluatedActions(NamedTuple):
+    """Numbers of N actions, in stable-baselines3's order and with RL4LMs' names; each has shape (N,)."""
+
+    values: Tensor
+    log_prob: Tensor
+    entropy: Tensor
 
 
 class LMActorCriticPolicy(BasePolicy):
@@ -468,7 +476,7 @@ class LMActorCriticPolicy(BasePolicy):
         actions = distribution.get_actions(deterministic=deterministic)
         return actions, values.unsqueeze(1), distribution.log_prob(actions)
 
-    def evaluate_actions(self, obs: dict[str, Tensor], actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def evaluate_actions(self, obs: dict[str, Tensor], actions: Tensor) -> EvaluatedActions:
         """Values, log-probabilities and entropies of given actions.
 
         Args:
@@ -479,7 +487,7 @@ class LMActorCriticPolicy(BasePolicy):
             Values, log-probabilities and entropies, each (N,).
         """
         logits, values = self._logits_and_values(obs, actions.long())
-        return values, token_log_probs(logits, actions.long()), token_entropy(logits)
+        return EvaluatedActions(values, token_log_probs(logits, actions.long()), token_entropy(logits))
 
     def get_distribution(self, obs: dict[str, Tensor]) -> CategoricalDistribution:
         """Distribution of the next token of each observation, or of each of the N tokens of whole replies."""

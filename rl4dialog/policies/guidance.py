@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import LogitsProcessorList, MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
+from rl4dialog.policies.generation import MIN_TEMPERATURE
 
 T = TypeVar("T")
 _STRICT = pydantic.ConfigDict(strict=True)
@@ -27,7 +28,7 @@ class PriorFilter:
     that the language model finds very unlikely; ``min_p`` excludes them.
     """
 
-    temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    temperature: float = Field(default=1.0, ge=MIN_TEMPERATURE, allow_inf_nan=False)
     top_k: int = Field(default=0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     min_p: float = Field(default=0.0, ge=0, lt=1)

@@ -229,12 +229,10 @@ class RunFolder:
                     os.truncate(path, log_sizes[path.name])
                 else:
                     path.unlink()
-        for path in self.root.glob("epoch_*_split_predictions.json"):
-            epoch = path.name.split("_")[1]
-            # The evaluation after an iteration runs after its checkpoint; the initial one runs before all checkpoints.
-            if epoch.isdigit() and int(epoch) >= max(iteration, 1):
-                with _naming_errors(path):
-                    path.unlink()
+        # The evaluation after an iteration runs after its checkpoint; the initial one runs before all checkpoints.
+        for path in predictions_since(self.root, max(iteration, 1)):
+            with _naming_errors(path):
+                path.unlink()
 
     @contextmanager
     def replacing_folder(self, name: str) -> Iterator[Path]:
@@ -273,8 +271,8 @@ class RunFolder:
     def _set_aside(self, overwrite: bool) -> None:
         if not overwrite:
             raise RunFolderError(
-                f"the run folder {self.root} already exists and is not empty; pass --overwrite to replace that run, "
-                f"or choose another --experiment_name"
+                f"the run folder {self.root} already exists and is not empty; pass --resume to continue that run, "
+                f"--overwrite to replace it, or choose another --experiment_name"
             )
         if not (self.root / CONFIG_FILE).is_file():
             raise RunFolderError(
@@ -285,6 +283,12 @@ class RunFolder:
         for path in _run_files(self.root):
             path.rename(self.path(_MOVING) / path.name)
         self.path(_MOVING).rename(self.path(_REPLACED))
+
+
+def predictions_since(root: Path, iteration: int) -> list[Path]:
+    """Files with the replies of evaluations after an iteration or later ones."""
+    found = ((path, path.name.split("_")[1]) for path in root.glob("epoch_*_split_predictions.json"))
+    return [path for path, epoch in found if epoch.isdigit() and int(epoch) >= iteration]
 
 
 def put_back_replaced(root: Path) -> None:

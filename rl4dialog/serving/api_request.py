@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from rl4dialog.core.errors import DataError, RL4DialogError, shown, validation_message
 from rl4dialog.data.messages import read_messages, render_messages
 from rl4dialog.data.rows import Row
-from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
+from rl4dialog.policies.generation import MIN_TEMPERATURE, NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.serving.chat_model import ChatModel
 
 _MAX_CHOICES = 16
+_MAX_STOPS = 4  # of OpenAI's API
+_MAX_STOP_LENGTH = 1000
 # Keys about bookkeeping, and keys with the values that change nothing.
 _IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls")
 _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
@@ -73,7 +75,12 @@ class _StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-_Stop = Annotated[str, StringConstraints(min_length=1)]
+_Stop = Annotated[str, StringConstraints(min_length=1, max_length=_MAX_STOP_LENGTH)]
+_Stops = Annotated[
+    list[_Stop],
+    Field(max_length=_MAX_STOPS),
+    BeforeValidator(lambda stop: [stop] if isinstance(stop, str) else stop),
+]
 
 
 class _Body(BaseModel):
@@ -84,7 +91,7 @@ class _Body(BaseModel):
     messages: list[_Message] = Field(min_length=1)
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    stop: _Stop | list[_Stop] | None = None
+    stop: _Stops | None = None
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -136,7 +143,7 @@ def parse_request(body: bytes, model: ChatModel, name: str) -> ChatRequest:
         )
     if asked.stream_options is not None and not asked.stream:
         raise ApiError("stream_options works only with stream: true", param="stream_options")
-    stop = (asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop or ())
+    stop = tuple(asked.stop or ())
     kwargs = _generation_kwargs(asked)
     try:
         GenerationSettings.from_kwargs({**model.generation_kwargs, **kwargs}, only_sampling=NOT_IN_CONVERSATIONS)
@@ -152,6 +159,9 @@ def parse_request(body: bytes, model: ChatModel, name: str) -> ChatRequest:
 def _object(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ApiError("the body contains one half of a surrogate pair, which is no character") from None
     except (ValueError, RecursionError) as error:
         raise ApiError(f"the body is not valid JSON: {error}") from error
     if not isinstance(found, dict):
@@ -185,6 +195,9 @@ def _generation_kwargs(asked: _Body) -> dict[str, Any]:
     """Sampling settings; what the request does not contain is that of the model."""
     kwargs: dict[str, Any] = {}
     if asked.temperature is not None:
+        if 0 < asked.temperature < MIN_TEMPERATURE:
+            what = f"temperature must be at least {MIN_TEMPERATURE:g}, or 0 for the most likely token"
+            raise ApiError(f"{what}, not {asked.temperature:g}", param="temperature")
         kwargs["do_sample"] = asked.temperature > 0
         if asked.temperature > 0:
             kwargs["temperature"] = asked.temperature

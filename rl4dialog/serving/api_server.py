@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import importlib
 import json
@@ -79,12 +80,24 @@ def make_app(model: ChatModel, name: str, hosts: PageHosts, api_key: str | None 
         if api_key is not None and not hmac.compare_digest(sent.encode(), api_key.encode()):
             raise ApiError("the API key is missing or wrong", 401, code="invalid_api_key")
 
+    async def has_left(request: Request) -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
     async def chat(request: Request) -> Response:
         check_key(request)
         asked = parse_request(await request.body(), model, name)
         if asked.stream:
             return StreamingResponse(completions.events(asked), media_type="text/event-stream")
-        return JSONResponse(await completions.whole(asked, request.is_disconnected))
+        answer = asyncio.create_task(completions.whole(asked))
+        left = asyncio.create_task(has_left(request))
+        try:
+            await asyncio.wait((answer, left), return_when=asyncio.FIRST_COMPLETED)
+            # 499 is nginx's status for a client that left, so nobody receives it.
+            return JSONResponse(answer.result()) if answer.done() else Response(status_code=499)
+        finally:
+            answer.cancel()
+            left.cancel()
 
     async def models(request: Request) -> Response:
         check_key(request)

@@ -1,6 +1,7 @@
 """Answers to requests for chat completions in OpenAI's format, whole and as server-sent events.
 
-One reply is generated at a time, in a separate thread; other requests wait for their turn.
+One reply is generated at a time, in a separate thread; other requests wait for their turn. An answer that is cancelled,
+because its client left, ends after the token in progress.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -56,13 +57,20 @@ def stopped(parts: Iterator[PartialReply], stop: Sequence[str]) -> Iterator[Piec
         if part.finished:
             yield Piece(part.text, len(part.token_ids), "stop" if part.ended else "length")
             return
-        yield Piece(part.text[: len(part.text) - _n_held_back(part.text, stop)].rstrip(), len(part.token_ids))
+        n_held_back = max((_n_begun(part.text, each) for each in stop), default=0)
+        yield Piece(part.text[: len(part.text) - n_held_back].rstrip(), len(part.token_ids))
 
 
-def _n_held_back(text: str, stop: Sequence[str]) -> int:
-    """Length of the longest end of a text with which a stop text begins."""
-    sizes = (n for each in stop for n in range(len(each) - 1, 0, -1) if text.endswith(each[:n]))
-    return max(sizes, default=0)
+def _n_begun(text: str, stop: str) -> int:
+    """Length of the longest end of a text with which a stop text begins, found as by Knuth, Morris and Pratt (1977)."""
+    characters = [*stop, None, *text[max(len(text) - len(stop) + 1, 0) :]]
+    borders = [0]  # of each beginning: length of the longest shorter one that also ends it
+    for character in characters[1:]:
+        n = borders[-1]
+        while n and characters[n] != character:
+            n = borders[n - 1]
+        borders.append(n + (characters[n] == character))
+    return borders[-1]
 
 
 class Completions:
@@ -78,12 +86,8 @@ class Completions:
         self._turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replies")
 
-    async def whole(self, request: ChatRequest, is_gone: Callable[[], Awaitable[bool]]) -> dict[str, Any]:
+    async def whole(self, request: ChatRequest) -> dict[str, Any]:
         """Return the answer to a request.
-
-        Args:
-            request: The request.
-            is_gone: Returns whether the client has left; then the reply is not continued.
 
         Raises:
             ApiError: If the model fails.
@@ -94,8 +98,7 @@ class Completions:
                 piece = Piece("", 0)
                 async with aclosing(self._pieces(request, index)) as pieces:
                     async for piece in pieces:  # noqa: B007 (the last one counts)
-                        if await is_gone():
-                            break
+                        pass
                 message = {"role": "assistant", "content": piece.text, "refusal": None}
                 choices.append(
                     {"index": index, "message": message, "finish_reason": piece.finish_reason, "logprobs": None}
@@ -104,7 +107,28 @@ class Completions:
         return {**self._head("chat.completion"), "choices": choices, "usage": _usage(request, n_tokens)}
 
     async def events(self, request: ChatRequest) -> AsyncIterator[str]:
-        """Yield the answer to a request as server-sent events. An error is an event, too."""
+        """Yield the answer to a request as server-sent events. An error is an event, too.
+
+        The reply is generated as fast as possible, so that a client that reads slowly does not hold up the others.
+        """
+        events: asyncio.Queue[str | None] = asyncio.Queue()
+
+        async def generate() -> None:
+            try:
+                async for event in self._events(request):
+                    events.put_nowait(event)
+            finally:
+                events.put_nowait(None)
+
+        generating = asyncio.create_task(generate())
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            await generating
+        finally:
+            generating.cancel()
+
+    async def _events(self, request: ChatRequest) -> AsyncIterator[str]:
         head = self._head("chat.completion.chunk")
         n_tokens = 0
 

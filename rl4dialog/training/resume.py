@@ -12,10 +12,19 @@ from rl4dialog.core.config_notes import SUBPROC
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.core.mappings import flatten
 from rl4dialog.runs.results import is_complete
-from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RunFolder
-from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, remove_checkpoints_after
+from rl4dialog.runs.run_folder import (
+    CHECKPOINTS_FOLDER,
+    CONFIG_FILE,
+    MODEL_FOLDER,
+    RESULT_FILE,
+    TRAINING_INFO_FILE,
+    RunFolder,
+    predictions_since,
+)
+from rl4dialog.training.checkpoint import Checkpoint, newest_checkpoint, newest_folders, remove_checkpoints_after
 
 _logger = logging.getLogger(__name__)
+_MAX_SHOWN = 8  # changed keys in a message
 # Keys that may change on resume: they affect evaluation and saving, but not training.
 _FREE = (
     *("train_evaluation", "logging", "callbacks", "reward_fn.timeout_s"),
@@ -24,27 +33,39 @@ _FREE = (
 
 
 def is_done(root: Path, config: RunConfig) -> bool:
-    """Whether a run has finished, and the config does not extend it.
+    """Whether a run has finished, and the config does not extend it; warns of changes that come too late.
 
     Raises:
         ConfigError: If it was started with a different config.
     """
     if not is_complete(root):
         return False
-    _check_same(root, config)
-    return config.n_iters <= _stored_config(root).n_iters
+    stored = _check_same(root, config)
+    if config.n_iters > stored.n_iters:
+        return False
+    if late := [change for key, change in _changes(stored, config) if key.startswith("train_evaluation.")]:
+        _logger.warning("the run in %s is complete, so this has no effect: %s", root, "; ".join(late))
+    return True
 
 
-def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
+def has_trained(root: Path) -> bool:
+    """Whether the run in a folder has finished an iteration or saved a model."""
+    later = any(folder.name != "iteration_000000" for folder in newest_folders(root)) or predictions_since(root, 1)
+    return bool(later) or any((root / name).exists() for name in (RESULT_FILE, MODEL_FOLDER, TRAINING_INFO_FILE))
+
+
+def find_run(root: Path, config: RunConfig, mode: str | None) -> Checkpoint | None:
     """Find the checkpoint to resume a run from.
 
     Args:
         root: The run's folder.
         config: Config of the resumed run.
-        mode: ``always``, or ``auto`` to start a new run if there is nothing to resume.
+        mode: ``always``, or ``auto`` to start a new run if there is nothing to resume. ``None`` does so too, but
+            replaces no run that has trained.
 
     Returns:
-        ``None`` to start a new run, replacing the remains of one that has neither a valid checkpoint nor finished.
+        ``None`` to start a new run, replacing the remains of one that did not finish and has no valid checkpoint, or,
+        whatever its config, ended before its first iteration.
 
     Raises:
         RunFolderError: If there is no such run.
@@ -52,13 +73,20 @@ def find_run(root: Path, config: RunConfig, mode: str) -> Checkpoint | None:
         ConfigError: If it was started with a different config.
     """
     if not (root / CONFIG_FILE).is_file():
-        if mode == "auto":
+        if mode != "always":
             return None
         raise RunFolderError(f"no run to resume in {root}; leave out --resume, or use --resume auto, to start one")
-    _check_same(root, config)
+    may_replace = mode != "always" and not has_trained(root)
+    try:
+        _check_same(root, config)
+    except (ConfigError, RunFolderError):
+        if not may_replace:
+            raise
+        _logger.warning("the run in %s ended before its first iteration; this one replaces it", root)
+        return None
     checkpoint = newest_checkpoint(root)
     if checkpoint is None:
-        if mode == "auto" and not is_complete(root):
+        if may_replace or (mode == "auto" and not is_complete(root)):
             _logger.warning("the run in %s has no valid checkpoint yet and starts from the beginning", root)
             return None
         raise CheckpointError(
@@ -91,23 +119,38 @@ def _stored_config(root: Path) -> RunConfig:
     path = root / CONFIG_FILE
     try:
         return parse_config(json.loads(path.read_text(encoding="utf-8")), str(path))
-    except (OSError, ValueError) as error:
-        raise RunFolderError(f"{path} cannot be read: {error}") from error
+    except (OSError, ValueError, ConfigError) as error:
+        raise RunFolderError(
+            f"{path} cannot be read, so --resume cannot continue the run: {error}; pass --overwrite to replace it, or "
+            f"choose another --experiment_name"
+        ) from error
 
 
-def _check_same(root: Path, config: RunConfig) -> None:
-    """Check that a config and the stored one define the same training."""
+def _changes(stored: RunConfig, config: RunConfig) -> list[tuple[str, str]]:
+    """The keys of two configs that differ, each with a description."""
+    before, now = (flatten(each.model_dump(mode="json")) for each in (stored, config))
+    return [
+        (key, f"{key} was {before.get(key)!r} and is now {now.get(key)!r}")
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key)
+    ]
+
+
+def _check_same(root: Path, config: RunConfig) -> RunConfig:
+    """Check that a config and the stored one define the same training; return the latter."""
     stored = _stored_config(root)
     if stored.env is not None and config.env is not None and stored.env.vec_env == "subproc" != config.env.vec_env:
         _logger.warning("%s. The run in %s was started with it and resumes with %s", SUBPROC, root, config.env.vec_env)
-    before, now = (flatten(each.model_dump(mode="json")) for each in (stored, config))
     changed = [
-        f"{key} was {before.get(key)!r} and is now {now.get(key)!r}"
-        for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key) and not any(key == free or key.startswith(free + ".") for free in _FREE)
+        change
+        for key, change in _changes(stored, config)
+        if not any(key == free or key.startswith(free + ".") for free in _FREE)
     ]
     if changed:
+        changed[_MAX_SHOWN:] = [f"and {n} more"] if (n := len(changed) - _MAX_SHOWN) > 0 else []
         raise ConfigError(
-            f"the run in {root} was started with a different config: {'; '.join(changed)}. Resume it with the same "
-            f"config, or start a new run with another --experiment_name (in a benchmark, with another --output_path)"
+            f"the run in {root} was started with a different config: {'; '.join(changed)}. Continue it with its own "
+            f"config (--resume), replace it with --overwrite, or start a new run with another --experiment_name (in a "
+            f"benchmark, with another --output_path)"
         )
+    return stored

@@ -495,13 +495,22 @@ def test_partner_that_fails_at_times_is_left_out_and_counted(tmp_path: Path) -> 
     assert "the partner failed in " in (run_folder(tmp_path) / "log.txt").read_text(encoding="utf-8")
 
 
-def test_existing_run_is_refused_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_complete_run_is_left_alone_by_the_same_command_and_by_another_config(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     config = make_config(tmp_path, train_evaluation__n_iters=0)
     assert train(tmp_path, config) == 0
     before = {path: path.stat().st_mtime_ns for path in run_folder(tmp_path).rglob("*")}
-    capsys.readouterr()
-    message = error_of(capsys, train(tmp_path, config))
-    assert str(run_folder(tmp_path)) in message and "--overwrite" in message
+    first = capsys.readouterr().out
+    assert train(tmp_path, config) == 0
+    again = capsys.readouterr().out
+    assert f"the run in {run_folder(tmp_path)} is complete" in again
+    tables = [[line.split() for line in output.splitlines() if "|lexical/" in line] for output in (first, again)]
+    assert tables[0] == tables[1] != []
+    assert train(tmp_path, config, "--set", "train_evaluation.eval_every=7") == 0
+    assert "is complete, so this has no effect: train_evaluation.eval_every was 1 and is now 7" in caplog.text
+    message = error_of(capsys, train(tmp_path, config, "--set", "seed=7"))
+    assert "seed was 0 and is now 7" in message and "(--resume), replace it with --overwrite, or" in message
     assert {path: path.stat().st_mtime_ns for path in run_folder(tmp_path).rglob("*")} == before
 
 

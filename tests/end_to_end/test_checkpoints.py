@@ -13,6 +13,8 @@ from runs import lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl4dialog import cli
+from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.core.errors import TrainingError
 from rl4dialog.policies import saving
 from rl4dialog.runs.run_folder import only_writer
 from rl4dialog.training.checkpoint import best_checkpoint, newest_checkpoint
@@ -137,6 +139,34 @@ def test_run_that_was_stopped_after_its_last_iteration_does_what_follows_it_once
     for split in ("val", "test"):
         assert [line["epoch"] for line in lines(run_folder(tmp_path) / f"{split}_split_metrics.jsonl")] == [0, 1]
     assert len(lines(run_folder(tmp_path) / "training_info.jsonl")) == 1
+
+
+def test_same_command_continues_an_interrupted_run_and_begins_one_that_never_trained_anew(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = config_of(tmp_path)
+    with monkeypatch.context() as fails:
+        fails.setattr(PPO, "train", lambda *args: _raise(TrainingError))
+        assert train(tmp_path, config, "--set", "seed=7") == 2
+    assert kept(tmp_path) == [0]
+    interruptions = [lambda: os.kill(os.getpid(), signal.SIGTERM)]
+    run = Evaluator.run
+
+    def interrupted(self: Evaluator, policy: Any, split: str, epoch: int, *rest: Any) -> Any:
+        if epoch == 1 and interruptions:
+            interruptions.pop(0)()
+        return run(self, policy, split, epoch, *rest)
+
+    monkeypatch.setattr(Evaluator, "run", interrupted)
+    assert train(tmp_path, config) == cli.EXIT_INTERRUPTED
+    assert "ended before its first iteration; this one replaces it" in caplog.text
+    assert "seed was 0 and is now 7" in error_of(capsys, train(tmp_path, config, "--set", "seed=7"))
+    assert train(tmp_path, config) == 0
+    assert "resumed after iteration 1; --overwrite would start again\n" in capsys.readouterr().err
+    assert [line["iteration"] for line in lines(run_folder(tmp_path) / "training_info.jsonl")] == [1, 2, 3]
 
 
 def _raise(error: type[BaseException]) -> None:

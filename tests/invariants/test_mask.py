@@ -82,10 +82,10 @@ def test_sampler_trainer_and_token_api_agree_under_the_mask(model: Any, tokenize
     torch.testing.assert_close(log_probs, utterances.log_probs, rtol=1e-4, atol=1e-4)
     assert (utterances.log_probs >= utterances.unmasked_log_probs - 1e-5).all()
     assert torch.isfinite(entropy).all() and torch.isfinite(log_probs).all()
-    values, token_log_probs, token_entropy = policy.evaluate_actions(obs, utterances.response_ids[:, 0])
-    torch.testing.assert_close(token_log_probs, log_probs[:, 0], rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(token_entropy, entropy[:, 0], rtol=1e-4, atol=1e-4)
-    assert values.shape == (12,)
+    tokens = policy.evaluate_actions(obs, utterances.response_ids[:, 0])
+    torch.testing.assert_close(tokens.log_prob, log_probs[:, 0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(tokens.entropy, entropy[:, 0], rtol=1e-4, atol=1e-4)
+    assert tokens.values.shape == (12,)
 
 
 @pytest.mark.parametrize("n_least", [1, 4, 9])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.data.text_files import walk_files
 
 SPLITS = ("train", "val", "test")
 
@@ -24,9 +24,9 @@ def read_json(path: Path) -> Any:
         if path.is_file():
             return json.loads(path.read_text(encoding="utf-8"))
         if archive.is_file():
-            with zipfile.ZipFile(archive) as files:
-                return json.loads(files.read(path.name))
-    except (KeyError, ValueError, zipfile.BadZipFile) as error:
+            for _, content in walk_files(archive, lambda name: name == path.name):
+                return json.loads(content)
+    except ValueError as error:
         raise DataError(f"{path} cannot be read as JSON: {error}") from error
     released = path.with_name("data.json").is_file()
     hint = "; its data.json is MultiWOZ as released, and ConvLab-2's files are needed" if released else ""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,19 @@ from rl4dialog.envs.vectorize import make_vec_env
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 REWARD = """
+import my_file_numbers
 from rl4dialog import RewardFunction, RewardFunctionRegistry
 
 @RewardFunctionRegistry.register("from_a_file")
 class FromAFile(RewardFunction):
     def __call__(self, prev_observation, action, current_observation, done, meta_info=None):
-        return 7.0
+        return my_file_numbers.NUMBER
 """
 
 
 def test_class_from_a_file_works_inside_worker_processes(tmp_path: Path) -> None:
     (tmp_path / "my_file_rewards.py").write_text(REWARD)
+    (tmp_path / "my_file_numbers.py").write_text("NUMBER = 7.0\n")
     load_imports(["./my_file_rewards.py"], tmp_path)
     load_imports(["./my_file_rewards.py"], tmp_path)
     reward = RewardFunctionRegistry.get("from_a_file")
@@ -47,6 +50,20 @@ def test_class_from_a_file_works_inside_worker_processes(tmp_path: Path) -> None
         assert env.step(np.array([[5, 0]]))[1].tolist() == [14.0]
     finally:
         env.close()
+
+
+def test_file_imports_its_neighbour_and_no_other_module_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    for folder, number in (("a", 1), ("b", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "plugin_neighbour.py").write_text(f"NUMBER = {number}\n")
+        (tmp_path / folder / f"plugin_{folder}.py").write_text("from plugin_neighbour import NUMBER\n")
+    load_imports(["a/plugin_a.py"], tmp_path)
+    assert sys.modules["plugin_a"].NUMBER == 1
+    with pytest.raises(ConfigError, match=r"imports 'plugin_neighbour' from .*a/plugin_n.*, not from .*b/plugin_neigh"):
+        load_imports(["b/plugin_b.py"], tmp_path)
 
 
 def test_failing_import_is_told_with_file_and_line(tmp_path: Path) -> None:

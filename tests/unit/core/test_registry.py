@@ -60,6 +60,12 @@ def test_function_is_returned_with_arguments_bound(registry: Registry) -> None:
     assert registry.get("function", {"bonus": 2.0})("p", "abc") == 5.0
 
 
+@pytest.mark.parametrize("register", [lambda r, c: r.register("new")(c), lambda r, c: r.register("new", c)])
+def test_component_is_registered_as_a_decorator_or_at_once(registry: Registry, register: Any) -> None:
+    assert register(registry, Component) is Component
+    assert isinstance(registry.get("new", {"scale": 1.0}), Component)
+
+
 def test_description_is_the_first_line_and_the_arguments(registry: Registry) -> None:
     summary, arguments = registry.describe("mine")
     assert summary == "Does a thing."

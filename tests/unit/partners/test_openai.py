@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 import pytest
-from http_servers import Behaviour, Handler, Server
+from http_servers import Behaviour, Handler, Server, flood
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError
@@ -119,6 +119,7 @@ FAILURES: dict[str, tuple[Behaviour, int, str]] = {
     "HTML": (raw("<html>Welcome</html>"), 3, r"did not answer with a chat completion: '<html>"),
     "null": (says(None), 3, r"did not answer with a chat completion"),
     "no text": (says(" \n"), 3, r"answered without text; {}max_tokens may be too low"),
+    "endless": (flood, 1, r"answered with more than 4194304 bytes"),
     "slow": (lambda handler: threading.Event().wait(1), 3, r"failed: no answer within 0\.1 s \({}timeout_s\)"),
 }  # fmt: skip
 

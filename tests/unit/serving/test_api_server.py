@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import product
 from typing import Any
 
 import httpx
@@ -17,7 +19,9 @@ from echo_model import Echo
 
 from rl4dialog.core.errors import ModelError
 from rl4dialog.policies.streaming import PartialReply
+from rl4dialog.serving.api_request import ChatRequest
 from rl4dialog.serving.api_server import make_app
+from rl4dialog.serving.completions import Completions, stopped
 from rl4dialog.serving.page_guard import PageHosts
 
 openai = pytest.importorskip("openai", reason="needs openai, a part of rl4dialog[dev]")
@@ -178,14 +182,39 @@ def test_concurrent_requests_are_answered_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_reply_to_a_client_that_left_is_not_continued(stream: bool) -> None:
+def test_client_that_left_costs_nothing_more(stream: bool) -> None:
     model = Slow()
     with serving(model) as client:
-        body = {"model": "echo", "messages": [{"role": "user", "content": "a " * 500}], "stream": stream}
-        with pytest.raises(httpx.ReadTimeout):
-            url = f"{client.base_url}chat/completions"
-            with httpx.stream("POST", url, content=json.dumps(body), timeout=0.3) as response:
-                next(response.iter_bytes())
-                raise httpx.ReadTimeout("left")
+        body = {"model": "echo", "messages": [{"role": "user", "content": "a " * 500}], "n": 16, "stream": stream}
+        content = json.dumps(body)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost:{client.base_url.port}\r\n"
+        with ExitStack() as left:
+            for _ in range(5):
+                one = left.enter_context(socket.create_connection((client.base_url.host, client.base_url.port)))
+                one.sendall(f"{head}Content-Length: {len(content)}\r\n\r\n{content}".encode())
+            while not model.n_tokens:
+                time.sleep(0.01)
         assert ask(client, "a b").choices[0].message.content == "A B"
-    assert model.n_tokens < 200
+    assert len(model.asked) <= 6 and model.n_tokens < 200  # no further choice; at most the token in progress
+
+
+def test_client_that_does_not_read_does_not_hold_up_others() -> None:
+    async def read_one_event_while_another_asks() -> list[str]:
+        completions = Completions(Echo(), "echo")
+        slow = completions.events(ChatRequest("a b c", 3, 2, True, False, (), None, {}))
+        begun = [await anext(slow)]
+        other = await asyncio.wait_for(completions.whole(ChatRequest("x y", 2, 1, False, False, (), None, {})), 60)
+        assert other["choices"][0]["message"]["content"] == "X Y"
+        return begun + [event async for event in slow]
+
+    events = asyncio.run(read_one_event_while_another_asks())
+    assert len(events) == 2 * 5 + 1 and events[-1] == "data: [DONE]\n\n"
+
+
+def test_beginning_of_a_stop_text_is_held_back_as_a_naive_search_would() -> None:
+    texts = ["".join(characters) for n in range(6) for characters in product("ab", repeat=n)]
+    for stop in filter(None, texts):
+        for text in texts:
+            sizes = [n for n in range(len(stop)) if text.endswith(stop[:n])]
+            parts = stopped(iter([PartialReply(text, (), False)]), [stop])
+            assert stop in text or next(parts).text == text[: len(text) - max(sizes)]

@@ -27,15 +27,24 @@ def complete_run(tmp_path: Path, **overrides: Any) -> Path:
     return root
 
 
-@pytest.mark.parametrize("mode", ["always", "auto"])
-def test_complete_run_without_a_checkpoint_is_not_begun_anew(tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize("mode", ["always", "auto", None])
+def test_run_without_a_checkpoint_is_begun_anew_only_if_little_is_lost(tmp_path: Path, mode: str | None) -> None:
     root = complete_run(tmp_path)
     more = config_of(tmp_path, train_evaluation__n_iters=3)
     with pytest.raises(CheckpointError, match="no valid checkpoint to resume from"):
         find_run(root, more, mode)
     (root / "result.json").unlink()
-    if mode == "auto":
+    if mode != "always":
         assert find_run(root, more, mode) is None
+        assert find_run(root, config_of(tmp_path, seed=7), mode) is None
+    for trace in ("training_info.jsonl", "epoch_1_val_split_predictions.json"):
+        (root / trace).write_text("")
+        if mode == "auto":
+            assert find_run(root, more, mode) is None
+        else:
+            with pytest.raises(CheckpointError, match=r"no valid checkpoint.*--overwrite instead of --resume"):
+                find_run(root, more, mode)
+        (root / trace).unlink()
 
 
 def test_complete_run_of_another_config_is_told(tmp_path: Path) -> None:
