@@ -62,7 +62,7 @@ class CommentReplies(TextGenPool):
                 test: FILE}``), a folder with ``train.csv`` and so on, or one file.
             parent_column: With ``path``: column with the comment.
             reply_column: With ``path``: column with the reply.
-            score_column: With ``path``: column with the reply's upvotes minus its downvotes, for the rewards of upvotes.
+            score_column: With ``path``: column with the reply's upvotes minus its downvotes, if they are the reward.
             rudeness_column: With ``path``: column with the rudeness of the reply (0, 1 or 2). By default, it is judged
                 by a short list of rude words, which misses most of the rudeness of real texts.
             held_out_share: With ``path``: share of ``train`` for each of ``val`` and ``test`` without a file.
