@@ -139,6 +139,8 @@ def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts) -> None:
     table.add_row("worker processes", n_workers[config.env.vec_env])
     table.add_row("agent tokens per iteration", f"at least {n_tokens:,}")
     _add_conversation_rows(table, config, texts, args)
+    cut = "those whose last reply is cut at max_episode_length; none at max_turns"
+    table.add_row("bootstrapped conversations", cut if config.env.args.bootstrap_truncated else "none")
     if args.get("n_generations"):
         table.add_row("replies per prompt", f"{args['n_generations']}")
     if args.get("batch_size") and args.get("n_epochs"):
