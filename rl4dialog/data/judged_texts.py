@@ -45,7 +45,7 @@ class JudgedTexts(TextGenPool):
         """Return the judgements without those at some indices."""
         kept = [i for i in range(len(self)) if i not in left_out]
         pool = copy.copy(self)
-        pool._samples, pool._weights = ([each[i] for i in kept] for each in (self._samples, self._weights))
+        pool._samples, pool._weights = [self._samples[i] for i in kept], [self._weights[i] for i in kept]
         return pool
 
 

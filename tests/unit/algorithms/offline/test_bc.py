@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from rl4dialog.algorithms.offline.bc import FilteredBC
 from rl4dialog.core.errors import ConfigError
+from tests.offline import make_learner, make_log, marked_tokenizer
+from tests.tiny import make_gpt2
 
 
 class Log:
@@ -50,3 +53,12 @@ def test_returns_from_the_lowest_one_on_are_kept(caplog: pytest.LogCaptureFixtur
     assert "alg.args.min_return: -1 leaves out no conversation" in caplog.text
     with pytest.raises(ConfigError, match="min_return is 6, but the highest return of the log is 5; lower it"):
         kept([3.0, 5.0], min_return=6.0)
+
+
+def test_only_what_is_kept_is_learned(tmp_path: Path) -> None:
+    model = make_gpt2(marked_tokenizer())
+    learner = make_learner(FilteredBC, make_log(tmp_path, model), model, top_share=0.4)
+    assert learner.kept.tolist() == [1, 2]  # with the returns 3.5 and 2
+    learner._draw_batches()
+    assert {int(number) for batch in learner._batches for number in batch} == {1, 2}
+    assert learner.logger.name_to_value["rollout/logged_return"] == pytest.approx(2.75, abs=0.75)
