@@ -10,9 +10,16 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 
 class Copying(gym.Env[Any, Any]):
-    """Pays for repeating the bits of the observation."""
+    """Pays for repeating the bits of the observation.
 
-    def __init__(self, has_demonstrations: bool = True) -> None:
+    Args:
+        has_demonstrations: Whether it has a method ``demonstrations()``.
+        length: Steps of an episode.
+        truncates: Whether every second episode is truncated instead of terminated.
+    """
+
+    def __init__(self, has_demonstrations: bool = True, length: int = 1, truncates: bool = False) -> None:
+        self._length, self._truncates, self._n_steps = length, truncates, 0
         self.observation_space = gym.spaces.MultiBinary(4)
         self.action_space = gym.spaces.MultiBinary(4)
         self._bits = np.zeros(4, np.int8)
@@ -29,7 +36,12 @@ class Copying(gym.Env[Any, Any]):
         return self._bits, {}
 
     def step(self, action: Any) -> Any:
-        return self._bits, float((action == self._bits).mean()), True, False, {}
+        reward = float((action == self._bits).mean())
+        self._n_steps += 1
+        is_over, is_second = self._n_steps % self._length == 0, self._n_steps // self._length % 2 == 0
+        is_cut = is_over and is_second and self._truncates
+        self._bits = self.np_random.integers(0, 2, 4).astype(np.int8)
+        return self._bits, reward, is_over and not is_cut, is_cut, {}
 
 
 def copying_envs(**kwargs: Any) -> DummyVecEnv:

@@ -20,7 +20,7 @@ from rl4dialog.rollouts.conversation_log import ConversationEncoder, Conversatio
 from rl4dialog.rollouts.conversation_rows import Limits
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import tokenizer_hash
-from tests.tiny import make_env, make_tokenizer, policy_class_of
+from tests.tiny import make_env, make_tokenizer, next_token, policy_class_of
 
 MARKER = "<EOU>"
 # What the partner and the agent say in turns, with the agent's rewards.
@@ -39,12 +39,23 @@ def marked_tokenizer() -> Any:
     return tokenizer
 
 
-def dialogues(conversations: Sequence[tuple[list[str], list[float], bool]] = CONVERSATIONS) -> list[Dialogue]:
-    """Conversations that begin with the partner."""
+def dialogues(
+    conversations: Sequence[tuple[list[str], list[float], bool]] = CONVERSATIONS, of_first: float | None = None
+) -> list[Dialogue]:
+    """Conversations that begin with the partner.
+
+    Args:
+        conversations: What is said, the rewards of the agent's turns, and whether it is the end.
+        of_first: Further reward of the first token of each turn, so that its tokens have different returns.
+    """
+    of_tokens = {} if of_first is None else {"token_rewards": [of_first]}
     found = []
     for number, (texts, rewards, terminated) in enumerate(conversations):
         paid = iter(rewards)
-        turns = [Turn(text, AGENT, reward=next(paid)) if i % 2 else Turn(text, PARTNER) for i, text in enumerate(texts)]
+        turns = [
+            Turn(text, AGENT, reward=next(paid), **of_tokens) if i % 2 else Turn(text, PARTNER)
+            for i, text in enumerate(texts)
+        ]
         found.append(Dialogue(number, tuple(turns), n_given=1, terminated=terminated, prompt=f"{texts[0]} {MARKER}"))
     return found
 
@@ -113,6 +124,24 @@ def randomize(policy: Any, seed: int = 0) -> None:
         for head in (*heads.q, heads.output):
             torch.nn.init.normal_(head.output.weight, std=0.3, generator=random)
             torch.nn.init.normal_(head.output.bias, std=0.3, generator=random)
+
+
+def part_trunks(policy: Any) -> None:
+    """Let the values' trunk and its lagging copy differ from the language model and from each other."""
+    random = torch.Generator().manual_seed(1)
+    for trunk in (policy.heads.trunk, policy._target_heads.trunk):
+        for parameter in () if trunk is None else trunk.parameters():
+            parameter.data += 0.1 * torch.randn(parameter.shape, generator=random)
+
+
+def hidden_states(policy: Any, prompt: list[int], reply: list[int]) -> tuple[torch.Tensor, ...]:
+    """Logits after a reply's beginning, and the hidden states there of model, values and lagging values: one row."""
+    logits, of_model = next_token(policy.language_model, prompt, reply)
+    found = [of_model]
+    for heads in (policy.heads, policy._target_heads):
+        read = torch.tensor([[*prompt, *reply]])
+        found.append(found[-1] if heads.trunk is None else heads.trunk(read).last_hidden_state[0, -1])
+    return logits, of_model, found[1], found[2].detach()
 
 
 def gradients(learner: Any, batches: Sequence[Any]) -> dict[str, torch.Tensor]:

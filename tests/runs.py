@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -132,13 +133,21 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 @contextmanager
 def complete_run(folder: Path, config: dict[str, Any]) -> Iterator[None]:
-    """Trains in a folder that a whole test module reads; its cache is in there too."""
+    """Trains in a folder that a whole test module reads; its cache is in there too.
+
+    Modules of files in the folder are forgotten at the end, so that others may import files of the same name.
+    """
     with pytest.MonkeyPatch.context() as patch:
         keep_registries(patch)
         patch.setenv("RL4DIALOG_CACHE", str(folder / "cache"))
         torch.set_num_threads(1)
-        assert train(folder, config) == 0
-        yield
+        try:
+            assert train(folder, config) == 0
+            yield
+        finally:
+            for name, module in [*sys.modules.items()]:
+                if (file := getattr(module, "__file__", None)) and Path(file).is_relative_to(folder):
+                    del sys.modules[name]
 
 
 def keep_registries(patch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,10 @@ class EnvArgs(Block):
     priority_scale: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Samples are drawn with probability proportional to ``weight ** priority_scale``. 0 means uniform sampling."""
     bootstrap_truncated: bool = False
-    """Whether the return of a truncated reply includes the critic's value of its last state."""
+    """Whether the critic's value of the last state is added to the return of a conversation whose last reply was cut at
+    ``max_episode_length``. Nothing is added after ``max_turns``, which is a rule of the task: rewards of whole
+    conversations are paid there, and the value would count them again.
+    """
 
     @model_validator(mode="after")
     def _partner_fits(self) -> EnvArgs:

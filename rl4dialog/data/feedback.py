@@ -132,26 +132,17 @@ class FeedbackPool(TextGenPool):
         return pool
 
     def judged(self) -> JudgedTexts:
-        """Return the judgements for a reward model, without pairs of equal replies.
+        """Return the judgements for a reward model.
 
         Raises:
-            DataError: If none is left.
+            DataError: If there are none.
         """
         assert self.dialogue_format is not None
         context_size = self.dialogue_format.context_size
         if not self._feedback:
             raise DataError(f"{self._source}: with held_out_share 0, there are no judgements to evaluate on; use 0.25")
-        found = [_judgement(each, context_size, self._start_utterances) for each in self._feedback]
-        samples = [sample for sample in found if sample is not None]
-        if len(samples) < len(self._feedback):
-            n_equal = len(self._feedback) - len(samples)
-            _logger.warning(
-                "%s: %d of %d judgements compare a reply with itself and are left out",
-                self._source, n_equal, len(self._feedback),
-            )  # fmt: skip
-        if not samples:
-            raise DataError(f"{self._source}: all judgements compare a reply with itself, so there is nothing to learn")
         _warn_of_positions(self._feedback, self._source)
+        samples = [_judgement(each, context_size, self._start_utterances) for each in self._feedback]
         pool = JudgedTexts(samples)  # type: ignore[abstract]
         pool.context_size = context_size
         if self._feedback[0].rates_conversation:
@@ -184,8 +175,8 @@ def _learned_replies(
         yield Sample(each.id, dialogue_format.prompt(context, each.persona), [reply], meta_data)
 
 
-def _judgement(feedback: Feedback, context_size: int | None, start_utterances: int) -> Sample | None:
-    """What a reward model learns from an item; ``None`` if it compares a reply with itself."""
+def _judgement(feedback: Feedback, context_size: int | None, start_utterances: int) -> Sample:
+    """What a reward model learns from an item."""
     better, worse = feedback.compared or (feedback.replies[0].text, None)
     dialogue = judged_dialogue(feedback, better)
     text = dialogue_text(dialogue, context_size)
@@ -196,8 +187,6 @@ def _judgement(feedback: Feedback, context_size: int | None, start_utterances: i
         lowest, highest = _SCALE
         return Sample(feedback.id, text, [], {RATING: (feedback.rating - lowest) / (highest - lowest), **meta_data})
     other = dialogue_text(judged_dialogue(feedback, worse), context_size)
-    if other == text:
-        return None
     return Sample(feedback.id, text, [], {WORSE: other, N_WORDS_OF_WORSE: len(worse.split()), **meta_data})
 
 

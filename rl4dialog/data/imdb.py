@@ -19,7 +19,7 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.types import Sample
 from rl4dialog.data.hub import table_rows
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
-from rl4dialog.data.splits import SplitPath, shuffled
+from rl4dialog.data.splits import SplitPath, share_of, shuffled
 from rl4dialog.data.text_files import decode_lines, expand_path, walk_files
 
 HUB_ID = "stanfordnlp/imdb"
@@ -101,7 +101,7 @@ class IMDBForSeq2Seq(TextGenPool):
                 prompt, rest = _halves(text)
                 samples.append(Sample(index, prompt, [rest], {"reference": text, "label": label}))
         if split == "train":
-            samples = samples[: int(len(samples) * positive_ratio)]
+            samples = samples[: share_of(len(samples), positive_ratio)]
         return cls(limit_samples(samples, max_size, "imdb_seq2seq", split, str(path or dataset_id)))
 
 

@@ -6,8 +6,9 @@ A sample is one judgement. Its prompt is the text that was rated, or the better 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import TextGenPool
@@ -40,6 +41,13 @@ class JudgedTexts(TextGenPool):
         """Return the judgements, as pools do that can also be used for prompts and replies."""
         return self
 
+    def without(self, left_out: set[int]) -> Self:
+        """Return the judgements without those at some indices."""
+        kept = [i for i in range(len(self)) if i not in left_out]
+        pool = copy.copy(self)
+        pool._samples, pool._weights = [self._samples[i] for i in kept], [self._weights[i] for i in kept]
+        return pool
+
 
 def is_comparison(sample: Sample) -> bool:
     """Whether a judgement compares two texts."""
@@ -49,3 +57,9 @@ def is_comparison(sample: Sample) -> bool:
 def meta_data_of(sample: Sample) -> Mapping[str, Any]:
     """The meta data of a judgement."""
     return sample.meta_data or {}
+
+
+def judged_texts(samples: Sequence[Sample]) -> list[str]:
+    """All texts of judgements: the rated or better text of each, then the worse text of each comparison, in order."""
+    worse = (str(meta_data_of(sample)[WORSE]) for sample in samples if is_comparison(sample))
+    return [*(sample.prompt_or_input_text for sample in samples), *worse]

@@ -129,7 +129,7 @@ class TextGenPool:
                 info[SYSTEM_KEY] = system
             later = tuple(Turn(text, i % 2) for i, text in enumerate(info.pop("continuation", ())))
             for number, reference in enumerate(sample.references[:1] if later else sample.references):
-                if not reference:
+                if not reference.strip():
                     continue
                 id = sample.id if len(sample.references) == 1 or later else f"{sample.id}_{number}"
                 found = reply_dialogue(id, sample.prompt_or_input_text, reference, info)

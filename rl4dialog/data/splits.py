@@ -39,6 +39,11 @@ def shuffled(n_rows: int, seed: str) -> list[int]:
     return sorted(range(n_rows), key=lambda _: rng.random())
 
 
+def share_of(n: int, share: float) -> int:
+    """Number of items in a share of n, rounded down; 0.29 of 100 is 29, although 100 * 0.29 is 28.999999999999996."""
+    return int(round(n * share, 6))
+
+
 def drawn_rows(n_rows: int, split: str, held_out: Sequence[str], share: float, seed: str) -> list[int]:
     """Sample the rows of one split from a table without splits.
 

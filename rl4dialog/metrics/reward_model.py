@@ -39,7 +39,7 @@ class RewardModelCard:
         truncation_side: Side from which texts that are too long are truncated.
         ratings: Names of the ratings whose mean it predicts; empty if it learned from comparisons only.
         scale: The ratings that are 0 and 1 on its scale; ``None`` if there are none, or several scales.
-        mean: Mean of its scores on the val split.
+        mean: Mean of its scores on all texts of the val split, preferred or not.
         std: Their standard deviation.
         score: What a score is: a predicted ``rating``, or ``log_odds``: its sigmoid is the probability of a good
             rating, and that of a difference the probability that the first text is preferred.

@@ -39,7 +39,8 @@ class RolloutCollector:
     Args:
         task_rewards: Sums the rewards of replies; by default those of the environments.
         mask_failed_rewards: Exclude episodes with a failed reward from training and count them, instead of raising.
-        bootstrap_truncated: Add the value of the last state if an episode was truncated at the length limit.
+        bootstrap_truncated: Add the value of the last state if an episode was truncated: if its last reply was cut at
+            the length limit. The limit of turns truncates nothing.
         normalizer: Normalizes and clips the rewards for training. Logged rewards are not affected.
         log_infos: Names of numbers in the environments' infos or in their ``meta_info``. Their means over an iteration
             are logged as ``rollout/info/<name>``.

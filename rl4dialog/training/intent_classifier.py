@@ -100,13 +100,17 @@ def train_intent_classifier(
         ``n_train``, ``n_val`` and ``train_runtime_s``.
 
     Raises:
-        DataError: If there are no samples, or one has no act or no reply.
+        DataError: If there are no samples, one has no act or no reply, or all have the same act.
         ModelError: If the model cannot be loaded.
         RunFolderError: If the classifier cannot be saved.
     """
     histories = [] if reads_reply else [(sample.meta_data or {}).get("history", []) for sample in samples]
     n_utterances = max([1, *map(len, histories)])
     texts, labels = _texts_and_labels(samples, "train", reads_reply, n_utterances)
+    if len(set(labels)) == 1:
+        raise DataError(
+            f"all {len(labels)} samples of split 'train' have the act {ACTS[labels[0]]}: nothing to tell apart"
+        )
     _texts_and_labels(val_samples, "val")  # report invalid labels before training
     folder = _writable(output_dir)
     defaults = {} if model_name == TINY_BERT else _FINE_TUNING

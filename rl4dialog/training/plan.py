@@ -34,12 +34,7 @@ from rl4dialog.training.building.examples import (
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.offline import build_log, check_rewards, learns_scores
 from rl4dialog.training.building.policy import all_arguments, build_end_of_turn, policy_class
-from rl4dialog.training.building.reward_model import (
-    build_judged_data,
-    build_reward_model_tokenizer,
-    longest_text,
-    loss_of,
-)
+from rl4dialog.training.building.reward_model import build_judgements, loss_of
 from rl4dialog.training.building.rewards import build_scorer
 from rl4dialog.training.building.self_play import n_weight_copies, plays_itself
 from rl4dialog.training.building.texts import Texts, build_texts
@@ -147,6 +142,8 @@ def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts) -> None:
     table.add_row("worker processes", n_workers[config.env.vec_env])
     table.add_row("agent tokens per iteration", f"at least {n_tokens:,}")
     _add_conversation_rows(table, config, texts, args)
+    cut = "those whose last reply is cut at max_episode_length; none at max_turns"
+    table.add_row("bootstrapped conversations", cut if config.env.args.bootstrap_truncated else "none")
     if args.get("n_generations"):
         table.add_row("replies per prompt", f"{args['n_generations']}")
     if args.get("batch_size") and args.get("n_epochs"):
@@ -230,7 +227,7 @@ def _add_conversation_rows(table: Table, config: OnPolicyConfig, texts: Texts, a
 
 def _add_reward_model_rows(table: Table, config: RewardModelConfig) -> None:
     """Add judgements, lengths, loss and sizes of a reward model run."""
-    data = build_judged_data(config)
+    data, tokenizer, max_length = build_judgements(config)
     pool = data.pools["train"]
     assert isinstance(pool, JudgedTexts)
     if pool.ratings:
@@ -241,8 +238,6 @@ def _add_reward_model_rows(table: Table, config: RewardModelConfig) -> None:
         table.add_row(f"{split} samples", f"{len(each):,}" + (f", {n_compared:,} comparisons" if n_compared else ""))
     if pool.ratings:
         table.add_row("loss of ratings", loss_of(config, data).rating_loss)
-    tokenizer = build_reward_model_tokenizer(config, data)
-    max_length = longest_text(config, tokenizer)
     examples = encode_judged(data.samples("train"), tokenizer, max_length)
     lengths = [len(ids) for each in examples for ids in (each["input_ids"], each.get("worse_ids", ()))]
     table.add_row("longest text", f"{max(lengths)} tokens, at most {max_length}")

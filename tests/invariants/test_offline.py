@@ -27,6 +27,7 @@ from tests.offline import (
     make_learner,
     make_log,
     marked_tokenizer,
+    part_trunks,
     randomize,
     whole_batch,
 )
@@ -151,6 +152,7 @@ def test_log_probs_of_sampling_are_those_of_a_pass_over_whole_replies(
     name: str, critic: str, target: str, guidance: dict[str, Any]
 ) -> None:
     policy = guided(name, critic=critic, target=target, guidance=guidance, generation_kwargs={"temperature": 0.8})
+    part_trunks(policy)
     torch.manual_seed(0)
     replies = policy.generate(OBS)
     expected = policy.sequence_log_probs(replies)

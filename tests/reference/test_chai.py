@@ -12,7 +12,16 @@ import torch
 from rl4dialog.algorithms.offline.chai import CHAI
 from rl4dialog.functional.turns import Turns, turn_numbers
 from rl4dialog.functional.value_losses import sampled_conservative_penalty
-from tests.offline import gradients, make_learner, make_log, marked_tokenizer, whole_batch
+from tests.offline import (
+    dialogues,
+    gradients,
+    hidden_states,
+    make_learner,
+    make_log,
+    marked_tokenizer,
+    part_trunks,
+    whole_batch,
+)
 from tests.reference.test_turn_losses import GAMMA, turns_of
 from tests.tiny import make_gpt2, next_token
 
@@ -47,7 +56,7 @@ def expected_loss(learner: Any, cql_weight: float, temperature: float) -> torch.
     model, losses = policy.language_model, []
 
     def values_of(heads: Any, before: list[int], reply: list[int]) -> torch.Tensor:
-        state = next_token(model, before, reply)[1][None]
+        state = hidden_states(policy, before, reply)[2 if heads is policy.heads else 3][None]
         return torch.stack([head(state)[0, 0] for head in heads.q])
 
     for number, conversation in enumerate(turns_of(learner)):
@@ -77,13 +86,14 @@ def expected_loss(learner: Any, cql_weight: float, temperature: float) -> torch.
     return torch.stack(losses).mean()
 
 
-@pytest.mark.parametrize("join_turns", [True, False])
-def test_gradient_is_that_of_a_loop(join_turns: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("join_turns", "critic"), [(True, "shared"), (False, "shared"), (True, "separate")])
+def test_gradient_is_that_of_a_loop(join_turns: bool, critic: str, tmp_path: Path) -> None:
     model = make_gpt2(marked_tokenizer())
-    log = make_log(tmp_path, model, join_turns=join_turns)
+    log = make_log(tmp_path, model, dialogues(of_first=0.25), join_turns=join_turns)
     settings = {"gamma": GAMMA, "cql_weight": 0.3, "cql_temperature": 2.0, "n_candidates": 2}
-    policy = {"critic": "shared", "target": "heads"}
+    policy = {"critic": critic, "target": "heads" if critic == "shared" else "model"}
     learner = make_learner(CHAI, log, model, reranked=True, policy=policy, **settings)
+    part_trunks(learner.policy)
     batch = whole_batch(learner)
     learner.policy.zero_grad()
     expected_loss(learner, 0.3, 2.0).backward()

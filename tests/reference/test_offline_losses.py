@@ -16,7 +16,16 @@ from rl4dialog.algorithms.offline.cql import CQL
 from rl4dialog.algorithms.offline.ilql import ILQL
 from rl4dialog.algorithms.offline.mc_returns import MCReturns
 from rl4dialog.algorithms.offline.psi_learning import PsiLearning
-from tests.offline import gradients, make_learner, make_log, marked_tokenizer, whole_batch
+from tests.offline import (
+    dialogues,
+    gradients,
+    hidden_states,
+    make_learner,
+    make_log,
+    marked_tokenizer,
+    part_trunks,
+    whole_batch,
+)
 from tests.tiny import make_gpt2, make_t5, next_token
 
 GAMMA = 0.8
@@ -31,7 +40,14 @@ class Token:
     turn: int
     logged: bool
     log_prior: torch.Tensor  # of all tokens
-    hidden: torch.Tensor
+    hidden: torch.Tensor  # that the trained values read
+    lagging: torch.Tensor  # that the lagging values read
+
+
+def states(policy: Any, prompt: list[int], reply: list[int]) -> tuple[torch.Tensor, ...]:
+    if getattr(policy, "heads", None) is None:
+        return (*next_token(policy.language_model, prompt, reply), torch.empty(0), torch.empty(0))
+    return hidden_states(policy, prompt, reply)
 
 
 def tokens_of(learner: Any) -> list[list[Token]]:
@@ -43,24 +59,25 @@ def tokens_of(learner: Any) -> list[list[Token]]:
         response = batch.response_ids[row][batch.token_mask[row]].tolist()
         for i in range(len(response)):
             if batch.response_mask[row, i]:
-                logits, hidden = next_token(model, prompt, response[:i])
+                logits, hidden, of_values, lagging = states(learner.policy, prompt, response[:i])
                 if model.config.model_type == "t5":  # its head scales the states of tied embeddings
                     assert torch.allclose(learner.policy.model_logits(hidden[None])[0], logits, atol=1e-4)
                 numbers = batch.rewards[row, i], batch.turn[row, i], batch.loss_weights[row, i]
                 reward, turn, weight = (float(n) for n in numbers)
-                token = Token(response[i], reward, int(turn), weight == 1, logits.log_softmax(-1), hidden)
+                log_prior = logits.log_softmax(-1)
+                token = Token(response[i], reward, int(turn), weight == 1, log_prior, of_values, lagging)
                 conversations[int(batch.episode[row])].append(token)
     return conversations
 
 
-def expected_loss(learner: Any, name: str, per_turn: bool) -> torch.Tensor:
+def expected_loss(learner: Any, name: str, per_turn: bool, cql_weight: float) -> torch.Tensor:
     """The loss of a minibatch of all conversations, from the formulas of the documentation."""
     heads, lagging = learner.policy.heads, learner.policy._target_heads
     total, n = torch.zeros(()), 0
     for conversation in tokens_of(learner):
         v = [heads(t.hidden[None])[0] for t in conversation]
         with torch.no_grad():
-            q_lagging = [torch.stack([head(t.hidden[None])[0] for head in lagging.q]).amin(0) for t in conversation]
+            q_lagging = [torch.stack([head(t.lagging[None])[0] for head in lagging.q]).amin(0) for t in conversation]
         for i, t in enumerate(conversation):
             if not t.logged:
                 continue
@@ -109,7 +126,7 @@ def expected_loss(learner: Any, name: str, per_turn: bool) -> torch.Tensor:
             else:
                 losses = errors**2
             conservative = (q.logsumexp(-1) - q[:, t.id]).sum()
-            total = total + losses.sum() + v_loss + 0.3 * conservative - weight * t.log_prior[t.id]
+            total = total + losses.sum() + v_loss + cql_weight * conservative - weight * t.log_prior[t.id]
     return total / n
 
 
@@ -124,16 +141,21 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("make_model", [make_gpt2, make_t5])
+@pytest.mark.parametrize(
+    ("make_model", "critic"), [(make_gpt2, "shared"), (make_gpt2, "separate"), (make_t5, "shared")]
+)
 @pytest.mark.parametrize("discount_per", ["token", "turn"])
-def test_gradient_is_that_of_a_loop(name: str, make_model: Any, discount_per: str, tmp_path: Path) -> None:
+def test_gradient_is_that_of_a_loop(name: str, make_model: Any, critic: str, discount_per: str, tmp_path: Path) -> None:
     algorithm, args = CASES[name]
     model = make_model(marked_tokenizer())
-    settings = {"gamma": GAMMA, "discount_per": discount_per, "cql_weight": 0.3}
-    policy = {"critic": "shared", "target": "heads"}
-    learner = make_learner(algorithm, make_log(tmp_path, model), model, policy=policy, **settings, **args)
+    cql_weight = 0.3 if discount_per == "token" else 0.0  # without it, only the values of logged tokens are computed
+    settings = {"gamma": GAMMA, "discount_per": discount_per, "cql_weight": cql_weight}
+    policy = {"critic": critic, "target": "heads" if critic == "shared" else "model"}
+    log = make_log(tmp_path, model, dialogues(of_first=0.25))
+    learner = make_learner(algorithm, log, model, policy=policy, **settings, **args)
+    part_trunks(learner.policy)
     learner.policy.zero_grad()
-    loss = expected_loss(learner, name, discount_per == "turn")
+    loss = expected_loss(learner, name, discount_per == "turn", cql_weight)
     loss.backward()
     expected = {n: p.grad.clone() for n, p in learner.policy.named_parameters() if p.grad is not None}
     found = gradients(learner, [whole_batch(learner)])

@@ -13,7 +13,16 @@ import torch
 from rl4dialog.algorithms.offline.cql import CQL
 from rl4dialog.algorithms.offline.ilql import ILQL
 from rl4dialog.algorithms.offline.mc_returns import MCReturns
-from tests.offline import gradients, make_learner, make_log, marked_tokenizer, whole_batch
+from tests.offline import (
+    dialogues,
+    gradients,
+    hidden_states,
+    make_learner,
+    make_log,
+    marked_tokenizer,
+    part_trunks,
+    whole_batch,
+)
 from tests.tiny import make_gpt2, next_token
 
 GAMMA = 0.8
@@ -56,11 +65,13 @@ def expected_loss(learner: Any, name: str, features: str) -> torch.Tensor:
     for conversation in turns_of(learner):
         v, q, q_lagging = [], [], []
         for turn in conversation:
-            v.append(heads(next_token(model, turn.before, [])[1][None])[0])
-            after = [next_token(model, turn.before, turn.reply[: i + 1])[1] for i in range(len(turn.reply))]
-            state = after[-1] if features == "last" else torch.stack(after).mean(dim=0)
+            v.append(heads(hidden_states(policy, turn.before, [])[2][None])[0])
+            after = [hidden_states(policy, turn.before, turn.reply[: i + 1])[2:] for i in range(len(turn.reply))]
+            state, state_lagging = (
+                each[-1] if features == "last" else torch.stack(each).mean(dim=0) for each in zip(*after, strict=True)
+            )
             q.append(torch.stack([head(state[None])[0, 0] for head in heads.q]))
-            q_lagging.append(torch.stack([head(state[None])[0, 0] for head in lagging.q]).min().detach())
+            q_lagging.append(torch.stack([head(state_lagging[None])[0, 0] for head in lagging.q]).min().detach())
             for i, id in enumerate(turn.reply if turn.logged else []):
                 imitation.append(-next_token(model, turn.before, turn.reply[:i])[0].log_softmax(-1)[id])
         for u, turn in enumerate(conversation):
@@ -86,14 +97,15 @@ CASES = {"ilql": (ILQL, {}), "sarsa": (CQL, {"backup": "data", "cql_weight": 0.0
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("features", ["last", "mean"])
-@pytest.mark.parametrize("join_turns", [True, False])
-def test_gradient_is_that_of_a_loop(name: str, features: str, join_turns: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("join_turns", "critic"), [(True, "shared"), (False, "shared"), (True, "separate")])
+def test_gradient_is_that_of_a_loop(name: str, features: str, join_turns: bool, critic: str, tmp_path: Path) -> None:
     algorithm, args = CASES[name]
     model = make_gpt2(marked_tokenizer())
-    log = make_log(tmp_path, model, join_turns=join_turns)
-    policy = {"critic": "shared", "target": "heads", "features": features}
+    log = make_log(tmp_path, model, dialogues(of_first=0.25), join_turns=join_turns)
+    policy = {"critic": critic, "target": "heads" if critic == "shared" else "model", "features": features}
     weights = {"gamma": GAMMA, "policy_weight": 0.5, "v_weight": 2.0}
     learner = make_learner(algorithm, log, model, reranked=True, policy=policy, **weights, **args)
+    part_trunks(learner.policy)
     learner.policy.zero_grad()
     loss = expected_loss(learner, name, features)
     loss.backward()

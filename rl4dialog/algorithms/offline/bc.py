@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -12,8 +13,11 @@ from torch import Tensor
 
 from rl4dialog.algorithms.offline.base import OfflineAlgorithm
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.data.splits import share_of
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.conversation_log import ConversationLog
+
+_logger = logging.getLogger(__name__)
 
 
 class BC(OfflineAlgorithm):
@@ -63,9 +67,13 @@ class FilteredBC(BC):
                     f"alg.args.min_return is {self.min_return:g}, but the highest return of the log is "
                     f"{log.returns.max():g}; lower it"
                 )
+            if len(kept) == len(log):
+                _logger.warning(
+                    "alg.args.min_return: %g leaves out no conversation; so does alg.id: bc", self.min_return
+                )
             return kept
         assert self.top_share is not None
-        n = int(len(log) * self.top_share)
+        n = share_of(len(log), self.top_share)
         if not n:
             raise ConfigError(f"alg.args.top_share: {self.top_share:g} of {len(log)} conversations is none; raise it")
         return np.sort(np.argsort(-log.returns, kind="stable")[:n])

@@ -104,7 +104,7 @@ def demonstrations_of(algorithm: Any) -> Demonstrations:
     """What the environment's ``demonstrations()`` returns, as tensors on the device of the policy.
 
     Raises:
-        ConfigError: If the environment has no such method.
+        ConfigError: If the environment has no such method, or there are none.
     """
     try:
         arrays = algorithm.env.env_method("demonstrations", indices=[0])[0]
@@ -113,6 +113,8 @@ def demonstrations_of(algorithm: Any) -> Demonstrations:
             "imitation (alg.id: bc, warm_start.id: bc) needs an environment with a method demonstrations()"
         ) from error
     observations, actions, dones = (torch.as_tensor(array, device=algorithm.device).float() for array in arrays)
+    if not len(actions):
+        raise ConfigError("the environment's demonstrations() returned no turns, so there is nothing to imitate")
     return observations, actions, dones
 
 

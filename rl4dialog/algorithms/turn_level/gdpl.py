@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.utils import obs_as_tensor
@@ -20,7 +21,7 @@ from rl4dialog.core.arguments import Count, NonNegativeInt, Positive
 
 
 class RewardEstimator(nn.Module):
-    """f(s, a, s') = g(s, a) + γ h(s') - h(s), where h is 0 after the end of an episode.
+    """f(s, a, s') = g(s, a) + γ h(s') - h(s), where h is 0 after the end of an episode that was not truncated.
 
     Args:
         n_inputs: Size of an observation.
@@ -43,7 +44,7 @@ class RewardEstimator(nn.Module):
             observations: Shape (B, size of an observation).
             actions: Shape (B, size of an action) or, for numbers, (B,).
             next_observations: Shape (B, size of an observation).
-            dones: 1 where the episode ended with the action, else 0. Shape (B,).
+            dones: 1 where the episode ended with the action and was not truncated, else 0. Shape (B,).
 
         Returns:
             Shape (B,).
@@ -96,12 +97,20 @@ class GDPL(OnPolicyIterations, PPO):
         self.estimator_optimizer = torch.optim.Adam(self._estimator.parameters(), estimator_learning_rate)
         self._epochs, self._estimator_batch = estimator_epochs, estimator_batch_size
         self._warmup = estimator_warmup_iters
+        self._cut: dict[tuple[int, int], np.ndarray] = {}  # last observations of truncated episodes, by step and env
         observations, actions, dones = demonstrations_of(self)
         self._demonstrated = (observations, actions, _following(observations), dones)
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         modules, variables = super()._get_torch_save_params()
         return [*modules, "estimator_optimizer"], variables
+
+    def _update_info_buffer(self, infos: list[dict[str, Any]], dones: np.ndarray | None = None) -> None:
+        super()._update_info_buffer(infos, dones)
+        # stable-baselines3 calls this before it adds a step to the buffer, which has no place for last observations.
+        for env, info in enumerate(infos):
+            if info.get("TimeLimit.truncated") and info.get("terminal_observation") is not None:
+                self._cut[self.rollout_buffer.pos, env] = info["terminal_observation"]
 
     def train(self) -> None:
         observations, actions, following, dones = turns = self._turns()
@@ -114,6 +123,14 @@ class GDPL(OnPolicyIterations, PPO):
             last_values = self.policy.predict_values(obs_as_tensor(self._last_obs, self.device))  # type: ignore[arg-type]
         buffer = self.rollout_buffer
         buffer.rewards = rewards.view(self.n_envs, self.n_steps).T.cpu().numpy().copy()
+        if self._cut:
+            # A truncated episode would have gone on: its last step earns the value of its last observation, too, as in
+            # stable-baselines3's collect_rollouts, whose rewards have just been replaced.
+            last_seen = torch.as_tensor(np.stack([*self._cut.values()]), device=self.device).float()
+            with torch.no_grad():
+                values = self.policy.predict_values(last_seen).flatten().cpu().numpy()
+            buffer.rewards[tuple(np.array([*self._cut]).T)] += self.gamma * values
+            self._cut = {}
         buffer.compute_returns_and_advantage(last_values, self._last_episode_starts)  # type: ignore[arg-type]
         if self.iteration > self._warmup:
             super().train()
@@ -121,7 +138,10 @@ class GDPL(OnPolicyIterations, PPO):
         self.logger.record("train/estimated_reward", float(rewards.mean()))
 
     def _turns(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Observations, actions, next observations and ends of the rollout, one environment after the other."""
+        """Observations, actions, next observations and ends of the rollout, one environment after the other.
+
+        A truncated episode has no end: its last step is followed by the last observation.
+        """
         buffer = self.rollout_buffer
         last: Any = self._last_obs
 
@@ -133,6 +153,8 @@ class GDPL(OnPolicyIterations, PPO):
         following = torch.cat([observations[1:], torch.as_tensor(last, dtype=observations.dtype)[None]])
         starts = torch.as_tensor(buffer.episode_starts)
         dones = torch.cat([starts[1:], torch.as_tensor(self._last_episode_starts, dtype=starts.dtype)[None]])
+        for place, seen in self._cut.items():
+            following[place], dones[place] = torch.as_tensor(seen, dtype=following.dtype), 0
         actions = rows(buffer.actions)
         return rows(observations), actions, rows(following), rows(dones)
 

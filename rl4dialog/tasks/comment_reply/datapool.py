@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 from collections.abc import Iterable, Iterator
 from typing import Any, get_args
@@ -19,6 +20,8 @@ from rl4dialog.tasks.comment_reply.rudeness import RewardName, noised
 
 SIZES = {"train": 5000, "val": 500, "test": 500}
 """Number of generated replies by split."""
+_OF_UPVOTES = ("upvotes", "upvote_count")
+_logger = logging.getLogger(__name__)
 
 
 class CommentReplies(TextGenPool):
@@ -52,13 +55,14 @@ class CommentReplies(TextGenPool):
         Args:
             split: ``train``, ``val`` or ``test``. No generated comment is in two splits.
             reward: The logged reward of a reply. ``rudeness``: ``-scale`` times its rudeness (0, 1 or 2). ``noised``:
-                the same, but with rudeness 1 replaced by 0 or 2, at random. ``upvotes``: its upvotes.
+                the same, but with rudeness 1 replaced by 0 or 2, at random. ``upvotes``: 1 if it has more upvotes than
+                downvotes, otherwise -1 (Snell et al. 2022, arXiv 2206.11871). ``upvote_count``: the difference of both.
             scale: Scale of the rudeness in the reward.
             path: Instead of generated replies: CSV or JSON lines files. A file per split (``{train: FILE, val: FILE,
                 test: FILE}``), a folder with ``train.csv`` and so on, or one file.
             parent_column: With ``path``: column with the comment.
             reply_column: With ``path``: column with the reply.
-            score_column: With ``path``: column with the upvotes of the reply, for ``reward: upvotes``.
+            score_column: With ``path``: column with the reply's upvotes minus its downvotes, if they are the reward.
             rudeness_column: With ``path``: column with the rudeness of the reply (0, 1 or 2). By default, it is judged
                 by a short list of rude words, which misses most of the rudeness of real texts.
             held_out_share: With ``path``: share of ``train`` for each of ``val`` and ``test`` without a file.
@@ -82,12 +86,16 @@ class CommentReplies(TextGenPool):
         check_split(split)
         sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
         _check_arguments(reward, scale, sizes, path, held_out_share)
+        if reward == "upvotes" and split == "train":
+            _logger.info(
+                "reward: upvotes pays 1 or -1, by the sign of a reply's upvotes; upvote_count pays their number"
+            )
         dialogue_format = DialogueFormat(format, None, render_chat)
         replies: Iterable[CommentReply]
         if path is None:
             replies = itertools.islice(generate_replies(split, seed), sizes[f"n_{split}"] or SIZES[split])
         else:
-            score = score_column if reward == "upvotes" else None
+            score = score_column if reward in _OF_UPVOTES else None
             columns = parent_column, reply_column, score, rudeness_column
             replies = read_replies(split, path, dialogue_format, *columns, held_out_share, split_seed)
         samples = (
@@ -112,9 +120,11 @@ class CommentReplies(TextGenPool):
 
 
 def _reward(reply: CommentReply, reward: RewardName, scale: float, seed: str) -> float:
-    if reward == "upvotes":
+    if reward in _OF_UPVOTES:
         assert reply.upvotes is not None
-        return float(reply.upvotes)
+        if reward == "upvote_count":
+            return float(reply.upvotes)
+        return 1.0 if reply.upvotes > 0 else -1.0
     rudeness = noised(reply.rudeness, random.Random(seed)) if reward == "noised" else reply.rudeness
     return -scale * rudeness if rudeness else 0.0  # not -0.0
 

@@ -6,7 +6,7 @@ import random
 import re
 from typing import Literal
 
-RewardName = Literal["rudeness", "noised", "upvotes"]
+RewardName = Literal["rudeness", "noised", "upvotes", "upvote_count"]
 
 POLITE, MILD, STRONG = 0, 1, 2
 WORDS = {

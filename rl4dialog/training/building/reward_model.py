@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -13,7 +14,7 @@ from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.pretrained import has_random_weights, load_model, load_pretrained
 from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.data.judged_texts import WORSE, is_comparison, meta_data_of
+from rl4dialog.data.judged_texts import JudgedTexts, is_comparison, judged_texts
 from rl4dialog.data.pool import SPLITS, TextGenPool
 from rl4dialog.data.run_data import Data
 from rl4dialog.functional.reward_model_losses import RatingLoss, RewardModelLoss
@@ -23,15 +24,22 @@ from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.building.pools import build_pool
 from rl4dialog.training.reward_model.ensemble import RewardEnsemble
 from rl4dialog.training.reward_model.evaluation import ratings_of
+from rl4dialog.training.reward_model.examples import token_ids
 from rl4dialog.training.tiny_bert import TINY_BERT, TINY_BERT_CLS, tiny_bert, tiny_bert_cls, train_tokenizer
 
 _MAX_TOKENS = 512  # of the built-in model
 _BUILT_IN = {TINY_BERT: tiny_bert, TINY_BERT_CLS: tiny_bert_cls}
+_logger = logging.getLogger(__name__)
 _HINT = f"Use a folder, a hub id if there is a network, or {TINY_BERT}, which needs neither."
 
 
-def build_judged_data(config: RewardModelConfig) -> Data:
-    """Build all three splits of the datapool, as judged texts.
+def build_judgements(config: RewardModelConfig) -> tuple[Data, PreTrainedTokenizerBase, int]:
+    """Build all three splits of the datapool as judged texts, without comparisons that the model cannot learn.
+
+    Two texts that are equal after truncation have the same score, and a loss of ln 2 without a gradient.
+
+    Returns:
+        The judgements, the tokenizer, and the maximum length of a text in tokens.
 
     Raises:
         DataError: If judgements are missing or malformed, a split is empty, or there is nothing to learn.
@@ -40,13 +48,50 @@ def build_judged_data(config: RewardModelConfig) -> Data:
     for split in SPLITS:
         args = {**config.datapool.args, "split": split}
         pools[split] = build_pool(config.datapool.id, args).judged()  # type: ignore[attr-defined]
-    ratings = ratings_of(Data(pools, None).samples("train"))
-    if len(ratings) == len(pools["train"]) and len(set(ratings)) == 1:
+    data = Data(pools, None)
+    tokenizer = build_reward_model_tokenizer(config, data)
+    max_length = longest_text(config, tokenizer)
+    for split in SPLITS:
+        pools[split] = _with_differences(config, cast(JudgedTexts, pools[split]), split, tokenizer, max_length)
+    return data, tokenizer, max_length
+
+
+def _with_differences(
+    config: RewardModelConfig, pool: JudgedTexts, split: str, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> JudgedTexts:
+    """Leave out comparisons of equal texts.
+
+    Raises:
+        DataError: If nothing is left, or what is left in ``train`` is one text or one rating.
+    """
+    samples, where = [sample for sample, _ in pool], f"datapool {config.datapool.id!r}, split {split!r}"
+    read = f"in the {max_length} tokens that the model reads (truncation_side: {tokenizer.truncation_side})"
+    ids = token_ids(judged_texts(samples), tokenizer, max_length)
+    compared = [i for i, sample in enumerate(samples) if is_comparison(sample)]
+    equal = {i for i, worse in zip(compared, ids[len(samples) :], strict=True) if ids[i] == worse}
+    nothing = "so there is nothing to learn"
+    if len(equal) == len(samples):
         raise DataError(
-            f"datapool {config.datapool.id!r}: all {len(ratings)} judgements of split 'train' are the same rating, so "
-            f"there is nothing to learn; judgements that differ, or preferences, are needed"
+            f"{where}: the two texts of all {len(equal)} comparisons are equal {read}, {nothing}; raise "
+            f"tokenizer.max_length, or change tokenizer.truncation_side"
         )
-    return Data(pools, None)
+    if equal:
+        _logger.warning(
+            "%s: %d of %d comparisons have equal texts %s, and are left out", where, len(equal), len(compared), read
+        )
+    ratings = set(ratings_of(samples)) if split == "train" else set()
+    if len(equal) == len(compared) and ratings:
+        n = len(samples) - len(compared)
+        if len(ratings) == 1:
+            raise DataError(
+                f"{where}: all {n} judgements are the same rating, {nothing}; judgements that differ, or preferences, "
+                f"are needed"
+            )
+        if len({tuple(ids[i]) for i, sample in enumerate(samples) if not is_comparison(sample)}) == 1:
+            raise DataError(f"{where}: all {n} rated texts are equal {read}, {nothing}; raise tokenizer.max_length")
+    elif len(ratings) == 1:
+        _logger.warning("%s: all ratings are equal; they only move the level of the scores", where)
+    return pool.without(equal)
 
 
 def loss_of(config: RewardModelConfig, data: Data) -> RewardModelLoss:
@@ -75,9 +120,7 @@ def build_reward_model_tokenizer(config: RewardModelConfig, data: Data) -> PreTr
     chosen = config.tokenizer
     if chosen.model_name not in _BUILT_IN:
         return build_tokenizer(**chosen.model_dump(), padding_side="right")
-    samples = data.samples("train")
-    worse = [str(meta_data_of(sample)[WORSE]) for sample in samples if is_comparison(sample)]
-    texts = [*(sample.prompt_or_input_text for sample in samples), *worse]
+    texts = judged_texts(data.samples("train"))
     tokenizer = train_tokenizer(texts, chosen.vocab_size, chosen.max_length or _MAX_TOKENS)
     tokenizer.truncation_side = chosen.truncation_side
     return tokenizer

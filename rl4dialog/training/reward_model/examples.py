@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rl4dialog.core.types import Sample
-from rl4dialog.data.judged_texts import RATING, WORSE, is_comparison, meta_data_of
+from rl4dialog.data.judged_texts import RATING, is_comparison, judged_texts, meta_data_of
 
 _logger = logging.getLogger(__name__)
 
@@ -31,20 +31,20 @@ def encode_judged(
         For each sample ``input_ids`` and ``labels`` (the rating, or 1 for a comparison); for a comparison also
         ``worse_ids``, those of the worse text.
     """
-    texts = [sample.prompt_or_input_text for sample in samples]
-    worse = [str(meta_data_of(sample)[WORSE]) for sample in samples if is_comparison(sample)]
-    _say_truncation([*texts, *worse], tokenizer, max_length)
-    encoded = _ids(texts, tokenizer, max_length)
-    of_worse = iter(_ids(worse, tokenizer, max_length))
+    texts = judged_texts(samples)
+    _say_truncation(texts, tokenizer, max_length)
+    encoded = token_ids(texts, tokenizer, max_length)
+    of_worse = iter(encoded[len(samples) :])
     return [
         {"input_ids": ids, "labels": 1.0, "worse_ids": next(of_worse)}
         if is_comparison(sample)
         else {"input_ids": ids, "labels": float(meta_data_of(sample)[RATING])}
-        for sample, ids in zip(samples, encoded, strict=True)
+        for sample, ids in zip(samples, encoded, strict=False)
     ]
 
 
-def _ids(texts: list[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[list[int]]:
+def token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[list[int]]:
+    """Token ids of texts as the model reads them, truncated."""
     return tokenizer(texts, truncation=True, max_length=max_length)["input_ids"] if texts else []  # type: ignore[no-any-return]
 
 

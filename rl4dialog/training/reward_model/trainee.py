@@ -16,7 +16,7 @@ from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_text import FORMAT
-from rl4dialog.data.judged_texts import RATING, WORSE, JudgedTexts, is_comparison, meta_data_of
+from rl4dialog.data.judged_texts import RATING, WORSE, JudgedTexts, is_comparison, judged_texts, meta_data_of
 from rl4dialog.data.run_data import Data
 from rl4dialog.metrics.reward_model import RewardModelCard, deviations, member_scores
 from rl4dialog.metrics.sequence_classifier import SequenceClassifier
@@ -24,13 +24,7 @@ from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 from rl4dialog.runs.summary import print_summary
 from rl4dialog.runs.tracking import Tracker
-from rl4dialog.training.building.reward_model import (
-    build_judged_data,
-    build_reward_ensemble,
-    build_reward_model_tokenizer,
-    longest_text,
-    loss_of,
-)
+from rl4dialog.training.building.reward_model import build_judgements, build_reward_ensemble, loss_of
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.epoch_trainee import EpochTrainee
 from rl4dialog.training.evaluation import Evaluation
@@ -55,13 +49,12 @@ class RewardModelTrainee(EpochTrainee):
 
     def __init__(self, config: RewardModelConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:
         self._config, self._tracker = config, tracker
-        self.data = build_judged_data(config)
+        self.data, self.tokenizer, self._max_length = build_judgements(config)
         if checkpoint is not None and (changed := changed_splits(tracker.run_folder, self.data)):
             raise CheckpointError(
                 f"the judgements of datapool {config.datapool.id!r} or their order have changed since the run was "
                 f"started (split {', '.join(changed)}): restore the original files, or start a new run"
             )
-        self.tokenizer = build_reward_model_tokenizer(config, self.data)
         self._loss = loss_of(config, self.data)
         ratings = ratings_of(self.data.samples("train"))
         self._constant = float(np.mean(ratings)) if ratings else None
@@ -71,7 +64,6 @@ class RewardModelTrainee(EpochTrainee):
             raise CheckpointError(f"the initial model is not that of {checkpoint.path}: restore alg.model_name")
         record_contents(tracker.run_folder, self.data, initial)
         tracker.log_info(f"datapool: {described(self.data)}")
-        self._max_length = longest_text(config, self.tokenizer)
         encode = (self.tokenizer, self._max_length)
         self.train, self.val = (encode_judged(self.data.samples(split), *encode) for split in ("train", "val"))
         if config.alg.ensemble > 1 and config.alg.bootstrap:
@@ -112,8 +104,7 @@ class RewardModelTrainee(EpochTrainee):
 
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
         samples = self.data.samples(split, self._config.train_evaluation.max_eval_samples)
-        worse_texts = [str(meta_data_of(sample)[WORSE]) for sample in samples if is_comparison(sample)]
-        by_member = self.scores([*(sample.prompt_or_input_text for sample in samples), *worse_texts])
+        by_member = self.scores(judged_texts(samples))
         scores = by_member.mean(-1).tolist()
         first, worse = scores[: len(samples)], scores[len(samples) :]
         metrics = agreement(first, worse, samples, self._constant, self._loss.rating_loss)
@@ -164,7 +155,7 @@ class RewardModelTrainee(EpochTrainee):
     def save_model(self, folder_name: str) -> Path:
         pool = self.data.pools["train"]
         assert isinstance(pool, JudgedTexts)
-        by_member = self.scores([sample.prompt_or_input_text for sample in self.data.samples("val")])
+        by_member = self.scores(judged_texts(self.data.samples("val")))
         scores = by_member.mean(-1)
         card = RewardModelCard(
             FORMAT,

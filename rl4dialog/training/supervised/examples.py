@@ -52,12 +52,14 @@ class Truncation:
         n_prompts_cut: Examples with a truncated prompt.
         n_references_cut: Examples with a truncated reference.
         left_out: Sample ids of references that exceed the limit on their own and make no example.
+        n_empty: Empty references, which make no example either.
     """
 
     n_examples: int = 0
     n_prompts_cut: int = 0
     n_references_cut: int = 0
     left_out: list[Any] = field(default_factory=list)
+    n_empty: int = 0
 
     def __str__(self) -> str:
         """One-line summary; empty if everything fits."""
@@ -69,7 +71,10 @@ class Truncation:
         if self.left_out:
             named = ", ".join(map(repr, self.left_out[:5])) + (", ..." if len(self.left_out) > 5 else "")
             parts.append(f"{len(self.left_out)} left out, too long by themselves (samples {named})")
-        return f"of {self.n_examples + len(self.left_out)} references: {'; '.join(parts)}" if parts else ""
+        if self.n_empty:
+            parts.append(f"{self.n_empty} left out, empty")
+        n_references = self.n_examples + len(self.left_out) + self.n_empty
+        return f"of {n_references} references: {'; '.join(parts)}" if parts else ""
 
 
 @dataclass(frozen=True)
@@ -203,6 +208,9 @@ def build_examples(
             continue
         whole_prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, None, end_of_turn=turn_end)
         for reference in sample.references:
+            if not reference.strip():  # otherwise, the model would learn to end its replies at once
+                truncation.n_empty += 1
+                continue
             whole_reply = encode_reply(tokenizer, reference, end_of_turn, prompt=before)
             reply = whole_reply
             if max_reply_length is not None and len(reply) > max_reply_length:
@@ -238,7 +246,7 @@ def build_examples(
             f"tokenizer.max_length"
         )
     if not examples:
-        raise DataError("there is nothing to fine-tune on: no sample of the datapool has a reference")
+        raise DataError("there is nothing to fine-tune on: no sample of the datapool has a reference that is not empty")
     return examples, truncation
 
 

@@ -99,13 +99,6 @@ def test_persona_is_in_prompt_and_text() -> None:
     assert pool.judged()[0][0].prompt_or_input_text == "Persona: you are a cook\nUser: hello\nAssistant: a"
 
 
-def test_pair_of_equal_replies_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    assert len(pool_of(preference("a", "a ", 0), rating("b", 1)).judged()) == 1
-    assert "1 of 2 judgements compare a reply with itself and are left out" in caplog.text
-    with pytest.raises(DataError, match="all judgements compare a reply with itself"):
-        pool_of(correction("a", "a")).judged()
-
-
 def test_choice_of_always_the_same_side_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "rl4dialog")
     pool_of(*(preference(f"a {i}", "b", 0) for i in range(10))).judged()

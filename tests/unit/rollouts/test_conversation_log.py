@@ -9,7 +9,7 @@ import pytest
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
-from rl4dialog.rollouts.conversation_log import ConversationLog
+from rl4dialog.rollouts.conversation_log import ConversationLog, _token_rewards
 from tests.offline import MARKER, dialogues, make_encoder, make_log, marked_tokenizer
 from tests.tiny import make_gpt2
 
@@ -119,3 +119,9 @@ def test_opening_a_log_copies_nothing(model: Any, tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr("datasets.arrow_dataset.generate_fingerprint", refuse)
     assert len(ConversationLog(tmp_path / "log")) == 5
+
+
+def test_rewards_of_tokens_that_were_cut_are_paid_on_the_last_one_with_that_of_the_turn() -> None:
+    turn = Turn("w1 w2 w3 w4", AGENT, reward=5.0, token_rewards=[1.0, 2.0, 3.0, 4.0])
+    assert _token_rewards(turn, [7, 8]) == [1.0, 2.0 + 3.0 + 4.0 + 5.0]
+    assert _token_rewards(turn, [7, 8, 9, 5, 0]) == [1.0, 2.0, 3.0, 4.0, 5.0]

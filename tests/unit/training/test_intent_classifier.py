@@ -192,6 +192,12 @@ def test_unusable_sample_is_an_error(tmp_path: Path, meta_data: Any, references:
         train_intent_classifier([Sample(7, "a <EOU>", references, meta_data)], make_samples(1, 0), tmp_path)
 
 
+def test_samples_of_one_act_are_an_error(tmp_path: Path) -> None:
+    samples = [Sample(i, f"a {i} <EOU>", ["b"], {"intent": [2]}) for i in range(4)]
+    with pytest.raises(DataError, match="all 4 samples of split 'train' have the act question: nothing to tell apart"):
+        train_intent_classifier(samples, make_samples(1, 0), tmp_path)
+
+
 def test_fault_in_the_val_split_is_told_before_training(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="'val' has none"):
         train_intent_classifier(make_samples(10, 0), [], tmp_path)

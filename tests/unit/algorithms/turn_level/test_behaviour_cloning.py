@@ -56,6 +56,14 @@ def test_environment_without_demonstrations_is_an_error() -> None:
         warm_start_by_cloning(PPO("MlpPolicy", copying_envs(has_demonstrations=False), device="cpu"))
 
 
+def test_demonstrations_without_turns_are_an_error() -> None:
+    envs = copying_envs()
+    none = np.zeros((0, 4), np.int8)
+    envs.envs[0].demonstrations = lambda: (none, none, none[:, 0])  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"demonstrations\(\) returned no turns, so there is nothing to imitate"):
+        warm_start_by_cloning(PPO("MlpPolicy", envs, device="cpu"))
+
+
 def test_off_policy_algorithm_is_an_error() -> None:
     algorithm = DQN("MlpPolicy", DummyVecEnv([lambda: gym.make("CartPole-v1")]), device="cpu")
     with pytest.raises(ConfigError, match=r"DQN has none\. Use warm_start.id: replay"):

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from copying_env import copying_envs
-from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.utils import obs_as_tensor
 
 from rl4dialog.algorithms.turn_level.gdpl import GDPL, RewardEstimator
 
 
-def algorithm(**kwargs: Any) -> GDPL:
-    built = GDPL("MlpPolicy", copying_envs(), n_steps=16, batch_size=8, seed=0, device="cpu", **kwargs)
+def algorithm(length: int = 1, truncates: bool = False, **kwargs: Any) -> GDPL:
+    envs = copying_envs(length=length, truncates=truncates)
+    built = GDPL("MlpPolicy", envs, n_steps=16, batch_size=8, seed=0, device="cpu", **kwargs)
     built.set_logger(Logger(folder=None, output_formats=[]))
     return built
 
@@ -48,27 +49,46 @@ def test_policy_waits_for_the_estimator() -> None:
     assert not all(torch.equal(a, b) for a, b in zip(weights, built.policy.action_net.parameters(), strict=True))
 
 
-def test_advantages_are_those_of_the_rollout_buffer_on_the_learned_reward() -> None:
-    built = algorithm(estimator_warmup_iters=100)
-    built.learn(built.timesteps_per_iteration, log_interval=None)
-    buffer = built.rollout_buffer
-    judge = RolloutBuffer(
-        16, built.observation_space, built.action_space, "cpu", built.gae_lambda, built.gamma, n_envs=2
-    )
+class LastSeen(BaseCallback):
+    """Ends of episodes by step and environment: the last observation if it is truncated, otherwise none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: dict[tuple[int, int], Any] = {}
+
+    def _on_step(self) -> bool:
+        for env, info in enumerate(self.locals["infos"]):
+            if self.locals["dones"][env]:
+                cut = info["TimeLimit.truncated"]
+                self.ends[self.locals["n_steps"], env] = info["terminal_observation"] if cut else None
+        return True
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+def test_advantages_are_those_of_a_loop_on_the_learned_reward(truncates: bool) -> None:
+    built, seen = algorithm(estimator_warmup_iters=100, length=4, truncates=truncates), LastSeen()
+    built.learn(built.timesteps_per_iteration, seen, log_interval=None)
+    assert sum(end is not None for end in seen.ends.values()) == (4 if truncates else 0) and (15, 1) in seen.ends
+    buffer, policy, factor = built.rollout_buffer, built.policy, built.gamma * built.gae_lambda
+
+    def value_of(observation: Any) -> float:
+        return float(policy.predict_values(torch.as_tensor(observation)[None]))
+
     with torch.no_grad():
-        for t in range(16):
-            observation, action = (
-                torch.as_tensor(buffer.observations[t]).float(),
-                torch.as_tensor(buffer.actions[t]).float(),
-            )
-            is_last = t == 15
-            following = torch.as_tensor(built._last_obs if is_last else buffer.observations[t + 1]).float()  # type: ignore[arg-type]
-            dones = torch.as_tensor(built._last_episode_starts if is_last else buffer.episode_starts[t + 1]).float()  # type: ignore[arg-type]
-            log_probs = built.policy.get_distribution(observation).log_prob(action)
-            reward = built.policy.estimator(observation, action, following, dones) - log_probs
-            values = built.policy.predict_values(observation)
-            judge.add(observation.numpy(), action.numpy(), reward.numpy(), buffer.episode_starts[t], values, log_probs)
-        last = built.policy.predict_values(obs_as_tensor(built._last_obs, built.device))  # type: ignore[arg-type]
-    judge.compute_returns_and_advantage(last, np.asarray(built._last_episode_starts))
-    np.testing.assert_allclose(buffer.advantages, judge.advantages, rtol=1e-4, atol=1e-5)
-    assert judge.rewards.std() > 0
+        for env in range(2):
+            advantage = after = 0.0
+            for t in reversed(range(16)):
+                observation, action = (
+                    torch.as_tensor(x[t, env])[None].float() for x in (buffer.observations, buffer.actions)
+                )
+                ends, cut = (t, env) in seen.ends, seen.ends.get((t, env))
+                following = cut if cut is not None else buffer.observations[min(t + 1, 15), env]
+                dones = torch.tensor([float(ends and cut is None)])
+                reward = policy.estimator(observation, action, torch.as_tensor(following)[None].float(), dones)
+                reward = float(reward - policy.get_distribution(observation).log_prob(action))
+                if ends:
+                    advantage, after = 0.0, 0.0 if cut is None else value_of(cut)
+                value = value_of(observation[0])
+                advantage = reward + built.gamma * after - value + factor * advantage
+                after = value
+                np.testing.assert_allclose(buffer.advantages[t, env], advantage, rtol=1e-4, atol=1e-5)

@@ -39,7 +39,7 @@ def test_samples_are_comments_with_one_reply() -> None:
 
 
 def test_conversations_have_the_logged_reward() -> None:
-    pool = CommentReplies.prepare("test", reward="upvotes")
+    pool = CommentReplies.prepare("test", reward="upvote_count")
     dialogues = list(pool.conversations())
     assert len(dialogues) == 500 and len({turn.reward for each in dialogues for turn in each.turns}) > 8
     for dialogue, (sample, _) in zip(dialogues, pool, strict=True):
@@ -67,7 +67,9 @@ def test_noise_replaces_only_mild_rudeness_and_keeps_the_mean() -> None:
     assert noisy == rewards(reward="noised") != rewards(reward="noised", seed=1)
 
 
-@pytest.mark.parametrize(("reward", "expected"), [("rudeness", -3.5), ("noised", -3.5), ("upvotes", 3.2)])
+@pytest.mark.parametrize(
+    ("reward", "expected"), [("rudeness", -3.5), ("noised", -3.5), ("upvote_count", 3.2), ("upvotes", 0.6)]
+)
 def test_mean_reward_of_the_data_is_that_of_the_docs(reward: str, expected: float) -> None:
     found = [each for _, each in rewards(reward=reward)]
     standard_error = statistics.stdev(found) / len(found) ** 0.5
@@ -76,16 +78,18 @@ def test_mean_reward_of_the_data_is_that_of_the_docs(reward: str, expected: floa
 
 def test_file_gives_samples_and_rewards(tmp_path: Path) -> None:
     path = tmp_path / "replies.csv"
-    path.write_text("parent,reply,score\nhello,hi,3\nhello,duh,-2\n")
-    by_rudeness, by_upvotes = samples(path=path), samples(path=path, reward="upvotes")
+    path.write_text("parent,reply,score\nhello,hi,57\nhello,duh,-3\nhello,oh,0\nhello,fine,1\n")
+    by_rudeness = samples(path=path)
     assert by_rudeness[1] == Sample(
         "train_1", "hello <EOU>", ["duh"], {"history": ["hello"], "rudeness": 1, "reward": -5.0}
     )
-    assert [each.meta_data["reward"] for each in by_upvotes] == [3, -2]
+    for reward, expected in (("upvote_count", [57, -3, 0, 1]), ("upvotes", [1, -1, -1, 1])):
+        assert [each.meta_data["reward"] for each in samples(path=path, reward=reward)] == expected
     path.write_text("parent,reply\nhello,hi\n")
-    assert len(samples(path=path)) == 1, "upvotes are needed only for reward: upvotes"
-    with pytest.raises(DataError, match="no column 'score'"):
-        samples(path=path, reward="upvotes")
+    assert len(samples(path=path)) == 1, "upvotes are needed only for rewards of upvotes"
+    for reward in ("upvotes", "upvote_count"):
+        with pytest.raises(DataError, match="no column 'score'"):
+            samples(path=path, reward=reward)
     path.write_text("parent,reply\n")
     with pytest.raises(DataError, match="datapool 'comment_reply' has no samples"):
         samples(path=path)

@@ -9,17 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from feedback_files import mixed_feedback, rating, write_feedback
+from feedback_files import mixed_feedback, preference, rating, write_feedback
 from reward_models import make_config
 from runs import complete_run, lines, run_folder
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.feedback import Feedback
 from rl4dialog.core.reward_model_config import RewardModelConfig
+from rl4dialog.data.judged_texts import judged_texts
 from rl4dialog.data.rated_dialogues import RatedDialogues
 from rl4dialog.metrics.learned_reward import LearnedRewardMetric
+from rl4dialog.metrics.reward_model import load_reward_model
 from rl4dialog.runs.report.run_report import write_report_or_warn
-from rl4dialog.training.building.reward_model import build_judged_data, loss_of
+from rl4dialog.training.building.reward_model import build_judgements, loss_of
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +98,14 @@ def feedback_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def test_ensemble_of_preferences_is_a_reward_with_penalty(feedback_run: Path) -> None:
     card = json.loads((feedback_run / "model" / "reward_model.json").read_text())
     assert (card["score"], card["members"], card["ratings"], card["scale"]) == ("log_odds", 2, [], None)
-    assert sum(card["offsets"]) == pytest.approx(0, abs=1e-9) and card["offsets"][0] != 0
+    judged = json.loads((feedback_run / "epoch_1_val_split_predictions.json").read_text())
+    scores_on_val = [row[key] for row in judged for key in ("score", "score_of_worse")]
+    assert card["mean"] == pytest.approx(np.mean(scores_on_val), abs=1e-5)
+    assert card["std"] == pytest.approx(np.std(scores_on_val), abs=1e-5)
+    texts = [row[key] for row in judged for key in ("prompt_text", "worse_text")]
+    by_member = load_reward_model(str(feedback_run), "reply", 8, "test").standard_scores(texts) * card["std"]
+    np.testing.assert_allclose(by_member.mean(0), [card["mean"]] * 2, atol=1e-5, err_msg="offsets are left")
+    assert card["offsets"][0] != 0
     rows = json.loads((feedback_run / "epoch_1_test_split_predictions.json").read_text())
     assert all(row["margin"] == pytest.approx(row["score"] - row["score_of_worse"]) for row in rows)
     said = [line.split(": ", 1)[1] for line in rows[0]["prompt_text"].split("\n")]
@@ -132,20 +142,65 @@ def test_metrics_of_preferences_stand_beside_length(feedback_run: Path) -> None:
     assert "preference/accuracy" in (feedback_run / "report.html").read_text()
 
 
-def test_ratings_that_are_all_alike_are_an_error(tmp_path: Path) -> None:
-    given = [rating(f"a {i}", 1, (f"hello {i}",)) for i in range(8)]
-    path = write_feedback(tmp_path / "feedback.jsonl", given)
-    config = parse_config(make_config(datapool={"id": "feedback", "args": {"path": str(path)}}), "c.yml")
-    assert isinstance(config, RewardModelConfig)
-    with pytest.raises(DataError, match="all 4 judgements of split 'train' are the same rating, so there is nothing"):
-        build_judged_data(config)
+def judgements(folder: Path, given: list[Feedback], side: str = "right") -> Any:
+    path = write_feedback(folder / "feedback.jsonl", given)
+    config = make_config(datapool={"id": "feedback", "args": {"path": str(path)}})
+    config["tokenizer"] |= {"max_length": 16, "truncation_side": side}
+    return build_judgements(parse_config(config, "c.yml"))  # type: ignore[arg-type]
+
+
+LONG = " ".join("abcdefghijklmnopqrstuvwxyz")
+
+
+def pairs(better: str, worse: str) -> list[Feedback]:
+    return [preference(better, worse, 0, (f"hi {i}",)) for i in range(8)]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_comparisons_of_equal_texts_are_left_out_and_counted(
+    tmp_path: Path, side: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = [*pairs("good", "bad"), *pairs(f"{LONG} 1", f"{LONG} 2"), *pairs(f"1 {LONG}", f"2 {LONG}")]
+    data, tokenizer, max_length = judgements(tmp_path, [*given, *pairs("same", "same ")], side)
+    assert "split 'train': 8 of 16 comparisons have equal texts in the 16 tokens that the model reads" in caplog.text
+    for split, n in (("train", 8), ("val", 4), ("test", 4)):
+        samples = data.samples(split)
+        assert len(samples) == len(data.pools[split]) == n
+        texts = judged_texts(samples)
+        ids = tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
+        assert all(one != other for one, other in zip(ids[:n], ids[n:], strict=True))
+        assert {"1" in text.split() for text in texts[:n]} == {False, True}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            pairs(f"{LONG} 1", f"{LONG} 2"),
+            "split 'train': the two texts of all 4 comparisons are equal in the 16 token",
+        ),
+        (pairs("same", "same "), "comparisons are equal"),
+        ([rating(f"{LONG} {i}", i % 2 * 2 - 1, (f"{LONG} {i}",)) for i in range(8)], "all 4 rated texts are equal"),
+        ([rating(f"a {i}", 1, (f"hello {i}",)) for i in range(8)], "all 4 judgements are the same rating, so there is"),
+    ],
+)
+def test_judgements_without_differences_are_an_error(tmp_path: Path, given: list[Feedback], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        judgements(tmp_path, given)
+
+
+def test_ratings_that_are_all_alike_beside_comparisons_are_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    judgements(tmp_path, [*pairs("good", "bad"), *(rating(f"a {i}", 1, (f"hello {i}",)) for i in range(8))])
+    assert "split 'train': all ratings are equal; they only move the level of the scores" in caplog.text
 
 
 @pytest.mark.parametrize(("use", "expected"), [("ratings", "squared_error"), ("all", "cross_entropy")])
 def test_loss_of_ratings_depends_on_what_there_is(use: str, expected: str) -> None:
     config = parse_config(make_config(datapool={"id": "feedback", "args": {"dataset": "small_talk", "use": use}}), "c")
     assert isinstance(config, RewardModelConfig)
-    data = build_judged_data(config)
+    data = build_judgements(config)[0]
     assert loss_of(config, data).rating_loss == expected
     config.alg.rating_loss = "squared_error"
     assert loss_of(config, data).rating_loss == "squared_error"

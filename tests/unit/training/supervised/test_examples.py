@@ -164,9 +164,16 @@ def test_tokenizer_without_any_end_is_an_error() -> None:
         build([Sample(0, "w1", ["w2"])], tokenizer)
 
 
-def test_samples_without_references_are_an_error() -> None:
-    with pytest.raises(DataError, match="no sample of the datapool has a reference"):
-        build([Sample(0, "w1", [])], make_tokenizer())
+def test_empty_references_are_left_out_and_counted() -> None:
+    samples = [Sample(0, "w1", ["", "w2"]), Sample(1, "w3", [" \n"])]
+    examples, truncation = build_examples(samples, make_tokenizer(), end_of_turn=None, **NO_LIMITS)
+    assert len(examples) == 1 and str(truncation) == "of 3 references: 2 left out, empty"
+
+
+@pytest.mark.parametrize("references", [[], [""], ["", " "]])
+def test_samples_without_references_are_an_error(references: list[str]) -> None:
+    with pytest.raises(DataError, match="no sample of the datapool has a reference that is not empty"):
+        build([Sample(0, "w1", references)], make_tokenizer())
 
 
 @pytest.mark.parametrize("pad_is_eos", [False, True])
