@@ -1,9 +1,14 @@
-"""Reads user-specified files, which can be of any kind."""
+"""Reads user-specified files, which can be of any kind, and replaces files as a whole."""
 
 from __future__ import annotations
 
+import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from rl4dialog.core.manifest import sync_names, sync_path
 
 _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
 
@@ -24,3 +29,28 @@ def check_regular(path: Path) -> None:
     for is_kind, name in _KINDS:
         if is_kind(mode):
             raise OSError(f"it is {name}; use a regular file")
+
+
+@contextmanager
+def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside a file, which gets the file's name if the block succeeds, and is removed otherwise.
+
+    A device or pipe is written directly, and a link is kept: the file that it names is replaced.
+
+    Raises:
+        OSError: If the file cannot be written; an earlier file is then unchanged.
+    """
+    final = Path(os.path.realpath(path))
+    if final.exists() and not final.is_file():
+        yield final
+        return
+    temporary = final.with_name(f".{final.name}.tmp")
+    try:
+        yield temporary
+        sync_path(temporary)
+        os.replace(temporary, final)
+        sync_names(final.parent)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise

@@ -82,6 +82,9 @@ class ContinuedFile:
         self._file.seek(0)
         data = self._file.read()
         whole = data[: data.rfind(b"\n") + 1]
+        rest = data[len(whole) :]
+        # Only a truncated record may be removed, and not what something else left without an end of line.
+        is_truncated = rest.startswith(b'{"') and next(_records(rest)) is None
         n_done = 0
         for number, record in enumerate(_records(whole), start=1):
             found = None if record is None else self._n_after(record, n_done)
@@ -90,6 +93,8 @@ class ContinuedFile:
                     f"{self._path}:{number} is not {self._task.format(n_done + 1)}; choose another --output"
                 )
             n_done = found
+        if rest and not whole and not is_truncated:
+            raise DataError(f"{self._path} is not {self._task.format(1)}; choose another --output")
         self._file.truncate(len(whole))
         return n_done
 
