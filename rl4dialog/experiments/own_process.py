@@ -109,6 +109,7 @@ def ending_together(processes: Collection[subprocess.Popen[bytes]]) -> Iterator[
     """
 
     def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second one would end the wait below
         for process in processes:
             process.terminate()
         raise KeyboardInterrupt

@@ -82,9 +82,6 @@ class ContinuedFile:
         self._file.seek(0)
         data = self._file.read()
         whole = data[: data.rfind(b"\n") + 1]
-        rest = data[len(whole) :]
-        # Only a truncated record may be removed, and not what something else left without an end of line.
-        is_truncated = rest.startswith(b'{"') and next(_records(rest)) is None
         n_done = 0
         for number, record in enumerate(_records(whole), start=1):
             found = None if record is None else self._n_after(record, n_done)
@@ -93,8 +90,12 @@ class ContinuedFile:
                     f"{self._path}:{number} is not {self._task.format(n_done + 1)}; choose another --output"
                 )
             n_done = found
-        if rest and not whole and not is_truncated:
-            raise DataError(f"{self._path} is not {self._task.format(1)}; choose another --output")
+        if data and not whole:
+            # Without a complete line, the file must at least begin as the first record does.
+            record = next(_records(data))
+            is_own = data.startswith(b'{"'[: len(data)]) if record is None else self._n_after(record, 0) is not None
+            if not is_own:
+                raise DataError(f"{self._path} is not {self._task.format(1)}; choose another --output")
         self._file.truncate(len(whole))
         return n_done
 
