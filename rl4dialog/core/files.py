@@ -32,10 +32,11 @@ def check_regular(path: Path) -> None:
 
 
 @contextmanager
-def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replaced(path: str | os.PathLike[str], ending: str = ".tmp") -> Iterator[Path]:
     """Yield a temporary path beside a file, which gets the file's name if the block succeeds, and is removed otherwise.
 
-    A device or pipe is written directly, and a link is kept: the file that it names is replaced.
+    The temporary name is the file's with a dot before and the ending after it. A device or pipe is written directly,
+    and a link is kept: the file that it names is replaced.
 
     Raises:
         OSError: If the file cannot be written; an earlier file is then unchanged.
@@ -44,7 +45,7 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
     if final.exists() and not final.is_file():
         yield final
         return
-    temporary = final.with_name(f".{final.name}.tmp")
+    temporary = final.with_name(f".{final.name}{ending}")
     try:
         yield temporary
         sync_path(temporary)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.cache import content_hash
-from rl4dialog.core.errors import ConfigError, shown
+from rl4dialog.core.errors import ConfigError
 
 # Component arguments that name a program, script or function to execute.
 _PROGRAMS = {
@@ -83,37 +83,43 @@ def outside(config: Mapping[str, Any], run: Path | None = None, trains: bool = T
     Yields:
         Dotted key with value, and whether it receives or is sent anything, or is written.
     """
-    for key, id, name, value in _arguments({k: v for k, v in config.items() if trains or k not in _OF_TRAINING}):
+    for key, ids, name, value in _arguments({k: v for k, v in config.items() if trains or k not in _OF_TRAINING}):
         is_address = _RECEIVERS.fullmatch(name) or name in _WRITTEN or (name == "outputs" and value in _TRACKERS)
-        is_read = _READ.fullmatch(name) or name in (*_MODELS, *_READ_BY.get(id, ()))
-        if not (is_address or is_read) or value in (None, False, "", "none") or str(value).startswith("builtin/"):
+        is_read = _READ.fullmatch(name) or name in _MODELS or _is_of(ids, name, _READ_BY)
+        if not (is_address or is_read) or value in (None, False, "", "none"):
             continue
         is_address = bool(is_address) or "://" in str(value)
-        if is_address or run is None or not _is_in(str(value), run):
-            yield f"{key}: {shown(value) if not isinstance(value, str) else value}", is_address
+        if is_address or not (str(value).startswith("builtin/") or (run is not None and _is_in(str(value), run))):
+            yield f"{key}: {value}", is_address
 
 
-def _arguments(node: Any, key: str = "", id: str = "", name: str = "") -> Iterator[tuple[str, str, str, Any]]:
-    """Yield all values of a config: dotted key, id of the component, name of the argument, value."""
+def _arguments(
+    node: Any, key: str = "", ids: tuple[str, ...] = (), name: str = ""
+) -> Iterator[tuple[str, tuple[str, ...], str, Any]]:
+    """Yield all values of a config: dotted key, ids of the components around it, name of the argument, value."""
     if isinstance(node, Mapping):
-        own = str(node.get("id", id))
+        own = (*ids, str(node.get("id")))
         for inner_name, inner in node.items():
             where = f"{key}.{inner_name}" if key else str(inner_name)
             # In a mapping of files, the names are those of splits.
             yield from _arguments(inner, where, own, name if _READ.fullmatch(name) else str(inner_name))
     elif isinstance(node, list):
         for i, inner in enumerate(node):
-            yield from _arguments(inner, f"{key}[{i}]", id, name)
+            yield from _arguments(inner, f"{key}[{i}]", ids, name)
     else:
-        yield key, id, name, node
+        yield key, ids, name, node
+
+
+def _is_of(ids: Collection[str], name: str, arguments: Mapping[str, Collection[str]]) -> bool:
+    return any(name in arguments.get(id, ()) for id in ids)
 
 
 def _code(config: Mapping[str, Any]) -> Iterator[str]:
     """What a config executes."""
     yield from (f"imports: {name}" for name in config.get("imports") or ())
-    for _, id, name, value in _arguments(config):
-        if name in _PROGRAMS.get(id, ()) and value is not None and value not in _NO_PROGRAM:
-            yield f"{id}.{name}: {value}"
+    for _, ids, name, value in _arguments(config):
+        if _is_of(ids, name, _PROGRAMS) and value is not None and value not in _NO_PROGRAM:
+            yield f"{next(id for id in reversed(ids) if id in _PROGRAMS)}.{name}: {value}"
     module, is_imported, _ = str((config.get("env") or {}).get("id")).rpartition(":")
     if is_imported:  # gymnasium's form for an environment that its module registers
         yield f"env.id: {module}"

@@ -40,6 +40,10 @@ DATA = {"id": "jsonl", "args": {"path": {"train": "/home/me/a.jsonl"}}}
         ),
         ({"env": {"id": "my_module:MyEnv-v0"}}, "env.id: my_module"),
         ({"datapool": {"id": "text_arena", "args": {"opponent": "os:system"}}}, "text_arena.opponent: os:system"),
+        (
+            {"train_evaluation": {"metrics": [{"id": "spice", "args": {"java": "./sh", "id": "bleu"}}]}},
+            "spice.java: ./sh",
+        ),
         ({"env": {"args": {"partner": PARTNER}}}, "env.args.partner.args.base_url: http://stranger, "),
         ({"env": {"args": {"partner": PARTNER}}}, "env.args.partner.args.api_key_env: SECRET"),
         (
@@ -57,6 +61,10 @@ DATA = {"id": "jsonl", "args": {"path": {"train": "/home/me/a.jsonl"}}}
         (
             {"train_evaluation": {"metrics": [{"id": "spice", "args": {"cache_path": "/home/me/.ssh"}}]}},
             "train_evaluation.metrics[0].args.cache_path: /home/me/.ssh",
+        ),
+        (
+            {"train_evaluation": {"metrics": [{"id": "spice", "args": {"cache_path": "builtin/../x"}}]}},
+            "train_evaluation.metrics[0].args.cache_path: builtin/../x",
         ),
         ({"datapool": {"id": "hf_dataset", "args": {"path": "s3://mine/data"}}}, "datapool.args.path: s3://mine/data"),
         ({"reward_fn": JUDGE, "datapool": DATA}, "datapool.args.path.train: /home/me/a.jsonl"),
