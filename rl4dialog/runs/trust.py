@@ -20,7 +20,6 @@ _PROGRAMS = {
     **{"hf_evaluate": ("name",), "spice": ("java", "spice_path"), "spider": ("java", "spice_path")},
     "text_arena": ("opponent", "player"),
 }
-_NO_PROGRAM = ("random",)  # a choice of text_arena that is no function
 
 # Arguments of any component: what receives something or is sent, and files that are written.
 _RECEIVERS = re.compile(r"(?:\w+_)?(?:url|uri|host|address)|(?!vec_)\w+_env|hub_\w+|push_to_hub|report_to|trackio_\w+")
@@ -53,7 +52,7 @@ def refuse_code(
         ConfigError: If it does; the message lists the code, addresses, environment variables, files and models.
     """
     code = [*_code(config), *others]
-    found = [] if _is_known(config if written is None else written) else list(outside(config, run, trains))
+    found = [] if _is_known(config if written is None else written) else list(outside(config, trains))
     reached = [name for name, _ in found] if any(is_receiver for _, is_receiver in found) else []
     does = [f"execute code on this machine ({', '.join(code)})"] if code else []
     does += [f"use addresses, keys or files outside of its folder ({', '.join(reached)})"] if reached else []
@@ -72,12 +71,11 @@ def remember(config: Mapping[str, Any]) -> None:
         record.touch()
 
 
-def outside(config: Mapping[str, Any], run: Path | None = None, trains: bool = True) -> Iterator[tuple[str, bool]]:
+def outside(config: Mapping[str, Any], trains: bool = True) -> Iterator[tuple[str, bool]]:
     """Yield what a config names outside of its folder.
 
     Args:
         config: The config.
-        run: The run folder; paths inside are left out.
         trains: Whether to include what is used in training only.
 
     Yields:
@@ -89,7 +87,7 @@ def outside(config: Mapping[str, Any], run: Path | None = None, trains: bool = T
         if not (is_address or is_read) or value in (None, False, "", "none"):
             continue
         is_address = bool(is_address) or "://" in str(value)
-        if is_address or not (str(value).startswith("builtin/") or (run is not None and _is_in(str(value), run))):
+        if is_address or not str(value).startswith("builtin/"):
             yield f"{key}: {value}", is_address
 
 
@@ -118,7 +116,7 @@ def _code(config: Mapping[str, Any]) -> Iterator[str]:
     """What a config executes."""
     yield from (f"imports: {name}" for name in config.get("imports") or ())
     for _, ids, name, value in _arguments(config):
-        if _is_of(ids, name, _PROGRAMS) and value is not None and value not in _NO_PROGRAM:
+        if _is_of(ids, name, _PROGRAMS) and value not in (None, "random"):  # a choice of text_arena that is no function
             yield f"{next(id for id in reversed(ids) if id in _PROGRAMS)}.{name}: {value}"
     module, is_imported, _ = str((config.get("env") or {}).get("id")).rpartition(":")
     if is_imported:  # gymnasium's form for an environment that its module registers
@@ -130,11 +128,6 @@ def _is_known(config: Mapping[str, Any]) -> bool:
     with suppress(OSError, RuntimeError):
         return _record(config).exists()
     return False
-
-
-def _is_in(path: str, folder: Path) -> bool:
-    real = Path(os.path.realpath(os.path.expanduser(path)))
-    return real.is_relative_to(os.path.realpath(folder))
 
 
 def _record(config: Mapping[str, Any]) -> Path:

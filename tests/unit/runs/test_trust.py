@@ -115,11 +115,6 @@ def test_run_that_was_trained_here_needs_no_trust_but_for_code() -> None:
             refuse_code(changed, Path("a/run"))
 
 
-def test_paths_inside_the_run_folder_are_not_listed(tmp_path: Path) -> None:
-    config = {"a": {"path": str(tmp_path / "in.txt")}, "b": {"path": str(tmp_path / ".." / "out.txt")}}
-    assert [name for name, _ in outside(config, tmp_path)] == [f"b.path: {tmp_path}/../out.txt"]
-
-
 _HARMLESS = {
     "a text or pattern that is matched, shown or written to the model": (
         *("concept_end_token", "concept_separator_token", "greeting", "instructions", "keywords", "opening"),
