@@ -8,14 +8,17 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from rl4dialog.commands.output import lenient_output
 from rl4dialog.commands.parser import COMMANDS, command_module, make_parser
 from rl4dialog.core.allocator import keep_few_kernels
 from rl4dialog.core.errors import RL4DialogError, RunInterrupted, nearest_hint
-from rl4dialog.experiments.own_process import HOW_TO_RESUME, end_with_parent
+from rl4dialog.experiments.own_process import EXIT_INTERRUPTED, HOW_TO_RESUME, end_with_parent
+from rl4dialog.training.interruption import StopSignals
 
-EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
+# Commands that a rerun continues, so that a signal is no failure at any moment.
+_RESUMABLE = ("train", "sweep", "benchmark", "improve")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,10 +67,12 @@ def _run(name: str, args: argparse.Namespace) -> int:
     # Causal models run on right-padded rows, which need no attention mask.
     logging.getLogger("transformers.modeling_utils").addFilter(_is_relevant)
     try:
-        code: int = command_module(name).run(args)
+        with StopSignals() if name in _RESUMABLE else nullcontext():
+            code: int = command_module(name).run(args)
         return code
     except RunInterrupted as stop:
-        print(f"{stop}. Rerun the command{HOW_TO_RESUME} to continue.", file=sys.stderr)
+        how = HOW_TO_RESUME if name == "train" else ""
+        print(f"{stop}. Rerun the command{how} to continue.", file=sys.stderr)
         return EXIT_INTERRUPTED
     except RL4DialogError as error:
         if args.debug:

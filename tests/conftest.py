@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +18,14 @@ _FUZZ = settings(deadline=20_000, suppress_health_check=list(HealthCheck), datab
 settings.register_profile("short", _FUZZ, max_examples=100, derandomize=True)
 settings.register_profile("long", _FUZZ, max_examples=1000)
 settings.load_profile("short")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the record of what was trained here out of the user's home, also in fixtures of whole modules."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rl4dialog.commands.models import add_model_arguments, add_policy, load_chosen, load_turn_level, model_name
 from rl4dialog.commands.output import write_verbatim
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.feedback import check_feedback_file
 
 if TYPE_CHECKING:
     from rl4dialog.inference.loading import LoadedPolicy
@@ -49,9 +50,14 @@ def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def feedback_file(args: argparse.Namespace) -> Path:
-    """Return the feedback file given by ``--feedback``, or the default one."""
-    path: Path = args.feedback or Path(args.run_path or ".") / "feedback.jsonl"
-    return path.expanduser()
+    """Return the feedback file given by ``--feedback``, or the default one.
+
+    Raises:
+        DataError: If it has something else in it.
+    """
+    path: Path = (args.feedback or Path(args.run_path or ".") / "feedback.jsonl").expanduser()
+    check_feedback_file(path)
+    return path
 
 
 def load_for_chat(args: argparse.Namespace) -> LoadedPolicy | Callable[[], TaskAgent]:
@@ -88,13 +94,14 @@ def run(args: argparse.Namespace) -> int:
     from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.serving.line_chat import console_reader
 
-    chosen, read_line = load_for_chat(args), console_reader(sys.stdin, write_verbatim)
+    feedback, chosen = feedback_file(args), load_for_chat(args)
+    read_line = console_reader(sys.stdin, write_verbatim)
     if isinstance(chosen, LoadedPolicy):
         from rl4dialog.inference.chat_agent import ChatAgent
         from rl4dialog.serving.terminal import TerminalChat
 
         agent = ChatAgent(chosen, model_name(args))
-        TerminalChat(agent, read_line, write_verbatim, args.show_reward, args.seed, feedback_file(args)).run()
+        TerminalChat(agent, read_line, write_verbatim, args.show_reward, args.seed, feedback).run()
         return 0
     from rl4dialog.serving.task_terminal import TaskTerminalChat
 

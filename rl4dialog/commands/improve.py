@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     folder = Path(args.run_path).expanduser().absolute()
     feedback = (args.feedback or folder / "feedback.jsonl").expanduser()
     output = (args.output or folder.with_name(f"{folder.name}_improved")).expanduser()
-    config = text_config(read_run_config(folder, trust=args.trust))
+    config = text_config(read_run_config(folder, trust=args.trust, trains=True))
     plan = make_plan(folder, config, feedback, output, args.force, args.overrides)
     print(plan_text(plan), flush=True)
     if not args.dry_run:

@@ -40,7 +40,8 @@ def add_checkpoint(parser: argparse.ArgumentParser) -> None:
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """Add ``--trust``."""
-    parser.add_argument("--trust", action="store_true", help="allow the run's config to import and run custom code")
+    what = "allow the run's config to run custom code, and to use the addresses, keys and files that it names"
+    parser.add_argument("--trust", action="store_true", help=what)
 
 
 def add_policy(parser: argparse.ArgumentParser) -> None:

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     from rl4dialog.inference.chat_agent import ChatAgent
     from rl4dialog.inference.loading import LoadedPolicy
 
-    chosen = load_for_chat(args)
+    feedback, chosen = feedback_file(args), load_for_chat(args)
     if not isinstance(chosen, LoadedPolicy):
         from rl4dialog.serving.task_page import TaskPage
 
@@ -89,7 +89,6 @@ def run(args: argparse.Namespace) -> int:
     if args.compare is not None:
         models.append(ChatAgent(load_compared(args), compared_name(args)))
     warn_of_visitors(args, "chat with the model and give feedback.")
-    feedback = feedback_file(args)
     print(f"Judgements are appended to {feedback}", file=sys.stderr)
     page = ChatPage(PageChat(models, feedback, args.seed, args.show_reward))
     serve(page, args.host, args.port, write_verbatim, allow_hosts=args.allow_host)

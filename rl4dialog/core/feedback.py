@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.errors import DataError, nearest_hint, shown
-from rl4dialog.core.json_lines import append_record, whole_lines
+from rl4dialog.core.errors import DataError, RunFolderError, nearest_hint, shown
+from rl4dialog.core.json_lines import append_record, check_appendable, whole_lines
 
 VERSION = 1
 _CONVERSATION = "conversation_rating"
@@ -93,6 +93,26 @@ class Feedback:
         if not self.withdrawn:
             others.add("withdrawn")
         return {"version": VERSION, **{key: value for key, value in asdict(self).items() if key not in others}}
+
+
+def check_feedback_file(path: Path) -> None:
+    """Check that feedback can be appended to a file: that it does not exist, is empty, or has feedback.
+
+    Raises:
+        DataError: If it is something else, or cannot be read.
+    """
+
+    def is_feedback(line: bytes) -> bool:
+        try:
+            _parsed(line, "")
+        except DataError:
+            return False
+        return True
+
+    try:
+        check_appendable(path, is_feedback)
+    except (OSError, RunFolderError) as error:
+        raise DataError(f"{path} is not a file of feedback, and is left as it is; choose another --feedback") from error
 
 
 def append_feedback(path: Path, feedback: Feedback) -> None:

@@ -1,11 +1,15 @@
-"""Reads user-specified files, which can be of any kind, and limits what archives expand to."""
+"""User-specified files: reads files of any kind, replaces files as a whole, limits what archives expand to."""
 
 from __future__ import annotations
 
+import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.manifest import sync_names, sync_path
 
 _SURELY_FITS = 100 * 2**20
 _MAX_RATIO = 200
@@ -46,3 +50,29 @@ def check_expansion(unpacked: int, packed: int, place: Path) -> None:
             f"{place} expands to more than {_MAX_RATIO} times its size, which no compressed text does; if that is "
             f"correct, unpack it yourself"
         )
+
+
+@contextmanager
+def replaced(path: str | os.PathLike[str], ending: str = ".tmp") -> Iterator[Path]:
+    """Yield a temporary path beside a file, which gets the file's name if the block succeeds, and is removed otherwise.
+
+    The temporary name is the file's with a dot before and the ending after it. A device or pipe is written directly,
+    and a link is kept: the file that it names is replaced.
+
+    Raises:
+        OSError: If the file cannot be written; an earlier file is then unchanged.
+    """
+    final = Path(os.path.realpath(path))
+    if final.exists() and not final.is_file():
+        yield final
+        return
+    temporary = final.with_name(f".{final.name}{ending}")
+    try:
+        yield temporary
+        sync_path(temporary)
+        os.replace(temporary, final)
+        sync_names(final.parent)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise

@@ -5,12 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.core.files import read_regular
+from rl4dialog.core.files import read_regular, replaced
 from rl4dialog.core.manifest import sync_path
 
 
@@ -20,7 +20,7 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
     A truncated last line is removed first. Several programs can append to the same file.
 
     Raises:
-        RunFolderError: If it cannot be written; the file is then unchanged.
+        RunFolderError: If it cannot be written, or is not a file of records; it is then unchanged.
     """
     data = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
     try:
@@ -28,6 +28,7 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
         is_new = not path.exists()
         with open(path, "a+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
+            check_appendable(path)
             _mend_end(file)
             _append(file, data)
         if is_new:
@@ -36,16 +37,34 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
         raise RunFolderError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
+def check_appendable(path: Path, is_record: Callable[[bytes], bool] | None = None) -> None:
+    """Check that a file, if there is one, is empty or has a record, so that it is not something else.
+
+    Args:
+        path: The file.
+        is_record: Whether a line is a record; by default, any JSON object is.
+
+    Raises:
+        OSError: If it cannot be read.
+        RunFolderError: If it has content, but no record.
+    """
+    if path.exists() and path.stat().st_size:
+        with open(path, "rb") as file:
+            if not any(map(is_record or _is_record, file)):
+                raise RunFolderError(f"{path} has no record of this kind, so it is left as it is; choose another file")
+
+
 def write_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write records as lines; an existing file is replaced.
 
     Raises:
-        RunFolderError: If it cannot be written.
+        RunFolderError: If it cannot be written; an existing file is then unchanged.
     """
     text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        with replaced(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     except OSError as error:
         raise RunFolderError(f"{path} cannot be written: {error.strerror}") from error
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.files import replaced
 from rl4dialog.core.types import AGENT, RatedDialogue
 from rl4dialog.data.splits import shuffled
 
@@ -74,5 +75,6 @@ def _rows(rated: Iterable[RatedDialogue], n_utterances: int) -> Iterator[dict[st
 
 def _write(path: Path, rows: Iterable[dict[str, Any]]) -> int:
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-    path.write_text("".join(lines), encoding="utf-8")
+    with replaced(path) as temporary:
+        temporary.write_text("".join(lines), encoding="utf-8")
     return len(lines)

@@ -125,9 +125,7 @@ def stand_in_config(path: Path, folder: Path, outside: Outside, report: ConfigRe
     return config
 
 
-def _check(
-    path: Path, folder: Path, outside: Outside, train: Callable[[list[str]], int], report: ConfigReport
-) -> None:
+def _check(path: Path, folder: Path, outside: Outside, train: Callable[[list[str]], int], report: ConfigReport) -> None:
     config = stand_in_config(path, folder, outside, report)
     for step, what, flags in (("--dry_run", config, ["--dry_run"]), ("iterations", shortened(config), [])):
         report.failed = step

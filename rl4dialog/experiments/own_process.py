@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,20 +15,29 @@ from types import FrameType
 
 _PARENT = "RL4DIALOG_PARENT"
 """Environment variable of a command that another one started: the id of that one's process."""
-_SIGNAL_AT_END_OF_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
-_IS_STAGE = os.environ.get(_PARENT) == str(os.getppid())
+_POLL_S = 0.2
+EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
+# Taken out of the environment, because what this process starts in turn is no child of that one.
+_STARTED_BY = os.environ.pop(_PARENT, None)
 
-HOW_TO_RESUME = "" if _IS_STAGE else " with --resume auto"
+HOW_TO_RESUME = " with --resume auto" if _STARTED_BY is None else ""
 """What follows "rerun the command": a command that started this one continues it without a flag."""
 
 
 def end_with_parent() -> None:
-    """Let this process save its state and stop when the command that started it is gone, also if that was killed.
+    """Let this process save its state and stop once the command that started it is gone, even if that was killed.
 
-    Only on Linux; elsewhere, it goes on.
+    If it is gone already, this process ends at once. Windows, where a process can have another parent, is left alone.
     """
-    if _IS_STAGE and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SIGNAL_AT_END_OF_PARENT, signal.SIGTERM, 0, 0, 0)
+
+    def watch(parent: int, main_thread: int) -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL_S)
+        signal.pthread_kill(main_thread, signal.SIGTERM)
+
+    if _STARTED_BY is not None and os.name == "posix":
+        arguments = int(_STARTED_BY), threading.get_ident()
+        threading.Thread(target=watch, args=arguments, name="end_with_parent", daemon=True).start()
 
 
 def run_command(arguments: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] = {}) -> int:
@@ -42,7 +52,7 @@ def run_command(arguments: Sequence[str], folder: Path | None = None, environmen
         The exit code.
 
     Raises:
-        SystemExit: If this process was interrupted; with the child's exit code.
+        SystemExit: If this process was interrupted; see :func:`ending_together`.
     """
     processes: list[subprocess.Popen[bytes]] = []
     with ending_together(processes):
@@ -94,10 +104,12 @@ def ending_together(processes: Collection[subprocess.Popen[bytes]]) -> Iterator[
         processes: Processes started by this one, also those added during the block.
 
     Raises:
-        SystemExit: If this process was interrupted; with the exit code of one of them.
+        SystemExit: If this process was interrupted; with the exit code of one of them, which is 75 for one that was
+            stopped before it had anything to save.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second one would end the wait below
         for process in processes:
             process.terminate()
         raise KeyboardInterrupt
@@ -107,7 +119,8 @@ def ending_together(processes: Collection[subprocess.Popen[bytes]]) -> Iterator[
         yield
     except KeyboardInterrupt:
         # A second Ctrl-C ends this wait and kills the processes below.
-        raise SystemExit(max([process.wait() for process in processes], default=0) or 130) from None
+        codes = [process.wait() for process in processes]
+        raise SystemExit(max([code for code in codes if code > 0], default=EXIT_INTERRUPTED)) from None
     finally:
         signal.signal(signal.SIGTERM, before)
         for process in processes:

@@ -33,20 +33,23 @@ def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, tr
         run: A complete run.
         output: Folder of the new run; by default that of the original with the suffix ``_reproduced``.
         overwrite: Replace an existing run in the output folder.
-        trust: Whether to allow code that the run's config executes.
+        trust: Whether to allow the code that the run's config executes, and the addresses and files that it names.
 
     Returns:
         Exit code: 0 if both runs are identical, 1 if they differ, otherwise that of the failed run.
 
     Raises:
         RunFolderError: If the run is not complete, or the output folder already exists.
-        ConfigError: If the run's config executes code without ``trust``.
+        ConfigError: If the run needs ``trust``.
     """
     run = run.expanduser().absolute()
     read_result(run)
     config = load_yaml(run / CONFIG_FILE)
     if not trust:
-        refuse_code(config, run)
+        # Python imports modules from the working directory first.
+        place = _working_directory(run)
+        others = [] if place is None else [f"modules in its working directory {place}"]
+        refuse_code(config, run, trains=True, others=others)
     output = (output or run.with_name(f"{run.name}_reproduced")).expanduser().absolute()
     if output == run:
         raise RunFolderError(f"{run} cannot be reproduced in its own folder; choose another --output_path")
@@ -67,7 +70,6 @@ def _run_again(run: Path, config: dict[str, Any], output: Path, overwrite: bool)
     config["imports"] = [absolute_import(name, config_folder(run)) for name in config.get("imports", [])]
     threads, start = recorded.get("hardware", {}).get("torch_threads"), recorded_start(run)
     environment = {"OMP_NUM_THREADS": threads, START_VARIABLE: start and start.isoformat()}
-    folder = Path(recorded.get("working_directory", "."))
     with tempfile.TemporaryDirectory(prefix="rl4dialog-") as scratch:
         path = Path(scratch) / CONFIG_FILE
         write_json(path, config)
@@ -80,9 +82,15 @@ def _run_again(run: Path, config: dict[str, Any], output: Path, overwrite: bool)
         arguments = [str(text) for pair in names.items() for text in pair]
         return run_command(
             ["train", *arguments, *(["--overwrite"] if overwrite and output.exists() else [])],
-            folder if folder.is_dir() else None,
+            _working_directory(run),
             {name: str(value) for name, value in environment.items() if value},
         )
+
+
+def _working_directory(run: Path) -> Path | None:
+    """The folder in which the run was trained, if it exists and is another one than this process is in."""
+    folder = Path(str(read_provenance(run).get("working_directory", "."))).absolute()
+    return folder if folder.is_dir() and folder != Path.cwd() else None
 
 
 def print_comparison(

@@ -90,6 +90,12 @@ class ContinuedFile:
                     f"{self._path}:{number} is not {self._task.format(n_done + 1)}; choose another --output"
                 )
             n_done = found
+        if data and not whole:
+            # Without a complete line, the file must at least begin as the first record does.
+            record = next(_records(data))
+            is_own = data.startswith(b'{"'[: len(data)]) if record is None else self._n_after(record, 0) is not None
+            if not is_own:
+                raise DataError(f"{self._path} is not {self._task.format(1)}; choose another --output")
         self._file.truncate(len(whole))
         return n_done
 

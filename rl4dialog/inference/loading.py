@@ -60,11 +60,12 @@ def load_policy(run: str | Path, checkpoint: Checkpoint = None, trust: bool = Fa
     Args:
         run: The run folder, which may have been moved.
         checkpoint: ``None`` for the final model; otherwise an iteration number, ``"last"`` or ``"best"``.
-        trust: Whether to allow code that the run's config executes: its ``imports``, and programs of metrics.
+        trust: Whether to allow the code that the run's config executes, such as its ``imports``, and the addresses,
+            keys and files that it names.
 
     Raises:
         RunFolderError: If the folder contains no run, no model, or no such checkpoint.
-        ConfigError: If the run's config executes code without ``trust``, or an import fails.
+        ConfigError: If the run's config needs ``trust``, or an import fails.
         ModelError: If the model cannot be loaded.
     """
     folder = Path(run).expanduser()

@@ -10,6 +10,7 @@ from pathlib import Path
 from rl4dialog.core.config import RunConfig, TextConfig, load_config, text_config
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.core.plugins import load_entry_points, load_imports
+from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.runs.provenance import config_folder
 from rl4dialog.runs.results import check_is_run, is_complete
 from rl4dialog.runs.run_folder import CONFIG_FILE, MODEL_FOLDER
@@ -24,22 +25,23 @@ from rl4dialog.training.checkpoint import (
 _logger = logging.getLogger(__name__)
 
 
-def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = False) -> RunConfig:
+def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = False, trains: bool = False) -> RunConfig:
     """Read the resolved config of a run, and load its imports.
 
     Args:
         run: The run folder, possibly of unknown origin.
         overrides: Overrides as in ``--set``.
-        trust: Whether to allow code that the config executes.
+        trust: Whether to allow the code that the config executes, and the addresses and files that it names.
+        trains: Whether the config will be used for training.
 
     Raises:
         RunFolderError: If the folder is not a run folder.
-        ConfigError: If an override is invalid, an import fails, or the config executes code without ``trust``.
+        ConfigError: If an override is invalid, an import fails, or the config needs ``trust``.
     """
     check_is_run(run)
     config = load_config(run / CONFIG_FILE, overrides)
     if not trust:
-        refuse_code(config.model_dump(), run)
+        refuse_code(config.model_dump(mode="json"), run, load_yaml(run / CONFIG_FILE), trains)
     load_entry_points()
     load_imports(config.imports, config_folder(run))
     return config

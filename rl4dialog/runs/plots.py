@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.files import replaced
 from rl4dialog.runs.run_folder import CONFIG_FILE, ROLLOUT_INFO_FILE
 
 _logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("iteration")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.savefig(output_png, dpi=150)
+    save_figure(figure, output_png)
 
 
 def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | Path) -> None:
@@ -97,7 +98,7 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
         axes.set_ylabel(name)
     all_axes[0].legend(loc="best", frameon=False, fontsize="small")
     all_axes[1].set_xlabel("agent tokens")
-    figure.savefig(output_png, dpi=150)
+    save_figure(figure, output_png)
 
 
 def plot_evaluations(
@@ -129,7 +130,7 @@ def plot_evaluations(
     axes.set_ylabel(f"{metric}, {split} split")
     axes.set_xlabel("iteration")
     axes.legend(loc="best", frameon=False, fontsize="small")
-    figure.savefig(output_png, dpi=150)
+    save_figure(figure, output_png)
 
 
 def _figure(height: float) -> Any:
@@ -181,7 +182,13 @@ def plot_correlations(
     axes.set_xlabel(f"Spearman correlation with {rating!r} (gray: length alone)")
     axes.grid(axis="x", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(output_png, dpi=150)
+    save_figure(figure, output_png)
+
+
+def save_figure(figure: Any, path: str | Path) -> None:
+    """Write a figure to a file, in the format of its suffix; an existing file is replaced at the end."""
+    with replaced(path) as temporary:
+        figure.savefig(temporary, dpi=150, format=Path(path).suffix.lstrip(".") or None)
 
 
 def mean_curve(columns: Sequence[Sequence[float]]) -> list[float]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.files import replaced
 from rl4dialog.core.manifest import sync_folder, sync_names
 from rl4dialog.core.pretrained import PRIOR_ONLY
 
@@ -426,18 +427,8 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         RunFolderError: If the file cannot be written.
     """
-    with _naming_errors(path):
-        temporary = path.with_name(f".{path.name}.tmp")
-        try:
-            with open(temporary, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-            sync_names(path.parent)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+    with _naming_errors(path), replaced(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _json_line(record: Mapping[str, Any]) -> bytes:

@@ -30,6 +30,7 @@ from rl4dialog.runs.run_folder import (
     RunFolder,
 )
 from rl4dialog.runs.run_logger import RunLogger
+from rl4dialog.runs.trust import remember
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,6 +84,7 @@ class Tracker:
     def open(self) -> None:
         """Start writing; for a resumed run, call this once its checkpoint is accepted and its folder is cut back."""
         self.run_folder.write_json(CONFIG_FILE, self._config)
+        remember(self._config)
         self._log_file = _open_log(self.run_folder.path(LOG_FILE), self._log_mode)
         self._level_before = self._logger.level
         if self._logger.getEffectiveLevel() > logging.INFO:

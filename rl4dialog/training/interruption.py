@@ -16,7 +16,8 @@ class StopSignals:
     """A context manager that handles the signals and restores the previous handlers on exit.
 
     A signal raises :class:`RunInterrupted`. While ``deferred`` is set it is only recorded; the training loop then saves
-    and raises. A second signal raises ``KeyboardInterrupt`` immediately. Signals are handled in the main thread only.
+    and raises. A second Ctrl-C raises ``KeyboardInterrupt`` immediately; a second SIGTERM changes nothing, as both a
+    scheduler and the command that started this process may send one. Signals are handled in the main thread only.
 
     Attributes:
         deferred: Whether to defer the first signal.
@@ -38,12 +39,17 @@ class StopSignals:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+            outer = getattr(handler, "__self__", None)
+            if isinstance(outer, StopSignals):
+                outer.received = outer.received or self.received
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         del frame
         if self.received is not None:
-            raise KeyboardInterrupt
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            return
         self.received = signal.Signals(number).name
         if not self.deferred:
             raise RunInterrupted(f"stopped by {self.received}")
-        print(f"\n{self.received}: stopping after saving the run; a second signal stops immediately", file=sys.stderr)
+        print(f"\n{self.received}: stopping after saving the run; Ctrl-C stops immediately", file=sys.stderr)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from http_servers import Server, saying
 from runs import complete_run, make_config, run_folder, train
 
 import rl4dialog
@@ -145,6 +146,48 @@ def test_code_of_a_run_is_not_run_without_trust(copied: Path, capsys: pytest.Cap
         assert "imports: ./own_reward.py" in message and "--trust" in message and str(copied) in message
     with pytest.raises(ConfigError, match=r"would execute code .*\(imports: \./own_reward\.py\).*trust=True"):
         rl4dialog.load_policy(copied)
+
+
+def test_run_from_elsewhere_sends_no_key_without_trust(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MY_SECRET", "secret")
+    config = read(copied / "config.json")
+    config.update(imports=[], reward_fn={"id": "repetition_penalty"})
+    prompts, output = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    prompts.write_text("hello\n")
+    with Server(saying(choices=[{"message": {"content": "yes"}}])) as server:
+        args = {"base_url": server.url, "model": "m", "api_key_env": "MY_SECRET"}
+        config["env"]["args"].update(max_turns=2, partner={"id": "openai", "args": args})
+        (copied / "config.json").write_text(json.dumps(config))
+        (tmp_path / "feedback.jsonl").touch()
+        for name, *flags in (
+            ["evaluate"],
+            ["simulate", "--output", str(output)],
+            ["generate", "--input", str(prompts), "--output", str(output)],
+            ["select", "--output", str(output)],
+            *(["chat"], ["ui"], ["serve"], ["teach"]),
+            ["improve", "--feedback", str(tmp_path / "feedback.jsonl")],
+            ["reproduce"],
+        ):
+            run = [str(copied)] if name == "reproduce" else ["--run", str(copied)]
+            assert cli.main([name, *run, *flags]) == 2
+            message = capsys.readouterr().err
+            assert f"env.args.partner.args.base_url: {server.url}, " in message and "--trust" in message
+            assert "env.args.partner.args.api_key_env: MY_SECRET" in message and "dialogues" in message
+        assert not server.requests and not output.exists()
+        flags = ["--run", str(copied), "--n", "1", "--output", str(output)]
+        assert cli.main(["simulate", "--trust", *flags]) == 0
+        assert server.requests
+
+
+def test_reproduction_lists_another_working_directory(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = read(copied / "config.json")
+    (copied / "config.json").write_text(json.dumps({**config, "imports": []}))
+    provenance = read(copied / "provenance.json")
+    (copied / "provenance.json").write_text(json.dumps({**provenance, "working_directory": str(copied)}))
+    assert cli.main(["reproduce", str(copied)]) == 2
+    assert f"execute code on this machine (modules in its working directory {copied})" in capsys.readouterr().err
 
 
 def test_loaded_policy_replies_as_the_run_did_wherever_it_lies(copied: Path) -> None:

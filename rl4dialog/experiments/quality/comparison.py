@@ -11,6 +11,7 @@ from rl4dialog.experiments.quality.execution import RUNS_FOLDER, execute, make_s
 from rl4dialog.experiments.quality.outcomes import Outcomes, read_outcome, write_outcomes
 from rl4dialog.experiments.quality.page import markdown_page, plot_frontier
 from rl4dialog.experiments.quality.plan import QualityPlan, load_plan, planned_runs
+from rl4dialog.runs.run_folder import write_text
 from rl4dialog.training.resume import is_done
 
 OUTCOMES_FILE = "outcomes.json"
@@ -61,6 +62,6 @@ def compare(
     outcomes = Outcomes(done, [run.name for run in runs if run not in complete])
     write_outcomes(outcomes, output / OUTCOMES_FILE)
     plot_frontier(plan, outcomes, output / PICTURE_FILE)
-    (output / PAGE_FILE).write_text(markdown_page(plan, outcomes, command, PICTURE_FILE), encoding="utf-8")
+    write_text(output / PAGE_FILE, markdown_page(plan, outcomes, command, PICTURE_FILE))
     print(f"{output / PAGE_FILE}", file=sys.stderr)
     return max(1, next(iter(failed.values()))) if failed else 0

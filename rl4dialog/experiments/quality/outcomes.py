@@ -13,6 +13,7 @@ from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.experiments.quality.win_rate import score_differences
 from rl4dialog.runs.report.runs import Run, read_run
 from rl4dialog.runs.results import read_references, read_result
+from rl4dialog.runs.run_folder import write_text
 
 _KL_WINDOW = 3
 """Iterations over which the KL of an evaluation is averaged: a rollout's KL is noisy."""
@@ -128,7 +129,7 @@ def _explained_variance(run: Run) -> float | None:
 
 def write_outcomes(outcomes: Outcomes, path: Path) -> None:
     """Write all numbers as JSON."""
-    path.write_text(json.dumps(asdict(outcomes), indent=1) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(asdict(outcomes), indent=1) + "\n")
 
 
 def _seconds(run: Run) -> float:

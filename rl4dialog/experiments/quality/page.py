@@ -18,6 +18,7 @@ from rl4dialog.experiments.quality.statistics import (
 )
 from rl4dialog.experiments.quality.win_rate import win_rate
 from rl4dialog.functional.bootstrap import Estimate
+from rl4dialog.runs.plots import save_figure
 
 _SHARE_OF_GAIN = 0.8
 
@@ -76,7 +77,7 @@ def plot_frontier(plan: QualityPlan, outcomes: Outcomes, output_png: Path) -> No
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     all_axes[0].legend(loc="best", frameon=False, fontsize="small")
-    figure.savefig(output_png, dpi=150)
+    save_figure(figure, output_png)
 
 
 def _how_to_read(outcomes: Outcomes) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rl4dialog.experiments.sweep.space import shown_values
 from rl4dialog.experiments.sweep.trials import SPLIT, Objective, TrialResult
-from rl4dialog.runs.plots import smooth, smoothing_window
+from rl4dialog.runs.plots import save_figure, smooth, smoothing_window
 from rl4dialog.runs.report.runs import read_run
 
 _MAX_IN_LEGEND = 8
@@ -38,7 +38,7 @@ def plot_sweep(
         plot(axes, results, front, objective)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(output_png, dpi=150)
+    save_figure(figure, output_png)
 
 
 def _plot_front(axes: Any, results: Sequence[TrialResult], front: Sequence[TrialResult], objective: Objective) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import gguf
@@ -16,7 +15,7 @@ from gguf import GGML_QUANT_SIZES, GGML_QUANT_VERSION, GGMLQuantizationType, GGU
 from torch import Tensor
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.core.manifest import sync_names, sync_path
+from rl4dialog.core.files import replaced
 
 _FILE_TYPES = {
     "f32": LlamaFileType.ALL_F32,
@@ -39,21 +38,15 @@ def replaced_file(path: Path) -> Iterator[Path]:
     Raises:
         RunFolderError: If it cannot be written.
     """
-    temporary = path.with_name(f".{path.stem}.tmp{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        sync_path(temporary)
-        os.replace(temporary, path)
-        sync_names(path.parent)
+        with replaced(path, f".tmp{path.suffix}") as temporary:
+            yield temporary
     except OSError as error:
         # numpy's error for a full disk has neither a number nor a cause.
         raise RunFolderError(
             f"{path} cannot be written: {error.strerror or error}; free up space or choose another --output"
         ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def write_weights(writer: GGUFWriter, path: Path, weights: Iterable[tuple[str, Tensor]], dtype: str) -> None:

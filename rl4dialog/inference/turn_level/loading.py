@@ -63,15 +63,15 @@ def load_agent(run: str | Path, checkpoint: str | int | None = None, trust: bool
     Args:
         run: The run folder, which may have been moved.
         checkpoint: ``None`` for the final policy; otherwise an iteration number, ``"last"`` or ``"best"``.
-        trust: Whether to allow code that the run's config executes: its ``imports``, and the module of an ``env.id``.
+        trust: Whether to allow the code that the run's config executes, such as its ``imports`` or the module of an
+            ``env.id``, and the addresses, keys and files that it names.
 
     Returns:
         stable-baselines3's policy: ``policy.predict(observation, deterministic=True)`` returns an action.
 
     Raises:
         RunFolderError: If the folder contains no run, no policy, or no such checkpoint.
-        ConfigError: If it is a run of a language model, its config executes code without ``trust``, or the environment
-            cannot be built.
+        ConfigError: If it is a run of a language model, its config needs ``trust``, or the environment cannot be built.
         ModelError: If the weights do not match.
     """
     folder = Path(run).expanduser()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.files import replaced
 from rl4dialog.runs.report.figures import COLORS
 from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.summary import format_number
@@ -41,14 +40,11 @@ def write_page(template: str, output: Path, **content: Any) -> Path:
         RunFolderError: If the file cannot be written.
     """
     page = _environment().get_template(template).render(colors=COLORS, **content)
-    temporary = output.with_name(f".{output.name}.tmp")
     try:
-        # Models can generate lone surrogates, which UTF-8 cannot encode.
-        temporary.write_text(page, encoding="utf-8", errors="replace")
-        os.replace(temporary, output)
+        with replaced(output) as temporary:
+            # Models can generate lone surrogates, which UTF-8 cannot encode.
+            temporary.write_text(page, encoding="utf-8", errors="replace")
     except OSError as error:
-        if error.errno != errno.ENOENT:
-            temporary.unlink(missing_ok=True)
         raise RunFolderError(
             f"{output} cannot be written: {error.strerror or error}; choose another --output"
         ) from error

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback, read_feedback
+from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback, check_feedback_file, read_feedback
 
 A, B = JudgedReply("runs/a", "yes"), JudgedReply("runs/b", "no")
 ALL = [
@@ -101,3 +101,15 @@ def test_missing_key_and_missing_file_are_told(tmp_path: Path) -> None:
     path.write_text(json.dumps({"version": 1, "kind": "rating", "turns": ["a"]}) + "\n")
     with pytest.raises(DataError, match="replies is missing"):
         read_feedback(path)
+
+
+@pytest.mark.parametrize("content", ["my notes", '{"prompt": "hi"}\n{"prom', "[1]\n"])
+def test_file_of_anything_else_gets_no_feedback(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "feedback.jsonl"
+    check_feedback_file(path)
+    path.write_text(content)
+    with pytest.raises(DataError, match="is not a file of feedback, and is left as it is; choose another --feedback"):
+        check_feedback_file(path)
+    assert path.read_text() == content
+    path.write_text(content + "\n" + json.dumps(ALL[0].record()) + "\n")
+    check_feedback_file(path)

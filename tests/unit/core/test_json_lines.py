@@ -13,7 +13,7 @@ import pytest
 
 from rl4dialog.core import json_lines
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.core.json_lines import append_record, whole_lines
+from rl4dialog.core.json_lines import append_record, whole_lines, write_records
 
 _ENDLESS = """
 import itertools, pathlib, sys
@@ -79,3 +79,28 @@ def test_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(RunFolderError, match=r"a\.jsonl cannot be written: No space left on device"):
         append_record(path, {"n": 2})
     assert records(path) == [{"n": 1}]
+
+
+@pytest.mark.parametrize("content", ["my notes", "my notes\nof today", "my notes\n", '[{"n": 1}]', '{"n": 1', "1\n2"])
+def test_file_without_a_record_is_refused_and_stays(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(content)
+    with pytest.raises(RunFolderError, match=r"a\.jsonl has no record .* left as it is"):
+        append_record(path, {"n": 2})
+    assert path.read_text() == content
+
+
+def test_records_replace_a_file_only_once_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    write_records(path, [{"n": 1}])
+
+    def full(file: Path, text: str, **settings: Any) -> None:
+        file.write_bytes(text[:3].encode())
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(RunFolderError, match=r"a\.jsonl cannot be written: No space"):
+        patch.setattr(Path, "write_text", full)
+        write_records(path, [{"n": 2}])
+    assert records(path) == [{"n": 1}] and list(tmp_path.iterdir()) == [path]
+    write_records(path, [{"n": 2}])
+    assert records(path) == [{"n": 2}] and list(tmp_path.iterdir()) == [path]

@@ -6,12 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import yaml
+from runs import make_config
 
 from rl4dialog.experiments import own_process
-from rl4dialog.experiments.own_process import run_command
+from rl4dialog.experiments.own_process import ending_together, run_command
 
 CHILD = """#!{python}
 import os, signal, sys, time
@@ -59,6 +62,46 @@ def test_both_end_and_the_command_may_save_first(tmp_path: Path, number: signal.
     assert parent.wait(timeout=30) == 42
     parent.stdout.close()
     assert (tmp_path / "saved").read_text() == "red"
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_command_whose_parent_is_gone_at_its_start_ends(is_gone: bool) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    begin = "from rl4dialog.experiments.own_process import end_with_parent; import os, time; end_with_parent()"
+    check = "assert 'RL4DIALOG_PARENT' not in os.environ"  # what it starts in turn is not a child of that one
+    code = f"{begin}; {check}; time.sleep({60 if is_gone else 1})"
+    parent = gone.pid if is_gone else os.getpid()
+    child = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "RL4DIALOG_PARENT": str(parent)})
+    assert child.wait(timeout=50) == (-signal.SIGTERM if is_gone else 0)
+
+
+@pytest.mark.parametrize("to_all", [False, True])
+def test_seeds_that_a_signal_stops_exit_as_a_run_does(tmp_path: Path, to_all: bool) -> None:
+    (tmp_path / "child").write_text(CHILD.replace("{python}", sys.executable).replace("sys.exit(42)", "sys.exit(75)"))
+    (tmp_path / "child").chmod(0o755)
+    (tmp_path / "config.yml").write_text(yaml.safe_dump(make_config(tmp_path)))
+    begin = "import sys; from rl4dialog.cli import main; sys.executable = './child'"
+    flags = ["train", "--config_path", "config.yml", "--seeds", "0", "1"]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", f"{begin}; sys.exit(main({flags}))"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "COLOUR": "red", "PYTHONPATH": str(Path.cwd())},
+        start_new_session=True,
+    )
+    assert parent.stdout is not None and parent.stdout.readline() == b"up\n"
+    (os.killpg if to_all else os.kill)(parent.pid, signal.SIGTERM)  # a scheduler may send it to all processes
+    assert parent.wait(timeout=30) == 75
+    parent.stdout.close()
+
+
+def test_child_that_had_nothing_to_save_counts_as_interrupted() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    with pytest.raises(SystemExit) as ended, ending_together([child]):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    assert ended.value.code == 75 and child.returncode == -signal.SIGTERM
 
 
 def test_simultaneous_runs_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

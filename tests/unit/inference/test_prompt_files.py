@@ -138,6 +138,18 @@ def test_file_of_other_replies_is_left_alone(tmp_path: Path, line: str) -> None:
     assert path.read_text() == line + "\npart"
 
 
+@pytest.mark.parametrize("content", ["my notes", '{"a": 1}', "[{"])
+def test_file_without_an_end_of_line_is_left_alone_unless_it_is_a_cut_reply(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text(content)
+    with pytest.raises(DataError, match=r"out\.jsonl is not a reply to prompt 1 of the input"):
+        ReplyFile(path, PROMPTS)
+    assert path.read_text() == content
+    path.write_text('{"prompt": "a", "rep')
+    with ReplyFile(path, PROMPTS) as file:
+        assert file.n_done == 0
+
+
 def test_more_replies_than_prompts_are_no_replies_to_them(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text('{"prompt": "a", "reply": "x"}\n' * 2)
