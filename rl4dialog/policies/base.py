@@ -39,7 +39,7 @@ from rl4dialog.policies.generation import (
 from rl4dialog.policies.gradient_steps import GradientSteps
 from rl4dialog.policies.heads import ValueHead
 from rl4dialog.policies.lm_head import head_is_plain, hidden_size, lm_logits
-from rl4dialog.policies.lora import LoRA, check_settings
+from rl4dialog.policies.lora import LoRA, check_restores, check_settings
 from rl4dialog.policies.optimizers import check_optimizer, with_defaults
 from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
 from rl4dialog.policies.prompt_cache import PromptCache, can_continue_prompts
@@ -148,6 +148,8 @@ class LMActorCriticPolicy(BasePolicy):
         check_optimizer(args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {})
         if args.get("lora") is not None:
             check_settings(args["lora"])
+            if args.get("reference", "initial") == "initial":
+                check_restores(args["lora"])
         where = "alg.policy.args.generation_kwargs"
         GenerationSettings.from_kwargs(args.get("generation_kwargs"), where, NOT_IN_ROLLOUTS)
 
