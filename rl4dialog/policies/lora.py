@@ -48,7 +48,9 @@ class LoRA:
         except (TypeError, ValueError) as error:
             raise ConfigError(f"lora: {error}; {_targets_hint(model)}") from error
         if getattr(self._peft_model.active_peft_config, "target_modules_to_tie", None):
-            raise ConfigError("lora.ensure_weight_tying: such adapters cannot be merged; remove it, and target one layer")
+            raise ConfigError(
+                "lora.ensure_weight_tying: such adapters cannot be merged; remove it, and target one layer"
+            )
         _untie_adapted(model)
 
     def off(self) -> AbstractContextManager[None]:
@@ -62,7 +64,7 @@ class LoRA:
             if isinstance(getattr(module, "recurrent_states", None), Tensor):
                 module.recurrent_states = None
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Input and output embeddings are no longer tied")
+            warnings.filterwarnings("ignore", message="Model with `tie_word|Input and output embeddings")
             merged = copy.deepcopy(self._peft_model).merge_and_unload()
         # As _untie_adapted left it; peft takes it for a property of the head alone.
         merged.config.tie_word_embeddings = self._peft_model.get_base_model().config.tie_word_embeddings
