@@ -18,18 +18,15 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrained
 from rl4dialog.core.pretrained import load_model
 from rl4dialog.inference.saved_run import model_folder, read_text_config
 from rl4dialog.policies.lora import ADAPTER_FOLDER
+from rl4dialog.policies.models import embedding_rows
 from rl4dialog.training.doctor.finding import Finding
 
-_HINT = "Pass a complete run."
 _N_TEXTS, _N_TOKENS = 8, 16  # random texts, to measure with
 
 
 @torch.no_grad()
 def merged_adapters(run: Path) -> Finding:
-    """Check that adapters were merged only into weights that no other layer shares.
-
-    Args:
-        run: The run folder. No code that its config names is run.
+    """Check that adapters were merged only into weights that no other layer shares. No code of the run is run.
 
     Raises:
         RunFolderError: If the folder contains no run or no model.
@@ -41,7 +38,8 @@ def merged_adapters(run: Path) -> Finding:
     if not (folder / ADAPTER_FOLDER).is_dir():
         return Finding("pass", f"{folder} has the weights that were trained: there are no adapters")
     auto_class: Any = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    published = load_model(auto_class, str(folder), "language model", _HINT, with_values=True, dtype=torch.float32)
+    hint = "Pass a complete run."
+    published = load_model(auto_class, str(folder), "language model", hint, with_values=True, dtype=torch.float32)
     names, trained = _as_trained(copy.deepcopy(published), folder / ADAPTER_FOLDER)
     if not names:
         return Finding("pass", f"{folder} is the model that was trained: no layers share merged adapters")
@@ -72,8 +70,9 @@ def _as_trained(model: PreTrainedModel, adapter: Path) -> tuple[list[str], PreTr
     peft_model = PeftModel.from_pretrained(model, str(adapter))
     names: list[str] = []
     changes: dict[nn.Module, Tensor] = {}
-    for name, layer in model.named_modules():
-        if isinstance(layer, LoraLayer) and any(layer.get_base_layer() in layers for layers in shared):
+    adapted: dict[str, Any] = {name: each for name, each in model.named_modules() if isinstance(each, LoraLayer)}
+    for name, layer in adapted.items():
+        if any(layer.get_base_layer() in layers for layers in shared):
             names.append(name)
             changes[layer.get_base_layer()] = layer.get_delta_weight("default")
     for layers, weight in zip(shared, merged, strict=True):
@@ -86,7 +85,7 @@ def _as_trained(model: PreTrainedModel, adapter: Path) -> tuple[list[str], PreTr
 def _log_probs(model: PreTrainedModel) -> Tensor:
     """Log-probabilities of all tokens after each token of random texts. Shape (texts, tokens, V)."""
     shape, generator = (_N_TEXTS, _N_TOKENS), torch.Generator().manual_seed(0)
-    ids = torch.randint(model.get_input_embeddings().weight.shape[0], shape, generator=generator)
+    ids = torch.randint(embedding_rows(model), shape, generator=generator)
     inputs = {"input_ids": ids, **({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})}
     logits: Tensor = model(**inputs).logits
     return logits.float().log_softmax(dim=-1)

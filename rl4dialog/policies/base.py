@@ -301,12 +301,7 @@ class LMActorCriticPolicy(BasePolicy):
         return self.only_tokens(logits, in_place=self._head_is_plain)
 
     def only_tokens(self, scores: Tensor, in_place: bool = False) -> Tensor:
-        """Let ids without a token be chosen never. The action space has them, because the model does.
-
-        Args:
-            scores: Logits, or values of tokens. Shape (..., V).
-            in_place: Whether the scores can be overwritten.
-        """
+        """Exclude ids without a token, which the action space has as the model does. Shape (..., V) -> (..., V)."""
         if self._without_token is None:
             return scores
         fill = scores.index_fill_ if in_place else scores.index_fill
