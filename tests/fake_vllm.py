@@ -36,6 +36,7 @@ class SamplingParams:
     skip_special_tokens: bool = True
     include_stop_str_in_output: bool = False
     logprobs: int | None = None
+    logit_bias: dict[int, float] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature <= 2 or 0 < self.temperature < 0.01:
@@ -151,6 +152,8 @@ class LLM:
             logits = self.module(input_ids=torch.tensor([ids])).logits[0, -1].float()
             self._prefixes[tuple(ids)] = logits
         logits = self._prefixes[tuple(ids)].clone()
+        for id, bias in (params.logit_bias or {}).items():
+            logits[id] += bias
         if n_new < params.min_tokens:
             logits[[*(params.stop_token_ids or []), self.tokenizer.eos_token_id]] = -torch.inf
         seen = torch.tensor(sorted(set(ids)))

@@ -80,11 +80,13 @@ def make_llama(tokenizer: Any, seed: int = 0) -> LlamaForCausalLM:
     return LlamaForCausalLM(config).eval()
 
 
-def make_t5(tokenizer: Any, seed: int = 0) -> T5ForConditionalGeneration:
+def make_t5(tokenizer: Any, seed: int = 0, n_spare: int = 3) -> T5ForConditionalGeneration:
     """An encoder-decoder with relative positions; its embedding has more rows than the tokenizer has tokens."""
     torch.manual_seed(seed)
     size = {"d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2}
-    config = T5Config(vocab_size=len(tokenizer) + 3, eos_token_id=0, pad_token_id=1, initializer_factor=1.0, **size)
+    config = T5Config(
+        vocab_size=len(tokenizer) + n_spare, eos_token_id=0, pad_token_id=1, initializer_factor=1.0, **size
+    )
     config.decoder_start_token_id = 1
     return T5ForConditionalGeneration(config).eval()
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+NEVER = -1e20
+"""Logit of a token with probability 0. It is finite, also at the lowest temperatures, to avoid NaN in entropies."""
+
 
 def scale_logits(logits: Tensor, temperature: float) -> Tensor:
     """Scale logits by the temperature, in float32, without a copy if nothing changes. Shape (..., V) -> (..., V)."""

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rl4dialog.core.arguments import Count, Fraction, NonNegative
-from rl4dialog.functional.log_probs import scale_logits, token_entropy, token_log_probs
+from rl4dialog.functional.log_probs import NEVER, scale_logits, token_entropy, token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.beam_search import beam_search
 from rl4dialog.policies.checkpointing import checkpoint_layers
@@ -39,7 +39,8 @@ from rl4dialog.policies.generation import (
 from rl4dialog.policies.gradient_steps import GradientSteps
 from rl4dialog.policies.heads import ValueHead
 from rl4dialog.policies.lm_head import head_is_plain, hidden_size, lm_logits
-from rl4dialog.policies.lora import LoRA, check_settings
+from rl4dialog.policies.lora import LoRA, check_restores, check_settings
+from rl4dialog.policies.models import embedding_rows, ids_without_token
 from rl4dialog.policies.optimizers import check_optimizer, with_defaults
 from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
 from rl4dialog.policies.prompt_cache import PromptCache, can_continue_prompts
@@ -129,6 +130,9 @@ class LMActorCriticPolicy(BasePolicy):
         if lora is not None and precision == "bf16":
             model.bfloat16()  # frozen weights need no float32 master copy
         self.lora = LoRA(model, lora) if lora is not None else None
+        without_token = ids_without_token(end_of_turn.tokenizer, embedding_rows(model))
+        never = torch.tensor(without_token, device=model.device) if without_token else None
+        self.register_buffer("_without_token", never, persistent=False)
         self._build_models(model)
         self._moving_reference: MovingReference | None = None
         self._initial_weights: WeightCopy | None = None
@@ -156,6 +160,8 @@ class LMActorCriticPolicy(BasePolicy):
         check_optimizer(args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {})
         if args.get("lora") is not None:
             check_settings(args["lora"])
+            if args.get("reference", "initial") == "initial":
+                check_restores(args["lora"])
         where = "alg.policy.args.generation_kwargs"
         GenerationSettings.from_kwargs(args.get("generation_kwargs"), where, NOT_IN_ROLLOUTS)
 
@@ -172,6 +178,7 @@ class LMActorCriticPolicy(BasePolicy):
     joins_turns = False
     """Whether a prompt and its reply are one sequence, so that several turns of a conversation can be one row."""
     _prompt_cache: PromptCache | None = None
+    _without_token: Tensor | None
 
     def _build_models(self, model: PreTrainedModel) -> None:
         self._policy_model = model
@@ -296,9 +303,17 @@ class LMActorCriticPolicy(BasePolicy):
         return torch.autocast(self._policy_model.device.type, torch.bfloat16, enabled=self.precision == "bf16")
 
     def _head(self, model: PreTrainedModel, hidden: Tensor) -> Tensor:
-        """Logits of N last hidden states, float32. Shape (N, H) -> (N, V)."""
+        """Logits of N last hidden states, float32, the lowest for ids without a token. Shape (N, H) -> (N, V)."""
         with self._autocast():
-            return lm_logits(model, hidden, self._head_is_plain).float()
+            logits = lm_logits(model, hidden, self._head_is_plain).float()
+        return self.only_tokens(logits, in_place=self._head_is_plain)
+
+    def only_tokens(self, scores: Tensor, in_place: bool = False) -> Tensor:
+        """Exclude ids without a token, which the action space has as the model does. Shape (..., V) -> (..., V)."""
+        if self._without_token is None:
+            return scores
+        fill = scores.index_fill_ if in_place else scores.index_fill
+        return fill(-1, self._without_token, NEVER)
 
     # -- whole replies --------------------------------------------------------------------------------------------
 
@@ -383,7 +398,9 @@ class LMActorCriticPolicy(BasePolicy):
 
     def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
         with self._autocast():
-            replies = beam_search(self._policy_model, obs, settings, self.end_of_turn, limit, self.pad_token_id)
+            replies = beam_search(
+                self._policy_model, obs, settings, self.end_of_turn, limit, self.pad_token_id, self.only_tokens
+            )
         replies.log_probs = replies.unmasked_log_probs = self.sequence_log_probs(replies)
         return replies
 

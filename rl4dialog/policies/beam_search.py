@@ -5,6 +5,7 @@ Rollouts and conversations do not support it: a beam is not a sample from the po
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ def beam_search(
     end_of_turn: EndOfTurn,
     max_new_tokens: int,
     pad_token_id: int,
+    only_tokens: Callable[..., Tensor],
 ) -> Replies:
     """Find the best reply to each prompt by beam search.
 
@@ -38,6 +40,7 @@ def beam_search(
         end_of_turn: Detection of reply ends.
         max_new_tokens: T, the length limit.
         pad_token_id: Padding after the end of a reply.
+        only_tokens: Excludes ids without a token from logits, in place.
 
     Returns:
         The replies, without log-probabilities.
@@ -50,12 +53,21 @@ def beam_search(
         ids, mask = trim_left_padding(prompt_ids, prompt_mask)
         n_before = ids.shape[1]
     config = _generation_config(model, settings, end_of_turn, max_new_tokens, pad_token_id)
-    sequences = model.generate(  # type: ignore[operator]
-        inputs=ids,
-        attention_mask=mask.long(),
-        generation_config=config,
-        stopping_criteria=StoppingCriteriaList([_EndsReply(end_of_turn, n_before)]),
-    )
+
+    def exclude(module: Any, args: Any, output: Any) -> None:
+        only_tokens(output.logits, in_place=True)
+
+    # Before the log-softmax, unlike a processor of logits, so that scores are log-probabilities of the policy.
+    hook = model.register_forward_hook(exclude)
+    try:
+        sequences = model.generate(  # type: ignore[operator]
+            inputs=ids,
+            attention_mask=mask.long(),
+            generation_config=config,
+            stopping_criteria=StoppingCriteriaList([_EndsReply(end_of_turn, n_before)]),
+        )
+    finally:
+        hook.remove()
     found = sequences[:, n_before:]
     lengths = torch.tensor([_n_tokens(row.tolist(), end_of_turn) for row in found], device=found.device)
     longest = int(lengths.max())

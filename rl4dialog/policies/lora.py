@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -23,14 +24,15 @@ class LoRA:
     """Freezes a language model and trains low-rank adapters in it.
 
     The model object stays the same. With the adapters disabled it equals the initial model, so it serves as its own
-    reference without a second copy.
+    reference without a second copy. An adapted layer no longer shares its weights with other layers, as embedding and
+    head often do: merging its adapter would change the others, too.
 
     Args:
         model: The model to adapt.
         settings: Arguments of ``peft.LoraConfig``: ``r``, ``lora_alpha``, ``target_modules`` and so on.
 
     Raises:
-        ConfigError: If peft is not installed, or a setting is invalid for peft or the model.
+        ConfigError: If peft is not installed, or a setting is invalid for peft or the model, or could not be saved.
     """
 
     def __init__(self, model: PreTrainedModel, settings: Mapping[str, Any]) -> None:
@@ -41,9 +43,15 @@ class LoRA:
             with warnings.catch_warnings():
                 # GPT-2 stores transposed weights, which peft detects.
                 warnings.filterwarnings("ignore", message="fan_in_fan_out")
+                warnings.filterwarnings("ignore", message="Model has `tie_word_embeddings")
                 self._peft_model = peft.get_peft_model(model, peft.LoraConfig(**settings))
         except (TypeError, ValueError) as error:
             raise ConfigError(f"lora: {error}; {_targets_hint(model)}") from error
+        if getattr(self._peft_model.active_peft_config, "target_modules_to_tie", None):
+            raise ConfigError(
+                "lora.ensure_weight_tying: such adapters cannot be merged; remove it, and target one layer"
+            )
+        _untie_adapted(model)
 
     def off(self) -> AbstractContextManager[None]:
         """Disable the adapters within the context."""
@@ -55,7 +63,11 @@ class LoRA:
             # RecurrentGemma's layers hold the last batch's state, which cannot be copied as part of a graph.
             if isinstance(getattr(module, "recurrent_states", None), Tensor):
                 module.recurrent_states = None
-        merged = copy.deepcopy(self._peft_model).merge_and_unload()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Model with `tie_word|Input and output embeddings")
+            merged = copy.deepcopy(self._peft_model).merge_and_unload()
+        # As _untie_adapted left it; peft takes it for a property of the head alone.
+        merged.config.tie_word_embeddings = self._peft_model.get_base_model().config.tie_word_embeddings
         for module in merged.modules():
             module.__dict__.pop("forward", None)  # of a recomputed layer; it would call the original layer
         return merged  # type: ignore[no-any-return]
@@ -95,6 +107,22 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         raise ConfigError(f"lora.r must be a whole number of at least 1, not {r!r}")
 
 
+def check_restores(settings: Mapping[str, Any]) -> None:
+    """Check that a model without its adapters, which is the reference, equals the initial one.
+
+    Raises:
+        ConfigError: If a setting trains or changes weights of the model itself.
+    """
+    if settings.get("bias", "none") != "none":
+        raise ConfigError("lora.bias: biases of the model would be trained in the reference, too; remove it")
+    initial = settings.get("init_lora_weights", True)
+    if str(initial).split("_")[0] in ("pissa", "olora", "corda", "loftq", "lora"):
+        raise ConfigError(
+            f"lora.init_lora_weights: {initial} moves a part of the weights into the adapters, so that the reference, "
+            f"the model without adapters, is not the initial model; remove it"
+        )
+
+
 def _peft() -> Any:
     try:
         import peft
@@ -110,6 +138,35 @@ def _check_layers(model: PreTrainedModel, layers: int | list[int] | None) -> Non
     missing = [layer for layer in chosen if not (is_whole_number(layer, at_least=0) and layer < n_layers)]
     if missing and n_layers:  # peft ignores a layer that does not exist
         raise ConfigError(f"lora.layers_to_transform: the model has the layers 0 to {n_layers - 1}, not {missing[0]!r}")
+
+
+def _untie_adapted(model: PreTrainedModel) -> None:
+    """Give each adapted layer weights of its own.
+
+    Raises:
+        ConfigError: If the adapted embedding is one that an encoder-decoder does not call.
+    """
+    from peft.tuners.lora import LoraLayer
+    from peft.utils import ModulesToSaveWrapper
+
+    adapted = [module for module in model.modules() if isinstance(module, (LoraLayer, ModulesToSaveWrapper))]
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if model.config.is_encoder_decoder and embedding in adapted:
+        called = model.get_encoder().get_input_embeddings()
+        if called is not embedding:
+            name = next(name for name, module in model.get_encoder().named_modules() if module is called)
+            raise ConfigError(f"lora: encoder and decoder read embeddings of their own, which are named {name!r}")
+    owners = Counter(id(weight) for module in model.modules() for weight in module._parameters.values())
+    for layer in adapted:
+        base = layer.get_base_layer() if isinstance(layer, LoraLayer) else None
+        weight = getattr(base, "weight", None)
+        if base is not None and weight is not None and owners[id(weight)] > 1:
+            owners[id(weight)] -= 1
+            base.weight = nn.Parameter(weight.detach().clone(), requires_grad=weight.requires_grad)
+    # Encoder-decoders keep it: without it, transformers would not fill the embeddings of both sides from one. It reads
+    # a saved head of other values in any case.
+    if (embedding in adapted or head in adapted) and not model.config.is_encoder_decoder:
+        model.config.tie_word_embeddings = embedding.weight is head.weight
 
 
 def _targets_hint(model: PreTrainedModel) -> str:

@@ -131,10 +131,10 @@ def check_fits(model: PreTrainedModel, tokenizer: Any, prompt_length: int, reply
             raise ModelError(
                 f"env.args.{name} is {n_positions} tokens, but {model_name!r} has only {limit} positions; reduce it"
             )
-    n_embeddings = embedding_rows(model)
-    if len(tokenizer) > n_embeddings:
+    n_embeddings, n_tokens = embedding_rows(model), 1 + max(_token_ids(tokenizer), default=-1)
+    if n_tokens > n_embeddings:
         raise ModelError(
-            f"the tokenizer has {len(tokenizer)} tokens, but {model_name!r} has only {n_embeddings} embeddings; "
+            f"the tokenizer has {n_tokens} tokens, but {model_name!r} has only {n_embeddings} embeddings; "
             f"tokenizer.model_name and the policy's model_name do not match"
         )
 
@@ -150,6 +150,22 @@ def embedding_rows(model: PreTrainedModel) -> int:
     weight = model.get_input_embeddings().weight
     assert isinstance(weight, torch.Tensor)
     return weight.shape[0]
+
+
+def ids_without_token(tokenizer: Any, n_rows: int) -> list[int]:
+    """Rows of a model's embedding that stand for no token, such as those that pad it to a multiple of 64.
+
+    Args:
+        tokenizer: The model's tokenizer, whose ids may have gaps.
+        n_rows: Number of rows.
+    """
+    return sorted(set(range(n_rows)) - _token_ids(tokenizer))
+
+
+def _token_ids(tokenizer: Any) -> set[int]:
+    # Two tokens of a tokenizer in Python may have the same text; those before the added ones have no gaps.
+    first = 0 if tokenizer.is_fast else tokenizer.vocab_size
+    return {*range(first), *tokenizer.get_vocab().values(), *tokenizer.added_tokens_decoder}
 
 
 def named_model_positions(model_name: str) -> int | None:

@@ -54,7 +54,7 @@ class ValueGuidedMixin(LaggingValuesMixin):
     def target_q_all(self, hidden: Tensor) -> Tensor:
         """Lagging estimates of all tokens. Shape (N, H) -> (N, V)."""
         with torch.no_grad():
-            return self._target_heads.q_all(hidden).amin(dim=0)
+            return self.only_tokens(self._target_heads.q_all(hidden).amin(dim=0), in_place=True)
 
     def q_values(self, replies: Replies) -> Tensor:
         """Values Q(s, a) of the response tokens, by which the policy is guided; 0 where masked. Shape (B, T)."""
@@ -93,7 +93,8 @@ class ValueGuidedMixin(LaggingValuesMixin):
             q = _q_of_kept(heads, hidden, kept)
             # Without a clip, V changes nothing.
             advantages = q if self.guidance.clip is None else q - heads(hidden).unsqueeze(-1)
-        return guided_logits(prior, advantages, self.guidance, temperature, kept)
+        # Again, because the prior may have no weight.
+        return self.only_tokens(guided_logits(prior, advantages, self.guidance, temperature, kept))
 
     def _logits(self, replies: Replies, policy_hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         logits = super()._logits(replies, policy_hidden, ids)

@@ -19,7 +19,9 @@ from torch.cuda import device_count
 from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ConfigError, GenerationError
+from rl4dialog.functional.log_probs import NEVER
 from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.policies.models import embedding_rows, ids_without_token
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 MIN_VERSION = "0.22"
@@ -73,6 +75,8 @@ class VLLMEngine:
     ) -> None:
         self._vllm = import_vllm(tensor_parallel_size)
         self._end_of_turn = end_of_turn
+        without_token = ids_without_token(end_of_turn.tokenizer, embedding_rows(model))
+        self._logit_bias = dict.fromkeys(without_token, NEVER) or None
         # With several GPUs, separate processes hold the shards, and weights are sent through main memory.
         self._in_process = tensor_parallel_size == 1
         self._may_sleep, self._asleep = sleep, False
@@ -159,6 +163,7 @@ class VLLMEngine:
             skip_special_tokens=False,
             include_stop_str_in_output=True,
             logprobs=0,  # of the sampled token only
+            logit_bias=self._logit_bias,
         )
 
 

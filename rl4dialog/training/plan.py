@@ -21,7 +21,7 @@ from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.architectures import is_listed
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.lm_head import hidden_size
-from rl4dialog.policies.models import embedding_rows, language_model_without_weights
+from rl4dialog.policies.models import embedding_rows, ids_without_token, language_model_without_weights
 from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.training.building.algorithm import check_env_workers
 from rl4dialog.training.building.conditions import refuse_useless
@@ -79,6 +79,9 @@ def _add_text_rows(table: Table, config: TextConfig) -> None:
         )
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     table.add_row("model parameters", f"{n_parameters:,}")
+    n_rows = embedding_rows(model)
+    if n_without := len(ids_without_token(texts.tokenizer, n_rows)):
+        table.add_row("ids without a token", f"{n_without:,} of {n_rows:,}, which replies never contain")
     scorer = _add_rewards_and_metrics(table, config, texts)
     table.add_row("architecture", _examined_architecture(model, config.model_name, auto_class, n_parameters))
     _add_examples(table, config, texts, model)

@@ -16,13 +16,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import rl4dialog
 from rl4dialog import cli
+from rl4dialog.inference.saved_adapters import _as_trained
 
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a complete run with LoRA and a checkpoint. Tests leave the run as it is."""
+    """A folder with a complete run with LoRA, also of a tied head, and a checkpoint. Tests leave the run as it is."""
     folder = tmp_path_factory.mktemp("workshop")
-    settings = {"lora": {"r": 2, "init_lora_weights": False}, "train_evaluation__save_every": 1}
+    lora = {"r": 2, "init_lora_weights": False, "target_modules": ["q_proj", "lm_head"]}
+    settings = {"lora": lora, "train_evaluation__save_every": 1}
     name = {"tokenizer__model_name": "builtin/tiny-llama", "alg__policy__args__model_name": "builtin/tiny-llama"}
     with complete_run(folder, make_config(folder, **settings, **name)):
         yield folder
@@ -64,6 +66,35 @@ def test_file_has_the_trained_model_with_its_adapters_merged(
     fields = GGUFReader(output).fields
     assert fields["general.name"].contents() == "e"
     assert fields["tokenizer.ggml.eot_token_id"].contents() == tokenizer.convert_tokens_to_ids("<EOU>")
+
+
+def test_doctor_finds_adapters_that_were_merged_into_shared_weights(
+    run: Path, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["doctor", "--run", str(run)]) == 0
+    assert "no layers share merged adapters" in " ".join(capsys.readouterr().out.replace("|", " ").split())
+    model = AutoModelForCausalLM.from_pretrained(copied / "model").eval()
+    ids = torch.tensor([[3, 4, 5, 6]])
+    with torch.no_grad():
+        trained = model(ids).logits
+    # As earlier versions saved it: the embedding got the change of the head.
+    model.get_input_embeddings().weight = model.get_output_embeddings().weight
+    model.config.tie_word_embeddings = True
+    model.save_pretrained(copied / "model")
+    assert cli.main(["doctor", "--run", str(copied)]) == 1
+    assert "1 fail" in capsys.readouterr().out
+    published = AutoModelForCausalLM.from_pretrained(copied / "model").eval()
+    with torch.no_grad():
+        assert (published(ids).logits - trained).abs().max() > 0.01
+        names, mended = _as_trained(published, copied / "model" / "adapter")
+        torch.testing.assert_close(mended(ids).logits, trained, atol=1e-5, rtol=1e-5)
+    assert names == ["lm_head"]
+
+
+def test_doctor_checks_a_config_or_a_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["--run", str(run), "--config_path", "x.yml"], ["--run", str(run), "--set", "seed=1"]):
+        assert cli.main(["doctor", *arguments]) == 2
+        assert "--run" in capsys.readouterr().err
 
 
 def test_exported_file_is_a_model_name(run: Path, tmp_path: Path) -> None:

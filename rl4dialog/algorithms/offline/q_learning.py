@@ -85,7 +85,7 @@ class QLearning(OfflineAlgorithm):
         states = self._states(batch)
         heads, penalty = states.policy.heads, {}
         if self.cql_weight:
-            q_all = heads.q_all(states.value_hidden)
+            q_all = states.policy.only_tokens(heads.q_all(states.value_hidden))
             q = q_all.gather(-1, states.ids.expand(len(q_all), -1).unsqueeze(-1)).squeeze(-1)
             penalties = [
                 conservative_penalty(all_, one, self.cql_temperature) for all_, one in zip(q_all, q, strict=True)

@@ -71,10 +71,10 @@ def stored_weights(model: PreTrainedModel, architecture: Architecture) -> Iterat
     Raises:
         ModelError: If a weight has no name there.
     """
-    config = model.config
+    config, tied = model.config, model.get_output_embeddings().weight is model.get_input_embeddings().weight
     names = gguf.get_tensor_name_map(architecture.gguf, config.num_hidden_layers)
     for name, weight in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
+        if name == "lm_head.weight" and tied:
             continue  # llama.cpp takes the embedding
         stored_name = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if stored_name is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import chat_messages
-from rl4dialog.policies.models import embedding_rows
+from rl4dialog.policies.models import embedding_rows, ids_without_token
 from rl4dialog.text.chat_template import ChatTemplate, start_time
 from rl4dialog.text.end_of_turn import end_of_sequence_ids
 from rl4dialog.text.prompts import encode_prompt
@@ -150,10 +150,10 @@ def chat_template(subject: Subject) -> Finding:
 def vocabulary(subject: Subject) -> Finding:
     """Check that the sizes of tokenizer and embedding match."""
     n_tokens, n_rows = len(subject.tokenizer), embedding_rows(subject.model)
-    spare = (n_rows - n_tokens) / n_rows
-    measured = f"{n_tokens} tokens, {n_rows} embedding rows"
-    advice = "tokenizer.model_name and the policy's model_name may not match; spare rows decode to nothing"
-    return judged(spare, measured, advice, warn_above=SPARE_ROWS)
+    n_spare = len(ids_without_token(subject.tokenizer, n_rows))
+    measured = f"{n_tokens} tokens, {n_rows} embedding rows, {n_spare} of them without a token, which are never chosen"
+    advice = "tokenizer.model_name and the policy's model_name may not match"
+    return judged(n_spare / n_rows, measured, advice, warn_above=SPARE_ROWS)
 
 
 def padding_token(subject: Subject) -> Finding:

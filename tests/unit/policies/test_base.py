@@ -1,0 +1,170 @@
+"""Ids without a token: a model with rows for them is the same policy as one without, and never chooses them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import fake_vllm
+import pytest
+import torch
+from tiny import MODELS, WORDS, make_env, make_policy, make_tokenizer, maskable_class_of
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
+
+from rl4dialog.core.errors import ModelError
+from rl4dialog.functional.masks import padded
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.models import check_fits, ids_without_token
+from rl4dialog.policies.streaming import stream_reply
+from rl4dialog.policies.value_guided import ValueGuidedCausalLMPolicy, ValueGuidedSeq2SeqLMPolicy
+from rl4dialog.policies.vllm_backend import VLLMBackend
+from rl4dialog.policies.vllm_engine import VLLMEngine
+
+TOKENIZER = make_tokenizer()
+N = len(TOKENIZER)
+N_SPARE = 5
+PROMPTS = [[3, 4, 5], [6, 7], [8]]
+REPLIES = [[9, 10, 11, 0], [12, 3, 0], [4, 5, 6, 7, 8]]
+
+
+def with_spare_rows(model: Any) -> Any:
+    """The model with more rows, which it finds more likely than most tokens."""
+    larger = copy.deepcopy(model)
+    larger.resize_token_embeddings(N + N_SPARE, mean_resizing=False)
+    with torch.no_grad():
+        larger.get_output_embeddings().weight[N:] = 4 * torch.randn(N_SPARE, larger.config.hidden_size)
+    return larger.eval()
+
+
+def make_pair(name: str, kind: str, **kwargs: Any) -> tuple[Any, Any]:
+    """A policy whose model has a row per token, and the same with a model that has more."""
+    exact = MODELS[name](TOKENIZER)
+    exact.resize_token_embeddings(N, mean_resizing=False)
+    if kind == "mask":
+        kwargs |= {"policy_class": maskable_class_of(exact), "top_mask": 0.7}
+    policies = []
+    for model in (copy.deepcopy(exact), with_spare_rows(exact)):
+        env = make_env(TOKENIZER, vocab_size=len(model.get_input_embeddings().weight))
+        torch.manual_seed(0)
+        if kind == "values":
+            guided = ValueGuidedSeq2SeqLMPolicy if model.config.is_encoder_decoder else ValueGuidedCausalLMPolicy
+            spaces = env.observation_space, env.action_space
+            end = env.end_of_turn
+            policies.append(guided(*spaces, lambda _: 1e-3, model=model, end_of_turn=end, critic="shared", **kwargs))
+        else:
+            policies.append(make_policy(env, model, **kwargs))
+    if kind == "values":
+        with_values(*policies)
+    return policies[0], policies[1]
+
+
+@torch.no_grad()
+def with_values(exact: Any, larger: Any) -> None:
+    """Let values differ from token to token, and be highest for ids without a token."""
+    for ours, theirs in ((exact.heads, larger.heads), (exact._target_heads, larger._target_heads)):
+        for head, longer in zip(ours.q, theirs.q, strict=True):
+            longer.inner.load_state_dict(head.inner.state_dict())
+            longer.output.weight[:N] = torch.nn.init.normal_(head.output.weight)
+            longer.output.bias[N:] = 9.0
+
+
+def obs(n_each: int = 1) -> dict[str, torch.Tensor]:
+    ids, mask = padded(PROMPTS * n_each, left=True)
+    return {"prompt_ids": ids, "prompt_mask": mask}
+
+
+def batch() -> Replies:
+    return Replies.from_ids(PROMPTS, REPLIES, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+@pytest.mark.parametrize("kind", ["plain", "mask", "values"])
+@pytest.mark.parametrize("name", MODELS)
+def test_rows_without_a_token_change_nothing(name: str, kind: str, temperature: float) -> None:
+    guidance = {"guidance": {"beta": 2.0, "prior_weight": 0.0}} if kind == "values" else {}
+    policies = make_pair(name, kind, generation_kwargs={"temperature": temperature}, **guidance)
+    exact, larger = policies
+    observations = batch().observations
+    actions = batch().flat("response_ids")
+    for ours, theirs in zip(*(each.evaluate_actions(observations, actions) for each in policies), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+    for which in ("sequence_log_probs", "reference_log_probs"):
+        torch.testing.assert_close(*(getattr(each, which)(batch()) for each in policies), atol=1e-4, rtol=1e-4)
+    distributions = [each.get_distribution(observations).distribution for each in policies]
+    assert float(distributions[1].probs.detach()[:, N:].max()) == 0.0
+    torch.testing.assert_close(*(each.entropy() for each in distributions), atol=1e-4, rtol=1e-4)
+    kl = torch.distributions.kl_divergence(distributions[1], larger.get_distribution(observations).distribution)
+    assert float(kl.detach().abs().max()) < 1e-6
+    assert torch.equal(*(each.generate(obs(), do_sample=False).response_ids for each in policies))
+    assert larger.action_space != exact.action_space
+    if kind != "values":  # whose distribution is not trained
+        larger.evaluate_actions(observations, actions)[1].sum().backward()
+    gradients = [each.grad for each in larger.actor_parameters() if each.grad is not None]
+    assert all(bool(each.isfinite().all()) for each in gradients)
+
+
+@pytest.mark.parametrize(
+    "kwargs", [{}, {"top_k": N + 2}, {"top_p": 1 - 1e-6}, {"temperature": 2.0, "min_length": 3}], ids=str
+)
+@pytest.mark.parametrize("kind", ["plain", "mask", "values"])
+def test_samples_have_only_tokens(kind: str, kwargs: dict[str, Any]) -> None:
+    _, larger = make_pair("gpt2", kind, generation_kwargs=kwargs)
+    found = larger.generate(obs(20))
+    assert int(found.response_ids.max()) < N
+    actions, _, _ = larger.forward(found.observations | obs(20))
+    assert int(actions.max()) < N
+    for prompt in PROMPTS:
+        assert max(list(stream_reply(larger, prompt, seed=1))[-1].token_ids) < N
+
+
+@pytest.mark.parametrize("name", ["gpt2", "t5"])
+def test_beams_are_those_of_a_model_without_more_rows(name: str) -> None:
+    pair = make_pair(name, "plain")
+    ours, theirs = (each.generate(obs(), num_beams=3) for each in pair)
+    assert torch.equal(ours.response_ids, theirs.response_ids)
+    torch.testing.assert_close(ours.log_probs, theirs.log_probs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "search", [{"search": "beam", "num_beams": 4}, {"search": "rerank", "n_candidates": 4}], ids=str
+)
+def test_guided_searches_find_only_tokens(search: dict[str, Any]) -> None:
+    _, larger = make_pair("gpt2", "values", guidance={"beta": 1.0, **search})
+    assert int(larger.generate(obs()).response_ids.max()) < N
+    assert (
+        float(larger.target_q_all(torch.randn(2, 32)).amax())
+        > -1e3
+        > float(larger.target_q_all(torch.randn(2, 32))[:, N:].max())
+    )
+
+
+def test_vllm_chooses_among_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_vllm.install(monkeypatch)
+    _, larger = make_pair("gpt2", "plain")
+    larger.backend = VLLMBackend(VLLMEngine(larger.language_model, larger.end_of_turn, 16, "float32"))
+    found = larger.generate(obs(20))
+    assert int(found.response_ids.max()) < N
+    torch.testing.assert_close(found.sampler_log_probs, found.log_probs, atol=1e-4, rtol=1e-4)
+
+
+def test_a_model_of_the_tokenizers_size_has_no_such_ids() -> None:
+    exact, larger = make_pair("gpt2", "plain")
+    assert exact._without_token is None
+    assert larger._without_token.tolist() == list(range(N, N + N_SPARE))
+    assert not any("without_token" in name for name in larger.state_dict())
+
+
+def test_gaps_and_added_tokens_are_told_apart() -> None:
+    vocabulary = {word: 2 * i for i, word in enumerate(["<eos>", "<pad>", *WORDS[:4]])}  # even ids up to 10
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel(vocabulary)), eos_token="<eos>", pad_token="<pad>"
+    )
+    tokenizer.add_tokens([AddedToken("<EOU>")])
+    added = tokenizer.convert_tokens_to_ids("<EOU>")
+    assert ids_without_token(tokenizer, 14) == [id for id in range(14) if (id % 2 or id > 10) and id != added]
+    model = MODELS["gpt2"](TOKENIZER)
+    model.resize_token_embeddings(10, mean_resizing=False)
+    with pytest.raises(ModelError, match="has only 10 embeddings"):
+        check_fits(model, tokenizer, 4, 4, "some/model")
