@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.runs.report.figures import COLORS
+from rl4dialog.runs.report.statistics import MIN_SAMPLES
 from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.summary import format_number
 
@@ -40,7 +41,7 @@ def write_page(template: str, output: Path, **content: Any) -> Path:
     Raises:
         RunFolderError: If the file cannot be written.
     """
-    page = _environment().get_template(template).render(colors=COLORS, **content)
+    page = _environment().get_template(template).render(colors=COLORS, min_samples=MIN_SAMPLES, **content)
     temporary = output.with_name(f".{output.name}.tmp")
     try:
         # Models can generate lone surrogates, which UTF-8 cannot encode.
