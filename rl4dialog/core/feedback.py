@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint, shown
+from rl4dialog.core.files import json_value
 from rl4dialog.core.json_lines import append_record, whole_lines
 
 VERSION = 1
@@ -119,7 +119,7 @@ def read_feedback(path: Path) -> list[Feedback]:
 
 def _parsed(line: bytes, place: str) -> Feedback:
     try:
-        record = json.loads(line)
+        record = json_value(line)
     except ValueError as error:
         raise DataError(f"{place}: not valid JSON ({error})") from error
     if not isinstance(record, dict):

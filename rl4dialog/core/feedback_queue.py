@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.feedback import Feedback, JudgedReply, replies_of
+from rl4dialog.core.files import json_value
 from rl4dialog.core.json_lines import whole_lines, write_records
 
 Unit = Literal["pair", "reply", "conversation"]
@@ -130,7 +130,7 @@ def read_pairs(path: Path) -> list[QueuedReplies]:
 
 def _parsed(line: bytes, place: str) -> QueuedReplies:
     try:
-        record: Any = json.loads(line)
+        record: Any = json_value(line)
     except ValueError as error:
         raise DataError(f"{place}: not valid JSON ({error})") from error
     keys = {"version", *(each.name for each in fields(QueuedReplies))}

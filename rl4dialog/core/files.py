@@ -1,9 +1,13 @@
-"""Reads user-specified files, which can be of any kind."""
+"""Reads user-specified files, which can be of any kind, and the JSON in them, which can be anything."""
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.errors import shown
 
 _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
 
@@ -24,3 +28,27 @@ def check_regular(path: Path) -> None:
     for is_kind, name in _KINDS:
         if is_kind(mode):
             raise OSError(f"it is {name}; use a regular file")
+
+
+def json_value(text: str | bytes) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: If it is malformed or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """Parse a JSON object.
+
+    Raises:
+        ValueError: If it is malformed, nested too deeply, or another value.
+    """
+    found = json_value(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"it must be a JSON object, not {shown(found)}")
+    return found

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rl4dialog.core.files import json_object
+
 MANIFEST = "manifest.json"
 
 
@@ -34,7 +36,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         ValueError: If the manifest is missing, or a file is missing or was changed; the message names the file.
     """
     try:
-        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = json_object((folder / MANIFEST).read_text(encoding="utf-8"))
         expected = {str(name): (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it has no readable {MANIFEST}, so it is incomplete") from error

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint, shown
+from rl4dialog.core.files import json_value
 from rl4dialog.core.types import is_number
 from rl4dialog.data.text_files import read_lines, stream_lines
 
@@ -147,7 +147,7 @@ def parse_json(text: str, place: str) -> Any:
         DataError: If it is malformed.
     """
     try:
-        return json.loads(text)
+        return json_value(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{place}: not valid JSON ({error})") from error
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from rl4dialog.core.files import json_value
 from rl4dialog.policies.hashing import tensors_hash
 from rl4dialog.runs.run_folder import CONVERSATIONS_FILE, MODEL_FOLDER, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE
 
@@ -71,7 +71,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
         return []
     data = path.read_bytes()
     text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-    found = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.split("\n") if line]
+    found = json_value(text) if path.suffix == ".json" else [json_value(line) for line in text.split("\n") if line]
     return [dict(_leaves(record)) for record in found]
 
 

@@ -5,7 +5,6 @@ Settings that the server does not support are refused unless they have the value
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from rl4dialog.core.errors import DataError, RL4DialogError, shown, validation_message
+from rl4dialog.core.files import json_value
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.serving.chat_model import ChatModel
 from rl4dialog.serving.conversation import Conversation
@@ -167,7 +167,7 @@ def parse_request(body: bytes, model: ChatModel, name: str) -> ChatRequest:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        found = json_value(body)
     except (ValueError, RecursionError) as error:
         raise ApiError(f"the body is not valid JSON: {error}") from error
     if not isinstance(found, dict):

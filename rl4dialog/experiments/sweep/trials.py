@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
+from rl4dialog.core.files import json_value
 from rl4dialog.core.json_lines import whole_lines
 from rl4dialog.experiments.sweep.space import Values
 from rl4dialog.runs.report.runs import read_run
@@ -124,7 +124,7 @@ def evaluations(run: Path, metric: str) -> list[tuple[int, float]]:
         ConfigError: If the evaluations do not have the metric.
     """
     try:
-        records = [json.loads(line) for line in whole_lines(run / f"{SPLIT}_split_metrics.jsonl") if line]
+        records = [json_value(line) for line in whole_lines(run / f"{SPLIT}_split_metrics.jsonl") if line]
     except OSError:
         return []
     known = sorted({key for record in records for key in record["metrics"]})

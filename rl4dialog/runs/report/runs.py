@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.files import json_value
 from rl4dialog.runs.report.predictions import Predictions, read_predictions
 from rl4dialog.runs.results import read_players, read_references
 from rl4dialog.runs.run_folder import (
@@ -159,7 +160,7 @@ def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     lines = [(i, line) for i, line in enumerate(_read_text(path).split("\n"), start=1) if line.strip()]
     for i, line in lines:
         try:
-            record = json.loads(line)
+            record = json_value(line)
         except ValueError as error:
             if i == lines[-1][0]:
                 notes.append(f"The last line of {path.name} is truncated and was skipped.")
@@ -175,7 +176,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(_read_text(path))
+        found = json_value(_read_text(path))
     except ValueError as error:
         raise DataError(f"{path} is not JSON: {error}") from error
     if not isinstance(found, dict):

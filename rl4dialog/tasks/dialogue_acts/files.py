@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.files import json_value
 
 SPLITS = ("train", "val", "test")
 
@@ -22,10 +22,10 @@ def read_json(path: Path) -> Any:
     archive = path.with_name(path.name + ".zip")
     try:
         if path.is_file():
-            return json.loads(path.read_text(encoding="utf-8"))
+            return json_value(path.read_text(encoding="utf-8"))
         if archive.is_file():
             with zipfile.ZipFile(archive) as files:
-                return json.loads(files.read(path.name))
+                return json_value(files.read(path.name))
     except (KeyError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} cannot be read as JSON: {error}") from error
     raise DataError(f"the file {path.name} (or {archive.name}) is missing in {path.parent}")
