@@ -201,8 +201,8 @@ def _problem(feedback: Feedback) -> str | None:
     n_replies = _N_REPLIES[feedback.kind]
     if len(feedback.replies) != n_replies:
         return f"a {in_words(feedback.kind)} needs {n_replies} in replies, not {len(feedback.replies)}"
-    for name, value in (("time", feedback.time), ("id", feedback.id), ("persona", feedback.persona or "")):
-        if not isinstance(value, str):
+    for name, value in (("time", feedback.time), ("id", feedback.id), ("persona", feedback.persona)):
+        if not isinstance(value, str) and not (name == "persona" and value is None):
             return f"{name} must be a text, not {shown(value)}"
     if not isinstance(feedback.withdrawn, bool):
         return f"withdrawn must be true or false, not {shown(feedback.withdrawn)}"

@@ -142,6 +142,10 @@ def _parsed(line: bytes, place: str) -> QueuedReplies:
         queued = QueuedReplies(**{**record, "replies": replies_of(record["replies"])})
         if not isinstance(queued.is_conversation, bool) or (queued.is_conversation and len(queued.replies) != 1):
             raise DataError("is_conversation must be true or false, and true only with one reply, the last one")
+        if not (isinstance(queued.id, str) and isinstance(queued.strategy, str)):
+            raise DataError(f"id and strategy must be texts, not {shown(queued.id)} and {shown(queued.strategy)}")
+        if isinstance(queued.score, bool) or not isinstance(queued.score, int | float | None):
+            raise DataError(f"score must be a number or null, not {shown(queued.score)}")
         if len(queued.replies) == 1:
             queued.rated(0, 1)
         else:

@@ -195,8 +195,9 @@ def row_sizes(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> 
     if config.env.args.conversation_partner is not None:
         frame, ids = texts.data.pools["train"].frame(), encoder_of(texts.tokenizer).ids
         answer = (config.env.args.max_partner_length or reply) + len(ids(frame.to_agent)) + len(ids(frame.to_partner))
-    # The prompt of each turn contains the conversation so far.
-    prompts = np.concatenate([first + turn * (reply + answer) for turn in range(max_turns)]).clip(max=limit)
+    # The prompt of each turn contains the conversation so far, up to the limit, from which on all turns are alike.
+    n_prompts = min(max_turns, math.ceil(limit / (reply + answer)) + 1)
+    prompts = np.concatenate([first + turn * (reply + answer) for turn in range(n_prompts)]).clip(max=limit)
     longest = int(prompts.max())
     if max_turns == 1 or not (args.get("join_turns", True) and policy_class(config).joins_turns):
         return RowSizes(prompts, longest, reply, reply)

@@ -103,7 +103,7 @@ def read_run(path: str | Path) -> Run:
         _read_object(path / PROVENANCE_FILE),
         _merge(path, rollouts, updates) if rollouts else [],
         updates[-1] if updates and not rollouts else {},
-        {split: _read_metrics(file, notes) for split, file in metrics_files.items()},
+        {split: read_metrics(file, notes) for split, file in metrics_files.items()},
         _find_predictions(path),
         read_players(path),
         read_references(path),
@@ -134,7 +134,16 @@ def _merge(path: Path, rollouts: list[dict[str, Any]], updates: list[dict[str, A
     return [rows[iteration] for iteration in sorted(rows)]
 
 
-def _read_metrics(path: Path, notes: list[str]) -> dict[int, dict[str, float]]:
+def read_metrics(path: Path, notes: list[str]) -> dict[int, dict[str, float]]:
+    """Read the evaluations of a split by iteration; none if there is no file, and NaN for what is no number.
+
+    Args:
+        path: The jsonl file.
+        notes: Gets a note if the last line is truncated.
+
+    Raises:
+        DataError: If the file cannot be read, or a line is no evaluation.
+    """
     found: dict[int, dict[str, float]] = {}
     for record in _read_lines(path, notes):
         epoch, metrics = record.get("epoch"), record.get("metrics")
