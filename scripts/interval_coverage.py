@@ -18,11 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rl4dialog.experiments.quality.statistics import probability_of_improvement
 from rl4dialog.experiments.quality.win_rate import win_rate
-from rl4dialog.functional.bootstrap import Interval, bootstrap_intervals
+from rl4dialog.functional.bootstrap import CONFIDENCE, Interval, bootstrap_intervals
 from rl4dialog.functional.proportions import wilson_interval
-from rl4dialog.functional.rank_correlation import spearman
 from rl4dialog.runs.report.statistics import mean_and_standard_error, mean_interval, student_interval
 
 Array = NDArray[np.float64]
@@ -85,11 +83,10 @@ def wins(rng: np.random.Generator, n: int) -> tuple[Interval | None, float]:
 
 def improvement(rng: np.random.Generator, n: int) -> tuple[Interval | None, float]:
     """Percentile bootstrap of the probability of improvement, for comparison."""
-    ours, others = normal(rng, n) + 1.0, normal(rng, n)
-    found = bootstrap_intervals(
-        lambda i, j: [probability_of_improvement(list(ours[i]), list(others[j])).value], n, n, n_resamples=N_RESAMPLES
-    )
-    return found[0], float(stats.norm.cdf(1.0 / math.sqrt(2.0)))
+    groups = normal(rng, n) + 1.0, normal(rng, n)
+    ours, others = (each[rng.integers(n, size=(N_RESAMPLES, n))] for each in groups)
+    found = (ours[:, :, np.newaxis] > others[:, np.newaxis, :]).mean(axis=(1, 2))
+    return _percentiles(found), float(stats.norm.cdf(1.0 / math.sqrt(2.0)))
 
 
 def share(p: float) -> Trial:
@@ -116,14 +113,19 @@ def rank_correlation(levels: int | None, per_group: int = 1) -> Trial:
 
     def trial(rng: np.random.Generator, n: int) -> tuple[Interval | None, float]:
         score, rating = draw(rng, n)
-        groups = np.repeat(np.arange(n), per_group)
-        return bootstrap_intervals(
-            lambda rows: [spearman(*_of_groups(score, rating, groups, rows))],
-            n,
-            n_resamples=N_RESAMPLES,
-        )[0], truth
+        groups = rng.integers(n, size=(N_RESAMPLES, n, 1))
+        rows = (groups * per_group + np.arange(per_group)).reshape(N_RESAMPLES, -1)
+        ranks = [stats.rankdata(each[rows], axis=1) for each in (score, rating)]
+        x, y = (each - each.mean(axis=1, keepdims=True) for each in ranks)
+        with np.errstate(invalid="ignore"):  # a resample whose ratings are all the same has no correlation
+            return _percentiles((x * y).sum(axis=1) / np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1))), truth
 
     return trial
+
+
+def _percentiles(resampled: Array) -> Interval:
+    low, high = np.nanquantile(resampled, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
+    return Interval(float(low), float(high))
 
 
 def _graded(rating: Array, levels: int | None) -> Array:
@@ -131,11 +133,6 @@ def _graded(rating: Array, levels: int | None) -> Array:
     if levels is None:
         return rating
     return np.digitize(rating, stats.norm.ppf(np.arange(1, levels) / levels)).astype(float)
-
-
-def _of_groups(score: Array, rating: Array, groups: NDArray[np.int64], drawn: NDArray[np.int64]) -> tuple[Array, Array]:
-    rows = np.repeat(np.arange(len(groups)), np.bincount(drawn, minlength=int(groups.max()) + 1)[groups])
-    return score[rows], rating[rows]
 
 
 def coverage(trial: Trial, n: int, trials: int, seed: int) -> float:
