@@ -57,7 +57,12 @@ def multiwoz(
         ]
     files = ("usr_da_voc.txt", "sys_da_voc.txt")
     vocabularies = None if vocabulary == "data" else (_vocabulary(folder / files[0]), _vocabulary(folder / files[1]))
-    names = [entity["name"] for name in ("attraction", "hotel", "restaurant") for entity in database.entities(name)]
+    names = []
+    for name in ("attraction", "hotel", "restaurant"):
+        for i, entity in enumerate(database.entities(name), 1):
+            if "name" not in entity:
+                raise DataError(f"{folder / 'db' / f'{name}_db.json'}: entity {i} needs a text as its name")
+            names.append(entity["name"])
     return make_world(
         "multiwoz",
         ONTOLOGY,
