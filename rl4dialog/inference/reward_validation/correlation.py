@@ -13,7 +13,7 @@ from rl4dialog.functional.bootstrap import Interval, bootstrap_intervals
 from rl4dialog.functional.rank_correlation import kendall_tau_b, spearman
 
 N_RESAMPLES = 500
-MIN_GROUPS = 15
+MIN_GROUPS = 20
 """Fewer groups get no interval: the percentile bootstrap then covers less than it says (``docs/comparing.md``)."""
 
 
