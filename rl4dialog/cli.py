@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from rl4dialog.commands.output import lenient_output
 from rl4dialog.commands.parser import COMMANDS, command_module, make_parser
 from rl4dialog.core.allocator import keep_few_kernels
-from rl4dialog.core.errors import RL4DialogError, RunInterrupted, nearest_hint
+from rl4dialog.core.errors import ConfigError, RL4DialogError, RunInterrupted, nearest_hint
 from rl4dialog.experiments.own_process import EXIT_INTERRUPTED, HOW_TO_RESUME, end_with_parent
 from rl4dialog.training.interruption import StopSignals
 
@@ -67,6 +67,9 @@ def _run(name: str, args: argparse.Namespace) -> int:
     # Causal models run on right-padded rows, which need no attention mask.
     logging.getLogger("transformers.modeling_utils").addFilter(_is_relevant)
     try:
+        keys = [text.partition("=")[0] for text in getattr(args, "overrides", None) or ()]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise ConfigError(f"--set {twice[0]} is given twice; keep one of them")
         with StopSignals() if name in _RESUMABLE else nullcontext():
             code: int = command_module(name).run(args)
         return code

@@ -94,6 +94,8 @@ def _check_arguments(args: argparse.Namespace) -> None:
     for name in ("n_jobs", "n_trials"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ConfigError(f"--{name} must be at least 1, got {getattr(args, name)}")
+    if args.max_kl is not None and not args.max_kl > 0:
+        raise ConfigError(f"--max_kl must be above 0, got {args.max_kl:g}")
     if len(set(args.seeds)) < len(args.seeds):
         raise ConfigError(f"--seeds contains a seed twice: {' '.join(map(str, args.seeds))}")
 

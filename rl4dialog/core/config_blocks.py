@@ -130,6 +130,8 @@ class EndWhenConfig(Block):
                 re.compile(pattern)
             except (re.error, OverflowError, RecursionError) as error:
                 raise ValueError(f"pattern {i}, {pattern!r}, is not a regular expression: {error}") from error
+            if not pattern:
+                raise ValueError(f"pattern {i} is empty, which ends every conversation after its first turn")
         return patterns
 
 
@@ -144,7 +146,7 @@ class EnvArgs(Block):
     """Side from which long prompts are truncated."""
     context_start_token: int | None = None
     """No effect. Accepted for compatibility with RL4LMs configs."""
-    max_turns: int = Field(default=1, ge=1)
+    max_turns: int = Field(default=1, ge=1, le=1_000_000)
     """Agent utterances per conversation. More than one needs a partner."""
     partner: ComponentConfig | None = None
     """Conversation partner, which answers each agent utterance."""

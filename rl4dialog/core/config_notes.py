@@ -165,6 +165,8 @@ def _of_rollouts(config: TextConfig, evaluation: GenerationBlock, rollouts: Gene
         )
     elif wanted > longest:
         yield f"{where}.max_new_tokens is {wanted}, but env.args.max_episode_length ends replies after {longest} tokens"
+    if (least := rollouts.kwargs.get("min_new_tokens") or 0) > limit:
+        yield f"{where}.min_new_tokens is {least}, but replies end after {limit} tokens, so none ever ends by itself"
     wanted_of_evaluations = evaluation.count("max_new_tokens") or 0
     if wanted_of_evaluations > limit:
         yield (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -108,12 +109,18 @@ def json_value(text: str | bytes) -> Any:
     """Parse JSON.
 
     Raises:
-        ValueError: If it is malformed or nested too deeply.
+        ValueError: If it is malformed or nested too deeply, or an object has a key twice.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_distinct)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError(f"it has the key {Counter(key for key, _ in pairs).most_common(1)[0][0]!r} twice")
+    return found
 
 
 def json_object(text: str | bytes) -> dict[str, Any]:

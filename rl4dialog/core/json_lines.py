@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -57,10 +58,12 @@ def write_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Write records as lines; an existing file is replaced.
 
     Raises:
-        RunFolderError: If it cannot be written; an existing file is then unchanged.
+        RunFolderError: If it cannot be written, or the file has other records; it is then unchanged.
     """
-    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    rows = list(records)
+    text, keys = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), {*chain.from_iterable(rows)}
     try:
+        check_appendable(path, lambda line: _is_record(line) and json_object(line).keys() <= keys)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced(path) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -171,6 +171,7 @@ def file_readers(
         if unknown or not path:
             raise DataError(f"path must contain a file for each of {', '.join(SPLITS)}, not {dict(path)!r}")
         places = {split: expand_path(file) for split, file in path.items()}
+        _warn_of_same(tuple(places.values()))
         files = {
             split: _tables(place, suffixes) if with_shards and place.is_dir() else [place]
             for split, place in places.items()
@@ -201,6 +202,12 @@ def file_readers(
 def _warn_of_others(folder: Path, tables: tuple[Path, ...], used: tuple[Path, ...]) -> None:
     if others := [path.name for path in tables if path not in used]:
         _logger.warning("%s: not read, because other files are named after splits: %s", folder, ", ".join(others))
+
+
+@functools.lru_cache
+def _warn_of_same(files: tuple[Path, ...]) -> None:
+    if len({*files}) < len(files):
+        _logger.warning("path: several splits are the same file, so their samples are: %s", ", ".join(map(str, files)))
 
 
 def split_files(folder: Path, suffixes: Sequence[str]) -> dict[str, list[Path]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 from concurrent.futures import Future
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive, SecretName
 from rl4dialog.core.async_calls import AsyncCalls, FinalFailure, in_background
@@ -64,7 +66,7 @@ class OpenAIPartner(Partner):
     def __init__(
         self,
         base_url: str,
-        model: str,
+        model: Annotated[str, Field(pattern=r"\S")],
         api_key_env: SecretName | None = None,
         instructions: str | None = None,
         persona_key: str = "partner_persona",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NotRequired
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from rl4dialog.core.errors import nearest_hint
+from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
 
@@ -110,6 +110,9 @@ class RulesPartner(Partner):
             )
             for rule in rules
         ]
+        patterns = [rule["pattern"] for rule in rules]
+        if "" in patterns or len({*patterns}) < len(patterns):
+            raise ConfigError("partner 'rules': a pattern is empty or listed twice, so rules after it never decide")
         self._otherwise, self._opening = _as_list(otherwise), _as_list(opening)
         self._random = random.Random()
         self.can_open = bool(self._opening)

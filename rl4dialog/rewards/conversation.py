@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rl4dialog.core.errors import RewardError
+from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.protocols import ConversationReward
 from rl4dialog.core.types import AGENT, Dialogue
 
@@ -22,6 +22,8 @@ class OutcomeReward(ConversationReward):
     def __init__(self, weights: Mapping[str, float] | None = None, per_turn: float = 0.0) -> None:
         self.weights = {"success": 1.0} if weights is None else dict(weights)
         self._per_turn = per_turn
+        if not per_turn and not any(self.weights.values()):
+            raise ConfigError("reward 'outcome': all weights and per_turn are 0, so the reward is always 0")
 
     def __call__(self, dialogue: Dialogue, over: bool) -> float:
         if not over:

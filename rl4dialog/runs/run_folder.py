@@ -357,7 +357,8 @@ def run_path(base_path: str | os.PathLike[str], project_name: str, experiment_na
     """
     base = Path(base_path).expanduser().absolute()
     for flag, name in (("--project_name", project_name), ("--experiment_name", experiment_name)):
-        if not name or ".." in Path(name).parts or Path(name).is_absolute():
+        unusable = not name.isprintable() or any(len(os.fsencode(part)) > 255 for part in Path(name).parts)
+        if not name or unusable or ".." in Path(name).parts or Path(name).is_absolute():
             raise RunFolderError(f"{flag} {name!r} is not a valid folder name inside {base}")
     return base / project_name / experiment_name
 
@@ -397,8 +398,7 @@ def _locked(path: Path) -> int:
         except BlockingIOError as error:
             os.close(handle)
             raise RunFolderError(
-                f"another process is writing to the run in {path.parent}; wait until it ends, or choose another "
-                f"--experiment_name"
+                f"another process is writing to the run in {path.parent}; wait until it ends, or choose another folder"
             ) from error
         except OSError as error:
             _logger.warning("%s cannot be locked (%s): do not train into it twice at the same time", path, error)

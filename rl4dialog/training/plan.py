@@ -239,8 +239,9 @@ def _add_reward_model_rows(table: Table, config: RewardModelConfig) -> None:
     for split, each in data.pools.items():
         n_compared = sum(is_comparison(sample) for sample, _ in each)
         table.add_row(f"{split} samples", f"{len(each):,}" + (f", {n_compared:,} comparisons" if n_compared else ""))
+    loss = loss_of(config, data)
     if pool.ratings:
-        table.add_row("loss of ratings", loss_of(config, data).rating_loss)
+        table.add_row("loss of ratings", loss.rating_loss)
     examples = encode_judged(data.samples("train"), tokenizer, max_length)
     lengths = [len(ids) for each in examples for ids in (each["input_ids"], each.get("worse_ids", ()))]
     table.add_row("longest text", f"{max(lengths)} tokens, at most {max_length}")

@@ -59,14 +59,17 @@ class FilteredBC(BC):
         if (args.get("top_share") is None) == (args.get("min_return") is None):
             raise ConfigError("alg.id: filtered_bc needs one of alg.args.top_share and alg.args.min_return")
 
+    @classmethod
+    def check_returns(cls, returns: np.ndarray, args: Mapping[str, Any]) -> None:
+        if (least := args.get("min_return")) is not None and least > (high := returns.max()):
+            raise ConfigError(
+                f"alg.args.min_return is {least:g}, but the highest return of the log is {high:g}; lower it"
+            )
+
     def select(self, log: ConversationLog) -> np.ndarray:
         if self.min_return is not None:
+            FilteredBC.check_returns(log.returns, {"min_return": self.min_return})
             kept = np.flatnonzero(log.returns >= self.min_return)
-            if not len(kept):
-                raise ConfigError(
-                    f"alg.args.min_return is {self.min_return:g}, but the highest return of the log is "
-                    f"{log.returns.max():g}; lower it"
-                )
             if len(kept) == len(log):
                 _logger.warning(
                     "alg.args.min_return: %g leaves out no conversation; so does alg.id: bc", self.min_return

@@ -192,8 +192,8 @@ def _rewards(row: Row, messages: Sequence[Message], agents: Sequence[str], n_giv
 def _reward(row: Row, value: Any, what: str) -> float:
     if value is None:
         return 0.0
-    if not is_finite(value):
-        raise row.error(f"{what} must be a finite number, not {shown(value)}")
+    if not is_finite(value) or abs(value) > 1e15:  # squares of larger ones overflow in fp32
+        raise row.error(f"{what} must be a finite number, not {shown(value)}, and at most 1e15")
     return float(value)
 
 

@@ -11,7 +11,7 @@ from rl4dialog.experiments.quality.execution import RUNS_FOLDER, execute, make_s
 from rl4dialog.experiments.quality.outcomes import Outcomes, read_outcome, write_outcomes
 from rl4dialog.experiments.quality.page import markdown_page, plot_frontier
 from rl4dialog.experiments.quality.plan import QualityPlan, load_plan, planned_runs
-from rl4dialog.runs.run_folder import write_text
+from rl4dialog.runs.run_folder import only_writer, write_text
 from rl4dialog.training.resume import is_done
 
 OUTCOMES_FILE = "outcomes.json"
@@ -49,8 +49,9 @@ def compare(
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunFolderError(f"--output_path {output} is not a folder and cannot become one: {error}") from error
-        make_steps(plan, output)
-        failed = execute(runs, output, n_jobs)
+        with only_writer(output):
+            make_steps(plan, output)
+            failed = execute(runs, output, n_jobs)
     folders = {run.name: output / RUNS_FOLDER / run.name for run in runs}
     complete = [run for run in runs if is_done(folders[run.name], run.config)]
     if not complete:

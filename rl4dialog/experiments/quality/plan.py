@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -139,8 +140,13 @@ def planned_runs(plan: QualityPlan, path: str | Path, output: Path) -> list[Plan
         for seed in group.seeds
     ]
     names = [run.name for run in runs]
+    if any(text.startswith("seed=") for group in (plan, *plan.runs.values()) for text in group.overrides):
+        raise ConfigError(f"{path}: set: seed has no effect, because each run has one of its seeds; remove it")
     if len(set(names)) < len(names):
         raise ConfigError(f"{path}: the labels {', '.join(plan.runs)} give several runs the same folder; rename one")
+    for one, other in combinations(runs, 2):
+        if one.config == other.config:
+            raise ConfigError(f"{path}: {one.name} and {other.name} have the same config; change or remove one")
     order = {(label, seed): i for label, group in plan.runs.items() for i, seed in enumerate(group.seeds)}
     return sorted(runs, key=lambda run: order[run.label, run.seed])
 

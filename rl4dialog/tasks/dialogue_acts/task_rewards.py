@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.tasks.dialogue_acts.convlab_outcome import ConvLabOutcome
 from rl4dialog.tasks.dialogue_acts.outcome import Exchange, Outcome
 
@@ -39,6 +40,8 @@ class TaskReward:
     """
 
     def __init__(self, success: float = 1.0, failure: float = -0.5, turn: float = -0.0125) -> None:
+        if success <= failure:
+            raise ConfigError(f"reward 'task_reward': success ({success:g}) must be above failure ({failure:g})")
         self._success, self._failure, self._turn = success, failure, turn
 
     def __call__(self, turn: TaskTurn) -> float:

@@ -87,6 +87,8 @@ CONDITIONS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
          "iteration is evaluated, whose checkpoint is kept anyway; lower eval_every"),
         (lambda credit, max_turns: credit == "turn" and max_turns == 1,
          "alg.args.credit: turn is for conversations, but env.args.max_turns is 1; raise it, or use credit: token"),
+        (lambda n_turns, buffer_size: n_turns > buffer_size,
+         "warm_start.args.n_turns is {n_turns:,}, but alg.args.buffer_size is {buffer_size:,}: the first are lost"),
     ),
     "note": (
         (lambda eval_every, n_iters: eval_every > n_iters and eval_every != 10,  # the default
@@ -99,6 +101,17 @@ CONDITIONS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
          "alg.policy.args.critic has no effect: alg.id: {alg_id} has no critic"),
         (lambda target_kl_of_penalty, coeff: not coeff,
          "alg.kl_div.target_kl has no effect: alg.kl_div.coeff is 0, and stays 0 when it is multiplied"),
+        (lambda turn_factor, credit: credit != "turn", "alg.args.{turn_factor} has no effect without credit: turn"),
+        (lambda pay, max_turns: pay == "turn" and max_turns == 1,
+         "reward_fn.pay: turn has no effect: env.args.max_turns is 1"),
+        (lambda opening, first_speaker: first_speaker != "partner",
+         "env.args.partner.args.opening has no effect without env.args.first_speaker: partner"),
+        (lambda snapshot_every, n_iters: snapshot_every >= n_iters,
+         "partner 'self_play' makes no copies: snapshot_every is {snapshot_every}, and n_iters {n_iters}"),
+        (lambda turns_of_games, max_turns: turns_of_games != max_turns > 1,
+         "datapool.args.max_turns is {turns_of_games}, but env.args.max_turns is {max_turns}"),
+        (lambda n_composites, action: action != "composite",
+         "env.args.n_composites has no effect without env.args.action: composite"),
     ),
 }
 # fmt: on
@@ -142,6 +155,11 @@ def _values(config: RunConfig) -> dict[str, Any]:
         values["needs_critic"] = AlgorithmRegistry.resolve(config.alg.id).needs_critic
         values["critic_from"] = config.alg.policy.args.critic_from
         values["chosen_critic"] = own_policy_args(config).get("critic")
+        values |= {"first_speaker": config.env.args.first_speaker, "pay": config.reward_fn.pay}
+        if partner := config.env.args.partner:
+            values |= {name: partner.args.get(name) for name in ("opening", "snapshot_every")}
+        values["turn_factor"] = next((key for key in ("turn_gamma", "turn_gae_lambda") if key in config.alg.args), None)
+        values["turns_of_games"] = config.datapool.args.get("max_turns")
     for callback in config.callbacks:
         if callback.id == "early_stopping":
             values["patience"] = {**CallbackRegistry.defaults(callback.id), **callback.args}["patience"]
@@ -152,6 +170,8 @@ def _values(config: RunConfig) -> dict[str, Any]:
 
 def _of_turn_level(config: TurnLevelConfig) -> dict[str, Any]:
     values = {**TurnAlgorithmRegistry.defaults(config.alg.id), **config.alg.args}
+    values |= {"n_composites": config.env.args.get("n_composites"), "action": config.env.args.get("action", "")}
+    values["n_turns"] = config.warm_start and config.warm_start.args.get("n_turns")
     n_steps = values["train_freq"] * config.n_iters if "train_freq" in values else 0
     if n_steps:
         values["n_timesteps"] = n_steps * config.env.n_envs

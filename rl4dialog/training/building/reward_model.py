@@ -96,8 +96,11 @@ def _with_differences(
 
 def loss_of(config: RewardModelConfig, data: Data) -> RewardModelLoss:
     """Determine the loss; by default that of ratings depends on whether there are comparisons too."""
-    has_comparisons = any(is_comparison(sample) for sample in data.samples("train"))
-    by_default: RatingLoss = "cross_entropy" if has_comparisons else "squared_error"
+    kinds = {is_comparison(sample) for sample in data.samples("train")}
+    used = {"center_coef": True in kinds, "rating_weight": False in kinds, "bootstrap": config.alg.ensemble > 1}
+    for key in config.alg.model_fields_set.intersection(key for key, is_used in used.items() if not is_used):
+        _logger.warning("alg.%s has no effect with this kind of judgements and this size of the ensemble", key)
+    by_default: RatingLoss = "cross_entropy" if True in kinds else "squared_error"
     return RewardModelLoss(config.alg.rating_loss or by_default, config.alg.rating_weight, config.alg.center_coef)
 
 
