@@ -76,6 +76,7 @@ def test_rl4lms_config_is_accepted_and_dead_keys_are_told() -> None:
         ("alg.trainin_args", {}, r"unknown key 'alg.trainin_args' \(known here: id, args, kl_div, policy\)"),
         ("seed", -1, "seed"),
         ("env.args.max_turns", 2, "max_turns needs a partner"),
+        ("env.args.end_when", {"agent": ["bye", ""]}, "pattern 1 is empty, which ends every conversation"),
         ("env.args.partner_replies", [], "env.args.partner_replies: .*at least 1 item"),
         ("env.n_envs", 100_000_000, "env.n_envs: .*less than or equal to 65536"),
     ],

@@ -61,6 +61,10 @@ def test_config_that_leaves_nothing_open_has_no_notes(tmp_path: Path) -> None:
             "max_new_tokens is 80, but env.args.max_episode_length ends replies after 10 tokens",
         ),
         (
+            {"alg__policy__args__generation_kwargs": {**SAMPLING, "max_new_tokens": 10, "min_new_tokens": 11}},
+            "min_new_tokens is 11, but replies end after 10 tokens, so none ever ends by itself",
+        ),
+        (
             {"alg__policy__args__generation_kwargs": {"do_sample": True, "top_k": 0}},
             "has no max_new_tokens: replies end after env.args.max_episode_length = 10 tokens; RL4LMs .* 20",
         ),

@@ -65,6 +65,11 @@ def test_deep_nesting_is_a_value_error() -> None:
         json_object("[1]")
 
 
+def test_key_given_twice_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="the key 'b' twice"):
+        json_value('{"a": [{"c": 1, "b": 1, "b": 2}]}')
+
+
 @pytest.mark.parametrize(
     "given",
     [rating("r", 1, persona="p"), preference("a", "b", 0), correction("a", "b"), conversation_rating("r", -1)],

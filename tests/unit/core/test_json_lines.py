@@ -104,3 +104,12 @@ def test_records_replace_a_file_only_once_they_are_written(tmp_path: Path, monke
     assert records(path) == [{"n": 1}] and list(tmp_path.iterdir()) == [path]
     write_records(path, [{"n": 2}])
     assert records(path) == [{"n": 2}] and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("text", ['{"n": 1, "rating": 1}\n', '{\n  "seed": 0\n}\n', "a\n"])
+def test_file_of_other_records_is_not_replaced(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(text)
+    with pytest.raises(RunFolderError, match=r"a\.jsonl has no record of this kind"):
+        write_records(path, [{"n": 2}])
+    assert path.read_text() == text

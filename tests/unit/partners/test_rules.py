@@ -114,3 +114,9 @@ def test_abilities_follow_from_the_arguments() -> None:
 def test_mistakes_in_rules_are_named_by_their_place(args: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=rf"^env\.args\.partner\.{message}"):
         PartnerRegistry.check("rules", args, "env.args.partner.args")
+
+
+@pytest.mark.parametrize("patterns", [["a", "b", "a"], ["", "b"]])
+def test_rule_that_never_decides_is_refused(patterns: list[str]) -> None:
+    with pytest.raises(ConfigError, match="a pattern is empty or listed twice"):
+        make_partner(*({"pattern": pattern, "replies": "x"} for pattern in patterns))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl4dialog.core.errors import RewardError
+from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
 from rl4dialog.rewards.conversation import OutcomeReward, PartnerReward
@@ -17,6 +17,7 @@ from rl4dialog.rewards.parts import as_parts
 from rl4dialog.rewards.schedules import Linear
 from rl4dialog.rewards.scoring import Scorer, check_scores
 from rl4dialog.rollouts.task_rewards import TaskRewards
+from rl4dialog.tasks.dialogue_acts.task_rewards import TaskReward
 
 
 @pytest.mark.parametrize("values", [[1, 2.0], (1, 2), np.array([1.0, 2.0]), torch.tensor([[1.0], [2.0]]), [[1], [2]]])
@@ -63,6 +64,13 @@ class Hundred(BatchedRewardFunction):
 
     def __call__(self, prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
         return [100.0 * done for done in dones]
+
+
+def test_reward_that_pays_nothing_or_for_failure_is_refused() -> None:
+    with pytest.raises(ConfigError, match="all weights and per_turn are 0"):
+        OutcomeReward({"success": 0.0})
+    with pytest.raises(ConfigError, match=r"success \(0\) must be above failure \(1\)"):
+        TaskReward(success=0, failure=1)
 
 
 @pytest.mark.parametrize("reward", [OutcomeReward(per_turn=1.0), PartnerReward()])

@@ -155,7 +155,7 @@ def test_overwrite_does_not_follow_a_link_out_of_the_folder(folder: RunFolder, t
     assert (precious / "weights").is_file()
 
 
-@pytest.mark.parametrize("name", ["", "../other", "/etc"])
+@pytest.mark.parametrize("name", ["", "../other", "/etc", "a\nb", "a\0", "b" * 300])
 def test_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(RunFolderError, match="--experiment_name"):
         RunFolder(tmp_path, "project", name)

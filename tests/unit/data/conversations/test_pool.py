@@ -166,6 +166,7 @@ def test_layout_is_stated_once(write: Write, caplog: pytest.LogCaptureFixture) -
         for split in ("train", "val"):
             LoggedConversations.prepare(split, {"train": path, "val": path})
     assert caplog.messages == [
+        f"path: several splits are the same file, so their samples are: {path}, {path}",
         f"{path}:1: layout completion (guessed from the columns)",
         f"{path}:1: these columns are not read: source",
     ]

@@ -134,6 +134,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "some_rewards": (line(rewards=[1.0, None]), "rewards has no number (null) for some messages after n_given: 0"),
     "nan": (line(rewards=[math.nan, 0]), "the one of rewards for message 1 must be a finite number, not nan"),
     "inf": (with_message(1, reward=math.inf), "reward of message 1 must be a finite number, not inf"),
+    "large": (with_message(1, reward=1e16), "must be a finite number, not 1e+16, and at most 1e15"),
     "text": (line(reward="1"), "reward must be a finite number, not '1'"),
     "bool": (with_message(3, reward=True), "reward of message 3 must be a finite number, not True"),
     "given": (line(n_given=2, rewards=[1.0, 0.0]), "message 1 has a reward, but is one of the n_given: 2"),

@@ -106,6 +106,14 @@ def test_a_file_in_the_place_of_the_output_folder_is_an_error(
     assert f"--output_path {tmp_path / 'file' / inside} is not a folder" in capsys.readouterr().err
 
 
+def test_a_step_that_is_the_same_comparison_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    plan, output = str(write_plan(tmp_path)), tmp_path / "out"
+    monkeypatch.setattr(comparison, "make_steps", lambda *args: comparison.compare(plan, [], output, 1, ""))
+    with pytest.raises(RunFolderError, match=f"another process is writing to the run in {output}"):
+        comparison.compare(plan, [], output, 1, "")
+
+
 def test_a_run_that_a_signal_ended_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_config(tmp_path, make_config(tmp_path))
     monkeypatch.setattr(comparison, "execute", lambda *args: {"ppo_seed_0": -9})
@@ -114,6 +122,7 @@ def test_a_run_that_a_signal_ended_is_a_failure(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(comparison, name, lambda *args: SimpleNamespace(label="PPO", seed=0))
     monkeypatch.setattr(comparison, "markdown_page", lambda *args: "")
     runs = "runs={PPO: {config: config.yml, seeds: [0]}}"
+    (tmp_path / "out" / "runs").mkdir(parents=True)
     assert comparison.compare(str(write_plan(tmp_path)), [runs], tmp_path / "out", 1, "") == 1
 
 
@@ -143,7 +152,7 @@ def test_a_comparison_is_run_continued_and_written(tmp_path: Path, monkeypatch: 
     assert "| PPO | 2 |" in (output / "page.md").read_text()
     # The same folder with another config: the finished runs are not passed off as its results.
     with pytest.raises(ConfigError, match="different config"):
-        execute(planned_runs(load_plan(plan, ["set=[seed=0, alg.args.n_epochs=3]"]), plan, output), output, 1)
+        execute(planned_runs(load_plan(plan, ["set=[alg.args.n_epochs=3]"]), plan, output), output, 1)
     # The page of an edited plan is written from the runs that there are.
     shutil.rmtree(output / "runs" / "ppo_seed_0")
     write_plan(tmp_path, title="Another title", metrics={"lexical/rouge_rouge2": "Rouge-2"})

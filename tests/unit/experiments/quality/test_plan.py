@@ -57,6 +57,23 @@ def test_labels_that_give_one_folder_are_named(tmp_path: Path) -> None:
         planned_runs(load_plan(path, []), path, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"runs": {label: {"config": "config.yml", "seeds": [0]} for label in "AB"}},
+            "a_seed_0 and b_seed_0 have the same",
+        ),
+        ({"set": ["seed=5"]}, "seed has no effect, because each run has one of its seeds"),
+    ],
+)
+def test_plan_that_measures_nothing_new_is_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    path = write_plan(tmp_path, **changes)
+    with pytest.raises(ConfigError, match=message):
+        planned_runs(load_plan(path, []), path, tmp_path)
+
+
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_plans_are_valid(path: Path) -> None:
     plan = load_plan(path, [])

@@ -104,7 +104,24 @@ TEXT: list[tuple[dict[str, Any], str]] = [
         {"alg__id": "nlpo", "alg__policy__id": "maskable_causal_lm_actor_critic_policy"},
         "target_update_iterations is 20, more than the 2 iterations",
     ),
+    ({"reward_fn__pay": "turn"}, "reward_fn.pay: turn has no effect"),
 ]
+TALK = {"id": "rules", "args": {"rules": [{"pattern": "a", "replies": "b"}], "opening": "hi"}}
+COPIES = {"id": "self_play", "args": {"snapshot_every": 2}}
+OF_CONVERSATIONS: list[tuple[dict[str, Any], str]] = [
+    ({"env__args__partner": TALK}, "opening has no effect"),
+    ({"env__args__partner": COPIES}, "makes no copies: snapshot_every is 2, and n_iters 2"),
+    ({"alg__args__turn_gamma": 0.5}, "turn_gamma has no effect without credit: turn"),
+    ({"datapool": {"id": "guess_what", "args": {"max_turns": 4}}}, "datapool.args.max_turns is 4, but env.args.max_"),
+]
+REPLAY: dict[str, Any] = {
+    "env": {"id": "dialogue_acts", "args": {"action": "composite", "n_composites": 9}},
+    "task": {"id": "town_guide"},
+    "reward_fn": {"id": "task_reward"},
+    "warm_start": {"id": "replay", "args": {"n_turns": 20}},
+    "alg": {"id": "dqn", "args": {"learning_starts": 0, "buffer_size": 50, "target_update_interval": 8}},
+    "train_evaluation": {"n_iters": 9},
+}
 
 
 @pytest.mark.parametrize(("overrides", "message"), TEXT, ids=[message[:20] for _, message in TEXT])
@@ -117,6 +134,31 @@ def test_setting_without_effect_is_noted_but_the_run_is_not_refused(
     longer = {**overrides, "train_evaluation__n_iters": 100, "env__args__max_turns": 2}
     longer["env__args__partner_replies"] = ["hi"]
     assert conditions_met(parse_config(make_config(tmp_path, **longer), "test")) == {}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"), OF_CONVERSATIONS, ids=[message[:9] for _, message in OF_CONVERSATIONS]
+)
+def test_setting_of_conversations_without_effect_is_noted(
+    overrides: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    talk = {"env__args__max_turns": 2, "env__args__partner": {"id": "facts"}}
+    assert conditions_met(parse_config(make_config(tmp_path, **talk), "test")) == {}
+    (met,) = conditions_met(parse_config(make_config(tmp_path, **{**talk, **overrides}), "test"))
+    assert message in met
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"warm_start__args__n_turns": 51}, "n_turns is 51, but alg.args.buffer_size is 50"),
+        ({"env__args__action": "multi_binary"}, "n_composites has no effect"),
+    ],
+)
+def test_setting_of_dialogue_acts_without_effect_is_noted(overrides: dict[str, Any], message: str) -> None:
+    assert conditions_met(parse_config(REPLAY, "test")) == {}
+    (met,) = conditions_met(changed(REPLAY, overrides))
+    assert message in met
 
 
 def test_default_that_comes_too_late_is_only_a_warning() -> None:

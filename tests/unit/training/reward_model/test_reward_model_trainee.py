@@ -197,10 +197,14 @@ def test_ratings_that_are_all_alike_beside_comparisons_are_a_warning(
 
 
 @pytest.mark.parametrize(("use", "expected"), [("ratings", "squared_error"), ("all", "cross_entropy")])
-def test_loss_of_ratings_depends_on_what_there_is(use: str, expected: str) -> None:
+def test_loss_of_ratings_depends_on_what_there_is(use: str, expected: str, caplog: pytest.LogCaptureFixture) -> None:
     config = parse_config(make_config(datapool={"id": "feedback", "args": {"dataset": "small_talk", "use": use}}), "c")
     assert isinstance(config, RewardModelConfig)
     data = build_judgements(config)[0]
     assert loss_of(config, data).rating_loss == expected
     config.alg.rating_loss = "squared_error"
-    assert loss_of(config, data).rating_loss == "squared_error"
+    assert loss_of(config, data).rating_loss == "squared_error" and not caplog.messages
+    config.alg.center_coef, config.alg.bootstrap = 0.5, False
+    loss_of(config, data)
+    named = {key for key in ("center_coef", "rating_weight", "bootstrap") if f"alg.{key} has no effect" in caplog.text}
+    assert named == ({"center_coef", "bootstrap"} if use == "ratings" else {"bootstrap"})
