@@ -140,7 +140,8 @@ def planned_runs(plan: QualityPlan, path: str | Path, output: Path) -> list[Plan
         for seed in group.seeds
     ]
     names = [run.name for run in runs]
-    if any(text.startswith("seed=") for group in (plan, *plan.runs.values()) for text in group.overrides):
+    sets = [*plan.overrides, *(text for group in plan.runs.values() for text in group.overrides)]
+    if any(text.startswith("seed=") for text in sets):
         raise ConfigError(f"{path}: set: seed has no effect, because each run has one of its seeds; remove it")
     if len(set(names)) < len(names):
         raise ConfigError(f"{path}: the labels {', '.join(plan.runs)} give several runs the same folder; rename one")
