@@ -21,6 +21,7 @@ from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.models import check_fits, load_language_model
 from rl4dialog.runs.progress import say
 from rl4dialog.runs.run_folder import write_json
+from rl4dialog.text.tokenizer import encoding_key
 from rl4dialog.training.building.examples import build_warm_start_examples, conversation_arguments
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.building.texts import Texts, texts_of
@@ -80,10 +81,17 @@ def warm_start_key(config: TextConfig, model: PreTrainedModel, texts: Texts) -> 
     return {
         "weights": weights_hash(model),
         "samples": content_hash(text for sample in samples for text in texts_of(sample)),
-        "tokenizer": content_hash([texts.tokenizer.backend_tokenizer.to_str()]),
+        "model": [_settings(each) for each in (model.config, model.generation_config)],
+        "tokenizer": encoding_key(texts.tokenizer),
         "turn_marker": texts.data.turn_marker,
         "lengths": dataclasses.asdict(texts.lengths),
         "settings": config.warm_start.model_dump(),
         "seed": config.seed,
         **{name: dataclasses.asdict(each) for name, each in conversation_arguments(config, texts).items()},
     }
+
+
+def _settings(config: Any) -> dict[str, Any]:
+    """Settings of a model beside its weights, without where and by which version they were saved."""
+    found: dict[str, Any] = json.loads(config.to_json_string())
+    return {key: value for key, value in found.items() if key not in ("_name_or_path", "transformers_version")}
