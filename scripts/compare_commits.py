@@ -5,7 +5,7 @@ A change of the code that is not meant to change results has to pass it:
     python scripts/compare_commits.py HEAD~1 HEAD --output_path /tmp/compared --only small_talk guess_what
 
 ``WORKTREE`` in place of a commit stands for the files as they are. Finished runs are kept, so that the same command
-continues after an interruption. Configs whose data are files of others run with stand-ins (experiments/config_check.py).
+continues after an interruption. Models, and data that are files of others, have stand-ins (experiments/config_check).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ for name in sys.argv[2:]:
     runs = Path(sys.argv[1]) / name
     if not (runs / "code").exists():
         try:
-            code = main_of("train", ["--config_path", f"configs/{name}/config.yml", "--project_name", "p",
-                                     "--experiment_name", "e", "--base_path_to_store_results", str(runs), "--overwrite"])
+            names = ["--project_name", "p", "--experiment_name", "e", "--base_path_to_store_results", str(runs)]
+            code = main_of("train", ["--config_path", f"configs/{name}/config.yml", *names, "--overwrite"])
         except Exception:
             traceback.print_exc()
             code = 1

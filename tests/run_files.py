@@ -49,8 +49,8 @@ def game(i: int, *said: tuple[str, str], reward: float = 0.0, won: bool = False,
     return {**prediction(i, said[0][0] if said else "", **scores), **conversation}
 
 
-def write_run(folder: Path, n_iters: int = 3, reward: float = 0.0, **config: Any) -> Path:
-    """A run of the iterations 1 to ``n_iters`` with two evaluations of four test prompts.
+def write_run(folder: Path, n_iters: int = 3, reward: float = 0.0, n_prompts: int = 4, **config: Any) -> Path:
+    """A run of the iterations 1 to ``n_iters`` with two evaluations of ``n_prompts`` test prompts, an even number.
 
     The rewards of its rollouts are ``reward`` plus a tenth of the iteration, and the metric ``m`` rises from 0.5 to 1.
     """
@@ -77,7 +77,7 @@ def write_run(folder: Path, n_iters: int = 3, reward: float = 0.0, **config: Any
     write_lines(folder / "training_info.jsonl", updates)
     metrics = [{"epoch": 0, "metrics": {"m": 0.5, "d": 7.0}}, {"epoch": n_iters, "metrics": {"m": 1.0, "d": 8.0}}]
     write_lines(folder / "test_split_metrics.jsonl", metrics)
-    for epoch, scores in ((0, (0, 1, 0, 1)), (n_iters, (1, 1, 1, 1))):
+    for epoch, scores in ((0, (0, 1) * (n_prompts // 2)), (n_iters, (1, 1) * (n_prompts // 2))):
         replies = [prediction(i, f"reply {i} at {epoch}", m=score, d="n/a") for i, score in enumerate(scores)]
         write_json(folder / f"epoch_{epoch}_test_split_predictions.json", replies)
     return folder

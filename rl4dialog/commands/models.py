@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl4dialog.commands.configs import add_overrides, read_config
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.files import json_object
 
 if TYPE_CHECKING:
     from rl4dialog.inference.loading import LoadedPolicy
@@ -153,7 +153,7 @@ def _is_run(folder: Path) -> bool:
     from rl4dialog.runs.run_folder import CONFIG_FILE
 
     try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        config = json_object((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return isinstance(config, dict) and "alg" in config

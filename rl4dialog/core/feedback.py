@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError, RunFolderError, nearest_hint, shown
+from rl4dialog.core.files import json_value
 from rl4dialog.core.json_lines import append_record, check_appendable, whole_lines
 
 VERSION = 1
@@ -139,7 +139,7 @@ def read_feedback(path: Path) -> list[Feedback]:
 
 def _parsed(line: bytes, place: str) -> Feedback:
     try:
-        record = json.loads(line)
+        record = json_value(line)
     except ValueError as error:
         raise DataError(f"{place}: not valid JSON ({error})") from error
     if not isinstance(record, dict):
@@ -221,8 +221,8 @@ def _problem(feedback: Feedback) -> str | None:
     n_replies = _N_REPLIES[feedback.kind]
     if len(feedback.replies) != n_replies:
         return f"a {in_words(feedback.kind)} needs {n_replies} in replies, not {len(feedback.replies)}"
-    for name, value in (("time", feedback.time), ("id", feedback.id), ("persona", feedback.persona or "")):
-        if not isinstance(value, str):
+    for name, value in (("time", feedback.time), ("id", feedback.id), ("persona", feedback.persona)):
+        if not isinstance(value, str) and not (name == "persona" and value is None):
             return f"{name} must be a text, not {shown(value)}"
     if not isinstance(feedback.withdrawn, bool):
         return f"withdrawn must be true or false, not {shown(feedback.withdrawn)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.feedback import Feedback, JudgedReply, replies_of
+from rl4dialog.core.files import json_value
 from rl4dialog.core.json_lines import whole_lines, write_records
 
 Unit = Literal["pair", "reply", "conversation"]
@@ -130,7 +130,7 @@ def read_pairs(path: Path) -> list[QueuedReplies]:
 
 def _parsed(line: bytes, place: str) -> QueuedReplies:
     try:
-        record: Any = json.loads(line)
+        record: Any = json_value(line)
     except ValueError as error:
         raise DataError(f"{place}: not valid JSON ({error})") from error
     keys = {"version", *(each.name for each in fields(QueuedReplies))}
@@ -142,6 +142,10 @@ def _parsed(line: bytes, place: str) -> QueuedReplies:
         queued = QueuedReplies(**{**record, "replies": replies_of(record["replies"])})
         if not isinstance(queued.is_conversation, bool) or (queued.is_conversation and len(queued.replies) != 1):
             raise DataError("is_conversation must be true or false, and true only with one reply, the last one")
+        if not (isinstance(queued.id, str) and isinstance(queued.strategy, str)):
+            raise DataError(f"id and strategy must be texts, not {shown(queued.id)} and {shown(queued.strategy)}")
+        if isinstance(queued.score, bool) or not isinstance(queued.score, int | float | None):
+            raise DataError(f"score must be a number or null, not {shown(queued.score)}")
         if len(queued.replies) == 1:
             queued.rated(0, 1)
         else:

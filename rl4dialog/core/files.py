@@ -1,15 +1,16 @@
-"""User-specified files: reads files of any kind, replaces files as a whole, limits what archives expand to."""
+"""User-specified files: reads files of any kind and their JSON, replaces files as a whole, limits archives."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from rl4dialog.core.errors import DataError
-from rl4dialog.core.manifest import sync_names, sync_path
+from rl4dialog.core.errors import DataError, shown
 
 _SURELY_FITS = 100 * 2**20
 _MAX_RATIO = 200
@@ -32,6 +33,31 @@ def check_regular(path: Path) -> None:
     for is_kind, name in _KINDS:
         if is_kind(mode):
             raise OSError(f"it is {name}; use a regular file")
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync a folder, its files and its sub-folders to disk."""
+    for path in (*folder.rglob("*"), folder):
+        sync_path(path)
+
+
+def sync_names(folder: Path) -> None:
+    """Sync the names in a folder to disk, if the file system supports it, so that a renamed file keeps its name."""
+    with suppress(OSError):
+        sync_path(folder)
+
+
+def sync_path(path: Path) -> None:
+    """Sync a file's content, or the names in a folder, to disk.
+
+    Raises:
+        OSError: If the file system does not support it.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def check_expansion(unpacked: int, packed: int, place: Path) -> None:
@@ -76,3 +102,27 @@ def replaced(path: str | os.PathLike[str], ending: str = ".tmp") -> Iterator[Pat
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+def json_value(text: str | bytes) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: If it is malformed or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """Parse a JSON object.
+
+    Raises:
+        ValueError: If it is malformed, nested too deeply, or another value.
+    """
+    found = json_value(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"it must be a JSON object, not {shown(found)}")
+    return found

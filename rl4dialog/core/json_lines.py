@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.core.files import read_regular, replaced
-from rl4dialog.core.manifest import sync_path
+from rl4dialog.core.files import json_object, read_regular, replaced, sync_path
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
@@ -113,6 +112,6 @@ def _mend_end(file: BinaryIO) -> None:
 def _is_record(line: bytes) -> bool:
     """Whether a line is complete: a truncated JSON object is never valid."""
     try:
-        return isinstance(json.loads(line), dict)
+        return isinstance(json_object(line), dict)
     except ValueError:
         return False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from rl4dialog.core.files import json_object
 
 MANIFEST = "manifest.json"
 
@@ -34,7 +34,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         ValueError: If the manifest is missing, or a file is missing or was changed; the message names the file.
     """
     try:
-        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = json_object((folder / MANIFEST).read_text(encoding="utf-8"))
         expected = {str(name): (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it has no readable {MANIFEST}, so it is incomplete") from error
@@ -47,31 +47,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if file_hash(path) != sha256:
             raise ValueError(f"{name} was changed")
     return manifest
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync a folder, its files and its sub-folders to disk."""
-    for path in (*folder.rglob("*"), folder):
-        sync_path(path)
-
-
-def sync_names(folder: Path) -> None:
-    """Sync the names in a folder to disk, if the file system supports it, so that a renamed file keeps its name."""
-    with suppress(OSError):
-        sync_path(folder)
-
-
-def sync_path(path: Path) -> None:
-    """Sync a file's content, or the names in a folder, to disk.
-
-    Raises:
-        OSError: If the file system does not support it.
-    """
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def file_hash(path: Path) -> str:

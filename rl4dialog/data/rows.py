@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint, shown
+from rl4dialog.core.files import json_value
 from rl4dialog.core.types import is_number
 from rl4dialog.data.text_files import UTF_8, read_lines, stream_lines
 
@@ -181,7 +182,7 @@ def parse_json(text: str, place: str) -> Any:
         DataError: If it is malformed.
     """
     try:
-        return json.loads(text)
+        return json_value(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{place}: not valid JSON ({error})") from error
 

@@ -16,9 +16,11 @@ from rich.text import Text
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.experiments.own_process import run_command
+from rl4dialog.functional.bootstrap import Interval
+from rl4dialog.runs.report.statistics import mean_and_standard_error, mean_interval
 from rl4dialog.runs.results import is_complete, read_result
 from rl4dialog.runs.run_folder import write_json
-from rl4dialog.runs.summary import format_number, is_headline, table_style
+from rl4dialog.runs.summary import format_interval, format_number, is_headline, table_style
 
 
 def train_with_seeds(
@@ -30,7 +32,7 @@ def train_with_seeds(
     project: Path,
     experiment_name: str,
 ) -> int:
-    """Train with each seed in a separate process, then print means and standard errors.
+    """Train with each seed in a separate process, then print means and intervals.
 
     The runs are ``<experiment_name>_seed_<n>`` in the project folder; the summary is ``<experiment_name>_seeds.json``
     next to them. If a run fails, the error is printed and the other runs continue.
@@ -72,14 +74,14 @@ def train_with_seeds(
 
 
 def summarize_seeds(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Compute mean and standard error of every metric over runs.
+    """Compute mean and interval of every metric over runs.
 
     Args:
         results: Contents of ``result.json`` by seed.
 
     Returns:
-        By split, then ``before``, ``after`` and ``change``, then metric: ``mean``, ``standard_error`` (``None`` if
-        fewer than two runs have the metric), and ``values`` by seed.
+        By split, then ``before``, ``after`` and ``change``, then metric: ``mean``, ``standard_error`` and ``interval``
+        (Student's t at 95 %; both ``None`` if fewer than two runs have the metric), and ``values`` by seed.
     """
     splits = [key for key, value in next(iter(results.values())).items() if isinstance(value, dict)]
     return {split: _summarize_split({seed: result[split] for seed, result in results.items()}) for split in splits}
@@ -101,40 +103,39 @@ def _summarize_split(results: Mapping[int, Mapping[str, Mapping[str, float | Non
 
 
 def _statistics(values: Mapping[int, float]) -> dict[str, Any]:
-    n = len(values)
-    mean = sum(values.values()) / n if n else None
-    error = None
-    if n > 1 and mean is not None:
-        # Standard error of the mean, from the unbiased variance.
-        error = math.sqrt(sum((value - mean) ** 2 for value in values.values()) / (n - 1) / n)
-    return {"mean": mean, "standard_error": error, "values": dict(values)}
+    mean, error = mean_and_standard_error(list(values.values()))
+    interval = mean_interval(list(values.values()))
+    return {
+        "mean": None if math.isnan(mean) else mean,
+        "standard_error": error,
+        "interval": None if interval is None else [interval.low, interval.high],
+        "values": dict(values),
+    }
 
 
 def print_seeds(summary: Mapping[str, Any], seeds: Sequence[int], path: Path, console: Console | None = None) -> None:
-    """Print means and standard errors of the test split, and the path of the summary."""
+    """Print means and intervals of the test split, and the path of the summary."""
     console = console or Console()
     table = Table(box=table_style(console), pad_edge=False)
     table.add_column("metric", overflow="fold")
     for name in ("before", "after", "change"):
         table.add_column(name, justify="right")
     test = summary["test"]
-    sign = "±" if console.is_terminal else "+-"
     for key in filter(is_headline, test["after"]):
-        cells = [
-            _cell(test[when][key], sign, "+" if when == "change" else "") for when in ("before", "after", "change")
-        ]
+        cells = [_cell(test[when][key], "+" if when == "change" else "") for when in ("before", "after", "change")]
         table.add_row(Text(key), *cells)
     console.print()
-    console.print(Text(f"Test metrics of seeds {', '.join(map(str, seeds))}: mean {sign} standard error", style="bold"))
+    title = f"Test metrics of seeds {', '.join(map(str, seeds))}: mean (95 % interval over seeds)"
+    console.print(Text(title, style="bold"))
     console.print(table)
     console.print()
     console.print(Text(f"All metrics by seed: {path}"), soft_wrap=True)
 
 
-def _cell(statistics: Mapping[str, Any], sign: str, number_sign: str = "") -> str:
-    mean, error = statistics["mean"], statistics["standard_error"]
-    shown = format_number(mean, number_sign)
-    return shown if error is None else f"{shown} {sign} {format_number(error)}"
+def _cell(statistics: Mapping[str, Any], sign: str = "") -> Text:
+    interval = statistics["interval"]
+    shown = "" if interval is None else f" ({format_interval(Interval(*interval), sign)})"
+    return Text(format_number(statistics["mean"], sign) + shown)
 
 
 def _arguments(argv: Sequence[str], seed: int, experiment_name: str) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rl4dialog.core.errors import DataError, RunFolderError
+from rl4dialog.core.files import json_value
 
 Record = Mapping[str, Any]
 _File = TypeVar("_File", bound="ContinuedFile")
@@ -64,7 +65,7 @@ class ContinuedFile:
     def records(self) -> list[dict[str, Any]]:
         """Return all records of the file."""
         self._file.seek(0)
-        return [json.loads(line) for line in self._file.read().splitlines()]
+        return [json_value(line) for line in self._file.read().splitlines()]
 
     def close(self) -> None:
         self._file.close()
@@ -104,7 +105,7 @@ def _records(data: bytes) -> Iterator[dict[str, Any] | None]:
     """The object in each line; ``None`` for anything else."""
     for line in data.splitlines():
         try:
-            record = json.loads(line)
+            record = json_value(line)
         except ValueError:
             record = None
         yield record if isinstance(record, dict) else None

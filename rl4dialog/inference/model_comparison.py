@@ -7,7 +7,6 @@ it. Both models are evaluated with the same prompts, seeds and settings.
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 
 from rl4dialog.core.config import TextConfig
+from rl4dialog.core.files import json_value
 from rl4dialog.data.feedback import FeedbackPool
 from rl4dialog.data.run_data import Data
 from rl4dialog.functional.kl import kl_estimates
@@ -159,6 +159,6 @@ def _log_probs(loaded: LoadedPolicy, prompts: Sequence[str], replies: Sequence[s
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json_value(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None

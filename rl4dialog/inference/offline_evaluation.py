@@ -17,7 +17,7 @@ from rl4dialog.functional.bootstrap import Interval
 from rl4dialog.inference.initial_weights import begin_conversations
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.runs.run_folder import write_json
-from rl4dialog.runs.summary import format_number, is_headline, print_players, table_style
+from rl4dialog.runs.summary import format_interval, format_number, is_headline, print_players, table_style
 from rl4dialog.training.building.environments import build_conversing
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.rewards import build_reward_columns, build_scorer
@@ -127,8 +127,7 @@ def print_metrics(
         table.add_column("references", justify="right")
     shown = [key for key in scores if is_headline(key)]
     for key in shown:
-        found = (intervals or {}).get(key)
-        interval = [f"{format_number(found.low)} to {format_number(found.high)}" if found else "-"] if intervals else []
+        interval = [format_interval(intervals.get(key))] if intervals else []
         references = [format_number(gold.get(key))] if has_references else []
         table.add_row(Text(key), format_number(scores[key]), *interval, *references)
     console.print()

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.core.files import json_object
 from rl4dialog.data.dialogue_text import FORMAT
 from rl4dialog.metrics.sequence_classifier import SequenceClassifier
 
@@ -196,6 +197,6 @@ def load_reward_model(
 
 def _read_card(path: Path) -> RewardModelCard:
     try:
-        return RewardModelCard(**json.loads(path.read_text(encoding="utf-8")))
+        return RewardModelCard(**json_object(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise ModelError(f"{path} is damaged ({error}); train the reward model again") from error

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from rl4dialog.core.errors import DataError, shown, validation_message
+from rl4dialog.core.files import json_value
 from rl4dialog.core.types import PartnerReply
 
 
@@ -199,6 +200,6 @@ def _to_json(value: Any, what: str, fix: str) -> str:
 
 def _from_json(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        return json_value(body)
     except (ValueError, RecursionError):
         raise FailedAttempt(f"did not answer with JSON, but with {shown(body.decode(errors='replace'))}") from None

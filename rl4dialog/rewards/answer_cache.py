@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rl4dialog.core.cache import cache_root
+from rl4dialog.core.files import json_value
 
 _logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -25,7 +26,7 @@ def question_key(question: Any) -> str:
 def kept_answer(key: str, kind: type[Answer]) -> Answer | None:
     """The answer to a question, if it was kept and is of this type. A damaged file counts as none."""
     try:
-        answer = json.loads(_file(key).read_text(encoding="utf-8"))["answer"]
+        answer = json_value(_file(key).read_text(encoding="utf-8"))["answer"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return answer if isinstance(answer, kind) else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.files import json_value
 from rl4dialog.policies.hashing import tensors_hash
 from rl4dialog.runs.run_folder import CONVERSATIONS_FILE, MODEL_FOLDER, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE
 
@@ -50,6 +51,9 @@ def compare_runs(original: Path, reproduced: Path) -> list[Finding]:
 
     Returns:
         One finding for each file that either run has.
+
+    Raises:
+        DataError: If a file cannot be read.
     """
     findings = []
     for pattern in _LOGS:
@@ -66,13 +70,20 @@ def _names(original: Path, reproduced: Path, pattern: str) -> list[str]:
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
-    """Records of a JSON list, or of a jsonl file, which can be compressed; none if the file does not exist."""
+    """Records of a JSON list, or of a jsonl file, which can be compressed; none if the file does not exist.
+
+    Raises:
+        DataError: If they cannot be read, or are no objects.
+    """
     if not path.is_file():
         return []
-    data = path.read_bytes()
-    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-    found = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.split("\n") if line]
-    return [dict(_leaves(record)) for record in found]
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+        found = json_value(text) if path.suffix == ".json" else [json_value(line) for line in text.split("\n") if line]
+        return [dict(_leaves(record)) for record in found]
+    except (OSError, EOFError, ValueError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} must contain JSON objects, and cannot be read: {error}") from error
 
 
 def _leaves(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -89,7 +89,7 @@ def ending(dialogue: Dialogue) -> str:
 
 def _recorded_turn(record: Any) -> Turn:
     numbers = {name: number for number, name in SPEAKERS.items()}
-    known = isinstance(record, Mapping) and record.get("speaker") in numbers and isinstance(record.get("text"), str)
+    known = isinstance(record, Mapping) and record.get("speaker") in [*numbers] and isinstance(record.get("text"), str)
     if not known:
         raise ValueError(f"each turn needs a speaker ({' or '.join(numbers)}) and a text")
     reward: Any = record.get("reward", 0.0)

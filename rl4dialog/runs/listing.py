@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.errors import DataError, RunFolderError, nearest_hint
+from rl4dialog.core.mappings import flatten
 from rl4dialog.runs.report.runs import Run, read_run
 from rl4dialog.runs.results import run_state
 from rl4dialog.runs.run_folder import CONFIG_FILE, PROVENANCE_FILE
@@ -46,7 +47,7 @@ class ListedRun:
         """Iterations so far, of those that the config asks for."""
         if self.run is None or not self.run.iterations:
             return ""
-        n_wanted = self.run.config.get("train_evaluation", {}).get("n_iters")
+        n_wanted = flatten(self.run.config).get("train_evaluation.n_iters")
         return f"{self.run.iterations[-1]['iteration']}" + (f"/{n_wanted}" if n_wanted else "")
 
     def score(self, key: str) -> str:
@@ -110,7 +111,7 @@ def print_runs(runs: Sequence[ListedRun], metrics: Sequence[str] = (), console: 
     for title in (*titles, *(metrics or ("metrics",))):
         table.add_column(title, overflow="fold")
     for each in runs:
-        algorithm = "" if each.run is None else str(each.run.config.get("alg", {}).get("id", ""))
+        algorithm = "" if each.run is None else str(flatten(each.run.config).get("alg.id", ""))
         values = (each.name, algorithm, each.state, each.progress, f"{each.changed:%Y-%m-%d %H:%M}")
         cells = dict(zip(_TITLES, values, strict=True))
         scores = [each.score(key) for key in metrics] if metrics else ["\n".join(each.first_scores())]

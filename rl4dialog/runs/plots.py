@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.files import replaced
+from rl4dialog.core.files import json_object, replaced
 from rl4dialog.runs.run_folder import CONFIG_FILE, ROLLOUT_INFO_FILE
 
 _logger = logging.getLogger(__name__)
@@ -225,7 +224,7 @@ def _column(rows: list[dict[str, Any]], key: str) -> list[float]:
 
 def _read_rows(path: Path) -> list[dict[str, Any]]:
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+        rows = [json_object(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
     if not rows:
@@ -235,8 +234,8 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
 
 def _target_kl(path: Path) -> float | None:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json_object(path.read_text(encoding="utf-8"))
         target = ((config.get("alg") or {}).get("kl_div") or {}).get("target_kl")
-    except (OSError, ValueError, AttributeError):
+        return None if target is None else float(target)
+    except (OSError, ValueError, TypeError, AttributeError):
         return None  # the plot works without a target
-    return None if target is None else float(target)

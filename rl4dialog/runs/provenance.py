@@ -24,6 +24,7 @@ import torch
 
 import rl4dialog
 from rl4dialog.core.cache import content_hash
+from rl4dialog.core.files import json_object
 from rl4dialog.core.mappings import flatten
 from rl4dialog.data.run_data import Data
 from rl4dialog.runs.git_state import git_state
@@ -103,7 +104,7 @@ def changed_splits(run_folder: RunFolder, data: Data) -> list[str]:
 def read_provenance(run: str | Path) -> dict[str, Any]:
     """Return a run's provenance; empty if the file is missing or unreadable."""
     try:
-        record = json.loads((Path(run) / PROVENANCE_FILE).read_text(encoding="utf-8"))
+        record = json_object((Path(run) / PROVENANCE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}

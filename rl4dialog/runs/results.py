@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.files import json_value
 from rl4dialog.runs.run_folder import (
     CONFIG_FILE,
     PLAYERS_FILE,
@@ -67,7 +67,7 @@ def read_result(run: str | Path) -> dict[str, Any]:
 def read_players(run: str | Path) -> dict[str, dict[str, float]]:
     """Read the test metrics of the datapool's scripted players; empty if there are none, or the file is damaged."""
     try:
-        found = json.loads((Path(run) / PLAYERS_FILE).read_text(encoding="utf-8"))
+        found = json_value((Path(run) / PLAYERS_FILE).read_text(encoding="utf-8"))
         return {name: _numbers(metrics) for name, metrics in found.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
@@ -76,7 +76,7 @@ def read_players(run: str | Path) -> dict[str, dict[str, float]]:
 def read_references(run: str | Path) -> dict[str, float]:
     """Read the test metrics of the reference replies; empty if there are none, or the file is damaged."""
     try:
-        return _numbers(json.loads((Path(run) / REFERENCES_FILE).read_text(encoding="utf-8")))
+        return _numbers(json_value((Path(run) / REFERENCES_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, AttributeError, TypeError):
         return {}
 
@@ -98,7 +98,7 @@ def check_is_run(folder: Path) -> None:
 
 def _read(folder: Path) -> dict[str, Any]:
     try:
-        result = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
+        result = json_value((folder / RESULT_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return result if isinstance(result, dict) and "iterations" in result else {}

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.core.files import replaced
-from rl4dialog.core.manifest import sync_folder, sync_names
+from rl4dialog.core.files import json_object, replaced, sync_folder, sync_names
 from rl4dialog.core.pretrained import PRIOR_ONLY
 
 try:
@@ -192,7 +191,7 @@ class RunFolder:
         """
         path = self.path(name)
         try:
-            return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+            return [json_object(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
         except FileNotFoundError:
             return []
         except (OSError, ValueError) as error:

@@ -18,7 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, Turn
+from rl4dialog.functional.bootstrap import Estimate, Interval
 from rl4dialog.runs.conversations import ending
+from rl4dialog.runs.report.changes import change_intervals
+from rl4dialog.runs.report.statistics import MIN_SAMPLES
 
 _MIN_WIDTH_FOR_PROMPT_COLUMN = 110
 _EMPTY = "-"
@@ -56,7 +59,7 @@ def print_summary(
     conversations: Sequence[tuple[Dialogue, Dialogue]] = (),
     players: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
-    """Print the summary of a run.
+    """Print the summary of a run, whose folder has the predictions from which the intervals are computed.
 
     Args:
         before: Test metrics before training.
@@ -74,9 +77,13 @@ def print_summary(
     console.print()
     keys = [*after, *(key for key in before if key not in after)]
     shown = [key for key in keys if is_headline(key)]
+    n_samples, changes = change_intervals(Path(run_path)) if Path(run_path).is_dir() else (0, {})
     if keys:
-        console.print(Text("Test metrics", style="bold"))
-        console.print(_metrics_table(shown, before, after, gold, labels, style, console.width))
+        title = f"Test metrics of {n_samples:,} samples" if n_samples else "Test metrics"
+        console.print(Text(title, style="bold"))
+        console.print(_metrics_table(shown, before, after, changes, gold, labels, style, console.width))
+        if 0 < n_samples < MIN_SAMPLES:
+            console.print(Text(f"Changes have no interval: that takes at least {MIN_SAMPLES} samples", style="dim"))
     else:
         console.print("Nothing was measured: the config has no train_evaluation.metrics and no reward_fn.")
     if len(shown) < len(keys):
@@ -114,6 +121,7 @@ def _metrics_table(
     keys: Sequence[str],
     before: Mapping[str, float],
     after: Mapping[str, float],
+    changes: Mapping[str, Estimate],
     gold: Mapping[str, float] | None,
     labels: tuple[str, str],
     style: box.Box,
@@ -124,11 +132,13 @@ def _metrics_table(
     table = Table(box=style, pad_edge=False)
     # Wraps column titles rather than keys, unless the keys would take up most of the line.
     table.add_column("metric", overflow="fold", no_wrap=max(map(len, keys), default=0) < width // 2)
-    for name in (*labels, "change", *(["references"] if gold else [])):
+    for name in (*labels, "change", *(["95 % interval"] if changes else []), *(["references"] if gold else [])):
         table.add_column(name, justify="right", overflow="fold")
     for key in keys:
         old, new = before.get(key), after.get(key)
         row = [format_number(old), format_number(new), format_number(_difference(old, new), sign="+")]
+        if changes:
+            row.append(format_interval(changes[key].interval if key in changes else None, sign="+"))
         if gold:
             row.append(format_number(gold.get(key)))
         table.add_row(Text(key), *row)
@@ -222,6 +232,13 @@ def is_headline(key: str) -> bool:
 
 def _difference(old: float | None, new: float | None) -> float | None:
     return None if old is None or new is None else new - old
+
+
+def format_interval(interval: Interval | None, sign: str = "") -> str:
+    """Format an interval; a dash if there is none."""
+    if interval is None:
+        return _EMPTY
+    return f"{format_number(interval.low, sign)} to {format_number(interval.high, sign)}"
 
 
 def format_number(value: float | None, sign: str = "") -> str:

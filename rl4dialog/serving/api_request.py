@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from rl4dialog.core.errors import DataError, RL4DialogError, shown, validation_message
+from rl4dialog.core.files import json_value
 from rl4dialog.data.messages import read_messages, render_messages
 from rl4dialog.data.rows import Row
 from rl4dialog.policies.generation import MIN_TEMPERATURE, NOT_IN_CONVERSATIONS, GenerationSettings
@@ -158,7 +159,7 @@ def parse_request(body: bytes, model: ChatModel, name: str) -> ChatRequest:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        found = json_value(body)
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise ApiError("the body contains one half of a surrogate pair, which is no character") from None

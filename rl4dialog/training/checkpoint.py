@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import CheckpointError
+from rl4dialog.core.files import json_object
 from rl4dialog.core.manifest import read_manifest, write_manifest
 from rl4dialog.functional.distributed import all_gather_object
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, RunFolder
@@ -144,7 +145,7 @@ def newest_checkpoint(root: Path) -> Checkpoint | None:
 def best_checkpoint(root: Path) -> dict[str, Any] | None:
     """Return the record of :meth:`CheckpointStore.mark_best`, if that checkpoint exists."""
     try:
-        best: dict[str, Any] = json.loads((root / CHECKPOINTS_FOLDER / _BEST_FILE).read_text(encoding="utf-8"))
+        best: dict[str, Any] = json_object((root / CHECKPOINTS_FOLDER / _BEST_FILE).read_text(encoding="utf-8"))
         return best if (root / _name(best["iteration"])).is_dir() else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -158,7 +159,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """
     try:
         read_manifest(path)
-        return Checkpoint(path, json.loads((path / _STATE_FILE).read_text(encoding="utf-8")))
+        return Checkpoint(path, json_object((path / _STATE_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise CheckpointError(f"the checkpoint {path} is damaged: {error}") from error
 

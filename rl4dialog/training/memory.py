@@ -34,6 +34,7 @@ from rl4dialog.training.building.texts import Texts
 MIB = 2**20
 _FLOAT = 4
 _N_PROMPTS = 256
+_MAX_ROWS = 4096
 
 
 def peak_mib(device: torch.device) -> float:
@@ -93,12 +94,14 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     on_gpu = torch.cuda.is_available() and args.get("device", "auto") != "cpu"
     device_type = "cuda" if on_gpu else "cpu"
     fixed_cost = FIXED_COST[device_type] if args.get("split_by_length") else math.inf
-    of_batch = np.resize(rows.prompt_lengths, n_rows) + rows.response
+    # Grouping takes quadratic time, so of a huge minibatch, evenly spaced rows stand for all.
+    n_considered, micro_batch_size = min(n_rows, _MAX_ROWS), args.get("micro_batch_size")
+    chosen = np.arange(n_considered) * n_rows // n_considered % len(rows.prompt_lengths)
+    of_batch = rows.prompt_lengths[chosen] + rows.response
     # The largest micro-batch of a minibatch.
-    largest = max(
-        length_groups(of_batch, fixed_cost, args.get("micro_batch_size")), key=lambda g: len(g) * max(of_batch[g])
-    )
-    n_rows, prompt_length = len(largest), int(of_batch[largest].max()) - rows.response
+    largest = max(length_groups(of_batch, fixed_cost, micro_batch_size), key=lambda g: len(g) * max(of_batch[g]))
+    n_rows = min(math.ceil(len(largest) * n_rows / n_considered), micro_batch_size or n_rows)
+    prompt_length = int(of_batch[largest].max()) - rows.response
     n_prompts = n_rows
     if args.get("share_prompts") and not args.get("gradient_checkpointing"):
         n_prompts = min(math.ceil(n_rows / args.get("n_generations", 1)), len(texts.data.samples("train")))
@@ -195,8 +198,9 @@ def row_sizes(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> 
     if config.env.args.conversation_partner is not None:
         frame, ids = texts.data.pools["train"].frame(), encoder_of(texts.tokenizer).ids
         answer = (config.env.args.max_partner_length or reply) + len(ids(frame.to_agent)) + len(ids(frame.to_partner))
-    # The prompt of each turn contains the conversation so far.
-    prompts = np.concatenate([first + turn * (reply + answer) for turn in range(max_turns)]).clip(max=limit)
+    # The prompt of each turn contains the conversation so far, up to the limit, from which on all turns are alike.
+    n_prompts = min(max_turns, math.ceil(limit / (reply + answer)) + 1)
+    prompts = np.concatenate([first + turn * (reply + answer) for turn in range(n_prompts)]).clip(max=limit)
     longest = int(prompts.max())
     if max_turns == 1 or not (args.get("join_turns", True) and policy_class(config).joins_turns):
         return RowSizes(prompts, longest, reply, reply)

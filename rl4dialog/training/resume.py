@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from rl4dialog.core.config import RunConfig, parse_config
 from rl4dialog.core.config_notes import SUBPROC
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
+from rl4dialog.core.files import json_object
 from rl4dialog.core.mappings import flatten
 from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import (
@@ -118,7 +118,7 @@ def go_back_to(checkpoint: Checkpoint, run_folder: RunFolder) -> None:
 def _stored_config(root: Path) -> RunConfig:
     path = root / CONFIG_FILE
     try:
-        return parse_config(json.loads(path.read_text(encoding="utf-8")), str(path))
+        return parse_config(json_object(path.read_text(encoding="utf-8")), str(path))
     except (OSError, ValueError, ConfigError) as error:
         raise RunFolderError(
             f"{path} cannot be read, so --resume cannot continue the run: {error}; pass --overwrite to replace it, or "

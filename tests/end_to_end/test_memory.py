@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +129,19 @@ def test_a_run_with_lora_in_bf16_leaves_merged_weights_and_adapters(tmp_path: Pa
     config = make_config(tmp_path / "next", tokenizer={"model_name": str(model)})
     config["alg"]["policy"]["args"]["model_name"] = str(model)
     assert train(tmp_path / "next", config) == 0
+
+
+@pytest.mark.parametrize("split_by_length", [False, True])
+def test_huge_counts_are_predicted_without_lists_of_that_size(tmp_path: Path, split_by_length: bool) -> None:
+    args = {"batch_size": None, "n_epochs": None, "split_by_length": split_by_length, "n_steps": 10**6}
+    few, many = predicted(tmp_path, args), predicted(tmp_path, {**args, "n_steps": 10**12})
+    assert few.activations is not None and many.activations is not None
+    assert many.activations / few.activations == pytest.approx(1e6, rel=0.1)
+
+
+def test_conversations_without_a_limit_of_turns_are_predicted(tmp_path: Path) -> None:
+    def plan(max_turns: int) -> MemoryPlan:
+        conversations = {**CONVERSATIONS, "env__args": {**CONVERSATIONS["env__args"], "max_turns": max_turns}}
+        return predicted(tmp_path, {}, **conversations)
+
+    assert replace(plan(10**9), program=0) == replace(plan(1000), program=0)

@@ -160,6 +160,6 @@ def _utilities(replies: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _means(*columns: NDArray[np.float64]) -> list[Estimate]:
-    """Means of columns with 95 % bootstrap intervals over their rows."""
+    """Means of columns with 95 % intervals over their rows."""
     intervals = mean_intervals(np.stack(columns, axis=1).astype(float))
     return [Estimate(float(column.mean()), interval) for column, interval in zip(columns, intervals, strict=True)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import yaml
 from rl4dialog.core.config import RunConfig, TextConfig, parse_config
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError, nearest_hint
 from rl4dialog.core.feedback import counted
+from rl4dialog.core.files import json_object
 from rl4dialog.core.manifest import file_hash
 from rl4dialog.core.mappings import flatten
 from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
@@ -257,7 +257,7 @@ def _check_same_feedback(improvable: Improvable, feedback: Path) -> None:
             raise RunFolderError(f"{output} is not the folder of an improvement; choose another --output")
         return
     try:
-        state = json.loads((output / STATE_FILE).read_text(encoding="utf-8"))
+        state = json_object((output / STATE_FILE).read_text(encoding="utf-8"))
         then = Path(state["run"]), state["run_hash"], state["feedback_hash"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{output / STATE_FILE} is damaged ({error}); choose another --output") from error

@@ -82,8 +82,8 @@ def plot_frontier(plan: QualityPlan, outcomes: Outcomes, output_png: Path) -> No
 
 def _how_to_read(outcomes: Outcomes) -> str:
     text = (
-        "Numbers are interquartile means over seeds, with 95 % bootstrap intervals over seeds in brackets. With fewer "
-        "than four seeds, the interquartile mean is the mean."
+        "Numbers are means over seeds, with 95 % intervals over seeds (Student's t) in brackets. A number without one "
+        "is of a single seed, or all seeds gave the same."
     )
     if outcomes.failed:
         failed = ", ".join(outcomes.failed)
@@ -128,7 +128,7 @@ def _change_table(plan: QualityPlan, outcomes: Outcomes) -> str:
 
 def _win_rate_table(win_rate_of: WinRate, outcomes: Outcomes) -> str:
     text = (
-        f"Share of test samples whose `{win_rate_of.score}` is higher after training than before, with 95 % bootstrap "
+        f"Share of test samples whose `{win_rate_of.score}` is higher after training than before, with 95 % "
         f"intervals over seeds and samples. At equal length: without what a linear regression on the change of "
         f"`{win_rate_of.length}` explains."
     )
@@ -187,7 +187,7 @@ def _improvement_table(plan: QualityPlan, outcomes: Outcomes) -> str:
     def probability(runs: Sequence[Outcome], key: str) -> Estimate:
         return probability_of_improvement(*([run.after[key] for run in each] for each in (runs, outcomes.of(first))))
 
-    text = f"Probability that a run of the row has a higher test metric than a run of {first}."
+    text = f"Share of pairs of runs in which the row's run has a higher test metric than that of {first}."
     return text + "\n\n" + _by_label(plan, outcomes, probability, others)
 
 

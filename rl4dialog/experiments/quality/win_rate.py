@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.functional.bootstrap import Estimate, bootstrap_intervals
+from rl4dialog.functional.bootstrap import Estimate
 from rl4dialog.runs.report.predictions import pair
 from rl4dialog.runs.report.runs import read_run
-
-N_RESAMPLES = 2000
+from rl4dialog.runs.report.statistics import student_interval
 
 Differences = Mapping[str, Sequence[float]]
 
@@ -48,8 +47,8 @@ def win_rate(runs: Sequence[Differences], score: str, length: str | None = None)
     With ``length``, what the change of length explains is removed from each change of the score: its slope in a least
     squares regression with intercept over the samples of a run. This estimates the win rate at equal length, as
     AlpacaEval's length-controlled win rate does with a logistic regression (Dubois et al. 2024, arXiv 2404.04475). The
-    interval is a percentile bootstrap over runs and samples; samples are resampled for all runs together, because these
-    share them.
+    interval is Student's, over runs and samples: the variances of the means over either are added, because all runs
+    have the same samples. Without a second run, there is none.
 
     Args:
         runs: Differences of each run, by key, NaN where a sample has none. All runs have the same samples.
@@ -58,16 +57,15 @@ def win_rate(runs: Sequence[Differences], score: str, length: str | None = None)
     """
     scores = np.array([run[score] for run in runs], dtype=float)
     lengths = np.zeros_like(scores) if length is None else np.array([run[length] for run in runs], dtype=float)
-    (interval,) = bootstrap_intervals(
-        lambda rows, columns: [_share_won(scores[rows][:, columns], lengths[rows][:, columns])],
-        *scores.shape,
-        n_resamples=N_RESAMPLES,
-    )
-    return Estimate(_share_won(scores, lengths), interval)
+    won = _won(scores, lengths)
+    by_run, by_sample = np.nanmean(won, axis=1), np.nanmean(won[:, ~np.isnan(won).all(axis=0)], axis=0)
+    share, means = float(by_run.mean()), [each for each in (by_run, by_sample) if len(each) > 1]
+    parts = [(float(each.var(ddof=1)) / len(each), len(each) - 1) for each in means]
+    return Estimate(share, student_interval(share, *parts) if len(parts) == 2 else None)
 
 
-def _share_won(scores: NDArray[np.float64], lengths: NDArray[np.float64]) -> float:
-    """Mean over runs of the share of positive changes at equal length. Both of shape (runs, samples)."""
+def _won(scores: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Which changes are positive at equal length: 1, 0, or 0.5 for ties; NaN if unknown. Shapes (runs, samples)."""
     known = ~np.isnan(scores)
     n_known = known.sum(axis=1, keepdims=True)
     changes, longer = np.where(known, scores, 0.0), np.where(known, lengths, 0.0)
@@ -75,5 +73,4 @@ def _share_won(scores: NDArray[np.float64], lengths: NDArray[np.float64]) -> flo
     variance = (spread**2).sum(axis=1, keepdims=True)
     slope = (spread * changes).sum(axis=1, keepdims=True) / np.where(variance > 0, variance, 1.0)
     at_equal_length = changes - slope * longer
-    won = known * ((at_equal_length > 0) + 0.5 * (at_equal_length == 0))
-    return float((won.sum(axis=1, keepdims=True) / n_known).mean())
+    return np.where(known, (at_equal_length > 0) + 0.5 * (at_equal_length == 0), np.nan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,9 +9,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
-from rl4dialog.core.json_lines import whole_lines
 from rl4dialog.experiments.sweep.space import Values
-from rl4dialog.runs.report.runs import read_run
+from rl4dialog.runs.report.runs import read_metrics, read_run
 from rl4dialog.runs.results import read_result
 
 SPLIT = "val"  # never test, which measures the selected config
@@ -122,19 +120,17 @@ def evaluations(run: Path, metric: str) -> list[tuple[int, float]]:
 
     Raises:
         ConfigError: If the evaluations do not have the metric.
+        DataError: If they cannot be read.
     """
-    try:
-        records = [json.loads(line) for line in whole_lines(run / f"{SPLIT}_split_metrics.jsonl") if line]
-    except OSError:
-        return []
-    known = sorted({key for record in records for key in record["metrics"]})
-    if records and metric not in known:
+    found = read_metrics(run / f"{SPLIT}_split_metrics.jsonl", [])
+    known = sorted({key for metrics in found.values() for key in metrics})
+    if found and metric not in known:
         raise ConfigError(
             f"--metric: the evaluations have no metric {metric!r}{nearest_hint(metric, known)} "
             f"(they have: {', '.join(known) or 'none'})"
         )
-    found = [(record["epoch"], record["metrics"].get(metric)) for record in records]
-    return [(epoch, float(value)) for epoch, value in found if epoch and value is not None]
+    values = {epoch: metrics.get(metric, math.nan) for epoch, metrics in found.items()}
+    return [(epoch, value) for epoch, value in values.items() if epoch and not math.isnan(value)]
 
 
 def best_trial(results: Sequence[TrialResult], objective: Objective) -> TrialResult | None:

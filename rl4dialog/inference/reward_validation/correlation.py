@@ -13,6 +13,8 @@ from rl4dialog.functional.bootstrap import Interval, bootstrap_intervals
 from rl4dialog.functional.rank_correlation import kendall_tau_b, spearman
 
 N_RESAMPLES = 500
+MIN_GROUPS = 20
+"""Fewer groups get no interval: the percentile bootstrap then covers less than it says (``docs/comparing.md``)."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ def correlate(
 ) -> Correlation:
     """Correlate scores with ratings, with the percentile bootstrap over groups.
 
-    Replies of one conversation are not independent, so whole conversations are resampled.
+    Replies of one conversation are not independent, so whole conversations are resampled. Fewer than ``MIN_GROUPS``
+    have no interval.
 
     Args:
         scores: One per item, NaN where there is none.
@@ -76,7 +79,7 @@ def _intervals(
     x: NDArray[np.float64], y: NDArray[np.float64], groups: NDArray[np.int64], n_resamples: int, seed: int
 ) -> tuple[Interval | None, Interval | None]:
     n_groups, items = int(groups.max()) + 1, np.arange(len(x))
-    if n_groups < 3 or n_resamples == 0:
+    if n_groups < MIN_GROUPS or n_resamples == 0:
         return None, None
 
     def of_groups(drawn: NDArray[np.int64]) -> tuple[float, float]:

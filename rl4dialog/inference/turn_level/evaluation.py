@@ -23,7 +23,7 @@ def evaluate_agent(agent: TurnLevelAgent, split: str, folder: Path, about: Mappi
     """Evaluate an agent, write ``metrics.json`` and ``predictions.json``, and print a table.
 
     For the final policy of a run, the metrics are identical to those that the run logged. Beside them stand 95 %
-    bootstrap intervals over episodes, and the metrics of the rule policy, if there is one.
+    intervals over episodes, if there are at least ``MIN_SAMPLES``, and the metrics of the rule policy, if there is one.
 
     Args:
         agent: The agent.

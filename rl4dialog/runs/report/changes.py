@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from rl4dialog.functional.bootstrap import Estimate
 from rl4dialog.runs.metric_directions import Direction, direction
 from rl4dialog.runs.report.predictions import Predictions, pair
-from rl4dialog.runs.report.runs import Run
+from rl4dialog.runs.report.runs import Run, read_run
 from rl4dialog.runs.report.statistics import mean_intervals
 
 NO_SAMPLE_SCORES = "There are no scores per reply, so there is no interval."
@@ -53,8 +54,8 @@ class MetricChange:
 def metric_changes(run: Run, split: str, before: Predictions | None, after: Predictions | None) -> list[MetricChange]:
     """Return the change of every metric between the first and the last evaluation of a split.
 
-    An interval needs a score per reply whose mean is the metric. If their mean is a different number (a corpus BLEU is
-    not the mean of sentence BLEUs), it gets a line of its own. Rewards of replies come first.
+    An interval needs scores of at least ``MIN_SAMPLES`` replies whose mean is the metric. If their mean is a different
+    number (a corpus BLEU is not the mean of sentence BLEUs), it gets a line of its own. Rewards of replies come first.
 
     Args:
         run: The evaluated run.
@@ -78,6 +79,33 @@ def metric_changes(run: Run, split: str, before: Predictions | None, after: Pred
             changes.append(_corpus_change(key, old, new, NOT_A_MEAN))
             changes.append(MetricChange(f"{key}, mean of the replies", mean.before, mean.after, mean.difference))
     return changes
+
+
+def before_and_after(run: Run, split: str) -> tuple[Predictions | None, Predictions | None]:
+    """Predictions of the first and the last evaluation of a split."""
+    epochs = run.epochs(split)
+    if not epochs:
+        return None, None
+    return run.predictions(split, epochs[0]), run.predictions(split, epochs[-1]) if len(epochs) > 1 else None
+
+
+def change_intervals(folder: Path) -> tuple[int, dict[str, Estimate]]:
+    """Read the changes of a run's test metrics that have an interval, as its report shows them.
+
+    Returns:
+        The number of samples of which there are replies before and after, and the changes by metric key; 0 and none if
+        the run has no such predictions.
+
+    Raises:
+        DataError: If a file of the run cannot be read.
+    """
+    run = read_run(folder)
+    before, after = before_and_after(run, "test")
+    if before is None or after is None:
+        return 0, {}
+    found = {each.key: each.difference for each in metric_changes(run, "test", before, after)}
+    n_samples = len(pair(before, after)[0])
+    return n_samples, {key: each for key, each in found.items() if each is not None and each.interval is not None}
 
 
 def described(
@@ -129,9 +157,10 @@ def _mean_changes(before: Predictions | None, after: Predictions | None) -> dict
         return {}
     old, new = (np.stack([predictions.scores[key] for key in keys], axis=1) for predictions in (before, after))
     columns = np.concatenate([old, new, new - old], axis=1)
+    intervals = mean_intervals(np.concatenate([old, new], axis=1)) + mean_intervals(new - old, are_differences=True)
     estimates = [
         Estimate(float(np.nanmean(values)) if not np.isnan(values).all() else math.nan, interval)
-        for values, interval in zip(columns.T, mean_intervals(columns), strict=True)
+        for values, interval in zip(columns.T, intervals, strict=True)
     ]
     thirds = zip(keys, estimates, estimates[len(keys) :], estimates[2 * len(keys) :], strict=False)
     return {key: MetricChange(key, first, second, third) for key, first, second, third in thirds}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from rl4dialog.runs.report.curves import Curve, Panel, positions, x_axes
 from rl4dialog.runs.report.predictions import Predictions, pair
 from rl4dialog.runs.report.repeats import repeated_keys
 from rl4dialog.runs.report.runs import Run, as_text
-from rl4dialog.runs.report.statistics import mean_and_standard_error, mean_intervals
+from rl4dialog.runs.report.statistics import mean_and_standard_error, mean_interval, mean_intervals, student_interval
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Mean:
         value: The mean.
         standard_error: Its standard error over seeds; ``None`` for a single seed.
         n_seeds: Number of seeds.
-        interval: For a single run, the interval over its samples, if there can be one.
+        interval: The interval over seeds, or for a single run over its samples, if there can be one.
     """
 
     value: float
@@ -123,8 +122,8 @@ def group_curves(groups: Sequence[Group], panel: Panel, key: str) -> list[Curve]
 def compared_metrics(groups: Sequence[Group], split: str) -> list[ComparedMetric]:
     """Every metric of every group before and after training, over the runs that have both, without repeats.
 
-    Differences from the first group have an interval over samples, paired, between single runs, and a standard error
-    over seeds between groups of several seeds.
+    Differences from the first group have an interval over samples, paired, between single runs, and over seeds
+    between groups of several seeds (Welch).
     """
     runs = [run for group in groups for run in group.runs]
     keys = dict.fromkeys(key for run in runs for scores in run.metrics.get(split, {}).values() for key in scores)
@@ -179,20 +178,22 @@ def _difference_intervals(first: Predictions | None, other: Predictions | None) 
     if not keys or not len(first):
         return {}
     columns = np.stack([other.scores[key] - first.scores[key] for key in keys], axis=1)
-    found = zip(keys, mean_intervals(columns), strict=True)
+    found = zip(keys, mean_intervals(columns, are_differences=True), strict=True)
     return {key: interval for key, interval in found if interval is not None}
 
 
 def _with(mean: Mean | None, interval: Interval | None) -> Mean | None:
-    return mean if mean is None else replace(mean, interval=interval)
+    return mean if mean is None or interval is None else replace(mean, interval=interval)
 
 
 def _difference(first: Mean | None, other: Mean | None, interval: Interval | None) -> Mean | None:
     if first is None or other is None:
         return None
-    errors = (first.standard_error, other.standard_error)
-    error = math.hypot(*(each for each in errors if each is not None)) if None not in errors else None
-    return Mean(other.value - first.value, error, min(first.n_seeds, other.n_seeds), interval)
+    difference = other.value - first.value
+    parts = [(each.standard_error**2, each.n_seeds - 1) for each in (first, other) if each.standard_error is not None]
+    if len(parts) == 2:
+        interval = student_interval(difference, *parts)
+    return Mean(difference, None, min(first.n_seeds, other.n_seeds), interval)
 
 
 def _effect(difference: Mean | None, better: Direction | None) -> str:
@@ -230,7 +231,7 @@ def _mean(group: Group, split: str, key: str, which: int) -> Mean | None:
     if not by_seed:
         return None
     values = [mean_and_standard_error(found)[0] for found in by_seed.values()]
-    return Mean(*mean_and_standard_error(values), len(values))
+    return Mean(*mean_and_standard_error(values), len(values), mean_interval(values))
 
 
 def _label(runs: Sequence[Run]) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rl4dialog.metrics.learned_reward import KEY as SCORE
-from rl4dialog.runs.report.changes import MetricChange, described, metric_changes
+from rl4dialog.runs.report.changes import MetricChange, before_and_after, described, metric_changes
 from rl4dialog.runs.report.page import write_page
 from rl4dialog.runs.report.repeats import repeated_keys
-from rl4dialog.runs.report.run_report import before_and_after, run_content, sample_set
+from rl4dialog.runs.report.run_report import run_content, sample_set
 from rl4dialog.runs.report.runs import read_run
+from rl4dialog.runs.report.statistics import MIN_SAMPLES
 from rl4dialog.runs.results import run_state
 
 CORRECTED = "corrections"
@@ -67,6 +68,9 @@ def effects(comparison: Path) -> str:
     """
     run = read_run(comparison)
     evaluations = before_and_after(run, "test")
+    n_samples = len(evaluations[1] or ())
+    if n_samples < MIN_SAMPLES:
+        return f"no verdict, which takes at least {MIN_SAMPLES} test prompts; there are {n_samples}"
     repeats = repeated_keys([each for each in evaluations if each is not None])
     changes = described(metric_changes(run, "test", *evaluations), repeats, run.config)
     better, worse = ([each for each in changes if each.effect == effect] for effect in ("better", "worse"))

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.core.files import replaced
 from rl4dialog.runs.report.figures import COLORS
+from rl4dialog.runs.report.statistics import MIN_SAMPLES
 from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.summary import format_number
 
@@ -39,7 +40,7 @@ def write_page(template: str, output: Path, **content: Any) -> Path:
     Raises:
         RunFolderError: If the file cannot be written.
     """
-    page = _environment().get_template(template).render(colors=COLORS, **content)
+    page = _environment().get_template(template).render(colors=COLORS, min_samples=MIN_SAMPLES, **content)
     try:
         with replaced(output) as temporary:
             # Models can generate lone surrogates, which UTF-8 cannot encode.

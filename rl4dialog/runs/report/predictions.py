@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.files import json_value
 from rl4dialog.core.types import AGENT, Dialogue
 from rl4dialog.runs.conversations import recorded_conversation
 
@@ -91,7 +91,7 @@ def read_predictions(path: Path) -> Predictions | None:
         DataError: If it is complete but has other contents.
     """
     try:
-        rows = json.loads(path.read_bytes().decode("utf-8", errors="replace"))
+        rows = json_value(path.read_bytes().decode("utf-8", errors="replace"))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError:

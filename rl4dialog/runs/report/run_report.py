@@ -11,7 +11,7 @@ from typing import Any
 from rl4dialog.core.mappings import flatten
 from rl4dialog.runs.metric_directions import direction
 from rl4dialog.runs.report.advantages import extreme_utterances
-from rl4dialog.runs.report.changes import MetricChange, described, metric_changes
+from rl4dialog.runs.report.changes import MetricChange, before_and_after, described, metric_changes
 from rl4dialog.runs.report.curves import (
     MIN_ITERATIONS,
     PHASES,
@@ -149,14 +149,6 @@ def _shown_split(run: Run) -> str:
     """The split that shows the effect of training: ``test``, unless only another one was evaluated twice."""
     splits = [split for split in ("test", "val", *sorted(run.metrics)) if run.epochs(split)]
     return next((split for split in splits if len(run.epochs(split)) > 1), splits[0] if splits else "test")
-
-
-def before_and_after(run: Run, split: str) -> tuple[Predictions | None, Predictions | None]:
-    """Predictions of the first and the last evaluation of a split."""
-    epochs = run.epochs(split)
-    if not epochs:
-        return None, None
-    return run.predictions(split, epochs[0]), run.predictions(split, epochs[-1]) if len(epochs) > 1 else None
 
 
 def _time(run: Run, epoch: int) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.files import json_value
 from rl4dialog.runs.report.predictions import Predictions, read_predictions
 from rl4dialog.runs.results import read_players, read_references
 from rl4dialog.runs.run_folder import (
@@ -102,7 +103,7 @@ def read_run(path: str | Path) -> Run:
         _read_object(path / PROVENANCE_FILE),
         _merge(path, rollouts, updates) if rollouts else [],
         updates[-1] if updates and not rollouts else {},
-        {split: _read_metrics(file, notes) for split, file in metrics_files.items()},
+        {split: read_metrics(file, notes) for split, file in metrics_files.items()},
         _find_predictions(path),
         read_players(path),
         read_references(path),
@@ -133,7 +134,16 @@ def _merge(path: Path, rollouts: list[dict[str, Any]], updates: list[dict[str, A
     return [rows[iteration] for iteration in sorted(rows)]
 
 
-def _read_metrics(path: Path, notes: list[str]) -> dict[int, dict[str, float]]:
+def read_metrics(path: Path, notes: list[str]) -> dict[int, dict[str, float]]:
+    """Read the evaluations of a split by iteration; none if there is no file, and NaN for what is no number.
+
+    Args:
+        path: The jsonl file.
+        notes: Gets a note if the last line is truncated.
+
+    Raises:
+        DataError: If the file cannot be read, or a line is no evaluation.
+    """
     found: dict[int, dict[str, float]] = {}
     for record in _read_lines(path, notes):
         epoch, metrics = record.get("epoch"), record.get("metrics")
@@ -159,7 +169,7 @@ def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     lines = [(i, line) for i, line in enumerate(_read_text(path).split("\n"), start=1) if line.strip()]
     for i, line in lines:
         try:
-            record = json.loads(line)
+            record = json_value(line)
         except ValueError as error:
             if i == lines[-1][0]:
                 notes.append(f"The last line of {path.name} is truncated and was skipped.")
@@ -175,7 +185,7 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(_read_text(path))
+        found = json_value(_read_text(path))
     except ValueError as error:
         raise DataError(f"{path} is not JSON: {error}") from error
     if not isinstance(found, dict):

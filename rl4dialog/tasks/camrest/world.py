@@ -11,7 +11,7 @@ from rl4dialog.core.errors import DataError, shown
 from rl4dialog.tasks.dialogue_acts.acts import NO_OFFER, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.corpus import CorpusDialogue, CorpusTurn, normalized_acts
 from rl4dialog.tasks.dialogue_acts.database import Database
-from rl4dialog.tasks.dialogue_acts.files import read_json, read_splits
+from rl4dialog.tasks.dialogue_acts.files import read_entities, read_splits
 from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_of
 from rl4dialog.tasks.dialogue_acts.ontology import Domain, Ontology
 from rl4dialog.tasks.dialogue_acts.world import OnUnreachable, World, make_world
@@ -53,11 +53,11 @@ def camrest(
         DataError: If a file is missing or malformed.
     """
     folder = Path(path).expanduser()
-    entities = read_json(folder / "db" / "CamRestDB.json")
+    entities = read_entities(folder / "db" / "CamRestDB.json")
     database = Database(ONTOLOGY, {RESTAURANT: [{k: str(v) for k, v in entity.items()} for entity in entities]})
     dialogues = {
         split: [_dialogue(record, f"{where}, dialogue {i}") for i, record in enumerate(records, 1)]
-        for split, (records, where) in read_splits(folder, splits).items()
+        for split, (records, where) in read_splits(folder, list, splits).items()
     }
     return make_world("camrest", ONTOLOGY, database, dialogues, min_count, on_unreachable)
 
@@ -74,7 +74,7 @@ def _dialogue(record: Any, where: str) -> CorpusDialogue:
             for i, turn in enumerate(record["dial"], 1)
         ]
         return CorpusDialogue(str(record["dialogue_id"]), tuple(turns), _goal(record, where))
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{where}: not a dialogue of CamRest676 in ConvLab-2's format: {error!r}") from error
 
 

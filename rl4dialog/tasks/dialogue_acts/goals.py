@@ -126,6 +126,8 @@ def _domain_goal(name: str, given: Mapping[str, Any], ontology: Ontology, where:
     values: dict[str, dict[str, str]] = {}
     for key, known in slots.items():
         values[key] = {}
+        if not isinstance(given.get(key, {}), Mapping):
+            raise DataError(f"{where}: {key} must be an object with values by slot, not {shown(given[key])}")
         for slot, value in given.get(key, {}).items():
             if slot not in known or not isinstance(value, str):
                 raise DataError(
@@ -133,6 +135,8 @@ def _domain_goal(name: str, given: Mapping[str, Any], ontology: Ontology, where:
                     f"{shown(value)}"
                 )
             values[key][slot] = ontology.normalized(name, slot, value)
+    if not isinstance(given.get("requests", ()), list | tuple):
+        raise DataError(f"{where}: requests must be a list of slots, not {shown(given['requests'])}")
     for slot in given.get("requests", ()):
         if slot not in spec.requestable:
             raise DataError(f"{where}: slot {slot!r} cannot be requested (slots: {', '.join(spec.requestable)})")

@@ -13,7 +13,7 @@ from rl4dialog.core.errors import DataError, shown
 from rl4dialog.tasks.dialogue_acts.acts import BOOKING, GENERAL, ActVocabulary, DialogueAct
 from rl4dialog.tasks.dialogue_acts.corpus import CorpusDialogue, CorpusTurn, normalized_acts
 from rl4dialog.tasks.dialogue_acts.database import Database, Entity
-from rl4dialog.tasks.dialogue_acts.files import read_json, read_splits
+from rl4dialog.tasks.dialogue_acts.files import read_entities, read_json, read_splits
 from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_of
 from rl4dialog.tasks.dialogue_acts.world import OnUnreachable, World, make_world
 from rl4dialog.tasks.multiwoz.ontology import BOOKING_SLOTS, ONTOLOGY, slot_of
@@ -51,15 +51,18 @@ def multiwoz(
     folder = Path(path).expanduser()
     database = _database(folder / "db")
     dialogues = {}
-    for split, (records, where) in read_splits(folder, splits).items():
-        if not isinstance(records, Mapping):
-            raise DataError(f"{where}: expected an object with dialogues by id, not {shown(records)}")
+    for split, (records, where) in read_splits(folder, dict, splits).items():
         dialogues[split] = [
             _dialogue(str(id), record, database, f"{where}, dialogue {id}") for id, record in records.items()
         ]
     files = ("usr_da_voc.txt", "sys_da_voc.txt")
     vocabularies = None if vocabulary == "data" else (_vocabulary(folder / files[0]), _vocabulary(folder / files[1]))
-    names = [entity["name"] for name in ("attraction", "hotel", "restaurant") for entity in database.entities(name)]
+    names = []
+    for name in ("attraction", "hotel", "restaurant"):
+        for i, entity in enumerate(database.entities(name), 1):
+            if "name" not in entity:
+                raise DataError(f"{folder / 'db' / f'{name}_db.json'}: entity {i} needs a text as its name")
+            names.append(entity["name"])
     return make_world(
         "multiwoz",
         ONTOLOGY,
@@ -79,7 +82,7 @@ def _database(folder: Path) -> Database:
             slots = {*spec.informable, *spec.requestable, spec.key}
             entities[name] = [
                 {slot: value for slot, value in entity.items() if slot in slots and isinstance(value, str)}
-                for entity in read_json(folder / f"{name}_db.json")
+                for entity in read_entities(folder / f"{name}_db.json")
             ]
     return Database(ONTOLOGY, entities)
 

@@ -8,6 +8,7 @@ from typing import Any
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.policies.models import embedding_rows, ids_without_token
+from rl4dialog.runs.report.statistics import MIN_SAMPLES
 from rl4dialog.text.chat_template import ChatTemplate, start_time
 from rl4dialog.text.end_of_turn import end_of_sequence_ids
 from rl4dialog.text.prompts import encode_prompt
@@ -21,9 +22,6 @@ CUT_SHARE = 0.1
 
 # Above this fraction of repeated samples, scores of a held-out split also measure what the model remembers.
 REPEATED_SHARE = 0.01
-
-# With fewer samples, the standard error of a share is up to 0.09, and training has to change much to be seen.
-MIN_EVALUATED = 30
 
 # Embeddings are rounded up to a multiple of at most 128. A larger surplus indicates a different tokenizer.
 SPARE_ROWS = 0.05
@@ -99,8 +97,8 @@ def evaluations(subject: Subject) -> Finding:
     if not sizes:
         raise NotApplicable("there is no val or test split")
     measured = " and ".join(f"{n:,} {split} samples" for split, n in sizes.items()) + " in each evaluation"
-    advice = f"only large changes will be significant: evaluate at least {MIN_EVALUATED} samples of each split"
-    return Finding("pass", measured) if min(sizes.values()) >= MIN_EVALUATED else Finding("warn", measured, advice)
+    advice = f"no metric will have an interval or a verdict: evaluate at least {MIN_SAMPLES} samples of each split"
+    return Finding("pass", measured) if min(sizes.values()) >= MIN_SAMPLES else Finding("warn", measured, advice)
 
 
 def chat_template(subject: Subject) -> Finding:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rl4dialog.core.manifest import read_manifest, sync_folder, write_manifest
+from rl4dialog.core.files import sync_folder
+from rl4dialog.core.manifest import read_manifest, write_manifest
 
 
 @pytest.fixture

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
+from run_files import write_run
 
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
+from rl4dialog.runs.report.statistics import MIN_SAMPLES
 from rl4dialog.runs.summary import Example, print_summary
 
 BEFORE = {"intent/accuracy": 0.5, "lexical/meteor": 0.25, "diversity_metrics/entropy-2": 1234.0}
@@ -48,6 +51,17 @@ def test_metrics_stand_before_after_change_and_gold() -> None:
     assert row(text, "intent/accuracy") == ["intent/accuracy", "0.500", "0.625", "+0.125", "0.900"]
     assert row(text, "meteor") == ["lexical/meteor", "0.250", "0.200", "-0.050", "-"]
     assert row(text, "entropy-2") == ["diversity_metrics/entropy-2", "1,234", "900.0", "-334.0", "-"]
+
+
+@pytest.mark.parametrize("n_prompts", [80, 6])
+def test_changes_have_an_interval_if_there_are_enough_samples(tmp_path: Path, n_prompts: int) -> None:
+    folder = str(write_run(tmp_path, n_prompts=n_prompts))
+    text = render(before={"m": 0.5, "d": 7.0}, after={"m": 1.0, "d": 8.0}, gold=None, path=folder)
+    assert f"Test metrics of {n_prompts} samples" in text
+    is_few = n_prompts < MIN_SAMPLES
+    assert ("Changes have no interval: that takes at least 50 samples" in text) is is_few
+    assert row(text, "|m ")[3:] == (["+0.500"] if is_few else ["+0.500", "+0.388", "to", "+0.612"])
+    assert row(text, "|d ")[3:] == (["+1.000"] if is_few else ["+1.000", "-"])
 
 
 def test_gold_is_left_out_where_it_is_not_known() -> None:

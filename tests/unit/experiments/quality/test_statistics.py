@@ -8,7 +8,6 @@ from scipy import stats
 from rl4dialog.experiments.quality.statistics import (
     at_kl,
     estimate,
-    interquartile_mean,
     probability_of_improvement,
     smoothed,
     tokens_to_reward,
@@ -16,13 +15,14 @@ from rl4dialog.experiments.quality.statistics import (
 from rl4dialog.functional.bootstrap import Estimate, Interval
 
 
-def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
-    assert interquartile_mean([100.0, 1.0, 2.0, 3.0, -50.0]) == 2.0
-    assert interquartile_mean([1.0, 2.0, 6.0]) == 3.0  # of three runs, none is left out
-
-
 def test_one_run_has_no_interval() -> None:
     assert estimate([0.5]) == Estimate(0.5)
+    assert estimate([0.5, 0.5]) == Estimate(0.5)  # nor have equal ones
+
+
+def test_the_interval_over_runs_is_students() -> None:
+    low, high = stats.ttest_1samp([1.0, 2.0, 6.0], 0.0).confidence_interval()
+    assert estimate([1.0, 2.0, 6.0]) == Estimate(3.0, Interval(pytest.approx(low), pytest.approx(high)))
 
 
 def test_the_probability_of_improvement_is_mann_whitneys_u() -> None:
@@ -30,8 +30,7 @@ def test_the_probability_of_improvement_is_mann_whitneys_u() -> None:
     u = stats.mannwhitneyu(ours, others).statistic
     assert probability_of_improvement(ours, others).value == pytest.approx(u / 12)
     assert probability_of_improvement([1.0, 1.0], [1.0, 1.0]).value == 0.5
-    certain = probability_of_improvement([2.0, 3.0], [0.0, 1.0])
-    assert certain == Estimate(1.0, Interval(1.0, 1.0))
+    assert probability_of_improvement([2.0, 3.0], [0.0, 1.0]) == Estimate(1.0)  # two runs do not make it certain
 
 
 def test_a_curve_is_read_where_it_first_reaches_a_kl() -> None:

@@ -80,3 +80,11 @@ def test_groups_are_resampled_as_a_whole() -> None:
 def test_column_without_information_is_named(scores: list[float], ratings: list[float], problem: str) -> None:
     found = correlate(scores, ratings)
     assert found.problem == problem and math.isnan(found.spearman)
+
+
+def test_few_groups_have_a_correlation_without_an_interval() -> None:
+    rng = np.random.default_rng(0)
+    scores, ratings = rng.normal(size=40), rng.normal(size=40)
+    assert correlate(scores, ratings, groups=[i // 2 for i in range(40)]).spearman_interval is not None
+    few = correlate(scores, ratings, groups=[i // 3 for i in range(40)])
+    assert few.spearman_interval is few.kendall_interval is None and few.problem is None

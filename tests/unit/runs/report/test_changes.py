@@ -8,6 +8,7 @@ import pytest
 from run_files import prediction, write_json, write_lines, write_run
 
 from rl4dialog.functional.bootstrap import Estimate, Interval
+from rl4dialog.functional.proportions import wilson_interval
 from rl4dialog.runs.report.changes import NO_SAMPLE_SCORES, NOT_A_MEAN, MetricChange, described, metric_changes
 from rl4dialog.runs.report.runs import read_run
 
@@ -21,21 +22,26 @@ def changes(folder: Path) -> dict[str, MetricChange]:
 
 
 def test_mean_of_replies_has_intervals_and_the_rest_says_why_not(tmp_path: Path) -> None:
-    found = changes(write_run(tmp_path))
+    found = changes(write_run(tmp_path, n_prompts=80))
     assert list(found) == ["m", "d"]
     before, after, difference = found["m"].before, found["m"].after, found["m"].difference
     assert before is not None and after is not None and difference is not None
     assert (before.value, after.value, difference.value) == (0.5, 1.0, 0.5)
-    assert before.interval is not None and before.interval.low == 0 and before.interval.high == 1
-    assert after.interval is not None and after.interval.low == after.interval.high == 1
-    assert difference.interval is not None and found["m"].note == ""
+    assert before.interval == wilson_interval(40, 80) and after.interval == wilson_interval(80, 80)
+    assert difference.interval is not None and difference.interval.low > 0 and found["m"].note == ""
     assert found["d"].note == NO_SAMPLE_SCORES
     assert found["d"].difference is not None and found["d"].difference.value == 1.0
     assert found["d"].difference.interval is None
 
 
+def test_few_prompts_have_neither_intervals_nor_effects(tmp_path: Path) -> None:
+    change = changes(write_run(tmp_path, n_prompts=6))["m"]
+    assert (change.before, change.after, change.difference) == (Estimate(0.5), Estimate(1.0), Estimate(0.5))
+    assert change.effect == ""
+
+
 def test_corpus_score_that_is_no_mean_stands_beside_the_mean(tmp_path: Path) -> None:
-    write_run(tmp_path)
+    write_run(tmp_path, n_prompts=80)
     write_lines(
         tmp_path / "test_split_metrics.jsonl",
         [{"epoch": 0, "metrics": {"m": 0.4}}, {"epoch": 3, "metrics": {"m": 1.0}}],
@@ -50,7 +56,7 @@ def test_corpus_score_that_is_no_mean_stands_beside_the_mean(tmp_path: Path) -> 
 def test_rewards_of_replies_come_first(tmp_path: Path) -> None:
     write_run(tmp_path)
     for epoch in (0, 3):
-        rows = [prediction(i, "a", m=[0.5, 1.0][epoch > 0], reward=float(i + epoch)) for i in range(4)]
+        rows = [prediction(i, "a", m=[0.5, 1.0][epoch > 0], reward=float(i + epoch)) for i in range(80)]
         write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
     found = changes(tmp_path)
     assert list(found) == ["reward", "m", "d"]
@@ -60,7 +66,7 @@ def test_rewards_of_replies_come_first(tmp_path: Path) -> None:
 
 
 def test_run_that_was_killed_has_its_first_evaluation_alone(tmp_path: Path) -> None:
-    write_run(tmp_path)
+    write_run(tmp_path, n_prompts=80)
     write_lines(tmp_path / "test_split_metrics.jsonl", [{"epoch": 0, "metrics": {"m": 0.5, "d": 7.0}}])
     (tmp_path / "epoch_3_test_split_predictions.json").unlink()
     found = changes(tmp_path)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from run_files import CONFIG, prediction, write_json, write_lines, write_run
+from scipy import stats
 
+from rl4dialog.functional.bootstrap import Interval
 from rl4dialog.runs.report.comparison import compared_metrics, config_differences, group_curves, group_runs
 from rl4dialog.runs.report.curves import panels
 from rl4dialog.runs.report.runs import Run, read_run
@@ -19,7 +21,7 @@ def runs(tmp_path: Path) -> list[Run]:
     nlpo = {**CONFIG["alg"], "id": "nlpo", "args": {"top_mask": 0.9}}
     return [
         read_run(write_run(tmp_path / "ppo_0", n_iters=3, seed=0)),
-        read_run(write_run(tmp_path / "nlpo", n_iters=3, reward=5.0, alg=nlpo)),
+        read_run(write_run(tmp_path / "nlpo", n_iters=3, reward=5.0, n_prompts=80, alg=nlpo)),
         read_run(write_run(tmp_path / "ppo_1", n_iters=5, reward=1.0, seed=1)),
     ]
 
@@ -51,21 +53,37 @@ def test_axes_are_those_that_all_runs_have(runs: list[Run], tmp_path: Path) -> N
     assert [list(curve.x) for curve in curves] == [["iterations"]] * 3
 
 
-def test_metrics_are_means_with_standard_errors(runs: list[Run]) -> None:
+def test_metrics_of_seeds_have_students_intervals(runs: list[Run]) -> None:
     runs[0].metrics["test"][3]["m"] = 0.8
     ppo, nlpo = compared_metrics(group_runs(runs), "test")[0].groups
     assert ppo.before is not None and (ppo.before.value, ppo.before.standard_error) == (0.5, 0.0)
-    assert ppo.after is not None and ppo.after.value == pytest.approx(0.9) and ppo.after.interval is None
+    assert ppo.after is not None and ppo.after.value == pytest.approx(0.9)
     assert ppo.after.standard_error == pytest.approx(0.1414 / math.sqrt(2), abs=1e-4)
+    assert ppo.after.interval is not None and 0.9 - ppo.after.interval.low == pytest.approx(12.706 * 0.1, rel=1e-3)
+    assert ppo.before.interval is None  # equal values do not show their spread
     assert ppo.difference is None
     assert nlpo.after is not None and nlpo.after.standard_error is None and nlpo.after.interval is not None
     assert nlpo.difference is not None and nlpo.difference.value == pytest.approx(0.1)
     assert nlpo.difference.standard_error is nlpo.difference.interval is None
 
 
+def test_differences_of_groups_are_welchs(tmp_path: Path) -> None:
+    values = {"a": (0.2, 0.25, 0.22), "b": (0.8, 0.9, 0.85)}
+    runs = []
+    for name, scores in values.items():
+        for seed, score in enumerate(scores):
+            runs.append(read_run(write_run(tmp_path / f"{name}_{seed}", seed=seed, reward_fn={"id": name})))
+            runs[-1].config["train_evaluation"]["keep_best"] = "m"
+            runs[-1].metrics["test"][3]["m"] = score
+    other = compared_metrics(group_runs(runs), "test")[0].groups[1]
+    low, high = stats.ttest_ind(values["b"], values["a"], equal_var=False).confidence_interval()
+    assert other.difference is not None
+    assert other.difference.interval == Interval(pytest.approx(low), pytest.approx(high)) and other.effect == "better"
+
+
 def test_single_runs_have_paired_intervals_over_samples(tmp_path: Path) -> None:
-    folders = [write_run(tmp_path / name, reward_fn={"id": name}) for name in ("a", "b")]
-    rows = [prediction(i, "other", m=score) for i, score in enumerate((0.0, 0.25, 0.0, 0.25))]
+    folders = [write_run(tmp_path / name, n_prompts=80, reward_fn={"id": name}) for name in ("a", "b")]
+    rows = [prediction(i, "other", m=score) for i, score in enumerate((0.0, 0.25) * 40)]
     write_json(folders[1] / "epoch_3_test_split_predictions.json", rows)
     for folder, m in zip(folders, (1.0, 0.125), strict=True):
         metrics = [{"epoch": 0, "metrics": {"m": 0.5}}, {"epoch": 3, "metrics": {"m": m}}]

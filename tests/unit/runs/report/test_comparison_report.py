@@ -17,7 +17,7 @@ def test_page_shows_groups_differences_curves_and_metrics(tmp_path: Path) -> Non
     page = write_comparison(folders, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Comparison of ppo, a2c" in page and "<td>0, 1, 2</td>" in page
     assert "<tr><th>alg.id</th><td>ppo</td><td>a2c</td></tr>" in page
-    assert "0.500 <small>± 0.000</small>" in page, "three seeds"
+    assert "95 % intervals, over seeds for groups" in page and "at least 50 samples" in page
     assert page.count("<svg") == 3 * 6, "task reward, two parts, KL, its coefficient, entropy, over three axes"
     assert page.count('data-axis="agent tokens"') == 6
 
@@ -54,8 +54,10 @@ def test_runs_without_iterations_are_compared_by_their_metrics(tmp_path: Path) -
     for folder in folders:
         (folder / "rollout_info.jsonl").unlink()
         (folder / "training_info.jsonl").unlink()
+    scores = [{"epoch": epoch, "metrics": {"m": 0.5 + 0.1 * epoch}} for epoch in (0, 3)]
+    write_lines(folders[0] / "test_split_metrics.jsonl", scores)
     page = write_comparison(folders, tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<svg" not in page and "± " in page
+    assert "<svg" not in page and "0.900 <small>-0.371 … 2.171</small>" in page
 
 
 def test_run_that_is_named_twice_is_an_error(tmp_path: Path) -> None:

@@ -41,17 +41,17 @@ def test_weights_are_drawn_if_they_change(tmp_path: Path) -> None:
 
 def test_evaluations_have_intervals_of_their_own_replies(tmp_path: Path) -> None:
     write_run(tmp_path)
-    scores = {0: (0, 0, 1, 1), 1: (1, 0, 1, 1), 2: (1, 1, 1, 1)}
+    scores = {0: (0, 0, 1, 1) * 20, 1: (1, 0, 1, 1) * 20, 2: (1, 1, 1, 1) * 20}
     write_lines(
         tmp_path / "val_split_metrics.jsonl",
-        [{"epoch": epoch, "metrics": {"m": sum(values) / 4, "d": 3.0}} for epoch, values in scores.items()],
+        [{"epoch": epoch, "metrics": {"m": sum(values) / 80, "d": 3.0}} for epoch, values in scores.items()],
     )
     for epoch, values in scores.items():
         rows = [prediction(i, "a", m=value) for i, value in enumerate(values)]
         write_json(tmp_path / f"epoch_{epoch}_val_split_predictions.json", rows)
     m, d = evaluation_curves(read_run(tmp_path), "val")
     assert list(m.y) == [0.5, 0.75, 1.0]
-    assert m.low[0] == 0.0 and m.high[0] == 1.0 and m.low[2] == m.high[2] == 1.0
+    assert 0.35 < m.low[0] < 0.5 < m.high[0] < 0.65 and m.low[2] < m.high[2] == 1.0
     assert not d.low
     assert m.x == {
         "iterations": [0, 1, 2],

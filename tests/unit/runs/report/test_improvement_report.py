@@ -42,8 +42,15 @@ def write_evaluation(folder: Path, split: str, epoch: int, reply: str, loss: flo
 def test_effects_are_said_in_words(tmp_path: Path, before: float, after: float, said: str) -> None:
     (tmp_path / "config.json").write_text("{}")
     for epoch, loss in enumerate((before, after)):
-        write_evaluation(tmp_path, "test", epoch, "reply", loss, n=20)
+        write_evaluation(tmp_path, "test", epoch, "reply", loss, n=60)
     assert effects(tmp_path) == said
+
+
+def test_few_prompts_give_no_verdict(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for epoch, loss in enumerate((2.0, 1.0)):
+        write_evaluation(tmp_path, "test", epoch, "reply", loss, n=6)
+    assert effects(tmp_path) == "no verdict, which takes at least 50 test prompts; there are 6"
 
 
 @pytest.mark.parametrize("with_corrections", [True, False])

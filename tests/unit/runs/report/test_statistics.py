@@ -1,4 +1,4 @@
-"""Intervals against values that are known otherwise."""
+"""Intervals against scipy's, and how often they hold a mean that is known."""
 
 from __future__ import annotations
 
@@ -6,50 +6,61 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from rl4dialog.functional.bootstrap import Interval
-from rl4dialog.runs.report.statistics import mean_and_standard_error, mean_intervals
+from rl4dialog.functional.proportions import wilson_interval
+from rl4dialog.runs.report.statistics import (
+    MIN_SAMPLES,
+    mean_and_standard_error,
+    mean_interval,
+    mean_intervals,
+    student_interval,
+)
 
 
-def test_interval_of_a_coin_is_that_of_the_binomial_distribution() -> None:
-    scores = np.array([0.0, 1.0] * 200)[:, None]
-    (interval,) = mean_intervals(scores, n_resamples=20_000)
-    # Resampled means are Binomial(400, 1/2) / 400, whose 2.5 % and 97.5 % quantiles are 180 / 400 and 220 / 400.
-    assert interval is not None
-    assert (interval.low, interval.high) == (pytest.approx(0.45, abs=0.0026), pytest.approx(0.55, abs=0.0026))
+def parts(values: np.ndarray) -> tuple[float, int]:
+    return float(values.var(ddof=1)) / len(values), len(values) - 1
 
 
-def test_interval_of_a_mean_is_as_wide_as_its_standard_error_says() -> None:
-    scores = np.random.default_rng(1).normal(3.0, 2.0, size=(500, 1))
-    (interval,) = mean_intervals(scores)
-    error = scores.std() / math.sqrt(500)
-    assert interval is not None
-    assert interval.low == pytest.approx(scores.mean() - 1.96 * error, abs=0.1 * error)
-    assert interval.high == pytest.approx(scores.mean() + 1.96 * error, abs=0.1 * error)
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 10])
+def test_intervals_over_few_runs_hold_the_mean_as_often_as_they_say(n: int) -> None:
+    rng, held, apart = np.random.default_rng(n), 0, 0
+    for ours, others in zip(rng.normal(3.0, 1.0, (1000, n)), rng.normal(0.0, 2.0, (1000, n)), strict=True):
+        own = mean_interval(ours)
+        difference = student_interval(float(ours.mean() - others.mean()), parts(ours), parts(others))
+        assert own is not None and difference is not None
+        held, apart = held + (3.0 in own), apart + (3.0 in difference)
+    assert 0.93 <= held / 1000 <= 0.97 and apart / 1000 >= 0.93
 
 
-def test_intervals_hold_the_true_mean_about_as_often_as_they_say() -> None:
-    rng = np.random.default_rng(0)
-    held = 0
-    for trial in range(200):
-        (interval,) = mean_intervals(rng.normal(size=(60, 1)), n_resamples=300, seed=trial)
-        assert interval is not None
-        held += interval.low <= 0.0 <= interval.high
-    assert 0.89 <= held / 200 <= 0.985
+def test_a_difference_of_two_groups_is_welchs() -> None:
+    ours, others = np.array([0.61, 0.64, 0.59, 0.63, 0.66]), np.array([0.58, 0.6, 0.42])
+    low, high = stats.ttest_ind(ours, others, equal_var=False).confidence_interval()
+    found = student_interval(float(ours.mean() - others.mean()), parts(ours), parts(others))
+    assert found == Interval(pytest.approx(low), pytest.approx(high))
 
 
-def test_columns_are_resampled_together() -> None:
-    old = np.random.default_rng(0).normal(size=100)
-    first, second, difference = mean_intervals(np.stack([old, old + 0.25, (old + 0.25) - old], axis=1))
-    assert first is not None and second is not None and difference is not None
-    assert second.low - first.low == pytest.approx(0.25) and second.high - first.high == pytest.approx(0.25)
-    assert (difference.low, difference.high) == (pytest.approx(0.25), pytest.approx(0.25))
+def test_values_without_spread_have_no_interval() -> None:
+    assert mean_interval([0.5]) is None and mean_interval([]) is None
+    assert mean_interval([1.0, 1.0, 1.0]) is None
+    assert mean_interval([1.0, math.nan, 2.0]) == mean_interval([1.0, 2.0])
 
 
-def test_missing_scores_are_left_out() -> None:
-    scores = np.array([[1.0, np.nan], [1.0, np.nan], [np.nan, 2.0]])
-    assert mean_intervals(scores) == [Interval(1.0, 1.0), None]
+def test_samples_have_intervals_from_a_minimum_on() -> None:
+    scores = np.random.default_rng(0).normal(size=(MIN_SAMPLES, 1))
+    low, high = stats.ttest_1samp(scores[:, 0], 0.0).confidence_interval()
+    assert mean_intervals(scores) == [Interval(pytest.approx(low), pytest.approx(high))]
+    assert mean_intervals(scores[1:]) == [None]
+    scores[0] = np.nan
+    assert mean_intervals(scores) == [None]
     assert mean_intervals(np.empty((0, 1))) == [None]
+
+
+def test_shares_are_uncertain_also_if_all_succeed_and_differences_are_no_shares() -> None:
+    always = np.ones((60, 1))
+    assert mean_intervals(always) == [wilson_interval(60, 60)]
+    assert mean_intervals(always, are_differences=True) == [Interval(1.0, 1.0)]
 
 
 def test_standard_error_over_runs() -> None:
