@@ -96,12 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _judging(args: argparse.Namespace) -> Judging[Any]:
-    """What is judged on the page: a queue, or the replies of a model that is taught.
-
-    Raises:
-        ConfigError: If the arguments do not fit together.
-        DataError: If the queue, the samples or the feedback file are invalid.
-    """
+    """What is judged on the page: a queue, or the replies of a model that is taught."""
     from rl4dialog.core.errors import ConfigError
     from rl4dialog.core.feedback_queue import read_queue
     from rl4dialog.serving.judging import QueueJudging

@@ -123,11 +123,7 @@ class ChatMarkup:
         return f"{thought}Answer" in self._render(messages)
 
     def _around(self, roles: tuple[str, ...]) -> tuple[str, ...] | None:
-        """Markup before, between and after messages of these roles; ``None`` if the template does not keep each one.
-
-        Raises:
-            DataError: If the template rejects these roles.
-        """
+        """Markup before, between and after messages of these roles; ``None`` if the template does not keep each one."""
         if roles not in self._known:
             messages = _placeholders(roles)
             rest = self._render(messages)

@@ -329,11 +329,7 @@ def _names(keys: Iterable[Any]) -> str:
 
 
 def _content(message: Mapping[str, Any], key: str, row: Row, place: str) -> str:
-    """Return the text of a message, which can consist of parts of type ``text``.
-
-    Raises:
-        DataError: If it has no text, or more than a text.
-    """
+    """Return the text of a message, which can consist of parts of type ``text``."""
     for name, cure in _BESIDE_TEXT.items():
         if message.get(name):
             raise row.error(f"{place} has {name}: {cure}")

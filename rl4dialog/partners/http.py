@@ -137,11 +137,7 @@ class HttpPartner(Partner):
         return f"{self._url} {failure} (session {self._session}, {attempts})"
 
     def _ask(self, history: list[str]) -> Answer:
-        """Ask once.
-
-        Raises:
-            FailedAttempt: If there is no valid answer.
-        """
+        """Ask once."""
         import httpx
 
         if self._client is None:

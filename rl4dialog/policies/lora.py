@@ -153,11 +153,7 @@ def _check_names(model: PreTrainedModel, settings: Mapping[str, Any]) -> None:
 
 
 def _untie_adapted(model: PreTrainedModel) -> None:
-    """Give each adapted layer weights of its own.
-
-    Raises:
-        ConfigError: If the adapted embedding is one that an encoder-decoder does not call.
-    """
+    """Give each adapted layer weights of its own."""
     from peft.tuners.lora import LoraLayer
     from peft.utils import ModulesToSaveWrapper
 

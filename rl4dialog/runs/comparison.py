@@ -70,11 +70,7 @@ def _names(original: Path, reproduced: Path, pattern: str) -> list[str]:
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
-    """Records of a JSON list, or of a jsonl file, which can be compressed; none if the file does not exist.
-
-    Raises:
-        DataError: If they cannot be read, or are no objects.
-    """
+    """Records of a JSON list, or of a jsonl file, which can be compressed; none if the file does not exist."""
     if not path.is_file():
         return []
     try:

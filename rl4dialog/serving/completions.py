@@ -159,11 +159,7 @@ class Completions:
         yield "data: [DONE]\n\n"
 
     async def _pieces(self, request: ChatRequest, index: int) -> AsyncGenerator[Piece, None]:
-        """Generate a reply in the thread, a token at a time.
-
-        Raises:
-            ApiError: If the model fails.
-        """
+        """Generate a reply in the thread, a token at a time."""
         seed = request.seed
         if seed is not None and index:
             seed = derive_seed(seed, "choice", index)

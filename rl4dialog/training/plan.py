@@ -107,11 +107,7 @@ def _add_rewards_and_metrics(table: Table, config: TextConfig, texts: Texts) -> 
 
 
 def _examined_architecture(model: PreTrainedModel, model_name: str, auto_class: Any, n_parameters: int) -> str:
-    """Describe the architecture and whether it is supported.
-
-    Raises:
-        ModelError: If it is not supported.
-    """
+    """Describe the architecture and whether it is supported."""
     name = model.config.model_type
     if is_listed(model.config):
         return f"{name}, tested"

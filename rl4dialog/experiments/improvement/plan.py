@@ -220,11 +220,7 @@ def _progress(plan: Plan, stage: Stage) -> str:
 
 
 def _override(written: Mapping[str, dict[str, Any]], override: str) -> None:
-    """Apply an override, whose path begins with the name of a stage.
-
-    Raises:
-        ConfigError: If there is no such stage, or the override is malformed.
-    """
+    """Apply an override, whose path begins with the name of a stage."""
     name, _, rest = override.partition(".")
     if name not in written:
         raise ConfigError(
@@ -235,11 +231,7 @@ def _override(written: Mapping[str, dict[str, Any]], override: str) -> None:
 
 
 def _check_penalty(written: Mapping[str, dict[str, Any]]) -> None:
-    """Refuse a penalty on the disagreement of a single reward model, which PPO would only find after its training.
-
-    Raises:
-        ConfigError: If there is one.
-    """
+    """Refuse a penalty on the disagreement of a single reward model, which PPO would only find after its training."""
     if POLICY not in written or written[REWARD_MODEL]["alg"].get("ensemble", 1) > 1:
         return
     if written[POLICY]["reward_fn"].get("args", {}).get("std_penalty"):

@@ -101,11 +101,7 @@ def _check_pool(id: str, args: Mapping[str, Any], where: str, for_reward_model: 
 
 
 def _check_task(config: TextConfig) -> None:
-    """Check that there is a task where one is needed, and only there, and check its id and arguments.
-
-    Raises:
-        ConfigError: If not.
-    """
+    """Check that there is a task where one is needed, and only there, and check its id and arguments."""
     read_by = [f"datapool.id: {config.datapool.id}"] if DataPoolRegistry.takes(config.datapool.id, "world") else []
     for chosen, where in chosen_partners(config):
         if PartnerRegistry.takes(chosen.id, "world"):

@@ -59,11 +59,7 @@ def build_judgements(config: RewardModelConfig) -> tuple[Data, PreTrainedTokeniz
 def _with_differences(
     config: RewardModelConfig, pool: JudgedTexts, split: str, tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> JudgedTexts:
-    """Leave out comparisons of equal texts.
-
-    Raises:
-        DataError: If nothing is left, or what is left in ``train`` is one text or one rating.
-    """
+    """Leave out comparisons of equal texts."""
     samples, where = [sample for sample, _ in pool], f"datapool {config.datapool.id!r}, split {split!r}"
     read = f"in the {max_length} tokens that the model reads (truncation_side: {tokenizer.truncation_side})"
     ids = token_ids(judged_texts(samples), tokenizer, max_length)

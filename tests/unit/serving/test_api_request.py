@@ -110,7 +110,7 @@ def test_body_that_is_no_request_is_refused(body: bytes, words: str) -> None:
         ({"stop": 3}, r"\.stop: input should be a valid list, got 3"),
         ({"stop": list("abcde")}, r"\.stop: list should have at most 4 items"),
         ({"stop": "a" * 1001}, r"\.stop\[0\]: string should have at most 1000 characters"),
-        ({"temperature": 1e-39}, "temperature must be at least 1e-30, or 0 for the most likely token, not 1e-39"),
+        ({"temperature": 1e-39}, "temperature must be at least 1e-15, or 0 for the most likely token, not 1e-39"),
         ({"stream_options": {}}, "works only with stream: true"),
         ({"tools": [{"type": "function"}]}, "tools is not supported"),
         ({"logprobs": True}, "logprobs is not supported"),
