@@ -17,7 +17,7 @@ from rl4dialog.core.config import TextConfig
 from rl4dialog.core.pretrained import load_model
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.architecture_check import examine
-from rl4dialog.policies.hashing import weights_hash
+from rl4dialog.policies.hashing import model_key
 from rl4dialog.policies.models import check_fits, load_language_model
 from rl4dialog.runs.progress import say
 from rl4dialog.runs.run_folder import write_json
@@ -79,9 +79,8 @@ def warm_start_key(config: TextConfig, model: PreTrainedModel, texts: Texts) -> 
     assert config.warm_start is not None
     samples = texts.data.samples("train")
     return {
-        "weights": weights_hash(model),
+        "model": model_key(model),
         "samples": content_hash(text for sample in samples for text in texts_of(sample)),
-        "model": [_settings(each) for each in (model.config, model.generation_config)],
         "tokenizer": encoding_key(texts.tokenizer),
         "turn_marker": texts.data.turn_marker,
         "lengths": dataclasses.asdict(texts.lengths),
@@ -89,9 +88,3 @@ def warm_start_key(config: TextConfig, model: PreTrainedModel, texts: Texts) -> 
         "seed": config.seed,
         **{name: dataclasses.asdict(each) for name, each in conversation_arguments(config, texts).items()},
     }
-
-
-def _settings(config: Any) -> dict[str, Any]:
-    """Settings of a model beside its weights, without where and by which version they were saved."""
-    found: dict[str, Any] = json.loads(config.to_json_string())
-    return {key: value for key, value in found.items() if key not in ("_name_or_path", "transformers_version")}
