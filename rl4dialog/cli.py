@@ -14,7 +14,7 @@ from rl4dialog.commands.output import lenient_output
 from rl4dialog.commands.parser import COMMANDS, command_module, make_parser
 from rl4dialog.core.allocator import keep_few_kernels
 from rl4dialog.core.errors import RL4DialogError, RunInterrupted, nearest_hint
-from rl4dialog.experiments.own_process import EXIT_INTERRUPTED, HOW_TO_RESUME, end_with_parent
+from rl4dialog.experiments.own_process import EXIT_INTERRUPTED, end_with_parent
 from rl4dialog.training.interruption import StopSignals
 
 # Commands that a rerun continues, so that a signal is no failure at any moment.
@@ -71,7 +71,7 @@ def _run(name: str, args: argparse.Namespace) -> int:
             code: int = command_module(name).run(args)
         return code
     except RunInterrupted as stop:
-        how = HOW_TO_RESUME if name == "train" else ""
+        how = " without --overwrite" if getattr(args, "overwrite", False) else ""
         print(f"{stop}. Rerun the command{how} to continue.", file=sys.stderr)
         return EXIT_INTERRUPTED
     except RL4DialogError as error:

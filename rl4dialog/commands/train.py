@@ -153,7 +153,7 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
             Trainer(config, None, checkpoint, signals).train_and_eval()
             return 0
         with _tracking(args, config, checkpoint) as tracker:
-            _print_opening(config, root, checkpoint)
+            _print_opening(config, root, checkpoint, args.overwrite)
             trainer = Trainer(config, tracker, checkpoint, signals)
             if checkpoint is not None:
                 _record_start(args, config, tracker)
@@ -188,12 +188,11 @@ def _print_result(root: Path, config: RunConfig) -> None:
     print_summary(before, after, read_references(root), [], root, labels=labels, players=read_players(root))
 
 
-def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None) -> None:
+def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None, overwrite: bool) -> None:
     """Print what is trained, where the results will be, and how to stop."""
     from stable_baselines3.common.utils import get_device
 
     from rl4dialog.core.mappings import flatten
-    from rl4dialog.experiments.own_process import HOW_TO_RESUME
 
     found = flatten(config.model_dump(mode="json"))
     models = (found.get(key) for key in ("alg.policy.args.model_name", "alg.model_name", "env.id"))
@@ -206,7 +205,7 @@ def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None)
     print(
         f"{config.alg.id} on {subject}, {device}, seed {config.seed}{length}{resumed}\n"
         f"Run folder: {root}\n"
-        f"Ctrl-C saves and stops; the same command{HOW_TO_RESUME} continues.",
+        f"Ctrl-C saves and stops; the same command{' without --overwrite' if overwrite else ''} continues.",
         file=sys.stderr,
     )
 

@@ -20,9 +20,6 @@ EXIT_INTERRUPTED = 75  # EX_TEMPFAIL of sysexits.h: the command can be rerun
 # Taken out of the environment, because what this process starts in turn is no child of that one.
 _STARTED_BY = os.environ.pop(_PARENT, None)
 
-HOW_TO_RESUME = " with --resume auto" if _STARTED_BY is None else ""
-"""What follows "rerun the command": a command that started this one continues it without a flag."""
-
 
 def end_with_parent() -> None:
     """Let this process save its state and stop once the command that started it is gone, even if that was killed.

@@ -644,7 +644,7 @@ def test_signal_saves_the_run_which_then_goes_on(tmp_path: Path, number: signal.
     assert process.returncode == cli.EXIT_INTERRUPTED
     assert "Traceback" not in errors
     (n_done,) = re.findall(
-        rf"stopped by {number.name} after iteration (\d+); saved\. Rerun the command with --resume auto", errors
+        rf"stopped by {number.name} after iteration (\d+); saved\. Rerun the command to continue", errors
     )
     n_iters = int(n_done) + 2
     assert train(tmp_path, config, "--resume", "auto", "--set", f"train_evaluation.n_iters={n_iters}") == 0

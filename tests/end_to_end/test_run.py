@@ -25,7 +25,7 @@ def test_run_leaves_every_file_and_says_what_changed(tmp_path: Path, capsys: pyt
     folder = run_folder(tmp_path)
     output = capsys.readouterr()
     assert "ppo on builtin/tiny-gpt2, cpu, seed 0, 2 iterations\nRun folder: " in output.err
-    assert "--resume auto" in output.err
+    assert "the same command continues" in output.err
 
     assert [line["iteration"] for line in lines(folder / "rollout_info.jsonl")] == [1, 2]
     first = lines(folder / "rollout_info.jsonl")[0]

@@ -14,4 +14,4 @@ def settings(subject: Subject) -> Finding:
         return Finding("fail", "; ".join(refused), "change these settings; `rl4dialog train` refuses the run")
     if without_effect := [message for message, level in met.items() if level == "warn"]:
         return Finding("warn", "; ".join(without_effect), "change these settings, or remove them")
-    return Finding("pass", "; ".join(subject.run_config.warnings) or "no setting is known to have no effect")
+    return Finding("pass", "; ".join(subject.run_config.warnings) or "no setting without effect was found")
