@@ -137,9 +137,19 @@ def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: 
     Raises:
         ModelError: If it cannot be loaded for any reason.
     """
+    from transformers import AutoTokenizer
+    from transformers.utils import find_adapter_config_file
+
     try:
         with cache_only_without_network():
-            return auto_class.from_pretrained(resolved_name(name), trust_remote_code=False, **kwargs)
+            source = resolved_name(name)
+            # transformers would add them to a model, whose weights are then frozen and not saved.
+            if auto_class is not AutoTokenizer and find_adapter_config_file(source) is not None:
+                raise ModelError(
+                    "it has adapters of peft (adapter_config.json); merge them into their model with "
+                    "merge_and_unload(), or move them out of the folder"
+                )
+            return auto_class.from_pretrained(source, trust_remote_code=False, **kwargs)
     except RL4DialogError as error:
         raise ModelError(f"{what} {name!r} cannot be loaded: {error}") from error
     except Exception as error:  # transformers raises OSError, ValueError, ImportError, ... depending on the cause

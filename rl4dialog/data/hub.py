@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,12 @@ _PARQUET_REVISION = "refs/convert/parquet"
 
 
 def load_hub_dataset(
-    dataset_id: str, offline_hint: str, split: str | None = None, name: str | None = None, revision: str | None = None
+    dataset_id: str,
+    offline_hint: str,
+    split: str | None = None,
+    name: str | None = None,
+    revision: str | None = None,
+    numbers: Collection[str] | None = None,
 ) -> Any:
     """Load a dataset with ``datasets.load_dataset``; from its cache if the hub cannot be reached.
 
@@ -29,6 +34,8 @@ def load_hub_dataset(
         split: Name of a split on the hub; ``None`` for a mapping of all splits.
         name: Configuration of the dataset, if it has several.
         revision: Branch, tag or commit; by default the latest.
+        numbers: Columns of CSV files that can be numbers. All others are texts, as they are written (``007``); by
+            default ``load_dataset`` decides.
 
     Returns:
         The result of ``load_dataset``.
@@ -42,7 +49,13 @@ def load_hub_dataset(
 
         options = {key: value for key, value in (("name", name), ("revision", revision)) if value is not None}
         try:
-            return datasets.load_dataset(dataset_id, split=split, **options)
+            found = datasets.load_dataset(dataset_id, split=split, **options)
+            first = next(iter(found.values())) if isinstance(found, dict) else found
+            if numbers is None or first.info.builder_name != "csv":
+                return found
+            text = datasets.Value("string")
+            kinds = {column: kind if column in numbers else text for column, kind in first.features.items()}
+            return datasets.load_dataset(dataset_id, split=split, features=datasets.Features(kinds), **options)
         except RuntimeError as error:
             if "script" not in str(error):
                 raise
@@ -51,15 +64,20 @@ def load_hub_dataset(
             return datasets.load_dataset(dataset_id, split=split, revision=_PARQUET_REVISION, **options)
 
 
-def load_saved_dataset(folder: Path) -> Any:
+def load_saved_dataset(folder: Path, numbers: Collection[str] | None = None) -> Any:
     """Load a folder from ``save_to_disk``, or with data files: a mapping of splits, or a dataset without splits.
+
+    Args:
+        folder: The folder.
+        numbers: As for :func:`load_hub_dataset`.
 
     Raises:
         DataError: If it cannot be loaded for any reason.
     """
     is_saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
     if not is_saved:
-        return load_hub_dataset(str(folder), "The folder must contain files that datasets.load_dataset supports.")
+        hint = "The folder must contain files that datasets.load_dataset supports."
+        return load_hub_dataset(str(folder), hint, numbers=numbers)
     with _explained(repr(str(folder)), "The folder must be one written by save_to_disk."):
         import datasets
 

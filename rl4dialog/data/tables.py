@@ -6,7 +6,7 @@ A prompt is a text, or a dialogue formatted by a `DialogueFormat`; a column can 
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -150,7 +150,9 @@ class HFDataset(TextGenPool):
             DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dialogue_format = _format(format, context_size, render_chat)
-        rows = dataset_split(split, dataset_id, path, name, revision, splits, held_out_share, split_seed)
+        chosen = Columns.parse(columns)
+        numbers = {chosen.id or "", chosen.weight or "", *chosen.meta_data}
+        rows = dataset_split(split, dataset_id, path, name, revision, splits, held_out_share, split_seed, numbers)
         return _pool(
             cls, rows, "hf_dataset", split, str(path or dataset_id), columns, prompt_template, max_size, dialogue_format
         )
@@ -262,8 +264,12 @@ def dataset_split(
     splits: Mapping[str, str] | None,
     held_out_share: float | None,
     split_seed: int,
+    numbers: Collection[str] | None = None,
 ) -> Iterable[Row]:
-    """Return the rows of one split of a hub dataset or of a dataset in a folder; see `HFDataset.prepare`."""
+    """Return the rows of one split of a hub dataset or of a dataset in a folder.
+
+    See `HFDataset.prepare`, and for ``numbers`` :func:`~rl4dialog.data.hub.load_hub_dataset`.
+    """
     check_split(split)
     if (dataset_id is None) == (path is None):
         raise DataError("pass either dataset_id (a hub dataset) or path (a folder)")
@@ -275,13 +281,13 @@ def dataset_split(
         source = f"hub dataset {dataset_id!r}"
         hint = "Without a network, set 'path:' to a folder."
         if split in own:
-            dataset = load_hub_dataset(dataset_id, hint, own[split], name, revision)
+            dataset = load_hub_dataset(dataset_id, hint, own[split], name, revision, numbers)
             return dataset_rows(dataset, f"{source}, split {own[split]}")
-        dataset = load_hub_dataset(dataset_id, hint, None, name, revision)
+        dataset = load_hub_dataset(dataset_id, hint, None, name, revision, numbers)
     else:
         folder = expand_path(path)
         source = f"dataset {folder}"
-        dataset = load_saved_dataset(folder)
+        dataset = load_saved_dataset(folder, numbers)
         if split in own:
             if not isinstance(dataset, dict) or own[split] not in dataset:
                 there = ", ".join(dataset) if isinstance(dataset, dict) else "none"

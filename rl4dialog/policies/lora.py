@@ -39,6 +39,7 @@ class LoRA:
         peft = _peft()
         check_settings(settings)
         _check_layers(model, settings.get("layers_to_transform"))
+        _check_names(model, settings)
         try:
             with warnings.catch_warnings():
                 # GPT-2 stores transposed weights, which peft detects.
@@ -138,6 +139,17 @@ def _check_layers(model: PreTrainedModel, layers: int | list[int] | None) -> Non
     missing = [layer for layer in chosen if not (is_whole_number(layer, at_least=0) and layer < n_layers)]
     if missing and n_layers:  # peft ignores a layer that does not exist
         raise ConfigError(f"lora.layers_to_transform: the model has the layers 0 to {n_layers - 1}, not {missing[0]!r}")
+
+
+def _check_names(model: PreTrainedModel, settings: Mapping[str, Any]) -> None:
+    """Check that all listed modules exist; peft ignores those that do not if others do."""
+    names = [name for name, _ in model.named_modules()]
+    for key in ("target_modules", "modules_to_save", "exclude_modules"):
+        listed = settings.get(key)
+        for wanted in listed if isinstance(listed, list) else ():
+            if not any(f".{name}".endswith(f".{wanted}") for name in names):
+                near = nearest_hint(wanted, {name.rpartition(".")[2] for name in names}) or f"; {_targets_hint(model)}"
+                raise ConfigError(f"lora.{key}: the model has no module {wanted!r}{near}")
 
 
 def _untie_adapted(model: PreTrainedModel) -> None:

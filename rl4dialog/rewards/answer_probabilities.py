@@ -81,7 +81,7 @@ class AnswerProbabilities:
             ModelError: If the weights cannot be loaded.
         """
         rows = [self._encoded(question) for question in questions]
-        about = [self._weights_hash, self._precision, self._answer_ids, self._values]
+        about = [self._model_key, self._precision, self._answer_ids, self._values]
         keys = [question_key([*about, row]) for row in rows]
         found = [kept_answer(key, float) if self._cache else None for key in keys]
         # Questions of similar length share a batch, to reduce padding.
@@ -181,11 +181,11 @@ class AnswerProbabilities:
         return set(inspect.signature(self._model.forward).parameters)
 
     @cached_property
-    def _weights_hash(self) -> str | None:
-        """Hash of the weights, as a folder can get others; ``None`` without a cache."""
-        from rl4dialog.policies.hashing import weights_hash
+    def _model_key(self) -> list[Any] | None:
+        """Weights and settings, as a folder can get others; ``None`` without a cache."""
+        from rl4dialog.policies.hashing import model_key
 
-        return weights_hash(self._model) if self._cache else None
+        return model_key(self._model) if self._cache else None
 
 
 def _message(question: str) -> dict[str, str]:

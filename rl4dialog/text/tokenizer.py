@@ -97,6 +97,11 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def encoding_key(tokenizer: PreTrainedTokenizerBase) -> list[Any]:
+    """What determines the ids of a text, as JSON values: the tokenizer and the special tokens, which its hash omits."""
+    return [tokenizer_hash(tokenizer), {name: str(token) for name, token in tokenizer.special_tokens_map.items()}]
+
+
 def _trained(
     train: Callable[[list[str], int, str | None], Any], corpus: list[str], vocab_size: int, turn_marker: str | None
 ) -> Path:

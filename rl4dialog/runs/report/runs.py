@@ -16,10 +16,11 @@ from typing import Any
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.files import json_value
 from rl4dialog.runs.report.predictions import Predictions, read_predictions
-from rl4dialog.runs.results import read_players, read_references
+from rl4dialog.runs.results import is_complete, read_players, read_references
 from rl4dialog.runs.run_folder import (
     CONFIG_FILE,
     PROVENANCE_FILE,
+    RESULT_FILE,
     ROLLOUT_INFO_FILE,
     TRAINING_INFO_FILE,
     WARNINGS_FILE,
@@ -97,6 +98,8 @@ def read_run(path: str | Path) -> Run:
     config = _read_object(path / CONFIG_FILE)
     if not config:
         notes.append(f"There is no {CONFIG_FILE}.")
+    if (path / RESULT_FILE).exists() and not is_complete(path):
+        notes.append(f"{RESULT_FILE} is damaged, so the run counts as not complete.")
     return Run(
         path,
         config,

@@ -91,6 +91,9 @@ CONDITIONS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
          "warm_start.args.n_turns is {n_turns:,}, but alg.args.buffer_size is {buffer_size:,}: the first are lost"),
     ),
     "note": (
+        (lambda lora_dropout: lora_dropout,
+         "lora.lora_dropout has no effect: dropout is always off, so that a token has the same log-probability in "
+         "rollouts and updates"),
         (lambda eval_every, n_iters: eval_every > n_iters and eval_every != 10,  # the default
          "train_evaluation.eval_every is {eval_every}, more than the {n_iters} iterations of the run: the val split is "
          "evaluated only before and after training"),
@@ -145,7 +148,7 @@ def _values(config: RunConfig) -> dict[str, Any]:
     if isinstance(config, TurnLevelConfig):
         values |= _of_turn_level(config)
     if isinstance(config, PolicyRunConfig):
-        values |= all_arguments(config)
+        values |= {**all_arguments(config), "lora_dropout": (config.lora or {}).get("lora_dropout")}
         if config.env is not None:
             values |= {name: getattr(config.env.args, name) for name in ("max_turns", "terminate_on_eos")}
     if isinstance(config, OnPolicyConfig):

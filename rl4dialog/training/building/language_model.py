@@ -17,10 +17,11 @@ from rl4dialog.core.config import TextConfig
 from rl4dialog.core.pretrained import load_model
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.architecture_check import examine
-from rl4dialog.policies.hashing import weights_hash
+from rl4dialog.policies.hashing import model_key
 from rl4dialog.policies.models import check_fits, load_language_model
 from rl4dialog.runs.progress import say
 from rl4dialog.runs.run_folder import write_json
+from rl4dialog.text.tokenizer import encoding_key
 from rl4dialog.training.building.examples import build_warm_start_examples, conversation_arguments
 from rl4dialog.training.building.policy import policy_class
 from rl4dialog.training.building.texts import Texts, texts_of
@@ -78,9 +79,9 @@ def warm_start_key(config: TextConfig, model: PreTrainedModel, texts: Texts) -> 
     assert config.warm_start is not None
     samples = texts.data.samples("train")
     return {
-        "weights": weights_hash(model),
+        "model": model_key(model),
         "samples": content_hash(text for sample in samples for text in texts_of(sample)),
-        "tokenizer": content_hash([texts.tokenizer.backend_tokenizer.to_str()]),
+        "tokenizer": encoding_key(texts.tokenizer),
         "turn_marker": texts.data.turn_marker,
         "lengths": dataclasses.asdict(texts.lengths),
         "settings": config.warm_start.model_dump(),

@@ -29,7 +29,7 @@ from rl4dialog.rollouts.conversation_log import ConversationEncoder, Conversatio
 from rl4dialog.rollouts.conversation_rows import Limits
 from rl4dialog.runs.progress import say
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.text.tokenizer import tokenizer_hash
+from rl4dialog.text.tokenizer import encoding_key, tokenizer_hash
 from rl4dialog.training.building.policy import all_arguments, own_policy_args, policy_class
 from rl4dialog.training.building.returns import return_prefix, with_own_returns
 from rl4dialog.training.building.texts import Texts
@@ -190,7 +190,7 @@ def _settings(encoder: ConversationEncoder) -> dict[str, Any]:
     """Settings of an encoder that determine its results, as JSON values."""
     end = encoder.end
     return {
-        "tokenizer": encoder.tokenizer_hash,
+        "tokenizer": encoding_key(end.tokenizer),
         "end": [sorted(end.eos_token_ids), end.marker],
         "join_turns": encoder.join_turns,
         "in_encoder": encoder.in_encoder,

@@ -138,6 +138,10 @@ def build_reward_ensemble(
     Raises:
         ModelError: As for :func:`build_reward_model`.
     """
+    if (name := config.alg.model_name) not in _BUILT_IN:
+        known = load_pretrained(AutoConfig, name, "reward model", _HINT)
+        if known.num_labels == 1 and any("ForSequenceClassification" in each for each in known.architectures or ()):
+            _logger.warning("%r has a head for one score already; it is replaced by a new head", name)
     numbers = range(config.alg.ensemble)
     seeds = [derive_seed(config.seed, "reward_model", *([number] if number else [])) for number in numbers]
     return RewardEnsemble([build_reward_model(config, tokenizer, first_score, seed) for seed in seeds])

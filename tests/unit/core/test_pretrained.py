@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 from gguf_file import write_llama
-from transformers import AutoConfig, AutoModelForCausalLM
+from tiny import make_gpt2, make_tokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from rl4dialog.core import pretrained
 from rl4dialog.core.errors import DataError, ModelError
@@ -169,6 +170,20 @@ def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match="contains custom Python code, which is never run"):
         load_pretrained(AutoConfig, str(tmp_path), "model", "Hint.")
+
+
+def test_a_model_with_adapters_is_refused_but_not_the_tokenizer_beside_them(tmp_path: Path) -> None:
+    tokenizer, model = make_tokenizer(), make_gpt2(make_tokenizer())
+    for whole in (False, True):
+        folder = tmp_path / str(whole)
+        tokenizer.save_pretrained(folder)
+        (folder / "adapter_config.json").write_text("{}")
+        if whole:
+            model.save_pretrained(folder)
+        for auto_class in (AutoConfig, AutoModelForCausalLM):
+            with pytest.raises(ModelError, match=r"it has adapters of peft .* merge_and_unload"):
+                load_pretrained(auto_class, str(folder), "language model", "Hint.")
+        assert len(load_pretrained(AutoTokenizer, str(folder), "tokenizer", "Hint.")) == len(tokenizer)
 
 
 def test_a_model_is_prepared(file: Path) -> None:

@@ -159,6 +159,16 @@ def test_folder_of_files_is_read_by_the_datasets_package(write: Write, tmp_path:
     assert len(HFDataset.prepare("val", path=tmp_path / "one", held_out_share=0.2)) == 2
 
 
+def test_texts_of_csv_files_that_look_like_numbers_stay_as_they_are_written(write: Write) -> None:
+    rows = [("007", "3.10", "2"), ("1e3", "12345678901234567890123", "3")]
+    lines = [",".join((*row, "0.5", "4")) for row in rows]
+    folder = write({"data/train.csv": "\n".join(["prompt,reference,key,often,topic", *lines])}) / "data"
+    columns = {"id": "key", "weight": "often", "meta_data": ["topic"]}
+    pool = HFDataset.prepare("train", path=folder, columns=columns)
+    assert [(s.prompt_or_input_text, *s.references) for s, _ in pool] == [row[:2] for row in rows]
+    assert [(s.id, s.meta_data, weight) for s, weight in pool] == [(n, {"topic": 4}, 0.5) for n in (2, 3)]
+
+
 @pytest.mark.parametrize("args", [{}, {"dataset_id": "a/b", "path": "."}])
 def test_either_hub_or_folder(args: Any) -> None:
     with pytest.raises(DataError, match="pass either dataset_id"):

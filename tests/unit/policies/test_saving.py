@@ -153,3 +153,14 @@ def test_settings_that_would_move_the_reference_are_refused(settings: dict[str, 
     check_restores({"init_lora_weights": False})
     with pytest.raises(ConfigError, match=f"lora.{next(iter(settings))}: .* reference"):
         check_restores(settings)
+
+
+@pytest.mark.parametrize("key", ["target_modules", "modules_to_save", "exclude_modules"])
+def test_modules_that_the_model_does_not_have_are_named(key: str) -> None:
+    def build(*names: str) -> None:
+        targets = ["c_attn", *(names if key == "target_modules" else ())]
+        policy_around(make_model("gpt2", tied=True), lora={key: [*names], "target_modules": targets})
+
+    build("h.1.mlp.c_proj")
+    with pytest.raises(ConfigError, match=f"lora.{key}: the model has no module 'c_prjo'; did you mean 'c_proj'"):
+        build("h.1.mlp.c_proj", "c_prjo")

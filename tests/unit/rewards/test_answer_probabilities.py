@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,11 @@ def test_values_are_kept_for_these_weights_and_answers(tmp_path: Path, n_asked: 
     AnswerProbabilities(folder, GRADES, cache=False).values(QUESTIONS)
     assert n_asked() == 12
     save_judge(tmp_path / "judge", seed=1)
-    assert AnswerProbabilities(folder, GRADES).values(QUESTIONS)[:2] != first and n_asked() == 15
+    second = AnswerProbabilities(folder, GRADES).values(QUESTIONS)
+    assert second[:2] != first and n_asked() == 15
+    config = Path(folder) / "config.json"  # the same weights, in a model that computes something else
+    config.write_text(json.dumps({**json.loads(config.read_text()), "layer_norm_epsilon": 0.1}))
+    assert AnswerProbabilities(folder, GRADES).values(QUESTIONS) != second and n_asked() == 18
 
 
 def test_interrupted_batch_keeps_what_was_answered(

@@ -90,5 +90,11 @@ def test_half_written_predictions_are_left_out_with_a_note(tmp_path: Path) -> No
     assert run.notes == ["epoch_3_test_split_predictions.json is skipped: it is truncated."]
 
 
+def test_damaged_result_is_noted(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
+    (run / "result.json").write_text("{")
+    assert read_run(run).notes == ["result.json is damaged, so the run counts as not complete."]
+
+
 def test_flatten_joins_keys_with_dots_and_keeps_lists_and_empty_blocks() -> None:
     assert flatten({"a": {"b": 1, "c": {}}, "d": [{"e": 2}]}) == {"a.b": 1, "a.c": {}, "d": [{"e": 2}]}

@@ -161,6 +161,17 @@ def test_setting_of_dialogue_acts_without_effect_is_noted(overrides: dict[str, A
     assert message in met
 
 
+def test_dropout_of_adapters_has_an_effect_in_supervised_runs_only(tmp_path: Path) -> None:
+    dropout = {"lora": {"lora_dropout": 0.1}}
+    (message,) = conditions_met(parse_config(make_config(tmp_path, **dropout), "test"))
+    assert message.startswith("lora.lora_dropout has no effect")
+    assert not conditions_met(parse_config(make_config(tmp_path, lora={"lora_dropout": 0.0}), "test"))
+    supervised = {"id": "supervised", "model_type": "causal", "model_name": "m", "training_args": {}}
+    config = make_config(tmp_path, alg=supervised, **dropout)
+    del config["reward_fn"]
+    assert not conditions_met(parse_config(config, "test"))
+
+
 def test_default_that_comes_too_late_is_only_a_warning() -> None:
     config = changed(CART_POLE, {"alg__args": {"learning_starts": 16, "train_freq": 8}})
     refuse_useless(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +82,21 @@ def test_single_replies_are_learned_without_rules(tmp_path: Path) -> None:
     config = parse_config(make_config(tmp_path, warm_start={"n_epochs": 1}), "test")
     key = warm_start_key(config, make_gpt2(make_tokenizer()), build_texts(config))
     assert not {"frame", "rules"} & key.keys()
+
+
+@pytest.mark.parametrize("changed", ["config", "generation_config", "tokenizer"])
+def test_what_weights_and_vocabulary_do_not_say_is_in_the_key_of_a_warm_start(tmp_path: Path, changed: str) -> None:
+    (config, texts), model = built(tmp_path), make_gpt2(make_tokenizer(), n_positions=600)
+    key = warm_start_key(config, model, texts)
+    if changed == "config":  # the same weights in other heads
+        model.config.n_head *= 2
+    elif changed == "generation_config":
+        model.generation_config.eos_token_id = [0, 1]
+    else:  # the same tokens, but another one ends a reply
+        texts.tokenizer.eos_token = texts.tokenizer.pad_token
+    assert json.dumps(warm_start_key(config, model, texts)) != json.dumps(key)
+    model.config.name_or_path, model.config.transformers_version = "elsewhere", "9"
+    model.generation_config.transformers_version = "9"
+    moved = warm_start_key(config, model, texts)
+    model.config.name_or_path = "here"
+    assert moved == warm_start_key(config, model, texts)

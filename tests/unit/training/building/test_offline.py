@@ -121,3 +121,15 @@ def test_log_without_any_reward_has_none(tmp_path: Path, capfd: pytest.CaptureFi
     assert "rewards: none" in capfd.readouterr().err
     with pytest.raises(DataError, match="none of the 2 conversations of datapool 'conversations' has a reward"):
         check_rewards(config, log)
+
+
+def test_log_is_encoded_anew_if_another_token_ends_replies(tmp_path: Path) -> None:
+    config = parse_config(CONFIG, "the test's config")
+    assert isinstance(config, OfflineConfig)
+    texts = build_texts(config)
+    ends = [texts.tokenizer.eos_token_id, texts.tokenizer.pad_token_id]  # those of the model: the same for both
+    found = []
+    for token in (texts.tokenizer.eos_token, texts.tokenizer.pad_token):
+        texts.tokenizer.eos_token = token
+        found.append(build_log(config, texts, EndOfTurn(texts.tokenizer, ends, texts.data.turn_marker)))
+    assert found[0].hash != found[1].hash

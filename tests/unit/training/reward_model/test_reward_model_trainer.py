@@ -15,7 +15,7 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.functional.reward_model_losses import RewardModelLoss
 from rl4dialog.metrics.sequence_classifier import SequenceClassifier
-from rl4dialog.training.building.reward_model import build_reward_model
+from rl4dialog.training.building.reward_model import build_reward_ensemble, build_reward_model
 from rl4dialog.training.resumable_trainer import run_trainer
 from rl4dialog.training.reward_model.ensemble import RewardEnsemble
 from rl4dialog.training.reward_model.examples import pad_judged
@@ -124,3 +124,15 @@ def test_built_in_models_start_near_the_first_score(name: str, kind: str) -> Non
     assert model.config.model_type == kind
     classifier = SequenceClassifier(model, tokenizer)
     assert classifier.logits(TEXTS)[:, 0].tolist() == pytest.approx([0.7] * len(TEXTS), abs=0.05)
+
+
+@pytest.mark.parametrize("n_labels", [1, 2])
+def test_a_replaced_head_is_named(n_labels: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = train_tokenizer(TEXTS, 300, 48)
+    tiny_bert(tokenizer, num_labels=n_labels).save_pretrained(tmp_path)
+    blocks = make_config()
+    blocks["alg"] |= {"model_name": str(tmp_path), "ensemble": 2}
+    config = parse_config(blocks, "c.yml")
+    assert isinstance(config, RewardModelConfig)
+    build_reward_ensemble(config, tokenizer, 0.7)
+    assert caplog.text.count("has a head for one score already; it is replaced") == (n_labels == 1)
