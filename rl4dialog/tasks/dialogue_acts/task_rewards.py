@@ -40,7 +40,7 @@ class TaskReward:
     """
 
     def __init__(self, success: float = 1.0, failure: float = -0.5, turn: float = -0.0125) -> None:
-        if success <= failure:
+        if success < failure or success == failure == turn == 0:
             raise ConfigError(f"reward 'task_reward': success ({success:g}) must be above failure ({failure:g})")
         self._success, self._failure, self._turn = success, failure, turn
 
