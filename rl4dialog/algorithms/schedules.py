@@ -40,9 +40,6 @@ def as_schedule(value: Any, name: str) -> Any:
     Args:
         value: :class:`ScheduleSettings`; numbers and functions are returned unchanged.
         name: Name of the argument.
-
-    Raises:
-        ConfigError: If the settings contradict each other.
     """
     if not isinstance(value, Mapping):
         return value

@@ -20,11 +20,7 @@ def add_address_arguments(parser: argparse.ArgumentParser, port: int) -> None:
 
 
 def check_address_arguments(args: argparse.Namespace) -> None:
-    """Check them, before a model is loaded.
-
-    Raises:
-        ConfigError: If the address cannot be used, or a host name is invalid.
-    """
+    """Check them, before a model is loaded."""
     from rl4dialog.serving.address import check_address
     from rl4dialog.serving.page_guard import PageHosts
 

@@ -50,11 +50,7 @@ def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def feedback_file(args: argparse.Namespace) -> Path:
-    """Return the feedback file given by ``--feedback``, or the default one.
-
-    Raises:
-        DataError: If it has something else in it.
-    """
+    """Return the feedback file given by ``--feedback``, or the default one."""
     path: Path = (args.feedback or Path(args.run_path or ".") / "feedback.jsonl").expanduser()
     check_feedback_file(path)
     return path
@@ -65,10 +61,6 @@ def load_for_chat(args: argparse.Namespace) -> LoadedPolicy | Callable[[], TaskA
 
     Returns:
         The language model, or what returns an agent for each person.
-
-    Raises:
-        ConfigError: If the arguments do not fit together or, in a task, are about judging replies.
-        RunFolderError: If the run has no model.
     """
     acting = load_turn_level(args)
     loaded = load_chosen(args) if acting is None else None

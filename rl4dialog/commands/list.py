@@ -113,11 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explain(id: str, registries: Mapping[str, Registry]) -> int:
-    """Print all components with an id.
-
-    Raises:
-        ConfigError: If there is none.
-    """
+    """Print all components with an id."""
     found = [registry for registry in registries.values() if id in registry]
     if not found:
         known = [*KINDS, *(each for registry in registries.values() for each in registry.ids())]

@@ -56,12 +56,7 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
 
 
 def load_turn_level(args: argparse.Namespace) -> TurnLevelAgent | None:
-    """Load the agent that the arguments select, if it acts in an environment without text; otherwise ``None``.
-
-    Raises:
-        ConfigError: If the arguments do not fit together, or the agent cannot be built.
-        RunFolderError: If the run has no such policy.
-    """
+    """Load the agent that the arguments select, if it acts in an environment without text; otherwise ``None``."""
     if args.model is not None and args.policy is not None:
         raise ConfigError("--policy takes the place of a trained model; pass either --model or --policy")
     if (args.run_path is None) == (args.config_path is None) or args.model is not None:
@@ -92,11 +87,7 @@ def load_turn_level(args: argparse.Namespace) -> TurnLevelAgent | None:
 
 
 def load_chosen(args: argparse.Namespace) -> LoadedPolicy:
-    """Load the model that the arguments select.
-
-    Raises:
-        ConfigError: If the arguments select no model or two, or do not fit together.
-    """
+    """Load the model that the arguments select."""
     if (args.run_path is None) == (args.model is None):
         raise ConfigError("pass either --run with a run folder, or --model with --config_path")
     if args.run_path is not None and args.config_path is not None:
@@ -120,11 +111,7 @@ def load_chosen(args: argparse.Namespace) -> LoadedPolicy:
 
 
 def load_compared(args: argparse.Namespace) -> LoadedPolicy:
-    """Load the model that ``--compare`` selects: a run's, or any other model, with the config of the first one.
-
-    Raises:
-        ConfigError: If ``--compare_checkpoint`` is given for a model that is not a run.
-    """
+    """Load the model that ``--compare`` selects: a run's, or any other model, with the config of the first one."""
     folder = Path(args.compare).expanduser()
     if _is_run(folder):
         return load_chosen(

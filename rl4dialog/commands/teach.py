@@ -39,12 +39,7 @@ def add_situation_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_teaching(args: argparse.Namespace) -> Teaching:
-    """Load the model that the arguments select, with the situations in which it is taught.
-
-    Raises:
-        ConfigError: If the arguments are invalid, or the model is not one of dialogues.
-        DataError: If the samples or the feedback file are invalid.
-    """
+    """Load the model that the arguments select, with the situations in which it is taught."""
     if args.n is not None and args.n < 1:
         raise ConfigError(f"--n must be at least 1, not {args.n}")
 

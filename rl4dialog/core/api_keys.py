@@ -13,9 +13,6 @@ def read_api_key(variable: str, key: str) -> str:
     Args:
         variable: Name of the environment variable.
         key: Name of the setting that names the variable, for messages.
-
-    Raises:
-        ConfigError: If there is no key, or it cannot be sent. Its value is not shown.
     """
     found = os.environ.get(variable, "").strip()  # a file's line end would be an invalid header
     if not found:

@@ -82,9 +82,6 @@ def check_values(parameters: Mapping[str, Parameter], args: Mapping[str, Any], p
         parameters: Result of :func:`parameters_of`.
         args: The values, by name.
         prefix: Prefix of names in messages, such as ``"alg.args."``.
-
-    Raises:
-        ConfigError: If values are invalid; the message contains the paths of all of them.
     """
     problems = [
         f"{prefix}{name}{problem}"

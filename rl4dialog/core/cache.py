@@ -53,9 +53,6 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
 
     Returns:
         The folder; a temporary one, which is removed when the process ends, if the cache cannot be written.
-
-    Raises:
-        RunFolderError: If a temporary folder cannot be written either.
     """
     canonical, folder = _place(kind, key)
     if found := find_cached(kind, key):
@@ -96,9 +93,6 @@ def replace_cached(kind: str, key: Mapping[str, Any], build: Callable[[Path], No
 
     Returns:
         The folder.
-
-    Raises:
-        RunFolderError: If the cache cannot be written. The earlier folder is kept.
     """
     canonical, folder = _place(kind, key)
     try:

@@ -38,9 +38,6 @@ class ChatEndpoint:
 
     Attributes:
         url: Address of the requests.
-
-    Raises:
-        ConfigError: If the address is invalid, or the environment variable is not set or contains no valid key.
     """
 
     def __init__(self, base_url: str, model: str, api_key_env: str | None, key: str, calls_key: str) -> None:

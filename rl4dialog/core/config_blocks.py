@@ -62,11 +62,7 @@ class ComponentConfig(Block):
 
 
 def inner_component(chosen: Any, what: str) -> ComponentConfig:
-    """Parse a component given inside other arguments, either as an id or as ``{id: ..., args: {...}}``.
-
-    Raises:
-        ConfigError: If ``chosen`` has neither form; ``what`` is its path in the message.
-    """
+    """Parse a component given inside other arguments, either as an id or as ``{id: ..., args: {...}}``."""
     try:
         return ComponentConfig.model_validate({"id": chosen} if isinstance(chosen, str) else chosen)
     except ValidationError as error:

@@ -96,11 +96,7 @@ class Feedback:
 
 
 def check_feedback_file(path: Path) -> None:
-    """Check that feedback can be appended to a file: that it does not exist, is empty, or has feedback.
-
-    Raises:
-        DataError: If it is something else, or cannot be read.
-    """
+    """Check that feedback can be appended to a file: that it does not exist, is empty, or has feedback."""
 
     def is_feedback(line: bytes) -> bool:
         try:
@@ -116,20 +112,12 @@ def check_feedback_file(path: Path) -> None:
 
 
 def append_feedback(path: Path, feedback: Feedback) -> None:
-    """Append an item to a file, and sync it to disk.
-
-    Raises:
-        RunFolderError: If the file cannot be written.
-    """
+    """Append an item to a file, and sync it to disk."""
     append_record(path, feedback.record())
 
 
 def read_feedback(path: Path) -> list[Feedback]:
-    """Read all items of a file, in order; a truncated last line is ignored.
-
-    Raises:
-        DataError: If the file cannot be read, or a line is invalid; the message contains the line number.
-    """
+    """Read all items of a file, in order; a truncated last line is ignored."""
     try:
         lines = whole_lines(path)
     except OSError as error:
@@ -148,11 +136,7 @@ def _parsed(line: bytes, place: str) -> Feedback:
 
 
 def feedback_of(record: Mapping[str, Any], place: str) -> Feedback:
-    """Convert a line of the file back.
-
-    Raises:
-        DataError: If it is invalid; the message contains the place.
-    """
+    """Convert a line of the file back."""
     values = {key: value for key, value in record.items() if key != "version"}
     if "version" not in record:
         raise DataError(

@@ -67,11 +67,7 @@ class QueuedReplies:
         return Feedback(kind, self.turns, [reply], rating=rating, persona=self.persona, answer=self.answer)
 
     def corrected(self, index: int, correction: str) -> Feedback:
-        """A correction of one of the replies as feedback.
-
-        Raises:
-            DataError: If the correction is empty, or the whole conversation is to be rated.
-        """
+        """A correction of one of the replies as feedback."""
         if self.is_conversation:
             raise DataError("a whole conversation is rated up or down; only single replies can be corrected")
         reply = self.replies[index]
@@ -92,20 +88,12 @@ def queue_id(persona: str | None, turns: Sequence[str], texts: Sequence[str]) ->
 
 
 def write_queue(path: Path, queue: Iterable[QueuedReplies]) -> None:
-    """Write a queue; an existing file is replaced.
-
-    Raises:
-        RunFolderError: If it cannot be written.
-    """
+    """Write a queue; an existing file is replaced."""
     write_records(path, ({"version": VERSION, **asdict(each)} for each in queue))
 
 
 def read_queue(path: Path) -> list[QueuedReplies]:
-    """Read a queue.
-
-    Raises:
-        DataError: If the file cannot be read, is empty, or a line is invalid; the message contains its number.
-    """
+    """Read a queue."""
     try:
         lines = whole_lines(path)
     except OSError as error:
@@ -117,11 +105,7 @@ def read_queue(path: Path) -> list[QueuedReplies]:
 
 
 def read_pairs(path: Path) -> list[QueuedReplies]:
-    """Read a queue of pairs.
-
-    Raises:
-        DataError: As for :func:`read_queue`, or if there are single replies.
-    """
+    """Read a queue of pairs."""
     queue = read_queue(path)
     if not all(each.is_pair for each in queue):
         raise DataError(f"{path} has more than pairs, but pairs are needed; write them with rl4dialog select")

@@ -68,9 +68,6 @@ def check_expansion(unpacked: int, packed: int, place: Path) -> None:
         unpacked: Number of bytes to unpack, or unpacked so far.
         packed: Size of the archive in bytes.
         place: The archive, for the message.
-
-    Raises:
-        DataError: If the archive expands too much.
     """
     if unpacked > _SURELY_FITS and unpacked > _MAX_RATIO * packed:
         raise DataError(

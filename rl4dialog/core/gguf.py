@@ -42,10 +42,6 @@ def folder_of_gguf(path: Path) -> Path:
 
     Returns:
         A cached folder with float32 weights in safetensors, config and tokenizer.
-
-    Raises:
-        ModelError: If the file is missing, is one of several parts, or transformers cannot read it.
-        RunFolderError: If there is no disk space for the converted model.
     """
     if not path.is_file():
         raise ModelError(f"there is no file {path}; model_name must be the path of an existing .gguf file")
@@ -69,11 +65,7 @@ def _sha256(path: Path, size: int, modified_ns: int) -> str:
 
 
 def convert(path: Path, folder: Path) -> None:
-    """Write the model and the tokenizer of a GGUF file into a folder, with float32 weights.
-
-    Raises:
-        ModelError: If transformers cannot read the file.
-    """
+    """Write the model and the tokenizer of a GGUF file into a folder, with float32 weights."""
     try:
         tokenizer, config, model = read_gguf(path)
     except Exception as error:  # gguf and transformers raise ValueError, KeyError, ImportError, ... by what is wrong

@@ -18,9 +18,6 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
     """Append a record as one line, and sync it to disk.
 
     A truncated last line is removed first. Several programs can append to the same file.
-
-    Raises:
-        RunFolderError: If it cannot be written, or is not a file of records; it is then unchanged.
     """
     data = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
     try:
@@ -55,11 +52,7 @@ def check_appendable(path: Path, is_record: Callable[[bytes], bool] | None = Non
 
 
 def write_records(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write records as lines; an existing file is replaced.
-
-    Raises:
-        RunFolderError: If it cannot be written, or the file has other records; it is then unchanged.
-    """
+    """Write records as lines; an existing file is replaced."""
     rows = list(records)
     text, keys = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), {*chain.from_iterable(rows)}
     try:

@@ -47,9 +47,6 @@ def checked_outcome(outcome: Any, partner: str) -> dict[str, float]:
     Args:
         outcome: Return value of ``Partner.outcome``.
         partner: Name of the partner, for messages.
-
-    Raises:
-        PartnerError: If it is not a mapping of finite numbers by name.
     """
     if isinstance(outcome, Mapping) and all(
         isinstance(key, str) and isinstance(value, Real) and math.isfinite(value) for key, value in outcome.items()

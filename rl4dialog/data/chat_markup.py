@@ -86,9 +86,6 @@ class ChatMarkup:
 
         Args:
             with_system: Whether conversations have a system message.
-
-        Raises:
-            DataError: If the template writes earlier messages differently once a conversation continues.
         """
         name = getattr(self._render, "name", "the tokenizer")
         whole, beginning = self._around(_CONVERSATION), self._around(_CONVERSATION[:3])

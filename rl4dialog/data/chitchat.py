@@ -24,11 +24,7 @@ _HASH = "d2a5d0bf6acf354fef51f3af39cbece2220d3b8f6086b658c3d335105798312a"
 
 
 def fetch_chitchat(folder: Path) -> None:
-    """Extract the data from the package's wheel.
-
-    Raises:
-        DataError: If it cannot be downloaded.
-    """
+    """Extract the data from the package's wheel."""
     shutil.copyfile(file_from_wheel(_PACKAGE, _MEMBER, _HASH), folder / FILE)
 
 
@@ -43,9 +39,6 @@ def read_chitchat(folder: Path) -> list[RatedDialogue]:
 
     Returns:
         All conversations with at least two utterances, those without ratings included.
-
-    Raises:
-        DataError: If the file is missing or malformed.
     """
     path = folder / FILE
     conversations = parse_json("\n".join(read_lines(path)), str(path))

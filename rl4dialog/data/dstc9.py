@@ -41,11 +41,7 @@ _SPEAKER = re.compile(r"^(User|System):", re.MULTILINE)
 
 
 def fetch_dstc9(folder: Path) -> None:
-    """Download the files of all 11 chatbots.
-
-    Raises:
-        DataError: If a file cannot be downloaded, or has another hash.
-    """
+    """Download the files of all 11 chatbots."""
     for number, sha256 in enumerate(_HASHES, start=1):
         try:
             download(_URL.format(number), sha256, folder / f"chatbot{number}.json")
@@ -64,9 +60,6 @@ def read_dstc9(folder: Path) -> list[RatedDialogue]:
 
     Returns:
         One dialogue per conversation. A rating that no rater gave is left out.
-
-    Raises:
-        DataError: If there are no such files, or one is malformed.
     """
     files = sorted(folder.glob("chatbot*.json"), key=lambda path: (len(path.name), path.name))
     if not files:

@@ -37,9 +37,6 @@ def write_excerpts(
 
     Returns:
         Number of excerpts in each file.
-
-    Raises:
-        DataError: If a file would be empty.
     """
     long = [each for each in rated if len(each.dialogue.turns) >= n_utterances]
     long = [long[i] for i in shuffled(len(long), f"excerpts/{seed}")]

@@ -39,9 +39,6 @@ def load_hub_dataset(
 
     Returns:
         The result of ``load_dataset``.
-
-    Raises:
-        DataError: If the dataset cannot be loaded for any reason.
     """
     shown = f"{dataset_id!r} ({f'configuration: {name}, ' if name else ''}split: {split or 'all'})"
     with _explained(shown, offline_hint):
@@ -70,9 +67,6 @@ def load_saved_dataset(folder: Path, numbers: Collection[str] | None = None) -> 
     Args:
         folder: The folder.
         numbers: As for :func:`load_hub_dataset`.
-
-    Raises:
-        DataError: If it cannot be loaded for any reason.
     """
     is_saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
     if not is_saved:
@@ -85,11 +79,7 @@ def load_saved_dataset(folder: Path, numbers: Collection[str] | None = None) -> 
 
 
 def hub_file(dataset_id: str, file: str, offline_hint: str) -> Path:
-    """Download one file of a dataset's repository, or find it in the cache.
-
-    Raises:
-        DataError: If that fails for any reason.
-    """
+    """Download one file of a dataset's repository, or find it in the cache."""
     with _explained(f"{dataset_id!r} (file: {file})", offline_hint):
         from huggingface_hub import hf_hub_download
 
@@ -124,9 +114,6 @@ def table_rows(
         dataset_id: Hub dataset.
         files_hint: Description of valid values of ``path``, for the message if the hub cannot be reached.
         name: Configuration of the hub dataset.
-
-    Raises:
-        DataError: If the data is missing or malformed.
     """
     if path is not None:
         return read_split(split, file_readers(path), str(path))

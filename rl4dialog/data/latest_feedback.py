@@ -16,11 +16,7 @@ _logger = logging.getLogger(__name__)
 
 
 def read_latest(path: Path) -> list[Feedback]:
-    """Read a feedback file without the judgements that later ones replace; see :func:`latest`.
-
-    Raises:
-        DataError: If the file cannot be read, a line is invalid, or there is no feedback.
-    """
+    """Read a feedback file without the judgements that later ones replace; see :func:`latest`."""
     given = read_feedback(path)
     kept = latest(given)
     if not kept:

@@ -100,11 +100,7 @@ def read_messages(row: Row, column: str, roles: Sequence[str] | None = ROLES) ->
 
 
 def read_dialogue(row: Row, column: str, keys: DialogueKeys) -> list[Utterance]:
-    """Read a column of utterances: texts, or objects with speaker and text. In a CSV file they are encoded as JSON.
-
-    Raises:
-        DataError: If it contains anything else, or the keys are ambiguous.
-    """
+    """Read a column of utterances: texts, or objects with speaker and text. In a CSV file they are encoded as JSON."""
     value = row[column]
     if isinstance(value, str):
         value = parse_json(value, f"{row.place}: column {column!r} must contain a dialogue, a list of utterances")
@@ -136,22 +132,14 @@ def read_dialogue(row: Row, column: str, keys: DialogueKeys) -> list[Utterance]:
 
 
 def prompt_messages(row: Row, column: str, said: Sequence[Utterance], agent: str | None) -> list[Message]:
-    """Convert utterances to messages, of which the model answers the last one.
-
-    Raises:
-        DataError: If the model's role is ambiguous, or the last utterance is its own.
-    """
+    """Convert utterances to messages, of which the model answers the last one."""
     return _as_messages(said, _agent(row, column, said, agent, said[-1].speaker))
 
 
 def dialogue_replies(
     row: Row, column: str, said: Sequence[Utterance], agent: str | None, notes: Notes
 ) -> Iterator[tuple[int, list[Message]]]:
-    """Yield each reply of the agent, or of both sides if they have no names: its number, and the messages before it.
-
-    Raises:
-        DataError: If there is none, or the agent is not clear.
-    """
+    """Yield each reply of the agent, or of both sides if they have no names: its number, and the messages before it."""
     agent = _agent(row, column, said, agent)
     numbers = range(1, len(said)) if said[0].speaker is None else reply_numbers(_as_messages(said, agent))
     if not numbers:
@@ -185,9 +173,6 @@ def check_turns(
 
     Returns:
         Number of instructions at the beginning.
-
-    Raises:
-        DataError: If a message has no place, or is of the same side as the one before it.
     """
     begin = n_instructions(messages)
     before: tuple[int, str] | None = None

@@ -32,9 +32,6 @@ def find_parallel_files(
         path: Folder, or a mapping from split to its two files.
         languages: Codes of source and target.
         more_names: Additional name parts that identify this split.
-
-    Raises:
-        DataError: If there is no such file, or source and target have different numbers of files.
     """
     if isinstance(path, Mapping):
         files = path.get(split)
@@ -72,11 +69,7 @@ def find_parallel_files(
 
 
 def read_parallel_files(files: Sequence[tuple[Path, Path]]) -> list[tuple[str, str]]:
-    """Read the sentence pairs of files.
-
-    Raises:
-        DataError: If a file cannot be read, or source and target have different numbers of sentences.
-    """
+    """Read the sentence pairs of files."""
     pairs: list[tuple[str, str]] = []
     for source, target in files:
         sentences = _read_sentences(source), _read_sentences(target)

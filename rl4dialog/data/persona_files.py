@@ -50,10 +50,6 @@ def read_personas(split: str, path: SplitPath, held_out_share: float | None, spl
         held_out_share: Share of the rows of ``train`` that is sampled for each of ``val`` and ``test`` that is missing
             among CSV files.
         split_seed: Random seed of this sampling.
-
-    Raises:
-        DataError: If a file is missing or malformed, or a row or dialogue has no persona; the message contains the
-            file and the line.
     """
     if _is_table(path):
         hint = f"Set a file for each split: path: {{train: FILE, val: FILE, test: FILE}}{DRAW_HINT}"

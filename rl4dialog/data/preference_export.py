@@ -22,10 +22,6 @@ def export_preferences(source: Path, target: Path) -> tuple[int, int]:
 
     Returns:
         Number of written pairs, and of judgements that make none: ratings, and pairs of equal replies.
-
-    Raises:
-        DataError: If the feedback is missing, malformed or empty, or makes no pair.
-        RunFolderError: If the output cannot be written.
     """
     feedback = read_latest(source)
     pairs = list(preference_rows(feedback))

@@ -17,11 +17,7 @@ def find_prepared(name: str) -> Path | None:
 
 
 def prepared_folder(name: str) -> Path:
-    """The folder of a prepared dataset.
-
-    Raises:
-        DataError: If it was not prepared.
-    """
+    """The folder of a prepared dataset."""
     folder = find_prepared(name)
     if folder is None:
         raise DataError(f"the dataset {name} is not in the cache; run this first: rl4dialog prepare {name}")
@@ -37,8 +33,5 @@ def put_prepared(name: str, build: Callable[[Path], None]) -> Path:
 
     Returns:
         The folder in the cache.
-
-    Raises:
-        RunFolderError: If the cache cannot be written. An earlier dataset is kept.
     """
     return replace_cached(_KIND, {"dataset": name}, build)

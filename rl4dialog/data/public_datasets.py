@@ -41,10 +41,6 @@ def prepare_dataset(name: str, path: FilePath | None = None) -> str:
 
     Returns:
         What the files contain, and where they are, as a line of text.
-
-    Raises:
-        DataError: If the dataset is unknown, cannot be downloaded, or its files are missing, malformed or empty.
-        RunFolderError: If the cache cannot be written.
     """
     if name not in DATASETS:
         raise DataError(f"unknown dataset {name!r}{nearest_hint(name, DATASETS)} (known: {', '.join(DATASETS)})")

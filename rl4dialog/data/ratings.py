@@ -43,9 +43,6 @@ def load_ratings(source: FilePath, unit: Unit | None = None) -> tuple[Unit, list
 
     Returns:
         The unit, and all that have a rating.
-
-    Raises:
-        DataError: If the source is missing or malformed, has no such ratings, or has both kinds and no unit is chosen.
     """
     found: dict[Unit, list[RatedDialogue]] = {"dialogue": [], "reply": []}
     if source == "small_talk":

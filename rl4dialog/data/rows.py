@@ -54,11 +54,7 @@ class Row:
         return self.get(column, _MISSING) is not _MISSING
 
     def __getitem__(self, column: str) -> Any:
-        """Return the value of a column.
-
-        Raises:
-            DataError: If there is no such column; the message lists the existing ones.
-        """
+        """Return the value of a column."""
         value = self.get(column, _MISSING)
         if value is _MISSING:
             known = f"(columns: {self._columns()}){origin(self.values)}"
@@ -75,19 +71,11 @@ class Row:
         return default if value is _MISSING else value
 
     def text(self, column: str) -> str:
-        """Return a column as text; numbers are converted.
-
-        Raises:
-            DataError: If it is neither text nor a number, or is text that cannot be encoded.
-        """
+        """Return a column as text; numbers are converted."""
         return self._text(self[column], column)
 
     def texts(self, column: str) -> list[str]:
-        """Return a column of one or several texts as a list.
-
-        Raises:
-            DataError: If it is empty, or contains a value that is neither text nor a number.
-        """
+        """Return a column of one or several texts as a list."""
         value = _flat(self[column])
         if not isinstance(value, list | tuple):
             return [self._text(value, column)]
@@ -96,11 +84,7 @@ class Row:
         return [self._text(item, column) for item in value]
 
     def encodable(self, text: str, what: str) -> str:
-        """Return a text of this row.
-
-        Raises:
-            DataError: If it cannot be encoded.
-        """
+        """Return a text of this row."""
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -147,9 +131,6 @@ def read_rows(path: Path, delimiter: str | None = None, encoding: str = UTF_8) -
         path: The file.
         delimiter: Column delimiter of a CSV file; by default the comma, semicolon, tab or bar of the first line.
         encoding: Encoding of a CSV file.
-
-    Raises:
-        DataError: If the file cannot be read or is malformed; the message contains the line.
     """
     suffix = table_suffix(path)
     if suffix == ".parquet":
@@ -176,11 +157,7 @@ def table_suffix(path: Path) -> str:
 
 
 def parse_json(text: str, place: str) -> Any:
-    """Parse JSON.
-
-    Raises:
-        DataError: If it is malformed.
-    """
+    """Parse JSON."""
     try:
         return json_value(text)
     except (ValueError, RecursionError) as error:

@@ -76,9 +76,6 @@ def drawn_conversations(
         share: Share of the conversations in each of ``val`` and ``test``; at least one.
         split_seed: Random seed of the splits.
         source: Where they are from, for messages.
-
-    Raises:
-        DataError: If none is left for the split.
     """
     ids = list(dict.fromkeys(conversations))
     rows = drawn_rows(len(ids), split, ("val", "test"), share, f"held_out/{split_seed}")
@@ -108,9 +105,6 @@ def read_split(
             from ``train``. With ``None``, a missing split is an error.
         split_seed: Random seed of this sampling.
         hint: Advice about a missing split, for the message.
-
-    Raises:
-        DataError: If the split is unknown, or missing without ``held_out_share``; the message lists the existing ones.
     """
     return split_reader(split, readers, source, held_out_share, split_seed, hint)()
 
@@ -162,9 +156,6 @@ def file_readers(
         csv: Column delimiter and encoding of CSV files; see `read_rows`.
         with_shards: Whether a split can be a folder whose files are its parts: one in a mapping, or one without files
             named after splits, which is ``train``.
-
-    Raises:
-        DataError: If a file does not exist or has another format, or a split has files of several formats.
     """
     if isinstance(path, Mapping):
         unknown = [name for name in path if name not in SPLITS]

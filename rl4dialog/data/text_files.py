@@ -39,9 +39,6 @@ def decode_lines(data: bytes, file: str) -> list[str]:
 
     Returns:
         The lines without their ends; a newline at the end of the file does not add an empty line.
-
-    Raises:
-        DataError: If a line is in another encoding.
     """
     return list(_decoded([data], file, UTF_8))
 
@@ -52,11 +49,7 @@ def read_lines(path: Path, encoding: str = UTF_8) -> list[str]:
 
 
 def stream_lines(path: Path, encoding: str = UTF_8) -> Iterator[str]:
-    """Yield the lines of :func:`read_lines` without holding the file in memory.
-
-    Raises:
-        DataError: If the file cannot be read, or a line is in another encoding.
-    """
+    """Yield the lines of :func:`read_lines` without holding the file in memory."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
@@ -137,9 +130,6 @@ def walk_files(place: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str
 
     Yields:
         Full name and content of each wanted file: sorted by name in a folder, in stored order in an archive.
-
-    Raises:
-        DataError: If the folder or archive cannot be read.
     """
     try:
         if place.is_dir():
@@ -176,11 +166,7 @@ def walk_files(place: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str
 
 
 def expand_path(path: FilePath) -> Path:
-    """Expand ``~`` in a path.
-
-    Raises:
-        DataError: If the path does not exist, or is not a path.
-    """
+    """Expand ``~`` in a path."""
     if isinstance(path, Mapping) or not isinstance(path, str | os.PathLike):
         raise DataError(f"path must be a file or folder name, not {path!r}")
     expanded = Path(path).expanduser()

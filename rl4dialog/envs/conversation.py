@@ -130,11 +130,7 @@ class Conversation:
         self.start()
 
     def prepare(self, sample: Sample, seed: int) -> None:
-        """Prepare a conversation, without waiting for the partner's first utterance.
-
-        Raises:
-            PartnerError: If the partner fails.
-        """
+        """Prepare a conversation, without waiting for the partner's first utterance."""
         self.sample, self.references, self.meta_info = sample, sample.references, sample.meta_data or {}
         self.n_turns, self._n_given = 0, 0
         self._turns: list[Turn] = []
@@ -170,21 +166,13 @@ class Conversation:
             self.partner.expect([*self.texts, said])
 
     def ask(self, said: str) -> PartnerReply:
-        """Return the partner's answer to an utterance of the agent; an empty one if there is no partner.
-
-        Raises:
-            PartnerError: If the partner fails.
-        """
+        """Return the partner's answer to an utterance of the agent; an empty one if there is no partner."""
         if self.partner is None:
             return PartnerReply()
         return self.heard(self._guarded("failed on", lambda partner: partner.reply([*self.texts, said])))
 
     def heard(self, answer: Any) -> PartnerReply:
-        """Check what a partner said, remove markup and the sign of the end, and cut it at the length limit.
-
-        Raises:
-            PartnerError: If it is no valid answer, reports a failure, or pays although the partner never does.
-        """
+        """Check what a partner said, remove markup and the sign of the end, and cut it at the length limit."""
         reply = checked_reply(answer, self._partners_name)
         if reply.failed is not None:
             raise PartnerError(f"partner {self._partners_name!r} failed on sample {self.sample.id!r}: {reply.failed}")
@@ -206,11 +194,7 @@ class Conversation:
         return replace(reply, text=shown, ids=ids, leaves=reply.leaves or self.rules.ends("partner", reply.text))
 
     def hear_opening(self, answer: Any) -> None:
-        """Start with an utterance of the partner. A sign of the end in it is removed, and ends nothing.
-
-        Raises:
-            PartnerError: If it is no valid answer, or the partner leaves instead.
-        """
+        """Start with an utterance of the partner. A sign of the end in it is removed, and ends nothing."""
         reply = self.heard(answer)
         if reply.leaves and reply.text is None:
             raise PartnerError(
@@ -230,9 +214,6 @@ class Conversation:
             own_text: The agent's utterance.
             ended: Whether the agent ended it; otherwise it was cut at the length limit.
             reply: The partner's answer.
-
-        Raises:
-            PartnerError: If the partner fails to give its account of the conversation.
         """
         if self.partner is not None:
             outcome = self._guarded("failed to report the outcome of", lambda partner: partner.outcome())

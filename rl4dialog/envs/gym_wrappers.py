@@ -26,9 +26,6 @@ class ResumableEnv(gym.Wrapper):
 
     Args:
         env: Any environment.
-
-    Raises:
-        ConfigError: If a wrapper hides such methods.
     """
 
     def __init__(self, env: gym.Env) -> None:

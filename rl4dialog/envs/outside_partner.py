@@ -63,9 +63,6 @@ class PartnersSide:
 
         Args:
             texts: All utterances so far, of which the last is the agent's; empty if the partner opens.
-
-        Raises:
-            DataError: If its persona leaves no room for an utterance, or its chat template rejects the conversation.
         """
         outside = self._outside
         if self._history is None:
@@ -109,9 +106,6 @@ def first_prompts(
 
     Returns:
         ``prompt_ids`` and ``prompt_mask``, padded on the left to the longest one. Shape (conversations, L).
-
-    Raises:
-        DataError: As for `PartnersSide.asked`.
     """
     rows = []
     for texts, meta_info in conversations:

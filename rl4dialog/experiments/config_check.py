@@ -78,9 +78,6 @@ def check_configs(
         folder: Folder of the configs.
         train: The command ``rl4dialog train``, as a function from arguments to exit code.
         say: Called with each report.
-
-    Raises:
-        ConfigError: If the folder contains no config.
     """
     paths = sorted(path for path in folder.rglob("*.yml") if path.is_file())
     if not paths:
@@ -102,11 +99,7 @@ def check_configs(
 
 
 def stand_in_config(path: Path, folder: Path, outside: Outside, report: ConfigReport) -> dict[str, Any]:
-    """Return a config with stand-ins for everything that it would load; they are noted in the report.
-
-    Raises:
-        RL4DialogError: If the config is invalid, or there is no stand-in for its data.
-    """
+    """Return a config with stand-ins for everything that it would load; they are noted in the report."""
     with contextlib.redirect_stderr(io.StringIO()), _quiet():
         config, _ = expand_variants(load_yaml(path), 0)
         parse_config(config, path.name)  # ensures that the keys to replace exist

@@ -47,11 +47,7 @@ class Check:
 
 
 def load_expected(path: Path) -> dict[str, Expectation]:
-    """Read expectations by config, whose paths are relative to the file.
-
-    Raises:
-        ConfigError: If the file is invalid, or a config is missing.
-    """
+    """Read expectations by config, whose paths are relative to the file."""
     try:
         expected = TypeAdapter(dict[str, Expectation]).validate_python(load_yaml(path))
     except ValidationError as error:
@@ -76,10 +72,6 @@ def check_expected(path: Path, output: Path, max_minutes: float) -> int:
 
     Returns:
         Exit code: 0 if all metrics are within their tolerance, otherwise 1.
-
-    Raises:
-        ConfigError: If the file is invalid.
-        DataError: If no config is quick enough.
     """
     quick = {name: each for name, each in load_expected(path).items() if each.minutes <= max_minutes}
     if not quick:

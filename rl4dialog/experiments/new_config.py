@@ -72,11 +72,7 @@ class Table:
 
 
 def read_table(path: Path, prompt: str | None = None, reply: str | None = None) -> Table:
-    """Read the beginning of a table, and guess which columns have prompts and replies, if they are not given.
-
-    Raises:
-        DataError: If the file is missing or malformed, has no rows or such columns, or its columns cannot be guessed.
-    """
+    """Read the beginning of a table, and guess which columns have prompts and replies, if they are not given."""
     if table_suffix(path) not in _POOLS:
         raise DataError(
             f"{path} must be a .csv, .tsv, .jsonl or .json file; for other data, set the datapool of a config by hand "
@@ -119,9 +115,6 @@ def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | 
         name: Name of the config file, for the commands in it.
         model: Name of a pretrained model, or ``builtin/tiny-gpt2`` to train one from random weights.
         reward: Id of the reward; by default METEOR with reference replies, and a length without.
-
-    Raises:
-        ConfigError: If the reward is unknown or needs arguments, or the config is invalid for another reason.
     """
     is_tiny = model.startswith("builtin/tiny-")
     has_replies = table.dialogue is not None or table.reply is not None
@@ -152,11 +145,7 @@ def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | 
 
 
 def write_config(path: Path, text: str, overwrite: bool = False) -> None:
-    """Write the config.
-
-    Raises:
-        RunFolderError: If the file exists, unless it is to be overwritten, or it cannot be written.
-    """
+    """Write the config."""
     if path.exists() and not overwrite:
         raise RunFolderError(f"{path} exists already; choose another --output, or pass --overwrite")
     try:

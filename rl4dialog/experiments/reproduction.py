@@ -37,10 +37,6 @@ def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, tr
 
     Returns:
         Exit code: 0 if both runs are identical, 1 if they differ, otherwise that of the failed run.
-
-    Raises:
-        RunFolderError: If the run is not complete, or the output folder already exists.
-        ConfigError: If the run needs ``trust``.
     """
     run = run.expanduser().absolute()
     read_result(run)

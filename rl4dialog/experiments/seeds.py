@@ -48,9 +48,6 @@ def train_with_seeds(
 
     Returns:
         Exit code: 0 if all runs are complete, otherwise that of the first failed run.
-
-    Raises:
-        ConfigError: If the config is invalid, or a seed is repeated.
     """
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"--seeds contains a seed twice: {' '.join(map(str, seeds))}")

@@ -107,11 +107,7 @@ def write_dialogues(folder: Path, n_dialogues: int = 12, n_turns: int = 4) -> Pa
 
 
 def write_original(datapool: str, folder: Path) -> Path:
-    """Write a release with all three splits; returns the ``path`` for the datapool.
-
-    Raises:
-        ConfigError: If there is no stand-in for the datapool.
-    """
+    """Write a release with all three splits; returns the ``path`` for the datapool."""
     if datapool == "daily_dialog":
         return write_dialogues(folder)
     releases = _releases()

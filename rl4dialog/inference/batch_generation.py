@@ -29,11 +29,6 @@ def reply_to_file(
 
     Returns:
         Number of newly written replies.
-
-    Raises:
-        ConfigError: If an override is unknown or invalid.
-        DataError: If a line of a file is invalid.
-        RunFolderError: If the replies cannot be written.
     """
     kwargs = apply_overrides(dict(loaded.generation_kwargs), overrides)
     GenerationSettings.from_kwargs(kwargs)

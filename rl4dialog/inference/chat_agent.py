@@ -28,9 +28,6 @@ class ChatAgent:
     Args:
         loaded: The policy.
         name: Name for display and for records.
-
-    Raises:
-        ConfigError: If the run's datapool contains no dialogues, or those of a task.
     """
 
     def __init__(self, loaded: LoadedPolicy, name: str) -> None:

@@ -25,10 +25,6 @@ class ContinuedFile:
 
     Attributes:
         n_done: Number of tasks that are done.
-
-    Raises:
-        DataError: If the file contains anything but records of these tasks, in their order.
-        RunFolderError: If it cannot be written.
     """
 
     def __init__(self, path: Path, n_after: Callable[[Record, int], int | None], task: str) -> None:
@@ -48,11 +44,7 @@ class ContinuedFile:
             raise
 
     def write(self, record: Record) -> None:
-        """Append the record of the next task, as a whole line.
-
-        Raises:
-            RunFolderError: If writing fails, for example on a full disk.
-        """
+        """Append the record of the next task, as a whole line."""
         data = json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
         try:
             n_written = self._file.write(data)

@@ -12,11 +12,7 @@ from rl4dialog.training.building.language_model import build_language_model
 
 
 def begin_conversations(conversing: Conversing | PartnerService, loaded: LoadedPolicy) -> None:
-    """Prepare the partner of a trained policy's conversations, given them or the partner itself.
-
-    Raises:
-        ModelError: If it is the agent before training, which is no longer available.
-    """
+    """Prepare the partner of a trained policy's conversations, given them or the partner itself."""
     if not conversing.needs_initial_weights:
         conversing.begin_run(loaded.policy)
         return

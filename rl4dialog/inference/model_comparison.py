@@ -54,9 +54,6 @@ def compare_models(
         after: Folder of the second one.
         corrections: Arguments of the datapool ``feedback`` with the corrections; ``None`` if there are none.
         folder: The run folder, which is continued, or begun anew if it compares other models.
-
-    Raises:
-        RL4DialogError: If a model or the data cannot be read, or a file cannot be written.
     """
     resolved, models = config.model_dump(mode="json"), {"before": str(before), "after": str(after)}
     is_same = _read(folder / MODELS_FILE) == models and _read(folder / CONFIG_FILE) == resolved

@@ -41,11 +41,6 @@ def evaluate_split(
 
     Returns:
         Score by metric key.
-
-    Raises:
-        ConfigError: If ``by_turn`` is set, but the run has no partner.
-        DataError: If the split is unknown, or the dataset cannot be read.
-        RunFolderError: If the folder already exists, or cannot be written.
     """
     check_split(split)
     check_is_new(folder)
@@ -83,21 +78,13 @@ def evaluation_folder(parent: Path, split: str, checkpoint: str | int | None = N
 
 
 def check_is_new(folder: Path) -> None:
-    """Check that a folder is empty or does not exist.
-
-    Raises:
-        RunFolderError: If it is not.
-    """
+    """Check that a folder is empty or does not exist."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunFolderError(f"{folder} already exists and is never overwritten; choose another --output_path")
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents.
-
-    Raises:
-        RunFolderError: If that fails.
-    """
+    """Create a folder and its parents."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -37,9 +37,6 @@ def read_prompts(path: Path, dialogue_format: DialogueFormat | None, persona: st
         path: The file.
         dialogue_format: Formats turns as a prompt; ``None`` if the run's datapool contains no dialogues.
         persona: Persona or system message with which ``history``, and ``messages`` without one, begin.
-
-    Raises:
-        DataError: If the file cannot be read, or a line is invalid; the message contains the line number.
     """
     suffix = table_suffix(path)
     if suffix == ".txt":
@@ -88,10 +85,6 @@ class ReplyFile(ContinuedFile):
     Args:
         path: The file; a truncated last line is removed.
         prompts: All prompts to answer, in order.
-
-    Raises:
-        DataError: If the file contains anything but replies to the first prompts.
-        RunFolderError: If it cannot be written.
     """
 
     def __init__(self, path: Path, prompts: Sequence[PromptLine]) -> None:
@@ -99,11 +92,7 @@ class ReplyFile(ContinuedFile):
         super().__init__(path, self._after, "a reply to prompt {} of the input")
 
     def append(self, reply: str) -> None:
-        """Append the reply to the next prompt.
-
-        Raises:
-            RunFolderError: If writing fails, for example on a full disk.
-        """
+        """Append the reply to the next prompt."""
         line = self._prompts[self.n_done]
         self.write({**line.given, "prompt": line.prompt, "reply": reply})
 

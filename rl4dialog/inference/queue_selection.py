@@ -52,11 +52,7 @@ def size_of(unit: Unit) -> int:
 
 
 def check_strategy(strategy: Strategy, reward_models: Sequence[str], unit: Unit = "pair") -> None:
-    """Check that a strategy can select such units, and has reward models if it needs them.
-
-    Raises:
-        ConfigError: If not, or if there are reward models that it does not need.
-    """
+    """Check that a strategy can select such units, and has reward models if it needs them."""
     if size_of(unit) == 1 and strategy in ("uncertain", "gap"):
         raise ConfigError(
             f"--strategy {strategy} compares two replies, so it needs --unit pair; use random or disagreement with "
@@ -84,10 +80,6 @@ def generate_candidates(
     Returns:
         Samples with at least one reply or conversation or, for pairs, two different replies; and the number of the
         other samples.
-
-    Raises:
-        ConfigError: If conversations are to be selected, but the run has no partner.
-        PartnerError: If the partner fails, unless the run masks such failures.
     """
     samples = loaded.data.samples(split)
     drawn = [samples[i] for i in shuffled(len(samples), f"select/{seed}")[:n_prompts]]
@@ -150,10 +142,6 @@ def select(
 
     Returns:
         What is selected, best first.
-
-    Raises:
-        ConfigError: If ``disagreement`` has only one model.
-        DataError: If there are no candidates.
     """
     if not candidates:
         raise DataError(_NO_CANDIDATES[unit])

@@ -26,13 +26,7 @@ _N_TEXTS, _N_TOKENS = 8, 16  # random texts, to measure with
 
 @torch.no_grad()
 def merged_adapters(run: Path) -> Finding:
-    """Check that adapters were merged only into weights that no other layer shares. No code of the run is run.
-
-    Raises:
-        RunFolderError: If the folder contains no run or no model.
-        ConfigError: If the run trains no language model.
-        ModelError: If the model cannot be loaded.
-    """
+    """Check that adapters were merged only into weights that no other layer shares. No code of the run is run."""
     config = read_text_config(run)
     folder = model_folder(run)
     if not (folder / ADAPTER_FOLDER).is_dir():

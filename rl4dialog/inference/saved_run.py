@@ -33,10 +33,6 @@ def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = Fals
         overrides: Overrides as in ``--set``.
         trust: Whether to allow the code that the config executes, and the addresses and files that it names.
         trains: Whether the config will be used for training.
-
-    Raises:
-        RunFolderError: If the folder is not a run folder.
-        ConfigError: If an override is invalid, an import fails, or the config needs ``trust``.
     """
     check_is_run(run)
     config = load_config(run / CONFIG_FILE, overrides)
@@ -51,10 +47,6 @@ def read_text_config(run: Path, trust: bool = False) -> TextConfig:
     """Read the resolved config of a run on text whose model is used without its other components.
 
     Its imports are loaded only with ``trust``.
-
-    Raises:
-        RunFolderError: If the folder is not a run folder.
-        ConfigError: If it is not a run on text, or an import fails.
     """
     if trust:
         return text_config(read_run_config(run, trust=True))
@@ -89,11 +81,7 @@ def find_checkpoint(run: Path, checkpoint: str | int = "last") -> Path:
 
 
 def model_folder(run: Path, checkpoint: Path | None = None) -> Path:
-    """Return the folder of the model in a checkpoint, or of the final one; says if there is a newer one.
-
-    Raises:
-        RunFolderError: If it is missing.
-    """
+    """Return the folder of the model in a checkpoint, or of the final one; says if there is a newer one."""
     folder = (checkpoint or run) / MODEL_FOLDER
     if not folder.is_dir():
         raise RunFolderError(f"{folder} is missing: the run is not complete; load one of its checkpoints instead")

@@ -38,9 +38,6 @@ def policy_with_values(
         config: Config of the run.
         model: Folder of the trained language model.
         checkpoint: Its checkpoint, if it is from one.
-
-    Raises:
-        ModelError: If values that guide the policy are missing.
     """
     assert isinstance(config, PolicyRunConfig)
     changes: dict[str, Any] = dict(OfflineAlgorithmRegistry.resolve(config.alg.id).policy_arguments())
@@ -67,10 +64,6 @@ def check_without_values(config: TextConfig, run: Path, prior_only: bool, why_lo
         prior_only: Whether ``--prior_only`` was passed.
         why_lost: Why the values would be lost, as a relative clause.
         verb: What is to be done with the model.
-
-    Raises:
-        ConfigError: If values guide the policy without ``prior_only``, or it is set without such values; or if this
-            cannot be told, because the policy, or its algorithm, is custom code that was not loaded.
     """
     try:
         guided = is_guided(config)
@@ -91,10 +84,6 @@ def check_without_values(config: TextConfig, run: Path, prior_only: bool, why_lo
 
 
 def check_learns_v(config: TextConfig, what: str) -> None:
-    """Check that V(s) is among the values of a policy with values of tokens.
-
-    Raises:
-        ModelError: If it is not; ``what`` names what depends on it.
-    """
+    """Check that V(s) is among the values of a policy with values of tokens."""
     if not OfflineAlgorithmRegistry.resolve(config.alg.id).has_values:
         raise ModelError(f"alg.id: {config.alg.id} learns no V, so there are no {what}")

@@ -85,13 +85,6 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
 
     Returns:
         Number of newly written conversations.
-
-    Raises:
-        ConfigError: If the run has no partner, the datapool no such player, or an override is invalid.
-        DataError: If the file contains other conversations.
-        PartnerError: If the partner fails; what was written is kept.
-        RewardError: The same for a reward.
-        RunFolderError: If the file cannot be written.
     """
     loaded = simulation.loaded
     config, texts = loaded.config, loaded.texts
@@ -142,9 +135,6 @@ def begin_conversing(loaded: LoadedPolicy, scorer: Scorer | None = None) -> Conv
     Args:
         loaded: The policy, with the config of the conversations.
         scorer: Rewards of the conversations; none by default.
-
-    Raises:
-        ConfigError: If the run has no partner.
     """
     conversing = build_conversing(loaded.config, loaded.texts, scorer)
     if conversing is None:
@@ -191,11 +181,7 @@ def print_simulation(dialogues: Sequence[Dialogue], is_scored: bool, console: Co
 
 
 def _new_player(simulation: Simulation) -> Callable[[], Player]:
-    """What creates the player.
-
-    Raises:
-        ConfigError: If the datapool has no player of this name.
-    """
+    """What creates the player."""
     pool = simulation.loaded.data.pools[simulation.split]
     if (found := pool.players.get(str(simulation.player))) is not None:
         return found
@@ -207,12 +193,7 @@ def _new_player(simulation: Simulation) -> Callable[[], Player]:
 
 
 def is_kept(talk: Talk, loaded: LoadedPolicy) -> bool:
-    """Whether a conversation worked; one that failed is left out if the run masks such failures.
-
-    Raises:
-        PartnerError: If the partner failed, and the run does not mask such failures.
-        RewardError: The same for a reward.
-    """
+    """Whether a conversation worked; one that failed is left out if the run masks such failures."""
     if talk.error is None:
         return True
     env, reward = loaded.config.env, loaded.config.reward_fn

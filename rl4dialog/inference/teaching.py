@@ -42,10 +42,6 @@ def build_teaching(
         n: Maximum number of situations; ``None`` for all.
         feedback: File to which judgements are appended.
         seed: Random seed of the replies and of the order; the order is the same every time without one, too.
-
-    Raises:
-        ConfigError: If the run's datapool contains no dialogues, or the partner cannot be built.
-        DataError: If the samples have no utterances to reply to, or the feedback file is invalid.
     """
     agent, samples = ChatAgent(loaded, name), loaded.data.samples(split)
     goals = sorted({goal for sample in samples if (goal := goal_in(sample.meta_data or {})) is not None})
@@ -109,11 +105,7 @@ class _Conversations:
 
 
 def _answer(conversation: Conversation, service: PartnerService | None, said: str) -> PartnerReply:
-    """The partner's answer to an utterance of the model; it leaves where the conversation ends by the run's rules.
-
-    Raises:
-        PartnerError: If the partner fails.
-    """
+    """The partner's answer to an utterance of the model; it leaves where the conversation ends by the run's rules."""
     reply = (
         conversation.ask(said) if service is None else conversation.heard(_from_outside(conversation, service, said))
     )

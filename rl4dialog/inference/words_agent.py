@@ -28,9 +28,6 @@ class WordsAgent(TaskAgent):
         loaded: The policy.
         name: Name for display.
         seed: Seed of the goals and of the replies.
-
-    Raises:
-        ConfigError: If the run has no task.
     """
 
     def __init__(self, loaded: LoadedPolicy, name: str, seed: int | None = None) -> None:

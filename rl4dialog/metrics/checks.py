@@ -22,11 +22,7 @@ def check_lengths(generated_texts: Sized, *others: Sized | None) -> None:
 
 
 def check_references(reference_texts: Sequence[Sequence[str]]) -> None:
-    """Check that every text has at least one reference.
-
-    Raises:
-        DataError: If not.
-    """
+    """Check that every text has at least one reference."""
     for row, references in enumerate(reference_texts):
         if isinstance(references, str) or not len(references):
             raise DataError(

@@ -31,10 +31,6 @@ class FrozenLanguageModel:
         config: Its config.
         tokenizer: Its tokenizer.
         max_length: Maximum number of tokens of a text.
-
-    Raises:
-        ConfigError: If the model has random weights.
-        ModelError: If the model cannot be loaded, or is an encoder-decoder.
     """
 
     def __init__(
@@ -108,10 +104,6 @@ def read_decoder(model_name: str, who: str, hint: str, role: str = "model") -> t
         who: What uses it, for messages.
         hint: What to do about an error, for messages.
         role: What the model is there, for messages.
-
-    Raises:
-        ConfigError: If the model has random weights.
-        ModelError: If it cannot be read, or is an encoder-decoder.
     """
     from transformers import AutoConfig, AutoTokenizer
 
@@ -124,11 +116,7 @@ def read_decoder(model_name: str, who: str, hint: str, role: str = "model") -> t
 
 
 def load_decoder(model_name: str, who: str, hint: str, precision: Literal["fp32", "bf16"]) -> Any:
-    """Load a model of :func:`read_decoder` for passes without gradients, on the GPU if there is one.
-
-    Raises:
-        ModelError: If it cannot be loaded.
-    """
+    """Load a model of :func:`read_decoder` for passes without gradients, on the GPU if there is one."""
     import torch
     from transformers import AutoModelForCausalLM
 

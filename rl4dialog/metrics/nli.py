@@ -26,9 +26,6 @@ class NliModel:
         model_name: Folder or hub id of a sequence classifier with these three classes, identified by its labels.
         batch_size: Pairs per forward pass.
         who: Name of the caller, for error messages.
-
-    Raises:
-        ModelError: If the model cannot be loaded, or its labels do not identify the classes.
     """
 
     def __init__(self, model_name: str, batch_size: int, who: str) -> None:

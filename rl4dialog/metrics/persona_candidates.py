@@ -30,10 +30,6 @@ class PersonaCandidates:
             of the true persona. With 0, personas are left as they are, and can have facts in common by chance.
         seed: Random seed.
         who: What uses them, for messages.
-
-    Raises:
-        ConfigError: If there are too few personas, or ``hard`` leaves no difference from the shortest one.
-        DataError: If there are none.
     """
 
     def __init__(
@@ -70,11 +66,7 @@ class PersonaCandidates:
         return list(dict.fromkeys(fact for persona in self._personas for fact in persona))
 
     def __call__(self, dialogue: Dialogue) -> list[Persona]:
-        """Return the true persona of a conversation, followed by the distractors.
-
-        Raises:
-            DataError: If the conversation has no persona, or too few others differ from it.
-        """
+        """Return the true persona of a conversation, followed by the distractors."""
         found = dialogue.meta_data.get(self._key)
         if not isinstance(found, list | tuple) or not found:
             raise DataError(

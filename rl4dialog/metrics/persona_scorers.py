@@ -127,10 +127,6 @@ class LikelihoodScorer(PersonaScorer):
         format: Format of its prompts.
         temperature: Divides the log-likelihoods; above 1 if the model is too certain.
         who: What uses it, for messages.
-
-    Raises:
-        DataError: If the format is ``chat_template``, and the tokenizer has none or it does not support conversations.
-        ModelError: If neither format nor tokenizer ends an utterance.
     """
 
     def __init__(self, model: FrozenLanguageModel, format: FormatName, temperature: float, who: str) -> None:

@@ -162,11 +162,6 @@ def load_reward_model(
         batch_size: Texts per forward pass.
         who: Name of the caller, for error messages.
         std_penalty: Penalty with which it will be used, which needs several models.
-
-    Raises:
-        ConfigError: If the model scores the other unit, reads texts of another format, or has no models that could
-            disagree.
-        ModelError: If it is not a reward model, has several outputs, or cannot be loaded.
     """
     folder = reward_model_folder(name)
     hint = "Use the folder of a run with alg.id: reward_model."

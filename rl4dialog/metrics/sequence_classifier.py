@@ -140,9 +140,6 @@ def label_index(config: Any, label: int | str, who: str) -> int:
         config: The model's config.
         label: A class number, or a name in ``id2label``, case-insensitive.
         who: Name of the caller, for error messages.
-
-    Raises:
-        ConfigError: If the model has no such class.
     """
     names = [str(config.id2label.get(i, i)) for i in range(config.num_labels)]
     if is_whole_number(label, at_least=0) and label < len(names):

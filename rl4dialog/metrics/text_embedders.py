@@ -70,9 +70,6 @@ class HiddenMeanEmbedder(TextEmbedder):
         model: The language model.
         layer: Index among the hidden states: 0 for the embeddings, -1 for the last layer.
         who: What uses it, for messages.
-
-    Raises:
-        ConfigError: If the model has no such layer.
     """
 
     def __init__(self, model: FrozenLanguageModel, layer: int, who: str) -> None:

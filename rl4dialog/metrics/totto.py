@@ -16,11 +16,7 @@ _MISSING = "<null>"
 
 
 def raw_tables(meta_infos: list[dict[str, Any]] | None, who: str) -> list[dict[str, Any]]:
-    """Return the samples' tables in ToTTo's format.
-
-    Raises:
-        DataError: If a sample has none.
-    """
+    """Return the samples' tables in ToTTo's format."""
     tables = []
     for row, info in enumerate(meta_infos if meta_infos is not None else [None]):
         table = (info or {}).get("raw_table")
@@ -56,21 +52,13 @@ def prepare_references(references: Sequence[str]) -> list[str]:
 
 
 def table_values(table: dict[str, Any]) -> list[str]:
-    """Values of all cells, titles and the section text.
-
-    Raises:
-        DataError: If a cell has no value.
-    """
+    """Values of all cells, titles and the section text."""
     cells = [cell for row in table["table"] for cell in row]
     return _values(cells, table, ("table_page_title", "table_section_title", "table_section_text"))
 
 
 def highlighted_values(table: dict[str, Any]) -> list[str]:
-    """Values of the highlighted cells and the titles.
-
-    Raises:
-        DataError: If a highlighted cell is not in the table, or has no value.
-    """
+    """Values of the highlighted cells and the titles."""
     try:
         cells = [table["table"][row][column] for row, column in table["highlighted_cells"]]
     except (IndexError, TypeError, ValueError) as error:

@@ -22,9 +22,6 @@ class VectorFile:
 
     Args:
         path: The file.
-
-    Raises:
-        DataError: If the file does not exist, or has another format.
     """
 
     def __init__(self, path: str) -> None:
@@ -85,9 +82,6 @@ class ModelEmbeddings:
 
     Args:
         model_name: Folder or hub id.
-
-    Raises:
-        ModelError: If model or tokenizer cannot be loaded.
     """
 
     def __init__(self, model_name: str) -> None:

@@ -16,9 +16,6 @@ def sample_texts(meta_info: dict[str, Any], key: str, partner: str, hint: str, a
         partner: Id of the partner, for the message.
         hint: Source of such samples, for the message.
         at_least: Required number of texts.
-
-    Raises:
-        DataError: If there is no such list under the key.
     """
     texts = meta_info.get(key)
     if not isinstance(texts, (list, tuple)) or len(texts) < at_least or not all(isinstance(t, str) for t in texts):

@@ -80,9 +80,6 @@ def answer_settings(who: str, generation_kwargs: Mapping[str, Any] | None) -> Ge
     Args:
         who: What it is, such as ``partner 'language_model'``, for messages.
         generation_kwargs: The settings.
-
-    Raises:
-        ConfigError: If one is invalid.
     """
     where = f"{who}: generation_kwargs"
     return GenerationSettings.from_kwargs(dict(generation_kwargs or {}), where, NOT_IN_CONVERSATIONS)
@@ -107,9 +104,6 @@ def answer_lengths(
         max_prompt_length: Limit of the run.
         max_length: Limit of the run.
         key: Key that sets it, for messages.
-
-    Raises:
-        ConfigError: If the model has too few positions.
     """
     max_length = min(settings.max_new_tokens or max_length, max_length)
     if positions is None:

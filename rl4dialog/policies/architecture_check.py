@@ -28,9 +28,6 @@ def examine(model: PreTrainedModel, model_name: str) -> None:
     Args:
         model: A language model in float32. Tested architectures are not checked.
         model_name: For the error message.
-
-    Raises:
-        ModelError: If they differ, or the model does not support these calls.
     """
     if is_listed(model.config):
         return

@@ -75,9 +75,6 @@ def check_architecture(config: Any, model_name: str, reply_length: int) -> None:
         config: The model's config.
         model_name: For the error message.
         reply_length: Maximum reply length in tokens.
-
-    Raises:
-        ModelError: If it is not supported. The message gives the architecture and the reason.
     """
     reason = REFUSED.get(config.model_type)
     if reason is not None:

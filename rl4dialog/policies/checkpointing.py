@@ -22,9 +22,6 @@ def checkpoint_layers(model: nn.Module) -> None:
     """Recompute each layer (Chen et al. 2016, arXiv 1604.06174).
 
     Transformers' own switch works only in training mode, which would enable dropout.
-
-    Raises:
-        ConfigError: If transformers marks no layers of the model for recomputation.
     """
     layers = layers_of(model)
     if not layers:

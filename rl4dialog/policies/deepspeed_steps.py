@@ -64,11 +64,7 @@ class DeepSpeedSteps(GradientSteps):
 
 
 def use_deepspeed(policy: LMActorCriticPolicy, max_grad_norm: float) -> None:
-    """Let DeepSpeed step a policy, according to the launcher's config.
-
-    Raises:
-        ConfigError: If the config selects stage 3.
-    """
+    """Let DeepSpeed step a policy, according to the launcher's config."""
     from accelerate.utils import DeepSpeedPlugin
 
     zero = DeepSpeedPlugin().deepspeed_config["zero_optimization"]

@@ -87,11 +87,7 @@ class Guidance:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any] | None) -> Guidance:
-        """Parse and validate a ``guidance`` block.
-
-        Raises:
-            ConfigError: If a key is unknown, or a value has the wrong type or is out of range.
-        """
+        """Parse and validate a ``guidance`` block."""
         given = dict(settings or {})
         if isinstance(given.get("prior"), Mapping):
             given["prior"] = _parsed(PriorFilter, given["prior"], f"{_WHERE}.prior")
@@ -106,11 +102,7 @@ class Guidance:
         return guidance
 
     def with_beta(self, beta: float) -> Guidance:
-        """Return the same settings with another ``beta``.
-
-        Raises:
-            ConfigError: If it is not a number of at least 0, or is 0 without the language model's part.
-        """
+        """Return the same settings with another ``beta``."""
         if isinstance(beta, bool) or not isinstance(beta, (int, float)) or not 0 <= beta < math.inf:
             raise ConfigError(f"beta must be a number of at least 0, not {shown(beta)}")
         if not beta and not self.prior_weight:
@@ -154,11 +146,7 @@ class Reranking:
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any] | None) -> Reranking:
-        """Parse and validate a ``guidance`` block.
-
-        Raises:
-            ConfigError: If a key is unknown, or a value has the wrong type or is out of range.
-        """
+        """Parse and validate a ``guidance`` block."""
         return _parsed(cls, settings)
 
     @property

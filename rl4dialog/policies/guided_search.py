@@ -35,9 +35,6 @@ def guided_beams(
         settings: Of these, temperature and minimum length apply.
         limit: Maximum number of tokens of a reply.
         n_beams: Unfinished replies kept per prompt.
-
-    Raises:
-        ConfigError: If the settings have other filters, which apply only to sampling.
     """
     if replace(settings, min_length=0, do_sample=True).truncates:
         raise ConfigError(
@@ -124,9 +121,6 @@ def reranked(
         sample: Samples replies.
         obs: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
         settings: Settings of the samples.
-
-    Raises:
-        ConfigError: If the settings do not sample.
     """
     n = policy.guidance.n_candidates
     if n > 1 and (not settings.do_sample or settings.num_beams > 1):

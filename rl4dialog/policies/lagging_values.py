@@ -45,9 +45,6 @@ class LaggingValuesMixin(LMActorCriticPolicy):
             :class:`~rl4dialog.policies.guidance.Guidance` for values of tokens, or of
             :class:`~rl4dialog.policies.guidance.Reranking` for values of replies.
         kwargs: Keyword arguments of the policy.
-
-    Raises:
-        ConfigError: If an argument is invalid.
     """
 
     guided = True

@@ -28,11 +28,7 @@ def lm_logits(model: PreTrainedModel, hidden: Tensor, is_plain: bool) -> Tensor:
 
 @torch.no_grad()
 def head_is_plain(model: PreTrainedModel) -> bool:
-    """Whether the logits are only the output embedding applied to the last hidden state (checked numerically).
-
-    Raises:
-        ModelError: If the logits cannot be computed from hidden states alone.
-    """
+    """Whether the logits are only the output embedding applied to the last hidden state (checked numerically)."""
     was_training = model.training
     model.eval()
     try:

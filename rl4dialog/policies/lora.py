@@ -30,9 +30,6 @@ class LoRA:
     Args:
         model: The model to adapt.
         settings: Arguments of ``peft.LoraConfig``: ``r``, ``lora_alpha``, ``target_modules`` and so on.
-
-    Raises:
-        ConfigError: If peft is not installed, or a setting is invalid for peft or the model, or could not be saved.
     """
 
     def __init__(self, model: PreTrainedModel, settings: Mapping[str, Any]) -> None:
@@ -78,11 +75,7 @@ class LoRA:
         self._peft_model.save_pretrained(folder)
 
     def load(self, folder: Path) -> None:
-        """Load adapters saved by :meth:`save_pretrained`.
-
-        Raises:
-            ModelError: If they are missing, or belong to a model of another shape or with other settings.
-        """
+        """Load adapters saved by :meth:`save_pretrained`."""
         peft = _peft()
         try:
             state = peft.load_peft_weights(str(folder), device="cpu")
@@ -94,11 +87,7 @@ class LoRA:
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Check a ``lora`` block before a model is loaded.
-
-    Raises:
-        ConfigError: If peft is not installed or does not support a setting.
-    """
+    """Check a ``lora`` block before a model is loaded."""
     known = list(_peft().LoraConfig.__dataclass_fields__)
     for key in settings:
         if key not in known:
@@ -109,11 +98,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def check_restores(settings: Mapping[str, Any]) -> None:
-    """Check that a model without its adapters, which is the reference, equals the initial one.
-
-    Raises:
-        ConfigError: If a setting trains or changes weights of the model itself.
-    """
+    """Check that a model without its adapters, which is the reference, equals the initial one."""
     if settings.get("bias", "none") != "none":
         raise ConfigError("lora.bias: biases of the model would be trained in the reference, too; remove it")
     initial = settings.get("init_lora_weights", True)

@@ -79,10 +79,6 @@ def load_language_model(
         auto_class: ``AutoModelForCausalLM`` or ``AutoModelForSeq2SeqLM``, depending on the policy.
         seed: Seed of a built-in model's initial weights.
         with_values: Whether the caller also loads the values that guide the model, if there are any beside it.
-
-    Raises:
-        ModelError: If the model cannot be loaded, lacks weights, is of the other kind, has an unsupported architecture,
-            or has too few positions or too small a vocabulary.
     """
     if has_random_weights(model_name):
         model = _build_tiny(model_name, tokenizer, prompt_length + reply_length, seed)
@@ -100,12 +96,7 @@ def load_language_model(
 def language_model_without_weights(
     model_name: str, tokenizer: PreTrainedTokenizerBase, prompt_length: int, reply_length: int, auto_class: Any
 ) -> PreTrainedModel:
-    """Build the architecture of :func:`load_language_model`. Call it under fake tensors or on ``meta``.
-
-    Raises:
-        ModelError: If there is no such model, it is of the other kind, its architecture is unsupported, or values
-            guide it.
-    """
+    """Build the architecture of :func:`load_language_model`. Call it under fake tensors or on ``meta``."""
     if has_random_weights(model_name):
         return load_language_model(model_name, tokenizer, prompt_length, reply_length, auto_class)
     check_not_guided(model_name, "language model")
@@ -117,11 +108,7 @@ def language_model_without_weights(
 
 
 def check_fits(model: PreTrainedModel, tokenizer: Any, prompt_length: int, reply_length: int, model_name: str) -> None:
-    """Check that a model has enough positions for prompt and reply, and an embedding for every token.
-
-    Raises:
-        ModelError: If it does not.
-    """
+    """Check that a model has enough positions for prompt and reply, and an embedding for every token."""
     limit = position_limit(model.config)
     needs = {"max_prompt_length + max_episode_length": prompt_length + reply_length}
     if model.config.is_encoder_decoder:
@@ -169,22 +156,14 @@ def _token_ids(tokenizer: Any) -> set[int]:
 
 
 def named_model_positions(model_name: str) -> int | None:
-    """:func:`position_limit` of a model that is not loaded; ``None`` for built-in ones, which are built to fit.
-
-    Raises:
-        ModelError: If there is no such model.
-    """
+    """:func:`position_limit` of a model that is not loaded; ``None`` for built-in ones, which are built to fit."""
     if has_random_weights(model_name):
         return None
     return position_limit(load_pretrained(AutoConfig, model_name, "language model", _where_models_are()))
 
 
 def decoder_start_id(model: PreTrainedModel) -> int:
-    """Start token of an encoder-decoder model's replies.
-
-    Raises:
-        ModelError: If its config has none.
-    """
+    """Start token of an encoder-decoder model's replies."""
     for config in (model.config, model.generation_config):
         start_id = getattr(config, "decoder_start_token_id", None)
         if start_id is not None:

@@ -20,11 +20,7 @@ OPTIMIZERS = {
 
 
 def optimizer_class(name: str | type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
-    """Return the optimizer class of a name; a class is returned unchanged.
-
-    Raises:
-        ConfigError: If the name is unknown or its package is not installed.
-    """
+    """Return the optimizer class of a name; a class is returned unchanged."""
     if isinstance(name, type):
         return name
     if name not in OPTIMIZERS:
@@ -42,11 +38,7 @@ def optimizer_class(name: str | type[torch.optim.Optimizer]) -> type[torch.optim
 
 
 def check_optimizer(name: str | type[torch.optim.Optimizer], kwargs: Mapping[str, Any]) -> None:
-    """Check that an optimizer exists and accepts its arguments.
-
-    Raises:
-        ConfigError: If not.
-    """
+    """Check that an optimizer exists and accepts its arguments."""
     chosen: Any = optimizer_class(name)
     try:
         chosen([torch.nn.Parameter(torch.zeros(1))], lr=1.0, **kwargs)

@@ -28,11 +28,7 @@ def save_plain_policy(policy: nn.Module, folder: Path) -> None:
 
 
 def load_plain_policy(policy: nn.Module, folder: Path) -> None:
-    """Load weights saved by :func:`save_plain_policy` into a policy of the same architecture.
-
-    Raises:
-        ModelError: If the file is missing, or belongs to another architecture, or was ``made_for`` something else.
-    """
+    """Load weights saved by :func:`save_plain_policy` into a policy of the same architecture."""
     path = folder / POLICY_FILE
     if not path.is_file():
         raise ModelError(f"{path} is missing")

@@ -45,11 +45,7 @@ class MovingReference(WeightCopy):
 
 
 def check_reference(args: Mapping[str, Any]) -> None:
-    """Check the arguments of a policy that concern its reference.
-
-    Raises:
-        ConfigError: If they do not fit together.
-    """
+    """Check the arguments of a policy that concern its reference."""
     kind = args.get("reference", "initial")
     for of_kind, name, example in (("ema", "reference_decay", "0.99"), ("reset", "reference_every", "20")):
         if kind == of_kind and args.get(name) is None:

@@ -68,11 +68,7 @@ def save_language_model(
 
 
 def load_policy_weights(policy: LMActorCriticPolicy, folder: Path) -> None:
-    """Load weights saved by :func:`save_policy` into a policy of the same architecture.
-
-    Raises:
-        ModelError: If a file is missing, or belongs to another kind of policy.
-    """
+    """Load weights saved by :func:`save_policy` into a policy of the same architecture."""
     folder = Path(folder)
     load_language_model_weights(policy.language_model, folder / MODEL_FOLDER, policy.auto_class, policy.lora)
     for file in states_beside(policy):
@@ -88,9 +84,6 @@ def load_language_model_weights(model: PreTrainedModel, folder: Path, auto_class
         folder: The folder of the saved model.
         auto_class: The transformers Auto class of the model.
         lora: The model's adapters, if any: only these are loaded.
-
-    Raises:
-        ModelError: If the folder is missing, or does not fit the model.
     """
     if lora is not None:
         lora.load(folder / ADAPTER_FOLDER)
@@ -101,11 +94,7 @@ def load_language_model_weights(model: PreTrainedModel, folder: Path, auto_class
 
 
 def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> None:
-    """Load one file next to the language model, :data:`CRITIC_FILE` or :data:`MASK_FILE`, into a policy.
-
-    Raises:
-        ModelError: If it is missing, or belongs to another kind of policy.
-    """
+    """Load one file next to the language model, :data:`CRITIC_FILE` or :data:`MASK_FILE`, into a policy."""
     expected = states_beside(policy).get(file, {})
     path = folder / file
     if not path.is_file():
@@ -118,11 +107,7 @@ def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> N
 
 
 def load_optimizer(optimizer: Optimizer, folder: Path) -> None:
-    """Load the tensors of :func:`optimizer_tensors` from :data:`OPTIMIZER_FILE`. Learning rates are left unchanged.
-
-    Raises:
-        ModelError: If the file is missing, or belongs to an optimizer of more parameters.
-    """
+    """Load the tensors of :func:`optimizer_tensors` from :data:`OPTIMIZER_FILE`. Learning rates are left unchanged."""
     path = Path(folder) / OPTIMIZER_FILE
     if not path.is_file():
         raise ModelError(f"{path} is missing")
@@ -136,9 +121,6 @@ def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], path:
         optimizer: The optimizer.
         tensors: Result of :func:`optimizer_tensors`.
         path: The file of the tensors, for messages.
-
-    Raises:
-        ModelError: If they belong to an optimizer of more parameters.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     states: dict[int, dict[str, Any]] = {}
@@ -193,11 +175,7 @@ def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def copy_all(targets: Mapping[str, Tensor], sources: Mapping[str, Tensor]) -> None:
-    """Copy tensors into targets of the same names, which may be sharded.
-
-    Raises:
-        ModelError: If one is missing or has another shape.
-    """
+    """Copy tensors into targets of the same names, which may be sharded."""
     for name, target in targets.items():
         source = sources.get(name)
         if source is None or source.shape != target.shape:

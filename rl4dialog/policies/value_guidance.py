@@ -31,11 +31,7 @@ def save_value_guidance(policy: LMActorCriticPolicy, folder: Path) -> None:
 
 
 def load_value_guidance(policy: LMActorCriticPolicy, folder: Path) -> None:
-    """Load the values into a policy of the same architecture.
-
-    Raises:
-        ModelError: If the file is missing, or belongs to another policy.
-    """
+    """Load the values into a policy of the same architecture."""
     path = folder / VALUES_FILE
     if not path.is_file():
         raise ModelError(f"{path} is missing, so the language model in this folder cannot be guided")

@@ -184,11 +184,7 @@ def _read(completion: Any) -> Written:
 
 
 def import_vllm(tensor_parallel_size: int) -> Any:
-    """Import and check the package vllm.
-
-    Raises:
-        ConfigError: If it is missing or too old, or there are too few GPUs.
-    """
+    """Import and check the package vllm."""
     # Run the engine in this process, where it can read the policy's weights directly.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
@@ -210,11 +206,7 @@ def import_vllm(tensor_parallel_size: int) -> Any:
 
 
 def check_settings(settings: GenerationSettings, where: str) -> None:
-    """Check that vLLM supports these settings with the same meaning.
-
-    Raises:
-        ConfigError: If it does not.
-    """
+    """Check that vLLM supports these settings with the same meaning."""
     if settings.no_repeat_ngram_size:
         raise ConfigError(f"{where}.no_repeat_ngram_size is not supported with generation.backend: vllm")
     if settings.typical_p < 1:

@@ -45,10 +45,6 @@ class AnswerProbabilities:
         batch_size: Questions per forward pass.
         precision: Type of the weights. Logits are always float32.
         cache: Whether to keep the values of answers on disk.
-
-    Raises:
-        ConfigError: If the model has random weights, or an answer is not a single token.
-        ModelError: If the model cannot be loaded, or is an encoder-decoder.
     """
 
     def __init__(
@@ -142,11 +138,7 @@ class AnswerProbabilities:
         return question + _CUE if self._template is None else self._template.prompt([_message(question)])
 
     def _tokens(self, answers: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Tokens before every answer, such as a space, and the token of each answer.
-
-        Raises:
-            ConfigError: If an answer is more than one token.
-        """
+        """Tokens before every answer, such as a space, and the token of each answer."""
         encode = encoder_of(self._tokenizer).continued
         if self._template is None:
             written = [encode(f" {answer}", _CUE) for answer in answers]

@@ -19,9 +19,6 @@ class JudgeEndpoint:
         api_key_env: Name of the environment variable with the API key, if one is needed.
         max_tokens: Maximum length of an answer, in tokens.
         cache: Whether to keep answers on disk.
-
-    Raises:
-        ConfigError: If the address is invalid, or the environment variable is not set or contains no valid key.
     """
 
     def __init__(self, base_url: str, model: str, api_key_env: str | None, max_tokens: int, cache: bool) -> None:

@@ -51,11 +51,7 @@ class Rubric:
             self.answers = {str(level): (level - 1) / (n_levels - 1) for level in range(1, n_levels + 1)}
 
     def questions(self, replies: FinishedReplies) -> dict[int, list[Question]]:
-        """Return the questions about each last reply of an episode, by its row.
-
-        Raises:
-            RewardError: If a reply has no other one to be compared with.
-        """
+        """Return the questions about each last reply of an episode, by its row."""
         rows = [row for row, done in enumerate(replies.dones) if done]
         if self._compare == "scale":
             return {row: [Question(self._grade(replies, row))] for row in rows}

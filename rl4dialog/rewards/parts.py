@@ -50,9 +50,6 @@ def as_parts(reward: Any, name: str = "reward") -> list[RewardPart]:
             rewards, functions, and ``score`` of a ``SentenceRewardFunction`` can be ``async``. A ``DelegatedReward``
             stands for one of these.
         name: Name of a single part in the logs.
-
-    Raises:
-        ConfigError: If it is none of these.
     """
     parts = getattr(reward, "parts", None)
     if isinstance(parts, list):

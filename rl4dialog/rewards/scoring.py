@@ -183,9 +183,6 @@ def check_scores(values: Any, name: str, sample_ids: Sequence[Any], on_error: st
         name: Name of the reward.
         sample_ids: Sample ids of the replies.
         on_error: With ``mask``, an invalid value becomes NaN; a wrong number of values is always an error.
-
-    Raises:
-        RewardError: If the number of values is wrong, or one is not a finite number.
     """
     n = len(sample_ids)
     if hasattr(values, "detach"):

@@ -74,12 +74,7 @@ class ConversationEncoder:
     counts: dict[str, int] = field(default_factory=dict)
 
     def encode(self, dialogue: Dialogue) -> dict[str, Any]:
-        """Encode a conversation as a record of the store.
-
-        Raises:
-            DataError: If its prompt is unknown, it has no reply, its speakers do not alternate, or a logged id is not
-                in the vocabulary.
-        """
+        """Encode a conversation as a record of the store."""
         said = self._alternating(dialogue)
         knows_ids = dialogue.tokenizer == self.tokenizer_hash
         ids = [turn.ids if knows_ids else None for turn in said]
@@ -182,10 +177,6 @@ class ConversationLog:
             encoder: Encodes them.
             key: What identifies the conversations and the encoder's settings; see
                 :func:`~rl4dialog.core.cache.cached_folder`.
-
-        Raises:
-            DataError: If there is no conversation, or one cannot be encoded.
-            RunFolderError: If there is no room on any disk.
         """
         return cls(cached_folder("conversations", key, lambda folder: _write(folder, conversations(), encoder)))
 

@@ -41,9 +41,6 @@ class InfoNumbers:
         Args:
             found: Means of the iteration, over all processes.
             iteration: Iteration number, from 1. Names may be absent in later iterations.
-
-        Raises:
-            ConfigError: If a name was in no info. The message lists the available names.
         """
         if iteration > 1:
             return

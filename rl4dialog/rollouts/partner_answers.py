@@ -27,9 +27,6 @@ def partner_answers(
 
     Returns:
         The action of each environment, without padding; and the messages of failures, by position.
-
-    Raises:
-        RL4DialogError: If the partner raises one that is no ``PartnerError``.
     """
     n = len(observations["prompt_ids"])
     try:

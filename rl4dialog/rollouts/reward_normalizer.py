@@ -28,9 +28,6 @@ class RewardNormalizer:
         mode: ``running`` uses the mean and deviation of all episodes since the start of the run, including the current
             iteration; ``batch`` uses those of the current iteration; ``none`` does not normalize.
         clip: Lower and upper bound of normalized scores.
-
-    Raises:
-        ConfigError: If the mode is unknown.
     """
 
     def __init__(self, mode: str = "none", clip: tuple[float, float] | None = None) -> None:

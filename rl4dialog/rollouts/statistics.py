@@ -85,12 +85,7 @@ def summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[floa
 
 
 def check_progress(stats: RolloutStats, n_partner_failed: float) -> None:
-    """Raise if all conversations fail, which would otherwise loop forever.
-
-    Raises:
-        PartnerError: If most of them failed because of the partner.
-        RewardError: If the reward failed.
-    """
+    """Raise if all conversations fail, which would otherwise loop forever."""
     if stats.n_masked < 100 or stats.episodes:
         return
     if n_partner_failed > stats.n_masked / 2:

@@ -48,9 +48,6 @@ class TaskRewards:
             The weighted sum per token of each reply, (n,) float64, with rewards of whole replies on the last token
             and NaN for a failed reward; the payments for the earlier replies of each conversation, oldest first; and by
             name the raw value of each part per reply, and changing weights.
-
-        Raises:
-            RewardError: If a reward in this process fails.
         """
         per_token = [{name: values.astype(float) for name, values in info["reward_parts"].items()} for info in infos]
         rewards = [

@@ -51,9 +51,6 @@ def compare_runs(original: Path, reproduced: Path) -> list[Finding]:
 
     Returns:
         One finding for each file that either run has.
-
-    Raises:
-        DataError: If a file cannot be read.
     """
     findings = []
     for pattern in _LOGS:

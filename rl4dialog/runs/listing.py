@@ -74,11 +74,7 @@ class ListedRun:
 
 
 def list_runs(root: Path) -> list[ListedRun]:
-    """Find the runs in a folder and its subfolders, those that changed last first.
-
-    Raises:
-        RunFolderError: If there is no such folder, or it contains no runs.
-    """
+    """Find the runs in a folder and its subfolders, those that changed last first."""
     if not root.is_dir():
         raise RunFolderError(f"{root} is no folder; pass a folder that contains runs")
     found = sorted((_listed(folder, root) for folder in _run_folders(root)), key=lambda run: run.changed, reverse=True)
@@ -94,9 +90,6 @@ def print_runs(runs: Sequence[ListedRun], metrics: Sequence[str] = (), console: 
         runs: The runs.
         metrics: Keys of the metrics to show; by default, the first ones of each run.
         console: Console to print to; by default the standard output.
-
-    Raises:
-        RunFolderError: If no run has one of the metrics.
     """
     console, known = console or Console(), {key for run in runs for key in run.keys}
     for key in metrics:

@@ -35,9 +35,6 @@ def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
     Args:
         run_path: A run folder with ``rollout_info.jsonl``; the KL target is read from its ``config.json``.
         output_png: The output image.
-
-    Raises:
-        DataError: If the run has no rollouts, or its files cannot be read.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -78,9 +75,6 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
     Args:
         runs: Run folders by label.
         output_png: The output image.
-
-    Raises:
-        DataError: If there are no runs, they collected no agent tokens, or their files cannot be read.
     """
     figure, all_axes = _comparison_figure(runs, n_plots=2)
     for i, (label, folders) in enumerate(runs.items()):
@@ -110,10 +104,6 @@ def plot_evaluations(
         metric: The metric, such as ``conversation/return``.
         output_png: The output image.
         split: The split that was evaluated during training.
-
-    Raises:
-        DataError: If there are no runs, their files cannot be read, the metric is missing, or the runs of a group were
-            evaluated after different iterations.
     """
     figure, (axes,) = _comparison_figure(runs, n_plots=1)
     for i, (label, folders) in enumerate(runs.items()):

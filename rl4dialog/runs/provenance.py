@@ -49,9 +49,6 @@ def record_start(
         argv: Arguments of the console command.
         seed: Seed of the run.
         imports: The config's imports, already imported.
-
-    Raises:
-        RunFolderError: If the file cannot be written.
     """
     path = Path(config_path).absolute()
     code, diffs = _code_state(path.parent)
@@ -82,9 +79,6 @@ def record_contents(run_folder: RunFolder, data: Data, model_hash: str) -> None:
         run_folder: Folder of the run.
         data: All splits.
         model_hash: Hash of the language model before training, but after a warm start.
-
-    Raises:
-        RunFolderError: If the file cannot be written.
     """
     record = read_provenance(run_folder.root)
     if "data_hash" in record:

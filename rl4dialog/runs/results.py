@@ -31,9 +31,6 @@ def write_result(
         iterations: Number of iterations; epochs in a supervised run.
         before: Metrics by split, before training.
         after: Metrics by split, after training.
-
-    Raises:
-        RunFolderError: If the file cannot be written.
     """
     splits = {split: {"before": dict(before[split]), "after": dict(after[split])} for split in before}
     run_folder.write_json(RESULT_FILE, {"iterations": iterations, **splits})
@@ -51,11 +48,7 @@ def run_state(run: str | Path) -> str:
 
 
 def read_result(run: str | Path) -> dict[str, Any]:
-    """Read the result written by :func:`write_result`.
-
-    Raises:
-        RunFolderError: If the folder is not a run folder, or the run is not complete.
-    """
+    """Read the result written by :func:`write_result`."""
     folder = Path(run)
     check_is_run(folder)
     result = _read(folder)
@@ -86,11 +79,7 @@ def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def check_is_run(folder: Path) -> None:
-    """Check that a folder is a run folder.
-
-    Raises:
-        RunFolderError: If it is not.
-    """
+    """Check that a folder is a run folder."""
     if not (folder / CONFIG_FILE).is_file():
         what = f"contains no {CONFIG_FILE}" if folder.is_dir() else "does not exist"
         raise RunFolderError(f"{folder} {what}; pass a run folder: <base path>/<project>/<experiment>")

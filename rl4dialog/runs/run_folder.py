@@ -107,10 +107,6 @@ class RunFolder:
 
     Attributes:
         root: Absolute path of the folder, which exists and is writable.
-
-    Raises:
-        RunFolderError: If the run already exists (or, with ``overwrite``, the folder is not a run folder), a name
-            leads out of the base path, or the folder cannot be written.
     """
 
     def __init__(
@@ -142,11 +138,7 @@ class RunFolder:
             raise
 
     def discard_replaced(self) -> None:
-        """Remove the files of the replaced run, if any, once the new one has started.
-
-        Raises:
-            RunFolderError: If they cannot be removed.
-        """
+        """Remove the files of the replaced run, if any, once the new one has started."""
         with _naming_errors(self.path(_REPLACED)):
             if self.path(_REPLACED).is_dir():
                 # Renamed first, because a part of them must never be put back.
@@ -157,38 +149,22 @@ class RunFolder:
         return self.root / name
 
     def write_json(self, name: str, obj: Any) -> Path:
-        """Write an object as indented JSON, atomically.
-
-        Raises:
-            RunFolderError: If the file cannot be written.
-        """
+        """Write an object as indented JSON, atomically."""
         path = self.path(name)
         write_json(path, obj)
         return path
 
     def append_jsonl(self, name: str, record: Mapping[str, Any]) -> None:
-        """Append a record as one line, in a single write, so that readers never see a partial line.
-
-        Raises:
-            RunFolderError: If the file cannot be written; a line truncated by a full disk is removed.
-        """
+        """Append a record as one line, in a single write, so that readers never see a partial line."""
         _append(self.path(name), _json_line(record))
 
     def append_compressed(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
-        """Append records to a ``.jsonl.gz`` file as a gzip member of its own, so that it can be cut between appends.
-
-        Raises:
-            RunFolderError: If the file cannot be written; a member truncated by a full disk is removed.
-        """
+        """Append records to a ``.jsonl.gz`` file as a gzip member of its own, so that it can be cut between appends."""
         # Without the time, so that the same records give the same file.
         _append(self.path(name), gzip.compress(b"".join(map(_json_line, records)), mtime=0))
 
     def read_jsonl(self, name: str) -> list[dict[str, Any]]:
-        """Read the records written by :meth:`append_jsonl`; none if the file does not exist.
-
-        Raises:
-            RunFolderError: If the file cannot be read.
-        """
+        """Read the records written by :meth:`append_jsonl`; none if the file does not exist."""
         path = self.path(name)
         try:
             return [json_object(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
@@ -213,9 +189,6 @@ class RunFolder:
         Args:
             log_sizes: Result of :meth:`log_sizes` at the checkpoint.
             iteration: First iteration that is evaluated again, as in the names of predictions files.
-
-        Raises:
-            RunFolderError: If a file is shorter than at the checkpoint, or cannot be written.
         """
         for name, size in log_sizes.items():
             path = self.path(name)
@@ -236,11 +209,7 @@ class RunFolder:
 
     @contextmanager
     def replacing_folder(self, name: str) -> Iterator[Path]:
-        """Replace a sub-folder atomically: yields a temporary folder that gets the name if the block succeeds.
-
-        Raises:
-            RunFolderError: If it cannot be written. An earlier folder of that name is then kept.
-        """
+        """Replace a sub-folder atomically: yields a temporary folder that gets the name if the block succeeds."""
         final = self.path(name)
         temporary, old = final.with_name(f".{final.name}.tmp"), final.with_name(f".{final.name}.old.tmp")
         with _naming_errors(final):
@@ -292,11 +261,7 @@ def predictions_since(root: Path, iteration: int) -> list[Path]:
 
 
 def put_back_replaced(root: Path) -> None:
-    """Undo a start that was to replace a run: remove what it wrote, and put the files of the replaced run back.
-
-    Raises:
-        RunFolderError: If the folder cannot be written.
-    """
+    """Undo a start that was to replace a run: remove what it wrote, and put the files of the replaced run back."""
     with _naming_errors(root):
         if (root / _REPLACED).is_dir():
             for path in _run_files(root):
@@ -315,9 +280,6 @@ def check_not_replaced(root: Path, config: Mapping[str, Any]) -> None:
     Args:
         root: Folder of both runs.
         config: The resolved config.
-
-    Raises:
-        RunFolderError: If the config contains the path of such a file, or of the run folder.
     """
     real_root = Path(os.path.realpath(root))
     own = {path.name for path in _run_files(root)}
@@ -350,11 +312,7 @@ def _run_files(root: Path) -> list[Path]:
 
 
 def run_path(base_path: str | os.PathLike[str], project_name: str, experiment_name: str) -> Path:
-    """Return the absolute path of a run folder, which need not exist.
-
-    Raises:
-        RunFolderError: If a name leads out of the base path.
-    """
+    """Return the absolute path of a run folder, which need not exist."""
     base = Path(base_path).expanduser().absolute()
     for flag, name in (("--project_name", project_name), ("--experiment_name", experiment_name)):
         unusable = not name.isprintable() or any(len(os.fsencode(part)) > 255 for part in Path(name).parts)
@@ -411,21 +369,13 @@ def _locked(path: Path) -> int:
 
 
 def write_json(path: Path, obj: Any) -> None:
-    """Write an object as indented JSON to a file, atomically.
-
-    Raises:
-        RunFolderError: If the file cannot be written.
-    """
+    """Write an object as indented JSON to a file, atomically."""
     text = json.dumps(to_plain(obj), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_text(path, text)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically.
-
-    Raises:
-        RunFolderError: If the file cannot be written.
-    """
+    """Write a text file atomically."""
     with _naming_errors(path), replaced(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 

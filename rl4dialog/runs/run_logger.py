@@ -34,11 +34,7 @@ _MAX_KEY_LENGTH = 200
 
 
 def check_outputs(outputs: Collection[str]) -> None:
-    """Check that the packages of the outputs are installed.
-
-    Raises:
-        ConfigError: If the package of a selected output is not installed.
-    """
+    """Check that the packages of the outputs are installed."""
     check_trackers(outputs)
     if "tensorboard" in outputs and sb3_logger.SummaryWriter is None:
         raise ConfigError(
@@ -56,9 +52,6 @@ class RunLogger:
     Args:
         run_folder: Folder for the files, and source of earlier records.
         outputs: Any of ``csv``, ``json``, ``tensorboard``, ``stdout``; others are ignored.
-
-    Raises:
-        RunFolderError: If a file cannot be opened.
     """
 
     def __init__(self, run_folder: RunFolder, outputs: Collection[str]) -> None:

@@ -54,9 +54,6 @@ class Tracker:
         resume: Append to ``log.txt``; nothing is written before :meth:`open` is called.
         run_ids: Ids of the runs to continue, by experiment tracker.
         outputs: Additional outputs (see :class:`RunLogger` and :class:`ExperimentTrackers`).
-
-    Raises:
-        RunFolderError: If a file cannot be written; this also applies to all methods that write.
     """
 
     def __init__(
@@ -142,11 +139,7 @@ class Tracker:
         self._trackers.log_result(values, iterations, self.run_folder.path(REPORT_FILE))
 
     def recall(self, epoch: int, split_name: str) -> tuple[dict[str, float], list[dict[str, Any]]]:
-        """Read the metrics and predictions of an evaluation back.
-
-        Raises:
-            RunFolderError: If they do not exist.
-        """
+        """Read the metrics and predictions of an evaluation back."""
         metrics_file, predictions_file = _evaluation_files(epoch, split_name)
         try:
             with open(self.run_folder.path(metrics_file), encoding="utf-8") as file:

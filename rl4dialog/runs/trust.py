@@ -47,9 +47,6 @@ def refuse_code(
         written: The config in the folder, if there are overrides.
         trains: Whether the config will be used for training, and not only for replies and evaluations.
         others: Anything else in the folder that names code.
-
-    Raises:
-        ConfigError: If it does; the message lists the code, addresses, environment variables, files and models.
     """
     code = [*_code(config), *others]
     found = [] if _is_known(config if written is None else written) else list(outside(config, trains))

@@ -8,11 +8,7 @@ from rl4dialog.core.errors import ConfigError
 
 
 def check_address(host: str, port: int) -> None:
-    """Check that a server can listen on an address.
-
-    Raises:
-        ConfigError: If the port is invalid or in use, or the host is not an address of this machine.
-    """
+    """Check that a server can listen on an address."""
     if not 0 < port < 65536:
         raise ConfigError(f"--port must be a number from 1 to 65535, not {port}")
     try:

@@ -34,11 +34,7 @@ class ApiGuard(PageGuard):
 
 
 def load_server() -> Any:
-    """Import uvicorn, and check that starlette is there.
-
-    Raises:
-        ConfigError: If one of them is not installed.
-    """
+    """Import uvicorn, and check that starlette is there."""
     try:
         importlib.import_module("starlette")
         return importlib.import_module("uvicorn")
@@ -137,9 +133,6 @@ def serve_api(
         write: Prints text verbatim.
         api_key_env: Name of the environment variable with the key that requests must send; by default they need none.
         allow_hosts: Additional host names that the server answers to; see `PageHosts`.
-
-    Raises:
-        ConfigError: If the address cannot be used, or a host name or the key is invalid.
     """
     uvicorn = load_server()
     check_address(host, port)

@@ -87,10 +87,6 @@ class Judging(ABC, Generic[T]):
 
         Returns:
             A note for the user.
-
-        Raises:
-            ConfigError: If the page shows other replies than the current ones.
-            RunFolderError: If the choice cannot be written.
         """
         return self._record(person, self._shown(person, id).chosen(index))
 
@@ -98,9 +94,6 @@ class Judging(ABC, Generic[T]):
         """Rate a current reply, or the conversation: 1 for up, -1 for down, ``None`` to take the rating back.
 
         Otherwise like :meth:`choose`.
-
-        Raises:
-            ConfigError: Also if there is no rating to take back.
         """
         shown = self._shown(person, id)
         if rating is not None:
@@ -114,9 +107,6 @@ class Judging(ABC, Generic[T]):
         """Record a better version of one of the current replies; its own text takes an earlier version back.
 
         Otherwise like :meth:`choose`.
-
-        Raises:
-            ConfigError: Also if the correction is empty or changes nothing.
         """
         shown, text = self._shown(person, id), correction.strip()
         before = self.standing(shown)[index].correction
@@ -127,11 +117,7 @@ class Judging(ABC, Generic[T]):
         return self._record(person, shown.corrected(index, text))
 
     def skip(self, person: str, id: str) -> str:
-        """Pass over what a person has. Without a judgement, it is shown again when the command is started again.
-
-        Raises:
-            ConfigError: If the page shows something else.
-        """
+        """Pass over what a person has. Without a judgement, it is shown again when the command is started again."""
         self._shown(person, id)
         self._finish(person)
         return "Nothing was recorded."
@@ -142,11 +128,7 @@ class Judging(ABC, Generic[T]):
         return False
 
     def go_back(self, person: str, id: str) -> str:
-        """Show again what a person judged or passed over before, and take that judgement back.
-
-        Raises:
-            ConfigError: If there is nothing before, or the page shows something else.
-        """
+        """Show again what a person judged or passed over before, and take that judgement back."""
         raise ConfigError("there is nothing to go back to")
 
     def standing(self, shown: QueuedReplies) -> list[Standing]:
@@ -169,11 +151,7 @@ class Judging(ABC, Generic[T]):
         return None
 
     def set_goal(self, person: str, id: str, goal: str) -> str:
-        """Let the model reply to another goal.
-
-        Raises:
-            ConfigError: If there are no goals.
-        """
+        """Let the model reply to another goal."""
         raise ConfigError("these replies have no goals")
 
     def _withdraw(self, feedback: Feedback) -> str:

@@ -95,11 +95,7 @@ class LineChat(ABC):
             self._write(f"  {f'/{name} {command.argument}'.strip():<16} {command.help}\n")
 
     def _append(self, argument: str, record: Mapping[str, Any] | None) -> None:
-        """Append a record to the file of ``/save``.
-
-        Raises:
-            ConfigError: If it is no ``.jsonl`` file, or there is no record.
-        """
+        """Append a record to the file of ``/save``."""
         path = Path(argument).expanduser()
         if path.suffix != ".jsonl":
             raise ConfigError(f"/save needs a .jsonl file, not {argument!r}")

@@ -57,9 +57,6 @@ class PageChat:
         Yields:
             The state after every token, and finally with rewards and token details. Every yielded state can be
             continued: a stopped reply keeps the text generated so far.
-
-        Raises:
-            RL4DialogError: If the text or a setting is invalid, a choice is pending, or a model fails.
         """
         state = state.settled()
         if state.awaits_choice:
@@ -84,9 +81,6 @@ class PageChat:
         Args:
             state: The current state.
             index: Index of the reply; ``None`` for no preference, which records nothing and takes the first reply.
-
-        Raises:
-            RL4DialogError: If no choice is pending, or the choice cannot be recorded.
         """
         if state.last is None or not state.awaits_choice:
             raise ConfigError("there is nothing to choose: a reply was already chosen")
@@ -97,11 +91,7 @@ class PageChat:
         return state.with_exchange(-1, chosen, note)
 
     def take_back_choice(self, state: ChatState) -> ChatState:
-        """Take back the choice between the last two replies, so that it can be made again.
-
-        Raises:
-            RL4DialogError: If there is none, or the withdrawal cannot be recorded.
-        """
+        """Take back the choice between the last two replies, so that it can be made again."""
         exchange = state.last
         if exchange is None or not exchange.was_choice:
             raise ConfigError("there is no choice to take back")
@@ -118,10 +108,6 @@ class PageChat:
             index: Index of the model.
             rating: 1 for up, -1 for down, ``None`` to take the rating back.
             number: Number of the exchange; by default the last one.
-
-        Raises:
-            RL4DialogError: If there is no reply, the column does not show it, it already has this rating, or the
-                rating cannot be recorded.
         """
         exchange, reply = _judged(state, index, number)
         if reply.correction is not None:
@@ -139,10 +125,6 @@ class PageChat:
             index: Index of the model.
             correction: The better reply.
             number: Number of the exchange; by default the last one.
-
-        Raises:
-            RL4DialogError: If there is no reply, the column does not show it, the correction is empty, unchanged or
-                contains reserved markup, or it cannot be recorded.
         """
         exchange, reply = _judged(state, index, number)
         correction = correction.strip()
@@ -170,11 +152,7 @@ class PageChat:
         return state.until(0, "The conversation was cleared; recorded feedback is kept.")
 
     def ask_only(self, state: ChatState, index: int | None) -> ChatState:
-        """Let only one model reply from now on, or all.
-
-        Raises:
-            ConfigError: If there is no such model.
-        """
+        """Let only one model reply from now on, or all."""
         return self._changed(state, replace(state.settings, only=index))
 
     # -- replies ------------------------------------------------------------------------------------------------------

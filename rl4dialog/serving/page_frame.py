@@ -32,11 +32,7 @@ _logger = logging.getLogger(__name__)
 
 
 def load_gradio() -> ModuleType:
-    """Import gradio with its telemetry disabled.
-
-    Raises:
-        ConfigError: If it is not installed.
-    """
+    """Import gradio with its telemetry disabled."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     try:
         return importlib.import_module("gradio")
@@ -158,9 +154,6 @@ class Page(ABC):
 
     Attributes:
         blocks: The Gradio app.
-
-    Raises:
-        ConfigError: If Gradio is not installed.
     """
 
     def __init__(self, storage_key: str, names: Sequence[str], placeholder: str, mode: str = "chat") -> None:

@@ -40,9 +40,6 @@ class PageHosts:
             DNS rebinding needs a host name.
         port: The port.
         others: Additional names, such as those of a proxy. A name without a port is allowed with every port.
-
-    Raises:
-        ConfigError: If a name is invalid.
     """
 
     def __init__(self, host: str, port: int, others: Sequence[str] = ()) -> None:

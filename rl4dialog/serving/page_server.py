@@ -47,9 +47,6 @@ def serve(
         write: Prints text verbatim.
         block: Whether to wait; otherwise the server runs in a thread until ``page.blocks.close()``.
         allow_hosts: Additional host names that the page answers to; see `PageHosts`.
-
-    Raises:
-        ConfigError: If the address cannot be used, or a host name is invalid.
     """
     check_address(host, port)
     hosts, gradio = PageHosts(host, port, allow_hosts), load_gradio()

@@ -37,9 +37,6 @@ def parse_command(line: str, commands: Mapping[str, Command] = COMMANDS) -> tupl
     Args:
         line: The line.
         commands: The commands of the chat.
-
-    Raises:
-        ConfigError: If the command is unknown, or its argument is missing or superfluous.
     """
     name, _, argument = line[1:].partition(" ")
     argument = argument.strip()

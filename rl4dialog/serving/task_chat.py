@@ -104,11 +104,7 @@ class TaskChat:
         self._begin(self.agent.draw_goal())
 
     def say(self, text: str) -> Reply:
-        """Say something to the agent; a goodbye ends the dialogue.
-
-        Raises:
-            ConfigError: If the text is too long, or the agent understands nothing.
-        """
+        """Say something to the agent; a goodbye ends the dialogue."""
         if len(text) > _MAX_CHARACTERS:
             raise ConfigError(f"a message can have at most {_MAX_CHARACTERS} characters, not {len(text)}; shorten it")
         if self.is_over:
@@ -126,11 +122,7 @@ class TaskChat:
         return reply
 
     def end(self) -> None:
-        """End the dialogue about the goal.
-
-        Raises:
-            ConfigError: If there is none, or nothing was said yet.
-        """
+        """End the dialogue about the goal."""
         if self.is_over or not self.turns or not self.score:
             raise ConfigError("there is no dialogue about a goal to score; begin one with a new goal (/goal)")
         self._end()

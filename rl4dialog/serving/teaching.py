@@ -101,11 +101,7 @@ class Teaching(Judging[Situation]):
         self._n_asked = 0
 
     def current(self, person: str) -> QueuedReplies | None:
-        """What a person judges now; ``None`` after the last one.
-
-        Raises:
-            RL4DialogError: If the model cannot reply, for example because the persona is too long.
-        """
+        """What a person judges now; ``None`` after the last one."""
         lesson = self._lesson(person)
         if lesson is None:
             return None
@@ -139,12 +135,7 @@ class Teaching(Judging[Situation]):
         return ""
 
     def set_goal(self, person: str, id: str, goal: str) -> str:
-        """Let the model reply to another goal, one of :attr:`goals` or a new one.
-
-        Raises:
-            ConfigError: If the model's prompts have no goals, or the page is out of date.
-            DataError: If the goal contains markup of the dialogue format.
-        """
+        """Let the model reply to another goal, one of :attr:`goals` or a new one."""
         if not self.goals:
             raise ConfigError("the samples have no goals, so the model has not learned to follow any")
         self._shown(person, id)

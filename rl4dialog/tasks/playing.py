@@ -21,9 +21,6 @@ def play(player: Player, partner: Partner, sample: Sample, max_turns: int, seed:
 
     Returns:
         The conversation.
-
-    Raises:
-        PartnerError: If the partner reports a failure, or returns an invalid answer.
     """
     meta_data = sample.meta_data or {}
     history = list(meta_data.get("history", [sample.prompt_or_input_text]))

@@ -71,11 +71,7 @@ class ChatTemplate:
         return repr(self._tokenizer.name_or_path)
 
     def __call__(self, messages: list[Message]) -> str:
-        """Format messages with ``role`` and ``content``.
-
-        Raises:
-            DataError: If there is no template, or it rejects these messages or fails.
-        """
+        """Format messages with ``role`` and ``content``."""
         if not self._tokenizer.chat_template:
             raise DataError(
                 f"format 'chat_template' needs a tokenizer with a chat template, and {self.name} has none; choose "

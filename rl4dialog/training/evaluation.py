@@ -138,12 +138,7 @@ class Evaluator:
         return result
 
     def _columns(self, samples: Sequence[Sample], talks: Sequence[Talk], must_work: bool) -> dict[str, list[float]]:
-        """Rewards of the talks.
-
-        Raises:
-            PartnerError: If the partner failed, unless such conversations are left out and there are others.
-            RewardError: If a reward failed and ``must_work`` is set.
-        """
+        """Rewards of the talks."""
         failures = [talk.error for talk in talks if talk.partner_failed and talk.error is not None]
         if failures and not self._masks_partners:
             raise PartnerError(failures[0])
@@ -169,11 +164,7 @@ class Evaluator:
         return [encode_prompt(policy.end_of_turn.tokenizer, s.prompt_or_input_text, *limits) for s in samples]
 
     def recall(self, split: str, epoch: int) -> Evaluation:
-        """Load an evaluation that :meth:`run` recorded earlier in this run; empty in a process without a tracker.
-
-        Raises:
-            RunFolderError: If the records are missing.
-        """
+        """Load an evaluation that :meth:`run` recorded earlier in this run; empty in a process without a tracker."""
         return Evaluation({}, []) if self._tracker is None else Evaluation(*self._tracker.recall(epoch, split))
 
     def ceiling(self, policy: LMActorCriticPolicy, split: str) -> dict[str, float]:
@@ -203,10 +194,6 @@ class Evaluator:
         Returns:
             By player, the mean reward and all metrics of whole conversations; empty if the datapool has no players, the
             run no partner, or no token ends an utterance.
-
-        Raises:
-            PartnerError: If the partner fails, unless such conversations are left out.
-            DataError: If a player fails.
         """
         players, end = self._texts.data.pools[split].players, policy.end_of_turn
         if self._conversing is None or end.tokenizer.eos_token_id not in end.eos_token_ids:

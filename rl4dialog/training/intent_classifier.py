@@ -98,11 +98,6 @@ def train_intent_classifier(
     Returns:
         ``accuracy`` on ``val_samples``, ``confusion`` with true acts as rows and predicted acts as columns (4, 4),
         ``n_train``, ``n_val`` and ``train_runtime_s``.
-
-    Raises:
-        DataError: If there are no samples, one has no act or no reply, or all have the same act.
-        ModelError: If the model cannot be loaded.
-        RunFolderError: If the classifier cannot be saved.
     """
     histories = [] if reads_reply else [(sample.meta_data or {}).get("history", []) for sample in samples]
     n_utterances = max([1, *map(len, histories)])
@@ -139,11 +134,7 @@ def train_intent_classifier(
 
 
 def builtin_intent_classifier(samples: Sequence[Sample], val_samples: Sequence[Sample], seed: int) -> Path:
-    """Folder of the built-in classifier for a datapool, trained once and cached by the samples' content.
-
-    Raises:
-        DataError: If there are no samples, or one has no act or no reply.
-    """
+    """Folder of the built-in classifier for a datapool, trained once and cached by the samples' content."""
 
     def build(folder: Path) -> None:
         measured = train_intent_classifier(samples, val_samples, folder, seed=seed)
@@ -156,11 +147,7 @@ def builtin_intent_classifier(samples: Sequence[Sample], val_samples: Sequence[S
 
 
 def is_builtin_classifier_cached(samples: Sequence[Sample], seed: int) -> bool:
-    """Whether :func:`builtin_intent_classifier` would find the classifier in the cache.
-
-    Raises:
-        DataError: As for :func:`builtin_intent_classifier`.
-    """
+    """Whether :func:`builtin_intent_classifier` would find the classifier in the cache."""
     return is_cached(_CACHED, _key(samples, seed))
 
 

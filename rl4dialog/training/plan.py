@@ -49,12 +49,7 @@ _MAX_EXAMINED_PARAMETERS = 200_000_000
 
 
 def print_plan(config: RunConfig, console: Console | None = None) -> None:
-    """Build all components of a run that are not a language model, and print all derived numbers.
-
-    Raises:
-        ConfigError: If a setting cannot do what it is for.
-        RL4DialogError: If one of them cannot be built, or the rewards cannot be sent to worker processes.
-    """
+    """Build all components of a run that are not a language model, and print all derived numbers."""
     refuse_useless(config)
     table = Table(title="Plan", show_header=False)
     _ROWS[type(config)](table, config)

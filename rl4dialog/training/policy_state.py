@@ -43,11 +43,7 @@ def capture_policy_state(
 
 
 def state_of_process(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the state of this process.
-
-    Raises:
-        CheckpointError: If the checkpoint was written with a different number of processes.
-    """
+    """Return the state of this process."""
     states: list[dict[str, Any]] = checkpoint.state["processes"]
     if len(states) != n_processes():
         raise CheckpointError(
@@ -58,11 +54,7 @@ def state_of_process(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def restore_policy_state(algorithm: Any, checkpoint: Checkpoint) -> None:
-    """Restore weights, optimizer and counters, but not the random state.
-
-    Raises:
-        ModelError: If the weights do not match.
-    """
+    """Restore weights, optimizer and counters, but not the random state."""
     load_policy_weights(algorithm.policy, checkpoint.path)
     load_optimizer(algorithm.policy.optimizer, checkpoint.path)
     algorithm.num_timesteps = checkpoint.state["num_timesteps"]

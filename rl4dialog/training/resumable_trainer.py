@@ -209,9 +209,6 @@ def run_trainer(
 
     Returns:
         The state of the trainer after the last epoch.
-
-    Raises:
-        ConfigError: If an argument is invalid.
     """
     # Who needs a warm-started model may be computing without gradients.
     with unchanged(model), torch.enable_grad():

@@ -33,11 +33,7 @@ _FREE = (
 
 
 def is_done(root: Path, config: RunConfig) -> bool:
-    """Whether a run has finished, and the config does not extend it; warns of changes that come too late.
-
-    Raises:
-        ConfigError: If it was started with a different config.
-    """
+    """Whether a run has finished, and the config does not extend it; warns of changes that come too late."""
     if not is_complete(root):
         return False
     stored = _check_same(root, config)
@@ -66,11 +62,6 @@ def find_run(root: Path, config: RunConfig, mode: str | None) -> Checkpoint | No
     Returns:
         ``None`` to start a new run, replacing the remains of one that did not finish and has no valid checkpoint, or,
         whatever its config, ended before its first iteration.
-
-    Raises:
-        RunFolderError: If there is no such run.
-        CheckpointError: If it has no valid checkpoint, or one of a later iteration than the config's last one.
-        ConfigError: If it was started with a different config.
     """
     if not (root / CONFIG_FILE).is_file():
         if mode != "always":
@@ -102,12 +93,7 @@ def find_run(root: Path, config: RunConfig, mode: str | None) -> Checkpoint | No
 
 
 def go_back_to(checkpoint: Checkpoint, run_folder: RunFolder) -> None:
-    """Undo everything that the run wrote after a checkpoint.
-
-    Raises:
-        RunFolderError: If a file cannot be written, or lacks data from before the checkpoint. In this case nothing is
-            changed.
-    """
+    """Undo everything that the run wrote after a checkpoint."""
     # Within an iteration, the evaluation after the previous one is already done.
     run_folder.cut_back(checkpoint.state["log_sizes"], checkpoint.iteration + checkpoint.is_unfinished)
     remove_checkpoints_after(run_folder.root, checkpoint)

@@ -83,9 +83,6 @@ class RewardColumns:
         Args:
             talks: Conversations with their rewards.
             must_work: Whether to raise a failure that would stop the run.
-
-        Raises:
-            RewardError: If a reward failed and ``must_work`` is set.
         """
         self.error = None
         failures = [talk.error for talk in talks if talk.error is not None and not talk.partner_failed]

@@ -68,11 +68,7 @@ class TextTrainee(Trainee):
         return self._n_iters
 
     def build_model(self, config: TextConfig, checkpoint: Checkpoint | None = None) -> PreTrainedModel:
-        """Build the language model, and record the hash of the initial weights.
-
-        Raises:
-            CheckpointError: If it differs from the model at the start of the run. The run folder is left unchanged.
-        """
+        """Build the language model, and record the hash of the initial weights."""
         model = build_language_model(config, self.texts)
         self._reference_hash = weights_hash(model)
         if checkpoint is not None and checkpoint.state["reference_hash"] != self._reference_hash:

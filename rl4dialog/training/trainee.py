@@ -37,18 +37,10 @@ class Trainee(Protocol):
         """Stop before the next iteration."""
 
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
-        """Evaluate a split and record the results.
-
-        Raises:
-            RewardError: If a reward fails and ``reward_must_work`` is set.
-        """
+        """Evaluate a split and record the results."""
 
     def recall(self, split: str, iteration: int) -> Evaluation:
-        """Load an evaluation recorded by :meth:`evaluate`; empty in a process that does not record.
-
-        Raises:
-            RunFolderError: If the records are missing.
-        """
+        """Load an evaluation recorded by :meth:`evaluate`; empty in a process that does not record."""
 
     def save_model(self, folder_name: str) -> Path | None:
         """Export the model to a folder of the run. Returns the folder in the main process."""
@@ -74,11 +66,7 @@ class Trainee(Protocol):
         """Write the tensors of the state; ``None`` in a process that only takes part in gathering them."""
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Restore the state of a checkpoint.
-
-        Raises:
-            CheckpointError: If it does not match.
-        """
+        """Restore the state of a checkpoint."""
 
     def close(self) -> None:
         """Shut down everything that would outlive the training, such as environment workers."""

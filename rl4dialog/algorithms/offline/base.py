@@ -136,11 +136,7 @@ class OfflineAlgorithm(BaseAlgorithm):
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
-        """Check constraints on config arguments beyond their types.
-
-        Raises:
-            ConfigError: If an argument is invalid.
-        """
+        """Check constraints on config arguments beyond their types."""
         as_schedule(args.get("learning_rate"), "learning_rate")
         n_steps, batch_size = args.get("n_steps", 65_536), args.get("batch_size", 2048)
         if batch_size > n_steps:
@@ -154,9 +150,6 @@ class OfflineAlgorithm(BaseAlgorithm):
             policy: Policy class, of one of the :attr:`policy_kinds`.
             given: Arguments in the config.
             args: The same with defaults filled in.
-
-        Raises:
-            ConfigError: If an argument is invalid.
         """
         if policy.reranked and given.get("discount_per") == "token":
             raise ConfigError(
@@ -170,9 +163,6 @@ class OfflineAlgorithm(BaseAlgorithm):
         Args:
             returns: Return of each conversation. Shape (n,).
             args: Arguments with defaults filled in.
-
-        Raises:
-            ConfigError: If an argument is invalid.
         """
 
     @classmethod
@@ -181,11 +171,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         return {"critic": "none", "reference": "none"} if cls.policy_kinds == ("plain",) else {}
 
     def select(self, log: ConversationLog) -> np.ndarray:
-        """Indices of the conversations to learn from; by default all. Shape (n,).
-
-        Raises:
-            ConfigError: If there are none.
-        """
+        """Indices of the conversations to learn from; by default all. Shape (n,)."""
         return np.arange(len(log))
 
     def _setup_model(self) -> None:

@@ -45,9 +45,6 @@ class CriticFree(PPO):
             iteration. ``null`` is 3.
         kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef``, ``clip_range_vf``,
             ``critic_warmup_iters``, ``credit``, ``turn_gamma`` and ``turn_gae_lambda``.
-
-    Raises:
-        ConfigError: If an argument is invalid.
     """
 
     buffer_class = GroupRolloutBuffer

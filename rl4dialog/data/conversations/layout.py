@@ -43,11 +43,7 @@ _OPTIONAL: Mapping[Layout, tuple[str, ...]] = {
 
 
 def guess_layout(row: Row) -> Layout:
-    """Determine the layout from the columns of the first row.
-
-    Raises:
-        DataError: If none fits, or several do.
-    """
+    """Determine the layout from the columns of the first row."""
     found = [layout for layout in get_args(Layout) if _has_columns(row, layout)]
     if not found:
         refuse_foreign(row)
@@ -76,9 +72,6 @@ def dialogues_of(row: Row, number: int, layout: Layout, agent: str) -> Iterator[
         number: Its number.
         layout: The layout.
         agent: Role of the agent in ``messages``.
-
-    Raises:
-        DataError: If the row has another layout, or is invalid; the message contains its place.
     """
     if not _has_columns(row, layout):
         missing = next(name for name in _COLUMNS[layout] if row.get(name) is None)

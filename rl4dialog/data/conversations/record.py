@@ -85,9 +85,6 @@ def read_dialogues(row: Row, index: int, agent: str = ROLES[AGENT]) -> list[Dial
         row: The line.
         index: Number of the line, which is the id of a conversation without one.
         agent: Role of the agent, if the line does not say it.
-
-    Raises:
-        DataError: If the line is invalid; the message contains file and line.
     """
     if row.get("version") not in (None, VERSION):
         raise row.error(f"version must be {VERSION}, not {shown(row['version'])}")

@@ -32,9 +32,6 @@ def game_rows(rows: Iterable[Row], seed: int) -> Iterator[Row]:
     Args:
         rows: Rows with the columns ``games`` and ``transitions``.
         seed: Random seed of the words.
-
-    Raises:
-        DataError: If a row is malformed; the message contains its place.
     """
     for row in rows:
         games, transitions = _checked(row)

@@ -44,9 +44,6 @@ class SmallTalk(TextGenPool):
 
         Returns:
             A pool whose samples have ``emotion``, ``intent`` and ``history`` in their meta data.
-
-        Raises:
-            DataError: If an argument is invalid, or there are no samples.
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, context_size, render_chat)
@@ -68,9 +65,6 @@ def generate_dialogues(split: str, n_dialogues: int, seed: int = 0) -> list[Dial
 
     Returns:
         Dialogues with DailyDialog's act and emotion numbers, and a topic.
-
-    Raises:
-        DataError: If the split is unknown.
     """
     check_split(split)
     return [generate_dialogue(f"{split}_{index}", f"small_talk/{seed}/{split}/{index}") for index in range(n_dialogues)]

@@ -83,11 +83,7 @@ class LoopResult:
 
 
 def write_votes(queue: Path, n: int, person: SimulatedPerson, output: Path) -> None:
-    """Let a person choose between the first pairs of a queue, unless the file exists.
-
-    Raises:
-        DataError: If the queue has fewer pairs, or cannot be read.
-    """
+    """Let a person choose between the first pairs of a queue, unless the file exists."""
     pairs = read_pairs(queue)
     if len(pairs) < n:
         raise DataError(f"{queue} has {len(pairs)} pairs, fewer than {n} votes; choose another output folder")
@@ -113,11 +109,7 @@ def measure_reward_model(plan: Plan, n_votes: int, held_out: Sequence[QueuedRepl
 
 
 def measure_policy(plan: Plan) -> PolicyResult:
-    """Measure PPO in a complete improvement by the true utility.
-
-    Raises:
-        DataError: If its run folders lack evaluations.
-    """
+    """Measure PPO in a complete improvement by the true utility."""
     output = plan.improvable.output
     before, after = pair(*(_predictions(output / COMPARISON, "test", epoch) for epoch in (0, 1)))
     changes = _utilities(after.replies) - _utilities(before.replies)

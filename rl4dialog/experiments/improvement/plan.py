@@ -97,11 +97,6 @@ def make_plan(
         output: Folder of the stages; that of an interrupted improvement is continued.
         force: Plan PPO whatever the votes.
         overrides: Overrides of the stages' configs, such as ``policy.train_evaluation.n_iters=10``.
-
-    Raises:
-        ConfigError: If the run cannot be improved, a config is invalid, or an interrupted improvement had others.
-        DataError: If the feedback is malformed, or there is nothing to learn from it.
-        RunFolderError: If the run is not complete, or the output folder is something else.
     """
     if not is_complete(run):
         raise RunFolderError(f"the run {run} is not complete: it has no {RESULT_FILE}, which is written last")
@@ -151,11 +146,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def write_files(plan: Plan) -> None:
-    """Write what a later call compares, and the config files of the stages; keep a copy of the feedback.
-
-    Raises:
-        RunFolderError: If a file cannot be written.
-    """
+    """Write what a later call compares, and the config files of the stages; keep a copy of the feedback."""
     output, run = plan.improvable.output, plan.improvable.run
     copy = output / FEEDBACK_FILE
     try:

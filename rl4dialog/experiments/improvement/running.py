@@ -73,11 +73,7 @@ def improve(plan: Plan, compare: Compare) -> Path:
 
 
 def train_stage(plan: Plan, stage: Stage) -> None:
-    """Train a stage in its own process, unless it is complete.
-
-    Raises:
-        RunFolderError: If it fails.
-    """
+    """Train a stage in its own process, unless it is complete."""
     folder = plan.folder(stage)
     if is_done(folder, stage.config):
         return

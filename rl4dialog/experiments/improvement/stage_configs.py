@@ -69,11 +69,7 @@ class Improvable:
 
     @property
     def format_args(self) -> dict[str, Any]:
-        """Format of the run's prompts.
-
-        Raises:
-            ConfigError: If its datapool contains no dialogues.
-        """
+        """Format of the run's prompts."""
         found = format_args(self.config)
         if found is None:
             raise ConfigError(
@@ -111,9 +107,6 @@ def stage_configs(improvable: Improvable, votes: Votes, with_ppo: bool) -> dict[
         improvable: The run to improve.
         votes: What was judged.
         with_ppo: Whether to plan a reward model and PPO.
-
-    Raises:
-        ConfigError: If the run cannot be improved.
     """
     if not isinstance(improvable.config, (SupervisedConfig, OnPolicyConfig)):
         raise ConfigError(

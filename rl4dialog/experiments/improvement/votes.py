@@ -87,11 +87,7 @@ class Verdict:
 
 
 def read_votes(path: Path) -> Votes:
-    """Read what holds of a feedback file.
-
-    Raises:
-        DataError: If it cannot be read, a line is invalid, or there is no feedback.
-    """
+    """Read what holds of a feedback file."""
     given = read_latest(path)
     preferences = [each for each in given if each.kind == "preference"]
     replies = [reply for each in given for reply in each.replies if not each.rates_conversation]
@@ -110,9 +106,6 @@ def read_verdict(run: Path, votes: Votes) -> Verdict:
 
     Corrections are left out: people write other replies than the model, which is easy to learn and says little about
     replies of the model.
-
-    Raises:
-        RunFolderError: If predictions are missing.
     """
     read, margins = read_run(run), []
     for split in _HELD_OUT:

@@ -34,10 +34,6 @@ def compare(
 
     Returns:
         Exit code: 0 if all runs are complete, otherwise that of the first failed run (1 if a signal ended it).
-
-    Raises:
-        ConfigError: If the plan or one of its configs is invalid, or differs from that of a complete run.
-        RunFolderError: If the output folder cannot be created, a step fails, or no run is complete.
     """
     plan: QualityPlan = load_plan(plan_path, list(overrides))
     runs = planned_runs(plan, plan_path, output)

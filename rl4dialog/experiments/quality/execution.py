@@ -18,11 +18,7 @@ _POLL_S = 1.0
 
 
 def make_steps(plan: QualityPlan, output: Path) -> None:
-    """Run the commands before the runs, except those whose result exists.
-
-    Raises:
-        RunFolderError: If a command fails, or does not create what the plan says.
-    """
+    """Run the commands before the runs, except those whose result exists."""
     for name, step in plan.steps.items():
         (creates,) = filled([step.creates], output)
         if Path(creates).exists():

@@ -83,10 +83,6 @@ def read_outcome(label: str, seed: int, folder: Path, keys: Sequence[str], sampl
         folder: The run folder.
         keys: Metric keys to keep.
         sample_keys: Metric keys whose change is kept for each test sample.
-
-    Raises:
-        DataError: If the run has no test metric of a key.
-        RunFolderError: If the run is not complete.
     """
     result, run = read_result(folder)["test"], read_run(folder)
     missing = [key for key in keys if result["after"].get(key) is None]

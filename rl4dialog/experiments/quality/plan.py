@@ -98,11 +98,7 @@ class PlannedRun:
         self.config: RunConfig = load_config(config_path, self.overrides)
 
     def check(self) -> None:
-        """Load the config's imports, and check all its components.
-
-        Raises:
-            ConfigError: If an import fails, or an id or an argument is invalid.
-        """
+        """Load the config's imports, and check all its components."""
         try:
             import_and_check(self.config, self.config_path)
         except ConfigError as error:
@@ -116,9 +112,6 @@ def load_plan(path: str | Path, overrides: list[str], schema: type[Plan] = Quali
         path: The YAML file.
         overrides: Overrides of its keys, such as ``runs.PPO.seeds=[0]``.
         schema: Its keys.
-
-    Raises:
-        ConfigError: If the file is invalid. The message lists all problems.
     """
     content = apply_overrides(load_yaml(path), overrides)
     try:
@@ -128,11 +121,7 @@ def load_plan(path: str | Path, overrides: list[str], schema: type[Plan] = Quali
 
 
 def planned_runs(plan: QualityPlan, path: str | Path, output: Path) -> list[PlannedRun]:
-    """All runs of a plan, with their configs checked; the first seeds of all groups come first.
-
-    Raises:
-        ConfigError: If a config is invalid, or two labels give the same folder.
-    """
+    """All runs of a plan, with their configs checked; the first seeds of all groups come first."""
     folder = Path(path).parent
     runs = [
         PlannedRun(label, seed, folder / group.config, filled([*plan.overrides, *group.overrides], output))

@@ -23,9 +23,6 @@ def score_differences(folder: Path, keys: Sequence[str]) -> dict[str, list[float
     Args:
         folder: Folder of a complete run.
         keys: Metric keys.
-
-    Raises:
-        DataError: If the run has no such scores of single samples.
     """
     run = read_run(folder)
     epochs = run.epochs("test")

@@ -17,9 +17,6 @@ class Grid:
 
     Args:
         dimensions: Choices by key.
-
-    Raises:
-        ConfigError: If two combinations have the same name.
     """
 
     def __init__(self, dimensions: Sequence[Dimension]) -> None:

@@ -41,29 +41,17 @@ class Dimension:
 
 
 def parse_grid(texts: Sequence[str]) -> list[Dimension]:
-    """Parse the values of ``--grid``, such as ``alg.kl_div.coeff=0.01,0.1``.
-
-    Raises:
-        ConfigError: If one is malformed, or a key or value is repeated.
-    """
+    """Parse the values of ``--grid``, such as ``alg.kl_div.coeff=0.01,0.1``."""
     return _distinct("--grid", [_choices("--grid", text, *_split("--grid", text, "0.01,0.1")) for text in texts])
 
 
 def parse_search(texts: Sequence[str]) -> list[Dimension]:
-    """Parse the values of ``--search``, such as ``alg.args.learning_rate=log:1e-5:1e-3``.
-
-    Raises:
-        ConfigError: If one is malformed, a range is reversed, or a key or value is repeated.
-    """
+    """Parse the values of ``--search``, such as ``alg.args.learning_rate=log:1e-5:1e-3``."""
     return _distinct("--search", [_parse_search(text) for text in texts])
 
 
 def combinations(dimensions: Sequence[Dimension]) -> list[Values]:
-    """All combinations of choices and of whole numbers; the last key varies fastest.
-
-    Raises:
-        ConfigError: If a range has no finite number of values.
-    """
+    """All combinations of choices and of whole numbers; the last key varies fastest."""
     return [
         dict(zip((d.key for d in dimensions), values, strict=True))
         for values in itertools.product(*map(_all_values, dimensions))
@@ -76,9 +64,6 @@ def check_values(read_config: Callable[[Sequence[str]], Any], candidates: Sequen
     Args:
         read_config: Reads the config with overrides.
         candidates: The values.
-
-    Raises:
-        ConfigError: If the config is invalid with one of them.
     """
     for values in candidates:
         overrides = [f"{key}={value}" for key, value in values.items()]

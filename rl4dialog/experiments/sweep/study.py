@@ -29,9 +29,6 @@ class Study:
         sampler: ``tpe``, ``random``, or ``grid`` for all combinations of choices and whole numbers.
         pruner: ``median`` stops trials that are below the median of earlier ones at the same iteration; or ``none``.
         seed: Seed of the sampler. The values of a trial depend on it and on the earlier trials.
-
-    Raises:
-        ConfigError: If Optuna is not installed, or the study has results with other settings.
     """
 
     def __init__(

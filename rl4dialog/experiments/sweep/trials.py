@@ -116,12 +116,7 @@ def last_tenth(run: Path) -> tuple[float, float]:
 
 
 def evaluations(run: Path, metric: str) -> list[tuple[int, float]]:
-    """Iteration and value of each evaluation of a run that may still be training, without the one before training.
-
-    Raises:
-        ConfigError: If the evaluations do not have the metric.
-        DataError: If they cannot be read.
-    """
+    """Iteration and value of each evaluation of a run that may still be training, without the one before training."""
     found = read_metrics(run / f"{SPLIT}_split_metrics.jsonl", [])
     known = sorted({key for metrics in found.values() for key in metrics})
     if found and metric not in known:

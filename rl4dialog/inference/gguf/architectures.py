@@ -36,11 +36,7 @@ class Architecture:
 
 
 def architecture_of(model: PreTrainedModel) -> Architecture:
-    """Return the form of a model.
-
-    Raises:
-        ModelError: If there is none for its architecture or its settings; the message names those that there are.
-    """
+    """Return the form of a model."""
     config = model.config
     found = ARCHITECTURES.get(config.model_type)
     if found is None:
@@ -66,11 +62,7 @@ def architecture_of(model: PreTrainedModel) -> Architecture:
 
 
 def stored_weights(model: PreTrainedModel, architecture: Architecture) -> Iterator[tuple[str, Tensor]]:
-    """Yield name and value of each weight of a GGUF file.
-
-    Raises:
-        ModelError: If a weight has no name there.
-    """
+    """Yield name and value of each weight of a GGUF file."""
     config, tied = model.config, model.get_output_embeddings().weight is model.get_input_embeddings().weight
     names = gguf.get_tensor_name_map(architecture.gguf, config.num_hidden_layers)
     for name, weight in model.state_dict().items():

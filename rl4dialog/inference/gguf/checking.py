@@ -48,9 +48,6 @@ def check_file(path: Path, texts: Sequence[Sequence[int]], expected: Sequence[Te
 
     Returns:
         Mean KL divergence of the file's model from the original one per token, in nats.
-
-    Raises:
-        ModelError: If the file cannot be read, or is of another model or tokenizer.
     """
     try:
         tokenizer, _, model = read_gguf(path)

@@ -48,12 +48,6 @@ def export_gguf(
         overwrite: Replace an existing file.
         console: Console to print to.
         trust: Whether to run the code of a custom policy's class.
-
-    Raises:
-        RunFolderError: If the folder contains no run or no model, the file exists, or it cannot be written.
-        ConfigError: If the run trains no language model or an encoder-decoder, values guide its policy and
-            ``prior_only`` is not set, it is set without such values, or the policy's class is custom code.
-        ModelError: If the model cannot be loaded, has no GGUF form, or the file differs from it.
     """
     run, output, console = run.expanduser(), output.expanduser(), console or Console()
     _check_output(output, overwrite)

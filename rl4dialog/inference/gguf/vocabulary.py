@@ -41,9 +41,6 @@ def add_vocabulary(writer: GGUFWriter, tokenizer: Any, n_rows: int, end_of_turn:
 
     Returns:
         What users of the file have to mind, as sentences.
-
-    Raises:
-        ModelError: If the tokenizer has no GGUF form.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:

@@ -33,11 +33,7 @@ def dtype_of(weights_dtype: torch.dtype) -> str:
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside a file. It gets the file's name if the block succeeds, and is removed otherwise.
-
-    Raises:
-        RunFolderError: If it cannot be written.
-    """
+    """Yield a temporary path beside a file. It gets the file's name if the block succeeds, and is removed otherwise."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced(path, f".tmp{path.suffix}") as temporary:

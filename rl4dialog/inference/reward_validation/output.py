@@ -33,9 +33,6 @@ def write_validation(validation: Validation, folder: Path, about: dict[str, Any]
         validation: The result.
         folder: New folder.
         about: Description of config and ratings, for ``correlations.json``.
-
-    Raises:
-        RunFolderError: If the folder cannot be written.
     """
     make_folder(folder)
     rows = [_record(agreement) for agreement in validation.agreements]

@@ -102,9 +102,6 @@ def validate(
         rated: Rated dialogues or replies.
         ratings: Names of the ratings to compare with; by default all.
         n_resamples: Resamples for the confidence intervals.
-
-    Raises:
-        ConfigError: If there is no such rating.
     """
     known = list(dict.fromkeys(name for each in rated for name in each.ratings))
     for name in ratings:

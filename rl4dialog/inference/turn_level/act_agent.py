@@ -27,9 +27,6 @@ class ActAgent(TaskAgent):
     Args:
         agent: The policy, in an environment ``dialogue_acts``.
         seed: Seed of the goals.
-
-    Raises:
-        ConfigError: If the environment has no dialogue acts.
     """
 
     def __init__(self, agent: TurnLevelAgent, seed: int | None = None) -> None:

@@ -33,11 +33,6 @@ def evaluate_agent(agent: TurnLevelAgent, split: str, folder: Path, about: Mappi
 
     Returns:
         Score by metric key.
-
-    Raises:
-        ConfigError: If the environment cannot be built, or has no rule policy where one is asked for.
-        DataError: If the split is unknown.
-        RunFolderError: If the folder already exists, or cannot be written.
     """
     check_split(split)
     check_is_new(folder)

@@ -37,11 +37,6 @@ def simulate_agent(agent: TurnLevelAgent, split: str, n: int, seed: int, path: P
 
     Returns:
         Number of newly written dialogues.
-
-    Raises:
-        ConfigError: If the environment has no dialogues, or no rule policy where one is asked for.
-        DataError: If the file contains other dialogues.
-        RunFolderError: If the file cannot be written.
     """
 
     def about(number: int) -> dict[str, Any]:

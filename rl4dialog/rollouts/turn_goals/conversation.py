@@ -13,11 +13,7 @@ from rl4dialog.tasks.turn_goals.speakers import GoalTurn
 
 
 def check_samples(samples: Sequence[Sample]) -> None:
-    """Check that conversations can begin about all samples: with a persona of the partner and its first utterance.
-
-    Raises:
-        DataError: If not.
-    """
+    """Check that conversations can begin about all samples: with a persona of the partner and its first utterance."""
     for sample in samples:
         info = sample.meta_data or {}
         for key, what in (("partner_persona", "facts about the partner"), ("history", "a first utterance")):

@@ -26,11 +26,7 @@ _TRACKERS = {
 
 
 def check_trackers(outputs: Collection[str]) -> None:
-    """Check that the packages of the selected trackers are installed.
-
-    Raises:
-        ConfigError: If one is not.
-    """
+    """Check that the packages of the selected trackers are installed."""
     for name in _TRACKERS:
         if name in outputs and not _is_installed(name):
             raise ConfigError(f"the log output {name} needs the package {name}: pip install 'rl4dialog[{name}]'")

@@ -95,9 +95,6 @@ def change_intervals(folder: Path) -> tuple[int, dict[str, Estimate]]:
     Returns:
         The number of samples of which there are replies before and after, and the changes by metric key; 0 and none if
         the run has no such predictions.
-
-    Raises:
-        DataError: If a file of the run cannot be read.
     """
     run = read_run(folder)
     before, after = before_and_after(run, "test")

@@ -37,10 +37,6 @@ def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Pat
 
     Returns:
         The path of the page.
-
-    Raises:
-        DataError: If a folder is given twice or is not a run folder, or one of its files cannot be read.
-        RunFolderError: If the page cannot be written.
     """
     folders = [Path(path).expanduser().resolve() for path in run_paths]
     twice = [str(folder) for i, folder in enumerate(folders) if folder in folders[:i]]

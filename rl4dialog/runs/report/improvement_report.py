@@ -33,10 +33,6 @@ def write_improvement_report(comparison: Path, output: Path, facts: Mapping[str,
 
     Returns:
         The path of the page.
-
-    Raises:
-        DataError: If the folder is not a run folder, or one of its files cannot be read.
-        RunFolderError: If the page cannot be written.
     """
     run = read_run(comparison)
     content = run_content(run, run_state(run.path), _LABELS)
@@ -62,9 +58,6 @@ def effects(comparison: Path) -> str:
 
     Args:
         comparison: As for :func:`write_improvement_report`.
-
-    Raises:
-        DataError: If the folder is not a run folder, or one of its files cannot be read.
     """
     run = read_run(comparison)
     evaluations = before_and_after(run, "test")

@@ -36,9 +36,6 @@ def write_page(template: str, output: Path, **content: Any) -> Path:
         template: File in ``templates/``.
         output: The output file.
         content: Variables of the template. Everything but `Markup` is escaped.
-
-    Raises:
-        RunFolderError: If the file cannot be written.
     """
     page = _environment().get_template(template).render(colors=COLORS, min_samples=MIN_SAMPLES, **content)
     try:

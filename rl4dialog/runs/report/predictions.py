@@ -86,9 +86,6 @@ def read_predictions(path: Path) -> Predictions | None:
 
     Returns:
         ``None`` if the file is truncated.
-
-    Raises:
-        DataError: If it is complete but has other contents.
     """
     try:
         rows = json_value(path.read_bytes().decode("utf-8", errors="replace"))

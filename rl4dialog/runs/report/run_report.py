@@ -56,10 +56,6 @@ def write_report(run_path: str | Path, output: str | Path | None = None, state: 
 
     Returns:
         The path of the page.
-
-    Raises:
-        DataError: If the folder is not a run folder, or one of its files cannot be read.
-        RunFolderError: If the page cannot be written.
     """
     run = read_run(run_path)
     content = run_content(run, state or run_state(run.path))

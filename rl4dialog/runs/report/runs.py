@@ -143,9 +143,6 @@ def read_metrics(path: Path, notes: list[str]) -> dict[int, dict[str, float]]:
     Args:
         path: The jsonl file.
         notes: Gets a note if the last line is truncated.
-
-    Raises:
-        DataError: If the file cannot be read, or a line is no evaluation.
     """
     found: dict[int, dict[str, float]] = {}
     for record in _read_lines(path, notes):

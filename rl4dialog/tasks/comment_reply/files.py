@@ -44,9 +44,6 @@ def read_replies(
         rudeness_column: Column with the level of its rudeness; by default it is judged by its words.
         held_out_share: Share of ``train`` for each of ``val`` and ``test`` without a file.
         split_seed: Random seed of this sampling.
-
-    Raises:
-        DataError: If a file or a column is missing or malformed; the message contains file and line.
     """
     n_removed = 0
     for row in read_split(split, file_readers(path), str(path), held_out_share, split_seed):

@@ -72,9 +72,6 @@ class ActVocabulary:
 
     Args:
         acts: The acts, in the order of their numbers.
-
-    Raises:
-        DataError: If there are none.
     """
 
     def __init__(self, acts: Iterable[DialogueAct]) -> None:
@@ -117,9 +114,6 @@ def counted_vocabulary(turns: Iterable[Collection[DialogueAct]], min_count: int 
     Args:
         turns: Acts of each utterance.
         min_count: The smallest number of utterances.
-
-    Raises:
-        DataError: If no act occurs as often.
     """
     counts = Counter(act for acts in turns for act in delexicalized(acts))
     return ActVocabulary(sorted(act for act, count in counts.items() if count >= min_count))

@@ -50,9 +50,6 @@ def normalized_acts(acts: Iterable[DialogueAct], ontology: Ontology, where: str)
         acts: The acts.
         ontology: The domains.
         where: What contains them, for the error message.
-
-    Raises:
-        DataError: If an act has an unknown domain or slot.
     """
     for act in acts:
         if act.domain in (GENERAL, BOOKING):

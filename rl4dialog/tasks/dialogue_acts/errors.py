@@ -22,9 +22,6 @@ class SemanticErrors:
         requestable: Slots by domain, from which a wrong request is drawn.
         deletions: Share of errors that delete the act. The others change its value or, for a request, its slot. Acts
             without another value are deleted.
-
-    Raises:
-        ConfigError: If `rate` or `deletions` is not between 0 and 1.
     """
 
     def __init__(

@@ -35,11 +35,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_entities(path: Path) -> list[dict[str, Any]]:
-    """Read a database: a list of objects.
-
-    Raises:
-        DataError: If it is missing or malformed.
-    """
+    """Read a database: a list of objects."""
     found = read_json(path)
     if not isinstance(found, list) or not all(isinstance(entity, dict) for entity in found):
         raise DataError(f"{path} must be a list of objects, one for each entity, not {shown(found)}")
@@ -60,9 +56,6 @@ def read_splits(
 
     Returns:
         Contents and file of each split.
-
-    Raises:
-        DataError: If a file is missing or malformed.
     """
     found = {}
     sources = {split: (splits or {}).get(split, split) for split in SPLITS}

@@ -89,9 +89,6 @@ class GoalStatistics:
 
         Returns:
             The goal, and how often values or the whole were drawn again.
-
-        Raises:
-            DataError: If no such goal is found in 10,000 tries.
         """
         n_again = 0
         for _ in range(_MAX_TRIES):

@@ -102,9 +102,6 @@ def goal_of(record: Any, ontology: Ontology, where: str) -> Goal:
         record: The JSON.
         ontology: The domains.
         where: What contains it, for the error message.
-
-    Raises:
-        DataError: If a key, a domain or a slot is unknown, or a value has another type.
     """
     if not isinstance(record, Mapping) or not isinstance(record.get("domains"), Mapping) or not record["domains"]:
         raise DataError(f"{where}: a goal must be an object with 'domains', not {shown(record)}")

@@ -75,11 +75,7 @@ class Ontology:
         return name in self.domains
 
     def __getitem__(self, name: str) -> Domain:
-        """The domain of a name.
-
-        Raises:
-            DataError: If there is none.
-        """
+        """The domain of a name."""
         try:
             return self.domains[name]
         except KeyError:
@@ -87,11 +83,7 @@ class Ontology:
             raise DataError(f"unknown domain {name!r}{nearest_hint(name, self.domains)} (known: {known})") from None
 
     def normalized(self, domain: str, slot: str, value: str) -> str:
-        """The one spelling of a value: lower case, single spaces, times as ``09:05``, ``dontcare``.
-
-        Raises:
-            DataError: If the domain is unknown.
-        """
+        """The one spelling of a value: lower case, single spaces, times as ``09:05``, ``dontcare``."""
         text = " ".join(value.lower().split())
         text = self.synonyms.get(text, text)
         if text in _DONT_CARE:

@@ -80,9 +80,6 @@ class ActVectorizer:
         user_acts: Vocabulary of the user's delexicalized acts.
         system_acts: Vocabulary of the agent's delexicalized acts.
         blocks: Blocks of an observation, or ``convlab2`` for those of ConvLab-2.
-
-    Raises:
-        ConfigError: If a block is unknown, is given twice, or there is none.
     """
 
     def __init__(

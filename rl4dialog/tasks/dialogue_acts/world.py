@@ -120,10 +120,6 @@ def make_world(
         words: Words of domains and slots that differ from the usual ones.
         values: Further values by domain and slot, such as the days of bookings.
         vocabularies: Acts of users and of the agent. Default: those of the training dialogues.
-
-    Raises:
-        DataError: If the database has no entities in a domain of the goals, a split has no goal that can be reached,
-            the vocabulary is empty, or, with ``error``, a goal cannot be reached.
     """
     wanted = {
         domain for each in dialogues.values() for dialogue in each if dialogue.goal for domain in dialogue.goal.domains

@@ -100,9 +100,6 @@ def draw_graph(n_nodes: int, edge_share: float, max_steps: int, seed: str) -> Gr
         edge_share: Share of the possible edges.
         max_steps: Maximum number of steps of a walk.
         seed: Random seed.
-
-    Raises:
-        DataError: If 10,000 graphs do not fulfil the condition.
     """
     rng, nodes = random.Random(seed), NODES[:n_nodes]
     goal = nodes[0]

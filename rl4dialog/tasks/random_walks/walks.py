@@ -48,9 +48,6 @@ class WalkTask:
         Args:
             meta_data: The meta data.
             user: What needs the task, for the message.
-
-        Raises:
-            DataError: If there is no task in them.
         """
         walk = (meta_data or {}).get("walk")
         if not isinstance(walk, Mapping) or walk.keys() != {"start", "edges", "goal", "max_steps"}:

@@ -38,9 +38,6 @@ class TextArenaGame:
         over: Whether the game is over.
         reward: The agent's reward; 0 while the game goes on.
         invalid: Whether the game ended because of an invalid move of the agent.
-
-    Raises:
-        ConfigError: If textarena is not installed, or an argument is invalid.
     """
 
     def __init__(
@@ -135,11 +132,7 @@ class OwnRandom:
 
 
 def chosen_by(name: str, key: str) -> Opponent:
-    """Return what chooses moves: ``random``, or the function ``module:function``.
-
-    Raises:
-        ConfigError: If there is no such function.
-    """
+    """Return what chooses moves: ``random``, or the function ``module:function``."""
     if name == RANDOM:
         return random_move
     try:
@@ -158,9 +151,6 @@ def random_move(text: str) -> str:
 
     Args:
         text: What the player has seen. The moves are what follows the last word "moves" or "actions" in it.
-
-    Raises:
-        DataError: If the game lists none.
     """
     *_, last = [None, *_LIST.finditer(text)]
     listed = [] if last is None else _MOVE.findall(text[last.end() :])

@@ -54,9 +54,6 @@ def chosen_goals(chosen: GoalChoice, where: str) -> tuple[TurnGoal, ...]:
         chosen: The id of a set, or a list. Its items are names of goals from the sets, or mappings with a ``name`` and,
             as lists of texts, ``questions`` and ``words``.
         where: Path of ``chosen`` in the config, for messages.
-
-    Raises:
-        ConfigError: If a set or a goal is unknown, there are none, or one is invalid or named twice.
     """
     if isinstance(chosen, str):
         if chosen not in GOAL_SETS:

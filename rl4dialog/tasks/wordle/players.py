@@ -24,9 +24,6 @@ class WordlePlayer(Player):
         lexicon: The words; also what the player takes for possible hidden words.
         letters: How guesses and colours are written.
         start_words: Words of the first guess, one of which is drawn; by default the player chooses it.
-
-    Raises:
-        DataError: If a start word is not in the list.
     """
 
     def __init__(self, lexicon: Lexicon, letters: Letters = "plain", start_words: Sequence[str] = ()) -> None:

@@ -23,10 +23,6 @@ def load_words(word_list: ListName | None = None, path: str | None = None) -> tu
 
     Returns:
         The words in the order of the list.
-
-    Raises:
-        DataError: If not exactly one of the two is given, or the file is missing, empty, contains a word twice, or a
-            line that is not five lower-case letters a to z.
     """
     if word_list is not None and path is None:
         return _packaged(word_list)

@@ -9,11 +9,7 @@ from rl4dialog.training.processes import sharding
 
 
 def check_algorithm(config: OnPolicyConfig) -> None:
-    """Check combinations of arguments, each of which is valid.
-
-    Raises:
-        ConfigError: If an argument contradicts the others, or cannot be used with them.
-    """
+    """Check combinations of arguments, each of which is valid."""
     args = config.alg.args
     if args.get("critic_warmup_iters") and sharding() is not None:
         raise ConfigError(

@@ -23,9 +23,6 @@ def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool 
         args: Its arguments.
         where: Path of ``args`` in the config.
         is_inner: Whether it is called by another callback.
-
-    Raises:
-        ConfigError: If an id, an argument or a value is invalid, or it is not a stable-baselines3 callback.
     """
     CallbackRegistry.check(id, args, where)
     component = CallbackRegistry.resolve(id)
@@ -41,11 +38,7 @@ def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool 
 
 
 def check_without_rollouts(id: str, args: Mapping[str, Any], where: str) -> None:
-    """Check that a callback is useful in a supervised run.
-
-    Raises:
-        ConfigError: If it acts on rollouts.
-    """
+    """Check that a callback is useful in a supervised run."""
     component = CallbackRegistry.resolve(id)
     is_ours = inspect.isclass(component) and issubclass(component, IterationCallback)
     if not is_ours or component.reads_rollouts(args):

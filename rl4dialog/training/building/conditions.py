@@ -133,11 +133,7 @@ def conditions_met(config: RunConfig) -> dict[str, str]:
 
 
 def refuse_useless(config: RunConfig) -> None:
-    """Refuse a run that cannot do what a setting of it is for.
-
-    Raises:
-        ConfigError: If it meets such a condition. The message lists all of them.
-    """
+    """Refuse a run that cannot do what a setting of it is for."""
     if found := [message for message, level in conditions_met(config).items() if level in ("error", "refuse")]:
         raise ConfigError("; ".join(found))
 

@@ -17,12 +17,7 @@ from rl4dialog.training.building.texts import Texts
 
 
 def check_conversations(config: TextConfig, texts: Texts) -> None:
-    """Check the dialogue format, and that all samples can start a conversation, with each partner of the run.
-
-    Raises:
-        DataError: If the chat template rewrites the past, or a sample has no text that the first speaker needs, a
-            persona that leaves no room for a turn, or no meta data that the partner needs.
-    """
+    """Check the dialogue format, and that all samples can start a conversation, with each partner of the run."""
     if config.env is None:
         return
     args = config.env.args

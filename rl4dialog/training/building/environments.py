@@ -36,9 +36,6 @@ def env_kwargs(
         samples: Samples to talk about, or pairs with their weights.
         parts: All rewards.
         partner: The partner, if there is one.
-
-    Raises:
-        DataError: If the dialogue format does not support conversations.
     """
     assert config.env is not None
     args = config.env.args
@@ -63,12 +60,7 @@ def env_kwargs(
 
 
 def build_conversing(config: TextConfig, texts: Texts, scorer: Scorer | None) -> Conversing | None:
-    """Build the conversations of evaluations; ``None`` if the run has no partner.
-
-    Raises:
-        ConfigError: If the partner cannot be built.
-        DataError: If the dialogue format does not support conversations.
-    """
+    """Build the conversations of evaluations; ``None`` if the run has no partner."""
     if config.env is None:
         return None
     chosen = config.train_evaluation.partner or config.env.args.conversation_partner

@@ -19,12 +19,7 @@ N_HELD_OUT = 128
 
 
 def build_supervised_examples(config: SupervisedConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
-    """Build the training and validation examples of a supervised run.
-
-    Raises:
-        RL4DialogError: If there are no usable examples; see
-            :func:`~rl4dialog.training.supervised.examples.build_example_sets`.
-    """
+    """Build the training and validation examples of a supervised run."""
     return build_example_sets(
         model_config,
         texts.tokenizer,
@@ -83,11 +78,7 @@ def _learned_lengths(config: TextConfig, texts: Texts) -> dict[str, Any]:
 
 
 def conversation_arguments(config: TextConfig, texts: Texts) -> dict[str, Any]:
-    """Arguments of `build_example_sets` for samples with a continuation; empty if there are none.
-
-    Raises:
-        DataError: If the dialogue format does not support conversations.
-    """
+    """Arguments of `build_example_sets` for samples with a continuation; empty if there are none."""
     pool = texts.data.pools["train"]
     if not any((sample.meta_data or {}).get("continuation") for sample, _ in pool):
         return {}

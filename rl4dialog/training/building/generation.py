@@ -29,12 +29,7 @@ def build_evaluation_post_processor(config: TextConfig) -> Callable[[str], str] 
 
 
 def build_post_processor(block: GenerationBlock) -> Callable[[str], str] | None:
-    """Build the ``post_processing_fn`` of a ``generation_kwargs`` block.
-
-    Raises:
-        ConfigError: If it is neither an id nor ``{id: ..., args: ...}``, or the post-processor or an argument is
-            unknown.
-    """
+    """Build the ``post_processing_fn`` of a ``generation_kwargs`` block."""
     chosen, where = block.kwargs.get("post_processing_fn"), f"{block.where}.post_processing_fn"
     if chosen is None:
         return None

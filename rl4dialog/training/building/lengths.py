@@ -59,9 +59,6 @@ def run_lengths(
         tokenizer: The run's tokenizer.
         data: The run's data, for models that are built to fit it.
         model_name: Language model, if it is not the config's.
-
-    Raises:
-        ConfigError: If replies leave no room for a prompt.
     """
     if config.env is None:
         return _tokenizer_lengths(config, tokenizer, data, model_name or config.model_name)

@@ -40,12 +40,7 @@ _SCORED_AT_ONCE = 256
 def build_offline_algorithm(
     config: OfflineConfig, texts: Texts, model: PreTrainedModel, end_of_turn: EndOfTurn, scorer: Scorer | None
 ) -> Any:
-    """Build the log, the policy and the algorithm.
-
-    Raises:
-        ConfigError: If the algorithm needs rewards, and there are none or all are equal.
-        DataError: If a conversation cannot be learned.
-    """
+    """Build the log, the policy and the algorithm."""
     algorithm = OfflineAlgorithmRegistry.resolve(config.alg.id)
     log = build_log(config, texts, end_of_turn, scorer if learns_scores(config, texts) else None)
     if algorithm.needs_rewards:
@@ -100,9 +95,6 @@ def build_log(
         texts: The run's texts.
         end_of_turn: Detection of reply ends.
         scorer: Gives the rewards, instead of those of the log.
-
-    Raises:
-        DataError: If there are no conversations, or one cannot be encoded.
     """
     pool, lengths = texts.data.pools["train"], texts.lengths
     env = config.env.args if config.env is not None else None
@@ -199,12 +191,7 @@ def _settings(encoder: ConversationEncoder) -> dict[str, Any]:
 
 
 def check_rewards(config: OfflineConfig, log: ConversationLog) -> None:
-    """Check that there is something to learn from, and that the algorithm's arguments fit the returns.
-
-    Raises:
-        ConfigError: If an argument does not.
-        DataError: If all conversations have the same return.
-    """
+    """Check that there is something to learn from, and that the algorithm's arguments fit the returns."""
     if log.n_without_reward == len(log):
         raise DataError(
             f"none of the {len(log):,} conversations of datapool {config.datapool.id!r} has a reward, so alg.id: "

@@ -22,11 +22,7 @@ _POLICIES = {
 
 
 def check_offline(config: OfflineConfig) -> None:
-    """Check ids and arguments of algorithm and policy.
-
-    Raises:
-        ConfigError: If one is unknown or invalid, or they do not fit each other.
-    """
+    """Check ids and arguments of algorithm and policy."""
     id, policy_id = config.alg.id, config.alg.policy.id
     if id in AlgorithmRegistry and id not in OfflineAlgorithmRegistry:
         raise ConfigError(f"alg.id: {id} learns from rollouts, which needs the key 'alg.kl_div'")

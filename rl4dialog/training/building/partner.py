@@ -25,11 +25,7 @@ AnyPartner = Partner | PartnerService
 
 
 def check_partner(config: TextConfig) -> None:
-    """Check ids and arguments of the partners, and that they can do what a conversation asks of them.
-
-    Raises:
-        ConfigError: If not.
-    """
+    """Check ids and arguments of the partners, and that they can do what a conversation asks of them."""
     if config.train_evaluation.partner is not None and not chosen_partners(config):
         raise ConfigError("train_evaluation.partner replaces env.args.partner in evaluations, but there is none")
     for chosen, where in chosen_partners(config):
@@ -47,11 +43,7 @@ def check_partner(config: TextConfig) -> None:
 
 
 def _check_rules(config: TextConfig, chosen: ComponentConfig, where: str) -> None:
-    """Check that a partner and the datapool of its games play by the same rules.
-
-    Raises:
-        ConfigError: If not.
-    """
+    """Check that a partner and the datapool of its games play by the same rules."""
     pools = {**DataPoolRegistry.defaults(config.datapool.id), **config.datapool.args}
     partners = {**PartnerRegistry.defaults(chosen.id), **chosen.args}
     for name in getattr(PartnerRegistry.resolve(chosen.id), "rules", ()):
@@ -72,11 +64,7 @@ def chosen_partners(config: TextConfig) -> list[tuple[ComponentConfig, str]]:
 
 
 def abilities(chosen: ComponentConfig) -> Any:
-    """Return the object that says what a partner can do: the partner itself, or its class if building it is costly.
-
-    Raises:
-        ConfigError: If it is not a partner.
-    """
+    """Return the object that says what a partner can do: the partner itself, or its class if building it is costly."""
     partner = PartnerRegistry.resolve(chosen.id)
     is_class = inspect.isclass(partner)
     is_provided = PartnerRegistry.provided & inspect.signature(partner).parameters.keys()
@@ -102,10 +90,6 @@ def build_partner(
         end_of_turn: Detects the ends of the agent's replies, if its model is known.
         vocab_size: Number of rows of its model's embedding, if it is known.
         is_evaluation: Whether the conversations are those of evaluations.
-
-    Raises:
-        ConfigError: If it is not a partner, or an argument is invalid.
-        DataError: If it is a partner in the main process that cannot read how a conversation begins.
     """
     assert config.env is not None
     args = config.env.args
@@ -145,11 +129,7 @@ def _check_first_prompts(outside: OutsidePartner, args: EnvArgs, texts: Texts) -
 
 
 def check_starts(texts: Texts, kind: Callable[[Sample], Hashable], start: Callable[[Sample], None]) -> None:
-    """Check that one sample of each kind can start a conversation.
-
-    Raises:
-        DataError: If ``start`` raises one.
-    """
+    """Check that one sample of each kind can start a conversation."""
     known = set()
     for split in texts.data.pools:
         for sample in texts.data.samples(split):
@@ -165,11 +145,7 @@ def check_starts(texts: Texts, kind: Callable[[Sample], Hashable], start: Callab
 
 
 def check_partners_data(partner: Partner, data: Data, splits: Iterable[str]) -> None:
-    """Check that a partner can start a conversation about every sample of these splits.
-
-    Raises:
-        DataError: If not.
-    """
+    """Check that a partner can start a conversation about every sample of these splits."""
     for split in splits:
         for sample in data.samples(split):
             try:
@@ -179,11 +155,7 @@ def check_partners_data(partner: Partner, data: Data, splits: Iterable[str]) -> 
 
 
 def resolve_partner(chosen: ComponentConfig, **provided: Any) -> AnyPartner:
-    """Build a partner from its arguments and those that a run provides.
-
-    Raises:
-        ConfigError: If it is not a partner, or an argument is invalid.
-    """
+    """Build a partner from its arguments and those that a run provides."""
     try:
         partner = PartnerRegistry.get(chosen.id, chosen.args, **provided)
     except RL4DialogError:
@@ -199,12 +171,7 @@ def resolve_partner(chosen: ComponentConfig, **provided: Any) -> AnyPartner:
 
 
 def check_rewards(config: TextConfig, parts: Sequence[RewardPart]) -> None:
-    """Check that the rewards get from the partners what they need.
-
-    Raises:
-        ConfigError: If a reward compares later replies with references that nobody gives, if the partner pays and
-            nothing takes it or the reverse, or if the partner does not report an outcome that is rewarded.
-    """
+    """Check that the rewards get from the partners what they need."""
     takes = any(isinstance(part.function, PartnerReward) for part in parts)
     weights = {
         key: part.name for part in parts if isinstance(part.function, OutcomeReward) for key in part.function.weights

@@ -48,9 +48,6 @@ def check_chosen(config: PolicyRunConfig, registry: Registry) -> None:
     Args:
         config: The run's config.
         registry: The algorithms of its kind.
-
-    Raises:
-        ConfigError: If an id or an argument is unknown, invalid, or set by other parts of the config.
     """
     alg = config.alg
     for where, known, id, args in (

@@ -15,10 +15,6 @@ def build_pool(id: str, args: dict[str, Any], **offered: Any) -> TextGenPool:
         id: Its id.
         args: Its arguments from the config, with ``split``.
         offered: What the run offers, such as ``render_chat``; passed to pools that take it.
-
-    Raises:
-        ConfigError: If id or arguments are invalid.
-        DataError: If its data is missing or malformed.
     """
     pool: TextGenPool = DataPoolRegistry.get(id, args, **offered, build_pool=build_pool)
     return pool

@@ -40,9 +40,6 @@ def build_judgements(config: RewardModelConfig) -> tuple[Data, PreTrainedTokeniz
 
     Returns:
         The judgements, the tokenizer, and the maximum length of a text in tokens.
-
-    Raises:
-        DataError: If judgements are missing or malformed, a split is empty, or there is nothing to learn.
     """
     pools: dict[str, TextGenPool] = {}
     for split in SPLITS:
@@ -101,11 +98,7 @@ def loss_of(config: RewardModelConfig, data: Data) -> RewardModelLoss:
 
 
 def check_model_names(config: RewardModelConfig) -> None:
-    """Check that model and tokenizer fit.
-
-    Raises:
-        ConfigError: If one is a built-in model that cannot be a reward model, or only one is the built-in one.
-    """
+    """Check that model and tokenizer fit."""
     names = {"alg.model_name": config.alg.model_name, "tokenizer.model_name": config.tokenizer.model_name}
     for key, name in names.items():
         if has_random_weights(name) and name not in _BUILT_IN:
@@ -134,9 +127,6 @@ def build_reward_ensemble(
         config: The run's config.
         tokenizer: The models' tokenizer.
         first_score: As for :func:`build_reward_model`.
-
-    Raises:
-        ModelError: As for :func:`build_reward_model`.
     """
     if (name := config.alg.model_name) not in _BUILT_IN:
         known = load_pretrained(AutoConfig, name, "reward model", _HINT)
@@ -157,9 +147,6 @@ def build_reward_model(
         tokenizer: The model's tokenizer.
         first_score: What a head with a bias predicts at first for every text, such as the mean rating.
         seed: Random seed of new weights.
-
-    Raises:
-        ModelError: If the model cannot be loaded, or has no head for sequence classification.
     """
     head: dict[str, Any] = {"num_labels": 1, "problem_type": "regression"}
     name = config.alg.model_name

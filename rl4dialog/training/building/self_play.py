@@ -36,9 +36,6 @@ def check_self_play(config: TextConfig, chosen: ComponentConfig, where: str) -> 
         config: The run's config.
         chosen: The partner, with arguments of the right types.
         where: Its key in the config.
-
-    Raises:
-        ConfigError: If the run cannot have it.
     """
     if not config.has_rollouts:
         raise ConfigError(
@@ -56,11 +53,7 @@ def check_self_play(config: TextConfig, chosen: ComponentConfig, where: str) -> 
 
 
 def _check_both_sides(config: TextConfig, chosen: ComponentConfig, where: str) -> None:
-    """Check ``learns: both``: what the partner says must be what the trained policy would say.
-
-    Raises:
-        ConfigError: If it is not.
-    """
+    """Check ``learns: both``: what the partner says must be what the trained policy would say."""
     assert config.env is not None
     if chosen.args.get("generation_kwargs"):
         raise ConfigError(f"{where}.args.generation_kwargs: with learns: both, both sides sample alike; remove it")
@@ -111,9 +104,6 @@ def self_play_arguments(
         end_of_turn: Detects the ends of replies, if the model is known.
         vocab_size: Number of rows of the model's embedding, if it is known.
         is_evaluation: Whether the conversations are those of evaluations.
-
-    Raises:
-        ConfigError: If the datapool has no dialogue format, or the model too few positions.
     """
     found = texts.data.pools["train"].dialogue_format
     if found is None:

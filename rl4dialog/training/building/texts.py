@@ -69,9 +69,6 @@ def build_data(
     """Build all three splits of the datapool, with chat templates that read the time ``start``, or this process's.
 
     Prompts ask for a return if the algorithm conditions on it.
-
-    Raises:
-        DataError: If a file is missing or malformed, or a split is empty.
     """
     render_chat = ChatTemplate(tokenizer, start) if tokenizer is not None else None
     world = task_world(config.task)

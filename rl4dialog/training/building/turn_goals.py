@@ -43,11 +43,7 @@ class GoalParts:
 
 
 def check_turn_goals(config: TurnLevelConfig) -> None:
-    """Check goals, datapool, partner and reward. Nothing is loaded.
-
-    Raises:
-        ConfigError: If one is unknown, or cannot be combined with the others.
-    """
+    """Check goals, datapool, partner and reward. Nothing is loaded."""
     run, env = f"env.id: {TURN_GOALS}", config.env
     assert config.datapool is not None and config.partner is not None and config.speaker is not None
     assert config.reward_fn is not None
@@ -84,10 +80,6 @@ def build_goal_parts(config: TurnLevelConfig) -> GoalParts:
 
     The functions of the parts raise as the components do, and a ``DataError`` for a sample that does not suit the
     partner.
-
-    Raises:
-        ConfigError: If the reward cannot be built.
-        DataError: If the samples cannot be read.
     """
     pool, partner, speaker, reward = config.datapool, config.partner, config.speaker, config.reward_fn
     assert pool is not None and partner is not None and speaker is not None and reward is not None

@@ -51,11 +51,7 @@ _OF_GOALS = {
 
 
 def check_turn_level(config: TurnLevelConfig) -> None:
-    """Check the ids and arguments of algorithm, policy and environment. No environment is built.
-
-    Raises:
-        ConfigError: If an id or an argument is unknown, or does not fit.
-    """
+    """Check the ids and arguments of algorithm, policy and environment. No environment is built."""
     if n_processes() > 1:
         raise ConfigError(f"env.id: {config.env.id} trains in one process, not in {n_processes()}")
     policy = config.alg.policy
@@ -92,11 +88,7 @@ def check_turn_level(config: TurnLevelConfig) -> None:
 
 
 def _check_blocks(config: TurnLevelConfig, run: str) -> None:
-    """Check that the blocks are there that the environment needs, and no others.
-
-    Raises:
-        ConfigError: If not.
-    """
+    """Check that the blocks are there that the environment needs, and no others."""
     accepted, is_about_goals = _parameters(config.env.id), config.env.id == TURN_GOALS
     for key, known in _OF_GOALS.items():
         if is_about_goals and getattr(config, key) is None and known:
@@ -126,9 +118,6 @@ def check_fits(key: str, id: str, registry: Registry, other: Registry, run: str)
         registry: Those of this kind.
         other: Those of the other kind.
         run: The key that selects this kind, with its value.
-
-    Raises:
-        ConfigError: If it is.
     """
     if id in other and id not in registry:
         raise ConfigError(f"{key}: {id} cannot be combined with {run}; use one of {', '.join(registry.ids())}")
@@ -167,11 +156,7 @@ def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
 
 
 def warm_start(config: TurnLevelConfig, algorithm: Any) -> None:
-    """Train the policy, or fill the replay buffer, before the first iteration, if the config says so.
-
-    Raises:
-        ConfigError: If it does not fit the algorithm or the environment.
-    """
+    """Train the policy, or fill the replay buffer, before the first iteration, if the config says so."""
     if config.warm_start is not None:
         TurnWarmStartRegistry.get(config.warm_start.id, config.warm_start.args)(algorithm)
 
@@ -249,11 +234,7 @@ def _build_train_envs(config: TurnLevelConfig) -> tuple[VecEnv, str]:
 
 
 def _spec(id: str) -> Any:
-    """The entry of an id in gymnasium's registry; imports the module before its colon, if any.
-
-    Raises:
-        ConfigError: If there is none.
-    """
+    """The entry of an id in gymnasium's registry; imports the module before its colon, if any."""
     module, _, name = id.rpartition(":")
     try:
         if module:

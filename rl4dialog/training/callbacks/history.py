@@ -43,11 +43,7 @@ class MetricHistory:
         self._sign = 1.0 if mode == "max" else -1.0
 
     def check(self) -> None:
-        """Check that the evaluations have the metric, if there are any.
-
-        Raises:
-            ConfigError: If they do not.
-        """
+        """Check that the evaluations have the metric, if there are any."""
         found = [result.metrics for result in self._evaluations if result.split == SPLIT]
         known = sorted({key for metrics in found for key in metrics})
         if found and self.metric not in known:

@@ -43,10 +43,6 @@ def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
     """Restore the state of a checkpoint in an algorithm built from the same config.
 
     ``learn(..., reset_num_timesteps=False)`` then continues with the next iteration.
-
-    Raises:
-        CheckpointError: If it was written with a different number of processes or environments.
-        ModelError: If its weights do not match.
     """
     state, own = checkpoint.state, state_of_process(checkpoint)
     if len(own["envs"]) != algorithm.env.num_envs:
@@ -80,11 +76,7 @@ def save_partner(algorithm: Any, folder: Path | None) -> None:
 
 
 def find_initial_critic(config: OnPolicyConfig) -> Checkpoint | None:
-    """Find the newest checkpoint of the run whose critic a config starts with, if it names one.
-
-    Raises:
-        ConfigError: If the folder cannot be read, has no checkpoint with a critic, or its newest one is damaged.
-    """
+    """Find the newest checkpoint of the run whose critic a config starts with, if it names one."""
     run_folder = config.alg.policy.args.critic_from
     if run_folder is None:
         return None
@@ -112,10 +104,6 @@ def load_initial_critic(policy: LMActorCriticPolicy, checkpoint: Checkpoint, ref
         policy: A new policy.
         checkpoint: Result of :func:`find_initial_critic`.
         reference_hash: Hash of the initial model of this run.
-
-    Raises:
-        ConfigError: If the critic reads other tokens or another model's states.
-        ModelError: If it has another shape.
     """
     where = f"alg.policy.args.critic_from: {checkpoint.path}"
     saved = load_pretrained(AutoTokenizer, str(checkpoint.path / MODEL_FOLDER), "tokenizer", where)

@@ -60,11 +60,7 @@ class RewardEnsemble(nn.Module):
             tokenizer.save_pretrained(place)
 
     def load(self, folder: Path) -> None:
-        """Load weights saved by :meth:`save`.
-
-        Raises:
-            ModelError: If the folder is missing, or does not fit.
-        """
+        """Load weights saved by :meth:`save`."""
         for number, member in enumerate(self._models):
             place = member_folder(folder, number, len(self.members))
             load_language_model_weights(member, place, AutoModelForSequenceClassification, None)

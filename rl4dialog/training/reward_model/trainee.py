@@ -42,9 +42,6 @@ class RewardModelTrainee(EpochTrainee):
         config: Validated config.
         tracker: Records the results.
         checkpoint: Checkpoint to resume from, if any.
-
-    Raises:
-        CheckpointError: If the data or the initial model differ from those at the start of the run.
     """
 
     def __init__(self, config: RewardModelConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:

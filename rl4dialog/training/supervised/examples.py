@@ -116,11 +116,6 @@ def build_example_sets(
         description: Prefix of the message about truncated samples.
         says_val: Whether there is such a message about held-out samples, too.
         shape: Further arguments of :func:`build_examples`.
-
-    Raises:
-        ConfigError: As for :func:`build_examples`.
-        DataError: If no sample has a reference, or none fits.
-        ModelError: If the tokenizer cannot write the end of a reply.
     """
     shape["max_length"] = min((n for n in (max_length, position_limit(model_config)) if n is not None), default=None)
     shape["in_encoder"] = model_config.is_encoder_decoder
@@ -177,11 +172,6 @@ def build_examples(
 
     Returns:
         The examples, and counts of truncated samples.
-
-    Raises:
-        ConfigError: If ``loss_on`` is ``all`` where an encoder reads the prompt.
-        DataError: If no sample has a reference, or none fits.
-        ModelError: If the tokenizer cannot write the end of a reply.
     """
     if in_encoder and loss_on == "all":
         raise ConfigError("loss_on: all is for decoder-only models; an encoder-decoder writes the reply only")

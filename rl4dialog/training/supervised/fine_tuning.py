@@ -63,9 +63,6 @@ def train_supervised(
 
     Returns:
         The metrics of :func:`supervised_metrics`.
-
-    Raises:
-        ConfigError: If a training argument is unknown or invalid, or the final loss is not finite.
     """
     with tempfile.TemporaryDirectory() as folder:
         with_val, by_length = examples.val is not None, not examples.of_dialogues
@@ -117,9 +114,6 @@ def supervised_metrics(
         ``train_runtime_s``, ``n_examples``, ``n_steps``; ``n_prompts_cut``, ``n_references_cut`` and ``n_left_out``
         (see :class:`~rl4dialog.training.supervised.examples.Truncation`); with held-out examples ``eval_loss`` and
         ``eval_perplexity``.
-
-    Raises:
-        ConfigError: If the loss is not finite.
     """
     n_tokens = sum(len(example["input_ids"]) for example in examples.train)
     metrics = {
@@ -139,11 +133,7 @@ def supervised_metrics(
 
 
 def finite_loss(state: Mapping[str, Any], args: TrainingArguments) -> float:
-    """Return the mean loss over all steps; for supervised training, in nats per labelled token.
-
-    Raises:
-        ConfigError: If it is not finite.
-    """
+    """Return the mean loss over all steps; for supervised training, in nats per labelled token."""
     loss = float(state["total_loss"] + state["unlogged_loss"]) / max(state["step"], 1)
     if not math.isfinite(loss):
         raise ConfigError(
@@ -247,10 +237,6 @@ def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
         The arguments under their current names, without :data:`IGNORED_ARGS`.
-
-    Raises:
-        ConfigError: If an argument is unknown, of the wrong type or out of range. The message suggests the nearest
-            name.
     """
     fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
     known: dict[str, Any] = {}
@@ -292,9 +278,6 @@ def build_training_arguments(
         seed: Seed of data order and dropout.
         with_val: Whether there are held-out examples.
         by_length: Whether batches hold examples of similar length, which reduces padding.
-
-    Raises:
-        ConfigError: If an argument is unknown or its value is invalid.
     """
     has_cuda = torch.cuda.is_available()
     defaults = {

@@ -16,11 +16,7 @@ from rl4dialog.training.memory import MIB
 
 
 def add_turn_level_rows(table: Table, config: TurnLevelConfig) -> None:
-    """Add spaces, lengths and sizes to a plan.
-
-    Raises:
-        ConfigError: If an environment cannot be built, is not valid, or does not fit the algorithm.
-    """
+    """Add spaces, lengths and sizes to a plan."""
     _check_env(config)
     algorithm = build_turn_level_algorithm(config)
     close(algorithm.env)

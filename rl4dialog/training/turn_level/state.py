@@ -70,12 +70,7 @@ def save_state(algorithm: Any, folder: Path) -> None:
 
 
 def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
-    """Restore the state of a checkpoint in an algorithm built from the same config.
-
-    Raises:
-        CheckpointError: If the environments do not return to where they were.
-        ModelError: If the weights do not match.
-    """
+    """Restore the state of a checkpoint in an algorithm built from the same config."""
     state, arrays = checkpoint.state, load_arrays(checkpoint.path / _EXPERIENCE_FILE)
     load_plain_policy(algorithm.policy, checkpoint.path / MODEL_FOLDER)
     _restore_trained(algorithm, checkpoint.path / OPTIMIZER_FILE)
