@@ -94,10 +94,10 @@ def write_dialogues(folder: Path, n_dialogues: int = 12, n_turns: int = 4) -> Pa
     folder.mkdir(parents=True, exist_ok=True)
     for split in ("train", "validation", "test"):
         texts, acts, emotions = [], [], []
-        for _ in range(n_dialogues):
+        for dialogue in range(n_dialogues):
             noun = rng.choice(NOUNS)
             turns = [f"do you like {noun} ?", f"yes , i like {noun} .", f"tell me more about {noun} .", "all right ."]
-            order = [number % len(turns) for number in range(n_turns)]
+            order = [(dialogue + number) % len(turns) for number in range(n_turns)]
             texts.append(" __eou__ ".join(turns[i] for i in order) + " __eou__")
             acts.append(" ".join("2134"[i] for i in order))
             emotions.append(" ".join("0400"[i] for i in order))

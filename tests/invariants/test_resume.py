@@ -180,7 +180,11 @@ ACTS = {
 )
 def test_resumed_run_in_dialogue_acts_is_the_whole_run(tmp_path: Path, algorithm: str) -> None:
     """Checkpoints are in the middle of dialogues about drawn goals, and replay buffers begin with rule-policy turns."""
-    further = {"double_dqn": TURN_LEVEL["dqn"], "bc": {"batch_size": 8}, "gdpl": TURN_LEVEL["ppo"]}
+    further = {
+        "double_dqn": TURN_LEVEL["dqn"],
+        "bc": {"batch_size": 8},
+        "gdpl": {**TURN_LEVEL["ppo"], "estimator_warmup_iters": 1},
+    }
     args = {**TURN_LEVEL, **further}[algorithm]
     is_off_policy = "learning_starts" in args
     config = turn_level_config("ppo")

@@ -150,7 +150,7 @@ def test_another_length_or_other_data_are_refused(tmp_path: Path, capsys: pytest
     assert train(tmp_path, config, *longer) == 2
     assert "alg.training_args.num_train_epochs was 3 and is now 4" in capsys.readouterr().err
     assert train(tmp_path, config, "--resume") == 0
-    assert "is complete\n" in capsys.readouterr().out
+    assert "is complete; pass --overwrite to train it again\n" in capsys.readouterr().out
     (run_folder(tmp_path) / "result.json").unlink()
     for path in (tmp_path / "dialogues").glob("*_train.txt"):
         path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")

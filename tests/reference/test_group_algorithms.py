@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def test_groups_are_whole_and_answer_one_prompt(algorithm: Any) -> None:
         assert len({tuple(u.response_ids.tolist()) for members in groups.values() for u in members}) > 4
 
 
-@pytest.mark.parametrize("architecture", [make_gpt2, make_t5])
+@pytest.mark.parametrize("architecture", [make_gpt2, partial(make_t5, n_spare=0)], ids=["gpt2", "t5"])
 @pytest.mark.parametrize(
     ("algorithm", "kl_in", "estimator"),
     [(RLOO, "reward", "k1"), (RLOO, "loss", "k2"), (GRPO, "reward", "k1"), (GRPO, "loss", "k3"), (GRPO, "loss", "k1")],

@@ -125,6 +125,7 @@ _HARMLESS = {
         *("columns", "delimiter", "expected_by", "goals", "key", "label_ix", "meta_data_columns", "meta_key", "name"),
         *("meta_keys", "metric", "outcomes", "parent_column", "persona_key", "ratings", "reply_column", "revision"),
         *("rudeness_column", "score_column", "splits", "log_infos", "config_name", "model", "game", "label_names"),
+        "encoding",
         *("metric_for_best_model", "length_column_name", "run_name", "project", "outputs"),
     ),
     "a choice among a few, or a number": (
