@@ -7,13 +7,14 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
-from rl4dialog.catalog import AlgorithmRegistry, CallbackRegistry, TurnAlgorithmRegistry
+from rl4dialog.catalog import AlgorithmRegistry, CallbackRegistry, PartnerRegistry, TurnAlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig, PolicyRunConfig, RunConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.turn_level_config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.tasks.turn_goals.goals import TurnGoal, chosen_goals
 from rl4dialog.training.building.policy import all_arguments, own_policy_args
 
+_OF_ENV = ("max_turns", "terminate_on_eos", "max_partner_length", "max_prompt_length")
 _TARGET = (
     "alg.args.target_update_interval is {target_update_interval:,}, but the run has only {n_timesteps:,} timesteps, so "
     "the target network never moves; lower it, or raise train_evaluation.n_iters"
@@ -89,6 +90,12 @@ CONDITIONS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
          "alg.args.credit: turn is for conversations, but env.args.max_turns is 1; raise it, or use credit: token"),
         (lambda n_turns, buffer_size: n_turns > buffer_size,
          "warm_start.args.n_turns is {n_turns:,}, but alg.args.buffer_size is {buffer_size:,}: the first are lost"),
+        (lambda partner_timeout, reward_timeout: partner_timeout > reward_timeout,
+         "env.args.partner.args.timeout_s is {partner_timeout:g}, but reward_fn.timeout_s ends all attempts together "
+         "after {reward_timeout:g} seconds; lower it"),
+        (lambda exploration_initial_eps, exploration_final_eps: exploration_final_eps > exploration_initial_eps,
+         "alg.args.exploration_final_eps is {exploration_final_eps:g}, above exploration_initial_eps = "
+         "{exploration_initial_eps:g}, so the agent explores more and more; swap them"),
     ),
     "note": (
         (lambda lora_dropout: lora_dropout,
@@ -113,6 +120,13 @@ CONDITIONS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
          "partner 'self_play' makes no copies: snapshot_every is {snapshot_every}, and n_iters {n_iters}"),
         (lambda turns_of_games, max_turns: turns_of_games != max_turns > 1,
          "datapool.args.max_turns is {turns_of_games}, but env.args.max_turns is {max_turns}"),
+        (lambda latest_share: latest_share == 1,
+         "partner 'self_play': with latest_share: 1 only the newest copy is an opponent, and no older one of the pool"),
+        (lambda max_partner_length, max_prompt_length: max_partner_length >= max_prompt_length,
+         "env.args.max_partner_length is {max_partner_length:,}, but prompts have only max_prompt_length = "
+         "{max_prompt_length:,} tokens"),
+        (lambda reward_scale, alg_id: alg_id == "bc" and reward_scale != 1,
+         "datapool.args.reward_scale has no effect: alg.id: bc learns from all conversations, whatever their rewards"),
         (lambda n_composites, action: action != "composite",
          "env.args.n_composites has no effect without env.args.action: composite"),
     ),
@@ -145,8 +159,9 @@ def _values(config: RunConfig) -> dict[str, Any]:
         values |= _of_turn_level(config)
     if isinstance(config, PolicyRunConfig):
         values |= {**all_arguments(config), "lora_dropout": (config.lora or {}).get("lora_dropout")}
+        values["reward_scale"] = config.datapool.args.get("reward_scale")
         if config.env is not None:
-            values |= {name: getattr(config.env.args, name) for name in ("max_turns", "terminate_on_eos")}
+            values |= {name: getattr(config.env.args, name) for name in _OF_ENV}
     if isinstance(config, OnPolicyConfig):
         if values.get("mask_type", "").startswith("learned"):
             values["learned_mask_every"] = values["target_update_iterations"]
@@ -156,7 +171,10 @@ def _values(config: RunConfig) -> dict[str, Any]:
         values["chosen_critic"] = own_policy_args(config).get("critic")
         values |= {"first_speaker": config.env.args.first_speaker, "pay": config.reward_fn.pay}
         if partner := config.env.args.partner:
-            values |= {name: partner.args.get(name) for name in ("opening", "snapshot_every")}
+            values |= {name: partner.args.get(name) for name in ("opening", "snapshot_every", "latest_share")}
+            values["partner_timeout"] = PartnerRegistry.defaults(partner.id).get("timeout_s")
+            values["partner_timeout"] = partner.args.get("timeout_s", values["partner_timeout"])
+            values["reward_timeout"] = config.reward_fn.timeout_s
         values["turn_factor"] = next((key for key in ("turn_gamma", "turn_gae_lambda") if key in config.alg.args), None)
         values["turns_of_games"] = config.datapool.args.get("max_turns")
     for callback in config.callbacks:

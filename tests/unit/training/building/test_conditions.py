@@ -111,6 +111,15 @@ COPIES = {"id": "self_play", "args": {"snapshot_every": 2}}
 OF_CONVERSATIONS: list[tuple[dict[str, Any], str]] = [
     ({"env__args__partner": TALK}, "opening has no effect"),
     ({"env__args__partner": COPIES}, "makes no copies: snapshot_every is 2, and n_iters 2"),
+    (
+        {"env__args__partner": {"id": "self_play", "args": {"snapshot_every": 1, "latest_share": 1.0}}},
+        "with latest_share: 1 only the newest copy",
+    ),
+    (
+        {"env__args__partner": {"id": "http", "args": {"url": "http://localhost:1"}}, "reward_fn__timeout_s": 20},
+        "timeout_s is 30, but reward_fn.timeout_s ends all attempts together after 20 seconds",
+    ),
+    ({"env__args__max_partner_length": 10000}, "max_partner_length is 10,000, but prompts have only"),
     ({"alg__args__turn_gamma": 0.5}, "turn_gamma has no effect without credit: turn"),
     ({"datapool": {"id": "guess_what", "args": {"max_turns": 4}}}, "datapool.args.max_turns is 4, but env.args.max_"),
 ]
@@ -153,6 +162,10 @@ def test_setting_of_conversations_without_effect_is_noted(
     [
         ({"warm_start__args__n_turns": 51}, "n_turns is 51, but alg.args.buffer_size is 50"),
         ({"env__args__action": "multi_binary"}, "n_composites has no effect"),
+        (
+            {"alg__args__exploration_final_eps": 1.0, "alg__args__exploration_initial_eps": 0.1},
+            "explores more and more",
+        ),
     ],
 )
 def test_setting_of_dialogue_acts_without_effect_is_noted(overrides: dict[str, Any], message: str) -> None:
