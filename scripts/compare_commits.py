@@ -64,7 +64,8 @@ def main() -> int:
         different = sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key))
         n_different += bool(different)
         shown = [f"{key}: {first.get(key)} -> {second.get(key)}" for key in different[:3]]
-        print(f"{name}: " + ("; ".join(shown) if different else f"equal ({len(first)} results)"))
+        same = f"equal ({len(first)} results)" if first["exit code"] == "0" else "failed at both commits, see log-*.txt"
+        print(f"{name}: " + ("; ".join(shown) if different else same))
     print(f"{len(names) - n_different} of {len(names)} configs have equal results")
     return 1 if n_different else 0
 

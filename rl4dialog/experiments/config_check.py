@@ -268,7 +268,7 @@ def shortened(config: dict[str, Any]) -> dict[str, Any]:
     else:
         evaluation["n_iters"] = N_ITERATIONS
         if config.get("env"):
-            config["env"].update(n_envs=2, vec_env="dummy")
+            config["env"].update(n_envs=(alg.get("args") or {}).get("n_generations", 2), vec_env="dummy")
             blocks.append(config["env"]["args"])
         args = alg.get("args") or {}
         args.pop("critic_warmup_iters", None)  # the policy is to be trained

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import Partner
 from rl4dialog.partners.sample_texts import sample_texts
 
@@ -24,8 +23,6 @@ class ScriptedPartner(Partner):
     """
 
     def __init__(self, replies: Annotated[list[str], Field(min_length=1)] | None = None) -> None:
-        if replies is not None and not any(text.strip() for text in replies):
-            raise ConfigError("partner 'scripted' says nothing: all its replies are empty")
         self._given = replies
         self._replies: list[str] = []
         self._n_said = 0
