@@ -38,7 +38,7 @@ ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 ARCHITECTURES = {
     "gpt2": lambda seed: make_gpt2(TOKENIZER, seed, initializer_range=0.05),
-    "t5": lambda seed: make_t5(TOKENIZER, seed),
+    "t5": lambda seed: make_t5(TOKENIZER, seed, n_spare=0),
 }
 
 
