@@ -172,8 +172,7 @@ def _values(config: RunConfig) -> dict[str, Any]:
         values |= {"first_speaker": config.env.args.first_speaker, "pay": config.reward_fn.pay}
         if partner := config.env.args.partner:
             values |= {name: partner.args.get(name) for name in ("opening", "snapshot_every", "latest_share")}
-            values["partner_timeout"] = PartnerRegistry.defaults(partner.id).get("timeout_s")
-            values["partner_timeout"] = partner.args.get("timeout_s", values["partner_timeout"])
+            values["partner_timeout"] = {**PartnerRegistry.defaults(partner.id), **partner.args}.get("timeout_s")
             values["reward_timeout"] = config.reward_fn.timeout_s
         values["turn_factor"] = next((key for key in ("turn_gamma", "turn_gae_lambda") if key in config.alg.args), None)
         values["turns_of_games"] = config.datapool.args.get("max_turns")
