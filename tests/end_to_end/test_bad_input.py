@@ -262,7 +262,7 @@ def test_empty_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_malformed_line_is_named_by_file_and_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = make_config(tmp_path)
     acts = tmp_path / "dialogues" / "dialogues_act_train.txt"
-    acts.write_text(acts.read_text().replace("2 1 3 4\n2 1", "2 1 3 4\n2 x", 1), encoding="utf-8")
+    acts.write_text(acts.read_text().replace("2 1 3 4\n1 3", "2 1 3 4\n1 x", 1), encoding="utf-8")
     message = error_of(capsys, train(tmp_path, config))
     assert "dialogues_act_train.txt:2" in message and "'x'" in message
 
@@ -430,8 +430,9 @@ def test_failed_rewards_can_be_left_out_and_counted(tmp_path: Path) -> None:
     config["reward_fn"]["on_error"] = "mask"
     config["datapool"]["args"]["context_size"] = 1
     assert train(tmp_path, config) == 0
-    info = (run_folder(tmp_path) / "rollout_info.jsonl").read_text(encoding="utf-8")
-    assert '"rollout/masked_rewards": 0' not in info and '"rollout/task_reward": 1.0' in info
+    info = lines(run_folder(tmp_path) / "rollout_info.jsonl")
+    assert sum(line["rollout/masked_rewards"] for line in info) > 0
+    assert {line["rollout/task_reward"] for line in info} == {1.0}
 
 
 def test_rewards_that_always_fail_end_the_run_though_masked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

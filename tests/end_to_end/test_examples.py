@@ -100,7 +100,8 @@ def test_reward_that_is_hacked_and_what_helps(at_root: Path) -> None:
     commands = [shlex.split(line)[1:] for line in commands_of("docs/reward_hacking.md")]
     names = [command[command.index("--experiment_name") + 1] for command in commands]
     for command in commands:
-        assert cli.main([*command, *smaller("small_talk")]) == 0
+        settings = [text for text in smaller("small_talk")[1::2] if text.partition("=")[0] not in " ".join(command)]
+        assert cli.main([*command, *(text for setting in settings for text in ("--set", setting))]) == 0
     parts = [
         {key for key in rollouts(name, "hacking", "runs")[0] if key.startswith("rollout/reward/")} for name in names
     ]

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from runs import make_config, run_folder, train
+from runs import DENSE_REWARD, make_config, run_folder, train
 
 from rl4dialog import cli
 
@@ -14,7 +14,7 @@ from rl4dialog import cli
 def test_run_leaves_a_report_and_the_command_writes_it_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = make_config(tmp_path, train_evaluation__n_iters=3)
+    config = make_config(tmp_path, train_evaluation__n_iters=3, reward_fn=DENSE_REWARD)
     assert train(tmp_path, config) == 0
     report = run_folder(tmp_path) / "report.html"
     page = report.read_text(encoding="utf-8")

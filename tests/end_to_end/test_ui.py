@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from page_process import page_of
-from runs import complete_run, make_config, run_folder, write_config
+from runs import DENSE_REWARD, complete_run, make_config, run_folder, write_config
 
 from rl4dialog import cli
 from rl4dialog.commands import ui
@@ -32,7 +32,9 @@ SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a complete run, whose checkpoint has a critic. Tests leave it as it is."""
     folder = tmp_path_factory.mktemp("workshop")
-    config = make_config(folder, train_evaluation__generation_kwargs=SAMPLING, train_evaluation__save_every=1)
+    config = make_config(
+        folder, reward_fn=DENSE_REWARD, train_evaluation__generation_kwargs=SAMPLING, train_evaluation__save_every=1
+    )
     with complete_run(folder, config):
         yield folder
 

@@ -182,8 +182,10 @@ def test_lora_settings_that_fit_nothing_are_refused() -> None:
         LoRA(make_gpt2(TOKENIZER), {"rr": 2})
     with pytest.raises(ConfigError, match=r"lora\.r must be a whole number"):
         LoRA(make_gpt2(TOKENIZER), {"r": 0})
-    with pytest.raises(ConfigError, match=r"can be c_attn, c_fc, c_proj"):
+    with pytest.raises(ConfigError, match=r"no module 'q_proj'; did you mean 'c_proj'"):
         LoRA(make_gpt2(TOKENIZER), {"target_modules": ["q_proj"]})
+    with pytest.raises(ConfigError, match=r"can be c_attn, c_fc, c_proj"):
+        LoRA(make_gpt2(TOKENIZER), {"target_modules": ["experts"]})
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "t5"])
