@@ -214,15 +214,6 @@ def test_make_targets_that_are_named_exist() -> None:
         }
 
 
-def test_tree_has_a_line_for_every_file() -> None:
-    tree = text_of("docs/architecture.md").split("## The tree", 1)[1].split("```")[1]
-    listed = re.findall(r"^ +(\w+\.py) ", tree, flags=re.MULTILINE)
-    files = [path for folder in ("rl4dialog", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
-    assert sorted(listed) == sorted(path.name for path in files if not path.name.startswith("_"))
-    packages = {path.parent.name for path in (ROOT / "rl4dialog").rglob("*/__init__.py")}
-    assert packages == set(re.findall(r"(\w+)/", tree.split("benchmarks/")[0])) - {"rl4dialog"}
-
-
 def test_where_things_are_decided() -> None:
     section = text_of("docs/architecture.md").split("## Where is it decided?", 1)[1].split("\n## ", 1)[0]
     rows = re.findall(r"^\| .+ \| `(.+\.py)` \| `(\w+)` \|$", section, flags=re.MULTILINE)
