@@ -13,19 +13,30 @@ from runs import keep_registries
 from tiny import MODELS, make_tokenizer
 from transformers import PreTrainedTokenizerFast
 
+from rl4dialog.runs import plots
+
 # Fuzzing: the same few examples every time, or with --hypothesis-profile=long a thousand new ones.
 _FUZZ = settings(deadline=20_000, suppress_health_check=list(HealthCheck), database=None)
 settings.register_profile("short", _FUZZ, max_examples=100, derandomize=True)
 settings.register_profile("long", _FUZZ, max_examples=1000)
 settings.load_profile("short")
 
+_PLOT_REWARD_CURVE = plots.plot_reward_curve
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the record of what was trained here out of the user's home, also in fixtures of whole modules."""
+    """Keep the record of what was trained here out of the user's home, and draw no curves, for whole modules, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
+        patch.setattr(plots, "plot_reward_curve", lambda *args: None)
         yield
+
+
+@pytest.fixture
+def reward_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the picture of a run drawn, which takes as long as a small run."""
+    monkeypatch.setattr(plots, "plot_reward_curve", _PLOT_REWARD_CURVE)
 
 
 @pytest.fixture(autouse=True)

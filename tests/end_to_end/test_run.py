@@ -19,6 +19,7 @@ from rl4dialog.metrics import meteor
 from rl4dialog.text.chat_template import START_VARIABLE
 
 
+@pytest.mark.usefixtures("reward_curve")
 def test_run_leaves_every_file_and_says_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     warm_start = {"n_epochs": 1, "batch_size": 8}
     assert train(tmp_path, make_config(tmp_path, warm_start=warm_start)) == 0

@@ -68,6 +68,7 @@ def test_line_separators_in_records_end_no_line(tmp_path: Path) -> None:
     plot_reward_curve(run, tmp_path / "curve.png")
 
 
+@pytest.mark.usefixtures("reward_curve")
 def test_picture_that_cannot_be_written_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
