@@ -179,11 +179,9 @@ def test_token_by_token_finishes_an_iteration() -> None:
 def test_the_plain_loop_computes_our_log_probs_and_values() -> None:
     for kind in ("causal", "seq2seq"):
         ours, plain = Rl4dialog(Setting("tiny", kind), RAGGED), PlainLoop(Setting("tiny", kind), RAGGED)
-        prompts = plain._next_prompts()
-        replies, mask = plain._generate(prompts)
-        prompt_mask = prompts["attention_mask"]
-        batch = {"prompt_ids": prompts["input_ids"], "prompt_mask": prompt_mask, "replies": replies, "mask": mask}
-        log_probs, _ = plain._forward(plain.model, batch)
+        batch = plain.generate(plain.next_prompts())
+        replies, mask = batch["reply_ids"], batch["mask"]
+        log_probs, _ = plain.evaluate(batch)
         obs = {name: batch[name] for name in ("prompt_ids", "prompt_mask")}
         obs |= {"response_ids": replies, "response_mask": mask}
         _, ours_log_probs, _ = ours._algorithm.policy.evaluate_actions(obs, replies[mask])
