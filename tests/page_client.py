@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from rl4dialog.serving.page_html import without_joiners
+from rl4dialog.serving.page import without_joiners
 
 
 class Tab:

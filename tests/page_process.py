@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 from http_servers import free_port
 
-from rl4dialog.serving.judging import Judging
-from rl4dialog.serving.judging_page import JudgingPage
-from rl4dialog.serving.page_frame import Page
-from rl4dialog.serving.page_server import serve
+from rl4dialog.serving.judging import Judging, JudgingPage
+from rl4dialog.serving.page import Page
+from rl4dialog.serving.server import serve
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,7 +60,7 @@ def page_of(*flags: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def served_page(build: Callable[[], Page], allow_hosts: Sequence[str] = ()) -> Iterator[str]:
+def served_page(build: Callable[[], Page[Any]], allow_hosts: Sequence[str] = ()) -> Iterator[str]:
     """The address of a page, served by this process."""
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     page, port = build(), free_port()

@@ -21,8 +21,7 @@ def add_address_arguments(parser: argparse.ArgumentParser, port: int) -> None:
 
 def check_address_arguments(args: argparse.Namespace) -> None:
     """Check them, before a model is loaded."""
-    from rl4dialog.serving.address import check_address
-    from rl4dialog.serving.page_guard import PageHosts
+    from rl4dialog.serving.server import PageHosts, check_address
 
     check_address(args.host, args.port)
     PageHosts(args.host, args.port, args.allow_host)

@@ -84,18 +84,15 @@ def load_for_chat(args: argparse.Namespace) -> LoadedPolicy | Callable[[], TaskA
 
 def run(args: argparse.Namespace) -> int:
     from rl4dialog.inference.loading import LoadedPolicy
-    from rl4dialog.serving.line_chat import console_reader
+    from rl4dialog.serving.terminal import TaskTerminalChat, TerminalChat, console_reader
 
     feedback, chosen = feedback_file(args), load_for_chat(args)
     read_line = console_reader(sys.stdin, write_verbatim)
     if isinstance(chosen, LoadedPolicy):
         from rl4dialog.inference.chat_agent import ChatAgent
-        from rl4dialog.serving.terminal import TerminalChat
 
         agent = ChatAgent(chosen, model_name(args))
         TerminalChat(agent, read_line, write_verbatim, args.show_reward, args.seed, feedback).run()
         return 0
-    from rl4dialog.serving.task_terminal import TaskTerminalChat
-
     TaskTerminalChat(chosen(), read_line, write_verbatim).run()
     return 0

@@ -71,8 +71,7 @@ def print_what_to_do(judging: Judging[Any], args: argparse.Namespace) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rl4dialog.serving.line_chat import console_reader
-    from rl4dialog.serving.teaching_terminal import TeachingTerminal
+    from rl4dialog.serving.terminal import TeachingTerminal, console_reader
 
     teaching = load_teaching(args)
     TeachingTerminal(teaching, console_reader(sys.stdin, write_verbatim), write_verbatim).run()

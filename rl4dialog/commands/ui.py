@@ -54,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from rl4dialog.core.errors import ConfigError
-    from rl4dialog.serving.page import ChatPage
-    from rl4dialog.serving.page_chat import PageChat
-    from rl4dialog.serving.page_frame import load_gradio
-    from rl4dialog.serving.page_server import serve
+    from rl4dialog.serving.chat import Chat
+    from rl4dialog.serving.chat_page import ChatPage
+    from rl4dialog.serving.page import load_gradio
+    from rl4dialog.serving.server import serve
 
     if args.compare is None and args.compare_checkpoint is not None:
         raise ConfigError("--compare_checkpoint needs --compare")
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     check_address_arguments(args)
     load_gradio()
     if args.queue is not None or args.teach:
-        from rl4dialog.serving.judging_page import JudgingPage
+        from rl4dialog.serving.judging import JudgingPage
 
         judging = _judging(args)
         print(f"Judgements are appended to {judging.feedback}", file=sys.stderr)
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
     feedback, chosen = feedback_file(args), load_for_chat(args)
     if not isinstance(chosen, LoadedPolicy):
-        from rl4dialog.serving.task_page import TaskPage
+        from rl4dialog.serving.task_chat import TaskPage
 
         warn_of_visitors(args, "chat with the agent.")
         serve(TaskPage(chosen), args.host, args.port, write_verbatim, allow_hosts=args.allow_host)
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         models.append(ChatAgent(load_compared(args), compared_name(args)))
     warn_of_visitors(args, "chat with the model and give feedback.")
     print(f"Judgements are appended to {feedback}", file=sys.stderr)
-    page = ChatPage(PageChat(models, feedback, args.seed, args.show_reward))
+    page = ChatPage(Chat(models, feedback, args.seed, args.show_reward))
     serve(page, args.host, args.port, write_verbatim, allow_hosts=args.allow_host)
     return 0
 

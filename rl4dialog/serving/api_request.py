@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
@@ -17,7 +16,7 @@ from rl4dialog.core.files import json_value
 from rl4dialog.data.messages import read_messages, render_messages
 from rl4dialog.data.rows import Row
 from rl4dialog.policies.generation import MIN_TEMPERATURE, NOT_IN_CONVERSATIONS, GenerationSettings
-from rl4dialog.serving.chat_model import ChatModel
+from rl4dialog.serving.chat import ChatModel
 
 _MAX_CHOICES = 16
 _MAX_STOPS = 4  # of OpenAI's API
@@ -39,21 +38,14 @@ _WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
 
 
 class ApiError(Exception):
-    """An error in OpenAI's format.
-
-    Args:
-        message: What is wrong.
-        status: HTTP status.
-        param: Key of the request.
-        code: A short name of the error.
-    """
+    """An error in OpenAI's format, with an HTTP status, a key of the request and a short name."""
 
     def __init__(self, message: str, status: int = 400, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.status, self._param, self._code = status, param, code
 
     def body(self) -> dict[str, Any]:
-        """Return the answer's JSON."""
+        """The answer's JSON."""
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         return {"error": {"message": str(self), "type": kind, "param": self._param, "code": self._code}}
 
@@ -101,42 +93,21 @@ class _Body(BaseModel):
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
 
 
-@dataclass(frozen=True)
-class ChatRequest:
-    """A valid request.
-
-    Attributes:
-        prompt: The prompt in the model's dialogue format.
-        n_prompt_tokens: Number of its tokens.
-        n: Number of replies.
-        stream: Whether to send the replies token by token.
-        include_usage: Whether a stream ends with the numbers of tokens.
-        stop: Texts before which a reply ends.
-        seed: Random seed of the sampling, if there is one.
-        generation_kwargs: Overrides of the model's sampling settings.
-    """
+class ChatRequest(NamedTuple):
+    """A valid request for `n` replies to a prompt in the model's dialogue format."""
 
     prompt: str
     n_prompt_tokens: int
     n: int
     stream: bool
-    include_usage: bool
-    stop: tuple[str, ...]
+    include_usage: bool  # whether a stream ends with the numbers of tokens
+    stop: tuple[str, ...]  # texts before which a reply ends
     seed: int | None
-    generation_kwargs: dict[str, Any]
+    generation_kwargs: dict[str, Any]  # overrides of the model's sampling settings
 
 
 def parse_request(body: bytes, model: ChatModel, name: str) -> ChatRequest:
-    """Parse and check a request for a chat completion.
-
-    Args:
-        body: The request's body.
-        model: The model.
-        name: Its name in requests.
-
-    Raises:
-        ApiError: If the request is invalid or cannot be answered.
-    """
+    """Parse the body of a request for a chat completion; ApiError if it cannot be answered."""
     asked = _validated(_object(body))
     if asked.model != name:
         raise ApiError(

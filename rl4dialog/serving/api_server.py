@@ -1,4 +1,8 @@
-"""An OpenAI-compatible server for one model: chat completions and the list of models."""
+"""An OpenAI-compatible server for one model: chat completions, whole and as server-sent events, and the list of models.
+
+One reply is generated at a time, in a separate thread; other requests wait for their turn. An answer that is cancelled,
+because its client left, ends after the token in progress.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,169 @@ import asyncio
 import hmac
 import importlib
 import json
+import logging
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
+from typing import Any, NamedTuple
 
 from rl4dialog.core.api_keys import read_api_key
-from rl4dialog.core.errors import ConfigError
-from rl4dialog.serving.address import check_address, web_address
-from rl4dialog.serving.api_request import ApiError, parse_request
-from rl4dialog.serving.chat_model import ChatModel
-from rl4dialog.serving.completions import Completions
-from rl4dialog.serving.page_guard import App, PageGuard, PageHosts, Send
+from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.policies.streaming import PartialReply
+from rl4dialog.serving.api_request import ApiError, ChatRequest, parse_request
+from rl4dialog.serving.chat import ChatModel
+from rl4dialog.serving.server import App, PageGuard, PageHosts, Send, check_address, web_address
 
 _GRACE_S = 2  # for answers in progress when the server ends
+_logger = logging.getLogger(__name__)
+
+
+class Piece(NamedTuple):
+    """A reply so far, which later pieces continue."""
+
+    text: str
+    n_tokens: int
+    finish_reason: str | None = None
+    """``stop`` if the model or a stop text ended it, ``length`` for the length limit, ``None`` if it continues."""
+
+
+def stopped(parts: Iterator[PartialReply], stop: Sequence[str]) -> Iterator[Piece]:
+    """End a reply before the first stop text, and hold back what may be the beginning of one."""
+    for part in parts:
+        found = [part.text.find(text) for text in stop if text in part.text]
+        if found:
+            yield Piece(part.text[: min(found)].rstrip(), len(part.token_ids), "stop")
+            return
+        if part.finished:
+            yield Piece(part.text, len(part.token_ids), "stop" if part.ended else "length")
+            return
+        n_held_back = max((_n_begun(part.text, each) for each in stop), default=0)
+        yield Piece(part.text[: len(part.text) - n_held_back].rstrip(), len(part.token_ids))
+
+
+def _n_begun(text: str, stop: str) -> int:
+    """Length of the longest end of a text with which a stop text begins, found as by Knuth, Morris and Pratt (1977)."""
+    characters = [*stop, None, *text[max(len(text) - len(stop) + 1, 0) :]]
+    borders = [0]  # of each beginning: length of the longest shorter one that also ends it
+    for character in characters[1:]:
+        n = borders[-1]
+        while n and characters[n] != character:
+            n = borders[n - 1]
+        borders.append(n + (characters[n] == character))
+    return borders[-1]
+
+
+class Completions:
+    """Answers requests with one model, one after the other."""
+
+    def __init__(self, model: ChatModel, name: str) -> None:
+        self._model, self._name = model, name
+        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replies")
+
+    async def whole(self, request: ChatRequest) -> dict[str, Any]:
+        """The answer to a request."""
+        choices, n_tokens = [], 0
+        async with self._turn:
+            for index in range(request.n):
+                piece = Piece("", 0)
+                async with aclosing(self._pieces(request, index)) as pieces:
+                    async for piece in pieces:  # noqa: B007 (the last one counts)
+                        pass
+                message = {"role": "assistant", "content": piece.text, "refusal": None}
+                choices.append(
+                    {"index": index, "message": message, "finish_reason": piece.finish_reason, "logprobs": None}
+                )
+                n_tokens += piece.n_tokens
+        return {**self._head("chat.completion"), "choices": choices, "usage": _usage(request, n_tokens)}
+
+    async def events(self, request: ChatRequest) -> AsyncIterator[str]:
+        """Yield the answer to a request as server-sent events. An error is an event, too.
+
+        The reply is generated as fast as possible, so that a client that reads slowly does not hold up the others.
+        """
+        events: asyncio.Queue[str | None] = asyncio.Queue()
+
+        async def generate() -> None:
+            try:
+                async for event in self._events(request):
+                    events.put_nowait(event)
+            finally:
+                events.put_nowait(None)
+
+        generating = asyncio.create_task(generate())
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            await generating
+        finally:
+            generating.cancel()
+
+    async def _events(self, request: ChatRequest) -> AsyncIterator[str]:
+        head = self._head("chat.completion.chunk")
+        n_tokens = 0
+
+        def event(index: int, delta: dict[str, str], finish_reason: str | None = None) -> str:
+            choice = {"index": index, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
+            return _event({**head, "choices": [choice]})
+
+        try:
+            async with self._turn:
+                for index in range(request.n):
+                    yield event(index, {"role": "assistant", "content": ""})
+                    sent, piece = "", Piece("", 0)
+                    async with aclosing(self._pieces(request, index)) as pieces:
+                        async for piece in pieces:
+                            # A decoder may revise earlier text; then nothing more is sent until the end.
+                            if piece.text.startswith(sent) and piece.text != sent:
+                                yield event(index, {"content": piece.text[len(sent) :]})
+                                sent = piece.text
+                    if piece.text != sent:
+                        raise ApiError("the tokenizer revised text that was already sent; use stream: false", 500)
+                    yield event(index, {}, piece.finish_reason)
+                    n_tokens += piece.n_tokens
+        except ApiError as error:
+            yield _event(error.body())
+            return
+        if request.include_usage:
+            yield _event({**head, "choices": [], "usage": _usage(request, n_tokens)})
+        yield "data: [DONE]\n\n"
+
+    async def _pieces(self, request: ChatRequest, index: int) -> AsyncGenerator[Piece, None]:
+        """Generate a reply in the thread, a token at a time."""
+        seed = request.seed
+        if seed is not None and index:
+            seed = derive_seed(seed, "choice", index)
+        pieces = stopped(self._model.stream(request.prompt, seed, **request.generation_kwargs), request.stop)
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                piece = await loop.run_in_executor(self._thread, next, pieces, None)
+            except RL4DialogError as error:
+                raise ApiError(str(error), 500) from error
+            except Exception as error:
+                _logger.exception("a reply failed")
+                raise ApiError(f"{type(error).__name__}: {error}", 500) from error
+            if piece is None:
+                return
+            yield piece
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        """Keys of all objects of an answer."""
+        return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": self._name}
+
+
+def _usage(request: ChatRequest, n_tokens: int) -> dict[str, int]:
+    n_prompt = request.n_prompt_tokens
+    return {"prompt_tokens": n_prompt, "completion_tokens": n_tokens, "total_tokens": n_prompt + n_tokens}
+
+
+def _event(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
 
 
 class ApiGuard(PageGuard):
@@ -45,14 +198,7 @@ def load_server() -> Any:
 
 
 def make_app(model: ChatModel, name: str, hosts: PageHosts, api_key: str | None = None) -> App:
-    """Build the server's ASGI app.
-
-    Args:
-        model: The model.
-        name: Its name in requests and answers.
-        hosts: Host names that the server answers to.
-        api_key: Key that requests must send; ``None`` if they need none.
-    """
+    """The server's ASGI app; requests must send the API key if there is one."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.requests import Request
@@ -123,17 +269,7 @@ def serve_api(
     api_key_env: str | None = None,
     allow_hosts: Sequence[str] = (),
 ) -> None:
-    """Serve a model until Ctrl-C.
-
-    Args:
-        model: The model.
-        name: Its name in requests and answers.
-        host: Address to listen on.
-        port: Port to listen on.
-        write: Prints text verbatim.
-        api_key_env: Name of the environment variable with the key that requests must send; by default they need none.
-        allow_hosts: Additional host names that the server answers to; see `PageHosts`.
-    """
+    """Serve a model until Ctrl-C; requests must send the API key in the environment variable if one is named."""
     uvicorn = load_server()
     check_address(host, port)
     api_key = None if api_key_env is None else read_api_key(api_key_env, "--api_key_env")

@@ -1,19 +1,22 @@
-"""What people judge on a page or in the terminal, one reply, pair or conversation at a time for each person.
+"""What people judge, one reply, pair or conversation at a time for each person, and the page on which they do.
 
-A judgement is written to disk before anything else happens, so none is lost if the command is killed.
+A judgement is written to disk before anything else happens, so none is lost if the command is killed. The page does not
+name the models, so that it does not influence the choice.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import Feedback, append_feedback, in_words, read_feedback
 from rl4dialog.core.feedback_queue import QueuedReplies
+from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.latest_feedback import latest
+from rl4dialog.serving.page import Bubble, Page, Updates, Visit, help_html, note_html, problem_of, status_html
 
 T = TypeVar("T")
 
@@ -21,12 +24,7 @@ _OUT_OF_DATE = "this page was out of date, so nothing was recorded; it now shows
 
 
 class Standing(NamedTuple):
-    """What the feedback file says about a reply.
-
-    Attributes:
-        rating: 1 for up, -1 for down, ``None`` if not rated.
-        correction: The better version, if there is one.
-    """
+    """What the feedback file says about a reply: 1 for up or -1 for down, and a better version."""
 
     rating: int | None = None
     correction: str | None = None
@@ -35,6 +33,8 @@ class Standing(NamedTuple):
 class Judging(ABC, Generic[T]):
     """Hands out things to judge, a different one to each person, and records the judgements.
 
+    Actions take the person and the id of the replies that they saw, and return a note for them.
+
     Args:
         left: The things that are not judged yet, by key, in order.
         n_things: Number of all things.
@@ -42,16 +42,15 @@ class Judging(ABC, Generic[T]):
         known: What it had before.
 
     Attributes:
-        feedback: The same.
         given: The judgements that were made here.
-        goals: Goals that a person can choose from; empty if the model's prompts have none.
-        hint: What a person is to do.
-        advice: How to change one's mind.
     """
 
     hint: str
+    """What a person is to do."""
     advice: str = ""
+    """How to change one's mind."""
     goals: Sequence[str] = ()
+    """Goals that a person can choose from; empty if the model's prompts have none."""
 
     def __init__(self, left: Mapping[str, T], n_things: int, feedback: Path, known: Sequence[Feedback] = ()) -> None:
         self.feedback, self.given = feedback, list[Feedback]()
@@ -78,23 +77,11 @@ class Judging(ABC, Generic[T]):
         return f"{self._n_things - len(self._left)} of {self._n_things} done."
 
     def choose(self, person: str, id: str, index: int) -> str:
-        """Choose the better reply of the current pair.
-
-        Args:
-            person: Who judges.
-            id: Id of the replies on the page.
-            index: Index of the reply.
-
-        Returns:
-            A note for the user.
-        """
+        """Choose the better reply of the current pair."""
         return self._record(person, self._shown(person, id).chosen(index))
 
     def rate(self, person: str, id: str, index: int, rating: int | None) -> str:
-        """Rate a current reply, or the conversation: 1 for up, -1 for down, ``None`` to take the rating back.
-
-        Otherwise like :meth:`choose`.
-        """
+        """Rate a current reply, or the conversation: 1 for up, -1 for down, ``None`` to take the rating back."""
         shown = self._shown(person, id)
         if rating is not None:
             return self._record(person, shown.rated(index, rating))
@@ -104,10 +91,7 @@ class Judging(ABC, Generic[T]):
         return self._withdraw(shown.rated(index, before))
 
     def correct(self, person: str, id: str, index: int, correction: str) -> str:
-        """Record a better version of one of the current replies; its own text takes an earlier version back.
-
-        Otherwise like :meth:`choose`.
-        """
+        """Record a better version of one of the current replies; its own text takes an earlier version back."""
         shown, text = self._shown(person, id), correction.strip()
         before = self.standing(shown)[index].correction
         if before is not None and text == shown.replies[index].text.strip():
@@ -124,7 +108,6 @@ class Judging(ABC, Generic[T]):
 
     def can_go_back(self, person: str) -> bool:
         """Whether there is something to go back to."""
-        del person
         return False
 
     def go_back(self, person: str, id: str) -> str:
@@ -147,7 +130,6 @@ class Judging(ABC, Generic[T]):
 
     def goal(self, person: str) -> str | None:
         """Goal of the reply that a person judges, if it has one."""
-        del person
         return None
 
     def set_goal(self, person: str, id: str, goal: str) -> str:
@@ -191,12 +173,7 @@ class Judging(ABC, Generic[T]):
 
 
 class QueueJudging(Judging[QueuedReplies]):
-    """A queue, from the first replies that nobody judged.
-
-    Args:
-        queue: The queue.
-        feedback: File to which judgements are appended. What is judged in it is not shown again.
-    """
+    """A queue, from the first replies that nobody judged; what is judged in the file is not shown again."""
 
     hint = "Choose the better reply, or rate a single one. The pencil writes a better version."
     advice = (
@@ -241,3 +218,105 @@ class QueueJudging(Judging[QueuedReplies]):
         self._past[person].pop()
         self._left[shown.id], self._keys[person] = shown, shown.id
         return note
+
+
+class JudgingPage(Page[None]):
+    """A web page for ratings, corrections, and choices of two replies. Each browser has something else to judge."""
+
+    mode = "judging"
+
+    def __init__(self, judging: Judging[Any]) -> None:
+        self._judging, self.hint = judging, judging.hint
+        super().__init__(["Reply 1", "Reply 2"], "There is nothing left to judge.", lambda: None)
+
+    def _add_settings(self) -> None:
+        goals = list(self._judging.goals)
+        self._gradio.Markdown(
+            f"## Judging\nEach judgement is appended to `{self._judging.feedback}` at once.\n\n{self._judging.advice}"
+        )
+        with self._gradio.Group(visible=bool(goals), elem_id="goals"):
+            self._goal = self._gradio.Dropdown(
+                goals, value=None, allow_custom_value=True, label="Goal of the reply", elem_id="goal"
+            )
+            self._set_goal = self._gradio.Button("Reply to this goal", elem_id="set-goal")
+
+    def _add_below(self) -> list[Any]:
+        with self._gradio.Row(elem_id="below"):
+            self._back = self._gradio.Button("Back", min_width=80, elem_id="back")
+            self._skip = self._gradio.Button("Next", min_width=80, elem_id="skip")
+        return [self._goal, self._set_goal, self._skip, self._back]
+
+    def _add_events(self) -> None:
+        judging = self._judging
+        self._on_load()
+        self._on(self._skip.click, "skip", lambda visit: judging.skip(visit.person, visit.revision))
+        self._on(self._back.click, "back", lambda visit: judging.go_back(visit.person, visit.revision))
+        self._on(
+            self._set_goal.click,
+            "goal",
+            lambda visit, goal: judging.set_goal(visit.person, visit.revision, goal),
+            self._goal,
+        )
+        for i, column in enumerate(self._columns):
+            bubble = column.chat
+            self._on(bubble.option_select, f"choose_{i}", self._judged(i, judging.choose))
+            self._on(bubble.like, f"rate_{i}", self._judged(i, judging.rate, "rating"))
+            self._on(bubble.edit, f"correct_{i}", self._judged(i, judging.correct, "value"))
+
+    def _check_revision(self, visit: Visit) -> None:
+        """Nothing: the actions compare the id of the replies on the page, which is the revision."""
+
+    def _judged(self, index: int, action: Callable[..., str], verdict: str = "") -> Callable[[Visit], str]:
+        """A handler of a click on the bubble of a reply."""
+
+        def act(visit: Visit) -> str:
+            shown = self._judging.current(visit.person)
+            if verdict and shown and not shown.is_conversation and visit.click.index != len(shown.turns):
+                raise ConfigError("only the last reply can be judged")
+            verdicts = [getattr(visit.click, verdict)] if verdict else []
+            return action(visit.person, visit.revision, index, *verdicts)
+
+        return act
+
+    def _shown(self, visit: Visit, problem: str = "", note: str = "") -> Updates:
+        judging, update, person, replies = self._judging, self._gradio.update, visit.person, None
+        try:
+            replies = judging.current(person)
+        except Exception as error:
+            problem = problem_of(error)
+        n = 0 if replies is None else len(replies.replies)
+        is_whole = replies is not None and replies.is_conversation
+        hint = "The thumbs rate the whole conversation." if is_whole else judging.hint
+        hint = "You can close this page." if judging.is_done else hint
+        persona = "" if replies is None or not replies.persona else f"Persona: {replies.persona}"
+        updates = {
+            self._revision: "" if replies is None else replies.id,
+            self._help: help_html(f"{judging.progress} {hint}", persona),
+            self._status: status_html(problem, note),
+            self._goal: update(value=judging.goal(person), interactive=n > 0),
+            self._set_goal: update(interactive=n > 0),
+            self._skip: update(value="No difference" if n == 2 else "Next", interactive=not judging.is_done),
+            self._back: update(visible=judging.can_go_back(person)),
+        }
+        standings = [] if replies is None else judging.standing(replies)
+        for i, column in enumerate(self._columns):
+            bubbles = [] if replies is None or i >= n else _bubbles(replies, i, standings[i])
+            options = {"better": _choice(standings[i])} if n == 2 else {}
+            label = f"Reply {i + 1}" if n == 2 else "Conversation" if is_whole else "Reply"
+            updates |= column.shown(bubbles, options, can_correct=not is_whole, is_visible=i < max(n, 1), label=label)
+        return updates
+
+
+def _bubbles(replies: QueuedReplies, index: int, standing: Standing) -> list[Bubble]:
+    """The conversation with one of the replies."""
+    reply = replies.replies[index].text
+    said = [Bubble(message["role"], message["content"]) for message in chat_messages(replies.turns)]
+    below = "" if standing.correction is None else note_html(f"your correction of the reply: {reply}")
+    rating = standing.rating if standing.correction is None else None
+    answer = [] if replies.answer is None else [Bubble("user", replies.answer)]
+    return [*said, Bubble("assistant", standing.correction or reply, below, rating), *answer]
+
+
+def _choice(standing: Standing) -> str:
+    """What chooses a reply: where its bubble shows a correction, the choice is still that of the model's text."""
+    return "This reply is better" if standing.correction is None else "The original reply is better"

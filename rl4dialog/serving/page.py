@@ -1,306 +1,387 @@
-"""The page of the chat: its controls and events. `page_chat` implements the actions, `page_frame` how it looks.
+"""The page of ``rl4dialog ui``: conversations as tall as the window, what is beneath them, and a sidebar for settings.
+
+Conversations are Gradio's Chatbot, so a reply is judged on its bubble: thumbs rate it, the pencil corrects it, and
+buttons beneath the last one choose. A bubble always shows what is recorded. `ChatPage`, `TaskPage` and `JudgingPage`
+say what is on the page, and what its events do.
 
 All events that use a model or write feedback share one queue, so two tabs never use a model at the same time. The
-server keeps the chat state; the browser stores only the key of its chat.
+server keeps the chats; the browser stores only the key of its chat.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any
+import html
+import importlib
+import logging
+import os
+import re
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from types import ModuleType
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
-from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.serving.chat_state import ChatState, Reply, Settings
-from rl4dialog.serving.page_chat import PageChat
-from rl4dialog.serving.page_frame import Bubble, BubbleEvent, Options, Page, Updates, problem_of
-from rl4dialog.serving.page_html import note_html, status_html
-from rl4dialog.serving.sessions import ChatSessions, check_revision
-from rl4dialog.serving.token_colours import QUANTITIES, Quantity, Scale, common_scale, tokens_html
 
-_NO_COLOUR = "none"
-_BETTER, _SAME, _BACK = "better", "same", "back"
-_BOTH = "both"
+T = TypeVar("T")
+Updates = dict[Any, Any]
+Options = Mapping[str, str]
+"""What can be chosen beneath the last reply: labels by name."""
+
+RATINGS = {1: "Like", -1: "Dislike"}
+_JOINER = "\u2060"
+# How long a browser takes at most to show an update that another one follows.
+_UPDATE_S = 0.2
+
+_logger = logging.getLogger(__name__)
 
 
-class ChatPage(Page):
-    """A web page for chatting with one or two models.
+# -- texts of users and models ----------------------------------------------------------------------------------------
 
-    Args:
-        chat: Implements the actions.
+
+def visible(text: str) -> str:
+    """Replace control characters, which could move the cursor or change colors."""
+    return "".join(character if character.isprintable() or character in "\n\t" else "\ufffd" for character in text)
+
+
+def escaped(text: str) -> str:
+    """Escape a text for HTML, including braces and dollar signs, which are special in Gradio's templates."""
+    found = html.escape(visible(text))
+    for character in "{}$":
+        found = found.replace(character, f"&#{ord(character)};")
+    return found
+
+
+def plain(text: str) -> str:
+    """The text for a Chatbot, which reads texts as HTML: an invisible character after ``<`` and ``&`` prevents that.
+
+    Escaped, the text would be wrong in the box in which it is edited.
+    """
+    return re.sub("([<&])", rf"\1{_JOINER}", visible(text))
+
+
+def without_joiners(text: str) -> str:
+    """A text from a Chatbot as it was before :func:`plain`."""
+    return re.sub(f"([<&]){_JOINER}", r"\1", text)
+
+
+def help_html(hint: str, about: str = "", goal: str = "") -> str:
+    """The top of the page: what to do, and what the conversation is about; a goal can be folded."""
+    found = f'<h1>rl4dialog</h1><p class="hint">{escaped(hint)}</p>'
+    found += f'<p class="about">{escaped(about)}</p>' if about else ""
+    return found + (f"<details open><summary>Goal</summary>{escaped(goal)}</details>" if goal else "")
+
+
+def note_html(text: str, is_strong: bool = False) -> str:
+    """A remark beneath a message."""
+    shown = f"<strong>{escaped(text)}</strong>" if is_strong else escaped(text)
+    return f'<p class="remark">{shown}</p>' if text else ""
+
+
+def status_html(problem: str, note: str) -> str:
+    """The result of the last action, or why it failed."""
+    if problem:
+        return f'<p class="problem" role="alert">error: {escaped(problem)}</p>'
+    return f'<p class="note" role="status">{escaped(note)}</p>' if note else ""
+
+
+# -- chats of all browsers --------------------------------------------------------------------------------------------
+
+
+def browser_key(key: object = None) -> str:
+    """The key that a browser sent, or a new one if it is malformed."""
+    return key if isinstance(key, str) and re.fullmatch(r"[0-9a-f]{32}", key) else uuid.uuid4().hex
+
+
+class Sessions(Generic[T]):
+    """Chats in memory, by the unguessable keys of browsers, so that a chat survives a reload.
+
+    Beyond the capacity, the least recently used chat is dropped.
     """
 
-    def __init__(self, chat: PageChat) -> None:
-        settings = Settings(persona=chat.models[0].persona)
-        self._chat, self._sessions = chat, ChatSessions(lambda: ChatState(settings))
-        self._to_stop: set[str] = set()
-        super().__init__("rl4dialog-chat", self._names(), "Type a message below.")
+    def __init__(self, begin: Callable[[], T], capacity: int = 1000) -> None:
+        self._begin, self._capacity, self._states, self._lock = begin, capacity, OrderedDict[str, T](), Lock()
 
-    def _names(self) -> list[str]:
-        """Model names as displayed; numbered if there are two."""
-        names = [model.name for model in self._chat.models]
-        return names if len(names) == 1 else [f"{i}: {name}" for i, name in enumerate(names, start=1)]
+    def open(self, key: str) -> T:
+        """The chat of a browser, which is a new one if the key is unknown."""
+        with self._lock:
+            if key not in self._states:
+                self._states[key] = self._begin()
+            state = self._states[key]
+            self._states.move_to_end(key)
+            while len(self._states) > self._capacity:
+                self._states.popitem(last=False)
+        return state
 
-    @property
-    def _hint(self) -> str:
-        choose = "Choose the better reply. " if len(self._chat.models) > 1 else ""
-        return f"{choose}Thumbs rate a reply, the pencil corrects it."
+    def keep(self, key: str, state: T) -> T:
+        """Store the next state of a chat."""
+        self.open(key)
+        with self._lock:
+            self._states[key] = state
+        return state
 
-    # -- components ---------------------------------------------------------------------------------------------------
 
-    def _add_settings(self) -> None:
-        gradio, models = self._gradio, self._chat.models
-        gradio.Markdown("## Settings\nFor the next message. An empty field stands for the setting of the run.")
-        self._only = gradio.Radio(
-            [("Both", _BOTH), *((name, str(i)) for i, name in enumerate(self._names()))],
-            value=_BOTH, label="Models that reply", elem_id="models", visible=len(models) > 1,
-        )  # fmt: skip
-        self._persona = gradio.Textbox(
-            label="Persona", placeholder='Optional, e.g. "You are a waiter"', elem_id="persona"
-        )
-        self._temperature = self._number("temperature", "Temperature", 0.1)
-        self._top_p = self._number("top_p", "Top-p", 0.05)
-        self._max_new_tokens = self._number("max_new_tokens", "Longest reply (tokens)", 1, precision=0)
-        self._beta = gradio.Number(
-            None, label="beta (weight of the values)", step=1, elem_id="beta",
-            visible=any(model.beta is not None for model in models),
-        )  # fmt: skip
-        self._settings = [self._persona, self._temperature, self._top_p, self._max_new_tokens, self._beta]
-        self._colour = gradio.Radio(
-            [_NO_COLOUR, *QUANTITIES], value=_NO_COLOUR, label="Color tokens by", elem_id="colour"
-        )
-        gradio.Markdown(f"Ratings, choices and corrections are appended to `{self._chat.feedback}`.")
+# -- the page ---------------------------------------------------------------------------------------------------------
 
-    def _number(self, name: str, label: str, step: float, **kwargs: Any) -> Any:
-        """A field for a number, which shows the run's own one while it is empty."""
-        own = {getattr(GenerationSettings.from_kwargs(model.generation_kwargs), name) for model in self._chat.models}
-        placeholder = "" if len(own) > 1 or None in own else str(*own)
-        return self._gradio.Number(
-            None, label=label, step=step, placeholder=placeholder, elem_id=name.replace("_", "-"), **kwargs
-        )
 
-    def _add_below(self) -> None:
-        self._add_message_box()
+def load_gradio() -> ModuleType:
+    """Import gradio with its telemetry disabled."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    try:
+        return importlib.import_module("gradio")
+    except ImportError as error:
+        raise ConfigError(f"the page needs the package gradio: pip install 'rl4dialog[ui]' ({error})") from error
 
-    def _add_events(self) -> None:
-        parts = [part for column in self._columns for part in column.parts]
-        outputs = [self._revision, self._status, self._text, *parts]
-        seen = [self._browser, self._revision, self._colour]
-        self.blocks.load(
-            self._opened,
-            [self._browser, self._colour],
-            [self._browser, self._only, *self._settings, *outputs],
-            api_name="open",
-            show_progress="hidden",
-        )
-        self._on(self._text.submit, "send", self._sent, [*seen, self._text, *self._settings], outputs)
-        # Not queued, so that it acts while a reply is generated; Gradio's own cancellation waits between two tokens.
-        self._text.stop(self._stopped, [self._browser], api_name="stop", queue=False)
-        changes = [*seen, *self._settings]
-        for i, column in enumerate(self._columns):
-            bubble = column.chat
-            self._on_bubble(bubble.like, f"rate_{i}", self._acting(self._rate, i), seen, outputs)
-            self._on_bubble(bubble.option_select, f"option_{i}", self._acting(self._choose, i), seen, outputs)
-            self._on_bubble(bubble.edit, f"edit_{i}", partial(self._edited, i), changes, outputs)
-            self._on_bubble(bubble.retry, f"retry_{i}", self._retried, changes, outputs)
-            self._on_bubble(bubble.undo, f"undo_{i}", self._undone, seen, outputs)
-            self._on_bubble(bubble.clear, f"reset_{i}", self._acting(self._reset, i), seen, outputs)
-        self._only.input(
-            self._asked, [*seen, self._only], outputs, api_name="models", show_progress="hidden", **self._in_turn
-        )
-        self._colour.input(self._recoloured, seen, outputs, api_name="colour", show_progress="hidden", **self._in_turn)
 
-    # -- events -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Bubble:
+    """A message of a ``user`` or an ``assistant``, with the HTML beneath it.
 
-    def _opened(self, key: object, colour: str) -> Updates:
-        known, state = self._sessions.open(key)
-        given = state.settings
-        values = [given.persona or "", given.temperature, given.top_p, given.max_new_tokens, given.beta]
-        only = _BOTH if given.only is None else str(given.only)
-        settings = {self._only: only, **dict(zip(self._settings, values, strict=True))}
-        return {self._browser: known, **settings, **self._shown(state, colour)}
+    A reply that `is_typed` is still being generated.
+    """
 
-    def _sent(self, key: object, revision: int, colour: str, text: str, *settings: Any) -> Iterator[Updates]:
-        yield from self._replied(key, revision, colour, lambda state: (state, text), settings, is_typed=True)
+    role: str
+    text: str
+    html: str = ""
+    rating: int | None = None
+    is_typed: bool = False
 
-    def _retried(
-        self, event: BubbleEvent, key: object, revision: int, colour: str, *settings: Any
-    ) -> Iterator[Updates]:
-        yield from self._replied(key, revision, colour, lambda state: _before(state, -1), settings)
 
-    def _edited(
-        self, index: int, event: BubbleEvent, key: object, revision: int, colour: str, *settings: Any
-    ) -> Iterator[Updates]:
-        """An edited message is sent again; an edited reply is corrected."""
-        number, is_reply = divmod(event.index, 2)
-        if is_reply:
-            correct = partial(self._chat.correct, index=index, correction=event.value, number=number)
-            yield from self._changed(key, revision, colour, correct)
-            return
-        yield from self._replied(
-            key, revision, colour, lambda state: (_before(state, number)[0], event.value), settings
-        )
+@dataclass(frozen=True)
+class BubbleEvent:
+    """A click on a bubble: number of the message, the new text or name of the option, and the rating if it is one."""
 
-    def _replied(
+    index: int
+    value: str
+    rating: int | None
+
+
+class Visit(NamedTuple):
+    """Who does something on a page, what they saw there, and where they clicked.
+
+    The revision is that of the state that the page showed, so that an action on an outdated page is not applied to
+    another reply. Options are values of :attr:`Page.options`.
+    """
+
+    person: str
+    revision: Any
+    options: Sequence[Any]
+    click: BubbleEvent
+
+
+class ConversationColumn:
+    """A conversation with one model."""
+
+    def __init__(self, gradio: ModuleType, index: int, label: str, placeholder: str) -> None:
+        self._gradio, self._n_shown = gradio, 0
+        with gradio.Column(min_width=280, elem_classes="conversation") as self.box:
+            self.chat = gradio.Chatbot(
+                label=label, elem_id=f"chat-{index}", height="100%", scale=1, layout="bubble", buttons=["copy"],
+                render_markdown=False, latex_delimiters=[], placeholder=placeholder,
+            )  # fmt: skip
+        self.parts = [self.box, self.chat]
+
+    def shown(
         self,
-        key: object,
-        revision: int,
-        colour: str,
-        begin: Callable[[ChatState], tuple[ChatState, str]],
-        settings: Sequence[Any],
-        is_typed: bool = False,
-    ) -> Iterator[Updates]:
-        """Stream replies.
-
-        Args:
-            key: That of the browser.
-            revision: What the browser shows.
-            colour: Name of the numbers by which tokens are colored.
-            begin: Returns the conversation before the message, and the message.
-            settings: Values of the settings.
-            is_typed: Whether the message is in the box for messages.
-        """
-        known, state = self._sessions.open(key)
-        self._to_stop.discard(known)
-        is_begun = False
-        try:
-            check_revision(state.revision, revision)
-            before, text = begin(state)
-            given = replace(Settings(*settings), only=state.settings.only)
-            for step in self._chat.send(before, text, given, lambda: known in self._to_stop):
-                state = self._sessions.keep(known, step)
-                if is_begun:
-                    updates = {part: value for each in self._typed(state, colour) for part, value in each.items()}
-                    yield {**updates, self._revision: state.revision}
-                else:
-                    yield self._shown(state, colour, is_busy=True, text="" if is_typed else None)
-                is_begun = True
-        except Exception as error:
-            state = self._sessions.keep(known, state.settled()) if is_begun else state
-            yield from self._again(self._shown(state, colour, problem_of(error)))
-            return
-        yield self._shown(state, colour)
-
-    def _stopped(self, key: object) -> None:
-        known, _ = self._sessions.open(key)
-        self._to_stop.add(known)
-
-    def _changed(
-        self, key: object, revision: int, colour: str, action: Callable[[ChatState], ChatState]
-    ) -> Iterator[Updates]:
-        known, state = self._sessions.open(key)
-        try:
-            check_revision(state.revision, revision)
-            state = self._sessions.keep(known, action(state))
-        except RL4DialogError as error:
-            yield from self._again(self._shown(state, colour, str(error)))
-            return
-        yield self._shown(state, colour)
-
-    def _acting(self, action: Callable[[ChatState, int, BubbleEvent], ChatState], index: int) -> Callable[..., Any]:
-        """A handler of a click on a bubble in a column."""
-
-        def clicked(event: BubbleEvent, key: object, revision: int, colour: str) -> Iterator[Updates]:
-            yield from self._changed(key, revision, colour, lambda state: action(state, index, event))
-
-        return clicked
-
-    def _rate(self, state: ChatState, index: int, event: BubbleEvent) -> ChatState:
-        return self._chat.rate(state, index, event.rating, event.index // 2)
-
-    def _choose(self, state: ChatState, index: int, event: BubbleEvent) -> ChatState:
-        if event.value == _BACK:
-            return self._chat.take_back_choice(state)
-        return self._chat.choose(state, index if event.value == _BETTER else None)
-
-    def _reset(self, state: ChatState, index: int, event: BubbleEvent) -> ChatState:
-        return self._chat.reset(state)
-
-    def _undone(self, event: BubbleEvent, key: object, revision: int, colour: str) -> Iterator[Updates]:
-        """Undo, and put the message back where it can be changed."""
-        _, state = self._sessions.open(key)
-        text = None if state.last is None or state.revision != revision else state.last.text
-        for updates in self._changed(key, revision, colour, self._chat.undo):
-            yield updates if text is None else {**updates, self._text: self._text_box(text=text)}
-
-    def _asked(self, key: object, revision: int, colour: str, only: str) -> Iterator[Updates]:
-        index = None if only == _BOTH else int(only)
-        yield from self._changed(key, revision, colour, lambda state: self._chat.ask_only(state, index))
-
-    def _recoloured(self, key: object, revision: int, colour: str) -> Updates:
-        _, state = self._sessions.open(key)
-        return self._conversations(state, colour)
-
-    # -- what is shown ------------------------------------------------------------------------------------------------
-
-    def _shown(
-        self, state: ChatState, colour: str, problem: str = "", is_busy: bool = False, text: str | None = None
+        bubbles: Sequence[Bubble],
+        options: Options | None = None,
+        can_judge: bool = True,
+        can_correct: bool = True,
+        is_visible: bool = True,
+        label: str | None = None,
     ) -> Updates:
-        """Updates of all components that depend on the state."""
-        return {
-            self._revision: state.revision,
-            self._status: status_html(problem, state.note),
-            self._text: self._text_box(is_busy, text),
-            **self._conversations(state, colour, is_busy),
-        }
+        """Updates that show a conversation, with options beneath its last message, or whose replies can be judged."""
+        messages = [self._message(bubble) for bubble in bubbles]
+        if options:
+            messages[-1]["options"] = [{"value": value, "label": label} for value, label in options.items()]
+        ratings = [each.rating for each in bubbles if each.role == "assistant"]
+        chat = self._gradio.update(
+            value=messages,
+            feedback_value=[self._unrated() if each is None else RATINGS[each] for each in ratings],
+            feedback_options=list(RATINGS.values()) if can_judge else [],
+            editable="all" if can_judge and can_correct else "none",  # Gradio does not send a None
+            **({} if label is None else {"label": label}),
+        )
+        return {self.chat: chat, self.box: self._gradio.update(visible=is_visible)}
 
-    def _text_box(self, is_busy: bool = False, text: str | None = None) -> Any:
-        written = {} if text is None else {"value": text}
-        return self._gradio.update(interactive=True, submit_btn=not is_busy, stop_btn=is_busy, **written)
+    def typed(self, bubbles: Sequence[Bubble]) -> Updates:
+        """Updates that show one more token."""
+        return {self.chat: self._gradio.update(value=[self._message(bubble) for bubble in bubbles])}
 
-    def _conversations(self, state: ChatState, colour: str, is_busy: bool = False) -> Updates:
-        updates: Updates = {}
-        for i, column in enumerate(self._columns):
-            is_visible = state.settings.only in (None, i)
-            options = {} if is_busy else _options(state, i)
-            updates |= column.shown(self._bubbles(state, i, colour, is_busy), options, not is_busy, is_visible)
-        return updates
+    def unrated(self, n_replies: int) -> Updates:
+        """Updates that show no rating."""
+        return {self.chat: self._gradio.update(feedback_value=[self._unrated()] * n_replies)}
 
-    def _typed(self, state: ChatState, colour: str) -> Iterator[Updates]:
-        for i, column in enumerate(self._columns):
-            yield column.typed(self._bubbles(state, i, colour, is_busy=True))
+    def _unrated(self) -> str:
+        """A value for which no thumb is highlighted.
 
-    def _bubbles(self, state: ChatState, index: int, colour: str, is_busy: bool) -> list[Bubble]:
-        quantity = QUANTITIES.get(colour)
-        details = [reply.details for exchange in state.exchanges for reply in exchange.replies]
-        scale = None if quantity is None else common_scale(quantity, details)
-        bubbles = []
-        for exchange, message in zip(state.exchanges, state.messages(index)[1::2], strict=True):
-            bubbles.append(Bubble("user", exchange.text))
-            if is_busy and exchange is state.last:
-                bubbles.append(Bubble("assistant", message["content"], is_typed=True))
-                continue
-            reply = exchange.replies[index]
-            rating = None if message["origin"] else reply.rating
-            below = note_html(message["origin"]) or _below(reply, quantity, scale)
-            bubbles.append(Bubble("assistant", message["content"], below, rating))
-        return bubbles
+        A browser highlights a thumb that is clicked, and looks at the value again only if it differs from the last one.
+        """
+        self._n_shown += 1
+        return f"unrated {self._n_shown}"
+
+    def _message(self, bubble: Bubble) -> dict[str, Any]:
+        content: list[Any] = [{"type": "text", "text": plain(bubble.text)}]
+        if bubble.html:
+            content.append(self._gradio.HTML(bubble.html, render=False))
+        # Gradio's sign that more is to come.
+        return {"role": bubble.role, "content": content, "metadata": {"status": "done"} if bubble.is_typed else {}}
 
 
-def _below(reply: Reply, quantity: Quantity | None, scale: Scale | None) -> str:
-    """What stands beneath a model's own reply."""
-    found = "" if reply.text else note_html("(empty reply)")
-    if quantity is not None and reply.details is not None:
-        found += tokens_html(reply.details, quantity, scale)
-    elif quantity is not None:
-        found += note_html(f"No token details: {reply.no_details or 'the reply was stopped'}")
-    return found + note_html(reply.reward)
+class Page(ABC, Generic[T]):
+    """A page: a line of help, conversations side by side, what is beneath them, and a sidebar.
+
+    Args:
+        names: Names of the conversations.
+        placeholder: What they show before the first message.
+        begin: Begins a chat of type ``T``, with a ``revision``.
+
+    Attributes:
+        blocks: The Gradio app.
+        options: Components that decide how a state is shown.
+        outputs: Components that depend on the state.
+    """
+
+    mode: str
+    """CSS class, and part of the name under which a browser stores its key."""
+    hint: str
+    """What a person can do, in a line."""
+
+    def __init__(self, names: Sequence[str], placeholder: str, begin: Callable[[], T]) -> None:
+        gradio = self._gradio = load_gradio()
+        self._sessions = Sessions(begin)
+        self.options: list[Any] = []
+        # Models never generate for two tabs at the same time, and feedback is written by one at a time.
+        self._in_turn = {"concurrency_id": "models", "concurrency_limit": 1}
+        with gradio.Blocks(title="rl4dialog", analytics_enabled=False, fill_height=True, fill_width=True) as blocks:
+            self.blocks = blocks
+            self._browser = gradio.BrowserState(None, storage_key=f"rl4dialog-{self.mode}", secret="rl4dialog")
+            self._revision = gradio.State(-1)
+            with gradio.Sidebar(open=False, label="Settings", elem_id="settings"):
+                self._add_settings()
+            self._help = gradio.HTML(help_html(self.hint), elem_id="help")
+            with gradio.Row(elem_id="conversations", elem_classes=self.mode, scale=1):
+                self._columns = [ConversationColumn(gradio, i, name, placeholder) for i, name in enumerate(names)]
+            self._chats = [column.chat for column in self._columns]
+            below = self._add_below()
+            self._status = gradio.HTML("", elem_id="status")
+            parts = [part for column in self._columns for part in column.parts]
+            self.outputs = [self._revision, self._help, self._status, *below, *parts]
+            self._add_events()
+
+    @abstractmethod
+    def _add_settings(self) -> None:
+        """Add the components of the sidebar."""
+
+    @abstractmethod
+    def _add_below(self) -> list[Any]:
+        """Add components beneath the conversations; returns those that depend on the state."""
+
+    @abstractmethod
+    def _add_events(self) -> None:
+        """Connect the components."""
+
+    @abstractmethod
+    def _shown(self, visit: Visit, problem: str = "", note: str = "") -> Updates:
+        """Updates of all components that depend on the state; a problem is why the last action failed."""
+
+    def _add_message_box(self) -> Any:
+        """Add the box for messages, disabled until the page has loaded the state of the chat."""
+        self._text = self._gradio.Textbox(
+            label="Message", show_label=False, container=False, placeholder="Type a message", lines=1, max_lines=6,
+            elem_id="text", submit_btn=True, autofocus=True, interactive=False,
+        )  # fmt: skip
+        return self._text
+
+    def _on_load(
+        self,
+        restored: Sequence[Any] = (),
+        restore: Callable[[Visit], Updates] = lambda visit: {},
+        uses_model: bool = True,
+    ) -> None:
+        """Show the chat when a browser opens the page, and restore other components."""
+
+        def opened(key: object, *options: Any) -> Updates:
+            visit = Visit(browser_key(key), None, options, _parsed(None))
+            return {self._browser: visit.person, **restore(visit), **self._shown(visit)}
+
+        inputs, outputs = [self._browser, *self.options], [self._browser, *restored, *self.outputs]
+        turn = self._in_turn if uses_model else {}
+        self.blocks.load(opened, inputs, outputs, api_name="open", show_progress="hidden", **turn)
+
+    def _on(
+        self,
+        listen: Callable[..., Any],
+        name: str,
+        act: Callable[..., Iterator[Updates] | str | None],
+        *inputs: Any,
+        needs_current: bool = True,
+        shows_progress: bool = True,
+    ) -> None:
+        """Connect an event, and name it in the API.
+
+        `act` gets the visit and the values of the inputs. It returns a note for the person, or updates while it goes
+        on. Then the new state is shown, or why there is none. It `needs_current` states unless it changes nothing.
+        """
+        n = len(self.options)
+
+        def happened(event: Any, key: object, revision: Any, *values: Any) -> Iterator[Updates]:
+            visit = Visit(browser_key(key), revision, values[:n], _parsed(event))
+            try:
+                if needs_current:
+                    self._check_revision(visit)
+                found = act(visit, *values[n:])
+                if isinstance(found, Iterator):
+                    yield from found
+                    found = None
+            except Exception as error:
+                yield from self._again(self._shown(visit, problem_of(error)))
+            else:
+                yield self._shown(visit, note=found or "")
+
+        happened.__annotations__["event"] = self._gradio.EventData  # Gradio finds the parameter by its type
+        listen(
+            happened,
+            [self._browser, self._revision, *self.options, *inputs],
+            self.outputs,
+            api_name=name,
+            show_progress="minimal" if shows_progress else "hidden",
+            show_progress_on=self._chats,
+            **self._in_turn,
+        )
+
+    def _check_revision(self, visit: Visit) -> None:
+        current: Any = self._sessions.open(visit.person)
+        if current.revision != visit.revision:
+            raise ConfigError("this page was out of date, so nothing was changed; it now shows the current chat")
+
+    def _again(self, shown: Updates) -> Iterator[Updates]:
+        """Show what is recorded, where a browser highlights a thumb that was clicked in vain: first no rating."""
+        if shown[self._chats[0]]["feedback_options"]:
+            n_replies = len(shown[self._chats[0]]["value"])
+            yield {part: update for column in self._columns for part, update in column.unrated(n_replies).items()}
+            time.sleep(_UPDATE_S)
+        yield shown
 
 
-def _options(state: ChatState, index: int) -> Options:
-    """What can be chosen beneath the last reply in a column."""
-    if state.last is None:
-        return {}
-    if state.awaits_choice:
-        return {_BETTER: "This reply is better", _SAME: "No difference"}
-    is_here = state.last.was_choice and state.last.chosen == index
-    return {_BACK: "Take back the choice"} if is_here else {}
+def problem_of(error: Exception) -> str:
+    """What a person reads. The page must stay usable after any failure of a model, such as too little memory."""
+    if not isinstance(error, RL4DialogError):
+        _logger.error("a reply or a judgement failed", exc_info=error)
+    return str(error) or type(error).__name__
 
 
-def _before(state: ChatState, number: int) -> tuple[ChatState, str]:
-    """The conversation before an exchange, and its message."""
-    if not -1 <= number < len(state.exchanges) or state.last is None:
-        raise ConfigError("there is no message to send again")
-    return state.until(number), state.exchanges[number].text
+def _parsed(event: Any) -> BubbleEvent:
+    """What a browser says about a click, which may be anything."""
+    said = getattr(event, "_data", None)
+    said = said if isinstance(said, dict) else {}
+    index, value, liked = said.get("index"), said.get("value"), said.get("liked")
+    return BubbleEvent(
+        index if isinstance(index, int) and not isinstance(index, bool) else -1,
+        without_joiners(value) if isinstance(value, str) else "",
+        1 if liked is True else -1 if liked is False else None,
+    )

@@ -1,16 +1,19 @@
-"""A person's dialogue with an agent for a task, about a goal or without one; for the terminal and the page."""
+"""A person's dialogue with an agent for a task, about a goal or without one, and its page."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.serving.page import Bubble, Page, Updates, Visit, help_html, note_html, status_html
 
 NOTHING = "(nothing)"
 """What is shown for an agent that says nothing."""
 _GOODBYE = "bye"
+_NEXT = "New goal or Free chat begins another dialogue."
 # The time to understand a text grows with the square of its length.
 _MAX_CHARACTERS = 2000
 
@@ -68,16 +71,10 @@ class Turn(NamedTuple):
 
 
 class TaskChat:
-    """A dialogue with an agent, which keeps the dialogue's state; the next one begins with a goal or a message.
-
-    Args:
-        agent: The agent, for this person alone.
+    """A dialogue with an agent for this person alone; after its end, the next one begins with a goal or a message.
 
     Attributes:
-        agent: The same.
         goal: The goal in words; empty without one.
-        turns: The turns so far.
-        is_over: Whether the dialogue has ended. A message then begins a new one, without a goal.
         revision: Another number after each change, and in each chat.
     """
 
@@ -154,3 +151,82 @@ class TaskChat:
 def in_words(acts: Sequence[Any]) -> str:
     """Dialogue acts as they are written."""
     return " ".join(map(str, acts)) or "none"
+
+
+class TaskPage(Page[TaskChat]):
+    """A web page for dialogues about goals. Each browser has an agent of its own, and begins with a goal."""
+
+    mode = "task"
+    hint = "You are the user. Say goodbye, or press Done, when you have everything."
+
+    def __init__(self, begin: Callable[[], Agent]) -> None:
+        def begin_chat() -> TaskChat:
+            chat = TaskChat(begin())
+            chat.draw_goal()
+            return chat
+
+        agent = begin()
+        self._about = f"Talk about: {', '.join(agent.domains)}."
+        super().__init__([agent.name], self._about, begin_chat)
+
+    def _add_settings(self) -> None:
+        self._gradio.Markdown(
+            "## Settings\nThe agent understands sentences, and dialogue acts as they are written beneath a message."
+        )
+        self.options = [self._gradio.Checkbox(True, label="Show dialogue acts", elem_id="acts")]
+
+    def _add_below(self) -> list[Any]:
+        text = self._add_message_box()
+        with self._gradio.Row(elem_id="below"):
+            self._done = self._gradio.Button("Done", min_width=80, elem_id="done")
+            self._new_goal = self._gradio.Button("New goal", min_width=80, elem_id="new-goal")
+            self._free_chat = self._gradio.Button("Free chat", min_width=80, elem_id="free-chat")
+        return [text, self._done]
+
+    def _add_events(self) -> None:
+        self._on_load()
+        self._on(self._text.submit, "send", self._sent, self._text)
+        self._on(self._done.click, "done", lambda visit: self._chat(visit).end())
+        self._on(self._new_goal.click, "goal", lambda visit: self._chat(visit).draw_goal())
+        self._on(self._free_chat.click, "reset", lambda visit: self._chat(visit).reset())
+        self._on(self.options[0].input, "acts", lambda visit: None, needs_current=False)
+
+    def _chat(self, visit: Visit) -> TaskChat:
+        return self._sessions.open(visit.person)
+
+    def _sent(self, visit: Visit, text: str) -> Iterator[Updates]:
+        yield self._shown(visit, asked=text)
+        try:
+            self._chat(visit).say(text)
+        except Exception:
+            yield {self._text: self._gradio.update(value=text)}
+            raise
+
+    def _shown(self, visit: Visit, problem: str = "", note: str = "", asked: str | None = None) -> Updates:
+        """Updates of all components; a message that was `asked` is the one that the agent is replying to."""
+        chat, update = self._chat(visit), self._gradio.update
+        (shows_acts,) = visit.options
+        bubbles = _bubbles(chat, shows_acts)
+        if asked is not None:
+            bubbles += [Bubble("user", asked), Bubble("assistant", "", is_typed=True)]
+        is_open, written = not chat.is_over, {} if asked is None else {"value": ""}
+        placeholder = "Type a message" if is_open else "The dialogue is over."
+        return {
+            self._revision: chat.revision,
+            self._help: help_html(self.hint if chat.goal else f"You are the user. {self._about}", goal=chat.goal),
+            self._status: status_html(problem, "" if is_open else _NEXT),
+            self._text: update(interactive=is_open, submit_btn=is_open, placeholder=placeholder, **written),
+            self._done: update(interactive=bool(chat.score) and is_open),
+            **self._columns[0].shown(bubbles, can_judge=False),
+        }
+
+
+def _bubbles(chat: TaskChat, shows_acts: bool) -> list[Bubble]:
+    found = []
+    for text, reply in chat.turns:
+        understood, acts = f"understood: {in_words(reply.understood)}", f"acts: {in_words(reply.acts)}"
+        found.append(Bubble("user", text, note_html(understood if shows_acts else "")))
+        found.append(Bubble("assistant", reply.text or NOTHING, note_html(acts if shows_acts else "")))
+    if chat.is_over:
+        found[-1] = replace(found[-1], html=found[-1].html + note_html(chat.score, is_strong=True))
+    return found

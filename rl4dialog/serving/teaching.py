@@ -19,7 +19,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.latest_feedback import latest
 from rl4dialog.data.openings import with_goal, without_goal
-from rl4dialog.serving.chat_model import ChatModel
+from rl4dialog.serving.chat import ChatModel
 from rl4dialog.serving.judging import Judging
 
 _MAX_TRIES = 8
@@ -31,19 +31,13 @@ Answers = Callable[[str], PartnerReply]
 
 @dataclass(frozen=True)
 class Situation:
-    """A place in a conversation at which a person begins to teach.
-
-    Attributes:
-        turns: The utterances so far, oldest first.
-        persona: The model's persona.
-        goal: Goal of the reply; ``None`` if it has none.
-        begin: Begins a conversation from here, and returns the answers of the partner; ``None`` if there is no partner.
-    """
+    """A place in a conversation at which a person begins to teach."""
 
     turns: Sequence[str]
     persona: str | None = None
     goal: str | None = None
     begin: Callable[[], Answers] | None = None
+    """Begins a conversation from here, and returns the answers of the partner; ``None`` if there is no partner."""
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -101,7 +95,6 @@ class Teaching(Judging[Situation]):
         self._n_asked = 0
 
     def current(self, person: str) -> QueuedReplies | None:
-        """What a person judges now; ``None`` after the last one."""
         lesson = self._lesson(person)
         if lesson is None:
             return None
@@ -112,7 +105,6 @@ class Teaching(Judging[Situation]):
         return QueuedReplies(id, [*lesson.turns], [JudgedReply(self._model.name, reply)], persona, "teach")
 
     def goal(self, person: str) -> str | None:
-        """Goal of the reply that a person judges."""
         lesson = self._lesson(person)
         return None if lesson is None else lesson.goal
 

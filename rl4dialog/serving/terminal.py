@@ -1,131 +1,245 @@
-"""A chat with a language model in the terminal."""
+"""Chats in the terminal: a line is a message, or a slash command. Input and output are passed in."""
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Callable, Iterator
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, TextIO
 
-from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
-from rl4dialog.core.seeding import derive_seed
-from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.policies.streaming import PartialReply
-from rl4dialog.serving.chat_model import ChatModel, reward_in_words
-from rl4dialog.serving.conversation import Conversation
-from rl4dialog.serving.line_chat import LineChat, speaker, visible
-from rl4dialog.serving.slash_commands import COMMANDS
+from rich.console import Console
+from rich.style import Style
 
-_EMPTY = "(empty reply)"
+from rl4dialog.core.errors import ConfigError, RL4DialogError, nearest_hint
+from rl4dialog.core.json_lines import append_record
+from rl4dialog.data.openings import without_goal
+from rl4dialog.serving.chat import Chat, ChatModel, ChatState, Reply, Settings, samples
+from rl4dialog.serving.page import visible
+from rl4dialog.serving.task_chat import NOTHING, Agent, TaskChat, in_words
+from rl4dialog.serving.teaching import Teaching
+
+ReadLine = Callable[[str], str]
+"""Prompts for a line; raises EOFError at the end of the input."""
+Write = Callable[[str], None]
+"""Prints text verbatim."""
+
+_COLORS = {"you": "green", "model": "cyan", "agent": "cyan"}
+
+
+class Command(NamedTuple):
+    """A slash command's argument and help text."""
+
+    argument: str
+    help: str
+    needs_argument: bool = False
+
+
+_HELP = Command("", "list the commands")
+_QUIT = Command("", "end the chat")
+
+
+def parse_command(line: str, commands: Mapping[str, Command]) -> tuple[str, str]:
+    """Split a line that begins with a slash into command name and argument."""
+    name, _, argument = line[1:].partition(" ")
+    argument = argument.strip()
+    if name not in commands:
+        hint = nearest_hint(f"/{name}", [f"/{known}" for known in commands])
+        raise ConfigError(f"unknown command '/{name}'{hint} (/help lists the commands)")
+    command = commands[name]
+    if command.needs_argument and not argument:
+        raise ConfigError(f"/{name} needs {command.argument}: /{name} {command.argument}")
+    if argument and not command.argument:
+        raise ConfigError(f"/{name} takes no argument, not {argument!r}")
+    return name, argument
+
+
+def speaker(name: str) -> str:
+    """Name before what someone says, in color on a terminal unless ``NO_COLOR`` is set."""
+    console = Console()
+    if console.color_system is None or console.no_color:
+        return f"{name}: "
+    return Style(color=_COLORS[name], bold=True).render(f"{name}:") + " "
+
+
+def console_reader(stdin: TextIO, write: Write) -> ReadLine:
+    """A line reader: with editing and history on a terminal, with an echo for a pipe.
+
+    From now on, bytes that are no text are replaced, instead of raising errors; also in the output.
+    """
+    for stream in (stdin, sys.stdout):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    if stdin.isatty():
+        with suppress(ImportError):
+            importlib.import_module("readline")  # enables line editing in `input`
+        # Readline must not count color codes as columns.
+        return lambda prompt: input(re.sub(r"(\x1b\[[\d;]*m)", "\x01\\1\x02", prompt))
+
+    def read(prompt: str) -> str:
+        line = stdin.readline()
+        if not line:
+            raise EOFError
+        write(f"{prompt}{line.rstrip()}\n")
+        return line
+
+    return read
+
+
+class LineChat(ABC):
+    """A line-by-line conversation.
+
+    A command ``/name`` calls the method ``_do_name``, with its argument if it can have one; ``/quit`` ends the chat.
+    """
+
+    commands: ClassVar[Mapping[str, Command]]
+
+    def __init__(self, read_line: ReadLine, write: Write) -> None:
+        self._read_line, self._write = read_line, write
+
+    @abstractmethod
+    def _greet(self) -> None:
+        """Say who is there."""
+
+    @abstractmethod
+    def _reply(self, text: str) -> None:
+        """Reply to a message."""
+
+    def run(self) -> None:
+        """Chat until /quit or the end of the input."""
+        self._greet()
+        continues = True
+        while continues:
+            try:
+                line = self._read_line(speaker("you")).strip()
+                continues = self.take(line)
+            except EOFError:
+                self._write("\n")
+                return
+            except KeyboardInterrupt:
+                self._write("\n(type /quit or Ctrl-D to end the chat)\n")
+            except RL4DialogError as error:
+                self._write(f"error: {error}\n")
+
+    def take(self, line: str) -> bool:
+        """Run a command, or reply to a message; returns whether the chat continues."""
+        if not line.startswith("/"):
+            if line:
+                self._reply(line)
+            return True
+        name, argument = parse_command(line, self.commands)
+        if name == "quit":
+            return False
+        getattr(self, f"_do_{name}")(*([argument] if self.commands[name].argument else []))
+        return True
+
+    def _do_help(self) -> None:
+        for name, command in self.commands.items():
+            self._write(f"  {f'/{name} {command.argument}'.strip():<16} {command.help}\n")
+
+    def _append(self, argument: str, record: Mapping[str, Any] | None) -> None:
+        """Append a record to the file of ``/save``."""
+        path = Path(argument).expanduser()
+        if path.suffix != ".jsonl":
+            raise ConfigError(f"/save needs a .jsonl file, not {argument!r}")
+        if record is None:
+            raise ConfigError("there is no conversation to save yet")
+        append_record(path, record)
+        self._write(f"Appended to {path}.\n")
 
 
 class TerminalChat(LineChat):
-    """A conversation between a user and a language model.
+    """A conversation between a user and a language model; with a seed, the same lines get the same replies."""
 
-    Args:
-        model: The model.
-        read_line: Prompts for a line; raises EOFError at the end of the input.
-        write: Prints text verbatim.
-        show_reward: Whether to print the reward of each reply and its parts.
-        seed: Random seed; the same lines then get the same replies.
-        feedback: File to which ratings and corrections are appended.
-
-    Attributes:
-        conversation: The conversation so far.
-    """
+    commands: ClassVar = {
+        "help": _HELP,
+        "reset": Command("", "start a new conversation; the persona stays"),
+        "undo": Command("", "remove the last exchange"),
+        "persona": Command("TEXT", "set the model's persona; without TEXT, remove it"),
+        "temperature": Command("X", "set the sampling temperature", needs_argument=True),
+        "beta": Command("X", "set the weight of the values that guide the model", needs_argument=True),
+        "rate": Command("up|down", "rate the last reply", needs_argument=True),
+        "correct": Command("TEXT", "record a better last reply", needs_argument=True),
+        "save": Command("FILE", "append the conversation to a .jsonl file", needs_argument=True),
+        "quit": _QUIT,
+    }
 
     def __init__(
         self,
         model: ChatModel,
-        read_line: Callable[[str], str],
-        write: Callable[[str], None],
+        read_line: ReadLine,
+        write: Write,
         show_reward: bool = False,
         seed: int | None = None,
         feedback: Path = Path("feedback.jsonl"),
     ) -> None:
-        self.conversation = Conversation(model.persona)
-        super().__init__(read_line, write, COMMANDS)
-        self._model = model
-        self._show_reward, self._seed, self._feedback = show_reward, seed, feedback
-        self._temperature: float | None = None
-        self._beta: float | None = None
-        self._n_asked = 0
-        self._told: set[str] = set()
+        super().__init__(read_line, write)
+        self._model, self._chat = model, Chat([model], feedback, seed, show_reward, show_tokens=False)
+        self.state = ChatState(Settings(persona=model.persona))
 
     def _greet(self) -> None:
         self._write(f"Chat with {self._model.name}. Type /help for commands, /quit or Ctrl-D to end.\n")
-        if persona := self.conversation.persona:
+        if persona := self.state.settings.persona:
             self._write(f"Persona, as in training: {visible(persona)}\n")
 
-    # -- replies ------------------------------------------------------------------------------------------------------
-
     def _reply(self, text: str) -> None:
-        prompt = self.conversation.prompt(text, self._model.dialogue_format)
-        self._n_asked += 1
-        seed = None if self._seed is None else derive_seed(self._seed, "chat", self._n_asked)
-        kwargs = {} if self._temperature is None else {"temperature": self._temperature}
+        before, states = self.state, self._chat.send(self.state, text, self.state.settings)
+        self.state = next(states)
         self._write(speaker("model"))
-        said, whole = self._print(self._model.stream(prompt, seed, self._beta, **kwargs))
-        if not whole and not said:
-            self._write("(stopped)\n")
-            return
-        self._write("\n" if whole else " (stopped)\n")
-        meta_info = self.conversation.meta_info(text, self._model.dialogue_format)
-        self.conversation.add(text, said)
-        if self._show_reward:
-            self._print_reward(prompt, said, meta_info)
-
-    def _print(self, parts: Iterator[PartialReply]) -> tuple[str, bool]:
-        """Print a reply while it is generated.
-
-        Returns:
-            The printed text, and whether it is the whole reply.
-        """
         shown = ""
         try:
-            for part in parts:
+            for self.state in states:
+                reply = self._last_reply
                 # A decoder may revise earlier text; then nothing more is printed until the end.
-                if part.text.startswith(shown):
-                    self._write(visible(part.text[len(shown) :]))
-                    shown = part.text
-                elif part.finished:
-                    self._write(f"\n{speaker('model')}{visible(part.text)}")
-                    shown = part.text
+                if reply.text.startswith(shown):
+                    self._write(visible(reply.text[len(shown) :]))
+                    shown = reply.text
+                elif reply.finished:
+                    self._write(f"\n{speaker('model')}{visible(reply.text)}")
+                    shown = reply.text
+            self._write("\n" if shown else "(empty reply)\n")
         except KeyboardInterrupt:
-            return shown, False
-        self._write("" if shown else _EMPTY)
-        return shown, True
+            if self._last_reply.finished:  # its reward is being computed
+                raise
+            self.state = self._chat.examined(self.state).settled()
+            self._write(" (stopped)\n" if shown else "(stopped)\n")
+        except Exception:
+            self.state = replace(before, n_asked=self.state.n_asked)
+            raise
+        if len(self.state.exchanges) > len(before.exchanges):
+            for line in reversed(self._last_reply.reward):
+                self._write(f"  {line}\n")
 
-    def _print_reward(self, prompt: str, reply: str, meta_info: dict[str, Any]) -> None:
-        reward = reward_in_words(self._model, prompt, reply, meta_info, self._told)
-        self._told.add(reward.missing)
-        for text in filter(None, (reward.why, reward.text)):
-            self._write(f"  {text}\n")
+    @property
+    def _last_reply(self) -> Reply:
+        assert self.state.last is not None
+        return self.state.last.replies[0]
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
-    def _do_reset(self, argument: str) -> None:
-        del argument
-        self.conversation.reset()
+    def _do_reset(self) -> None:
+        self.state = self._chat.reset(self.state)
         self._write("The conversation was reset.\n")
 
-    def _do_undo(self, argument: str) -> None:
-        del argument
-        taken_back = self.conversation.undo()
-        self._write(f"Undone: {taken_back[0]}\n" if taken_back else "There is nothing to undo.\n")
+    def _do_undo(self) -> None:
+        self.state = self._chat.undo(self.state)
+        self._write(f"{self.state.note}\n")
 
     def _do_persona(self, argument: str) -> None:
-        self.conversation.persona = argument or None
+        self._set(persona=argument or None)
         self._write(f"Persona: {argument}\n" if argument else "The model has no persona.\n")
 
     def _do_temperature(self, argument: str) -> None:
         temperature = _number(argument)
         if not 0 < temperature < math.inf:
             raise ConfigError(f"/temperature needs a number above 0, not {argument!r}")
-        self._temperature = temperature
-        samples = GenerationSettings.from_kwargs(self._model.generation_kwargs).do_sample
-        greedy = "" if samples else "; it has no effect, because this model does not sample"
+        self._set(temperature=temperature)
+        greedy = "" if samples(self._model) else "; it has no effect, because this model does not sample"
         self._write(f"The temperature is {temperature:g}{greedy}.\n")
 
     def _do_beta(self, argument: str) -> None:
@@ -134,8 +248,11 @@ class TerminalChat(LineChat):
         beta = _number(argument)
         if not 0 <= beta < math.inf:
             raise ConfigError(f"/beta needs a number of at least 0, not {argument!r}")
-        self._beta = beta
+        self._set(beta=beta)
         self._write(f"beta is {beta:g}.\n")
+
+    def _set(self, **settings: Any) -> None:
+        self.state = replace(self.state, settings=replace(self.state.settings, **settings))
 
     def _do_rate(self, argument: str) -> None:
         ratings = {"up": 1, "down": -1}
@@ -149,16 +266,17 @@ class TerminalChat(LineChat):
 
     def _judge(self, kind: str, **verdict: Any) -> None:
         """Append feedback on the last reply to the feedback file."""
-        *turns, reply = self.conversation.turns or [""]
-        if not turns:
+        if self.state.last is None:
             raise ConfigError("there is no reply to judge yet")
-        replies = [JudgedReply(self._model.name, reply)]
-        append_feedback(self._feedback, Feedback(kind, turns, replies, persona=self.conversation.persona, **verdict))
-        self._write(f"Appended to {self._feedback}.\n")
+        self._chat.record(self.state.last, kind, self.state.last.replies, **verdict)
+        self._write(f"Appended to {self._chat.feedback}.\n")
 
     def _do_save(self, argument: str) -> None:
-        record = {"messages": self.conversation.messages(), "model": self._model.name}
-        self._append(argument, record if self.conversation.turns else None)
+        persona = self.state.settings.persona
+        messages = [{"role": "system", "content": persona}] if persona else []
+        messages += [{"role": each["role"], "content": each["content"]} for each in self.state.messages(0)]
+        record = {"messages": messages, "model": self._model.name}
+        self._append(argument, record if self.state.exchanges else None)
 
 
 def _number(text: str) -> float:
@@ -167,3 +285,136 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
+
+
+class TaskTerminalChat(LineChat):
+    """A dialogue with an agent that speaks in dialogue acts, about a goal if the person asks for one."""
+
+    commands: ClassVar = {
+        "help": _HELP,
+        "goal": Command("", "start a new dialogue about a goal that you are given"),
+        "done": Command("", "end the dialogue about the goal, and score it"),
+        "acts": Command("", "show dialogue acts beside the words, or hide them"),
+        "reset": Command("", "start a new dialogue without a goal"),
+        "save": Command("FILE", "append the dialogue to a .jsonl file", needs_argument=True),
+        "quit": _QUIT,
+    }
+
+    def __init__(self, agent: Agent, read_line: ReadLine, write: Write) -> None:
+        super().__init__(read_line, write)
+        self._chat, self._shows_acts = TaskChat(agent), False
+
+    def _greet(self) -> None:
+        agent = self._chat.agent
+        self._write(f"Chat with {agent.name} about: {', '.join(agent.domains)}.\n")
+        self._write("Type /goal for a goal to reach, /help for commands, /quit or Ctrl-D to end.\n")
+
+    def _reply(self, text: str) -> None:
+        reply = self._chat.say(text)
+        if self._shows_acts:
+            self._write(f"  understood: {in_words(reply.understood)}\n")
+        self._write(f"{speaker('agent')}{visible(reply.text) or NOTHING}\n")
+        if self._shows_acts:
+            self._write(f"  acts: {in_words(reply.acts)}\n")
+        if self._chat.is_over:
+            self._write_end()
+
+    def _do_goal(self) -> None:
+        self._chat.draw_goal()
+        self._write(f"Goal: {self._chat.goal}\nSay goodbye, or /done, when you have everything.\n")
+
+    def _do_done(self) -> None:
+        self._chat.end()
+        self._write_end()
+
+    def _write_end(self) -> None:
+        if self._chat.score:
+            self._write(f"{self._chat.score}\n")
+        self._write("A new dialogue begins.\n")
+
+    def _do_acts(self) -> None:
+        self._shows_acts = not self._shows_acts
+        self._write(f"Dialogue acts are {'shown' if self._shows_acts else 'hidden'}.\n")
+
+    def _do_reset(self) -> None:
+        self._chat.reset()
+        self._write("A new dialogue begins.\n")
+
+    def _do_save(self, argument: str) -> None:
+        self._append(argument, self._chat.record())
+
+
+class TeachingTerminal(LineChat):
+    """A person teaches a model: a line that is no command is a better reply."""
+
+    commands: ClassVar = {
+        "up": Command("", "accept the reply; the conversation continues with it"),
+        "down": Command("", "reject the reply; the model writes another one"),
+        "goal": Command("TEXT", "let the model reply to another goal; without TEXT, list the known ones"),
+        "next": Command("", "go to the next situation"),
+        "help": _HELP,
+        "quit": Command("", "end the teaching"),
+    }
+    _me = "me"
+
+    def __init__(self, teaching: Teaching, read_line: ReadLine, write: Write) -> None:
+        super().__init__(read_line, write)
+        self._teaching, self._id = teaching, ""
+        self._progress, self._n_printed = "", 0  # utterances of the situation, the reply to judge included
+        self._goal: str | None = None
+
+    def take(self, line: str) -> bool:
+        return super().take(line) and (not line or self._show())
+
+    def run(self) -> None:
+        """Teach until everything is judged, /quit or the end of the input."""
+        if self._teaching.is_done:
+            self._write(f"{self._teaching.progress} There is nothing left to judge.\n")
+        else:
+            super().run()
+
+    def _greet(self) -> None:
+        self._write("Accept a reply with /up, reject it with /down, or type a better one. /help lists the commands.\n")
+        self._show()
+
+    def _show(self) -> bool:
+        """Print what is new of the situation and the reply to judge; returns whether there is one."""
+        shown = self._teaching.current(self._me)
+        if shown is None:
+            self._write(f"\n{self._teaching.progress}\n")
+            return False
+        if shown.id == self._id:
+            return True
+        goal, progress, n_printed = self._teaching.goal(self._me), self._teaching.progress, self._n_printed
+        if progress != self._progress:  # another situation
+            n_printed, self._goal = 0, None
+            self._write(f"\n{progress}\n")
+            if persona := without_goal(shown.persona or "") if goal else shown.persona:
+                self._write(f"persona: {visible(persona)}\n")
+        for i, text in enumerate(shown.turns):
+            if i >= n_printed:
+                # The model answers the last one, and the sides alternate.
+                self._write(f"{'partner' if (len(shown.turns) - i) % 2 else 'model'}: {visible(text)}\n")
+        if goal is not None and goal != self._goal:
+            self._write(f"goal: {visible(goal)}\n")
+        self._write(f"{speaker('model')}{visible(shown.replies[0].text) or '(empty reply)'}\n")
+        self._id, self._progress, self._n_printed, self._goal = shown.id, progress, len(shown.turns) + 1, goal
+        return True
+
+    def _reply(self, text: str) -> None:
+        self._write(f"{self._teaching.correct(self._me, self._id, 0, text)}\n")
+
+    def _do_up(self) -> None:
+        self._write(f"{self._teaching.rate(self._me, self._id, 0, 1)}\n")
+
+    def _do_down(self) -> None:
+        self._write(f"{self._teaching.rate(self._me, self._id, 0, -1)}\n")
+
+    def _do_goal(self, argument: str) -> None:
+        if argument or not self._teaching.goals:
+            self._teaching.set_goal(self._me, self._id, argument)
+        else:
+            self._write(f"{', '.join(self._teaching.goals)}\n")
+
+    def _do_next(self) -> None:
+        self._teaching.skip(self._me, self._id)

@@ -7,11 +7,13 @@ tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from rl4dialog.policies.token_details import TokenDetails
-from rl4dialog.serving.page_html import escaped
+from rl4dialog.serving.page import escaped
 
 Colour = tuple[int, int, int]
 
@@ -25,19 +27,12 @@ _UNKNOWN = "rgb(200, 200, 200)"
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number by which tokens can be colored.
-
-    Attributes:
-        name: Attribute of :class:`TokenDetails`.
-        label: Display name.
-        unit: Unit of the numbers.
-        colours: Colors from the lowest to the highest number, in equal steps.
-    """
+    """A number by which tokens can be colored, an attribute of :class:`TokenDetails`."""
 
     name: str
     label: str
     unit: str
-    colours: tuple[Colour, ...]
+    colours: tuple[Colour, ...]  # from the lowest to the highest number, in equal steps
 
 
 QUANTITIES = {
@@ -53,13 +48,7 @@ QUANTITIES = {
 
 @dataclass(frozen=True)
 class Scale:
-    """A mapping of numbers to colors.
-
-    Attributes:
-        quantity: The quantity shown.
-        low: The number with the first color.
-        high: The number with the last color.
-    """
+    """A mapping of numbers to colors, from the first one for `low` to the last one for `high`."""
 
     quantity: Quantity
     low: float
@@ -69,23 +58,19 @@ class Scale:
         """CSS color of a number; gray if it is not finite."""
         if not math.isfinite(number):
             return _UNKNOWN
-        share = (number - self.low) / (self.high - self.low) if self.high > self.low else 0.0
         colours = self.quantity.colours
-        position = min(max(share, 0.0), 1.0) * (len(colours) - 1)
-        first = min(int(position), len(colours) - 2)
-        rest = position - first
-        mixed = (a + (b - a) * rest for a, b in zip(colours[first], colours[first + 1], strict=True))
+        share = (number - self.low) / (self.high - self.low) if self.high > self.low else 0.0
+        steps = np.linspace(0, 1, len(colours))
+        mixed = (np.interp(share, steps, channel) for channel in zip(*colours, strict=True))
         return f"rgb({', '.join(str(round(value)) for value in mixed)})"
 
 
 def common_scale(quantity: Quantity, details: Iterable[TokenDetails | None]) -> Scale | None:
-    """Compute one scale for several replies, so that colors are comparable.
+    """One scale for several replies, so that colors are comparable; ``None`` if there are no numbers.
 
-    Returns:
-        The range from the lowest number to 0 for log-probabilities, symmetric around 0 for KL and advantages, and
-        from the lowest to the highest number for values; ``None`` if there are no numbers.
+    It ends at 0 for log-probabilities, and is symmetric around 0 for KL and advantages.
     """
-    lists = [_numbers(quantity, one) or [] for one in details if one is not None]
+    lists = [getattr(one, quantity.name) or [] for one in details if one is not None]
     numbers = [number for one in lists for number in one if math.isfinite(number)]
     if not numbers:
         return None
@@ -99,7 +84,7 @@ def common_scale(quantity: Quantity, details: Iterable[TokenDetails | None]) -> 
 
 def tokens_html(details: TokenDetails, quantity: Quantity, scale: Scale | None) -> str:
     """Render the tokens of a reply with their numbers; without numbers, the tokens and the reason."""
-    numbers = _numbers(quantity, details)
+    numbers = getattr(details, quantity.name)
     if numbers is None or scale is None:
         why = details.missing.get(quantity.name, "not available for this reply")
         tokens = "".join(_token(text, title=_title(details, i)) for i, text in enumerate(details.texts))
@@ -109,11 +94,6 @@ def tokens_html(details: TokenDetails, quantity: Quantity, scale: Scale | None) 
         for i, (text, number) in enumerate(zip(details.texts, numbers, strict=True))
     )
     return f'<div class="tokens">{tokens}</div>{_legend(scale)}'
-
-
-def _numbers(quantity: Quantity, details: TokenDetails) -> Sequence[float] | None:
-    numbers: Sequence[float] | None = getattr(details, quantity.name)
-    return numbers
 
 
 def _token(text: str, number: float | None = None, colour: str = _UNKNOWN, title: str = "") -> str:
@@ -127,7 +107,7 @@ def _title(details: TokenDetails, index: int) -> str:
     """All numbers of a token, for its tooltip."""
     found = []
     for quantity in QUANTITIES.values():
-        numbers = _numbers(quantity, details)
+        numbers = getattr(details, quantity.name)
         if numbers is not None:
             found.append(f"{quantity.label} {_rounded(numbers[index])}")
     return ", ".join(found)

@@ -17,7 +17,7 @@ from rl4dialog import cli
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.inference.chat_agent import ChatAgent
-from rl4dialog.serving.line_chat import visible
+from rl4dialog.serving.page import visible
 
 SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
 

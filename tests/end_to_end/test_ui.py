@@ -22,8 +22,7 @@ from rl4dialog.commands import ui
 from rl4dialog.commands.models import compared_name, load_compared
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
-from rl4dialog.serving.line_chat import visible
-from rl4dialog.serving.page_html import without_joiners
+from rl4dialog.serving.page import visible, without_joiners
 
 SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
 

@@ -20,9 +20,8 @@ from echo_model import Echo
 from rl4dialog.core.errors import ModelError
 from rl4dialog.policies.streaming import PartialReply
 from rl4dialog.serving.api_request import ChatRequest
-from rl4dialog.serving.api_server import make_app
-from rl4dialog.serving.completions import Completions, stopped
-from rl4dialog.serving.page_guard import PageHosts
+from rl4dialog.serving.api_server import Completions, make_app, stopped
+from rl4dialog.serving.server import PageHosts
 
 openai = pytest.importorskip("openai", reason="needs openai, a part of rl4dialog[dev]")
 uvicorn = pytest.importorskip("uvicorn", reason="needs uvicorn, a part of rl4dialog[serve]")

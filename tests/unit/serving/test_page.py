@@ -12,29 +12,28 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-
 import httpx
 import pytest
 from echo_model import Echo
 from page_client import Tab
 from page_process import served_page
-
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.data.latest_feedback import latest
 from rl4dialog.policies.streaming import PartialReply
-from rl4dialog.serving.address import check_address
-from rl4dialog.serving.page import ChatPage
-from rl4dialog.serving.page_chat import PageChat
-from rl4dialog.serving.page_frame import load_gradio
-from rl4dialog.serving.page_guard import MAX_BODY_BYTES, PageHosts
+from rl4dialog.serving.chat import Chat
+from rl4dialog.serving.chat_page import ChatPage
+from rl4dialog.serving.page import load_gradio
+from rl4dialog.serving.server import MAX_BODY_BYTES, PageHosts, check_address
+from rl4dialog.serving.page import escaped, help_html, note_html, plain, status_html, without_joiners
+from rl4dialog.serving.page import Sessions, browser_key
 
 
 def served(
     models: Sequence[Echo], feedback: Path, allow_hosts: Sequence[str] = ()
 ) -> contextlib.AbstractContextManager[str]:
     """The address of a page."""
-    return served_page(lambda: ChatPage(PageChat(models, feedback)), allow_hosts)
+    return served_page(lambda: ChatPage(Chat(models, feedback)), allow_hosts)
 
 
 def send(tab: Tab, text: str, **settings: Any) -> None:
@@ -391,3 +390,44 @@ def test_address_that_cannot_be_used_is_told() -> None:
         check_address("127.0.0.1", 70000)
     with pytest.raises(ConfigError, match=r"--host 192\.0\.2\.1 .*cannot listen there"):
         check_address("192.0.2.1", port)
+
+
+def test_texts_are_escaped() -> None:
+    assert (
+        note_html("runs/<x> ${y}") == '<p class="remark">runs/&lt;x&gt; &#36;&#123;y&#125;</p>' and note_html("") == ""
+    )
+    assert '<p class="hint">1 &lt; 2</p>' in help_html("1 < 2") and "about" not in help_html("1 < 2")
+    assert note_html("<x>", is_strong=True) == '<p class="remark"><strong>&lt;x&gt;</strong></p>'
+    assert '<p class="about">a &amp; b</p>' in help_html("", "a & b")
+    assert "</summary>a &amp; b</details>" in help_html("", goal="a & b") and "details" not in help_html("", "a & b")
+
+
+def test_chatbot_can_read_no_markup_in_a_text() -> None:
+    text = "<b>1 < 2</b> &lt; <!-- x --> a & b"
+    shown = plain(text)
+    assert not re.search(r"<[a-zA-Z/!]|&\w", shown) and without_joiners(shown) == text
+    assert plain("a\x00") == "a\ufffd"
+
+
+def test_problem_is_told_before_what_was_done() -> None:
+    assert status_html("a < b", "done") == '<p class="problem" role="alert">error: a &lt; b</p>'
+    assert status_html("", "done") == '<p class="note" role="status">done</p>'
+    assert status_html("", "") == ""
+
+
+def test_control_characters_are_shown_as_such() -> None:
+    assert escaped("a\x00b'") == "a\ufffdb&#x27;"
+
+
+@pytest.mark.parametrize("key", [None, "", "abc", "../../etc/passwd", 3, {"a": 1}, "0" * 31 + "g"])
+def test_what_is_no_key_gets_a_new_one(key: object) -> None:
+    known = browser_key(key)
+    assert len(known) == 32 and known not in (key, browser_key(key)) and browser_key(known) == known
+
+
+def test_chat_is_found_by_its_key_and_forgotten_if_it_was_not_used_for_longest() -> None:
+    sessions = Sessions(str, capacity=2)
+    for key in ("a", "b"):
+        assert sessions.open(key) == "" and sessions.keep(key, f"of {key}") == f"of {key}"
+    assert sessions.open("a") == "of a" and sessions.open("c") == ""
+    assert sessions.open("a") == "of a" and sessions.open("b") == ""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 from cafe_agent import Cafe
-
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.serving.task_chat import TaskChat, in_words
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
+from collections.abc import Iterator
+import httpx
+from page_client import Tab
+from page_process import served_page
+from rl4dialog.serving.task_chat import TaskPage
 
 
 def test_goodbye_ends_and_scores_the_dialogue() -> None:
@@ -103,3 +107,112 @@ def test_every_change_has_a_revision() -> None:
 def test_acts_are_written_as_they_can_be_typed() -> None:
     acts = [DialogueAct("request", "cafe", "drink"), DialogueAct("inform", "cafe", "drink", "tea")]
     assert in_words(acts) == "cafe-request(drink) cafe-inform(drink=tea)" and in_words([]) == "none"
+
+
+AGENTS: list[Cafe] = []
+
+
+def begin() -> Cafe:
+    AGENTS.append(Cafe())
+    return AGENTS[-1]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """The address of a page; each tab without a key is another browser."""
+    with served_page(lambda: TaskPage(begin)) as found:
+        yield found
+
+
+def send(tab: Tab, text: str, acts: bool = True) -> None:
+    tab.act("send", text=text, acts=acts)
+
+
+def can_end(tab: Tab) -> bool:
+    return bool(tab.props["done"]["interactive"])
+
+
+def test_dialogue_about_a_goal_is_scored_at_its_end(address: str) -> None:
+    tab = Tab(address)
+    assert "Find tea." in tab.value("help") and tab.turns() == []
+    send(tab, "<b>tea</b>?")
+    assert tab.turns() == ["<b>tea</b>?", "There is tea."] and can_end(tab)
+    assert "understood: cafe-request(drink)" in tab.below(number=0) and "cafe-inform(drink=tea)" in tab.below()
+    assert not tab.props["chat-0"]["feedback_options"] and tab.props["chat-0"]["editable"] == "none"
+    send(tab, "bye")
+    assert "Success: the goal is reached." in tab.below() and "New goal or Free chat begins" in tab.status
+    assert not tab.props["text"]["interactive"] and not can_end(tab)
+    again = Tab(address, tab.key)
+    assert again.turns() == tab.turns() and "Success" in again.below() and not again.props["text"]["interactive"]
+    tab.act("goal")
+    assert "Find tea." in tab.value("help") and tab.turns() == [] and tab.status == ""
+    assert tab.props["text"]["interactive"]
+
+
+def test_done_ends_the_dialogue_without_a_goodbye(address: str) -> None:
+    tab = Tab(address)
+    send(tab, "tea?")
+    tab.act("done")
+    assert "Success: the goal is reached." in tab.below() and len(tab.turns()) == 2
+    tab.act("done")
+    assert "error: there is no dialogue about a goal to score" in tab.status
+
+
+def test_free_chat_has_no_goal_and_no_score(address: str) -> None:
+    tab = Tab(address)
+    tab.act("reset")
+    assert "Talk about: cafe." in tab.value("help") and "Find tea." not in tab.value("help")
+    send(tab, "tea?")
+    assert tab.turns()[1] == "There is tea." and not can_end(tab)
+    send(tab, "bye")
+    assert "Success" not in tab.below() and not tab.props["text"]["interactive"]
+
+
+def test_acts_are_hidden_on_request(address: str) -> None:
+    tab = Tab(address)
+    send(tab, "hm", acts=False)
+    assert tab.turns() == ["hm", "(nothing)"] and tab.below() == tab.below(number=0) == ""
+    tab.act("acts", acts=True)
+    assert "understood: cafe" not in tab.below() and "acts: none" in tab.below()
+
+
+def test_message_that_is_not_understood_stays_in_the_box(address: str) -> None:
+    tab = Tab(address)
+    send(tab, "blah")
+    assert "error: nothing was understood, so the agent did not answer; it knows: cafe" in tab.status
+    assert tab.value("text") == "blah" and tab.turns() == []
+
+
+def test_what_fails_is_told_on_the_page(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    tab = Tab(address)
+    AGENTS[-1].fails_with = RuntimeError("no memory <left>")
+    send(tab, "tea?")
+    assert "error: no memory &lt;left&gt;" in tab.status and "a reply or a judgement failed" in caplog.text
+    assert tab.value("text") == "tea?" and tab.turns() == []
+    AGENTS[-1].fails_with = None
+    send(tab, "tea?")
+    assert tab.turns() == ["tea?", "There is tea."] and tab.status == ""
+
+
+def test_each_browser_has_a_dialogue_of_its_own(address: str) -> None:
+    one, other = Tab(address), Tab(address)
+    assert one.key != other.key
+    send(one, "tea?")
+    assert Tab(address, other.key).turns() == [] and not can_end(other)
+
+
+@pytest.mark.parametrize("name", ["send", "goal", "reset", "done"])
+def test_tab_that_shows_an_older_dialogue_changes_nothing(address: str, name: str) -> None:
+    first = Tab(address)
+    second = Tab(address, first.key)
+    send(second, "tea?")
+    first.act(name, text="more?", acts=True)
+    assert "error: this page was out of date" in first.status and first.turns() == second.turns()
+    first.act("done")
+    assert "Success" in first.below()
+
+
+def test_every_control_has_a_label(address: str) -> None:
+    controls = ("textbox", "checkbox", "chatbot")
+    found = [each["props"] for each in httpx.get(f"{address}/config").json()["components"] if each["type"] in controls]
+    assert len(found) == 3 and all(each["label"] for each in found)

@@ -6,14 +6,25 @@ import io
 import json
 from pathlib import Path
 from typing import Any
-
 import pytest
 from echo_model import Echo
-
 from rl4dialog.core.feedback import JudgedReply, read_feedback
-from rl4dialog.serving.line_chat import console_reader
-from rl4dialog.serving.slash_commands import COMMANDS
-from rl4dialog.serving.terminal import TerminalChat
+from rl4dialog.serving.terminal import TerminalChat, console_reader
+import builtins
+import sys
+from rl4dialog.serving.terminal import console_reader, speaker
+import re
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.serving.terminal import parse_command
+from cafe_agent import Cafe
+from rl4dialog.serving.terminal import TaskTerminalChat
+from rl4dialog.core.feedback import read_feedback
+from rl4dialog.core.types import PartnerReply
+from rl4dialog.serving.teaching import Situation, Teaching
+from rl4dialog.serving.terminal import TeachingTerminal
+
+
+COMMANDS = TerminalChat.commands
 
 
 class Talk:
@@ -36,7 +47,7 @@ class Talk:
 
     @property
     def turns(self) -> list[str]:
-        return self.chat.conversation.turns
+        return self.chat.state.turns
 
 
 def test_conversation_goes_on_with_its_history() -> None:
@@ -193,3 +204,172 @@ def test_lines_of_a_pipe_are_echoed() -> None:
     assert written == ["you: hi\n"]
     with pytest.raises(EOFError):
         read("you: ")
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def show_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Screen())
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_name_has_a_color_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    show_terminal(monkeypatch)
+    you, model = speaker("you"), speaker("model")
+    assert you.startswith("\x1b[") and you.endswith("you:\x1b[0m ")
+    assert you.split("you")[0] != model.split("model")[0]
+
+
+def test_name_has_no_color_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    show_terminal(monkeypatch)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert speaker("you") == "you: "
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert speaker("you") == "you: "
+
+
+def test_readline_is_told_what_has_no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    show_terminal(monkeypatch)
+    asked: list[Any] = []
+    monkeypatch.setattr(builtins, "input", lambda prompt: asked.append(prompt) or "hello")
+    assert console_reader(Screen(), asked.append)("\x1b[1;32myou:\x1b[0m ") == "hello"
+    assert asked == ["\x01\x1b[1;32m\x02you:\x01\x1b[0m\x02 "]
+
+
+def test_command_and_what_stands_behind_it_are_read() -> None:
+    assert parse_command("/persona  I am a cat. ", COMMANDS) == ("persona", "I am a cat.")
+    assert parse_command("/persona", COMMANDS) == ("persona", "")
+    assert parse_command("/undo", COMMANDS) == ("undo", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("/tempreature 2", "unknown command '/tempreature'; did you mean '/temperature'? (/help"),
+        ("/zzz", "unknown command '/zzz' (/help lists the commands)"),
+        ("/", "unknown command '/'"),
+        ("/save", "/save needs FILE"),
+        ("/undo 2", "/undo takes no argument, not '2'"),
+    ],
+)
+def test_mistake_in_a_command_is_told(line: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        parse_command(line, COMMANDS)
+
+
+def talk_to_agent(*lines: str) -> str:
+    printed: list[str] = []
+    given = iter(lines)
+
+    def read(prompt: str) -> str:
+        if (line := next(given, None)) is None:
+            raise EOFError
+        return line
+
+    TaskTerminalChat(Cafe(), read, printed.append).run()
+    return "".join(printed)
+
+
+def test_goal_is_given_and_its_outcome_told_at_goodbye() -> None:
+    printed = talk_to_agent("/goal", "what is there to drink?", "bye", "/done")
+    assert "Goal: Find tea." in printed
+    assert "agent: There is tea.\n" in printed
+    assert printed.index("agent: Goodbye.") < printed.index("Success: the goal is reached.\nA new dialogue begins.\n")
+    assert "error: there is no dialogue about a goal to score; begin one with a new goal (/goal)" in printed
+
+
+def test_goodbye_without_a_goal_scores_nothing() -> None:
+    assert talk_to_agent("tea?", "bye").endswith("agent: Goodbye.\nA new dialogue begins.\n\n")
+
+
+def test_agent_that_says_nothing_is_shown() -> None:
+    assert "agent: (nothing)\n" in talk_to_agent("hm")
+
+
+def test_failures_are_named() -> None:
+    assert "Failure: cafe: drink not told." in talk_to_agent("/goal", "hm", "/done")
+
+
+def test_what_is_not_understood_is_said_and_the_chat_goes_on() -> None:
+    printed = talk_to_agent("blah", "tea?")
+    assert "error: nothing was understood, so the agent did not answer; it knows: cafe\n" in printed
+    assert printed.endswith("agent: There is tea.\n\n")
+
+
+def test_acts_are_shown_on_request() -> None:
+    printed = talk_to_agent("tea?", "/acts", "tea?", "/acts", "tea?")
+    assert printed.count("  understood: cafe-request(drink)\n") == 1
+    assert printed.count("  acts: cafe-inform(drink=tea)\n") == 1
+
+
+def test_dialogue_is_saved_with_goal_and_success(tmp_path: Path) -> None:
+    file = tmp_path / "said.jsonl"
+    printed = talk_to_agent(f"/save {file}", "/goal", "tea?", "bye", f"/save {file}", "/save x.txt")
+    assert "error: there is no conversation to save yet" in printed
+    assert "error: /save needs a .jsonl file, not 'x.txt'" in printed
+    (record,) = map(json.loads, file.read_text().splitlines())
+    assert record["goal_text"] == "Find tea." and record["success"] is True
+    assert [message["content"] for message in record["messages"]] == ["tea?", "There is tea.", "bye", "Goodbye."]
+
+
+def test_unknown_command_lists_those_of_this_chat() -> None:
+    assert "unknown command '/gaol'; did you mean '/goal'? (/help lists the commands)" in talk_to_agent("/gaol")
+    printed = talk_to_agent("/help", "/quit", "tea?")
+    assert "/goal" in printed and "/persona" not in printed and "There is tea" not in printed
+
+
+def taught(tmp_path: Path, *lines: str, situations: Any, **kwargs: Any) -> str:
+    """What is printed if a person types these lines."""
+    printed, rest = [], iter(lines)
+
+    def read(prompt: str) -> str:
+        for line in rest:
+            printed.append(f"{prompt}{line}\n")
+            return line
+        raise EOFError
+
+    TeachingTerminal(Teaching(Echo(), situations, tmp_path / "f.jsonl", **kwargs), read, printed.append).run()
+    return "".join(printed)
+
+
+def test_session_prints_only_what_is_new(tmp_path: Path) -> None:
+    situation = Situation(["well", "hi", "so\x1b"], "i sing .", "food", lambda: lambda said: PartnerReply(f"re {said}"))
+    lines = ("/up", "better", "/next", "")
+    printed = taught(tmp_path, *lines, situations=[situation, Situation(["a"])], goals=["food", "work"])
+    note = f"was appended to {tmp_path / 'f.jsonl'}."
+    assert printed.split("\n\n", 1)[1] == (
+        "0 of 2 done.\npersona: i sing .\npartner: well\nmodel: hi\npartner: so\ufffd\ngoal: food\nmodel: SO\ufffd\n"
+        f"you: /up\nThe rating {note}\npartner: re SO\ufffd\ngoal: work\nmodel: RE SO\ufffd\n"
+        f"you: better\nThe correction {note}\npartner: re better\ngoal: food\nmodel: RE BETTER\n"
+        "you: /next\n\n1 of 2 done.\npartner: a\nmodel: A\nyou: \n\n"
+    )
+    rating, correction = read_feedback(tmp_path / "f.jsonl")
+    assert rating.replies[0].text == "SO\x1b" and correction.turns[-1] == "re SO\x1b"
+
+
+def test_teaching_ends_after_the_last_situation(tmp_path: Path) -> None:
+    printed = taught(tmp_path, "/down", "/down", "c", "never read", situations=[Situation(["a"])])
+    assert "The model has no other reply" in printed and "error: this reply is already rejected" in printed
+    assert printed.endswith("\n1 of 1 done.\n") and "never read" not in printed
+    printed = taught(tmp_path, situations=[Situation(["a"])])
+    assert printed == "1 of 1 done. There is nothing left to judge.\n"
+
+
+def test_goals_are_listed_and_set(tmp_path: Path) -> None:
+    goals: dict[str, Any] = {"goals": ["food", "work"]}
+    printed = taught(tmp_path, "/goal", "/goal work", situations=[Situation(["a"], None, "food")], **goals)
+    assert "food, work\n" in printed and printed.count("goal: work\nmodel: A\n") == 1 and "persona" not in printed
+    printed = taught(tmp_path, "/goal", "/quit", situations=[Situation(["a"])])
+    assert "error: the samples have no goals" in printed
+
+
+def test_all_commands_of_teaching_are_listed(tmp_path: Path) -> None:
+    printed = taught(tmp_path, "/help", "/upp", situations=[Situation(["a"])])
+    assert all(f"  /{name}" in printed and command.help in printed for name, command in TeachingTerminal.commands.items())
+    assert "error: unknown command '/upp'; did you mean '/up'?" in printed

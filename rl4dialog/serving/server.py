@@ -1,5 +1,6 @@
-"""Request filter in front of a server: it accepts only small requests, and none from pages of other sites.
+"""Servers of this machine: where they listen, a filter of requests in front of them, and the page.
 
+The filter accepts only small requests, and none from pages of other sites.
 Pages of other sites can make a visitor's browser send requests to this server. Such requests carry the other site's
 name in ``Origin``, or in ``Host`` after DNS rebinding. Browsers set both headers, so a page cannot forge them.
 """
@@ -8,11 +9,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
+import threading
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.serving.page import Page, load_gradio
 
 MAX_BODY_BYTES = 2**20
 _MAX_READ_BYTES = 16 * MAX_BODY_BYTES  # of a request that is refused
@@ -26,20 +31,50 @@ _POSTED = re.compile(r"/gradio_api/(queue/join|run/\w+|cancel|reset)/?")
 _READING = ("GET", "HEAD")
 _ANY_ADDRESS = ("0.0.0.0", "::", "")
 
+_STYLE = Path(__file__).with_name("page.css")
+# Two things that Gradio lacks: a label of the box in which a message is edited, for screen readers; and scrolling a
+# conversation without buttons with the keyboard.
+_ACCESS = """<script>
+new MutationObserver(() => {
+    for (const box of document.querySelectorAll("textarea.edit-textarea:not([aria-label])")) box.ariaLabel = "New text";
+    for (const log of document.querySelectorAll("[role=log]:not([tabindex])")) log.tabIndex = 0;
+}).observe(document, {childList: true, subtree: true});
+</script>"""
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-class PageHosts:
-    """Host names that the page, or another server, answers to.
+def check_address(host: str, port: int) -> None:
+    """Check that a server can listen on an address."""
+    if not 0 < port < 65536:
+        raise ConfigError(f"--port must be a number from 1 to 65535, not {port}")
+    try:
+        kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(kind) as listener:
+            # Allows a port that was closed a moment ago.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+    except OSError as error:
+        other_host = "" if host == "127.0.0.1" else ", or --host 127.0.0.1"
+        raise ConfigError(
+            f"--host {host} --port {port}: cannot listen there ({error.strerror or error}); try another "
+            f"--port{other_host}"
+        ) from error
 
-    Args:
-        host: The address that the server listens on. If it is a wildcard address, every IP address is allowed, because
-            DNS rebinding needs a host name.
-        port: The port.
-        others: Additional names, such as those of a proxy. A name without a port is allowed with every port.
+
+def web_address(host: str, port: int) -> str:
+    """Return the address of a server as a browser needs it."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+class PageHosts:
+    """Host names that a server answers to: its own, and others such as those of a proxy.
+
+    If it listens on a wildcard address, every IP address is allowed, because DNS rebinding needs a host name. Another
+    name without a port is allowed with every port.
     """
 
     def __init__(self, host: str, port: int, others: Sequence[str] = ()) -> None:
@@ -70,12 +105,7 @@ class PageHosts:
 
 
 class PageGuard:
-    """ASGI middleware that answers the page's own requests and refuses all others.
-
-    Args:
-        app: The ASGI app behind it.
-        hosts: Host names that the page answers to.
-    """
+    """ASGI middleware that answers the page's own requests and refuses all others."""
 
     command = "rl4dialog ui"
     posted = _POSTED
@@ -175,3 +205,45 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return receive_again
+
+
+def serve(
+    page: Page[Any],
+    host: str,
+    port: int,
+    write: Callable[[str], None],
+    block: bool = True,
+    allow_hosts: Sequence[str] = (),
+) -> None:
+    """Serve the page until Ctrl-C, or in a thread until ``page.blocks.close()``, without requests to other hosts."""
+    check_address(host, port)
+    hosts, gradio = PageHosts(host, port, allow_hosts), load_gradio()
+    fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
+    try:
+        page.blocks.queue(default_concurrency_limit=1).launch(
+            server_name=host,
+            server_port=port,
+            share=False,
+            quiet=True,
+            prevent_thread_lock=True,
+            ssr_mode=False,
+            pwa=False,
+            enable_monitoring=False,
+            footer_links=[],
+            show_error=True,
+            theme=gradio.themes.Default(primary_hue="blue", **fonts),
+            css_paths=_STYLE,
+            head=_ACCESS,
+        )
+    except OSError as error:
+        raise ConfigError(f"--host {host} --port {port}: cannot listen there ({error})") from error
+    # In front of Gradio's own middleware, which would answer some requests itself.
+    app = page.blocks.app
+    app.middleware_stack = PageGuard(app.middleware_stack or app.build_middleware_stack(), hosts)
+    if not block:
+        return
+    with suppress(KeyboardInterrupt):
+        write(f"The page is at {web_address(host, port)}; press Ctrl-C to stop.\n")
+        threading.Event().wait()
+    # Gradio's own wait would block on the connections of open tabs.
+    page.blocks.close(verbose=False)

@@ -13,30 +13,31 @@ from echo_model import Echo
 
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.feedback import JudgedReply, read_feedback
+from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.latest_feedback import latest
-from rl4dialog.serving.chat_state import ChatState, Settings
-from rl4dialog.serving.page_chat import PageChat
+from rl4dialog.rewards.scoring import ReplyScores
+from rl4dialog.serving.chat import Chat, ChatState, Settings
 
 START = ChatState()
 
 
-def page_chat(tmp_path: Path, *models: Echo, **kwargs: Any) -> PageChat:
-    return PageChat(models or [Echo()], tmp_path / "feedback.jsonl", **kwargs)
+def chat_with(tmp_path: Path, *models: Echo, **kwargs: Any) -> Chat:
+    return Chat(models or [Echo()], tmp_path / "feedback.jsonl", **kwargs)
 
 
-def two(tmp_path: Path) -> PageChat:
-    return page_chat(tmp_path, Echo("a"), Echo("b", "twice"))
+def two(tmp_path: Path) -> Chat:
+    return chat_with(tmp_path, Echo("a"), Echo("b", "twice"))
 
 
 def say(
-    chat: PageChat, state: ChatState, text: str, persona: str = "", temperature: Any = None, beta: Any = None
+    chat: Chat, state: ChatState, text: str, persona: str = "", temperature: Any = None, beta: Any = None
 ) -> ChatState:
     *_, last = chat.send(state, text, Settings(persona, temperature, beta=beta))
     return last
 
 
 def test_reply_comes_token_by_token_and_the_conversation_goes_on(tmp_path: Path) -> None:
-    chat = page_chat(tmp_path)
+    chat = chat_with(tmp_path)
     states = list(chat.send(START, " hi there "))
     assert [state.messages(0)[-1]["content"] for state in states] == ["", "HI", "HI THERE", "HI THERE", "HI THERE"]
     assert states[-1].turns == ["hi there", "HI THERE"] and not states[-1].awaits_choice
@@ -50,7 +51,7 @@ def test_reply_comes_token_by_token_and_the_conversation_goes_on(tmp_path: Path)
 
 
 def test_stopped_reply_was_said_as_far_as_it_came(tmp_path: Path) -> None:
-    chat, words = page_chat(tmp_path), iter([False, True, True, True])
+    chat, words = chat_with(tmp_path), iter([False, True, True, True])
     stopped = list(chat.send(START, "a b c d", Settings(), lambda: next(words)))[-1]
     assert stopped.turns == ["a b c d", "A B"]
     assert stopped.last and stopped.last.replies[0].details and not stopped.last.replies[0].finished
@@ -77,14 +78,14 @@ def test_what_cannot_be_sent_is_told_before_anything_is_asked(
 ) -> None:
     model = Echo()
     with pytest.raises(RL4DialogError, match=re.escape(message)):
-        say(page_chat(tmp_path, model), START, *args)
+        say(chat_with(tmp_path, model), START, *args)
     assert model.asked == []
 
 
 def test_beta_is_that_of_models_that_values_guide(tmp_path: Path) -> None:
     guided, plain = Echo("a"), Echo("b")
     guided.beta = 4.0
-    chat = page_chat(tmp_path, guided, plain)
+    chat = chat_with(tmp_path, guided, plain)
     state = say(chat, START, "a", "", None, 8.0)
     assert state.settings.beta == 8.0 and chat.reset(state).settings.beta == 8.0
     assert [kwargs for _, _, kwargs in (*guided.asked, *plain.asked)] == [{"beta": 8.0}, {}]
@@ -94,7 +95,7 @@ def test_beta_is_that_of_models_that_values_guide(tmp_path: Path) -> None:
 
 def test_persona_and_temperature_hold_for_what_is_sent_with_them(tmp_path: Path) -> None:
     model = Echo()
-    chat = page_chat(tmp_path, model)
+    chat = chat_with(tmp_path, model)
     state = say(chat, START, "a", " I am a cat. ", 0.5)
     assert model.asked == [("I am a cat.<EOU>a <EOU>", None, {"temperature": 0.5})]
     assert (state.settings.persona, state.settings.temperature) == ("I am a cat.", 0.5)
@@ -110,7 +111,7 @@ def test_seed_gives_the_replies_of_the_terminal_and_others_to_the_second_model(t
     from rl4dialog.serving.terminal import TerminalChat
 
     first, second, of_terminal = Echo("a"), Echo("b"), Echo()
-    chat = page_chat(tmp_path, first, second, seed=7)
+    chat = chat_with(tmp_path, first, second, seed=7)
     say(chat, chat.choose(say(chat, START, "x"), 0), "y")
     terminal = TerminalChat(of_terminal, input, lambda text: None, seed=7)
     terminal.take("x")
@@ -182,7 +183,7 @@ def test_judgement_is_taken_back_on_the_page_and_in_the_file(tmp_path: Path) -> 
 
 
 def test_earlier_reply_is_judged_after_the_turns_that_the_model_read(tmp_path: Path) -> None:
-    chat = page_chat(tmp_path)
+    chat = chat_with(tmp_path)
     state = say(chat, say(chat, START, "a"), "b")
     state = chat.rate(chat.correct(state, 0, "better", 0), 0, 1, 1)
     assert state.turns == ["a", "better", "b", "B"]
@@ -216,7 +217,7 @@ def test_one_model_of_two_replies_alone(tmp_path: Path) -> None:
 def test_sampling_setting_out_of_range_is_told(tmp_path: Path, settings: Settings, message: str) -> None:
     model = Echo()
     with pytest.raises(RL4DialogError, match=re.escape(message)):
-        list(page_chat(tmp_path, model).send(START, "a", settings))
+        list(chat_with(tmp_path, model).send(START, "a", settings))
     assert model.asked == []
 
 
@@ -233,7 +234,7 @@ def test_only_the_reply_that_is_shown_can_be_judged(tmp_path: Path, index: int |
 
 
 def test_corrected_reply_is_rated_no_more(tmp_path: Path) -> None:
-    chat = page_chat(tmp_path)
+    chat = chat_with(tmp_path)
     rated = chat.rate(say(chat, START, "hi"), 0, 1)
     state = chat.correct(rated, 0, "Hello!")
     with pytest.raises(RL4DialogError, match="this reply was corrected; the column shows your correction"):
@@ -264,7 +265,7 @@ def test_correction_is_recorded_and_goes_on(tmp_path: Path) -> None:
     ],
 )
 def test_correction_that_is_none_is_told(tmp_path: Path, text: str, message: str) -> None:
-    chat = page_chat(tmp_path)
+    chat = chat_with(tmp_path)
     state = chat.correct(say(chat, START, "hi"), 0, "Hello!")
     with pytest.raises(RL4DialogError, match=message):
         chat.correct(state, 0, text)
@@ -274,7 +275,7 @@ def test_correction_that_is_none_is_told(tmp_path: Path, text: str, message: str
 
 
 def test_undo_takes_an_exchange_back_and_shows_what_was_said_about_the_one_before(tmp_path: Path) -> None:
-    chat = page_chat(tmp_path)
+    chat = chat_with(tmp_path)
     rated = chat.rate(say(chat, START, "a"), 0, -1)
     state = chat.undo(say(chat, rated, "b"))
     assert state.exchanges == rated.exchanges and state.note == "Undone: b"
@@ -293,7 +294,7 @@ def test_undo_takes_an_exchange_back_and_shows_what_was_said_about_the_one_befor
     ],
 )
 def test_feedback_that_cannot_be_written_may_be_given_again(
-    tmp_path: Path, act: Callable[[PageChat, ChatState], ChatState], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, act: Callable[[Chat, ChatState], ChatState], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -311,31 +312,31 @@ def test_feedback_that_cannot_be_written_may_be_given_again(
 
 def test_reward_is_shown_or_why_there_is_none(tmp_path: Path) -> None:
     model = Echo()
-    chat = page_chat(tmp_path, model, show_reward=True)
+    chat = chat_with(tmp_path, model, show_reward=True)
     state = say(chat, START, "hello")
-    assert state.last and state.last.replies[0].reward == "reward 2.500 (length 5.000, history 1.000)"
+    assert state.last and state.last.replies[0].reward == ("reward 2.500 (length 5.000, history 1.000)",)
     model.reward_fails, model.knows_tokens = True, False
     state = say(chat, state, "ab")
     assert state.last and state.last.replies[0].reward == (
-        "available reward parts: length 2.000, history 3.000; "
-        "cannot compute overlap in this chat, which has no references and no partner: it needs a reference for 'AB'"
+        "available reward parts: length 2.000, history 3.000",
+        "cannot compute overlap in this chat, which has no references and no partner: it needs a reference for 'AB'",
     )
     assert state.last.replies[0].details is None and state.last.replies[0].no_details == "the tokens are not known"
     assert state.turns[-1] == "AB"
     state = say(chat, chat.reset(state), "abc")
-    assert state.last and state.last.replies[0].reward == "available reward parts: length 3.000, history 1.000"
+    assert state.last and state.last.replies[0].reward == ("available reward parts: length 3.000, history 1.000",)
 
 
 def test_each_of_two_models_says_once_that_it_has_no_reward(tmp_path: Path) -> None:
     models = Echo("a"), Echo("b")
-    chat, state = page_chat(tmp_path, *models, show_reward=True), START
+    chat, state = chat_with(tmp_path, *models, show_reward=True), START
     for model in models:
         model.reward_fails = True
     said = []
     for text in ("a", "b"):
         state = say(chat, state, text)
         assert state.last
-        said += [reply.reward.count("cannot compute") for reply in state.last.replies]
+        said += ["cannot compute" in " ".join(reply.reward) for reply in state.last.replies]
         state = chat.choose(state, None)
     assert said == [1, 1, 0, 0]
 
@@ -344,6 +345,22 @@ def test_model_that_fails_leaves_what_it_said(tmp_path: Path) -> None:
     model, states = Echo(), []
     model.fails_with = RuntimeError("out of memory")
     with pytest.raises(RuntimeError, match="out of memory"):
-        for state in page_chat(tmp_path, model).send(START, "a b"):
+        for state in chat_with(tmp_path, model).send(START, "a b"):
             states.append(state)
     assert states[-1].settled().turns == ["a b", "A"]
+
+
+def test_prompt_is_written_in_the_dialogue_format_and_rewards_read_its_history(tmp_path: Path) -> None:
+    model = Echo()
+    model.dialogue_format = DialogueFormat(
+        "chat_template", 3, lambda messages: "|".join(f"{each['role']}:{each['content']}" for each in messages)
+    )
+    read: list[dict[str, Any]] = []
+    model.score = lambda prompt, reply, meta_info, on_error: read.append(meta_info) or ReplyScores([0.0], {})  # type: ignore[method-assign, func-returns-value]
+    chat, state = chat_with(tmp_path, model, show_reward=True), START
+    for text in ("a", "b", "c"):
+        state = chat.correct(say(chat, state, text, "P"), 0, text * 2)
+    assert model.asked[-1][0] == "system:P|user:b|assistant:bb|user:c"
+    assert read[-1] == {"history": ["b", "bb", "c"], "persona": ["P"]}
+    say(chat, chat.reset(state), "d")
+    assert read[-1] == {"history": ["d"]}

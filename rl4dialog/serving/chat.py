@@ -1,0 +1,474 @@
+"""A chat with one language model or two: the model's interface, the immutable state, and the actions of a person.
+
+Each action takes a state and returns the next one, independently of page or terminal. Feedback is written to disk
+before the state records it. If writing fails, the action raises and the state is unchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from rl4dialog.core.errors import ConfigError, DataError, RewardError, RL4DialogError, shown
+from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.policies.streaming import PartialReply
+from rl4dialog.policies.token_details import TokenDetails
+from rl4dialog.rewards.scoring import ReplyScores
+
+_RATINGS = {1: "up", -1: "down"}
+
+
+class ChatModel(Protocol):
+    """A model that generates replies. This package does not import training code; the caller passes the model in."""
+
+    @property
+    def name(self) -> str:
+        """Name of the run or the model, for display and for records."""
+
+    @property
+    def dialogue_format(self) -> DialogueFormat:
+        """Format that turns the conversation into prompts."""
+
+    @property
+    def generation_kwargs(self) -> Mapping[str, Any]:
+        """Default sampling settings."""
+
+    @property
+    def persona(self) -> str | None:
+        """Persona or system message that it was trained with; ``None`` for none or many."""
+
+    @property
+    def beta(self) -> float | None:
+        """Weight of the values that guide the model; ``None`` if none do."""
+
+    def stream(
+        self, prompt: str, seed: int | None = None, beta: float | None = None, **generation_kwargs: Any
+    ) -> Iterator[PartialReply]:
+        """Generate a reply token by token; the last item is the whole reply.
+
+        Args:
+            prompt: The prompt.
+            seed: Random seed of the sampling.
+            beta: Overrides :attr:`beta`.
+            generation_kwargs: Overrides of :attr:`generation_kwargs`.
+        """
+
+    def n_prompt_tokens(self, prompt: str) -> int:
+        """Return the number of tokens of a prompt as the model reads it, that is, without dropped utterances.
+
+        Raises:
+            DataError: If its beginning, such as a persona, leaves no room for an utterance.
+        """
+
+    def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
+        """Compute the reward of one reply, and its parts.
+
+        Args:
+            prompt: The prompt.
+            reply: The model's reply.
+            meta_info: Meta data of the conversation, for rewards that read it.
+            on_error: With ``mask``, a part that fails is NaN.
+
+        Raises:
+            ConfigError: If there is no reward.
+            RewardError: If it fails, for example because a chat has no references and no partner.
+        """
+
+    def token_details(self, prompt: str, token_ids: Sequence[int], beta: float | None = None) -> TokenDetails:
+        """Compute the policy's, critic's and reference's values for each token of a reply.
+
+        Args:
+            prompt: The prompt.
+            token_ids: Tokens of the reply.
+            beta: Overrides :attr:`beta`.
+        """
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A reply, complete or in progress, and what is known and recorded about it."""
+
+    model: str
+    prompt: str
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    finished: bool = False
+    reward: tuple[str, ...] = ()
+    """The reward, and why parts of it are missing, unless that was already said."""
+    details: TokenDetails | None = None
+    no_details: str | None = None
+    """Why there are none, if computing them failed."""
+    rating: int | None = None
+    """1 for up, -1 for down, ``None`` if not rated."""
+    correction: str | None = None
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A user message and the replies to it."""
+
+    text: str
+    persona: str | None
+    replies: tuple[Reply, ...]
+    """One per model; that of a model that was not asked stays empty."""
+    before: tuple[str, ...] = ()
+    """The turns before the message, as the models read them."""
+    chosen: int | None = None
+    """Index of the reply that continues the conversation, possibly corrected; ``None`` until one of two is chosen."""
+    preferred: int | None = None
+    """Index of the reply that is recorded as the better one of two."""
+
+    @property
+    def turns(self) -> list[str]:
+        """The turns that the replies answer."""
+        return [*self.before, self.text]
+
+    @property
+    def was_choice(self) -> bool:
+        """Whether one of two replies was chosen, so that the choice can be taken back."""
+        n_asked = sum(bool(reply.text or reply.finished) for reply in self.replies)
+        return n_asked > 1 and self.chosen is not None and self.replies[self.chosen].correction is None
+
+    @property
+    def said(self) -> str | None:
+        """Text that continues the conversation; ``None`` until the user chooses one of two replies."""
+        if self.chosen is None:
+            return None
+        reply = self.replies[self.chosen]
+        return reply.text if reply.correction is None else reply.correction
+
+    def origin(self, index: int) -> str:
+        """Source of the text in a model's column; empty if it is this model's own reply."""
+        if self.chosen is None:
+            return ""
+        reply = self.replies[self.chosen]
+        whose = "" if len(self.replies) == 1 else f" of {self.chosen + 1}: {reply.model}"
+        if reply.correction is not None:
+            return f"your correction of the reply{whose}"
+        return "" if self.chosen == index else f"the reply{whose}"
+
+    def with_reply(self, index: int, reply: Reply) -> Exchange:
+        """A copy with another reply of one model."""
+        return replace(self, replies=(*self.replies[:index], reply, *self.replies[index + 1 :]))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the next replies; ``None`` stands for each model's own."""
+
+    persona: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_new_tokens: int | None = None
+    beta: float | None = None
+    only: int | None = None
+    """Index of the model that replies; ``None`` for all."""
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """The sampling settings that differ from each model's own."""
+        given = {"temperature": self.temperature, "top_p": self.top_p, "max_new_tokens": self.max_new_tokens}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class ChatState:
+    """The state of a chat after a user action."""
+
+    settings: Settings = Settings()
+    exchanges: tuple[Exchange, ...] = ()
+    told: frozenset[tuple[int, str]] = frozenset()
+    """Missing reward parts that were already reported: index of the model, and parts."""
+    n_asked: int = 0
+    """Number of messages sent so far, including those that were undone."""
+    note: str = ""
+    """Result of the last action, for the user."""
+    revision: int = 0
+    """Number of states before this one."""
+
+    @property
+    def last(self) -> Exchange | None:
+        """The last exchange, if there is one."""
+        return self.exchanges[-1] if self.exchanges else None
+
+    @property
+    def awaits_choice(self) -> bool:
+        """Whether the user has to choose one of two replies before the conversation continues."""
+        return self.last is not None and self.last.said is None
+
+    @property
+    def turns(self) -> list[str]:
+        """All turns, oldest first, without an exchange that awaits a choice."""
+        done = [exchange for exchange in self.exchanges if exchange.said is not None]
+        return [text for exchange in done for text in (exchange.text, exchange.said or "")]
+
+    def with_exchange(self, number: int, exchange: Exchange, note: str | None = None) -> ChatState:
+        """A copy with another exchange at a place."""
+        exchanges = list(self.exchanges)
+        exchanges[number] = exchange
+        return replace(self, exchanges=tuple(exchanges), note=self.note if note is None else note)
+
+    def until(self, number: int, note: str = "") -> ChatState:
+        """A copy that ends before an exchange."""
+        return replace(self, exchanges=self.exchanges[:number], note=note)
+
+    def settled(self) -> ChatState:
+        """A copy without a last exchange that was stopped before any model generated text."""
+        if self.last is None or any(reply.text or reply.finished for reply in self.last.replies):
+            return self
+        return self.until(-1, self.note)
+
+    def messages(self, index: int) -> list[dict[str, str]]:
+        """Chat messages in a model's column, with role, content, and origin if another model or the user wrote it."""
+        found = []
+        for exchange in self.exchanges:
+            said = exchange.replies[index].text if exchange.said is None else exchange.said
+            found.append({"role": "user", "content": exchange.text, "origin": ""})
+            found.append({"role": "assistant", "content": said, "origin": exchange.origin(index)})
+        return found
+
+
+class Chat:
+    """Conversations with one model, or with two side by side.
+
+    Args:
+        models: One or two models; the first one is shown on the left.
+        feedback: File to which ratings, choices and corrections are appended.
+        seed: Random seed. With it, the first model gives the same replies on the page and in the terminal.
+        show_reward: Whether replies get their reward and its parts.
+        show_tokens: Whether they get the numbers of their tokens.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[ChatModel],
+        feedback: Path,
+        seed: int | None = None,
+        show_reward: bool = False,
+        show_tokens: bool = True,
+    ) -> None:
+        self.models, self.feedback = tuple(models), feedback
+        self._seed, self._show_reward, self._show_tokens = seed, show_reward, show_tokens
+
+    def send(
+        self,
+        state: ChatState,
+        text: str,
+        settings: Settings | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> Iterator[ChatState]:
+        """Send a message to the models and yield the state after every token, and finally the examined one.
+
+        Every yielded state can be continued: a reply that is stopped, as `is_stopped` says after every token, keeps the
+        text generated so far. The settings are those of this and the next replies.
+        """
+        state = state.settled()
+        if state.awaits_choice:
+            raise ConfigError("choose one of the two replies first, to continue the conversation with it")
+        text, state = text.strip(), self._changed(state, settings or Settings())
+        persona, before = state.settings.persona, tuple(state.turns)
+        replies = tuple(Reply(model.name, _prompt(model, [*before, text], persona)) for model in self.models)
+        only = 0 if len(self.models) == 1 else state.settings.only
+        exchange = Exchange(text, persona, replies, before, chosen=only)
+        state = replace(state, exchanges=(*state.exchanges, exchange), n_asked=state.n_asked + 1)
+        yield state
+        for said in self._replies(exchange, state):
+            state = state.with_exchange(-1, said)
+            yield state
+            if is_stopped():
+                break
+        yield self.examined(state).settled()
+
+    def examined(self, state: ChatState) -> ChatState:
+        """The state with rewards and token details of the last replies."""
+        exchange, told = state.last, set(state.told)
+        assert exchange is not None
+        for index, (model, reply) in enumerate(zip(self.models, exchange.replies, strict=True)):
+            if exchange.chosen not in (None, index):
+                continue
+            if self._show_reward:
+                known = [missing for i, missing in told if i == index]
+                reward, missing = _reward_in_words(model, exchange, reply, known)
+                reply = replace(reply, reward=reward)
+                told |= {(index, missing)} if missing else set()
+            if self._show_tokens:
+                try:
+                    details = model.token_details(reply.prompt, reply.token_ids, _beta(model, state))
+                    reply = replace(reply, details=details)
+                except RL4DialogError as error:
+                    reply = replace(reply, no_details=str(error))
+            exchange = exchange.with_reply(index, reply)
+        return replace(state.with_exchange(-1, exchange), told=frozenset(told))
+
+    def choose(self, state: ChatState, index: int | None) -> ChatState:
+        """Continue with the better one of two replies; ``None`` records nothing and takes the first one."""
+        if state.last is None or not state.awaits_choice:
+            raise ConfigError("there is nothing to choose: a reply was already chosen")
+        chosen = replace(state.last, chosen=index or 0, preferred=index)
+        note = f"Nothing was recorded; the conversation continues with the reply of {chosen.replies[0].model}."
+        if index is not None:
+            note = self.record(chosen, "preference", chosen.replies, chosen=index)
+        return state.with_exchange(-1, chosen, note)
+
+    def take_back_choice(self, state: ChatState) -> ChatState:
+        """Take back the choice between the last two replies, so that it can be made again."""
+        exchange = state.last
+        if exchange is None or not exchange.was_choice:
+            raise ConfigError("there is no choice to take back")
+        note = ""
+        if exchange.preferred is not None:
+            note = self.record(exchange, "preference", exchange.replies, True, chosen=exchange.preferred)
+        return state.with_exchange(-1, replace(exchange, chosen=None, preferred=None), note)
+
+    def rate(self, state: ChatState, index: int, rating: int | None, number: int = -1) -> ChatState:
+        """Rate the reply of a model in an exchange: 1 for up, -1 for down, ``None`` to take the rating back."""
+        exchange, reply = _judged(state, index, number)
+        if reply.correction is not None:
+            raise ConfigError("this reply was corrected; the column shows your correction, which cannot be rated")
+        if reply.rating == rating:
+            raise ConfigError(f"this reply is already rated {_RATINGS[rating]}" if rating else "it has no rating")
+        note = self.record(exchange, "rating", [reply], rating is None, rating=rating or reply.rating)
+        return state.with_exchange(number, exchange.with_reply(index, replace(reply, rating=rating)), note)
+
+    def correct(self, state: ChatState, index: int, correction: str, number: int = -1) -> ChatState:
+        """Correct a reply and continue the conversation with the correction; the model's own text takes it back."""
+        exchange, reply = _judged(state, index, number)
+        correction = correction.strip()
+        if reply.correction is not None and correction == reply.text.strip():
+            note = self.record(exchange, "correction", [reply], True, correction=reply.correction)
+            return state.with_exchange(number, exchange.with_reply(index, replace(reply, correction=None)), note)
+        if not correction:
+            raise ConfigError("a correction cannot be empty")
+        for model in self.models:
+            model.dialogue_format.check_said(correction)
+        if correction in (reply.text, reply.correction):
+            raise ConfigError("a correction must differ from the current text")
+        note = self.record(exchange, "correction", [reply], correction=correction)
+        exchange = exchange.with_reply(index, replace(reply, correction=correction))
+        return state.with_exchange(number, replace(exchange, chosen=index), note)
+
+    def undo(self, state: ChatState) -> ChatState:
+        """Remove the last exchange; feedback recorded about it is kept."""
+        if state.last is None:
+            return replace(state, note="There is nothing to undo.")
+        return state.until(-1, f"Undone: {state.last.text}")
+
+    def reset(self, state: ChatState) -> ChatState:
+        """Clear the conversation; the settings and recorded feedback stay."""
+        return state.until(0, "The conversation was cleared; recorded feedback is kept.")
+
+    def ask_only(self, state: ChatState, index: int | None) -> ChatState:
+        """Let only one model reply from now on, or all."""
+        return self._changed(state, replace(state.settings, only=index))
+
+    def record(
+        self, exchange: Exchange, kind: str, replies: Sequence[Reply], withdrawn: bool = False, **verdict: Any
+    ) -> str:
+        """Append feedback on an exchange to the file, and return the note for the user."""
+        judged = [JudgedReply(reply.model, reply.text) for reply in replies]
+        given = Feedback(kind, exchange.turns, judged, persona=exchange.persona, withdrawn=withdrawn, **verdict)
+        append_feedback(self.feedback, given)
+        return f"The {kind} was {'withdrawn in' if withdrawn else 'appended to'} {self.feedback}."
+
+    def _changed(self, state: ChatState, settings: Settings) -> ChatState:
+        """The state with new settings."""
+        note, beta, temperature = "", settings.beta, settings.temperature
+        if settings.only not in (None, *range(len(self.models))):
+            raise ConfigError(f"there is no model {shown(settings.only)}")
+        if beta is not None and (isinstance(beta, bool) or not 0 <= beta < math.inf):
+            raise ConfigError(f"beta must be a number of at least 0, not {shown(beta)}")
+        if temperature is not None:
+            if isinstance(temperature, bool) or not 0 < temperature < math.inf:
+                raise ConfigError(f"the temperature must be a number above 0, not {shown(temperature)}")
+            greedy = [model.name for model in self.models if not samples(model)]
+            note = f"{' and '.join(greedy)}: no sampling, so the temperature has no effect." if greedy else ""
+        GenerationSettings.from_kwargs(settings.sampling, "settings")
+        persona = (settings.persona or "").strip() or None
+        return replace(state, settings=replace(settings, persona=persona), note=note)
+
+    def _replies(self, exchange: Exchange, state: ChatState) -> Iterator[Exchange]:
+        """Yield the exchange after every token; two models alternate."""
+        streams = {}
+        for index, (model, reply) in enumerate(zip(self.models, exchange.replies, strict=True)):
+            if exchange.chosen in (None, index):
+                # Two instances of the same model get different seeds.
+                other = [index] if index else []
+                seed = None if self._seed is None else derive_seed(self._seed, "chat", state.n_asked, *other)
+                streams[index] = model.stream(reply.prompt, seed, _beta(model, state), **state.settings.sampling)
+        while streams:
+            for index, stream in list(streams.items()):
+                part = next(stream, None)
+                if part is None:
+                    del streams[index]
+                    continue
+                reply = exchange.replies[index]
+                reply = replace(reply, text=part.text, token_ids=tuple(part.token_ids), finished=part.finished)
+                exchange = exchange.with_reply(index, reply)
+                yield exchange
+
+
+def samples(model: ChatModel) -> bool:
+    """Whether a model's replies are random."""
+    return GenerationSettings.from_kwargs(model.generation_kwargs).do_sample
+
+
+def _prompt(model: ChatModel, turns: Sequence[str], persona: str | None) -> str:
+    """The prompt for the reply to the last turn, a message of the user."""
+    for said in (turns[-1], persona or ""):
+        model.dialogue_format.check_said(said)
+    if not turns[-1].strip():
+        raise DataError("a message cannot be empty")
+    return model.dialogue_format.prompt(model.dialogue_format.context(turns), persona)
+
+
+def _beta(model: ChatModel, state: ChatState) -> float | None:
+    """Beta of a model in a chat; ``None`` for its own, or if no values guide it."""
+    return None if model.beta is None else state.settings.beta
+
+
+def _judged(state: ChatState, index: int, number: int) -> tuple[Exchange, Reply]:
+    """An exchange and one of its replies, for feedback."""
+    if not -1 <= number < len(state.exchanges) or not state.exchanges:
+        raise ConfigError("there is no reply to judge yet")
+    exchange = state.exchanges[number]
+    if exchange.chosen not in (None, index):
+        raise ConfigError(f"this column shows {exchange.origin(index)}; give feedback in the column of that reply")
+    return exchange, exchange.replies[index]
+
+
+def _reward_in_words(
+    model: ChatModel, exchange: Exchange, reply: Reply, told: Collection[str]
+) -> tuple[tuple[str, ...], str]:
+    """The reward of a reply and its parts as far as they can be computed, and the missing parts.
+
+    The reason is left out for missing parts that were already told.
+    """
+    meta_info: dict[str, Any] = {"history": model.dialogue_format.context(exchange.turns)}
+    if exchange.persona:
+        meta_info["persona"] = [exchange.persona]  # the name that datapools use
+    try:
+        # One part may need a reference text while the others do not.
+        scores = model.score(reply.prompt, reply.text, meta_info, on_error="mask")
+    except RL4DialogError as error:
+        missing = "all parts"
+        return () if missing in told else (f"no reward: {error}",), missing
+    known = {name: values[0] for name, values in scores.parts.items() if not math.isnan(values[0])}
+    parts = ", ".join(f"{name} {value:.3f}" for name, value in known.items())
+    missing = ", ".join(name for name in scores.parts if name not in known)
+    if not missing:
+        return (f"reward {scores.total[0]:.3f} ({parts})",), ""
+    found = (f"available reward parts: {parts}",) if parts else ()
+    if missing in told:
+        return found, missing
+    why = f"cannot compute {missing} in this chat, which has no references and no partner"
+    try:
+        model.score(reply.prompt, reply.text, meta_info)
+    except RewardError as error:
+        why += f": {error}"
+    return (*found, why), missing
