@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+
 import pytest
-from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.core.feedback import JudgedReply, read_feedback
-from rl4dialog.core.feedback_queue import QueuedReplies
-from rl4dialog.data.latest_feedback import latest
-from rl4dialog.serving.judging import QueueJudging
 from echo_model import Echo
 from page_client import Tab
 from page_process import served
+
 from rl4dialog.cli import main
-from rl4dialog.core.errors import ModelError
+from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.feedback import JudgedReply, append_feedback, read_feedback
 from rl4dialog.core.feedback_queue import QueuedReplies, write_queue
 from rl4dialog.core.types import PartnerReply
+from rl4dialog.data.latest_feedback import latest
+from rl4dialog.serving.judging import QueueJudging
 from rl4dialog.serving.teaching import Situation, Teaching
-
 
 PAIRS = [QueuedReplies(str(i), [f"hello {i}"], [JudgedReply("m", "<a>"), JudgedReply("n", f"b {i}")]) for i in range(3)]
 WHOLE = QueuedReplies("w", ["hi", "oh", "why?"], [JudgedReply("m", "so")], is_conversation=True, answer="bye")

@@ -12,21 +12,31 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
 import httpx
 import pytest
 from echo_model import Echo
 from page_client import Tab
 from page_process import served_page
+
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.data.latest_feedback import latest
 from rl4dialog.policies.streaming import PartialReply
 from rl4dialog.serving.chat import Chat
 from rl4dialog.serving.chat_page import ChatPage
-from rl4dialog.serving.page import load_gradio
+from rl4dialog.serving.page import (
+    Sessions,
+    browser_key,
+    escaped,
+    help_html,
+    load_gradio,
+    note_html,
+    plain,
+    status_html,
+    without_joiners,
+)
 from rl4dialog.serving.server import MAX_BODY_BYTES, PageHosts, check_address
-from rl4dialog.serving.page import escaped, help_html, note_html, plain, status_html, without_joiners
-from rl4dialog.serving.page import Sessions, browser_key
 
 
 def served(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import httpx
 import pytest
 from cafe_agent import Cafe
-from rl4dialog.core.errors import ConfigError
-from rl4dialog.serving.task_chat import TaskChat, in_words
-from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
-from collections.abc import Iterator
-import httpx
 from page_client import Tab
 from page_process import served_page
-from rl4dialog.serving.task_chat import TaskPage
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.serving.task_chat import TaskChat, TaskPage, in_words
+from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
 
 
 def test_goodbye_ends_and_scores_the_dialogue() -> None:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import builtins
 import io
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
+
 import pytest
-from echo_model import Echo
-from rl4dialog.core.feedback import JudgedReply, read_feedback
-from rl4dialog.serving.terminal import TerminalChat, console_reader
-import builtins
-import sys
-from rl4dialog.serving.terminal import console_reader, speaker
-import re
-from rl4dialog.core.errors import ConfigError
-from rl4dialog.serving.terminal import parse_command
 from cafe_agent import Cafe
-from rl4dialog.serving.terminal import TaskTerminalChat
-from rl4dialog.core.feedback import read_feedback
+from echo_model import Echo
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.feedback import JudgedReply, read_feedback
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.serving.teaching import Situation, Teaching
-from rl4dialog.serving.terminal import TeachingTerminal
-
+from rl4dialog.serving.terminal import (
+    TaskTerminalChat,
+    TeachingTerminal,
+    TerminalChat,
+    console_reader,
+    parse_command,
+    speaker,
+)
 
 COMMANDS = TerminalChat.commands
 
@@ -371,5 +374,7 @@ def test_goals_are_listed_and_set(tmp_path: Path) -> None:
 
 def test_all_commands_of_teaching_are_listed(tmp_path: Path) -> None:
     printed = taught(tmp_path, "/help", "/upp", situations=[Situation(["a"])])
-    assert all(f"  /{name}" in printed and command.help in printed for name, command in TeachingTerminal.commands.items())
+    assert all(
+        f"  /{name}" in printed and command.help in printed for name, command in TeachingTerminal.commands.items()
+    )
     assert "error: unknown command '/upp'; did you mean '/up'?" in printed
