@@ -1,4 +1,4 @@
-"""The console command ``rl4dialog``. Its subcommands are in `rl4dialog.commands`."""
+"""The console command ``rl4dialog``, whose output may be closed or full; its subcommands are in `commands`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, TextIO
 
-from rl4dialog.commands.output import lenient_output
-from rl4dialog.commands.parser import COMMANDS, command_module, make_parser
+from rl4dialog.commands.parser import COMMANDS, command_of, make_parser
 from rl4dialog.core.allocator import keep_few_kernels
 from rl4dialog.core.errors import ConfigError, RL4DialogError, RunInterrupted, nearest_hint
 from rl4dialog.experiments.own_process import EXIT_INTERRUPTED, end_with_parent
@@ -45,12 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def main_of(name: str, argv: Sequence[str] | None = None) -> int:
-    """Entry point of a script that wraps one command.
-
-    Args:
-        name: One of :data:`COMMANDS`.
-        argv: Arguments of the command; by default those of the process.
-    """
+    """Entry point of a script that wraps one command."""
     return main([name, *(sys.argv[1:] if argv is None else argv)])
 
 
@@ -71,7 +66,7 @@ def _run(name: str, args: argparse.Namespace) -> int:
         if twice := [key for key in keys if keys.count(key) > 1]:
             raise ConfigError(f"--set {twice[0]} is given twice; keep one of them")
         with StopSignals() if name in _RESUMABLE else nullcontext():
-            code: int = command_module(name).run(args)
+            code: int = command_of(name).run(args)
         return code
     except RunInterrupted as stop:
         how = " without --overwrite" if getattr(args, "overwrite", False) else ""
@@ -92,6 +87,72 @@ def _run(name: str, args: argparse.Namespace) -> int:
 
 def _is_relevant(record: logging.LogRecord) -> bool:
     return "`attention_mask`" not in str(record.msg)
+
+
+class LenientStream:
+    """A text stream that records its first write error and discards all later output.
+
+    It wraps a stream that can be closed, full or limited to a small character set, or ``None`` if the process was
+    started without it.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        # Otherwise the next opened file would get the stream's descriptor, and with it the output of libraries.
+        self._stream = stream if stream is not None else open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        self.error: OSError | ValueError | None = None
+
+    def write(self, text: str) -> int:
+        """Write the text, with escapes for characters that the stream's encoding lacks."""
+        try:
+            return self._stream.write(text)
+        except UnicodeEncodeError:
+            encoding = self._stream.encoding or "ascii"
+            return self.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        except (OSError, ValueError) as error:  # ValueError: the stream is closed
+            self._give_up(error)
+            return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except (OSError, ValueError) as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        """Flush; the wrapped stream stays open, because logging handlers of libraries close what they write to."""
+        self.flush()
+
+    def _give_up(self, error: OSError | ValueError) -> None:
+        """Discard all further output, including what Python flushes at exit."""
+        self.error = error
+        try:
+            number = self._stream.fileno()
+        except (OSError, ValueError):
+            number = -1
+        self._stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        if number in (1, 2):
+            os.dup2(self._stream.fileno(), number)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def lenient_output() -> Iterator[LenientStream]:
+    """Make both standard streams lenient within the context; yields the standard output."""
+    before = sys.stdout, sys.stderr
+    output = LenientStream(sys.stdout)
+    sys.stdout, sys.stderr = output, LenientStream(sys.stderr)  # type: ignore[assignment]
+    try:
+        yield output
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        sys.stdout, sys.stderr = before
 
 
 if __name__ == "__main__":

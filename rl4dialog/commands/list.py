@@ -58,10 +58,9 @@ def run(args: argparse.Namespace) -> int:
         print(schema_page(), end="")
         return 0
     if args.commands:
-        from rl4dialog.commands.command_page import command_page
-        from rl4dialog.commands.parser import make_parser
+        from rl4dialog.commands.parser import command_page
 
-        print(command_page(make_parser()), end="")
+        print(command_page(), end="")
         return 0
 
     from rl4dialog import catalog

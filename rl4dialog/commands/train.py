@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl4dialog.commands.configs import add_config_arguments, read_config
+from rl4dialog.commands.options import add_config_arguments, read_config
 from rl4dialog.core.allocator import keep_freed_memory, return_freed_memory
 from rl4dialog.core.errors import ConfigError
 
@@ -59,7 +59,7 @@ def add_folder_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the names of folders, and the experiment tracker that RL4LMs selects by a flag."""
     parser.add_argument("--project_name", default="rl4dialog_exps", help="name of the project folder")
     parser.add_argument("--experiment_name", default="rl4dialog_experiment", help="name of the run folder")
-    parser.add_argument("--entity_name", default=None, help="Weights & Biases entity")
+    parser.add_argument("--entity_name", help="Weights & Biases entity")
     parser.add_argument("--base_path_to_store_results", default=os.getcwd(), help="parent folder of project folders")
     parser.add_argument(
         "--log_to_wandb", action="store_true", help="also log to Weights & Biases; same as wandb in logging.outputs"

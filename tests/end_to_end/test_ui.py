@@ -18,8 +18,8 @@ from page_process import page_of
 from runs import DENSE_REWARD, complete_run, make_config, run_folder, write_config
 
 from rl4dialog import cli
-from rl4dialog.commands import ui
-from rl4dialog.commands.models import compared_name, load_compared
+from rl4dialog.commands.options import compared_name, load_compared
+from rl4dialog.commands.talk import Ui
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.serving.page import visible, without_joiners
@@ -46,7 +46,7 @@ def run(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def parsed(*flags: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    ui.add_arguments(parser)
+    Ui.add_arguments(parser)
     return parser.parse_args(flags)
 
 

@@ -17,7 +17,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from runs import CONFIG
 
 from rl4dialog.catalog import PartnerRegistry
-from rl4dialog.commands.configs import read_config
+from rl4dialog.commands.options import read_config
 from rl4dialog.core.config import RunConfig
 from rl4dialog.core.config_blocks import EnvArgs
 from rl4dialog.core.errors import RL4DialogError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rl4dialog import cli
-from rl4dialog.commands.output import LenientStream, lenient_output
+from rl4dialog.cli import LenientStream, lenient_output
 
 
 class Full(io.StringIO):

@@ -31,7 +31,7 @@ def sweep(tmp_path: Path, config: dict[str, Any], *flags: str) -> int:
         (["--grid", "alg.args.n_epochs=1", "--n_trials", "3"], "--n_trials has a meaning only with --search"),
         (["--grid", "alg.args.n_epochs=1", "--pruner", "none"], "--pruner has a meaning only with --search"),
         (["--grid", "alg.args.n_epochs=1", "--max_kl", "1"], "--max_kl has a meaning only with --metric"),
-        (["--grid", "alg.args.n_epochs=1", "--n_jobs", "0"], "--n_jobs must be at least 1, got 0"),
+        (["--grid", "alg.args.n_epochs=1", "--n_jobs", "0"], "--n_jobs must be at least 1, not 0"),
         (
             ["--grid", "alg.args.n_epochs=1", "--max_kl", "nan", "--metric", "reward"],
             "--max_kl must be above 0, got nan",

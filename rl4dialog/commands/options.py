@@ -1,18 +1,78 @@
-"""Options shared by all commands that load a trained model: a run's, or any model with a config."""
+"""Options that several commands share: configs, models, judgements and addresses; and what they select."""
 
 from __future__ import annotations
 
 import argparse
+import functools
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl4dialog.commands.configs import add_overrides, read_config
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.feedback import check_feedback_file
 from rl4dialog.core.files import json_object
 
 if TYPE_CHECKING:
+    from rl4dialog.core.config import RunConfig
     from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.inference.turn_level.loading import TurnLevelAgent
+
+SPLITS = ("train", "val", "test")
+write_verbatim = functools.partial(print, end="", flush=True)
+
+
+def check_at_least(args: argparse.Namespace, **lowest: int) -> None:
+    """Check the numbers that are given."""
+    for name, least in lowest.items():
+        value = getattr(args, name)
+        if value is not None and value < least:
+            raise ConfigError(f"--{name} must be at least {least}, not {value}")
+
+
+# -- configs ----------------------------------------------------------------------------------------------------------
+
+
+def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    """Add the config file and its overrides."""
+    parser.add_argument("--config_path", required=required, help="YAML config file of the run")
+    _add_overrides(parser)
+    _add_variant(parser)
+
+
+def _add_variant(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--variant", type=int, default=0, help="index of a combination of the config's 'expand' blocks")
+
+
+def _add_overrides(parser: argparse.ArgumentParser) -> None:
+    add_set(parser, "KEY=VALUE", "override a config key, such as alg.args.n_epochs=3; can be repeated")
+
+
+def add_set(parser: argparse.ArgumentParser, metavar: str, meaning: str) -> None:
+    """Add ``--set``, stored as ``overrides``."""
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar=metavar, help=meaning)
+
+
+def add_sampling(parser: argparse.ArgumentParser, example: str) -> None:
+    """Add ``--generation_kwargs``, stored as ``sampling``."""
+    meaning = f"override a sampling setting of the evaluations, such as {example}"
+    parser.add_argument(
+        "--generation_kwargs", dest="sampling", nargs="+", default=[], metavar="KEY=VALUE", help=meaning
+    )
+
+
+def read_config(args: argparse.Namespace) -> RunConfig:
+    """Load the config and its imports, and check all components."""
+    from rl4dialog.core.config import load_config
+
+    config = load_config(args.config_path, args.overrides, args.variant)
+
+    from rl4dialog.training.building.components import import_and_check
+
+    import_and_check(config, args.config_path)
+    return config
+
+
+# -- trained models ---------------------------------------------------------------------------------------------------
 
 
 def add_run_argument(parser: argparse.ArgumentParser, required: bool = True) -> None:
@@ -24,17 +84,17 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that select a model: ``--run`` with a checkpoint, or ``--model`` with ``--config_path``."""
     add_run_argument(parser, required=False)
     add_checkpoint(parser)
-    parser.add_argument("--model", default=None, help="folder or hub id of a model with its tokenizer")
-    parser.add_argument("--config_path", default=None, help="YAML config file to use with --model")
-    parser.add_argument("--variant", type=int, default=0, help="index of a combination of the config's 'expand' blocks")
-    add_overrides(parser)
+    parser.add_argument("--model", help="folder or hub id of a model with its tokenizer")
+    parser.add_argument("--config_path", help="YAML config file to use with --model")
+    _add_variant(parser)
+    _add_overrides(parser)
     add_trust(parser)
 
 
 def add_checkpoint(parser: argparse.ArgumentParser) -> None:
     """Add ``--checkpoint``."""
     parser.add_argument(
-        "--checkpoint", default=None, help="checkpoint of the run: iteration, last or best (default: the final model)"
+        "--checkpoint", help="checkpoint of the run: iteration, last or best (default: the final model)"
     )
 
 
@@ -49,7 +109,6 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy",
         choices=("rule", "random", "round_robin", "best_order"),
-        default=None,
         help="policy of the environment instead of a trained one, with --run or --config_path: rule in dialogue_acts, "
         "the others in turn_goals",
     )
@@ -114,16 +173,8 @@ def load_compared(args: argparse.Namespace) -> LoadedPolicy:
     """Load the model that ``--compare`` selects: a run's, or any other model, with the config of the first one."""
     folder = Path(args.compare).expanduser()
     if _is_run(folder):
-        return load_chosen(
-            argparse.Namespace(
-                run_path=args.compare,
-                checkpoint=args.compare_checkpoint,
-                model=None,
-                config_path=None,
-                overrides=[],
-                trust=args.trust,
-            )
-        )
+        chosen = {"run_path": args.compare, "checkpoint": args.compare_checkpoint, "model": None, "config_path": None}
+        return load_chosen(argparse.Namespace(**chosen, overrides=[], trust=args.trust))
     if args.compare_checkpoint is not None:
         raise ConfigError(f"--compare_checkpoint works only with a run, and {args.compare} is not a run folder")
 
@@ -147,14 +198,64 @@ def _is_run(folder: Path) -> bool:
 
 
 def model_name(args: argparse.Namespace) -> str:
-    """Return the display name of the selected model."""
+    """Display name of the selected model."""
     return _named(str(args.run_path or args.model), args.checkpoint)
 
 
 def compared_name(args: argparse.Namespace) -> str:
-    """Return the display name of the model that ``--compare`` selects."""
+    """Display name of the model that ``--compare`` selects."""
     return _named(args.compare, args.compare_checkpoint)
 
 
 def _named(name: str, checkpoint: str | None) -> str:
     return name if checkpoint is None else f"{name} (checkpoint {checkpoint})"
+
+
+# -- judgements of people ---------------------------------------------------------------------------------------------
+
+
+def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of replies that people judge."""
+    parser.add_argument("--seed", type=int, help="random seed of the replies")
+    parser.add_argument(
+        "--feedback",
+        type=Path,
+        help="file for ratings and corrections (default: feedback.jsonl in the run folder or the current folder)",
+    )
+
+
+def feedback_file(args: argparse.Namespace) -> Path:
+    """The feedback file given by ``--feedback``, or the default one."""
+    path: Path = (args.feedback or Path(args.run_path or ".") / "feedback.jsonl").expanduser()
+    check_feedback_file(path)
+    return path
+
+
+# -- where servers listen ---------------------------------------------------------------------------------------------
+
+
+def add_address_arguments(parser: argparse.ArgumentParser, port: int) -> None:
+    """Add ``--host``, ``--allow_host`` and ``--port`` with its default."""
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, local only)")
+    parser.add_argument(
+        "--allow_host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="additional host name that the server answers to, such as a proxy's; can be repeated",
+    )
+    parser.add_argument("--port", type=int, default=port, help=f"port to listen on (default: {port})")
+
+
+def check_address_arguments(args: argparse.Namespace) -> None:
+    """Check them, before a model is loaded."""
+    from rl4dialog.serving.server import PageHosts, check_address
+
+    check_address(args.host, args.port)
+    PageHosts(args.host, args.port, args.allow_host)
+
+
+def warn_of_visitors(args: argparse.Namespace, what: str) -> None:
+    """Say what others can do, if the address is not that of this machine only."""
+    if args.host not in ("127.0.0.1", "localhost", "::1"):
+        print(f"Anyone who can reach {args.host} can {what}", file=sys.stderr)
