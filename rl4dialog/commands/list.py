@@ -20,22 +20,27 @@ EXAMPLES = (
     "rl4dialog list ppo",
 )
 _WIDTH = 100
-KINDS = (
-    *(
-        "datapools",
-        "rewards",
-        "partners",
-        "metrics",
-        "post-processors",
-        "policies",
-        "algorithms",
-        "offline-algorithms",
-        "callbacks",
-        "environments",
-    ),
-    *("tasks", "nlus", "nlgs", "speakers", "estimators"),
-    *("turn-level-algorithms", "turn-level-policies", "turn-level-rewards", "turn-level-warm-starts"),
-)
+KINDS = {
+    "datapools": "DataPoolRegistry",
+    "rewards": "RewardFunctionRegistry",
+    "partners": "PartnerRegistry",
+    "metrics": "MetricRegistry",
+    "post-processors": "PostProcessorRegistry",
+    "policies": "PolicyRegistry",
+    "algorithms": "AlgorithmRegistry",
+    "offline-algorithms": "OfflineAlgorithmRegistry",
+    "callbacks": "CallbackRegistry",
+    "environments": "EnvRegistry",
+    "tasks": "TaskRegistry",
+    "nlus": "NluRegistry",
+    "nlgs": "NlgRegistry",
+    "speakers": "SpeakerRegistry",
+    "estimators": "EstimatorRegistry",
+    "turn-level-algorithms": "TurnAlgorithmRegistry",
+    "turn-level-policies": "TurnPolicyRegistry",
+    "turn-level-rewards": "TurnRewardRegistry",
+    "turn-level-warm-starts": "TurnWarmStartRegistry",
+}  # kind of component, and its registry in the catalog
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,27 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
     load_entry_points()
     load_imports(args.imports, Path.cwd())
-    registries = {
-        "datapools": catalog.DataPoolRegistry,
-        "rewards": catalog.RewardFunctionRegistry,
-        "partners": catalog.PartnerRegistry,
-        "metrics": catalog.MetricRegistry,
-        "post-processors": catalog.PostProcessorRegistry,
-        "policies": catalog.PolicyRegistry,
-        "algorithms": catalog.AlgorithmRegistry,
-        "offline-algorithms": catalog.OfflineAlgorithmRegistry,
-        "callbacks": catalog.CallbackRegistry,
-        "environments": catalog.EnvRegistry,
-        "tasks": catalog.TaskRegistry,
-        "nlus": catalog.NluRegistry,
-        "nlgs": catalog.NlgRegistry,
-        "speakers": catalog.SpeakerRegistry,
-        "estimators": catalog.EstimatorRegistry,
-        "turn-level-algorithms": catalog.TurnAlgorithmRegistry,
-        "turn-level-policies": catalog.TurnPolicyRegistry,
-        "turn-level-rewards": catalog.TurnRewardRegistry,
-        "turn-level-warm-starts": catalog.TurnWarmStartRegistry,
-    }
+    registries = {kind: getattr(catalog, name) for kind, name in KINDS.items()}
     if args.name is not None and args.name not in KINDS:
         return _explain(args.name, registries)
     kinds = {kind: registries[kind] for kind in ([args.name] if args.name else KINDS)}

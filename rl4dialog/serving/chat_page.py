@@ -154,12 +154,11 @@ class ChatPage(Page[ChatState]):
         self._keep(visit, self._chat.correct(self._state(visit), index, visit.click.value, number))
         return None
 
-    def _undone(self, visit: Visit) -> Iterator[Updates]:
+    def _undone(self, visit: Visit) -> Updates:
         """Undo, and put the message back where it can be changed."""
         state = self._state(visit)
         self._keep(visit, self._chat.undo(state))
-        if state.last is not None:
-            yield {self._text: self._text_box(text=state.last.text)}
+        return {} if state.last is None else {self._text: self._text_box(text=state.last.text)}
 
     def _asked(self, visit: Visit, only: str) -> None:
         index = None if only == _BOTH else int(only)

@@ -317,15 +317,17 @@ class Page(ABC, Generic[T]):
         self,
         listen: Callable[..., Any],
         name: str,
-        act: Callable[..., Iterator[Updates] | str | None],
+        act: Callable[..., Iterator[Updates] | Updates | str | None],
         *inputs: Any,
+        written: Any = None,
         needs_current: bool = True,
         shows_progress: bool = True,
     ) -> None:
         """Connect an event, and name it in the API.
 
-        `act` gets the visit and the values of the inputs. It returns a note for the person, or updates while it goes
-        on. Then the new state is shown, or why there is none. It `needs_current` states unless it changes nothing.
+        `act` gets the visit and the values of the inputs. It returns a note for the person, further updates, or those
+        while it goes on. Then the new state is shown, or why there is none: the first input, if it is `written` text,
+        then stays. An event that changes nothing is exempt from the check of the state that the page showed.
         """
         n = len(self.options)
 
@@ -337,11 +339,14 @@ class Page(ABC, Generic[T]):
                 found = act(visit, *values[n:])
                 if isinstance(found, Iterator):
                     yield from found
-                    found = None
             except Exception as error:
-                yield from self._again(self._shown(visit, problem_of(error)))
+                shown = self._shown(visit, problem_of(error))
+                if written is not None:
+                    shown[written] = {**shown[written], "value": values[n]}
+                yield from self._again(shown)
             else:
-                yield self._shown(visit, note=found or "")
+                updates = found if isinstance(found, dict) else {}
+                yield {**self._shown(visit, note=found if isinstance(found, str) else ""), **updates}
 
         happened.__annotations__["event"] = self._gradio.EventData  # Gradio finds the parameter by its type
         listen(

@@ -185,7 +185,7 @@ class TaskPage(Page[TaskChat]):
 
     def _add_events(self) -> None:
         self._on_load()
-        self._on(self._text.submit, "send", self._sent, self._text)
+        self._on(self._text.submit, "send", self._sent, self._text, written=self._text)
         self._on(self._done.click, "done", lambda visit: self._chat(visit).end())
         self._on(self._new_goal.click, "goal", lambda visit: self._chat(visit).draw_goal())
         self._on(self._free_chat.click, "reset", lambda visit: self._chat(visit).reset())
@@ -196,11 +196,7 @@ class TaskPage(Page[TaskChat]):
 
     def _sent(self, visit: Visit, text: str) -> Iterator[Updates]:
         yield self._shown(visit, asked=text)
-        try:
-            self._chat(visit).say(text)
-        except Exception:
-            yield {self._text: self._gradio.update(value=text)}
-            raise
+        self._chat(visit).say(text)
 
     def _shown(self, visit: Visit, problem: str = "", note: str = "", asked: str | None = None) -> Updates:
         """Updates of all components; a message that was `asked` is the one that the agent is replying to."""
