@@ -170,7 +170,7 @@ class Serve:
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        from rl4dialog.core.api_keys import read_api_key
+        from rl4dialog.core.http_requests import read_api_key
         from rl4dialog.serving.api_server import load_server, serve_api
 
         # Check everything cheap before the model is loaded.

@@ -13,20 +13,24 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rl4dialog.core.errors import EndpointError
-from rl4dialog.core.http_requests import MAX_RETRY_AFTER_S, wait_s
 
 T = TypeVar("T")
 Call = Callable[[], Awaitable[Any]]
+MAX_RETRY_AFTER_S = 60.0
+"""A server that asks for a longer wait is asked again after this time."""
 # Extra time for the work of the tasks themselves.
 _GRACE_S = 60.0
 
 
 class FinalFailure(EndpointError):
     """A failure of a coroutine that would not go away in another attempt, so it is not retried."""
+
+    n_attempts = 1
 
 
 class Overloaded(EndpointError):
@@ -94,7 +98,7 @@ class AsyncCalls:
                 task.cancel()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def attempt(self, call: Call, slots: asyncio.Semaphore) -> Any:
+    async def attempt(self, call: Call, slots: AbstractAsyncContextManager[None]) -> Any:
         """Await a coroutine, with the time limit and retries of these settings.
 
         Args:
@@ -112,7 +116,8 @@ class AsyncCalls:
             try:
                 async with slots:
                     return await asyncio.wait_for(call(), self.timeout_s)
-            except FinalFailure:
+            except FinalFailure as error:
+                error.n_attempts = attempt + 1
                 raise
             except Exception as error:
                 failure = error
@@ -120,6 +125,16 @@ class AsyncCalls:
         if isinstance(failure, asyncio.TimeoutError) and not str(failure):
             raise TimeoutError(f"no answer within {self.timeout_s:g} s ({self.key}.timeout_s)") from failure
         raise failure
+
+    def attempts(self, error: BaseException) -> str:
+        """The number of attempts before an error, in words."""
+        n = error.n_attempts if isinstance(error, FinalFailure) else 1 + self.retries
+        return f"{n} attempt{'s' if n > 1 else ''}"
+
+
+def wait_s(n_failures: int, first_s: float, at_least_s: float = 0.0) -> float:
+    """Seconds before another attempt: the first wait, doubled for each further failure, or what the server asked."""
+    return float(max(first_s * 2 ** (n_failures - 1), at_least_s))
 
 
 def in_background(coroutine: Coroutine[Any, Any, T]) -> Future[T]:

@@ -1,34 +1,32 @@
-"""HTTP requests that may fail: addresses, limits of answers, failures that another attempt may repair, and waits."""
+"""HTTP: requests that may fail and be repeated, chat completions of a language model, API keys, and downloads.
+
+`post` makes single attempts, with one client per event loop that keeps connections open. `AsyncCalls` has time limits
+and retries. API keys come from environment variables and are in no config, message or file.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import urllib.parse
+import weakref
+from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-MAX_RETRY_AFTER_S = 60.0
-"""A server that asks for a longer wait is asked again after this time."""
+from rl4dialog.core.async_calls import MAX_RETRY_AFTER_S, FinalFailure, Overloaded
+from rl4dialog.core.errors import ConfigError, DataError, EndpointError
+from rl4dialog.core.manifest import file_hash
+
+if TYPE_CHECKING:
+    import httpx
+
 MAX_ANSWER_BYTES = 4 * 2**20
-UNCOMPRESSED = {"Accept-Encoding": "identity"}
-"""Headers of requests whose answers are limited: a few compressed bytes could fill the memory."""
+_MAX_SHOWN = 200
+_DOWNLOAD_TIMEOUT_S = 60.0
 
-
-class UnreadAnswer(Exception):
-    """An answer that is not read to its end. The message is the rest of a sentence that starts with the address."""
-
-
-def check_answer(n_bytes: int, encoding: str) -> None:
-    """Check an answer while it is read.
-
-    Args:
-        n_bytes: Number of its bytes so far.
-        encoding: Its header ``Content-Encoding``; empty without one.
-
-    Raises:
-        UnreadAnswer: If it is too large or compressed.
-    """
-    if encoding not in ("", "identity"):
-        raise UnreadAnswer(f"answered with the Content-Encoding {encoding[:20]!r}; answers must not be compressed")
-    if n_bytes > MAX_ANSWER_BYTES:
-        raise UnreadAnswer(f"answered with more than {MAX_ANSWER_BYTES} bytes")
+_clients: MutableMapping[Any, httpx.AsyncClient] = weakref.WeakKeyDictionary()
 
 
 def is_http_address(url: str) -> bool:
@@ -57,16 +55,169 @@ def is_temporary(status: int) -> bool:
 
 
 def retry_after_s(header: str) -> float:
-    """Return the seconds in a ``Retry-After`` header, up to a minute; 0 for a date, or without one."""
+    """The seconds in a ``Retry-After`` header, up to a minute; 0 for a date, or without one."""
     return min(float(header), MAX_RETRY_AFTER_S) if header.isdecimal() else 0.0
 
 
-def wait_s(n_failures: int, first_s: float, at_least_s: float = 0.0) -> float:
-    """Return the seconds to wait before another attempt.
+def read_api_key(variable: str, key: str) -> str:
+    """The API key in an environment variable, which the setting `key` names."""
+    found = os.environ.get(variable, "").strip()  # a file's line end would be an invalid header
+    if not found:
+        raise ConfigError(f"{key} is {variable!r}, but this environment variable is not set")
+    if not (found.isascii() and found.isprintable()):
+        raise ConfigError(
+            f"the environment variable {variable} of {key} contains characters that are not printable ASCII, so it is "
+            f"not an API key"
+        )
+    return found
+
+
+class Unreachable(EndpointError):
+    """A server that cannot be reached, or breaks off."""
+
+
+async def post(url: str, secret: str | None = None, **request: Any) -> tuple[httpx.Response, bytes]:
+    """Post a request once, without a time limit: that of the coroutine applies.
 
     Args:
-        n_failures: Number of failed attempts so far.
-        first_s: Wait after the first failure, doubled for each further one.
-        at_least_s: Shortest wait, for which the server asked.
+        url: Where to.
+        secret: A text that no message may contain.
+        request: Further arguments of httpx, such as the body.
+
+    Returns:
+        The response, and its body as far as it is not too large.
+
+    Raises:
+        Unreachable: If there is no answer.
+        FinalFailure: If the answer is too large, or compressed: then a few bytes could fill the memory.
     """
-    return float(max(first_s * 2 ** (n_failures - 1), at_least_s))
+    import httpx
+
+    loop = asyncio.get_running_loop()
+    if loop not in _clients:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+        _clients[loop] = httpx.AsyncClient(timeout=None, limits=limits, headers={"Accept-Encoding": "identity"})
+    body = bytearray()
+    try:
+        async with _clients[loop].stream("POST", url, **request) as response:
+            encoding = response.headers.get("Content-Encoding", "identity")
+            async for part in response.aiter_raw():
+                body += part
+                if encoding != "identity":
+                    what = f"the Content-Encoding {encoding[:20]!r}; answers must not be compressed"
+                    raise FinalFailure(f"{url} answered with {what}")
+                if len(body) > MAX_ANSWER_BYTES:
+                    raise FinalFailure(f"{url} answered with more than {MAX_ANSWER_BYTES} bytes")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        reason = f"{type(error).__name__}: {_short(str(error), secret)}"
+        raise Unreachable(f"{url} cannot be reached: {reason}") from None
+    return response, bytes(body)
+
+
+def refusal(url: str, response: httpx.Response, what: str, hint: str = "") -> EndpointError:
+    """An error for an HTTP status, with what else was answered. Temporary ones can be retried."""
+    message = f"{url} answered with HTTP status {response.status_code}: {what}{hint}"
+    if not is_temporary(response.status_code):
+        return FinalFailure(message)
+    return Overloaded(message, retry_after_s(response.headers.get("Retry-After", "")))
+
+
+class ChatEndpoint:
+    """An OpenAI-compatible endpoint and the model behind it.
+
+    Args:
+        base_url: Address of the API; ``/chat/completions`` is added.
+        model: Name of the model.
+        api_key_env: Name of the environment variable with the API key, if one is needed.
+        key: Name of a setting in messages, with ``{}`` in place of ``base_url`` and so on.
+        calls_key: Key of ``concurrency`` and ``retries`` in messages.
+
+    Attributes:
+        url: Address of the requests.
+    """
+
+    def __init__(self, base_url: str, model: str, api_key_env: str | None, key: str, calls_key: str) -> None:
+        name = key.format("base_url")
+        if not is_http_address(base_url):
+            raise ConfigError(f"{name} must be an address such as http://localhost:8000/v1")
+        if has_credentials(base_url) or urllib.parse.urlsplit(base_url).query:
+            raise ConfigError(f"{name} must not contain credentials or a query; set api_key_env instead")
+        self.url, self._model, self._api_key_env = f"{base_url.rstrip('/')}/chat/completions", model, api_key_env
+        self._key, self._calls_key = key, calls_key
+        self._api_key()
+
+    async def complete(self, messages: Sequence[Mapping[str, str]], **settings: Any) -> str:
+        """Return the text of a completion.
+
+        Args:
+            messages: Messages with ``role`` and ``content``.
+            settings: Further keys of the request, such as ``temperature``.
+
+        Raises:
+            EndpointError: If the endpoint cannot be reached, or returns an error or something that is not a completion.
+        """
+        api_key = self._api_key()
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        body = {"model": self._model, "messages": list(messages), **settings}
+        try:
+            response, received = await post(self.url, api_key, json=body, headers=headers)
+        except Unreachable as error:
+            raise EndpointError(f"{error}; check {self._key.format('base_url')}") from None
+        text = received.decode(errors="replace")
+        if response.status_code != 200:
+            raise refusal(self.url, response, repr(_short(text, api_key)), self._hint(response.status_code))
+        try:
+            answer = json.loads(received)["choices"][0]["message"]["content"]
+        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+            answer = None
+        if not isinstance(answer, str):
+            raise EndpointError(
+                f"{self.url} did not answer with a chat completion: {_short(text, api_key)!r}; check "
+                f"{self._key.format('base_url')}, which usually ends in /v1"
+            )
+        return _masked(answer, api_key)
+
+    def _api_key(self) -> str | None:
+        """The API key, which is not kept; ``None`` if none is needed."""
+        variable = self._api_key_env
+        return None if variable is None else read_api_key(variable, self._key.format("api_key_env"))
+
+    def _hint(self, status: int) -> str:
+        """What may help with an HTTP status."""
+        if is_overload(status):
+            return f"; lower {self._calls_key}.concurrency, or increase {self._calls_key}.retries"
+        if is_temporary(status):
+            return f"; {self._calls_key}.retries sets the number of retries"
+        if status in (401, 403):
+            name = self._key.format("api_key_env")
+            where = f"environment variable {self._api_key_env}, {name}" if self._api_key_env else f"{name} is not set"
+            return f"; check the API key ({where})"
+        return f"; check {self._key.format('base_url')} and {self._key.format('model')}"
+
+
+def _masked(text: str, secret: str | None) -> str:
+    """A text without the key, which some servers repeat."""
+    return text.replace(secret, "***") if secret else text
+
+
+def _short(text: str, secret: str | None) -> str:
+    return _masked(text, secret)[:_MAX_SHOWN]
+
+
+def download(url: str, sha256: str, target: Path) -> None:
+    """Download a public file with a known SHA-256 hash, or leave no file."""
+    import httpx
+
+    try:
+        with httpx.stream("GET", url, timeout=_DOWNLOAD_TIMEOUT_S, follow_redirects=True) as response:
+            if not response.is_success:
+                raise DataError(f"{url} cannot be downloaded: HTTP status {response.status_code}")
+            with target.open("wb") as file:
+                for part in response.iter_bytes():
+                    file.write(part)
+    except (httpx.HTTPError, OSError) as error:
+        target.unlink(missing_ok=True)
+        raise DataError(f"{url} cannot be downloaded: {error}") from error
+    if (found := file_hash(target)) != sha256:
+        target.unlink()
+        raise DataError(f"{url} is not the expected file: its SHA-256 is {found} instead of {sha256}; it was not kept")

@@ -1,29 +1,26 @@
-"""A partner behind an HTTP server."""
+"""A partner behind an HTTP server: what it sends, and how it reads the answers."""
 
 from __future__ import annotations
 
 import functools
-import ssl
-import time
+import json
 import uuid
-from collections.abc import Mapping
-from typing import Any, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal, NotRequired
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from rl4dialog.core.arguments import NonNegative, NonNegativeInt, Positive
-from rl4dialog.core.errors import ConfigError, shown
-from rl4dialog.core.http_requests import (
-    UNCOMPRESSED,
-    UnreadAnswer,
-    check_answer,
-    has_credentials,
-    is_http_address,
-    is_temporary,
-    retry_after_s,
-    wait_s,
-)
+from rl4dialog.core.async_calls import AsyncCalls, FinalFailure, in_background
+from rl4dialog.core.errors import ConfigError, DataError, EndpointError, shown, validation_message
+from rl4dialog.core.files import json_value
+from rl4dialog.core.http_requests import has_credentials, is_http_address, post, refusal
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
-from rl4dialog.partners.http_protocols import Answer, FailedAttempt, JsonProtocol, Protocol, VisdialRlProtocol
 
 _MAX_SHOWN = 200
 
@@ -43,7 +40,7 @@ class HttpPartner(Partner):
     Answers that lack something, have an invalid value, are compressed or exceed 4 MiB, and other HTTP statuses are not.
     After the last attempt the conversation counts as failed (``env.args.partner_on_error``).
 
-    Each environment keeps its own connection, which it opens when it first asks.
+    The environments of a process share their connections, which stay open.
 
     Args:
         url: Address of the requests, such as ``http://localhost:8000/reply``.
@@ -99,10 +96,9 @@ class HttpPartner(Partner):
             if protocol == "json"
             else VisdialRlProtocol(generation_kwargs or {"inference": "greedy", "beamSize": 1})
         )
-        self._url, self._timeout_s, self._retries, self._retry_wait_s = url, timeout_s, retries, retry_wait_s
+        self._url, self._calls = url, AsyncCalls(1, timeout_s, retries, retry_wait_s)
         self._outcome: Mapping[str, float] = {}
         self._session = ""
-        self._client: Any = None
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._session, self._outcome = uuid.uuid4().hex, {}
@@ -112,75 +108,177 @@ class HttpPartner(Partner):
         return self.reply([])
 
     def reply(self, history: list[str]) -> PartnerReply:
-        at_least_s, n_failures = 0.0, 0
-        while True:
-            try:
-                answer = self._ask(history)
-            except FailedAttempt as failure:
-                n_failures += 1
-                if failure.is_final or n_failures > self._retries:
-                    return PartnerReply(failed=self._message(failure, n_failures))
-                at_least_s = failure.at_least_s
-            else:
-                self._outcome = answer.outcome
-                return answer.reply
-            time.sleep(wait_s(n_failures, self._retry_wait_s, at_least_s))
+        asked = in_background(self._calls.attempt(functools.partial(self._ask, history), nullcontext()))
+        try:
+            answer: Answer = asked.result()
+        except EndpointError as error:
+            return PartnerReply(failed=f"{error} (session {self._session}, {self._calls.attempts(error)})")
+        except TimeoutError as error:
+            limit = f"did not answer within its timeout_s of {self._calls.timeout_s:g}"
+            attempts = self._calls.attempts(error)
+            return PartnerReply(failed=f"{self._url} {limit} (session {self._session}, {attempts})")
+        finally:
+            asked.cancel()  # if the time limit of the environment interrupts the wait
+        self._outcome = answer.outcome
+        return answer.reply
 
     def outcome(self) -> Mapping[str, float]:
         return self._outcome
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_client": None}  # a connection belongs to one environment of one process
-
-    def _message(self, failure: FailedAttempt, n_attempts: int) -> str:
-        attempts = "1 attempt" if n_attempts == 1 else f"{n_attempts} attempts"
-        return f"{self._url} {failure} (session {self._session}, {attempts})"
-
-    def _ask(self, history: list[str]) -> Answer:
+    async def _ask(self, history: list[str]) -> Answer:
         """Ask once."""
-        import httpx
-
-        if self._client is None:
-            self._client = httpx.Client(timeout=self._timeout_s, headers=UNCOMPRESSED, verify=_certificates())
-        deadline, body = time.monotonic() + self._timeout_s, bytearray()
+        response, body = await post(self._url, **self._protocol.request(history))
+        if not response.is_success:
+            raise refusal(self._url, response, shown(body.decode(errors="replace"), _MAX_SHOWN))
         try:
-            with self._client.stream("POST", self._url, **self._protocol.request(history)) as response:
-                for part in response.iter_raw():
-                    body += part
-                    check_answer(len(body), response.headers.get("Content-Encoding", ""))
-                    if time.monotonic() > deadline:  # httpx limits each read, but not their sum
-                        raise httpx.ReadTimeout("")
-        except UnreadAnswer as error:
-            self._disconnect()
-            raise FailedAttempt(str(error), is_final=True) from None
-        except httpx.TimeoutException:
-            self._disconnect()
-            raise FailedAttempt(f"did not answer within its timeout_s of {self._timeout_s:g}") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            self._disconnect()
-            reason = f"{type(error).__name__}: {str(error)[:_MAX_SHOWN]}"
-            raise FailedAttempt(f"cannot be reached: {reason}") from None
-        except BaseException:  # such as the time limit of the environment, in the middle of an answer
-            self._disconnect()
-            raise
-        if response.is_success:
-            return self._protocol.read(bytes(body))
-        text = shown(body.decode(errors="replace"), _MAX_SHOWN)
-        status = response.status_code
-        raise FailedAttempt(
-            f"answered with HTTP status {status}: {text}",
-            is_final=not is_temporary(status),
-            at_least_s=retry_after_s(response.headers.get("Retry-After", "")),
+            return self._protocol.read(body)
+        except EndpointError as error:
+            raise type(error)(f"{self._url} {error}") from None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A server's answer: the partner's reply, and what it makes of the conversation so far."""
+
+    reply: PartnerReply
+    outcome: Mapping[str, float] = field(default_factory=dict)
+
+
+class Protocol(ABC):
+    """Requests and answers of one kind of server."""
+
+    @abstractmethod
+    def begin(self, session: str, seed: int, meta_data: Mapping[str, Any]) -> None:
+        """Start a conversation; DataError if the sample's ``meta_data`` cannot be sent."""
+
+    @abstractmethod
+    def request(self, history: Sequence[str]) -> dict[str, Any]:
+        """The arguments of httpx for a request, after these utterances."""
+
+    @abstractmethod
+    def read(self, body: bytes) -> Answer:
+        """Read an answer.
+
+        Raises:
+            EndpointError: If it is no answer of this protocol. The message is the rest of a sentence that starts with
+                the address.
+        """
+
+
+class _AnswerInJson(TypedDict):
+    """An answer in the protocol ``json``."""
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # type: ignore[misc]
+    text: str | None
+    reward: NotRequired[float]
+    over: NotRequired[bool]
+    outcome: NotRequired[dict[str, float]]
+    references: NotRequired[list[str]]
+
+
+class JsonProtocol(Protocol):
+    """One JSON object per request and answer, with these keys of the meta data and of the outcome."""
+
+    _answers: TypeAdapter[_AnswerInJson] = TypeAdapter(_AnswerInJson)
+
+    def __init__(self, meta_keys: Sequence[str] | None, outcomes: Sequence[str]) -> None:
+        self._meta_keys, self._outcomes = meta_keys, outcomes
+
+    def begin(self, session: str, seed: int, meta_data: Mapping[str, Any]) -> None:
+        keys = meta_data.keys() if self._meta_keys is None else self._meta_keys
+        if missing := [key for key in keys if key not in meta_data]:
+            raise DataError(
+                f"partner 'http' sends meta_data[{missing[0]!r}] of each sample (meta_keys), which is missing; the "
+                f"keys are: {', '.join(map(str, meta_data)) or 'none'}"
+            )
+        sent = {key: meta_data[key] for key in keys}
+        _to_json(sent, "sends the meta_data of each sample as JSON", "name those to send in meta_keys")
+        self._about: dict[str, Any] = {"session": session, "seed": seed, "meta_data": sent}
+
+    def request(self, history: Sequence[str]) -> dict[str, Any]:
+        body = json.dumps({**self._about, "history": list(history)})
+        return {"content": body.encode(), "headers": {"Content-Type": "application/json"}}
+
+    def read(self, body: bytes) -> Answer:
+        value = _from_json(body)
+        try:
+            answer = self._answers.validate_python(value)
+        except ValidationError as error:
+            keys = list(_AnswerInJson.__annotations__)
+            problem = validation_message(error.errors(), value, keys)
+            raise FinalFailure(f"returned an invalid answer{problem}") from None
+        outcome = answer.get("outcome", {})
+        if missing := [key for key in self._outcomes if key not in outcome]:
+            raise FinalFailure(
+                f"returned the outcome {shown(outcome)}, without {missing[0]!r} of the argument outcomes"
+            )
+        info = {"references": answer["references"]} if "references" in answer else {}
+        reply = PartnerReply(
+            answer["text"], reward=answer.get("reward", 0.0), info=info, leaves=answer.get("over", False)
         )
-
-    def _disconnect(self) -> None:
-        client, self._client = self._client, None
-        client.close()
+        return Answer(reply, outcome)
 
 
-@functools.cache
-def _certificates() -> ssl.SSLContext:
-    """The trusted certificates; reading them takes 30 ms, which is too long to do it for each environment."""
-    import httpx
+class VisdialRlProtocol(Protocol):
+    """The server of visdial-rl that ILQL's visual dialogue task asks (routes ``/step_rank`` and ``/step``).
 
-    return httpx.create_ssl_context()
+    A request has the form fields ``history``, ``caption``, ``img_features`` and ``generation_kwargs``, all but the
+    caption in JSON. The answer is the JSON list ``[text, reward]``. The reward is the progress of the server's guesser
+    in this round: of the percentile rank of the picture, or of the squared distance to its features.
+
+    The fields were read in the public code of the server and of ILQL; a real server was not tried.
+    """
+
+    def __init__(self, generation_kwargs: Mapping[str, Any]) -> None:
+        self._generation_kwargs = json.dumps(dict(generation_kwargs))
+
+    def begin(self, session: str, seed: int, meta_data: Mapping[str, Any]) -> None:
+        if not isinstance(features := meta_data.get("img_features"), (list, tuple)):
+            raise DataError(
+                f"partner 'http' with protocol: visdial_rl needs samples with a list of numbers in "
+                f"meta_data['img_features'], not {shown(features)}"
+            )
+        self._features = _to_json(list(features), "sends meta_data['img_features'] as JSON", "use plain numbers")
+
+    def request(self, history: Sequence[str]) -> dict[str, Any]:
+        caption, *said = history
+        speakers = ("question", "answer")
+        spoken = [{"speaker": speakers[i % 2], "text": text} for i, text in enumerate(said)]
+        return {
+            "data": {
+                "history": json.dumps(spoken),
+                "caption": caption,
+                "img_features": self._features,
+                "generation_kwargs": self._generation_kwargs,
+            }
+        }
+
+    def read(self, body: bytes) -> Answer:
+        value = _from_json(body)
+        try:
+            text, reward = _VISDIAL_ANSWERS.validate_python(tuple(value) if isinstance(value, list) else value)
+        except ValidationError as error:
+            problem = validation_message(error.errors(), value)
+            raise FinalFailure(f"returned an invalid answer{problem}; it must be [text, reward]") from None
+        if not text.strip():  # the roles in later requests follow from the order of the utterances
+            raise FinalFailure("returned an answer without words")
+        return Answer(PartnerReply(text, reward=reward))
+
+
+_VISDIAL_ANSWERS: TypeAdapter[tuple[str, float]] = TypeAdapter(
+    tuple[str, float], config=ConfigDict(strict=True, allow_inf_nan=False)
+)
+
+
+def _to_json(value: Any, what: str, fix: str) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"partner 'http' {what}, which is not possible ({error}); {fix}") from error
+
+
+def _from_json(body: bytes) -> Any:
+    try:
+        return json_value(body)
+    except (ValueError, RecursionError):
+        raise EndpointError(f"did not answer with JSON, but with {shown(body.decode(errors='replace'))}") from None

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive, SecretName
-from rl4dialog.core.async_calls import AsyncCalls, FinalFailure, in_background
-from rl4dialog.core.chat_endpoint import ChatEndpoint
+from rl4dialog.core.async_calls import AsyncCalls, in_background
 from rl4dialog.core.errors import ConfigError, EndpointError
+from rl4dialog.core.http_requests import ChatEndpoint
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import chat_messages
@@ -132,12 +132,7 @@ class OpenAIPartner(Partner):
 
 
 class _Requests:
-    """Requests of all environments of a process, which share the limit of concurrent ones.
-
-    Args:
-        endpoint: The endpoint.
-        calls: Limits and retries.
-    """
+    """Requests of all environments of a process, which share the limit of concurrent ones."""
 
     def __init__(self, endpoint: ChatEndpoint, calls: AsyncCalls) -> None:
         self._endpoint, self._calls = endpoint, calls
@@ -159,8 +154,7 @@ class _Requests:
             reason = f"{url} failed: {error}"
         else:
             reason = f"{url} failed: {type(error).__name__}: {error}"
-        n_attempts = 1 if isinstance(error, FinalFailure) else 1 + self._calls.retries
-        return f"{reason} ({n_attempts} attempt{'s' if n_attempts > 1 else ''})"
+        return f"{reason} ({self._calls.attempts(error)})"
 
     async def _text(self, messages: list[dict[str, str]], settings: dict[str, Any]) -> str:
         text = await self._endpoint.complete(messages, **settings)

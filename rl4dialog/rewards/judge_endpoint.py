@@ -6,7 +6,7 @@ import asyncio
 import weakref
 from collections.abc import Callable, MutableMapping
 
-from rl4dialog.core.chat_endpoint import ChatEndpoint
+from rl4dialog.core.http_requests import ChatEndpoint
 from rl4dialog.rewards.answer_cache import keep_answer, kept_answer, question_key
 
 

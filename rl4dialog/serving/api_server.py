@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
 
-from rl4dialog.core.api_keys import read_api_key
 from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.http_requests import read_api_key
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.streaming import PartialReply
 from rl4dialog.serving.api_request import ApiError, ChatRequest, parse_request

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from rl4dialog.core.async_calls import wait_s
 from rl4dialog.core.http_requests import (
-    MAX_ANSWER_BYTES,
-    UnreadAnswer,
-    check_answer,
     has_credentials,
     is_http_address,
     is_overload,
     is_temporary,
     retry_after_s,
-    wait_s,
 )
 
 
@@ -45,13 +42,6 @@ def test_timeouts_overload_and_failures_of_the_server_are_temporary() -> None:
 )
 def test_retry_after_is_read_up_to_a_minute(header: str, seconds: float) -> None:
     assert retry_after_s(header) == seconds
-
-
-def test_large_and_compressed_answers_are_not_read() -> None:
-    check_answer(MAX_ANSWER_BYTES, "identity")
-    for n_bytes, encoding, words in ((MAX_ANSWER_BYTES + 1, "", "more than 4194304 bytes"), (1, "br", "Encoding 'br'")):
-        with pytest.raises(UnreadAnswer, match=words):
-            check_answer(n_bytes, encoding)
 
 
 def test_waits_double_and_are_at_least_as_long_as_asked() -> None:

@@ -4,10 +4,10 @@ import errno
 import json
 import shutil
 import tempfile
-import urllib.request
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from rated import chitchat_conversation, write_dstc9
 
@@ -93,12 +93,15 @@ def test_daily_dialog_is_not_downloaded_but_its_source_is_named() -> None:
 
 def serve(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Downloads come from a folder."""
-    real = urllib.request.urlopen
 
-    def from_folder(url: str, timeout: float) -> Any:
-        return real((folder / url.rsplit("/", 1)[-1]).as_uri(), timeout=timeout)
+    def answer(request: httpx.Request) -> httpx.Response:
+        file = folder / request.url.path.rsplit("/", 1)[-1]
+        return httpx.Response(200, content=file.read_bytes()) if file.exists() else httpx.Response(404)
 
-    monkeypatch.setattr(urllib.request, "urlopen", from_folder)
+    def stream(method: str, url: str, **settings: Any) -> Any:
+        return httpx.Client(transport=httpx.MockTransport(answer), **settings).stream(method, url)
+
+    monkeypatch.setattr(httpx, "stream", stream)
 
 
 def test_download_with_another_hash_is_refused_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

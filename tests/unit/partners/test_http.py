@@ -62,16 +62,15 @@ def test_sessions_differ_and_stay_during_a_conversation() -> None:
     assert first == second != other
 
 
-def test_environment_keeps_one_connection_and_copies_open_their_own() -> None:
+def test_environments_share_a_connection_that_stays_open() -> None:
     with Server(saying(text="ok")) as server:
         partner = make_partner(server.url)
         for _ in range(5):
             partner.reply(["a"])
-        assert len(server.clients) == 1
         copies = [copy.deepcopy(partner), pickle.loads(pickle.dumps(partner))]
         for one in copies:
             assert one.reply(["a", "ok", "b"]) == PartnerReply("ok")
-        assert len(server.clients) == 3
+        assert len(server.clients) == 1
         assert len({request["session"] for request in server.sent()}) == 1
 
 
@@ -209,7 +208,11 @@ def test_temporary_failures_are_retried_with_the_same_request(name: str, n_failu
 
 def test_waits_double_and_follow_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("rl4dialog.partners.http.time.sleep", waits.append)
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr("rl4dialog.core.async_calls.asyncio.sleep", sleep)
     with Server(times(3, raw("", 500))) as server:
         make_partner(server.url, retries=3, retry_wait_s=0.5).reply(["a"])
     with Server(times(1, lambda handler: handler.send("", 503, Retry_After="4"))) as server:
