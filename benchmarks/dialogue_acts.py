@@ -13,7 +13,7 @@ from typing import Any
 
 from stable_baselines3.common.logger import Logger
 
-from rl4dialog.core.turn_level_config import TurnLevelConfig
+from rl4dialog.core.config import TurnLevelConfig
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.training.building.turn_level import build_turn_level_algorithm, warm_start
 

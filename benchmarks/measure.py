@@ -25,9 +25,8 @@ from benchmarks.original_ilql import OriginalILQL
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.trl_trainer import TRL
 from benchmarks.workloads import Workload
-from rl4dialog.core.allocator import keep_few_kernels, keep_freed_memory
 from rl4dialog.core.errors import RL4DialogError
-from rl4dialog.core.process_memory import resident_mib
+from rl4dialog.core.process_memory import keep_few_kernels, keep_freed_memory, resident_mib
 from rl4dialog.training.memory import peak_mib
 
 OURS, PLAIN, TOKEN_BY_TOKEN, TRL_TRAINER = "rl4dialog", "plain loop", "stable-baselines3", "trl"

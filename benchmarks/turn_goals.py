@@ -9,7 +9,7 @@ import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
 from benchmarks.dialogue_acts import with_env
-from rl4dialog.core.turn_level_config import TurnLevelConfig
+from rl4dialog.core.config import TurnLevelConfig
 from rl4dialog.training.building.turn_level import build_turn_level_algorithm
 
 

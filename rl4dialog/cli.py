@@ -12,8 +12,8 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, TextIO
 
 from rl4dialog.commands.parser import COMMANDS, command_of, make_parser
-from rl4dialog.core.allocator import keep_few_kernels
 from rl4dialog.core.errors import ConfigError, RL4DialogError, RunInterrupted, nearest_hint
+from rl4dialog.core.process_memory import keep_few_kernels
 from rl4dialog.experiments.own_process import EXIT_INTERRUPTED, end_with_parent
 from rl4dialog.training.interruption import StopSignals
 

@@ -13,8 +13,8 @@ import os
 import sys
 from pathlib import Path
 
-from rl4dialog.core.allocator import keep_freed_memory
 from rl4dialog.core.errors import RL4DialogError
+from rl4dialog.core.process_memory import keep_freed_memory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
 from benchmarks import agile_ilql, original_ilql

@@ -13,9 +13,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
 from benchmarks.dialogue_acts import environment_turns, gain_of_workers, training_turns
-from rl4dialog.core.config import load_config
+from rl4dialog.core.config import TurnLevelConfig, load_config
 from rl4dialog.core.errors import RL4DialogError
-from rl4dialog.core.turn_level_config import TurnLevelConfig
 
 
 def main() -> int:

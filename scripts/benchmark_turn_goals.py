@@ -13,9 +13,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
 from benchmarks.turn_goals import conversations_per_second
-from rl4dialog.core.config import load_config
+from rl4dialog.core.config import TURN_GOALS, TurnLevelConfig, load_config
 from rl4dialog.core.errors import RL4DialogError
-from rl4dialog.core.turn_level_config import TURN_GOALS, TurnLevelConfig
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rl4dialog.core.config import text_config
 from rl4dialog.core.errors import ConfigError, RunFolderError
-from rl4dialog.core.feedback_queue import read_pairs, write_queue
+from rl4dialog.core.feedback import read_pairs, write_queue
 from rl4dialog.data.small_talk.person import UTILITY_REWARD, SimulatedPerson
 from rl4dialog.experiments.improvement.feedback_loop import (
     LoopResult,

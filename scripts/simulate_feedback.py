@@ -13,8 +13,7 @@ import argparse
 from pathlib import Path
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.feedback import append_feedback
-from rl4dialog.core.feedback_queue import read_pairs
+from rl4dialog.core.feedback import append_feedback, read_pairs
 from rl4dialog.data.small_talk.person import N_DIALOGUES, SimulatedPerson, small_talk_feedback, utility
 
 

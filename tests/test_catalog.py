@@ -10,8 +10,7 @@ import pytest
 
 from rl4dialog import catalog
 from rl4dialog.cli import main
-from rl4dialog.core.docstrings import argument_meanings
-from rl4dialog.core.registry import Registry
+from rl4dialog.core.registry import Registry, argument_meanings
 
 REGISTRIES = {name: value for name, value in vars(catalog).items() if isinstance(value, Registry)}
 IDS = [(name, id) for name, registry in REGISTRIES.items() for id in registry.ids()]

@@ -70,7 +70,7 @@ class Select:
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        from rl4dialog.core.feedback_queue import write_queue
+        from rl4dialog.core.feedback import write_queue
         from rl4dialog.inference.queue_selection import check_strategy, generate_candidates, select, size_of
         from rl4dialog.metrics.reward_model import load_reward_model
 

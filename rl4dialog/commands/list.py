@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.schema:
-        from rl4dialog.core.config_reference import schema_page
+        from rl4dialog.core.reference_pages import schema_page
 
         print(schema_page(), end="")
         return 0
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         return _explain(args.name, registries)
     kinds = {kind: registries[kind] for kind in ([args.name] if args.name else KINDS)}
     if args.markdown:
-        from rl4dialog.core.catalog_page import catalog_page
+        from rl4dialog.core.reference_pages import catalog_page
 
         print(catalog_page(kinds), end="")
         return 0

@@ -121,7 +121,7 @@ def load_turn_level(args: argparse.Namespace) -> TurnLevelAgent | None:
     if (args.run_path is None) == (args.config_path is None) or args.model is not None:
         return None  # a model, or arguments that `load_chosen` refuses
 
-    from rl4dialog.core.turn_level_config import TurnLevelConfig
+    from rl4dialog.core.config import TurnLevelConfig
     from rl4dialog.inference.saved_run import read_run_config
     from rl4dialog.training.building.components import check_components
 

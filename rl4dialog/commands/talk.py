@@ -251,7 +251,7 @@ def _judging_page(judging: Judging[Any]) -> Any:
 
 def _judging(args: argparse.Namespace) -> Judging[Any]:
     """What is judged on the page: a queue, or the replies of a model that is taught."""
-    from rl4dialog.core.feedback_queue import read_queue
+    from rl4dialog.core.feedback import read_queue
     from rl4dialog.serving.judging import QueueJudging
 
     given = {

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl4dialog.commands.options import add_config_arguments, read_config
-from rl4dialog.core.allocator import keep_freed_memory, return_freed_memory
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.process_memory import keep_freed_memory, return_freed_memory
 
 if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
@@ -192,7 +192,7 @@ def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None,
     """Print what is trained, where the results will be, and how to stop."""
     from stable_baselines3.common.utils import get_device
 
-    from rl4dialog.core.mappings import flatten
+    from rl4dialog.core.yaml_loader import flatten
 
     found = flatten(config.model_dump(mode="json"))
     models = (found.get(key) for key in ("alg.policy.args.model_name", "alg.model_name", "env.id"))

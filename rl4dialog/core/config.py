@@ -15,25 +15,33 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from rl4dialog.core.config_blocks import (
     TEXT_GENERATION,
+    AlgConfig,
+    BatchedEvaluationConfig,
     ComponentConfig,
     EnvConfig,
+    EnvironmentsConfig,
     GenerationConfig,
     KLConfig,
+    OfAKind,
     PolicyConfig,
     RewardConfig,
+    RunConfig,
     TextEvaluationConfig,
+    TextTokenizerConfig,
     TokenizerConfig,
+    TrainEvaluationConfig,
     WarmStartConfig,
+    id_of,
+    n_epochs,
 )
 from rl4dialog.core.config_notes import config_notes
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
 from rl4dialog.core.generation_blocks import GenerationBlock
-from rl4dialog.core.reward_model_config import RewardModelConfig
-from rl4dialog.core.run_config import AlgConfig, OfAKind, RunConfig, id_of, n_epochs
-from rl4dialog.core.turn_level_config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
 
+TURN_GOALS = "turn_goals"
+"""Id of the environment whose agent chooses a goal for each of its turns."""
 _OF_SUPERVISED = dict.fromkeys(("training_args", "model_type", "model_name", "generation_kwargs"))
 
 
@@ -239,6 +247,148 @@ class SupervisedConfig(TextConfig):
         for key in ("log_infos", "conversations"):
             if getattr(self.logging, key):
                 raise ValueError(f"logging.{key} has no meaning with alg.id: supervised, which makes no rollouts")
+        return self
+
+
+class RewardModelAlgConfig(AlgConfig):
+    training_args: dict[str, Any]
+    """``supervised`` and ``reward_model`` only: arguments of transformers' ``TrainingArguments``."""
+    model_name: str
+    """``supervised`` and ``reward_model`` only: the model, as in ``alg.policy.args``; for a reward model also
+    ``builtin/tiny-bert`` and ``builtin/tiny-bert-cls``.
+    """
+    rating_loss: Literal["squared_error", "cross_entropy"] | None = None
+    """``reward_model`` only: loss of a rating from 0 to 1. With ``squared_error``, the score predicts the rating; with
+    ``cross_entropy``, its sigmoid does. Default: ``cross_entropy`` if there are preferences or corrections, else
+    ``squared_error``.
+    """
+    rating_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """``reward_model`` only: weight of the loss of a rating; that of a comparison has the weight 1."""
+    center_coef: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """``reward_model`` only: coefficient of the squared sum of the scores of a comparison; keeps scores near 0."""
+    ensemble: int = Field(default=1, ge=1)
+    """``reward_model`` only: number of models that are trained together. The score is their mean."""
+    bootstrap: bool = True
+    """``reward_model`` only: each model of an ensemble learns from its own sample of the conversations, drawn with
+    replacement. Otherwise, the models differ only in the random seed of their new weights.
+    """
+
+
+class RewardModelConfig(RunConfig):
+    """Config of a run that trains a reward model on judgements of replies or dialogues."""
+
+    has_rollouts = False
+    alg: RewardModelAlgConfig
+    """Model and training settings."""
+    tokenizer: TextTokenizerConfig
+    """Tokenizer."""
+    datapool: ComponentConfig
+    """Judged replies or dialogues."""
+    train_evaluation: BatchedEvaluationConfig
+    """Evaluations and checkpoints."""
+
+    @property
+    def n_iters(self) -> int:
+        """Number of epochs; with ``max_steps`` at most that many, as it depends on the number of samples."""
+        return n_epochs(self.alg.training_args)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_environments(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and given.get("env") is not None:
+            raise ValueError("the key 'env' has no meaning with alg.id: reward_model, which has no environments")
+        return given
+
+    @model_validator(mode="after")
+    def _only_a_model(self) -> RewardModelConfig:
+        if self.alg.args:
+            raise ValueError("alg.args has no meaning with alg.id: reward_model; use alg.training_args")
+        if self.train_evaluation.n_iters is not None:
+            raise ValueError(
+                "train_evaluation.n_iters has no meaning with alg.id: reward_model; set "
+                "alg.training_args.num_train_epochs"
+            )
+        for key in ("log_infos", "conversations"):
+            if getattr(self.logging, key):
+                raise ValueError(f"logging.{key} has no meaning with alg.id: reward_model, which makes no rollouts")
+        return self
+
+
+class TurnLevelAlgConfig(AlgConfig):
+    policy: ComponentConfig = Field(default_factory=lambda: ComponentConfig(id="mlp_policy"))
+    """Policy."""
+
+
+class TurnLevelEnvConfig(EnvironmentsConfig):
+    vec_env: Literal["blocks", "subproc", "dummy"] = "dummy"
+    """Placement of the environments, as on text."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of each environment; those of ``gymnasium.make`` for an id registered with gymnasium."""
+
+    @model_validator(mode="after")
+    def _workers_are_used(self) -> TurnLevelEnvConfig:
+        if self.n_workers is not None and self.vec_env != "blocks":
+            raise ValueError(f"n_workers has a meaning only with vec_env: blocks, not with {self.vec_env}")
+        return self
+
+
+class TurnLevelEvaluationConfig(TrainEvaluationConfig):
+    n_iters: int = Field(ge=0)
+    """Number of iterations."""
+    n_eval_episodes: int = Field(default=20, ge=1)
+    """``env.id`` other than ``text_generation`` only: number of episodes of an evaluation."""
+    deterministic: bool = True
+    """``env.id`` other than ``text_generation`` only: evaluate the most likely actions instead of sampled ones."""
+    also_sampled: bool = False
+    """``env.id`` other than ``text_generation`` only: also evaluate sampled actions, as metrics ``sampled/...``."""
+
+
+class TurnLevelConfig(RunConfig):
+    """Config of a stable-baselines3 or sb3-contrib run in an environment with plain gymnasium spaces."""
+
+    has_rollouts = True
+    alg: TurnLevelAlgConfig
+    """Algorithm and policy."""
+    env: TurnLevelEnvConfig
+    """Environments."""
+    task: ComponentConfig | None = None
+    """World of task-oriented dialogues. Required for ``env.id: dialogue_acts``, ``datapool.id: task_dialogues`` and the
+    partner ``agenda_user``.
+    """
+    reward_fn: ComponentConfig | None = None
+    """Reward of a turn, for environments that take one: ``dialogue_acts``, or a reward of conversations for
+    ``turn_goals``.
+    """
+    datapool: ComponentConfig | None = None
+    """``env.id: turn_goals`` only: personas, and how conversations begin."""
+    speaker: ComponentConfig | None = None
+    """``env.id: turn_goals`` only: what puts the agent's goals into words."""
+    partner: ComponentConfig | None = None
+    """``env.id: turn_goals`` only: conversation partner."""
+    estimator: ComponentConfig | None = None
+    """``env.id: turn_goals`` only: estimate of the partner's state, which the policy observes. Default:
+    ``bag_of_words``.
+    """
+    nlu: ComponentConfig | None = None
+    """``env.id: dialogue_acts`` only: understanding of the user's words. Default: acts reach the agent as acts."""
+    tracker: ComponentConfig | None = None
+    """``env.id: dialogue_acts`` only: tracker of constraints and bookings. Default: fixed rules."""
+    nlg: ComponentConfig | None = None
+    """``env.id: dialogue_acts`` only: words of the agent's acts. Default: acts reach the user as acts."""
+    warm_start: ComponentConfig | None = None
+    """Training before the first iteration, such as ``id: bc``."""
+    train_evaluation: TurnLevelEvaluationConfig
+    """Training length, evaluations and checkpoints."""
+
+    @classmethod
+    def selected_by(cls, given: Mapping[str, Any]) -> str | None:
+        return f"env.id: {id_of(given, 'env')}"
+
+    @model_validator(mode="after")
+    def _log_infos_are_of_text(self) -> TurnLevelConfig:
+        for key in ("log_infos", "conversations"):
+            if getattr(self.logging, key):
+                raise ValueError(f"logging.{key} has no meaning with env.id: {self.env.id}")
         return self
 
 

@@ -1,17 +1,18 @@
-"""User feedback: ratings of replies and conversations, choices and corrections, as lines of a file."""
+"""User feedback: ratings, choices and corrections as lines of a file; and queues of what people are to judge."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import DataError, RunFolderError, nearest_hint, shown
 from rl4dialog.core.files import json_value
-from rl4dialog.core.json_lines import append_record, check_appendable, whole_lines
+from rl4dialog.core.json_lines import append_record, check_appendable, whole_lines, write_records
 
 VERSION = 1
 _CONVERSATION = "conversation_rating"
@@ -29,32 +30,18 @@ class JudgedReply:
 
 @dataclass(frozen=True)
 class Feedback:
-    """One item of feedback.
+    """One item of feedback."""
 
-    Attributes:
-        kind: ``rating``, ``preference``, ``correction`` or ``conversation_rating``.
-        turns: The conversation before the reply, oldest turn first.
-        replies: One reply; for a preference, the two compared replies; for a whole conversation, the model's last one.
-        answer: For a whole conversation: what the partner said after the last reply, if anything.
-        rating: For a rating, of a reply or a whole conversation: 1 for up, -1 for down.
-        chosen: For a preference: index of the better reply, 0 or 1.
-        correction: For a correction: the corrected reply.
-        persona: The model's persona.
-        withdrawn: Whether the person takes this judgement back, which was given before.
-        time: Time in ISO 8601 format.
-        id: Unique id.
-    """
-
-    kind: str
-    turns: Sequence[str]
-    replies: Sequence[JudgedReply]
-    rating: int | None = None
-    chosen: int | None = None
+    kind: str  # rating, preference, correction or conversation_rating
+    turns: Sequence[str]  # the conversation before the reply, oldest turn first
+    replies: Sequence[JudgedReply]  # one; the two of a preference; the model's last one of a whole conversation
+    rating: int | None = None  # of a reply or a whole conversation: 1 for up, -1 for down
+    chosen: int | None = None  # index of the preferred reply
     correction: str | None = None
     persona: str | None = None
-    answer: str | None = None
-    withdrawn: bool = False
-    time: str = field(default_factory=lambda: _now())
+    answer: str | None = None  # what the partner said after the last reply of a whole conversation, if anything
+    withdrawn: bool = False  # whether the person takes this judgement back, which was given before
+    time: str = field(default_factory=lambda: _now())  # in ISO 8601 format
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
@@ -158,11 +145,7 @@ def feedback_of(record: Mapping[str, Any], place: str) -> Feedback:
 
 
 def replies_of(values: Any) -> list[JudgedReply]:
-    """Convert the replies of a line back.
-
-    Raises:
-        DataError: If they are invalid.
-    """
+    """Convert the replies of a line back."""
     if not isinstance(values, list):
         raise DataError(f"replies must be a list, not {shown(values)}")
     for value in values:
@@ -222,3 +205,109 @@ def _problem(feedback: Feedback) -> str | None:
         elif not isinstance(value, str) or not value.strip():
             return f"{name} must be a text, not {shown(value)}"
     return None
+
+
+Unit = Literal["pair", "reply", "conversation"]
+
+_OF_CONVERSATIONS = {"is_conversation", "answer"}
+"""Keys that lines of replies can lack."""
+
+
+@dataclass(frozen=True)
+class QueuedReplies:
+    """One reply to rate, or two to choose from, after the same turns; or a whole conversation to rate."""
+
+    id: str
+    turns: Sequence[str]  # oldest first
+    replies: Sequence[JudgedReply]  # in the order in which they are shown; the last one of a whole conversation
+    persona: str | None = None
+    strategy: str = "random"  # how they were selected
+    score: float | None = None  # and by which number, if not at random
+    is_conversation: bool = False
+    answer: str | None = None  # what the partner said after the last reply of a whole conversation, if anything
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether there are two replies to choose from."""
+        return len(self.replies) == 2
+
+    def chosen(self, index: int) -> Feedback:
+        """The choice of one of two replies as feedback."""
+        return Feedback("preference", self.turns, self.replies, chosen=index, persona=self.persona)
+
+    def rated(self, index: int, rating: int) -> Feedback:
+        """A rating of one of the replies, or of the whole conversation, as feedback: 1 for up, -1 for down."""
+        kind, reply = "conversation_rating" if self.is_conversation else "rating", self.replies[index]
+        return Feedback(kind, self.turns, [reply], rating=rating, persona=self.persona, answer=self.answer)
+
+    def corrected(self, index: int, correction: str) -> Feedback:
+        """A correction of one of the replies as feedback."""
+        if self.is_conversation:
+            raise DataError("a whole conversation is rated up or down; only single replies can be corrected")
+        reply = self.replies[index]
+        return Feedback("correction", self.turns, [reply], correction=correction, persona=self.persona)
+
+    def is_judged_by(self, feedback: Feedback) -> bool:
+        """Whether feedback is what was asked for: a choice, or a judgement of a single reply or whole conversation."""
+        if (feedback.kind == "preference", feedback.rates_conversation) != (self.is_pair, self.is_conversation):
+            return False
+        if (feedback.persona, [*feedback.turns], feedback.answer) != (self.persona, [*self.turns], self.answer):
+            return False
+        return {reply.text for reply in feedback.replies} == {reply.text for reply in self.replies}
+
+
+def queue_id(persona: str | None, turns: Sequence[str], texts: Sequence[str]) -> str:
+    """The id of replies to turns."""
+    return content_hash([persona or "", *turns, *texts])[:32]
+
+
+def write_queue(path: Path, queue: Iterable[QueuedReplies]) -> None:
+    """Write a queue; an existing file is replaced."""
+    write_records(path, ({"version": VERSION, **asdict(each)} for each in queue))
+
+
+def read_queue(path: Path) -> list[QueuedReplies]:
+    """Read a queue."""
+    try:
+        lines = whole_lines(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    queue = [_queued(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    if not queue:
+        raise DataError(f"{path} has no replies to judge; rl4dialog select writes them")
+    return queue
+
+
+def read_pairs(path: Path) -> list[QueuedReplies]:
+    """Read a queue of pairs."""
+    queue = read_queue(path)
+    if not all(each.is_pair for each in queue):
+        raise DataError(f"{path} has more than pairs, but pairs are needed; write them with rl4dialog select")
+    return queue
+
+
+def _queued(line: bytes, place: str) -> QueuedReplies:
+    try:
+        record: Any = json_value(line)
+    except ValueError as error:
+        raise DataError(f"{place}: not valid JSON ({error})") from error
+    keys = {"version", *(each.name for each in fields(QueuedReplies))}
+    if not isinstance(record, dict) or set(record) | _OF_CONVERSATIONS != keys:
+        raise DataError(f"{place}: a line needs the keys {', '.join(sorted(keys))}, not {shown(record)}")
+    if record.pop("version") != VERSION:
+        raise DataError(f"{place}: version must be {VERSION}")
+    try:
+        queued = QueuedReplies(**{**record, "replies": replies_of(record["replies"])})
+        if not isinstance(queued.is_conversation, bool) or (queued.is_conversation and len(queued.replies) != 1):
+            raise DataError("is_conversation must be true or false, and true only with one reply, the last one")
+        if not (isinstance(queued.id, str) and isinstance(queued.strategy, str)):
+            raise DataError(f"id and strategy must be texts, not {shown(queued.id)} and {shown(queued.strategy)}")
+        if isinstance(queued.score, bool) or not isinstance(queued.score, int | float | None):
+            raise DataError(f"score must be a number or null, not {shown(queued.score)}")
+        if len(queued.replies) == 1:
+            queued.rated(0, 1)
+        else:
+            queued.chosen(0)
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from error
+    return queued

@@ -17,7 +17,7 @@ from typing import Any
 from rl4dialog.core.cache import cached_folder
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.manifest import file_hash
-from rl4dialog.core.weights import check_weights
+from rl4dialog.core.pretrained import check_weights
 
 _logger = logging.getLogger(__name__)
 CACHED = "gguf"

@@ -1,4 +1,4 @@
-"""HTTP: requests that may fail and be repeated, chat completions of a language model, API keys, and downloads.
+"""HTTP: requests that may fail and be repeated, chat completions of a language model, and API keys.
 
 `post` makes single attempts, with one client per event loop that keeps connections open. `AsyncCalls` has time limits
 and retries. API keys come from environment variables and are in no config, message or file.
@@ -12,19 +12,16 @@ import os
 import urllib.parse
 import weakref
 from collections.abc import Mapping, MutableMapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.async_calls import MAX_RETRY_AFTER_S, FinalFailure, Overloaded
-from rl4dialog.core.errors import ConfigError, DataError, EndpointError
-from rl4dialog.core.manifest import file_hash
+from rl4dialog.core.errors import ConfigError, EndpointError
 
 if TYPE_CHECKING:
     import httpx
 
 MAX_ANSWER_BYTES = 4 * 2**20
 _MAX_SHOWN = 200
-_DOWNLOAD_TIMEOUT_S = 60.0
 
 _clients: MutableMapping[Any, httpx.AsyncClient] = weakref.WeakKeyDictionary()
 
@@ -202,22 +199,3 @@ def _masked(text: str, secret: str | None) -> str:
 
 def _short(text: str, secret: str | None) -> str:
     return _masked(text, secret)[:_MAX_SHOWN]
-
-
-def download(url: str, sha256: str, target: Path) -> None:
-    """Download a public file with a known SHA-256 hash, or leave no file."""
-    import httpx
-
-    try:
-        with httpx.stream("GET", url, timeout=_DOWNLOAD_TIMEOUT_S, follow_redirects=True) as response:
-            if not response.is_success:
-                raise DataError(f"{url} cannot be downloaded: HTTP status {response.status_code}")
-            with target.open("wb") as file:
-                for part in response.iter_bytes():
-                    file.write(part)
-    except (httpx.HTTPError, OSError) as error:
-        target.unlink(missing_ok=True)
-        raise DataError(f"{url} cannot be downloaded: {error}") from error
-    if (found := file_hash(target)) != sha256:
-        target.unlink()
-        raise DataError(f"{url} is not the expected file: its SHA-256 is {found} instead of {sha256}; it was not kept")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +223,13 @@ def expand_variants(config: Any, variant: int = 0) -> tuple[Any, int]:
         variant, choice = divmod(variant, size)
         choices.insert(0, choice)
     return visit(config, choices), n_variants
+
+
+def flatten(block: Any, prefix: str = "") -> dict[str, Any]:
+    """Flatten nested mappings to dotted keys; lists, and empty inner mappings, are values."""
+    if not isinstance(block, Mapping) or (prefix and not block):
+        return {prefix: block}
+    flat: dict[str, Any] = {}
+    for key, value in block.items():
+        flat |= flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rl4dialog.core.downloads import file_from_wheel
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, is_number
-from rl4dialog.core.wheels import file_from_wheel
 from rl4dialog.data.rows import parse_json
 from rl4dialog.data.text_files import read_lines
 

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+from rl4dialog.core.downloads import download
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.http_requests import download
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, is_number
 from rl4dialog.data.rows import Row, read_rows
 

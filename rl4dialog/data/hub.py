@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rl4dialog.core.downloads import cache_only_without_network
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.hub import cache_only_without_network
 from rl4dialog.data.pool import hub_split
 from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import SPLIT_NAMES, Readers, SplitPath, file_readers, read_split

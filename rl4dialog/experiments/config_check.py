@@ -19,10 +19,8 @@ from typing import Any
 import yaml
 
 from rl4dialog.catalog import DataPoolRegistry
-from rl4dialog.core.config import TextConfig, kind_of, parse_config
+from rl4dialog.core.config import TURN_GOALS, RewardModelConfig, TextConfig, kind_of, parse_config
 from rl4dialog.core.errors import ConfigError, RL4DialogError
-from rl4dialog.core.reward_model_config import RewardModelConfig
-from rl4dialog.core.turn_level_config import TURN_GOALS
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import expand_variants, load_yaml
 from rl4dialog.experiments.stand_in_data import write_dialogues, write_original

@@ -19,8 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.core.feedback import JudgedReply
-from rl4dialog.core.feedback_queue import QueuedReplies, Unit, queue_id
+from rl4dialog.core.feedback import JudgedReply, QueuedReplies, Unit, queue_id
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, Dialogue, Sample, Turn
 from rl4dialog.data.dialogue_text import dialogue_text, replied

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rl4dialog.core.arguments import Count
+from rl4dialog.core.downloads import cache_only_without_network
 from rl4dialog.core.errors import ModelError
-from rl4dialog.core.hub import cache_only_without_network
 from rl4dialog.core.pretrained import load_pretrained
 from rl4dialog.metrics.sentence_metric import SentenceMetric
 from rl4dialog.metrics.sequence_classifier import max_tokens

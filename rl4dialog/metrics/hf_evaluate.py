@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rl4dialog.core.cache import cache_root
+from rl4dialog.core.downloads import cache_only_without_network
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
-from rl4dialog.core.hub import cache_only_without_network
 from rl4dialog.core.protocols import BaseMetric, MetricResult
 from rl4dialog.metrics.checks import check_lengths, check_references
 

@@ -17,8 +17,8 @@ from torch.optim import Optimizer
 from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ModelError
-from rl4dialog.core.mappings import flatten
 from rl4dialog.core.pretrained import load_model
+from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.functional.distributed import full_tensor
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import ADAPTER_FOLDER, LoRA

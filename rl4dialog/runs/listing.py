@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.errors import DataError, RunFolderError, nearest_hint
-from rl4dialog.core.mappings import flatten
+from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.runs.report.runs import Run, read_run
 from rl4dialog.runs.results import run_state
 from rl4dialog.runs.run_folder import CONFIG_FILE, PROVENANCE_FILE

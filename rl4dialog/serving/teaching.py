@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
-from rl4dialog.core.feedback import Feedback, JudgedReply, read_feedback
-from rl4dialog.core.feedback_queue import QueuedReplies, queue_id
+from rl4dialog.core.feedback import Feedback, JudgedReply, QueuedReplies, queue_id, read_feedback
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.latest_feedback import latest

@@ -12,9 +12,15 @@ from rich.table import Table
 from transformers import PreTrainedModel
 
 from rl4dialog.catalog import OfflineAlgorithmRegistry
-from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
-from rl4dialog.core.reward_model_config import RewardModelConfig
-from rl4dialog.core.turn_level_config import TurnLevelConfig
+from rl4dialog.core.config import (
+    OfflineConfig,
+    OnPolicyConfig,
+    RewardModelConfig,
+    RunConfig,
+    SupervisedConfig,
+    TextConfig,
+    TurnLevelConfig,
+)
 from rl4dialog.data.judged_texts import JudgedTexts, is_comparison
 from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.policies.architecture_check import examine

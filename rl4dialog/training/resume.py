@@ -10,7 +10,7 @@ from rl4dialog.core.config import RunConfig, parse_config
 from rl4dialog.core.config_notes import SUBPROC
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.core.files import json_object
-from rl4dialog.core.mappings import flatten
+from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import (
     CHECKPOINTS_FOLDER,

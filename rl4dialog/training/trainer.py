@@ -8,11 +8,16 @@ from collections.abc import Sequence
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
-from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, SupervisedConfig
+from rl4dialog.core.config import (
+    OfflineConfig,
+    OnPolicyConfig,
+    RewardModelConfig,
+    RunConfig,
+    SupervisedConfig,
+    TurnLevelConfig,
+)
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.registry import import_object
-from rl4dialog.core.reward_model_config import RewardModelConfig
-from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.functional.distributed import all_gather_object, barrier
 from rl4dialog.runs.plots import plot_reward_curve_or_warn
 from rl4dialog.runs.progress import duration, say

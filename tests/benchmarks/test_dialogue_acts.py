@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.dialogue_acts import Training, environment_turns, gain_of_workers, one_process, training_turns
-from rl4dialog.core.config import parse_config
-from rl4dialog.core.turn_level_config import TurnLevelConfig
+from rl4dialog.core.config import TurnLevelConfig, parse_config
 
 CONFIG = {
     "task": {"id": "town_guide", "args": {"n_dialogues": 20}},

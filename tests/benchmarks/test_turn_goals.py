@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.turn_goals import conversations_per_second
-from rl4dialog.core.config import parse_config
-from rl4dialog.core.turn_level_config import TurnLevelConfig
+from rl4dialog.core.config import TurnLevelConfig, parse_config
 
 CONFIG = {
     "datapool": {"id": "get_acquainted", "args": {"n_train": 40, "n_val": 5, "n_test": 5}},

@@ -12,8 +12,7 @@ from page_process import start_page
 from runs import lines, make_config, run_folder, train
 
 from rl4dialog.cli import main
-from rl4dialog.core.feedback import read_feedback
-from rl4dialog.core.feedback_queue import read_queue
+from rl4dialog.core.feedback import read_feedback, read_queue
 
 N = 8
 

@@ -14,7 +14,7 @@ from runs import complete_run, make_config, run_folder
 
 from rl4dialog.cli import main
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.feedback_queue import read_pairs
+from rl4dialog.core.feedback import read_pairs
 from rl4dialog.experiments.improvement import running
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "feedback_loop.py"

@@ -10,8 +10,7 @@ import pytest
 from page_client import Tab
 from page_process import start_page
 
-from rl4dialog.core.feedback import Feedback, JudgedReply, read_feedback
-from rl4dialog.core.feedback_queue import QueuedReplies, write_queue
+from rl4dialog.core.feedback import Feedback, JudgedReply, QueuedReplies, read_feedback, write_queue
 
 N_VOTES = 20
 QUEUE = [

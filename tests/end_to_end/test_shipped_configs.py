@@ -15,8 +15,7 @@ from runs import run_folder, train
 from stand_ins import bert_config, bert_folder, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
 from tiny import make_gpt2, make_tokenizer
 
-from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, TextConfig, kind_of
-from rl4dialog.core.reward_model_config import RewardModelConfig
+from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RewardModelConfig, TextConfig, kind_of
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.experiments.stand_in_data import write_original
 

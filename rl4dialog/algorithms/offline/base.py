@@ -16,9 +16,9 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from rl4dialog.algorithms.schedules import ScheduleSettings, as_schedule
-from rl4dialog.core.allocator import return_unused_memory
 from rl4dialog.core.arguments import Count, Fraction, Positive
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.process_memory import return_unused_memory
 from rl4dialog.functional.batching import FIXED_COST, length_groups
 from rl4dialog.functional.distributed import (
     all_reduce,

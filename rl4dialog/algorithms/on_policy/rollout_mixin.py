@@ -13,9 +13,9 @@ from typing_extensions import Unpack
 
 from rl4dialog.algorithms.on_policy.arguments import TextArguments
 from rl4dialog.algorithms.schedules import SCHEDULED, as_schedule
-from rl4dialog.core.allocator import return_unused_memory
 from rl4dialog.core.arguments import Fraction
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.process_memory import return_unused_memory
 from rl4dialog.envs.sb3_workers import worker_death_as_error
 from rl4dialog.functional.distributed import (
     all_gather_object,

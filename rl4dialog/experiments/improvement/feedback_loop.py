@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.feedback import append_feedback
-from rl4dialog.core.feedback_queue import QueuedReplies, read_pairs
+from rl4dialog.core.feedback import QueuedReplies, append_feedback, read_pairs
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.data.latest_feedback import judged_dialogue
 from rl4dialog.data.small_talk.person import SimulatedPerson, utility

@@ -15,8 +15,7 @@ from rl4dialog.core.errors import ConfigError, DataError, RunFolderError, neares
 from rl4dialog.core.feedback import counted
 from rl4dialog.core.files import json_object
 from rl4dialog.core.manifest import file_hash
-from rl4dialog.core.mappings import flatten
-from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
+from rl4dialog.core.yaml_loader import apply_overrides, flatten, load_yaml
 from rl4dialog.experiments.improvement.stage_configs import (
     COMPARISON,
     CORRECTIONS,

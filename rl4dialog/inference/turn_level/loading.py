@@ -9,8 +9,8 @@ from typing import Any
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.policies import BasePolicy
 
+from rl4dialog.core.config import TurnLevelConfig
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.inference.saved_run import find_checkpoint, model_folder, read_run_config
 from rl4dialog.policies.plain import load_plain_policy

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.mappings import flatten
+from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.runs.experiment_trackers.tracker import ExperimentTracker, RunDescription, numbers
 
 _logger = logging.getLogger(__name__)

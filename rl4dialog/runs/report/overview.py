@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from rl4dialog.core.config_blocks import TEXT_GENERATION
-from rl4dialog.core.mappings import flatten
+from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.runs.report.curves import MIN_ITERATIONS, PHASES
 from rl4dialog.runs.report.runs import Run, as_text, number
 from rl4dialog.runs.run_folder import LOG_FILE

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.mappings import flatten
+from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.runs.metric_directions import direction
 from rl4dialog.runs.report.advantages import extreme_utterances
 from rl4dialog.runs.report.changes import MetricChange, before_and_after, described, metric_changes

@@ -18,12 +18,18 @@ from rl4dialog.catalog import (
     TurnAlgorithmRegistry,
     TurnPolicyRegistry,
 )
-from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, SupervisedConfig, TextConfig
+from rl4dialog.core.config import (
+    OfflineConfig,
+    OnPolicyConfig,
+    RewardModelConfig,
+    RunConfig,
+    SupervisedConfig,
+    TextConfig,
+    TurnLevelConfig,
+)
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.generation_blocks import generation_blocks
 from rl4dialog.core.plugins import load_entry_points, load_imports
-from rl4dialog.core.reward_model_config import RewardModelConfig
-from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.data.judged_texts import JudgedTexts
 from rl4dialog.data.mixture import Mixture, checked_pools
 from rl4dialog.functional.distributed import n_processes

@@ -8,9 +8,8 @@ from itertools import combinations
 from typing import Any
 
 from rl4dialog.catalog import AlgorithmRegistry, CallbackRegistry, PartnerRegistry, TurnAlgorithmRegistry
-from rl4dialog.core.config import OnPolicyConfig, PolicyRunConfig, RunConfig
+from rl4dialog.core.config import TURN_GOALS, OnPolicyConfig, PolicyRunConfig, RunConfig, TurnLevelConfig
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.turn_level_config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.tasks.turn_goals.goals import TurnGoal, chosen_goals
 from rl4dialog.training.building.policy import all_arguments, own_policy_args
 

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
+from rl4dialog.core.config import RewardModelConfig
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.pretrained import has_random_weights, load_model, load_pretrained
-from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.judged_texts import JudgedTexts, is_comparison, judged_texts
 from rl4dialog.data.pool import SPLITS, TextGenPool

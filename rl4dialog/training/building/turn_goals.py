@@ -14,10 +14,10 @@ from rl4dialog.catalog import (
     RewardFunctionRegistry,
     SpeakerRegistry,
 )
+from rl4dialog.core.config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import Partner
-from rl4dialog.core.turn_level_config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.run_data import Data
 from rl4dialog.metrics.persona_ranking import PersonaRanking

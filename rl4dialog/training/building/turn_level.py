@@ -28,9 +28,9 @@ from rl4dialog.catalog import (
     TurnRewardRegistry,
     TurnWarmStartRegistry,
 )
+from rl4dialog.core.config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.registry import Registry
-from rl4dialog.core.turn_level_config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.envs.gym_wrappers import NumberedEpisodes, make_resumable
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.envs.vectorize import vectorize

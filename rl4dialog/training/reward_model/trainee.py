@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
+from rl4dialog.core.config import RewardModelConfig
 from rl4dialog.core.errors import CheckpointError
-from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_text import FORMAT

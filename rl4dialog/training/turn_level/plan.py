@@ -7,8 +7,8 @@ from typing import Any
 from rich.table import Table
 from stable_baselines3.common.env_checker import check_env
 
+from rl4dialog.core.config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.turn_level_config import TURN_GOALS, TurnLevelConfig
 from rl4dialog.envs.block_vec_env import worker_count
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.training.building.turn_level import build_evaluation_envs, build_turn_level_algorithm

@@ -10,8 +10,8 @@ from typing import Any
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import Logger
 
+from rl4dialog.core.config import TurnLevelConfig
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.turn_level_config import TurnLevelConfig
 from rl4dialog.envs.sb3_workers import close, worker_death_as_error
 from rl4dialog.policies.plain import save_plain_policy
 from rl4dialog.runs.conversations import changed_conversations

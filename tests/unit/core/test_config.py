@@ -1,12 +1,23 @@
 from __future__ import annotations
 
 import copy
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
+from reward_models import make_config
 
-from rl4dialog.core.config import parse_config
+import rl4dialog
+from rl4dialog.cli import main
+from rl4dialog.core import config, config_blocks
+from rl4dialog.core.config import RewardModelConfig, TurnLevelConfig, kind_of, parse_config, text_config
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.reference_pages import schema_page
+from rl4dialog.training.building.components import check_components
 
 # The keys of RL4LMs' dialogue configs.
 CONFIG: dict[str, Any] = {
@@ -134,3 +145,170 @@ def test_resolved_config_of_an_earlier_version_is_the_same_config(alg: Any, of_o
     now = parse_config(changed("alg", alg), "x.yml").model_dump(mode="json")
     for other in (changed("alg", {**alg, **of_other_kinds}), now):
         assert parse_config(other, "x.yml").model_dump(mode="json") == now
+
+
+def test_alg_id_selects_the_kind_and_epochs_are_iterations() -> None:
+    config = parse_config(make_config(), "c.yml")
+    assert kind_of(make_config()) is type(config) is RewardModelConfig
+    assert config.n_iters == 3
+    check_components(config)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        ({"env": {"n_envs": 2}}, "env.* has no meaning with alg.id: reward_model"),
+        ({"reward_fn": {"id": "rouge"}}, "the key 'reward_fn' has no meaning with alg.id: reward_model"),
+        ({"train_evaluation": {"n_iters": 3}}, "train_evaluation.n_iters has no meaning.* set alg.training_args"),
+        ({"tokenizer": {"model_name": "x", "padding_side": "left"}}, "'padding_side' has no meaning with"),
+        ({"logging": {"log_infos": ["a"]}}, "logging.log_infos has no meaning"),
+        ({"logging": {"conversations": True}}, "logging.conversations has no meaning"),
+        (
+            {"alg": {"id": "reward_model", "model_name": "x", "training_args": {}, "args": {"a": 1}}},
+            "alg.args has no meaning",
+        ),
+        ({"alg": {"id": "reward_model", "model_name": "x"}}, "the key 'training_args' is missing"),
+    ],
+)
+def test_keys_of_other_kinds_are_refused(blocks: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_config(make_config(**blocks), "c.yml")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        (
+            {"datapool": {"id": "small_talk"}},
+            "small_talk has no judgements for alg.id: reward_model; use rated_dialogues",
+        ),
+        ({"tokenizer": {"model_name": "x"}}, "must both be builtin/tiny-bert, or neither"),
+        ({"tokenizer": {"model_name": "builtin/tiny-bert-cls"}}, "must both be builtin/tiny-bert, or neither"),
+        ({"tokenizer": {"model_name": "builtin/tiny-gpt2"}}, "builtin/tiny-gpt2 cannot be a reward model"),
+    ],
+)
+def test_components_that_do_not_fit_are_refused(blocks: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_components(parse_config(make_config(**blocks), "c.yml"))
+
+
+def test_run_trains_no_language_model() -> None:
+    with pytest.raises(ConfigError, match="trains no language model"):
+        text_config(parse_config(make_config(), "c.yml"))
+
+
+CONFIG: dict[str, Any] = {
+    "env": {"id": "CartPole-v1"},
+    "alg": {"id": "dqn"},
+    "train_evaluation": {"n_iters": 3},
+}
+
+
+def test_kind_follows_from_the_environment() -> None:
+    config = parse_config(TURN_LEVEL, "x.yml")
+    assert isinstance(config, TurnLevelConfig)
+    assert (config.alg.policy.id, config.env.vec_env, config.n_iters) == ("mlp_policy", "dummy", 3)
+    assert parse_config(config.model_dump(mode="json"), "config.json") == config
+    check_components(config)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"tokenizer": {}}, "x.yml: the key 'tokenizer' has no meaning with env.id: CartPole-v1"),
+        ({"alg": {"id": "dqn", "kl_div": {}}}, "alg: the key 'kl_div' has no meaning with env.id: CartPole-v1"),
+        (
+            {"train_evaluation": {"n_iters": 1, "metrics": []}},
+            "train_evaluation: the key 'metrics' has no meaning with env.id: CartPole-v1",
+        ),
+        (
+            {"env": {"id": "CartPole-v1", "on_worker_death": "restart"}},
+            "env: the key 'on_worker_death' has no meaning with env.id: CartPole-v1",
+        ),
+        ({"env": {"id": "CartPole-v1", "n_workers": 2}}, "env: n_workers has a meaning only with vec_env: blocks"),
+        ({"logging": {"log_infos": ["x"]}}, "logging.log_infos has no meaning with env.id: CartPole-v1"),
+        ({"logging": {"conversations": True}}, "logging.conversations has no meaning with env.id: CartPole-v1"),
+        ({"train_evaluation": {}}, "the key 'train_evaluation.n_iters' is missing"),
+        ({"env": {}}, "env.id is missing too, which means text_generation"),
+        ({"tokenizer": {"model_name": "x"}}, "language models are trained with env.id: text_generation"),
+        ({"seeed": 1}, "unknown key 'seeed'; did you mean 'seed'?"),
+    ],
+)
+def test_wrong_key_is_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_config({**TURN_LEVEL, **given}, "x.yml")
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"alg": {"id": "grpo"}},
+            "alg.id: grpo cannot be combined with env.id: CartPole-v1; use one of a2c, bc, crossq, ddpg, double_dqn",
+        ),
+        ({"alg": {"id": "dqnn"}}, "unknown turn-level algorithm 'dqnn'; did you mean 'dqn'?"),
+        (
+            {"alg": {"id": "dqn", "args": {"train_freq": [1, "episode"]}}},
+            "alg.args.train_freq: input should be a valid",
+        ),
+        ({"alg": {"id": "dqn", "args": {"n_epochs": 1}}}, "turn-level algorithm 'dqn' has no argument 'n_epochs'"),
+        ({"alg": {"id": "dqn", "args": {"seed": 1}}}, "alg.args.seed is decided by the rest of the config"),
+        (
+            {"alg": {"id": "dqn", "policy": {"id": "mlp_policy", "args": {"net_arch": ["64"]}}}},
+            "alg.policy.args.net_arch",
+        ),
+        ({"env": {"id": "CartPol-v1"}}, "env.id: CartPol-v1 is neither in the catalog"),
+        ({"env": {"id": "no_such_module:Env-v0"}}, "No module named 'no_such_module'"),
+    ],
+)
+def test_wrong_component_is_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        check_components(parse_config({**TURN_LEVEL, **given}, "x.yml"))
+    assert message in str(error.value)
+
+
+def test_there_is_no_language_model() -> None:
+    with pytest.raises(ConfigError, match=r"a run with env\.id: CartPole-v1 trains no language model"):
+        text_config(parse_config(TURN_LEVEL, "x.yml"))
+
+
+MODELS = {
+    value
+    for module in (config, config_blocks)
+    for value in vars(module).values()
+    if isinstance(value, type) and issubclass(value, BaseModel)
+}
+
+
+def test_page_of_the_docs_is_what_list_writes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--schema"]) == 0
+    page = Path(__file__).parents[3] / "docs" / "yaml.md"
+    assert page.read_text(encoding="utf-8") == capsys.readouterr().out, "write it anew: rl4dialog list --schema"
+
+
+@pytest.mark.parametrize("model", sorted(MODELS, key=lambda model: model.__name__), ids=lambda model: model.__name__)
+def test_every_key_is_described(model: type[BaseModel]) -> None:
+    assert [name for name, field in model.model_fields.items() if not field.description] == []
+
+
+def test_rows_tell_type_default_and_bounds() -> None:
+    page = schema_page()
+    assert "| `n_envs` | integer, at least 1, at most 65,536 | `1` | " in page
+    assert "| `type` | `fixed`, `adaptive`, `ziegler` | `null` | " in page
+    assert re.search(
+        r"## env\.args\n.*\| `max_prompt_length` \| integer, at least 1, at most 1,000,000 \|  \| ",
+        page,
+        re.DOTALL,
+    )
+    assert "| `metrics` | list of `{id, args}` | `[]` | " in page
+
+
+def test_importing_the_package_imports_no_torch() -> None:
+    code = "import sys, rl4dialog, rl4dialog.cli; rl4dialog.RewardFunctionRegistry; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_unknown_attribute_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = rl4dialog.nothing

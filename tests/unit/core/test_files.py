@@ -15,8 +15,7 @@ from rich.console import Console
 from run_files import game, write_json, write_lines, write_run
 
 from rl4dialog.core.errors import DataError, RL4DialogError
-from rl4dialog.core.feedback import JudgedReply
-from rl4dialog.core.feedback_queue import QueuedReplies, read_queue, write_queue
+from rl4dialog.core.feedback import JudgedReply, QueuedReplies, read_queue, write_queue
 from rl4dialog.core.files import json_object, json_value
 from rl4dialog.data.latest_feedback import read_latest
 from rl4dialog.experiments.stand_in_data import write_original

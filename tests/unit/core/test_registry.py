@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.registry import Registry
+from rl4dialog.core.registry import Registry, argument_meanings, summary
 
 
 class Parent:
@@ -109,3 +109,40 @@ def test_function_that_gets_everything_from_the_config_needs_its_arguments() -> 
     with pytest.raises(ConfigError, match=r"task\.args\.path: task 'mine' needs the argument 'path'"):
         registry.check("mine", {}, "task.args")
     assert registry.arguments("mine") == {"path": "Its files.", "min_count=1": ""}
+
+
+class Parent:
+    """A parent.
+
+    Args:
+        one: The parent's word.
+        two: Of ``two`` lines, with :class:`~a.b.Thing`
+            in them.
+    """
+
+
+class Child(DocumentedParent):
+    """A child of ``DocumentedParent``.
+
+    Args:
+        one: The child's word: it counts.
+
+    Raises:
+        ValueError: Never.
+    """
+
+
+class Grandchild(Child):
+    pass
+
+
+def test_classes_say_what_their_parents_do_not() -> None:
+    assert argument_meanings(Grandchild) == {
+        "one": "The child's word: it counts.",
+        "two": "Of `two` lines, with `Thing` in them.",
+    }
+    assert summary(Child) == "A child of `DocumentedParent`."
+
+
+def test_what_has_no_docstring_says_nothing() -> None:
+    assert argument_meanings(lambda: 0) == {} and summary(lambda: 0) == ""

@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 import pytest
 
-from rl4dialog.core import hub
+from rl4dialog.core import downloads as hub
 
 # Rows of each split, by id and configuration of a hub dataset.
 FakeHub = dict[tuple[str, str | None], dict[str, list[dict[str, Any]]]]

@@ -13,7 +13,7 @@ import huggingface_hub
 import pytest
 
 from rl4dialog.catalog import DataPoolRegistry
-from rl4dialog.core import hub
+from rl4dialog.core import downloads as hub
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.crd3 import CRD3
 

@@ -10,7 +10,7 @@ from typing import Any
 import datasets
 import pytest
 
-from rl4dialog.core import hub as core_hub
+from rl4dialog.core import downloads as core_hub
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.daily_dialog import DailyDialog, load_dialogues
 

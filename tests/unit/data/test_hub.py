@@ -10,7 +10,7 @@ import pytest
 from datasets import config
 from huggingface_hub import constants
 
-from rl4dialog.core import hub as core_hub
+from rl4dialog.core import downloads as core_hub
 from rl4dialog.core.errors import DataError
 from rl4dialog.data import hub
 

@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 import pytest
 
-from rl4dialog.core import hub
+from rl4dialog.core import downloads as hub
 from rl4dialog.core.errors import DataError
 from rl4dialog.data.persona_chat import PersonaChat, find_file, parse_exchanges
 

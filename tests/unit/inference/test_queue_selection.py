@@ -12,7 +12,7 @@ from runs import make_config, run_folder, train
 
 from rl4dialog.cli import main
 from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.core.feedback_queue import read_queue
+from rl4dialog.core.feedback import read_queue
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.data.dialogue_text import replied
 from rl4dialog.data.latest_feedback import judged_dialogue

