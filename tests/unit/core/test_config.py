@@ -197,7 +197,7 @@ def test_run_trains_no_language_model() -> None:
         text_config(parse_config(make_config(), "c.yml"))
 
 
-CONFIG: dict[str, Any] = {
+TURN_LEVEL: dict[str, Any] = {
     "env": {"id": "CartPole-v1"},
     "alg": {"id": "dqn"},
     "train_evaluation": {"n_iters": 3},

@@ -111,7 +111,7 @@ def test_function_that_gets_everything_from_the_config_needs_its_arguments() -> 
     assert registry.arguments("mine") == {"path": "Its files.", "min_count=1": ""}
 
 
-class Parent:
+class DocumentedParent:
     """A parent.
 
     Args:
