@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from rl4dialog.commands.options import add_checkpoint, add_run_argument, add_trust
-from rl4dialog.core.gguf import DTYPES
+from rl4dialog.core.pretrained import DTYPES
 
 
 class Export:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ModelError
-from rl4dialog.core.gguf import read_gguf
+from rl4dialog.core.pretrained import read_gguf
 from rl4dialog.policies.models import position_limit
 
 TEXTS = (

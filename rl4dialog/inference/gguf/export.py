@@ -42,7 +42,7 @@ def export_gguf(
     Args:
         run: The run folder. No code that its config names is run without ``trust``.
         output: The file, which ends with ``.gguf``.
-        dtype: Number format of the weights, of `rl4dialog.core.gguf.DTYPES`; by default that of the saved model.
+        dtype: Number format of the weights, of `rl4dialog.core.pretrained.DTYPES`; by default that of the saved model.
         checkpoint: A checkpoint instead of the final model: an iteration, ``last`` or ``best``.
         prior_only: Export the language model of a guided policy without its values, which GGUF files cannot have.
         overwrite: Replace an existing file.

@@ -52,7 +52,7 @@ def write_weights(writer: GGUFWriter, path: Path, weights: Iterable[tuple[str, T
         writer: Has the metadata.
         path: The file.
         weights: The weights by name.
-        dtype: One of `rl4dialog.core.gguf.DTYPES`.
+        dtype: One of `rl4dialog.core.pretrained.DTYPES`.
 
     Raises:
         OSError: If it cannot be written; if the disk is too small, before anything is.

@@ -11,7 +11,7 @@ from gguf import MODEL_ARCH_NAMES, GGUFWriter
 from gguf_models import byte_level, llama3, qwen2, sentencepiece, tiny_model, with_marker
 
 from rl4dialog.core.errors import ModelError
-from rl4dialog.core.gguf import DTYPES
+from rl4dialog.core.pretrained import DTYPES
 from rl4dialog.inference.gguf.architectures import ARCHITECTURES, Architecture, architecture_of, stored_weights
 from rl4dialog.inference.gguf.checking import check_file, log_probs, token_ids
 from rl4dialog.inference.gguf.vocabulary import add_vocabulary
