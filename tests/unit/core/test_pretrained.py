@@ -27,7 +27,7 @@ from transformers import (
     LlamaForCausalLM,
 )
 
-from rl4dialog.core import gguf, pretrained
+from rl4dialog.core import pretrained
 from rl4dialog.core.errors import DataError, ModelError, RunFolderError
 from rl4dialog.core.pretrained import (
     PRETRAINED,
@@ -337,7 +337,7 @@ def test_a_file_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     path = tmp_path / "model.gguf"
     write_llama(path)
     folder = folder_of_gguf(path)
-    monkeypatch.setattr(gguf, "read_gguf", lambda path: pytest.fail("converted again"))
+    monkeypatch.setattr(pretrained, "read_gguf", lambda path: pytest.fail("converted again"))
     assert folder_of_gguf(path.rename(tmp_path / "renamed.gguf")) == folder
     (folder / "model.safetensors").unlink()  # a damaged conversion is not used
     with pytest.raises(pytest.fail.Exception, match="converted again"):
