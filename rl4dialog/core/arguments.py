@@ -74,14 +74,9 @@ def parameters_of(factory: Callable[..., Any]) -> dict[str, Parameter]:
 
 
 def check_values(parameters: Mapping[str, Parameter], args: Mapping[str, Any], prefix: str) -> None:
-    """Check the values of arguments against types and bounds.
+    """Check the values of arguments against types and bounds of :func:`parameters_of`; messages have the prefix.
 
     A parameter without an annotation, or with one that pydantic does not support, accepts any value.
-
-    Args:
-        parameters: Result of :func:`parameters_of`.
-        args: The values, by name.
-        prefix: Prefix of names in messages, such as ``"alg.args."``.
     """
     problems = [
         f"{prefix}{name}{problem}"

@@ -34,12 +34,7 @@ class FinalFailure(EndpointError):
 
 
 class Overloaded(EndpointError):
-    """A failure that goes away after a while.
-
-    Args:
-        message: The message.
-        retry_after_s: Shortest wait in seconds before the next attempt.
-    """
+    """A failure that goes away after a while: another attempt should wait for at least these seconds."""
 
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
@@ -48,15 +43,10 @@ class Overloaded(EndpointError):
 
 @dataclass(frozen=True)
 class AsyncCalls:
-    """Settings for awaiting coroutines.
+    """How coroutines are awaited: how many at once, for how long each, and how often one that fails is restarted.
 
-    Attributes:
-        concurrency: Maximum number of concurrent coroutines.
-        timeout_s: Time limit of each coroutine, in seconds.
-        retries: How often a coroutine that fails or times out is restarted.
-        retry_wait_s: Seconds before the first retry, doubled for each further one. A coroutine can ask for a longer
-            wait by raising :class:`Overloaded`.
-        key: Key of these settings, for messages.
+    The wait before the first retry is doubled for each further one. A coroutine can ask for a longer one by raising
+    :class:`Overloaded`. The key is that of these settings, for messages.
     """
 
     concurrency: int = 8
@@ -66,14 +56,10 @@ class AsyncCalls:
     key: str = "reward_fn.async_calls"
 
     def start(self, calls: Sequence[Call], keep_going: bool) -> Future[list[Any]]:
-        """Start to await coroutines, without blocking.
+        """Start to await the coroutines that these functions create, without blocking.
 
-        Args:
-            calls: Functions that create the coroutines.
-            keep_going: Await all of them despite failures; otherwise the first final failure cancels the others.
-
-        Returns:
-            A future of each coroutine's result or final exception.
+        The result is each coroutine's result or final exception. Unless it should keep going, the first final failure
+        cancels the others.
         """
         if not calls:
             nothing: Future[list[Any]] = Future()
@@ -99,16 +85,7 @@ class AsyncCalls:
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     async def attempt(self, call: Call, slots: AbstractAsyncContextManager[None]) -> Any:
-        """Await a coroutine, with the time limit and retries of these settings.
-
-        Args:
-            call: Creates the coroutine.
-            slots: Limits the number of concurrent coroutines.
-
-        Raises:
-            TimeoutError: If the last attempt takes too long.
-            Exception: That of the last attempt.
-        """
+        """Await a coroutine when there is a slot, with time limit and retries; raises what the last attempt raised."""
         least_wait = 0.0
         for attempt in range(self.retries + 1):
             if attempt:

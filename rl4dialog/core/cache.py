@@ -42,17 +42,11 @@ def content_hash(texts: Iterable[str]) -> str:
 
 
 def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
-    """Return a folder of files that depend only on ``key``, from the cache or newly built.
+    """A folder of files that depend only on a JSON-serializable key, from the cache or newly built.
 
-    Args:
-        kind: First part of the folder's name.
-        key: Everything that determines the content; must be JSON-serializable.
-        build: Writes the files into an empty folder. Called if the folder does not exist, or if one of its files is
-            missing or was changed: a damaged cache is rebuilt, never used. Called again for a folder elsewhere if the
-            cache's disk is full.
-
-    Returns:
-        The folder; a temporary one, which is removed when the process ends, if the cache cannot be written.
+    `build` writes the files into an empty folder. It is called if the folder does not exist, or if one of its files is
+    missing or was changed: a damaged cache is rebuilt, never used. If the cache cannot be written, or its disk is full,
+    it is called for a temporary folder, which is removed when the process ends.
     """
     canonical, folder = _place(kind, key)
     if found := find_cached(kind, key):
@@ -84,16 +78,7 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
 
 
 def replace_cached(kind: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
-    """Build a folder and put it into the cache, in the place of an earlier one.
-
-    Args:
-        kind: As for :func:`cached_folder`.
-        key: As for :func:`cached_folder`.
-        build: Writes the files into an empty folder. If it raises, the earlier folder is kept.
-
-    Returns:
-        The folder.
-    """
+    """Build a folder and put it into the cache, in the place of an earlier one, which is kept if `build` raises."""
     canonical, folder = _place(kind, key)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

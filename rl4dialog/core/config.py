@@ -423,11 +423,7 @@ def kind_of(config: Mapping[str, Any]) -> type[RunConfig]:
 
 
 def text_config(config: RunConfig) -> TextConfig:
-    """Return the config if the run trains a language model.
-
-    Raises:
-        ConfigError: If it does not.
-    """
+    """The config, if the run trains a language model; otherwise an error."""
     if isinstance(config, TextConfig):
         return config
     if isinstance(config, RewardModelConfig):
@@ -444,11 +440,7 @@ def text_config(config: RunConfig) -> TextConfig:
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 0) -> RunConfig:
-    """Read a config file, apply overrides and validate the result.
-
-    Raises:
-        ConfigError: If the config is invalid. The message lists all problems.
-    """
+    """Read a config file, apply overrides and validate the result; an error lists all problems."""
     config, n_variants = expand_variants(load_yaml(path), variant)
     checked = parse_config(apply_overrides(config, overrides), str(path))
     if n_variants > 1:
@@ -457,11 +449,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 
 
 
 def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
-    """Validate a config that is already a mapping.
-
-    Raises:
-        ConfigError: If the config is invalid. The message lists all problems.
-    """
+    """Validate a config that is already a mapping; an error lists all problems."""
     try:
         checked = kind_of(config).model_validate(dict(config))
     except ValidationError as error:

@@ -391,13 +391,10 @@ class LoggingConfig(Block):
 
 
 class OfAKind(Block):
-    """A block whose keys depend on the kind of run. A ``null`` value for one of its own keys counts as missing.
-
-    Attributes:
-        of_other_kinds: Keys of other kinds that may be given with these values, as in resolved configs.
-    """
+    """A block whose keys depend on the kind of run. A ``null`` value for one of its own keys counts as missing."""
 
     of_other_kinds: ClassVar[Mapping[str, Any]] = {}
+    """Keys of other kinds that may be given with these values, as in resolved configs."""
 
     @model_validator(mode="before")
     @classmethod
@@ -426,13 +423,10 @@ class AlgConfig(OfAKind):
 
 
 class RunConfig(OfAKind):
-    """Config of a complete run.
-
-    Attributes:
-        has_rollouts: Whether the policy is trained on experience that it collects.
-    """
+    """Config of a complete run."""
 
     has_rollouts: ClassVar[bool]
+    """Whether the policy is trained on experience that it collects."""
     alg: AlgConfig
     """Algorithm and policy."""
     train_evaluation: TrainEvaluationConfig

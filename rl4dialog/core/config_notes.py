@@ -49,12 +49,7 @@ _OF_BEAMS = ("length_penalty", "early_stopping")
 
 
 def config_notes(config: TextConfig, given: Kwargs) -> list[str]:
-    """Return one line for each key that is ignored, left to its default, or interpreted differently from RL4LMs.
-
-    Args:
-        config: The validated config.
-        given: The config as written.
-    """
+    """One line for each key as written that is ignored, left to its default, or interpreted differently from RL4LMs."""
     return [*_keys_without_effect(config, given), *_defaults(given), *_decoding(config), *_supervised(config)]
 
 

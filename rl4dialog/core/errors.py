@@ -130,11 +130,7 @@ def _joined(messages: Iterable[str]) -> str:
 
 
 def nearest_hint(name: object, candidates: Iterable[str]) -> str:
-    """Suggest the most similar candidate.
-
-    Returns:
-        ``"; did you mean 'x'?"``, or an empty string if no candidate is similar.
-    """
+    """The most similar candidate as ``"; did you mean 'x'?"``, or an empty string if none is similar."""
     near = difflib.get_close_matches(str(name), [str(candidate) for candidate in candidates], n=1, cutoff=0.6)
     return f"; did you mean {near[0]!r}?" if near else ""
 

@@ -17,12 +17,7 @@ DEFAULT_REPLY_LENGTH = 32
 
 @dataclass(frozen=True)
 class GenerationBlock:
-    """A ``generation_kwargs`` block.
-
-    Attributes:
-        where: Path of the block in the config.
-        kwargs: Contents of the block; empty if it is missing.
-    """
+    """A ``generation_kwargs`` block at a path of the config; empty if it is missing."""
 
     where: str
     kwargs: Mapping[str, Any]

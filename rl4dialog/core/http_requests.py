@@ -74,19 +74,10 @@ class Unreachable(EndpointError):
 
 
 async def post(url: str, secret: str | None = None, **request: Any) -> tuple[httpx.Response, bytes]:
-    """Post a request once, without a time limit: that of the coroutine applies.
+    """Post a request once, with arguments of httpx, and without a time limit: that of the coroutine applies.
 
-    Args:
-        url: Where to.
-        secret: A text that no message may contain.
-        request: Further arguments of httpx, such as the body.
-
-    Returns:
-        The response, and its body as far as it is not too large.
-
-    Raises:
-        Unreachable: If there is no answer.
-        FinalFailure: If the answer is too large, or compressed: then a few bytes could fill the memory.
+    Returns the response and its body. Raises :class:`Unreachable`, or a final failure if the answer is too large, or
+    compressed: a few compressed bytes could fill the memory. No message contains the secret.
     """
     import httpx
 
@@ -120,17 +111,9 @@ def refusal(url: str, response: httpx.Response, what: str, hint: str = "") -> En
 
 
 class ChatEndpoint:
-    """An OpenAI-compatible endpoint and the model behind it.
+    """An OpenAI-compatible endpoint and the model behind it; the API key is in an environment variable, if one is needed.
 
-    Args:
-        base_url: Address of the API; ``/chat/completions`` is added.
-        model: Name of the model.
-        api_key_env: Name of the environment variable with the API key, if one is needed.
-        key: Name of a setting in messages, with ``{}`` in place of ``base_url`` and so on.
-        calls_key: Key of ``concurrency`` and ``retries`` in messages.
-
-    Attributes:
-        url: Address of the requests.
+    Messages name settings by the key, with ``{}`` in place of ``base_url`` and so on, and those of retries by `calls_key`.
     """
 
     def __init__(self, base_url: str, model: str, api_key_env: str | None, key: str, calls_key: str) -> None:
@@ -144,15 +127,7 @@ class ChatEndpoint:
         self._api_key()
 
     async def complete(self, messages: Sequence[Mapping[str, str]], **settings: Any) -> str:
-        """Return the text of a completion.
-
-        Args:
-            messages: Messages with ``role`` and ``content``.
-            settings: Further keys of the request, such as ``temperature``.
-
-        Raises:
-            EndpointError: If the endpoint cannot be reached, or returns an error or something that is not a completion.
-        """
+        """The text of a completion, with further keys of the request such as ``temperature``."""
         api_key = self._api_key()
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         body = {"model": self._model, "messages": list(messages), **settings}

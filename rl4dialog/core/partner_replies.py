@@ -13,18 +13,11 @@ from rl4dialog.core.types import PartnerReply
 
 
 def checked_reply(answer: Any, partner: str) -> PartnerReply:
-    """Convert an answer of a partner to a ``PartnerReply``, check it, and clean its text.
+    """Convert what a partner returned to a ``PartnerReply``, check it, and clean its text.
 
-    NUL characters are removed, and lone surrogates, which cannot be encoded, are replaced by U+FFFD. A blank text
-    counts as none. If this changes the text, its token ids are dropped. Texts of any length are accepted.
-
-    Args:
-        answer: Return value of ``Partner.reply`` or ``Partner.open``. A text is short for ``PartnerReply(text)``, and
-            ``None`` for ``PartnerReply(leaves=True)``.
-        partner: Name of the partner, for messages.
-
-    Raises:
-        PartnerError: If it is anything else, or a field has an invalid value.
+    A text is short for ``PartnerReply(text)``, and ``None`` for ``PartnerReply(leaves=True)``. NUL characters are
+    removed, and lone surrogates, which cannot be encoded, are replaced by U+FFFD. A blank text counts as none. If this
+    changes the text, its token ids are dropped. Texts of any length are accepted.
     """
     if answer is None:
         return PartnerReply(leaves=True)
@@ -42,12 +35,7 @@ def checked_reply(answer: Any, partner: str) -> PartnerReply:
 
 
 def checked_outcome(outcome: Any, partner: str) -> dict[str, float]:
-    """Check what a partner makes of a conversation.
-
-    Args:
-        outcome: Return value of ``Partner.outcome``.
-        partner: Name of the partner, for messages.
-    """
+    """Check what a partner makes of a conversation."""
     if isinstance(outcome, Mapping) and all(
         isinstance(key, str) and isinstance(value, Real) and math.isfinite(value) for key, value in outcome.items()
     ):

@@ -23,9 +23,7 @@ ENTRY_POINT_GROUP = "rl4dialog.plugins"
 def load_imports(imports: Iterable[str], base_dir: Path) -> None:
     """Import a config's modules and files, so that they can register their components.
 
-    Args:
-        imports: Module names (``my_pkg.rewards``) or files (``./my_rewards.py``).
-        base_dir: Folder of the config; relative files are searched there, then in the working directory.
+    Relative files are searched in the folder of the config, then in the working directory.
     """
     for name in imports:
         try:

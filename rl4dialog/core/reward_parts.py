@@ -48,13 +48,7 @@ class RewardPart:
 
 
 def weighted_sum(parts: Iterable[RewardPart], values: Mapping[str, Any], iteration: int = 1) -> Any:
-    """Sum the clipped and weighted values of the parts of a reward.
-
-    Args:
-        parts: Parts to sum.
-        values: By name of the part, its raw value: a number, or a float64 array of any shape.
-        iteration: Iteration for changing weights, counted from 1.
-    """
+    """Sum the clipped and weighted raw values of parts, by name: numbers, or float64 arrays of any shape."""
     return sum(part.term(values[part.name], iteration) for part in parts)
 
 
@@ -114,11 +108,7 @@ class FinishedReplies:
 
 
 def clip_bounds(value: Any) -> tuple[float, float]:
-    """Parse the bounds of a ``clip``: ``2`` means from -2 to 2, ``[0, 1]`` from 0 to 1.
-
-    Raises:
-        ValueError: If it is neither a positive number nor two numbers in ascending order.
-    """
+    """Parse the bounds of a ``clip``: ``2`` means from -2 to 2, ``[0, 1]`` from 0 to 1."""
     if is_number(value) and value > 0:
         return -float(value), float(value)
     if isinstance(value, (list, tuple)) and len(value) == 2 and all(map(is_number, value)) and value[0] < value[1]:

@@ -102,11 +102,7 @@ def _shipped(path: Path) -> Path:
 
 
 def parse_yaml(text: str, source: str) -> dict[str, Any]:
-    """Parse a config's text.
-
-    Raises:
-        ConfigError: If it is invalid, with line and column; or if it does not contain a mapping.
-    """
+    """Parse a config's text, a mapping; an error has line and column."""
     try:
         config = _load(text)
     except yaml.MarkedYAMLError as error:
@@ -122,11 +118,7 @@ def parse_yaml(text: str, source: str) -> dict[str, Any]:
 
 
 def _load(text: str) -> Any:
-    """Load the value of a YAML text.
-
-    Raises:
-        yaml.YAMLError: If it is invalid, or too deep or too large for a config.
-    """
+    """Load the value of a YAML text, unless it is too deep or too large for a config."""
     loader = _StrictLoader(text)
     try:
         node = loader.get_single_node()
@@ -190,12 +182,8 @@ def apply_overrides(config: dict[str, Any], overrides: Iterable[str]) -> dict[st
 def expand_variants(config: Any, variant: int = 0) -> tuple[Any, int]:
     """Select one combination of the sweep blocks ``{expand: true, values: [...]}`` of RL4LMs' configs.
 
-    Args:
-        config: A config, which can contain such blocks anywhere.
-        variant: Number of the combination; the last block in the document varies fastest.
-
-    Returns:
-        The config with each block replaced by a value, and the number of combinations.
+    The last block in the document varies fastest. Returns the config with each block replaced by a value, and the
+    number of combinations.
     """
     sizes: list[int] = []
 
