@@ -20,7 +20,7 @@ from rl4dialog.rollouts.conversation_log import ConversationEncoder, Conversatio
 from rl4dialog.rollouts.conversation_rows import Limits
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import tokenizer_hash
-from tests.tiny import make_env, make_tokenizer, next_token, policy_class_of
+from tests.tiny import all_tokens, make_env, make_tokenizer, policy_class_of
 
 MARKER = "<EOU>"
 # What the partner and the agent say in turns, with the agent's rewards.
@@ -135,13 +135,16 @@ def part_trunks(policy: Any) -> None:
 
 
 def hidden_states(policy: Any, prompt: list[int], reply: list[int]) -> tuple[torch.Tensor, ...]:
-    """Logits after a reply's beginning, and the hidden states there of model, values and lagging values: one row."""
-    logits, of_model = next_token(policy.language_model, prompt, reply)
-    found = [of_model]
+    """Logits, and hidden states of values and lagging values, before each token of a reply and after the last: one row.
+
+    Shapes (len(reply) + 1, V) and twice (len(reply) + 1, H).
+    """
+    logits, of_model = all_tokens(policy.language_model, prompt, reply)
+    found = [logits, of_model]
     for heads in (policy.heads, policy._target_heads):
         read = torch.tensor([[*prompt, *reply]])
-        found.append(found[-1] if heads.trunk is None else heads.trunk(read).last_hidden_state[0, -1])
-    return logits, of_model, found[1], found[2].detach()
+        found.append(found[-1] if heads.trunk is None else heads.trunk(read).last_hidden_state[0, len(prompt) - 1 :])
+    return logits, found[2], found[3].detach()
 
 
 def gradients(learner: Any, batches: Sequence[Any]) -> dict[str, torch.Tensor]:
@@ -153,6 +156,18 @@ def gradients(learner: Any, batches: Sequence[Any]) -> dict[str, torch.Tensor]:
     for batch in batches:
         learner._means(batch, n_tokens, n_turns)["loss"].backward()
     return {name: p.grad.clone() for name, p in learner.policy.named_parameters() if p.grad is not None}
+
+
+def assert_gradients(learner: Any, expected_loss: torch.Tensor, *batches: Sequence[Any]) -> None:
+    """Of each of the batches, in parts, they are those of an expected loss, whose graph holds the same weights."""
+    learner.policy.zero_grad()
+    expected_loss.backward()
+    expected = {name: p.grad.clone() for name, p in learner.policy.named_parameters() if p.grad is not None}
+    for parts in batches:
+        found = gradients(learner, parts)
+        assert found.keys() == expected.keys()
+        for name, gradient in expected.items():
+            torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-5)
 
 
 def whole_batch(learner: Any) -> Any:

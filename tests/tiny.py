@@ -140,15 +140,29 @@ def maskable_class_of(model: Any) -> type[MaskableMixin]:
     return MaskableCausalLMActorCriticPolicy
 
 
-def next_token(model: Any, prompt: list[int], reply: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of the token after a reply's beginning, and the hidden state they come from: one row, no padding."""
+def all_tokens(model: Any, prompt: list[int], reply: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits before each token of a reply and after the last, and their hidden states: one row, no padding.
+
+    Shapes (len(reply) + 1, V) and (len(reply) + 1, H).
+    """
     if model.config.is_encoder_decoder:
         start = model.config.decoder_start_token_id
         inputs = {"input_ids": torch.tensor([prompt]), "decoder_input_ids": torch.tensor([[start, *reply]])}
         output = model(**inputs, output_hidden_states=True)
-        return output.logits[0, -1], output.decoder_hidden_states[-1][0, -1]
+        return output.logits[0], output.decoder_hidden_states[-1][0]
     output = model(input_ids=torch.tensor([[*prompt, *reply]]), output_hidden_states=True)
-    return output.logits[0, -1], output.hidden_states[-1][0, -1]
+    return output.logits[0, len(prompt) - 1 :], output.hidden_states[-1][0, len(prompt) - 1 :]
+
+
+def next_token(model: Any, prompt: list[int], reply: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits of the token after a reply's beginning, and the hidden state they come from."""
+    logits, hidden = all_tokens(model, prompt, reply)
+    return logits[-1], hidden[-1]
+
+
+def reply_log_probs(model: Any, prompt: list[int], reply: list[int]) -> torch.Tensor:
+    """Log-probabilities of a reply's tokens."""
+    return all_tokens(model, prompt, reply)[0].log_softmax(-1)[range(len(reply)), reply]
 
 
 def n_words_reward(prev_observation: Any, action: int, current_observation: Any, done: bool, meta_info: Any) -> float:

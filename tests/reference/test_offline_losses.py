@@ -17,9 +17,10 @@ from rl4dialog.algorithms.offline.cql import CQL
 from rl4dialog.algorithms.offline.ilql import ILQL
 from rl4dialog.algorithms.offline.mc_returns import MCReturns
 from rl4dialog.algorithms.offline.psi_learning import PsiLearning
+from tests.covering import covering
 from tests.offline import (
+    assert_gradients,
     dialogues,
-    gradients,
     hidden_states,
     make_learner,
     make_log,
@@ -27,7 +28,7 @@ from tests.offline import (
     part_trunks,
     whole_batch,
 )
-from tests.tiny import make_gpt2, make_t5, next_token
+from tests.tiny import all_tokens, make_gpt2, make_t5
 
 GAMMA = 0.8
 
@@ -45,28 +46,23 @@ class Token:
     lagging: torch.Tensor  # that the lagging values read
 
 
-def states(policy: Any, prompt: list[int], reply: list[int]) -> tuple[torch.Tensor, ...]:
-    if getattr(policy, "heads", None) is None:
-        return (*next_token(policy.language_model, prompt, reply), torch.empty(0), torch.empty(0))
-    return hidden_states(policy, prompt, reply)
-
-
 def tokens_of(learner: Any) -> list[list[Token]]:
     """All conversations, token by token."""
-    model, batch = learner.policy.language_model, learner.log.replies(np.arange(len(learner.log)))
+    policy, batch = learner.policy, learner.log.replies(np.arange(len(learner.log)))
     conversations: list[list[Token]] = [[] for _ in range(len(learner.log))]
     for row in range(len(batch)):
         prompt = batch.prompt_ids[row][batch.prompt_mask[row]].tolist()
         response = batch.response_ids[row][batch.token_mask[row]].tolist()
+        if getattr(policy, "heads", None) is None:
+            logits = of_values = lagging = all_tokens(policy.language_model, prompt, response)[0]
+        else:
+            logits, of_values, lagging = hidden_states(policy, prompt, response)
         for i in range(len(response)):
             if batch.response_mask[row, i]:
-                logits, hidden, of_values, lagging = states(learner.policy, prompt, response[:i])
-                if model.config.model_type == "t5":  # its head scales the states of tied embeddings
-                    assert torch.allclose(learner.policy.model_logits(hidden[None])[0], logits, atol=1e-4)
                 numbers = batch.rewards[row, i], batch.turn[row, i], batch.loss_weights[row, i]
                 reward, turn, weight = (float(n) for n in numbers)
-                log_prior = logits.log_softmax(-1)
-                token = Token(response[i], reward, int(turn), weight == 1, log_prior, of_values, lagging)
+                log_prior = logits[i].log_softmax(-1)
+                token = Token(response[i], reward, int(turn), weight == 1, log_prior, of_values[i], lagging[i])
                 conversations[int(batch.episode[row])].append(token)
     return conversations
 
@@ -141,41 +137,38 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+MODELS = {"gpt2": make_gpt2, "t5": partial(make_t5, n_spare=0)}
+KINDS = (("gpt2", "shared"), ("gpt2", "separate"), ("t5", "shared"))
+
+
 @pytest.mark.parametrize(
-    ("make_model", "critic"),
-    [(make_gpt2, "shared"), (make_gpt2, "separate"), (partial(make_t5, n_spare=0), "shared")],
+    ("name", "kind", "discount_per"),
+    covering(
+        CASES,
+        KINDS,
+        ("token", "turn"),
+        now=[
+            *zip(CASES, KINDS * 2, ("token",) * 6, strict=True),
+            *zip(CASES, (*KINDS[1:], KINDS[0]) * 2, ("turn",) * 6, strict=True),
+        ],
+    ),
 )
-@pytest.mark.parametrize("discount_per", ["token", "turn"])
-def test_gradient_is_that_of_a_loop(name: str, make_model: Any, critic: str, discount_per: str, tmp_path: Path) -> None:
-    algorithm, args = CASES[name]
-    model = make_model(marked_tokenizer())
+def test_gradient_is_that_of_a_loop(name: str, kind: tuple[str, str], discount_per: str, tmp_path: Path) -> None:
+    (algorithm, args), (architecture, critic) = CASES[name], kind
+    model = MODELS[architecture](marked_tokenizer())
     cql_weight = 0.3 if discount_per == "token" else 0.0  # without it, only the values of logged tokens are computed
     settings = {"gamma": GAMMA, "discount_per": discount_per, "cql_weight": cql_weight}
     policy = {"critic": critic, "target": "heads" if critic == "shared" else "model"}
     log = make_log(tmp_path, model, dialogues(of_first=0.25))
     learner = make_learner(algorithm, log, model, policy=policy, **settings, **args)
     part_trunks(learner.policy)
-    learner.policy.zero_grad()
     loss = expected_loss(learner, name, discount_per == "turn", cql_weight)
-    loss.backward()
-    expected = {n: p.grad.clone() for n, p in learner.policy.named_parameters() if p.grad is not None}
-    found = gradients(learner, [whole_batch(learner)])
-    assert found.keys() == expected.keys()
-    for n, gradient in expected.items():
-        torch.testing.assert_close(found[n], gradient, rtol=1e-3, atol=1e-5)
+    assert_gradients(learner, loss, [whole_batch(learner)])
 
 
-@pytest.mark.parametrize("make_model", [make_gpt2, partial(make_t5, n_spare=0)])
-def test_behaviour_cloning_is_the_mean_cross_entropy_of_the_agents_tokens(make_model: Any, tmp_path: Path) -> None:
-    model = make_model(marked_tokenizer())
+@pytest.mark.parametrize("architecture", MODELS)
+def test_behaviour_cloning_is_the_mean_cross_entropy_of_the_agents_tokens(architecture: str, tmp_path: Path) -> None:
+    model = MODELS[architecture](marked_tokenizer())
     learner = make_learner(BC, make_log(tmp_path, model), model)
     tokens = [t for conversation in tokens_of(learner) for t in conversation if t.logged]
-    loss = -torch.stack([t.log_prior[t.id] for t in tokens]).mean()
-    learner.policy.zero_grad()
-    loss.backward()
-    expected = {n: p.grad.clone() for n, p in learner.policy.named_parameters() if p.grad is not None}
-    found = gradients(learner, [whole_batch(learner)])
-    assert found.keys() == expected.keys()
-    for n, gradient in expected.items():
-        torch.testing.assert_close(found[n], gradient, rtol=1e-3, atol=1e-5)
+    assert_gradients(learner, -torch.stack([t.log_prior[t.id] for t in tokens]).mean(), [whole_batch(learner)])

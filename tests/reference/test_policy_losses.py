@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from grouped import BETA, collect, groups_of, make_group_algorithm
-from tiny import make_gpt2, make_tokenizer, next_token
+from tiny import make_gpt2, make_tokenizer, reply_log_probs
 
 from rl4dialog.algorithms.on_policy.grpo import GRPO
 from rl4dialog.algorithms.on_policy.rloo import RLOO
@@ -98,9 +98,7 @@ def test_update_equals_a_loop_over_replies(name: str) -> None:
             if settings.get("mask_truncated") and u.cut.all():
                 continue
             prompt, reply = u.prompt_ids.tolist(), u.response_ids.tolist()
-            log_probs = torch.stack(
-                [next_token(policy, prompt, reply[:t])[0].log_softmax(-1)[token] for t, token in enumerate(reply)]
-            )
+            log_probs = reply_log_probs(policy, prompt, reply)
             old, advantage = torch.tensor(u.log_probs), float((reward - rewards.mean()) / scale)
             weights = correction(u, settings) if "importance_correction" in settings else torch.ones(len(old))
             policy_losses.append(weights * loss_of_reply(log_probs, old, advantage, settings))
@@ -139,8 +137,7 @@ def test_clip_fraction_counts_tokens_beyond_either_range(ratio: str) -> None:
     beyond = []
     for u in utterances:
         prompt, reply = u.prompt_ids.tolist(), u.response_ids.tolist()
-        logs = [next_token(policy, prompt, reply[:t])[0].log_softmax(-1)[token].item() for t, token in enumerate(reply)]
-        ratios = (torch.tensor(logs) - torch.tensor(u.log_probs)).exp()
+        ratios = (reply_log_probs(policy, prompt, reply).detach() - torch.tensor(u.log_probs)).exp()
         if ratio == "sequence":
             ratios = ratios.log().mean().exp().expand(len(ratios))
         beyond += [not 0.98 <= float(r) <= 1.1 for r in ratios]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import stable_baselines3
+from covering import covering
 from stable_baselines3.common.callbacks import (
     BaseCallback,
     CallbackList,
@@ -69,19 +70,19 @@ def test_replies_of_one_token_are_counted_as_stable_baselines3_counts_steps() ->
     seen = []
     for vanilla in (True, False):
         callback = Watching()
-        build(1, vanilla).learn(3 * N_ENVS * N_STEPS, callback)
+        build(1, vanilla).learn(2 * N_ENVS * N_STEPS, callback)
         seen.append(callback.seen)
-    assert len(seen[0]) == 3 * (N_STEPS + 2)
+    assert len(seen[0]) == 2 * (N_STEPS + 2)
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("cls", [PPO, RLOO])
+@pytest.mark.parametrize("cls", covering([PPO, RLOO], now=[PPO]))
 def test_longer_replies_count_up_to_the_same_numbers(cls: Any) -> None:
     callback = Watching()
     algorithm = build(5, cls=cls)
-    algorithm.learn(3 * N_ENVS * N_STEPS, callback)
+    algorithm.learn(2 * N_ENVS * N_STEPS, callback)
     per_iteration = N_ENVS * N_STEPS
-    for event, expected in (("start", [0, 1, 2]), ("end", [1, 2, 3])):
+    for event, expected in (("start", [0, 1]), ("end", [1, 2])):
         assert [own for name, _, own in callback.seen if name == event] == [per_iteration * n for n in expected]
     steps = [(mine, own) for name, mine, own in callback.seen if name == "step"]
     counts = np.array([own for _, own in steps])
@@ -109,8 +110,8 @@ def test_iteration_counts_whole_rollouts_only() -> None:
 
 def test_stable_baselines3s_callbacks_that_count_work_within_a_rollout() -> None:
     triggered = Watching()
-    build(2).learn(4 * N_ENVS * N_STEPS, EveryNTimesteps(2 * N_ENVS, triggered))
-    assert len(triggered.seen) >= 6, "more often than once in an iteration"
+    build(2).learn(2 * N_ENVS * N_STEPS, EveryNTimesteps(2 * N_ENVS, triggered))
+    assert len(triggered.seen) >= 3, "more often than once in an iteration"
 
     algorithm, seen = build(1), Watching()
     algorithm.learn(10**4, CallbackList([StopTrainingOnMaxEpisodes(9), seen]))

@@ -13,9 +13,10 @@ import torch
 from rl4dialog.algorithms.offline.cql import CQL
 from rl4dialog.algorithms.offline.ilql import ILQL
 from rl4dialog.algorithms.offline.mc_returns import MCReturns
+from tests.covering import covering
 from tests.offline import (
+    assert_gradients,
     dialogues,
-    gradients,
     hidden_states,
     make_learner,
     make_log,
@@ -23,7 +24,7 @@ from tests.offline import (
     part_trunks,
     whole_batch,
 )
-from tests.tiny import make_gpt2, next_token
+from tests.tiny import make_gpt2
 
 GAMMA = 0.8
 
@@ -60,20 +61,18 @@ def turns_of(learner: Any) -> list[list[ReplyTurn]]:
 def expected_loss(learner: Any, name: str, features: str) -> torch.Tensor:
     """The loss of a minibatch of all conversations."""
     policy = learner.policy
-    model, heads, lagging = policy.language_model, policy.heads, policy._target_heads
+    heads, lagging = policy.heads, policy._target_heads
     values, imitation = [], []
     for conversation in turns_of(learner):
         v, q, q_lagging = [], [], []
         for turn in conversation:
-            v.append(heads(hidden_states(policy, turn.before, [])[2][None])[0])
-            after = [hidden_states(policy, turn.before, turn.reply[: i + 1])[2:] for i in range(len(turn.reply))]
-            state, state_lagging = (
-                each[-1] if features == "last" else torch.stack(each).mean(dim=0) for each in zip(*after, strict=True)
-            )
+            logits, *of_values = hidden_states(policy, turn.before, turn.reply)
+            v.append(heads(of_values[0][:1])[0])
+            state, state_lagging = (each[-1] if features == "last" else each[1:].mean(dim=0) for each in of_values)
             q.append(torch.stack([head(state[None])[0, 0] for head in heads.q]))
             q_lagging.append(torch.stack([head(state_lagging[None])[0, 0] for head in lagging.q]).min().detach())
-            for i, id in enumerate(turn.reply if turn.logged else []):
-                imitation.append(-next_token(model, turn.before, turn.reply[:i])[0].log_softmax(-1)[id])
+            if turn.logged:
+                imitation += [-row.log_softmax(-1)[id] for row, id in zip(logits, turn.reply, strict=False)]
         for u, turn in enumerate(conversation):
             if not turn.logged:
                 continue
@@ -95,28 +94,29 @@ def expected_loss(learner: Any, name: str, features: str) -> torch.Tensor:
 CASES = {"ilql": (ILQL, {}), "sarsa": (CQL, {"backup": "data", "cql_weight": 0.0}), "mc": (MCReturns, {})}
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("features", ["last", "mean"])
-@pytest.mark.parametrize(("join_turns", "critic"), [(True, "shared"), (False, "shared"), (True, "separate")])
-def test_gradient_is_that_of_a_loop(name: str, features: str, join_turns: bool, critic: str, tmp_path: Path) -> None:
-    algorithm, args = CASES[name]
+ROWS_AND_CRITICS = ((True, "shared"), (False, "shared"), (True, "separate"))
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "rows"),
+    covering(
+        CASES,
+        ("last", "mean"),
+        ROWS_AND_CRITICS,
+        now=[
+            *zip(CASES, ("last", "mean", "last"), ROWS_AND_CRITICS, strict=True),
+            *zip(CASES, ("mean", "last", "mean"), ROWS_AND_CRITICS[::-1], strict=True),
+        ],
+    ),
+)
+def test_gradient_is_that_of_a_loop(name: str, features: str, rows: tuple[bool, str], tmp_path: Path) -> None:
+    (algorithm, args), (join_turns, critic) = CASES[name], rows
     model = make_gpt2(marked_tokenizer())
     log = make_log(tmp_path, model, dialogues(of_first=0.25), join_turns=join_turns)
     policy = {"critic": critic, "target": "heads" if critic == "shared" else "model", "features": features}
     weights = {"gamma": GAMMA, "policy_weight": 0.5, "v_weight": 2.0}
     learner = make_learner(algorithm, log, model, reranked=True, policy=policy, **weights, **args)
     part_trunks(learner.policy)
-    learner.policy.zero_grad()
-    loss = expected_loss(learner, name, features)
-    loss.backward()
-    expected = {n: p.grad.clone() for n, p in learner.policy.named_parameters() if p.grad is not None}
-    for parts in ([whole_batch(learner)], list(_parts(learner, 2))):
-        found = gradients(learner, parts)
-        assert found.keys() == expected.keys()
-        for n, gradient in expected.items():
-            torch.testing.assert_close(found[n], gradient, rtol=1e-3, atol=1e-5)
-
-
-def _parts(learner: Any, size: int) -> list[Any]:
-    learner.micro_batch_size, learner.split_by_length = size, False
-    return learner._parts(whole_batch(learner))  # type: ignore[no-any-return]
+    whole = whole_batch(learner)
+    learner.micro_batch_size, learner.split_by_length = 2, False
+    assert_gradients(learner, expected_loss(learner, name, features), [whole], learner._parts(whole))

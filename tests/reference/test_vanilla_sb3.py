@@ -12,19 +12,11 @@ import sb3_contrib
 import stable_baselines3
 import torch
 from conversing import conversation_env, conversation_tokenizer, ending_often
+from covering import covering
 from rows import one_row, rows_of
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import (
-    make_env,
-    make_gpt2,
-    make_llama,
-    make_policy,
-    make_t5,
-    make_tokenizer,
-    maskable_class_of,
-    policy_class_of,
-)
+from tiny import MODELS, make_env, make_gpt2, make_policy, make_tokenizer, maskable_class_of, policy_class_of
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rl4dialog.algorithms.on_policy.a2c import A2C
@@ -52,6 +44,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+CRITICS = ("separate", "shared")
 ENDS = [0, 8, 12]
 """Several end-of-sequence ids, so that some replies end and others are cut."""
 
@@ -72,8 +65,37 @@ def single_reply_env() -> TextGenEnv:
     return make_env(tokenizer, end_of_turn=EndOfTurn(tokenizer, ENDS))
 
 
-def copy_weights(source: torch.nn.Module, target: torch.nn.Module) -> None:
-    target.load_state_dict(copy.deepcopy(source.state_dict()))
+def after_rollout(
+    model: Any,
+    critic: str,
+    bootstrap: bool,
+    algorithm: Any = PPO,
+    env: Callable[[], TextGenEnv] = single_reply_env,
+    n_steps: int = 40,
+    join_turns: bool = True,
+    **overrides: Any,
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Ours after a rollout, and class and arguments of a vanilla policy and algorithm like it."""
+    policy_kwargs = {"end_of_turn": env().end_of_turn, "critic": critic, **overrides.pop("policy_kwargs", {})}
+    policy_class = overrides.pop("policy_class", policy_class_of(model))
+    settings = {name: value for name, value in {**SETTINGS, "batch_size": 40, **overrides}.items() if value is not None}
+    ours = algorithm(
+        policy_class,
+        DummyVecEnv([lambda: UtteranceView(env())]),
+        n_steps=n_steps,
+        join_turns=join_turns,
+        policy_kwargs={"model": copy.deepcopy(model), **policy_kwargs},
+        collector=RolloutCollector(bootstrap_truncated=bootstrap),
+        **settings,
+    )
+    torch.nn.init.normal_(ours.policy._value_head.output.weight, std=0.2)
+    _, callback = ours._setup_learn(10**6)
+    ours.collect_rollouts(ours.env, callback, ours.rollout_buffer, ours.n_steps)
+    settings["n_steps"] = ours.rollout_buffer.n_tokens
+    if "batch_size" in settings:
+        settings["batch_size"] = ours.batch_size = ours.rollout_buffer.n_tokens
+    settings["policy_kwargs"] = {"model": copy.deepcopy(model), **policy_kwargs}
+    return ours, policy_class, settings
 
 
 def pair(
@@ -82,41 +104,15 @@ def pair(
     bootstrap: bool,
     algorithms: tuple[Any, Any] = (PPO, stable_baselines3.PPO),
     env: Callable[[], TextGenEnv] = single_reply_env,
-    n_steps: int = 40,
-    join_turns: bool = True,
-    **overrides: Any,
+    **further: Any,
 ) -> tuple[Any, Any]:
     """Ours after a rollout, and vanilla after stepping through the same one."""
-    policy_kwargs = {"end_of_turn": env().end_of_turn, "critic": critic, **overrides.pop("policy_kwargs", {})}
-    policy_class = overrides.pop("policy_class", policy_class_of(model))
-    settings = {**SETTINGS, "batch_size": 40, **overrides}
-    ours = algorithms[0](
-        policy_class,
-        DummyVecEnv([lambda: UtteranceView(env())]),
-        n_steps=n_steps,
-        join_turns=join_turns,
-        policy_kwargs={"model": copy.deepcopy(model), **policy_kwargs},
-        collector=RolloutCollector(bootstrap_truncated=bootstrap),
-        **{name: value for name, value in settings.items() if value is not None},
-    )
-    torch.nn.init.normal_(ours.policy._value_head.output.weight, std=0.2)
-    _, callback = ours._setup_learn(10**6)
-    ours.collect_rollouts(ours.env, callback, ours.rollout_buffer, ours.n_steps)
-    n_tokens = ours.rollout_buffer.n_tokens
-    if settings["batch_size"] is not None:
-        settings["batch_size"] = ours.batch_size = n_tokens
-
-    vanilla = algorithms[1](
-        type("ReplayPolicy", (ReplayMixin, policy_class), {}),
-        DummyVecEnv([env]),
-        n_steps=n_tokens,
-        policy_kwargs={"model": copy.deepcopy(model), **policy_kwargs},
-        **{name: value for name, value in settings.items() if value is not None},
-    )
-    copy_weights(ours.policy, vanilla.policy)
+    ours, policy_class, settings = after_rollout(model, critic, bootstrap, algorithms[0], env, **further)
+    vanilla = algorithms[1](type("ReplayPolicy", (ReplayMixin, policy_class), {}), DummyVecEnv([env]), **settings)
+    vanilla.policy.load_state_dict(copy.deepcopy(ours.policy.state_dict()))
     vanilla.policy.script = [int(t) for u in rows_of(ours.rollout_buffer) for t in u.response_ids]
     _, callback = vanilla._setup_learn(10**6)
-    vanilla.collect_rollouts(vanilla.env, callback, vanilla.rollout_buffer, n_tokens)
+    vanilla.collect_rollouts(vanilla.env, callback, vanilla.rollout_buffer, vanilla.n_steps)
     return ours, vanilla
 
 
@@ -147,7 +143,11 @@ def assert_same_update(ours: Any, vanilla: Any, keys: tuple[str, ...]) -> None:
 PPO_KEYS = ("policy_gradient_loss", "value_loss", "entropy_loss", "loss", "clip_fraction", "explained_variance")
 
 
-@pytest.mark.parametrize("critic", ["separate", "shared"])
+@pytest.mark.parametrize(
+    ("model", "critic"),
+    covering(MODELS, CRITICS, now=[("gpt2", "separate"), ("llama", "shared"), ("t5", "separate"), ("bart", "shared")]),
+    indirect=["model"],
+)
 def test_full_batch_update_of_ppo_equals_vanilla_token_by_token(model: Any, critic: str) -> None:
     ours, vanilla = pair(model, critic, bootstrap=True)
     assert_same_rollout(ours, vanilla)
@@ -158,14 +158,20 @@ def conversations_env() -> TextGenEnv:
     return conversation_env(conversation_tokenizer())
 
 
-@pytest.mark.parametrize("critic", ["separate", "shared"])
-@pytest.mark.parametrize("join_turns", [True, False])
-@pytest.mark.parametrize("architecture", [make_gpt2, make_llama, make_t5])
+@pytest.mark.parametrize(
+    ("architecture", "join_turns", "critic"),
+    covering(
+        ("gpt2", "llama", "t5"),
+        (True, False),
+        CRITICS,
+        now=[("gpt2", True, "separate"), ("llama", False, "shared"), ("t5", True, "shared")],
+    ),
+)
 def test_full_batch_update_over_conversations_equals_vanilla_token_by_token(
-    architecture: Any, join_turns: bool, critic: str
+    architecture: str, join_turns: bool, critic: str
 ) -> None:
     """Conversations of one, three and six turns, with a partner that leaves at random."""
-    model = ending_often(architecture(conversation_tokenizer()))
+    model = ending_often(MODELS[architecture](conversation_tokenizer()))
     ours, vanilla = pair(model, critic, True, env=conversations_env, n_steps=120, join_turns=join_turns, seed=5)
     replies = ours.rollout_buffer.replies
     turns, episodes = replies.flat("turn").numpy(), replies.token_episodes()
@@ -178,7 +184,11 @@ def test_full_batch_update_over_conversations_equals_vanilla_token_by_token(
     assert_same_update(ours, vanilla, PPO_KEYS)
 
 
-@pytest.mark.parametrize("critic", ["separate", "shared"])
+@pytest.mark.parametrize(
+    ("model", "critic"),
+    [("gpt2", "shared"), pytest.param("t5", "separate", marks=pytest.mark.long)],
+    indirect=["model"],
+)
 def test_full_batch_update_of_a2c_equals_vanilla_token_by_token(model: Any, critic: str) -> None:
     without = {"n_epochs": None, "clip_range_vf": None, "batch_size": None}
     ours, vanilla = pair(model, critic, True, (A2C, stable_baselines3.A2C), **without, normalize_advantage=True)
@@ -186,6 +196,7 @@ def test_full_batch_update_of_a2c_equals_vanilla_token_by_token(model: Any, crit
     assert_same_update(ours, vanilla, ("policy_loss", "value_loss", "entropy_loss", "explained_variance"))
 
 
+@pytest.mark.parametrize("model", covering(MODELS, now=["llama", "t5"]), indirect=True)
 def test_full_batch_update_of_nlpo_equals_vanilla_ppo_with_the_same_mask(model: Any) -> None:
     mask = {"top_mask": 8, "mask_type": "learned_top_k"}
     algorithms = (NLPO, stable_baselines3.PPO)
@@ -194,9 +205,10 @@ def test_full_batch_update_of_nlpo_equals_vanilla_ppo_with_the_same_mask(model: 
     assert_same_update(ours, vanilla, PPO_KEYS)
 
 
+@pytest.mark.parametrize("model", covering(MODELS, now=["gpt2", "t5"]), indirect=True)
 def test_step_of_trpo_equals_that_of_sb3_contrib_token_by_token(model: Any) -> None:
     without = dict.fromkeys(("n_epochs", "clip_range_vf", "ent_coef", "vf_coef", "max_grad_norm"))
-    settings = {"cg_max_steps": 8, "cg_damping": 0.5, "n_critic_updates": 2, "target_kl": 0.02}
+    settings = {"cg_max_steps": 4, "cg_damping": 0.5, "n_critic_updates": 2, "target_kl": 0.02}
     ours, vanilla = pair(model, "separate", True, (TRPO, sb3_contrib.TRPO), **without, **settings)
     assert_same_rollout(ours, vanilla)
     # sb3-contrib differentiates with respect to every parameter that has no "value" in its name.
@@ -219,8 +231,8 @@ def test_step_of_trpo_equals_that_of_sb3_contrib_token_by_token(model: Any) -> N
     assert any(name.startswith("_value_head.trunk") for name in moved)
 
 
-def test_without_bootstrap_vanilla_differs_only_by_the_value_at_the_cut(model: Any) -> None:
-    ours, vanilla = pair(model, "separate", bootstrap=False)
+def test_without_bootstrap_vanilla_differs_only_by_the_value_at_the_cut() -> None:
+    ours, vanilla = pair(make_gpt2(make_tokenizer()), "shared", bootstrap=False)
     differs = [not np.allclose(u.returns[-1], u.rewards[-1], atol=1e-5) for u in rows_of(ours.rollout_buffer)]
     assert not any(differs), "without bootstrap the last return is the last reward"
     assert not np.allclose(
@@ -230,8 +242,9 @@ def test_without_bootstrap_vanilla_differs_only_by_the_value_at_the_cut(model: A
     )
 
 
+@pytest.mark.parametrize("model", covering(MODELS, now=["gpt2", "bart"]), indirect=True)
 def test_update_equals_vanilla_train_on_the_same_minibatches(model: Any) -> None:
-    ours, _ = pair(model, "separate", bootstrap=False)
+    ours, _, _ = after_rollout(model, "separate", bootstrap=False)
     ours.batch_size, ours.n_epochs = 12, 3
     state = copy.deepcopy(ours.policy.state_dict())
     np.random.seed(0)
@@ -274,8 +287,6 @@ def test_advantages_equal_those_of_sb3s_rollout_buffer(gamma: float, lam: float)
 
 def test_policy_trains_with_plain_stable_baselines3() -> None:
     tokenizer = make_tokenizer()
-    from tiny import make_env
-
     env = make_env(tokenizer)
     policy = make_policy(env, make_gpt2(tokenizer))
     before = {n: p.clone() for n, p in policy.named_parameters()}
