@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 
-from scripts.mutants import module_of, sample, status
+from scripts.mutants import ROOT, module_of, sample, settings_of, status
 
 NAMES = [
     f"p.{module}.x_f__mutmut_{i}" for module, n in (("a", 500), ("b", 300), ("c", 197), ("d", 3)) for i in range(n)
@@ -31,3 +32,13 @@ def test_what_was_not_noticed_counts_as_survived_also_without_any_test() -> None
     codes = {1: "killed", 3: "killed", 0: "survived", 5: "survived", 33: "survived", 36: "timed out", -24: "timed out"}
     assert {code: status(code) for code in codes} == codes
     assert (status(None), status(-11)) == ("not run", "exit code -11")
+
+
+def test_settings_of_the_other_sample_are_where_mutmut_reads_them() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    tools, others = (tomllib.loads(each)["tool"] for each in (text, settings_of(text, "around")))
+    assert others["mutmut"] == tools["mutants"]["around"] and others["mutants"]["core"] == tools["mutmut"]
+    for settings in (tools["mutmut"], others["mutmut"]):
+        assert all((ROOT / path.rstrip("*")).is_dir() for path in settings["only_mutate"])
+        chosen = settings["pytest_add_cli_args_test_selection"]
+        assert all((ROOT / path).exists() for path in chosen if path.startswith("tests/"))
