@@ -1,4 +1,4 @@
-"""Products of settings: the quick tests run a few combinations that have every value, and the long ones all others."""
+"""Settings of which the quick tests run a few, each value at least once, and the long ones all."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from typing import Any
 import pytest
 
 
-def covering(*axes: Collection[Any], now: Collection[Any]) -> list[Any]:
-    """All combinations, or the values of a single axis; those that are not in ``now`` take long."""
-    combinations = list(axes[0]) if len(axes) == 1 else list(itertools.product(*axes))
-    assert all(each in combinations for each in now)
-    for i, axis in enumerate(axes if len(axes) > 1 else ()):
-        assert all(any(each[i] == value for each in now) for value in axis), "each value once"
-    return [
-        each if each in now else pytest.param(*(each if len(axes) > 1 else [each]), marks=pytest.mark.long)
-        for each in combinations
+def covering(*axes: Collection[Any]) -> list[Any]:
+    """All combinations for ``parametrize``; as many of them are quick as the longest axis has values."""
+    values = [list(axis) for axis in axes]
+    quick = [
+        # Two axes of two values each meet in all four ways, if there are four or more.
+        tuple(axis[(i + number * (i // len(axis))) % len(axis)] for number, axis in enumerate(values))
+        for i in range(max(map(len, values)))
     ]
+    return [
+        combination if combination in quick else pytest.param(*combination, marks=pytest.mark.long)
+        for combination in itertools.product(*values)
+    ]
+
+
+def quick(*values: Any, of: Collection[Any]) -> list[Any]:
+    """Values for ``parametrize``, of which only these are quick."""
+    assert all(value in of for value in values)
+    return [value if value in values else pytest.param(value, marks=pytest.mark.long) for value in of]

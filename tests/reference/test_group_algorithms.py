@@ -113,13 +113,6 @@ def test_conversations_of_several_turns_are_compared_as_wholes() -> None:
             np.testing.assert_allclose(u.advantages, totals[u.episode] - np.mean(others), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"n_generations": 3}, "n_generations is 3, which does not divide env.n_envs = 8"),
-        ({"gamma": 0.9}, "gamma has no meaning without a critic"),
-    ],
-)
-def test_arguments_that_make_no_sense(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        RLOO.check_arguments(arguments, 8)
+def test_discount_without_a_critic_is_refused() -> None:
+    with pytest.raises(ConfigError, match="gamma has no meaning without a critic"):
+        RLOO.check_arguments({"gamma": 0.9}, 8)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import stable_baselines3
-from covering import covering
+from covering import quick
 from stable_baselines3.common.callbacks import (
     BaseCallback,
     CallbackList,
@@ -76,7 +76,7 @@ def test_replies_of_one_token_are_counted_as_stable_baselines3_counts_steps() ->
     assert seen[0] == seen[1]
 
 
-@pytest.mark.parametrize("cls", covering([PPO, RLOO], now=[PPO]))
+@pytest.mark.parametrize("cls", quick(PPO, of=[PPO, RLOO]))
 def test_longer_replies_count_up_to_the_same_numbers(cls: Any) -> None:
     callback = Watching()
     algorithm = build(5, cls=cls)

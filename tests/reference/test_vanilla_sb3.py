@@ -12,7 +12,7 @@ import sb3_contrib
 import stable_baselines3
 import torch
 from conversing import conversation_env, conversation_tokenizer, ending_often
-from covering import covering
+from covering import covering, quick
 from rows import one_row, rows_of
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -143,11 +143,7 @@ def assert_same_update(ours: Any, vanilla: Any, keys: tuple[str, ...]) -> None:
 PPO_KEYS = ("policy_gradient_loss", "value_loss", "entropy_loss", "loss", "clip_fraction", "explained_variance")
 
 
-@pytest.mark.parametrize(
-    ("model", "critic"),
-    covering(MODELS, CRITICS, now=[("gpt2", "separate"), ("llama", "shared"), ("t5", "separate"), ("bart", "shared")]),
-    indirect=["model"],
-)
+@pytest.mark.parametrize(("model", "critic"), covering(MODELS, CRITICS), indirect=["model"])
 def test_full_batch_update_of_ppo_equals_vanilla_token_by_token(model: Any, critic: str) -> None:
     ours, vanilla = pair(model, critic, bootstrap=True)
     assert_same_rollout(ours, vanilla)
@@ -159,13 +155,7 @@ def conversations_env() -> TextGenEnv:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "join_turns", "critic"),
-    covering(
-        ("gpt2", "llama", "t5"),
-        (True, False),
-        CRITICS,
-        now=[("gpt2", True, "separate"), ("llama", False, "shared"), ("t5", True, "shared")],
-    ),
+    ("architecture", "join_turns", "critic"), covering(("gpt2", "llama", "t5"), (True, False), CRITICS)
 )
 def test_full_batch_update_over_conversations_equals_vanilla_token_by_token(
     architecture: str, join_turns: bool, critic: str
@@ -196,7 +186,7 @@ def test_full_batch_update_of_a2c_equals_vanilla_token_by_token(model: Any, crit
     assert_same_update(ours, vanilla, ("policy_loss", "value_loss", "entropy_loss", "explained_variance"))
 
 
-@pytest.mark.parametrize("model", covering(MODELS, now=["llama", "t5"]), indirect=True)
+@pytest.mark.parametrize("model", quick("llama", "t5", of=MODELS), indirect=True)
 def test_full_batch_update_of_nlpo_equals_vanilla_ppo_with_the_same_mask(model: Any) -> None:
     mask = {"top_mask": 8, "mask_type": "learned_top_k"}
     algorithms = (NLPO, stable_baselines3.PPO)
@@ -205,7 +195,7 @@ def test_full_batch_update_of_nlpo_equals_vanilla_ppo_with_the_same_mask(model: 
     assert_same_update(ours, vanilla, PPO_KEYS)
 
 
-@pytest.mark.parametrize("model", covering(MODELS, now=["gpt2", "t5"]), indirect=True)
+@pytest.mark.parametrize("model", quick("gpt2", "t5", of=MODELS), indirect=True)
 def test_step_of_trpo_equals_that_of_sb3_contrib_token_by_token(model: Any) -> None:
     without = dict.fromkeys(("n_epochs", "clip_range_vf", "ent_coef", "vf_coef", "max_grad_norm"))
     settings = {"cg_max_steps": 4, "cg_damping": 0.5, "n_critic_updates": 2, "target_kl": 0.02}
@@ -242,7 +232,7 @@ def test_without_bootstrap_vanilla_differs_only_by_the_value_at_the_cut() -> Non
     )
 
 
-@pytest.mark.parametrize("model", covering(MODELS, now=["gpt2", "bart"]), indirect=True)
+@pytest.mark.parametrize("model", quick("gpt2", "bart", of=MODELS), indirect=True)
 def test_update_equals_vanilla_train_on_the_same_minibatches(model: Any) -> None:
     ours, _, _ = after_rollout(model, "separate", bootstrap=False)
     ours.batch_size, ours.n_epochs = 12, 3
