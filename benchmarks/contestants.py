@@ -19,8 +19,8 @@ from rl4dialog.data.run_data import Data
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import Precision
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.rewards.parts import as_parts
-from rl4dialog.rewards.scoring import Scorer
+from rl4dialog.scores.parts import as_parts
+from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.building.algorithm import build_algorithm
 from rl4dialog.training.building.lengths import Lengths
 from rl4dialog.training.building.policy import policy_class

@@ -16,7 +16,7 @@ from benchmarks.workloads import WORKLOADS, build_prompts
 from rl4dialog.core.process_memory import own_mib
 from rl4dialog.envs.block_vec_env import BlockVecEnv
 from rl4dialog.envs.vectorize import make_vec_env
-from rl4dialog.rewards.parts import as_parts
+from rl4dialog.scores.parts import as_parts
 
 
 def compare_workers(n_envs: int = 64, n_workers: int = 8, n_samples: int = 1000, repeats: int = 30) -> None:

@@ -10,7 +10,7 @@ from rl4dialog.core.errors import ModelError, RewardError
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.policies.streaming import PartialReply
 from rl4dialog.policies.token_details import TokenDetails
-from rl4dialog.rewards.scoring import ReplyScores
+from rl4dialog.scores.scoring import ReplyScores
 
 
 class Echo:

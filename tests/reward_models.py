@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rl4dialog.data.dialogue_text import FORMAT
-from rl4dialog.metrics.reward_model import RewardModelCard, member_folder
+from rl4dialog.scores.reward_models import RewardModelCard, member_folder
 from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
 
 TEXTS = ["User: hello there", "Assistant: how are you?", "User: fine", "Assistant: good to know"]

@@ -72,7 +72,7 @@ class Select:
     def run(args: argparse.Namespace) -> int:
         from rl4dialog.core.feedback import write_queue
         from rl4dialog.inference.queue_selection import check_strategy, generate_candidates, select, size_of
-        from rl4dialog.metrics.reward_model import load_reward_model
+        from rl4dialog.scores.reward_models import load_reward_model
 
         fewest = size_of(args.unit)
         check_at_least(args, n=1, n_prompts=1, n_replies=fewest)

@@ -19,10 +19,10 @@ class RewardPart:
     Attributes:
         name: Name of the part in the logs.
         weight: Factor of this part in the sum: a number, or a function of the iteration (see
-            :mod:`rl4dialog.rewards.schedules`).
+            :mod:`rl4dialog.scores.composite`).
         function: A :class:`~rl4dialog.core.protocols.RewardFunction` (called in the env workers), a
             :class:`~rl4dialog.core.protocols.BatchedRewardFunction` (called in the main process), or an
-            :class:`~rl4dialog.rewards.async_reward.AsyncReward` (awaited in the main process).
+            :class:`~rl4dialog.scores.parts.AsyncReward` (awaited in the main process).
         clip: Minimum and maximum of each payment before weighting: per token, or per reply if it is paid at the end.
         in_main_process: Whether the function scores whole replies in the main process.
         each_turn: Whether a reward for whole replies is paid for each reply of a conversation, not only for the last;
@@ -89,13 +89,16 @@ class FinishedReplies:
         self.meta_infos = [info or {} for info in self.meta_infos or [{}] * n]
         self.sample_ids = self.sample_ids or range(n)
         self.dones = self.dones or [True] * n
-        self.dialogues = self.dialogues or [
-            reply_dialogue(*each)
-            for each in zip(self.sample_ids, self.prompt_texts, self.gen_texts, self.meta_infos, strict=True)
-        ]
 
     def __len__(self) -> int:
         return len(self.gen_texts)
+
+    def dialogue(self, row: int) -> Dialogue:
+        """The conversation of a reply."""
+        if self.dialogues:
+            return self.dialogues[row]
+        texts = (self.prompt_texts[row], self.gen_texts[row])
+        return reply_dialogue(self.sample_ids[row], *texts, self.meta_infos[row])
 
     def paid(self, part: RewardPart) -> FinishedReplies:
         """Return the replies as a reward sees them: each as the last one if it is paid for each of them.

@@ -25,7 +25,7 @@ from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import expand_variants, load_yaml
 from rl4dialog.experiments.stand_in_data import write_dialogues, write_original
 from rl4dialog.experiments.stand_in_models import save_bert, save_t5
-from rl4dialog.metrics.meteor import MeteorMetric
+from rl4dialog.scores.meteor import MeteorMetric
 from rl4dialog.training.tiny_bert import TINY_BERT
 
 N_ITERATIONS = 2

@@ -17,7 +17,7 @@ from rl4dialog.inference.saved_values import check_learns_v
 from rl4dialog.policies.generation import without_beams
 from rl4dialog.policies.streaming import PartialReply, stream_reply, whole_reply
 from rl4dialog.policies.token_details import TokenDetails
-from rl4dialog.rewards.scoring import ReplyScores
+from rl4dialog.scores.scoring import ReplyScores
 
 _logger = logging.getLogger(__name__)
 

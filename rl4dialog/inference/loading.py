@@ -34,9 +34,9 @@ from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettin
 from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import load_language_model
 from rl4dialog.policies.saving import CRITIC_FILE, load_state_beside
-from rl4dialog.rewards.scoring import ReplyScores, Scorer
 from rl4dialog.runs.provenance import read_provenance, recorded_start
 from rl4dialog.runs.run_folder import MODEL_FOLDER
+from rl4dialog.scores.scoring import ReplyScores, Scorer
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.prompts import encode_prompt, encode_reply
 from rl4dialog.text.tokenizer import build_tokenizer

@@ -27,8 +27,8 @@ from rl4dialog.data.openings import persona_in
 from rl4dialog.data.splits import shuffled
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.simulation import begin_conversing, is_kept
-from rl4dialog.metrics.reward_model import RewardModel
 from rl4dialog.runs.progress import Progress
+from rl4dialog.scores.reward_models import RewardModel
 from rl4dialog.training.random_state import random_states_kept
 
 Strategy = Literal["random", "uncertain", "disagreement", "gap"]

@@ -21,14 +21,14 @@ from rl4dialog.data.conversations.record import ROLES, logged_record
 from rl4dialog.inference.continued_file import ContinuedFile, Record
 from rl4dialog.inference.initial_weights import begin_conversations
 from rl4dialog.inference.loading import LoadedPolicy
-from rl4dialog.metrics.conversation import ConversationMetric
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
-from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.conversing import Conversing, Talk
 from rl4dialog.rollouts.said_tokens import with_tokens
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.summary import format_number, table_style
+from rl4dialog.scores.conversation import ConversationMetric
+from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.tokenizer import tokenizer_hash
 from rl4dialog.training.building.environments import build_conversing
 from rl4dialog.training.building.rewards import build_scorer

@@ -19,7 +19,7 @@ from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.streaming import PartialReply
 from rl4dialog.policies.token_details import TokenDetails
-from rl4dialog.rewards.scoring import ReplyScores
+from rl4dialog.scores.scoring import ReplyScores
 
 _RATINGS = {1: "up", -1: "down"}
 

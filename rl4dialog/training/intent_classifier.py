@@ -1,7 +1,7 @@
 """Training of the intent classifier on any datapool with samples labelled with dialogue acts.
 
 The built-in model, `rl4dialog.training.tiny_bert`, is trained in about a minute on two CPU cores. It is regularized by
-word dropout, which is cheaper than dropout on a CPU. Scoring with the classifier is in `rl4dialog.metrics`.
+word dropout, which is cheaper than dropout on a CPU. Scoring with the classifier is in `rl4dialog.scores`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from rl4dialog.core.pretrained import load_model, load_pretrained
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.data.labels import ACTS as ACT_NAMES
-from rl4dialog.metrics.intent_accuracy import gold_intents
-from rl4dialog.metrics.intent_classifier import IntentClassifier, intent_input, last_utterances
+from rl4dialog.scores.intent import IntentClassifier, gold_intents, intent_input, last_utterances
 from rl4dialog.training.tiny_bert import TINY_BERT, architecture, tiny_bert, train_tokenizer
 from rl4dialog.training.trainer_support import pad_labelled_texts, train_with_progress, unchanged
 

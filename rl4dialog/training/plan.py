@@ -28,7 +28,7 @@ from rl4dialog.policies.architectures import is_listed
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.lm_head import hidden_size
 from rl4dialog.policies.models import embedding_rows, ids_without_token, language_model_without_weights
-from rl4dialog.rewards.scoring import Scorer
+from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.building.algorithm import check_env_workers
 from rl4dialog.training.building.conditions import refuse_useless
 from rl4dialog.training.building.conversation_checks import check_conversations

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.core.types import Sample
-from rl4dialog.rewards.scoring import ReplyScores, Scorer
 from rl4dialog.rollouts.conversing import Talk
+from rl4dialog.scores.scoring import ReplyScores, Scorer
 from rl4dialog.training.random_state import random_states_kept
 
 TOTAL = "reward"

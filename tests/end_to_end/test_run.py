@@ -15,7 +15,7 @@ from runs import DENSE_REWARD, lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from rl4dialog.inference.loading import load_policy
-from rl4dialog.metrics import meteor
+from rl4dialog.scores import meteor
 from rl4dialog.text.chat_template import START_VARIABLE
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from learn import ALGORITHMS, ARCHITECTURES, SEEDS, learn, share_of_target
 
-from rl4dialog.rewards.increasing_numbers import IncreasingNumbersReward
+from rl4dialog.scores.rules import IncreasingNumbersReward
 
 pytestmark = [
     SEEDS,

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from rl4dialog.catalog import MetricRegistry
-from rl4dialog.metrics import meteor
-from rl4dialog.metrics.nli import NliModel
+from rl4dialog.scores import meteor
+from rl4dialog.scores.consistency import NliModel
 
 VALUES = json.loads((Path(__file__).parent / "metric_values.json").read_text(encoding="utf-8"))
 TOTTO = Path(os.environ.get("RL4DIALOG_TEST_DATA", "not given")) / "totto_sample"

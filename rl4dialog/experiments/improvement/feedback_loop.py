@@ -23,12 +23,11 @@ from rl4dialog.experiments.improvement.plan import Plan
 from rl4dialog.experiments.improvement.stage_configs import COMPARISON, POLICY, REWARD_MODEL
 from rl4dialog.experiments.improvement.votes import read_verdict
 from rl4dialog.functional.bootstrap import Estimate
-from rl4dialog.metrics.learned_reward import KEY
-from rl4dialog.metrics.reward_model import load_reward_model
 from rl4dialog.runs.report.improvement_report import KL
 from rl4dialog.runs.report.predictions import Predictions, pair
 from rl4dialog.runs.report.runs import read_run
 from rl4dialog.runs.report.statistics import mean_intervals
+from rl4dialog.scores.reward_models import KEY, load_reward_model
 
 
 @dataclass(frozen=True)

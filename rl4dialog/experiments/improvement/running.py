@@ -18,10 +18,10 @@ from rl4dialog.experiments.improvement.stage_configs import (
 )
 from rl4dialog.experiments.improvement.votes import Verdict, read_verdict
 from rl4dialog.experiments.own_process import run_command
-from rl4dialog.metrics.learned_reward import KEY as SCORE
 from rl4dialog.runs.report.improvement_report import effects, write_improvement_report
 from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import REPORT_FILE
+from rl4dialog.scores.reward_models import KEY as SCORE
 from rl4dialog.training.resume import is_done
 
 Compare = Callable[[TextConfig, Path, Path, dict[str, object] | None, Path], None]

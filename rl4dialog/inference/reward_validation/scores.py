@@ -15,9 +15,9 @@ from rl4dialog.core.protocols import BaseMetric, BatchedConversationReward, Conv
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, names_needing, weighted_sum
 from rl4dialog.core.types import Dialogue, RatedDialogue
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.conversing import Talk
 from rl4dialog.runs.summary import is_headline
+from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.talks import compute_metrics
 
 REFERENCES = "it needs references; what a person said next is none"

@@ -20,10 +20,10 @@ from rl4dialog.inference.reward_validation.scores import (
     reward_scores,
     talk_of,
 )
-from rl4dialog.metrics.per_dialogue_metric import mean_of_known
-from rl4dialog.rewards.parts import as_parts
-from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.runs.progress import Progress
+from rl4dialog.scores.base import mean_of_known
+from rl4dialog.scores.parts import as_parts
+from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.rewards import reward_builder
 from rl4dialog.training.building.texts import build_run_tokenizer

@@ -15,8 +15,7 @@ from torch.nn import functional as F
 
 from rl4dialog.core.arguments import Count, NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.metrics.frozen_language_model import FrozenLanguageModel
-from rl4dialog.metrics.text_embedders import HiddenMeanEmbedder, TextEmbedder, TfidfEmbedder
+from rl4dialog.scores.language_models import FrozenLanguageModel, HiddenMeanEmbedder, TextEmbedder, TfidfEmbedder
 
 Persona = tuple[str, ...]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rl4dialog.metrics.learned_reward import KEY as SCORE
 from rl4dialog.runs.report.changes import MetricChange, before_and_after, described, metric_changes
 from rl4dialog.runs.report.page import write_page
 from rl4dialog.runs.report.repeats import repeated_keys
@@ -13,6 +12,7 @@ from rl4dialog.runs.report.run_report import run_content, sample_set
 from rl4dialog.runs.report.runs import read_run
 from rl4dialog.runs.report.statistics import MIN_SAMPLES
 from rl4dialog.runs.results import run_state
+from rl4dialog.scores.reward_models import KEY as SCORE
 
 CORRECTED = "corrections"
 """Split of the comparison: corrected replies, whose references are the corrections."""

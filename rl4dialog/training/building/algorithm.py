@@ -18,9 +18,9 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import GenerationBackend
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.vllm_backend import VLLMBackend
-from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
+from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.environments import build_task_rewards, env_kwargs
 from rl4dialog.training.building.examples import build_auxiliary_examples

@@ -14,9 +14,9 @@ from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.envs.vectorize import make_utterance_env
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.rollouts.task_rewards import TaskRewards
+from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.building.partner import AnyPartner, build_partner
 from rl4dialog.training.building.texts import Texts
 

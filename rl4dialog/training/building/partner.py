@@ -16,7 +16,7 @@ from rl4dialog.core.reward_parts import RewardPart, names_needing
 from rl4dialog.core.types import Sample
 from rl4dialog.data.run_data import Data
 from rl4dialog.envs.outside_partner import OutsidePartner, PartnersSide
-from rl4dialog.rewards.conversation import OutcomeReward, PartnerReward
+from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.self_play import check_self_play, plays_itself, self_play_arguments
 from rl4dialog.training.building.texts import Texts

@@ -18,8 +18,8 @@ from rl4dialog.data.judged_texts import JudgedTexts, is_comparison, judged_texts
 from rl4dialog.data.pool import SPLITS, TextGenPool
 from rl4dialog.data.run_data import Data
 from rl4dialog.functional.reward_model_losses import RatingLoss, RewardModelLoss
-from rl4dialog.metrics.sequence_classifier import max_tokens
 from rl4dialog.policies.models import embedding_rows
+from rl4dialog.scores.classifiers import max_tokens
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.building.pools import build_pool
 from rl4dialog.training.reward_model.ensemble import RewardEnsemble

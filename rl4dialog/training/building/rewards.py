@@ -11,9 +11,9 @@ from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import RewardConfig
 from rl4dialog.core.reward_parts import clip_bounds, names_needing
-from rl4dialog.rewards.parts import as_parts
-from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
+from rl4dialog.scores.parts import as_parts
+from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.building.partner import check_rewards
 from rl4dialog.training.building.toolkit import offered
 from rl4dialog.training.reward_columns import RewardColumns

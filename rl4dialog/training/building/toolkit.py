@@ -14,7 +14,7 @@ from rl4dialog.core.config import TextConfig
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.run_data import Data
-from rl4dialog.metrics.intent_classifier import IntentClassifier
+from rl4dialog.scores.intent import IntentClassifier
 from rl4dialog.training.intent_classifier import builtin_intent_classifier, is_builtin_classifier_cached
 
 MISSING_CLASSIFIER = object()

@@ -20,9 +20,9 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import Partner
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.data.run_data import Data
-from rl4dialog.metrics.persona_ranking import PersonaRanking
 from rl4dialog.rollouts.turn_goals.players import greedy_order
 from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv
+from rl4dialog.scores.persona_ranking import PersonaRanking
 from rl4dialog.tasks.turn_goals.goals import chosen_goals
 from rl4dialog.training.building.partner import check_partners_data, resolve_partner
 from rl4dialog.training.building.pools import build_pool

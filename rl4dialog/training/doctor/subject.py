@@ -19,8 +19,8 @@ from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.data.run_data import Data
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.functional.replies import Replies
-from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.conversation_log import ConversationLog
+from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.algorithm import build_algorithm
 from rl4dialog.training.building.language_model import (

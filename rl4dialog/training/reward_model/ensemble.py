@@ -9,10 +9,10 @@ from typing import Any, cast
 from torch import Tensor, cat, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.metrics.reward_model import member_folder
-from rl4dialog.metrics.sequence_classifier import class_logits
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.saving import load_language_model_weights
+from rl4dialog.scores.classifiers import class_logits
+from rl4dialog.scores.reward_models import member_folder
 
 
 class RewardEnsemble(nn.Module):

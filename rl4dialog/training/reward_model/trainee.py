@@ -18,12 +18,12 @@ from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_text import FORMAT
 from rl4dialog.data.judged_texts import RATING, WORSE, JudgedTexts, is_comparison, judged_texts, meta_data_of
 from rl4dialog.data.run_data import Data
-from rl4dialog.metrics.reward_model import RewardModelCard, deviations, member_scores
-from rl4dialog.metrics.sequence_classifier import SequenceClassifier
 from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 from rl4dialog.runs.summary import print_summary
 from rl4dialog.runs.tracking import Tracker
+from rl4dialog.scores.classifiers import SequenceClassifier
+from rl4dialog.scores.reward_models import RewardModelCard, deviations, member_scores
 from rl4dialog.training.building.reward_model import build_judgements, build_reward_ensemble, loss_of
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.epoch_trainee import EpochTrainee

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rl4dialog.data.random_numbers import RandomNumbers
-from rl4dialog.metrics.increasing_numbers import increasing_numbers_score
+from rl4dialog.scores.rules import increasing_numbers_score
 
 
 def references(split: str, **args: int) -> list[str]:

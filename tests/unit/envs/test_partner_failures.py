@@ -14,7 +14,7 @@ from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import PARTNER, PartnerReply, Prompt, PromptTurn, Sample
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.partners.scripted import ScriptedPartner
-from rl4dialog.rewards.conversation import OutcomeReward
+from rl4dialog.scores.conversation import OutcomeReward
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 SHORT_S = 0.1

@@ -17,7 +17,7 @@ from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.data.dialogue_text import replied
 from rl4dialog.data.latest_feedback import judged_dialogue
 from rl4dialog.inference.queue_selection import STRATEGIES, Candidates, check_strategy, select
-from rl4dialog.metrics.reward_model import RewardModel, load_reward_model
+from rl4dialog.scores.reward_models import RewardModel, load_reward_model
 
 
 class Judge:

@@ -14,9 +14,9 @@ from tiny import make_tokenizer
 from transformers import AutoModelForCausalLM
 
 from rl4dialog.core.errors import ModelError
-from rl4dialog.metrics.reply_perplexity import ReplyPerplexityMetric
 from rl4dialog.policies.models import language_model_without_weights, load_language_model
-from rl4dialog.rewards.answer_probabilities import AnswerProbabilities
+from rl4dialog.scores.judge_models import AnswerProbabilities
+from rl4dialog.scores.perplexity import ReplyPerplexityMetric
 
 
 def set_layers(folder: str, n_layers: int) -> None:

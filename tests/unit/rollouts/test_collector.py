@@ -15,11 +15,11 @@ from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.rewards.schedules import Linear
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 from rl4dialog.rollouts.task_rewards import TaskRewards
+from rl4dialog.scores.composite import Linear
 
 
 def collected(collector: RolloutCollector, parts: list[RewardPart], n_iterations: int = 1) -> Any:

@@ -16,16 +16,14 @@ from rl4dialog.core.protocols import BatchedConversationReward, BatchedRewardFun
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, PartnerReply, Prompt, PromptTurn, Sample
 from rl4dialog.envs.vectorize import make_utterance_env
-from rl4dialog.metrics.conversation import ConversationMetric
-from rl4dialog.rewards.composite import CompositeReward
-from rl4dialog.rewards.conversation import OutcomeReward, PartnerReward
-from rl4dialog.rewards.parts import as_parts
-from rl4dialog.rewards.schedules import Linear
-from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.conversing import Conversing, Talk
 from rl4dialog.rollouts.task_rewards import TaskRewards
+from rl4dialog.scores.composite import CompositeReward, Linear
+from rl4dialog.scores.conversation import ConversationMetric, OutcomeReward, PartnerReward
+from rl4dialog.scores.parts import as_parts
+from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 N_TURNS, T = 3, 4

@@ -16,8 +16,8 @@ from rl4dialog import cli
 from rl4dialog.core.errors import PartnerError
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
-from rl4dialog.metrics.intent_accuracy import IntentAccuracyMetric
 from rl4dialog.rollouts.conversing import Talk
+from rl4dialog.scores.intent import IntentAccuracyMetric
 from rl4dialog.training.evaluation import Evaluator, judged
 
 

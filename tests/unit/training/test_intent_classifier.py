@@ -13,9 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from rl4dialog.core.errors import DataError, ModelError, RunFolderError
 from rl4dialog.core.types import Sample
-from rl4dialog.metrics.intent_accuracy import gold_intents
-from rl4dialog.metrics.intent_classifier import IntentClassifier, intent_input
-from rl4dialog.rewards.intent_accuracy import IntentAccuracyReward
+from rl4dialog.scores.intent import IntentAccuracyReward, IntentClassifier, gold_intents, intent_input
 from rl4dialog.training import intent_classifier as module
 from rl4dialog.training.intent_classifier import ACTS, builtin_intent_classifier, train_intent_classifier
 

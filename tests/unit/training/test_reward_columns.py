@@ -15,10 +15,9 @@ from rl4dialog.core.errors import RewardError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import Sample
-from rl4dialog.rewards.async_reward import AsyncReward
-from rl4dialog.rewards.parts import FunctionReward
-from rl4dialog.rewards.schedules import Linear
-from rl4dialog.rewards.scoring import Scorer
+from rl4dialog.scores.composite import Linear
+from rl4dialog.scores.parts import AsyncReward, FunctionReward
+from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.reward_columns import RewardColumns, mean_reward
 
 SAMPLES = [Sample(i, f"prompt {i}", ["good"], {"gold": 0.5 * i}) for i in range(3)]

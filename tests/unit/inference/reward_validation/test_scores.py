@@ -16,14 +16,13 @@ from rl4dialog.inference.reward_validation.scores import (
     reward_scores,
     talk_of,
 )
-from rl4dialog.metrics.conversation import ConversationMetric
-from rl4dialog.metrics.diversity import DiversityMetric
-from rl4dialog.metrics.length import LengthMetric
-from rl4dialog.metrics.rouge import RougeMetric
-from rl4dialog.rewards.composite import CompositeReward
-from rl4dialog.rewards.conversation import OutcomeReward
-from rl4dialog.rewards.parts import as_parts
-from rl4dialog.rewards.scoring import Scorer
+from rl4dialog.scores.composite import CompositeReward
+from rl4dialog.scores.conversation import ConversationMetric, OutcomeReward
+from rl4dialog.scores.diversity import DiversityMetric
+from rl4dialog.scores.overlap import RougeMetric
+from rl4dialog.scores.parts import as_parts
+from rl4dialog.scores.rules import LengthMetric
+from rl4dialog.scores.scoring import Scorer
 
 
 def rated(*texts: str, n_given: int = 0, **meta_data: Any) -> RatedDialogue:

@@ -15,10 +15,10 @@ from rl4dialog.core.errors import ConfigError, DataError, PartnerError, RewardEr
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply, Sample
 from rl4dialog.partners.facts import FactsPartner
-from rl4dialog.rewards.persona_ranking import PersonaRankingReward
 from rl4dialog.rollouts.turn_goals.estimators import BagOfWords
 from rl4dialog.rollouts.turn_goals.players import greedy_order
 from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv
+from rl4dialog.scores.persona_ranking import PersonaRankingReward
 from rl4dialog.tasks.get_acquainted.datapool import GetAcquainted
 from rl4dialog.tasks.turn_goals.goals import GOAL_SETS
 from rl4dialog.tasks.turn_goals.speakers import GoalTurn, ScriptedSpeaker

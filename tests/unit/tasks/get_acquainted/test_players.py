@@ -6,8 +6,8 @@ import pytest
 
 from rl4dialog.core.types import AGENT
 from rl4dialog.data.run_data import Data
-from rl4dialog.metrics.persona_ranking import PersonaRankingMetric
 from rl4dialog.partners.facts import FactsPartner
+from rl4dialog.scores.persona_ranking import PersonaRankingMetric
 from rl4dialog.tasks.get_acquainted.datapool import GetAcquainted
 from rl4dialog.tasks.get_acquainted.topics import goal_of
 from rl4dialog.tasks.playing import play

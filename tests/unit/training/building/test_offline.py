@@ -12,9 +12,9 @@ from rl4dialog import cli
 from rl4dialog.core.config import OfflineConfig, parse_config
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import AGENT
-from rl4dialog.rewards.parts import as_parts
-from rl4dialog.rewards.scoring import Scorer
 from rl4dialog.rollouts.conversation_log import ConversationLog
+from rl4dialog.scores.parts import as_parts
+from rl4dialog.scores.scoring import Scorer
 from rl4dialog.tasks.wordle.datapool import Wordle
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.components import check_components

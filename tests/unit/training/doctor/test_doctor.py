@@ -18,7 +18,7 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import RewardError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.data.dialogue_format import chat_messages
-from rl4dialog.rewards.scoring import Scorer
+from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.chat_template import ChatTemplate, start_time
 from rl4dialog.training.doctor import examination, machine_checks
 from rl4dialog.training.doctor.examination import CHECKS, examine, print_findings

@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 
 from rl4dialog.core.config import RewardModelConfig, parse_config
 from rl4dialog.functional.reward_model_losses import RewardModelLoss
-from rl4dialog.metrics.sequence_classifier import SequenceClassifier
+from rl4dialog.scores.classifiers import SequenceClassifier
 from rl4dialog.training.building.reward_model import build_reward_ensemble, build_reward_model
 from rl4dialog.training.resumable_trainer import run_trainer
 from rl4dialog.training.reward_model.ensemble import RewardEnsemble

@@ -1,0 +1,199 @@
+"""A weighted sum of rewards, which are also logged separately; weights can change over the iterations."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rl4dialog.core.async_calls import AsyncCalls
+from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.reward_parts import RewardPart, clip_bounds
+from rl4dialog.core.types import is_number, is_whole_number
+from rl4dialog.scores.base import Batch, BatchReward
+from rl4dialog.scores.parts import as_parts
+from rl4dialog.scores.scoring import Scorer
+
+Weight = float | Callable[[int], float]
+"""A number, or a function of the iteration, counted from 1."""
+
+_SCHEDULES: dict[str, tuple[str, ...]] = {
+    "constant": ("value",),
+    "linear": ("start", "end", "n_iters"),
+    "piecewise": ("values",),
+}
+_KEYS = ("id", "args", "weight", "name", "clip", "pay")
+_PAYS = ("end", "turn")
+
+
+class CompositeReward(BatchReward):
+    """Sum of rewards; token-level parts run in the env workers, batched and async ones in the main process.
+
+    In the main process, each part is first clipped and then weighted. Logged values are neither clipped nor weighted.
+
+    Args:
+        rewards: Blocks with ``id``, and optionally ``args``, ``weight`` (default 1; a number or a schedule, see
+            :func:`~rl4dialog.scores.composite.parse_weight`), ``clip`` (a positive number, or the minimum and maximum
+            of each payment), ``pay`` (``end`` to score only the last reply of a conversation, ``turn`` to score every
+            one; see ``reward_fn.pay``) and ``name`` for the logs.
+        build_part: Builds a reward from id and arguments; passed by the toolkit.
+        async_calls: Settings for awaiting coroutines; passed by the toolkit.
+    """
+
+    def __init__(
+        self,
+        rewards: list[dict[str, Any]],
+        build_part: Callable[[str, dict[str, Any]], Any] | None = None,
+        async_calls: AsyncCalls | None = None,
+    ) -> None:
+        from rl4dialog.catalog import RewardFunctionRegistry
+
+        self._async_calls = async_calls or AsyncCalls()
+        self.parts: list[RewardPart] = []
+        for block, (id, args, _) in zip(rewards, self.inner_rewards({"rewards": rewards}), strict=True):
+            weight, bounds = _weight_and_clip(block, id)
+            reward = (build_part or RewardFunctionRegistry.get)(id, args)
+            if bounds is not None and hasattr(reward, "parts"):
+                raise ConfigError(
+                    f"reward 'composite': {id!r} is itself a composite, whose parts are added one by one; put clip "
+                    f"into its blocks instead"
+                )
+            for part in as_parts(reward, block.get("name", id)):
+                name, product = self._unique(part.name), multiply(weight, part.weight)
+                each_turn = block["pay"] == "turn" if "pay" in block else part.each_turn
+                self.parts.append(
+                    replace(part, name=name, weight=product, clip=bounds or part.clip, each_turn=each_turn)
+                )
+
+    @classmethod
+    def inner_rewards(
+        cls, args: Mapping[str, Any], where: str = "reward 'composite'"
+    ) -> Iterator[tuple[str, dict[str, Any], str]]:
+        """Yield id, arguments and path of the arguments of each reward in a composite's arguments."""
+        rewards = args.get("rewards")
+        if not isinstance(rewards, list) or not rewards:
+            raise ConfigError(f"{where}.rewards must be a list of at least one block with an id")
+        for i, block in enumerate(rewards):
+            _check_block(block, f"{where}.rewards[{i}]")
+            yield block["id"], dict(block.get("args") or {}), f"{where}.rewards[{i}].args"
+
+    def rewards(self, batch: Batch) -> list[float]:
+        return Scorer(self.parts, async_calls=self._async_calls).score(batch).total
+
+    def _unique(self, name: str) -> str:
+        taken = {part.name for part in self.parts}
+        candidate, n = name, 1
+        while candidate in taken:
+            n += 1
+            candidate = f"{name}_{n}"
+        return candidate
+
+
+def _check_block(block: Any, where: str) -> None:
+    if not isinstance(block, dict) or "id" not in block:
+        raise ConfigError(f"{where} must be a block with an id, not {block!r}")
+    for key in block:
+        if key not in _KEYS:
+            raise ConfigError(f"unknown key {where}.{key}{nearest_hint(key, _KEYS)}")
+    if not isinstance(block.get("args") or {}, dict):
+        raise ConfigError(f"{where}.args must be a block, not {block['args']!r}")
+    if block.get("pay", "end") not in _PAYS:
+        raise ConfigError(f"{where}.pay must be {' or '.join(_PAYS)}, not {block['pay']!r}")
+    _weight_and_clip(block, where)
+
+
+def _weight_and_clip(block: dict[str, Any], where: str) -> tuple[Weight, tuple[float, float] | None]:
+    key = "weight"
+    try:
+        weight = parse_weight(block.get(key, 1.0))
+        key = "clip"
+        return weight, clip_bounds(block[key]) if block.get(key) is not None else None
+    except ValueError as error:
+        raise ConfigError(f"{where}.{key} {error}") from error
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Linear from ``start`` in the first iteration to ``end`` in iteration ``n_iters``, constant after that."""
+
+    start: float
+    end: float
+    n_iters: int
+
+    def __call__(self, iteration: int) -> float:
+        share = min((iteration - 1) / (self.n_iters - 1), 1.0)
+        return self.start + share * (self.end - self.start)
+
+
+@dataclass(frozen=True)
+class Piecewise:
+    """Each of ``values`` from the corresponding iteration in ``begins`` on."""
+
+    begins: tuple[int, ...]
+    values: tuple[float, ...]
+
+    def __call__(self, iteration: int) -> float:
+        return self.values[bisect.bisect_right(self.begins, iteration) - 1]
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of two weights, of which at least one changes."""
+
+    first: Weight
+    second: Weight
+
+    def __call__(self, iteration: int) -> float:
+        first, second = (each(iteration) if callable(each) else each for each in (self.first, self.second))
+        return first * second
+
+
+def multiply(first: Weight, second: Weight) -> Weight:
+    """Multiply two weights, each constant or changing."""
+    return Product(first, second) if callable(first) or callable(second) else first * second
+
+
+def parse_weight(spec: Any) -> Weight:
+    """Parse a weight from YAML.
+
+    Args:
+        spec: A number, or a block ``{schedule: constant, value: x}``, ``{schedule: linear, start: x, end: y,
+            n_iters: n}`` or ``{schedule: piecewise, values: [[1, x], [20, y]]}`` (pairs of first iteration and value).
+    """
+    if is_number(spec):
+        return float(spec)
+    if not isinstance(spec, Mapping):
+        raise ValueError(f"must be a number or a block with a schedule, not {spec!r}")
+    kind = spec.get("schedule")
+    if kind not in _SCHEDULES:
+        raise ValueError(
+            f"has an unknown schedule {kind!r}{nearest_hint(str(kind), _SCHEDULES)} (known: {', '.join(_SCHEDULES)})"
+        )
+    if set(spec) != {"schedule", *_SCHEDULES[kind]}:
+        raise ValueError(f"is {dict(spec)!r}, but a {kind} schedule has exactly the keys {', '.join(_SCHEDULES[kind])}")
+    if kind == "constant":
+        return _number(spec["value"])
+    if kind == "linear":
+        n_iters = spec["n_iters"]
+        if not is_whole_number(n_iters, at_least=2):
+            raise ValueError(f"needs an n_iters of at least 2 (the last iteration of the schedule), not {n_iters!r}")
+        return Linear(_number(spec["start"]), _number(spec["end"]), n_iters)
+    return _piecewise(spec["values"])
+
+
+def _piecewise(values: Any) -> Piecewise:
+    is_list = isinstance(values, list) and values and all(isinstance(v, (list, tuple)) and len(v) == 2 for v in values)
+    begins = [begin for begin, _ in values] if is_list else []
+    if not begins or not all(isinstance(begin, int) for begin in begins) or begins != sorted({1, *begins}):
+        raise ValueError(
+            f"needs values such as [[1, 1.0], [20, 0.5]], pairs of first iteration and value, starting with iteration "
+            f"1, not {values!r}"
+        )
+    return Piecewise(tuple(begins), tuple(_number(value) for _, value in values))
+
+
+def _number(value: Any) -> float:
+    if not is_number(value):
+        raise ValueError(f"must contain numbers, not {value!r}")
+    return float(value)

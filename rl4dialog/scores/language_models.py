@@ -1,0 +1,182 @@
+"""A language model that is not trained, and texts as vectors whose cosine says how similar they are."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.core.pretrained import has_random_weights, load_model, load_pretrained
+from rl4dialog.scores.classifiers import batches, max_tokens
+from rl4dialog.scores.diversity import lowercase_words
+from rl4dialog.text.prompts import encoder_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_HINT = "Set model_name: <folder of a causal model>, a .gguf file, a hub id, or builtin/smollm2-135m-instruct."
+
+
+class FrozenLanguageModel:
+    """A decoder-only language model, which is loaded on first use. Results are always float32.
+
+    ``model_name`` is a folder, a ``.gguf`` file, a hub id or a pretrained ``builtin/...`` model; ``who`` uses it.
+    """
+
+    def __init__(
+        self, model_name: str, who: str, batch_size: int = 8, precision: Literal["fp32", "bf16"] = "fp32"
+    ) -> None:
+        self.config, self.tokenizer = read_decoder(model_name, who, _HINT)
+        self.max_length = max_tokens(self.tokenizer, self.config)
+        self._name, self._who, self._batch_size, self._precision = model_name, who, batch_size, precision
+
+    def token_log_probs(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """Log-probability (nats) of each token of each text, except the first one. Shape (tokens - 1,) per text."""
+        import torch
+
+        from rl4dialog.functional.log_probs import token_log_probs
+
+        found: list[np.ndarray] = [np.zeros(0)] * len(rows)
+        with torch.inference_mode():
+            for i, ids, logits in self._outputs(rows, lambda output: output.logits):
+                found[i] = token_log_probs(logits[:-1], ids[1:]).cpu().numpy()
+        return found
+
+    def mean_states(self, rows: Sequence[Sequence[int]], layer: int) -> list[np.ndarray]:
+        """Mean hidden state over the tokens of each text, at least one each. Shape (hidden size,) per text."""
+        import torch
+
+        found: list[np.ndarray] = [np.zeros(0)] * len(rows)
+        with torch.inference_mode():
+            for i, _, states in self._outputs(rows, lambda output: output.hidden_states[layer], hidden=True):
+                found[i] = states.float().mean(0).cpu().numpy()
+        return found
+
+    def _outputs(
+        self, rows: Sequence[Sequence[int]], chosen: Any, hidden: bool = False
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Yield number, tokens and chosen output of each text. Shapes (tokens,) and (tokens, ...)."""
+        from rl4dialog.functional.masks import padded
+
+        for batch in batches(list(map(len, rows)), self._batch_size):
+            # Padding on the right, after all tokens that count, changes nothing in a causal model.
+            ids, mask = (each.to(self._model.device) for each in padded([rows[i] for i in batch]))
+            output = self._model(
+                input_ids=ids, attention_mask=mask.long(), use_cache=False, output_hidden_states=hidden
+            )
+            for row, i in enumerate(batch):
+                n = len(rows[i])
+                yield i, ids[row, :n], chosen(output)[row, :n]
+
+    @property
+    def generation_config(self) -> Any:
+        """The model's generation config, which can name further end-of-sequence tokens."""
+        return self._model.generation_config
+
+    @cached_property
+    def _model(self) -> Any:
+        return load_decoder(self._name, self._who, _HINT, self._precision)
+
+
+def read_decoder(model_name: str, who: str, hint: str, role: str = "model") -> tuple[Any, Any]:
+    """Read config and tokenizer of a pretrained decoder-only language model; the rest is for error messages."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    if has_random_weights(model_name):
+        raise ConfigError(f"{who}: model_name is {model_name!r}, which has random weights. {hint}")
+    config = load_pretrained(AutoConfig, model_name, f"{who}: model", hint)
+    if config.is_encoder_decoder:
+        raise ModelError(f"{who}: {model_name!r} is an encoder-decoder; the {role} must be decoder-only. {hint}")
+    return config, load_pretrained(AutoTokenizer, model_name, f"{who}: tokenizer", hint)
+
+
+def load_decoder(model_name: str, who: str, hint: str, precision: Literal["fp32", "bf16"]) -> Any:
+    """Load a model of :func:`read_decoder` for passes without gradients, on the GPU if there is one."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    model = load_model(AutoModelForCausalLM, model_name, f"{who}: model", hint, dtype=dtype)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+
+_MAX_KNOWN = 4096  # texts
+
+
+class TextEmbedder(ABC):
+    """Computes the vector of a text once, and remembers it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, np.ndarray] = {}
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Embed texts. Shape (texts, dimensions), for at least one text."""
+        if len(self._known) > _MAX_KNOWN:
+            self._known.clear()
+        if new := [text for text in dict.fromkeys(texts) if text not in self._known]:
+            self._known.update(zip(new, self._embed(new), strict=True))
+        return np.array([self._known[text] for text in texts])
+
+    @abstractmethod
+    def _embed(self, texts: Sequence[str]) -> Iterable[np.ndarray]:
+        """Return one vector per text."""
+
+
+class TfidfEmbedder(TextEmbedder):
+    """Words weighted by tf-idf, without a model; other words than those of the corpus are ignored.
+
+    A word that occurs n times in the text and in df of N texts of the corpus has the weight n (1 + ln((1 + N) / (1 +
+    df))), as in scikit-learn. Vectors have length 1, or 0 without a known word.
+    """
+
+    def __init__(self, corpus: Sequence[str]) -> None:
+        super().__init__()
+        # In order of appearance: that of a set differs between processes.
+        counts = Counter(word for text in corpus for word in dict.fromkeys(_words(text)))
+        self._columns = {word: i for i, word in enumerate(counts)}
+        self._idf = np.array([1 + math.log((1 + len(corpus)) / (1 + df)) for df in counts.values()])
+
+    def _embed(self, texts: Sequence[str]) -> Iterable[np.ndarray]:
+        for text in texts:
+            vector = np.zeros(len(self._idf))
+            for word in _words(text):
+                if word in self._columns:
+                    vector[self._columns[word]] += 1
+            vector *= self._idf
+            yield vector / (np.linalg.norm(vector) or 1)
+
+
+class HiddenMeanEmbedder(TextEmbedder):
+    """Mean hidden state of a text in a language model; the zero vector for an empty text.
+
+    ``layer`` is the index among the hidden states: 0 for the embeddings, -1 for the last layer.
+    """
+
+    def __init__(self, model: FrozenLanguageModel, layer: int, who: str) -> None:
+        super().__init__()
+        n_states = model.config.num_hidden_layers + 1
+        if not -n_states <= layer < n_states:
+            raise ConfigError(f"{who}: layer must be from {-n_states} to {n_states - 1}, not {layer}")
+        self._model, self._layer = model, layer
+
+    def _embed(self, texts: Sequence[str]) -> Iterable[np.ndarray]:
+        encoder = encoder_of(self._model.tokenizer)
+        rows = [encoder.ids(text)[-self._model.max_length :] for text in texts]
+        states = iter(self._model.mean_states([row for row in rows if row], self._layer))
+        return [next(states) if row else np.zeros(self._model.config.hidden_size) for row in rows]
+
+
+def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Cosine of each pair of vectors; 0 for the zero vector. Shapes (A, d) and (B, d) to (A, B)."""
+    norms = np.linalg.norm(a, axis=1)[:, None] * np.linalg.norm(b, axis=1)[None]
+    return np.divide(a @ b.T, norms, out=np.zeros(norms.shape), where=norms > 0)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in lowercase_words(text) if any(map(str.isalnum, word))]

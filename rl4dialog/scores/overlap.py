@@ -1,0 +1,311 @@
+"""Overlap of words and characters with the references: BLEU, chrF, TER and ROUGE, by sacrebleu and rouge-score."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, get_args
+
+from rl4dialog.core.arguments import Fraction, NonNegativeInt, Positive
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.protocols import MetricResult
+from rl4dialog.scores.adapters import MetricReward
+from rl4dialog.scores.base import Batch, SentenceMetric, TextMetric
+
+RougeType = Literal["rouge1", "rouge2", "rougeL", "rougeLsum"]
+ROUGE_TYPES: tuple[RougeType, ...] = get_args(RougeType)
+_warn_once = functools.cache(logging.getLogger(__name__).warning)
+
+
+class SacreMetric(TextMetric):
+    """Corpus and sentence scores of a sacrebleu metric, divided by 100.
+
+    Sentence scores are computed from the same statistics, with ``sentence_args`` in place of those of the same names.
+    """
+
+    key: str
+    needs_references = True
+
+    def __init__(
+        self, id: str, build: Callable[..., Any], args: dict[str, Any], sentence_args: dict[str, Any] | None = None
+    ) -> None:
+        try:
+            self._corpus = build(**args)
+            self._corpus.corpus_score(["a"], [["a"]])
+        except Exception as error:  # sacrebleu raises TypeError, KeyError, AssertionError, ... by the argument
+            raise ConfigError(f"metric {id!r} does not accept {args}: {error}") from error
+        self._sentence = build(**{**args, **sentence_args}) if sentence_args is not None else self._corpus
+
+    def measure(self, batch: Batch) -> MetricResult:
+        n_references = max(map(len, batch.ref_texts))
+        streams = [[refs[i] if i < len(refs) else None for refs in batch.ref_texts] for i in range(n_references)]
+        # The two steps of corpus_score, so that matches are counted only once for corpus and sentence scores.
+        counts = self._corpus._extract_corpus_statistics(batch.gen_texts, streams)
+        corpus = self._corpus._aggregate_and_compute(counts).score / 100
+        sentences = [self._sentence._aggregate_and_compute([row]).score / 100 for row in counts]
+        return {self.key: (sentences, corpus)}
+
+
+class SacreBleuMetric(SacreMetric):
+    """Corpus BLEU (Papineni et al. 2002) from 0 to 1; sentence scores use sacrebleu's smoothing and effective order.
+
+    Arguments are those of ``sacrebleu.metrics.BLEU``; ``effective_order`` applies to the corpus score.
+    """
+
+    key = "lexical/sacrebleu"
+
+    def __init__(
+        self,
+        tokenize: str | None = None,
+        lowercase: bool = False,
+        force: bool = False,
+        smooth_method: str = "exp",
+        smooth_value: float | None = None,
+        max_ngram_order: int = 4,
+        effective_order: bool = False,
+    ) -> None:
+        from sacrebleu.metrics import BLEU
+
+        args = {
+            "tokenize": tokenize,
+            "lowercase": lowercase,
+            "force": force,
+            "smooth_value": smooth_value,
+            "max_ngram_order": max_ngram_order,
+            "smooth_method": smooth_method,
+            "effective_order": effective_order,
+        }
+        # Without smoothing, most sentences would score 0.
+        smoothing = "exp" if smooth_method == "none" else smooth_method
+        super().__init__("sacre_bleu", BLEU, args, {"smooth_method": smoothing, "effective_order": True})
+
+
+class BleuMetric(SacreBleuMetric):
+    """Corpus BLEU of order 4 from 0 to 1, unsmoothed; sentence scores are smoothed, because most would be 0 otherwise.
+
+    Words are split at whitespace, as in RL4LMs. Sentence scores use sacrebleu's exponential smoothing and effective
+    order. With several references, the one closest in length determines the brevity penalty, as in Papineni et al.;
+    RL4LMs' library uses the shortest.
+    """
+
+    key = "lexical/bleu"
+
+    def __init__(self) -> None:
+        super().__init__(tokenize="none", smooth_method="none", force=True)
+
+
+class ChrfMetric(SacreMetric):
+    """Character n-gram F-score (Popović 2015) from 0 to 1; with ``word_order: 2`` it is chrF++ (2017).
+
+    Arguments are those of ``sacrebleu.metrics.CHRF``.
+    """
+
+    key = "lexical/chrf"
+
+    def __init__(
+        self,
+        char_order: int = 6,
+        word_order: int = 0,
+        beta: int = 2,
+        lowercase: bool = False,
+        whitespace: bool = False,
+        eps_smoothing: bool = False,
+    ) -> None:
+        from sacrebleu.metrics import CHRF
+
+        args = {
+            "char_order": char_order,
+            "word_order": word_order,
+            "beta": beta,
+            "lowercase": lowercase,
+            "whitespace": whitespace,
+            "eps_smoothing": eps_smoothing,
+        }
+        super().__init__("chrf", CHRF, args)
+
+
+class TerMetric(SacreMetric):
+    """Edits, including phrase shifts, per reference word: 0 is best, and a long wrong text exceeds 1.
+
+    Arguments are those of ``sacrebleu.metrics.TER``, which computes the translation edit rate (Snover et al. 2006).
+    """
+
+    key = "lexical/ter"
+
+    def __init__(
+        self,
+        normalized: bool = False,
+        no_punct: bool = False,
+        asian_support: bool = False,
+        case_sensitive: bool = False,
+    ) -> None:
+        from sacrebleu.metrics import TER
+
+        args = {
+            "normalized": normalized,
+            "no_punct": no_punct,
+            "asian_support": asian_support,
+            "case_sensitive": case_sensitive,
+        }
+        super().__init__("ter", TER, args)
+
+
+class RougeMetric(SentenceMetric):
+    """F-measures of ROUGE-1, -2, -L and -Lsum (for the last, each line is a sentence), after Lin 2004.
+
+    The package only counts the letters a to z and digits, so texts in other scripts score 0. The corpus score is the
+    mean; RL4LMs logs the median of a bootstrap, which is close to it.
+
+    Args:
+        use_single_ref: Compare only with the first reference, as RL4LMs does; otherwise the best reference counts.
+        use_stemmer: Compare stems (Porter), as RL4LMs does. Many published results do not, such as T5's.
+    """
+
+    def __init__(self, use_single_ref: bool = True, use_stemmer: bool = True) -> None:
+        self._use_single_ref, self._use_stemmer = use_single_ref, use_stemmer
+
+    def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
+        from rouge_score.rouge_scorer import RougeScorer
+
+        _warn_of_other_scripts(batch.ref_texts)
+        scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=self._use_stemmer)
+        scores: dict[str, list[float]] = {name: [] for name in ROUGE_TYPES}
+        for text, references in zip(batch.gen_texts, batch.ref_texts, strict=True):
+            best = scorer.score_multi(references[:1] if self._use_single_ref else references, text)
+            for name in ROUGE_TYPES:
+                scores[name].append(float(best[name].fmeasure))
+        return {f"lexical/rouge_{name}": each for name, each in scores.items()}
+
+
+class RougeLMaxMetric(SentenceMetric):
+    """ROUGE-L against the best reference; lines count as sentences (the union of their common subsequences).
+
+    It is used for NarrativeQA. Arguments are those of RL4LMs' library (py-rouge), which also looks up the stems of
+    irregular words.
+
+    Args:
+        stemming: Compare stems (Porter).
+        alpha: Weight of precision in the F-measure ``P * R / ((1 - alpha) * P + alpha * R)``.
+        limit_length: Whether to truncate texts and references.
+        length_limit: Maximum length.
+        length_limit_type: Unit of the maximum length: ``words``, or ``bytes``, which means characters here and in
+            py-rouge.
+        max_n: No effect; used by py-rouge for other scores.
+        apply_avg: No effect; used by py-rouge for the corpus score, which is the mean here.
+        apply_best: No effect; the best reference always counts.
+        ensure_compatibility: No effect; used by py-rouge for compatibility with a script of 2004.
+        weight_factor: Precision and recall are raised to the power ``1 / weight_factor``, as in py-rouge and RL4LMs,
+            whose configs set 1.2. This is part of ROUGE-W; standard ROUGE-L uses 1.
+    """
+
+    no_effect: ClassVar[dict[str, str]] = {
+        "max_n": "used by py-rouge for other scores",
+        "apply_avg": "used by py-rouge for the corpus score, which is the mean here",
+        "apply_best": "the best reference always counts",
+        "ensure_compatibility": "used by py-rouge for compatibility with a script of 2004",
+    }
+
+    def __init__(
+        self,
+        stemming: bool = True,
+        alpha: Fraction = 0.5,
+        limit_length: bool = True,
+        length_limit: NonNegativeInt = 665,
+        length_limit_type: Literal["words", "bytes"] = "bytes",
+        max_n: Any = None,
+        apply_avg: Any = None,
+        apply_best: Any = None,
+        weight_factor: Positive = 1.0,
+        ensure_compatibility: Any = None,
+    ) -> None:
+        from rouge_score.rouge_scorer import RougeScorer
+
+        self._power = 1 / weight_factor
+        self._scorer = RougeScorer(["rougeLsum"], use_stemmer=stemming)
+        self._alpha = alpha
+        # As in py-rouge, 0 disables the limit.
+        self._limit, self._limit_type = (length_limit if limit_length else 0), length_limit_type
+
+    def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
+        _warn_of_other_scripts(batch.ref_texts)
+        pairs = zip(batch.gen_texts, batch.ref_texts, strict=True)
+        scores = [max(self._f_measure(text, reference) for reference in references) for text, references in pairs]
+        return {"lexical/rouge_l_max": scores}
+
+    def _f_measure(self, text: str, reference: str) -> float:
+        score = self._scorer.score(self._cut(reference), self._cut(text))["rougeLsum"]
+        if not score.precision or not score.recall:
+            return 0.0
+        precision, recall = score.precision**self._power, score.recall**self._power
+        return float(precision * recall / ((1 - self._alpha) * precision + self._alpha * recall))
+
+    def _cut(self, text: str) -> str:
+        if not self._limit:
+            return text
+        if self._limit_type == "bytes":
+            return text[: self._limit]
+        words = list(re.finditer(r"\S+", text))[: self._limit]
+        return text[: words[-1].end()] if words else ""
+
+
+def _warn_of_other_scripts(reference_texts: list[list[str]]) -> None:
+    """Warn, once per process, if a reference has letters but none that ROUGE counts."""
+    texts = [text for references in reference_texts for text in references]
+    if any(re.search(r"\w", text) and not re.search(r"[a-z0-9]", text.lower()) for text in texts):
+        _warn_once(
+            "ROUGE only counts the letters a to z and digits, so references in other scripts always score 0, even for "
+            "the same text; use chrf, which counts the characters of any script"
+        )
+
+
+class SacreBleuReward(MetricReward):
+    """Sentence BLEU of the reply, computed by sacrebleu."""
+
+    build_metric = SacreBleuMetric
+
+
+class BleuReward(MetricReward):
+    """Smoothed sentence BLEU of the reply."""
+
+    build_metric = BleuMetric
+
+
+class ChrfReward(MetricReward):
+    """Character n-gram F-score of the reply."""
+
+    build_metric = ChrfMetric
+
+
+class TerReward(MetricReward):
+    """1 - translation edit rate of the reply, as in RL4LMs; at most 1, and below 0 for long wrong replies."""
+
+    build_metric = TerMetric
+
+    def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        return 1.0 - super().score(prompt_text, gen_text, ref_texts, meta_info)
+
+
+class RougeReward(MetricReward):
+    """ROUGE F-measure of the reply."""
+
+    build_metric = RougeMetric
+
+    def __init__(self, rouge_type: RougeType = "rouge1", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.key = f"lexical/rouge_{rouge_type}"
+
+
+class RougeCombinedReward(MetricReward):
+    """Mean of ROUGE-1, ROUGE-2 and ROUGE-L of the reply."""
+
+    build_metric = RougeMetric
+    key = {f"lexical/rouge_{name}": 1 / 3 for name in ("rouge1", "rouge2", "rougeL")}  # noqa: RUF012 (never changes)
+
+
+class RougeLMaxReward(MetricReward):
+    """ROUGE-L of the reply against the best reference."""
+
+    build_metric = RougeLMaxMetric
+    key = "lexical/rouge_l_max"

@@ -1,0 +1,266 @@
+"""Similarity to the references by models: word vectors, BERTScore and BLEURT.
+
+BLEURT (Sellam et al. 2020, arXiv 2004.04696) predicts human ratings. The original runs on TensorFlow. Its checkpoints
+are available for transformers, as BERT with one output (``Elron/bleurt-base-128`` and five others on the hub), with the
+original's scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.downloads import cache_only_without_network
+from rl4dialog.core.errors import ConfigError, DataError, ModelError, nearest_hint
+from rl4dialog.core.pretrained import load_model, load_pretrained
+from rl4dialog.scores.adapters import BatchedMetricReward
+from rl4dialog.scores.base import Batch, SentenceMetric
+from rl4dialog.scores.classifiers import SequenceClassifier, max_tokens
+from rl4dialog.scores.language_models import cosines
+from rl4dialog.text.words import split_words
+
+_BLEURT = tuple(f"bleurt-{size}-{length}" for size in ("tiny", "base", "large") for length in (128, 512))
+_DEFAULT_BLEURT = "bleurt-base-128"
+
+
+class VectorFile:
+    """Vectors from a text file with a word and its numbers per line, with or without word2vec's header line.
+
+    Only file offsets are kept in memory; a line is read when its word is looked up.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path).expanduser()
+        self._places: dict[str, int] = {}
+        self._known: dict[str, np.ndarray] = {}
+        self._n_dimensions = 0
+        try:
+            self._index()
+        except OSError as error:
+            raise DataError(
+                f"the file of word vectors {path!r} cannot be read ({error.strerror or error}); download and unpack a "
+                f"text file, such as glove.6B.zip from https://nlp.stanford.edu/projects/glove"
+            ) from error
+
+    def __call__(self, text: str) -> np.ndarray:
+        """Look up the vectors of a text's words, as written or in lower case. Shape (words, dimensions)."""
+        candidates = [word if word in self._places else word.lower() for word in split_words(text)]
+        found = [self._vector(word) for word in candidates if word in self._places]
+        return np.array(found).reshape(len(found), self._n_dimensions)
+
+    def _index(self) -> None:
+        if self._path.exists() and not self._path.is_file():
+            raise OSError("not a regular file")
+        with self._path.open("rb") as file:
+            place, line = 0, file.readline()
+            if len(line.split()) == 2:  # word2vec's header: numbers of words and dimensions
+                place, line = file.tell(), file.readline()
+            self._n_dimensions = len(line.split()) - 1
+            if self._n_dimensions < 1:
+                raise DataError(f"{self._path} is not a file of word vectors: it has no line with a word and numbers")
+            while line:
+                # A few words in GloVe contain spaces.
+                word = line.rstrip().rsplit(b" ", self._n_dimensions)[0].decode("utf-8", "replace")
+                self._places.setdefault(word, place)
+                place, line = file.tell(), file.readline()
+
+    def _vector(self, word: str) -> np.ndarray:
+        if word not in self._known:
+            with self._path.open("rb") as file:
+                file.seek(self._places[word])
+                numbers = file.readline().rstrip().rsplit(b" ", self._n_dimensions)[1:]
+            try:
+                self._known[word] = np.array([float(number) for number in numbers]).reshape(self._n_dimensions)
+            except ValueError as error:
+                raise DataError(
+                    f"{self._path} has invalid numbers for the word {word!r}, or another number of them than the "
+                    f"{self._n_dimensions} in the first line: {error}"
+                ) from error
+        return self._known[word]
+
+
+class ModelEmbeddings:
+    """The input embeddings of a transformers model, one vector per token."""
+
+    def __init__(self, model_name: str) -> None:
+        from transformers import AutoModel, AutoTokenizer
+
+        what, hint = "model for word vectors", "Pass the folder of a model, or a hub id if there is a network."
+        self._tokenizer = load_pretrained(AutoTokenizer, model_name, what, hint)
+        model = load_model(AutoModel, model_name, what, hint, new_head=True)
+        self._vectors = model.get_input_embeddings().weight.detach().float().cpu().numpy()
+
+    def __call__(self, text: str) -> np.ndarray:
+        """Look up the vectors of a text's tokens. Shape (tokens, dimensions)."""
+        ids = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        found: np.ndarray = self._vectors[np.array(ids, dtype=int)]
+        return found
+
+
+class EmbeddingSimilarityMetric(SentenceMetric):
+    """Cosine similarity of word vectors to the best reference: ``average``, ``greedy`` and ``extrema``.
+
+    A text without any known word scores 0.
+
+    Args:
+        path: Text file of word vectors (GloVe, word2vec).
+        model_name: Folder or hub id of a model whose input embeddings are used instead.
+    """
+
+    def __init__(self, path: str | None = None, model_name: str | None = None) -> None:
+        if (path is None) == (model_name is None):
+            raise ConfigError(
+                "metric 'embedding_similarity' needs either path: <text file of word vectors, such as GloVe's from "
+                "https://nlp.stanford.edu/projects/glove> or model_name: <folder or hub id of a model>"
+            )
+        # Maps a text to the vectors of its known words. Shape (words, dimensions).
+        self._vectors: Callable[[str], np.ndarray]
+        self._vectors = VectorFile(path) if path is not None else ModelEmbeddings(str(model_name))
+
+    def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
+        forms = {"average": average_similarity, "greedy": greedy_similarity, "extrema": extrema_similarity}
+        scores: dict[str, list[float]] = {f"semantic/embedding_{name}": [] for name in forms}
+        for text, references in zip(batch.gen_texts, batch.ref_texts, strict=True):
+            vectors, others = self._vectors(text), [self._vectors(reference) for reference in references]
+            for similarity, each in zip(forms.values(), scores.values(), strict=True):
+                each.append(max(similarity(vectors, o) if len(vectors) and len(o) else 0.0 for o in others))
+        return scores
+
+
+def average_similarity(a: np.ndarray, b: np.ndarray) -> float:
+    """Cosine of the mean vectors (Foltz et al. 1998). Shapes (words, dimensions)."""
+    return float(cosines(a.mean(0, keepdims=True), b.mean(0, keepdims=True))[0, 0])
+
+
+def greedy_similarity(a: np.ndarray, b: np.ndarray) -> float:
+    """Mean cosine of each word to its nearest neighbor in the other text, in both directions (Rus and Lintean 2012)."""
+    similarities = cosines(a, b)
+    return float((similarities.max(1).mean() + similarities.max(0).mean()) / 2)
+
+
+def extrema_similarity(a: np.ndarray, b: np.ndarray) -> float:
+    """Cosine of the vectors with each dimension's value farthest from 0 (Forgues et al. 2014)."""
+    return float(cosines(_extrema(a)[None], _extrema(b)[None])[0, 0])
+
+
+def _extrema(vectors: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(vectors, np.abs(vectors).argmax(0)[None], 0)[0]
+
+
+class BertScoreMetric(SentenceMetric):
+    """BERTScore F1 against the best reference; 0 for a blank text.
+
+    Args:
+        language: Language code that selects the package's default model.
+        model_type: Folder or hub id of another model.
+        num_layers: Layer whose hidden states are compared; required for models unknown to the package.
+        batch_size: Texts per forward pass.
+    """
+
+    def __init__(
+        self,
+        language: str = "en",
+        model_type: str | None = None,
+        num_layers: Count | None = None,
+        batch_size: Count = 64,
+    ) -> None:
+        from bert_score import BERTScorer
+        from bert_score.utils import lang2model, model2layers
+        from transformers import AutoConfig
+
+        default = lang2model[language]
+        hint = (
+            f"Without a network, set model_type: <folder of a downloaded {default}> and num_layers: "
+            f"{model2layers[default]}"
+        )
+        # The package itself would prompt for permission to run a model's code.
+        load_pretrained(AutoConfig, model_type or default, "metric 'bert_score': model", hint)
+        try:
+            with cache_only_without_network():
+                self._scorer = BERTScorer(
+                    model_type=model_type, num_layers=num_layers, lang=language, batch_size=batch_size
+                )
+        except Exception as error:  # OSError, KeyError, ... depending on the cause
+            raise ModelError(
+                f"metric 'bert_score': model {model_type or default!r} cannot be loaded ({error}). {hint}"
+            ) from error
+        # A tokenizer without a maximum length reports 1e30, at which fast tokenizers fail.
+        tokenizer = self._scorer._tokenizer
+        tokenizer.model_max_length = min(max_tokens(tokenizer, self._scorer._model.config), 1_000_000)
+
+    def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
+        # The package cannot encode blank texts with transformers 5; a blank text has no overlap with any other.
+        kept = [[reference for reference in references if reference.strip()] for references in batch.ref_texts]
+        rows = [row for row, text in enumerate(batch.gen_texts) if text.strip() and kept[row]]
+        scores = [0.0] * len(batch)
+        if rows:
+            found = self._scorer.score([batch.gen_texts[row] for row in rows], [kept[row] for row in rows])[2]
+            for row, score in zip(rows, found.tolist(), strict=True):
+                scores[row] = score
+        return {"semantic/bert_score": scores}
+
+
+class BleurtMetric(SentenceMetric):
+    """BLEURT against the best reference; mostly between 0 and 1, but unbounded.
+
+    Args:
+        config_name: Checkpoint: ``bleurt-{tiny,base,large}-{128,512}``, where the number is the maximum length of a
+            pair in tokens.
+        model_name: Folder or hub id of another model with one output, instead of ``config_name``.
+        batch_size: Pairs per forward pass.
+    """
+
+    def __init__(self, config_name: str | None = None, model_name: str | None = None, batch_size: Count = 64) -> None:
+        config_name = config_name or _DEFAULT_BLEURT
+        if model_name is None and config_name not in _BLEURT:
+            raise ConfigError(
+                f"metric 'bleurt': unknown config_name {config_name!r}{nearest_hint(config_name, _BLEURT)} (known: "
+                f"{', '.join(_BLEURT)}); use model_name for another checkpoint, converted for transformers"
+            )
+        name = model_name or f"Elron/{config_name}"
+        self._classifier = SequenceClassifier.from_pretrained(
+            name,
+            batch_size,
+            None if model_name else int(config_name.rsplit("-", 1)[1]),
+            what="metric 'bleurt': model",
+            hint=f"Set model_name: <folder of a downloaded Elron/{_DEFAULT_BLEURT}>; TensorFlow checkpoints must be "
+            f"converted first.",
+        )
+        n_outputs = self._classifier.model.config.num_labels
+        if n_outputs != 1:
+            raise ModelError(f"metric 'bleurt': model {name!r} has {n_outputs} outputs instead of one")
+
+    def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
+        rows = [row for row, references in enumerate(batch.ref_texts) for _ in references]
+        references = [reference for references in batch.ref_texts for reference in references]
+        ratings = self._classifier.logits(references, [batch.gen_texts[row] for row in rows])[:, 0].tolist()
+        scores = [-float("inf")] * len(batch)
+        for row, rating in zip(rows, ratings, strict=True):
+            scores[row] = max(scores[row], rating)
+        return {"semantic/bleurt": scores}
+
+
+class BertScoreReward(BatchedMetricReward):
+    """BERTScore F1 of the reply."""
+
+    build_metric = BertScoreMetric
+
+
+class BleurtReward(BatchedMetricReward):
+    """BLEURT of the reply against the best reference.
+
+    Args:
+        checkpoint: RL4LMs' name for ``config_name``.
+        kwargs: Arguments of the metric, and ``shaping_fn``.
+    """
+
+    build_metric = BleurtMetric
+
+    def __init__(self, checkpoint: str | None = None, **kwargs: Any) -> None:
+        if checkpoint is not None:
+            kwargs.setdefault("config_name", checkpoint)
+        super().__init__(**kwargs)

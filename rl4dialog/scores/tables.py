@@ -1,0 +1,228 @@
+"""Texts about tables: BLEU and PARENT as in ToTTo's evaluation (Parikh et al. 2020, arXiv 2004.14373).
+
+Scores are computed over all samples, and separately for tables whose headers occur in the training data ("overlap") and
+for the others. Without this information in the samples, there is only the overall score.
+
+PARENT (Dhingra et al. 2019, arXiv 1906.01081) compares a text with its references and with the table itself. A word of
+the text is correct if it occurs in a reference or in the table; a word of a reference is required in the text only if
+it also occurs in the table. This is the variant of ToTTo's evaluation: words entail each other if they are equal, and
+precision and recall use different parts of the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.protocols import MetricResult
+from rl4dialog.scores.adapters import MetricReward
+from rl4dialog.scores.base import Batch, TextMetric, meta_data_there
+from rl4dialog.scores.diversity import ngrams
+from rl4dialog.scores.overlap import SacreBleuMetric
+
+_N_REFERENCES = 3
+_MISSING = "<null>"
+
+
+def raw_tables(batch: Batch, who: str) -> list[dict[str, Any]]:
+    """Return the samples' tables in ToTTo's format."""
+    tables = []
+    for row, info in enumerate(batch.meta_infos):
+        table = info.get("raw_table")
+        if not isinstance(table, dict) or not {"table", "highlighted_cells"} <= table.keys():
+            raise DataError(
+                f"{who} needs samples with a record of ToTTo in meta_data['raw_table'] (with the keys 'table' and "
+                f"'highlighted_cells'), which the datapool totto provides; text {row} has "
+                f"{meta_data_there(info, 'raw_table')}"
+            )
+        tables.append(table)
+    return tables
+
+
+def subsets(tables: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
+    """Rows of ``overall``, ``overlap`` and ``non_overlap``, without empty subsets."""
+    found: dict[str, list[int]] = {"overall": list(range(len(tables))), "overlap": [], "non_overlap": []}
+    for row, table in enumerate(tables):
+        # Some copies of the dataset contain strings, and "none" in the train split.
+        flag = str(table.get("overlap_subset")).lower()
+        if flag in ("true", "false"):
+            found["overlap" if flag == "true" else "non_overlap"].append(row)
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def prepare_text(text: str) -> str:
+    """Lowercase a text and join its lines; ``<null>`` if it is blank."""
+    return " ".join(text.lower().split()) or _MISSING
+
+
+def prepare_references(references: Sequence[str]) -> list[str]:
+    """Prepare references likewise, with ``<null>`` for each one missing from three."""
+    return [prepare_text(reference) for reference in references] + [_MISSING] * (_N_REFERENCES - len(references))
+
+
+def table_values(table: dict[str, Any]) -> list[str]:
+    """Values of all cells, titles and the section text."""
+    cells = [cell for row in table["table"] for cell in row]
+    return _values(cells, table, ("table_page_title", "table_section_title", "table_section_text"))
+
+
+def highlighted_values(table: dict[str, Any]) -> list[str]:
+    """Values of the highlighted cells and the titles."""
+    try:
+        cells = [table["table"][row][column] for row, column in table["highlighted_cells"]]
+    except (IndexError, TypeError, ValueError) as error:
+        raise DataError(
+            f"the table {table.get('example_id')!r} highlights cells that do not exist: {table['highlighted_cells']!r}"
+        ) from error
+    return _values(cells, table, ("table_page_title", "table_section_title"))
+
+
+def _values(cells: Sequence[Any], table: dict[str, Any], titles: Sequence[str]) -> list[str]:
+    try:
+        values = [str(cell["value"]) for cell in cells]
+    except (KeyError, TypeError) as error:
+        raise DataError(f"the table {table.get('example_id')!r} has a cell without 'value'") from error
+    values += [str(table.get(title) or "") for title in titles]
+    return [value.strip().replace("|", "-").lower() for value in values if value.strip()]
+
+
+_MAX_ORDER = 4
+_SMOOTHING = 1e-5
+
+
+class ParentScore(NamedTuple):
+    """Precision, recall and F-score, each between 0 and 1."""
+
+    precision: float
+    recall: float
+    f_score: float
+
+
+def parent_score(
+    words: Sequence[str],
+    references: Sequence[Sequence[str]],
+    table: Sequence[Sequence[str]],
+    highlighted: Sequence[Sequence[str]],
+) -> ParentScore:
+    """PARENT against the reference with the best F-score.
+
+    The lists contain the words of the text, of each reference, of each value in the table, used for precision, and of
+    each highlighted value, used for recall.
+    """
+    vocabulary = {word for value in table for word in value}
+    mentioned = _mention(highlighted, words)
+    scores = []
+    for reference in references:
+        precision, reference_recall = _ngram_scores(words, reference, vocabulary)
+        # The less of the table a reference mentions, the more its recall counts compared to the table's.
+        table_weight = 1 - _mention(highlighted, reference)
+        recall = reference_recall ** (1 - table_weight) * (mentioned or _SMOOTHING) ** table_weight
+        scores.append(ParentScore(precision, recall, 2 * precision * recall / (precision + recall + 1e-8)))
+    return max(scores, key=lambda score: score.f_score)
+
+
+def _ngram_scores(words: Sequence[str], reference: Sequence[str], vocabulary: set[str]) -> tuple[float, float]:
+    """Entailed precision and recall: geometric means over the orders of n-grams."""
+    precisions, recalls = [], []
+    for n in range(1, _MAX_ORDER + 1):
+        counts, reference_counts = ngrams([words], n), ngrams([reference], n)
+        precision = 0.0
+        for gram, count in counts.items():
+            in_reference = min(1.0, reference_counts[gram] / count)
+            precision += count * (in_reference + (1 - in_reference) * _entailed(gram, vocabulary))
+        precisions.append(precision / counts.total() if counts else 0.0)
+        possible = {gram: count * _entailed(gram, vocabulary) for gram, count in reference_counts.items()}
+        found = sum(weight * min(1.0, counts[g] / reference_counts[g]) for g, weight in possible.items())
+        recalls.append(found / sum(possible.values()) if any(possible.values()) else 1.0)
+    precision = _geometric_mean(precisions)
+    return precision, _geometric_mean(recalls) or _SMOOTHING
+
+
+def _geometric_mean(values: list[float]) -> float:
+    """Geometric mean; 0 if no single word matches, with smoothing for longer n-grams without a match."""
+    if values[0] == 0:
+        return 0.0
+    return math.exp(math.fsum(math.log(value or _SMOOTHING) for value in values) / len(values))
+
+
+def _entailed(gram: tuple[str, ...], vocabulary: set[str]) -> float:
+    return sum(word in vocabulary for word in gram) / len(gram)
+
+
+def _mention(values: Sequence[Sequence[str]], words: Sequence[str]) -> float:
+    """Mean share of each value's words that occur in the text in order; 1 without values."""
+    if not values:
+        return 1.0
+    return sum(_longest_common_subsequence(value, words) / len(value) for value in values) / len(values)
+
+
+def _longest_common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
+    row = [0] * (len(b) + 1)
+    for x in a:
+        above = row
+        row = [0]
+        for j, y in enumerate(b):
+            row.append(above[j] + 1 if x == y else max(above[j + 1], row[j]))
+    return row[-1]
+
+
+class BleuTottoMetric(TextMetric):
+    """Lowercase BLEU by sacrebleu, over all samples and over ToTTo's subsets overlap and non_overlap."""
+
+    needs_references = True
+
+    def __init__(self) -> None:
+        self._bleu = SacreBleuMetric()
+
+    def measure(self, batch: Batch) -> MetricResult:
+        references = [prepare_references(each) for each in batch.ref_texts]
+        prepared = Batch(batch.prompt_texts, [prepare_text(text) for text in batch.gen_texts], references)
+        found: MetricResult = {}
+        for name, rows in subsets(raw_tables(batch, "metric 'bleu_totto'")).items():
+            _, corpus = self._bleu.measure(prepared.chosen(rows))[self._bleu.key]
+            found[f"table_to_text/bleu_{name}"] = (None, corpus)
+        return found
+
+
+class ParentTottoMetric(TextMetric):
+    """Precision, recall and F-score of PARENT, over all samples and over ToTTo's subsets overlap and non_overlap."""
+
+    needs_references = True
+
+    def measure(self, batch: Batch) -> MetricResult:
+        from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+
+        tokenize = Tokenizer13a()
+
+        def split(texts: list[str]) -> list[list[str]]:
+            return [words for text in texts if (words := tokenize(text).split())]
+
+        tables = raw_tables(batch, "metric 'parent_totto'")
+        scores = [
+            parent_score(
+                tokenize(prepare_text(text)).split(),
+                split(prepare_references(references)),
+                split(table_values(table)),
+                split(highlighted_values(table)),
+            )
+            for text, references, table in zip(batch.gen_texts, batch.ref_texts, tables, strict=True)
+        ]
+        found: MetricResult = {}
+        for name, rows in subsets(tables).items():
+            precision, recall, f_score = (
+                sum(each) / len(rows) for each in zip(*[scores[row] for row in rows], strict=True)
+            )
+            key = f"table_to_text/parent_{name}"
+            found[f"{key}/precision"], found[f"{key}/recall"] = (None, precision), (None, recall)
+            all_f = [score.f_score for score in scores] if name == "overall" else None
+            found[f"{key}_f_score"] = (all_f, f_score)
+        return found
+
+
+class ParentReward(MetricReward):
+    """PARENT F-score of the reply against its references and its table (ToTTo samples)."""
+
+    build_metric = ParentTottoMetric
+    key = "table_to_text/parent_overall_f_score"

@@ -1,0 +1,99 @@
+"""What all metrics have in common: they refuse what cannot be measured, and survive odd texts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.scores.base import meta_data_there
+from rl4dialog.scores.captions import CiderMetric
+from rl4dialog.scores.diversity import DiversityMetric
+from rl4dialog.scores.meteor import MeteorMetric
+from rl4dialog.scores.overlap import BleuMetric, ChrfMetric, RougeLMaxMetric, RougeMetric, SacreBleuMetric, TerMetric
+from rl4dialog.scores.rules import DatesMetric, IncreasingNumbersMetric, LengthMetric
+
+# Their score of a text does not depend on the other texts.
+COMPARING = [
+    *(BleuMetric(), ChrfMetric(), MeteorMetric(synonyms=False), RougeMetric(), RougeMetric(use_single_ref=False)),
+    *(RougeLMaxMetric(), SacreBleuMetric(), TerMetric()),
+]
+ALONE = [DatesMetric(), IncreasingNumbersMetric(3), LengthMetric()]
+TEXTS = ["", "word", "😀", "a longer text , with words .", ".", "naïve 一二三", "the same text"]
+REFERENCES = [
+    ["a"],
+    ["word", "other"],
+    ["😀"],
+    ["a text", "with words", "third"],
+    [""],
+    ["一二", "naïve"],
+    ["the same text"],
+]
+
+
+@pytest.mark.parametrize("metric", [BleuMetric(), LengthMetric(), CiderMetric(), DiversityMetric()])
+def test_no_texts_and_unequal_lengths_are_refused(metric: Any) -> None:
+    with pytest.raises(ValueError, match="at least one text"):
+        metric.compute([], [], [])
+    with pytest.raises(ValueError, match="2 generated texts, but another input has length 1"):
+        metric.compute(["p", "p"], ["a", "b"], [["a"]])
+
+
+@pytest.mark.parametrize("metric", [*COMPARING, *ALONE], ids=lambda metric: type(metric).__name__)
+def test_texts_together_score_as_one_by_one(metric: Any) -> None:
+    together = metric.compute([""] * 7, TEXTS, REFERENCES)
+    for row, (text, references) in enumerate(zip(TEXTS, REFERENCES, strict=True)):
+        alone = metric.compute([""], [text], [references])
+        for key, (scores, _) in together.items():
+            assert scores[row] == pytest.approx(alone[key][0][0])
+
+
+@pytest.mark.parametrize("metric", [*COMPARING, CiderMetric()], ids=lambda metric: type(metric).__name__)
+@pytest.mark.parametrize("references", [[], "text"], ids=["none", "bare string"])
+def test_text_without_references_is_refused(metric: Any, references: Any) -> None:
+    with pytest.raises(DataError, match="text 1 needs a list of at least one reference"):
+        metric.compute(["p", "p"], ["a", "b"], [["a"], references])
+
+
+# Of a text that equals its reference: a sentence, a word, an emoji, Japanese, nothing.
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (BleuMetric(), [1, 0, 0, 0, 0]),
+        (SacreBleuMetric(), [1, 0, 0, 0, 0]),
+        (ChrfMetric(), [1, 1, 1, 1, 0]),
+        (TerMetric(), [0, 0, 0, 0, 0]),
+        (RougeLMaxMetric(), [1, 1, 0, 0, 0]),
+        (MeteorMetric(synonyms=False), [1 - 0.5 / 6**3, 0.5, 0.5, 0.5, 0]),
+        (CiderMetric(), [0, 0, 0, 0, 0]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_text_that_equals_its_reference(metric: Any, expected: list[float]) -> None:
+    for text, score in zip(["a cat sat on the mat", "word", "😀", "テスト", ""], expected, strict=True):
+        ((_, corpus),) = metric.compute([""], [text], [[text]]).values()
+        assert corpus == pytest.approx(score)
+
+
+def test_lexical_metrics_do_not_import_torch() -> None:
+    code = (
+        "import sys; from rl4dialog.scores import captions, diversity, meteor, overlap, rules, tables, tasks;"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("info", "told"),
+    [
+        ({"history": ["a long conversation"], "persona": []}, "only history, persona"),
+        ({"intent": "x"}, "'x'"),
+        ({}, "no meta data"),
+        (None, "no meta data"),
+    ],
+)
+def test_missing_meta_data_is_told_by_key(info: dict[str, Any] | None, told: str) -> None:
+    assert meta_data_there(info, "intent") == told

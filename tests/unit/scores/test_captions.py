@@ -1,0 +1,117 @@
+"""CIDEr by hand, SPICE with a stand-in for its program, and their sum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
+from rl4dialog.core.errors import ModelError
+from rl4dialog.scores.captions import CiderMetric, SpiceMetric, SpiderMetric, cider_scores
+
+TEXTS = ["a cat sat on the mat", "two dogs run home fast", "", "the the the cat"]
+REFERENCES = [
+    ["the cat sat on a mat", "a cat is on the mat"],
+    ["two dogs run home", "dogs run fast"],
+    ["x"],
+    ["the cat"],
+]
+
+
+def test_scores_are_those_of_the_reference_implementation() -> None:
+    words = [[reference.split() for reference in references] for references in REFERENCES]
+    expected = [4.139548366768863, 5.382429484908878, 0.0, 1.6311870158434134]
+    assert cider_scores([text.split() for text in TEXTS], words) == pytest.approx(expected, abs=1e-9)
+    scores, corpus = CiderMetric().compute(["same prompt"] * 4, TEXTS, REFERENCES)["lexical/cider"]
+    assert scores == pytest.approx(expected, abs=1e-9)
+    assert corpus == pytest.approx(sum(expected) / 4)
+
+
+def test_identical_text_scores_10_and_one_alone_0() -> None:
+    references = [["an old cat sat down"], ["my dogs run home"]]
+    metric = CiderMetric()
+    scores, _ = metric.compute(["", ""], [references[0][0], "no"], references)["lexical/cider"]
+    assert scores == pytest.approx([10.0, 0.0])
+    assert metric.compute([""], references[0], references[:1])["lexical/cider"] == ([0.0], 0.0)
+
+
+def test_scores_come_back_in_order_and_blank_texts_score_0(spice_folder: Path) -> None:
+    texts, references = ["a cat", "", "the dog's", "no"], [["cat.", "one"], ["x"], ["", "the dog"], ["yes"]]
+    metric = SpiceMetric(str(spice_folder), str(spice_folder / "java"))
+    scores, corpus = metric.compute(["same"] * 4, texts, references)["lexical/spice"]
+    assert scores == pytest.approx([1 / 2, 0.0, 2 / 3, 0.0])
+    assert corpus == pytest.approx(7 / 24)
+    assert metric.compute([""], [""], [["x"]])["lexical/spice"] == ([0.0], 0.0)
+
+
+def test_program_is_told_memory_and_cache(spice_folder: Path) -> None:
+    cache = spice_folder / "parsed" / "here"
+    metric = SpiceMetric(str(spice_folder), str(spice_folder / "java"), memory="2G", cache_path=str(cache))
+    metric.compute([""], ["a cat"], [["cat"]])
+    seen = (spice_folder / "seen.json").read_text()
+    assert '"-Xmx2G"' in seen and f'"-cache", "{cache}"' in seen and cache.is_dir()
+
+
+def test_failing_program_is_quoted(spice_folder: Path) -> None:
+    (spice_folder / "java").write_text("#!/bin/sh\necho out of memory >&2\nexit 3\n")
+    metric = SpiceMetric(str(spice_folder), str(spice_folder / "java"))
+    with pytest.raises(
+        ModelError, match=r"status 3 and without scores; its output: out of memory\. SPICE was written for Java 8"
+    ):
+        metric.compute([""], ["a"], [["a"]])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("spice-1.0.jar", r"no spice-1\.0\.jar in .*pip install pycocoevalcap"),
+        (
+            "lib/stanford-corenlp-3.6.0-models.jar",
+            r"needs the parser stanford-corenlp-3\.6\.0-models\.jar.*download https",
+        ),
+    ],
+)
+def test_missing_file_says_where_to_get_it(name: str, message: str, spice_folder: Path) -> None:
+    (spice_folder / name).unlink()
+    with pytest.raises(ModelError, match=message):
+        SpiceMetric(str(spice_folder), str(spice_folder / "java"))
+
+
+def test_missing_java_and_package_say_what_to_install(spice_folder: Path, monkeypatch: Any) -> None:
+    with pytest.raises(ModelError, match=r"the program 'nojava' was not found; run `apt-get install"):
+        SpiceMetric(str(spice_folder), "nojava")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"run `pip install pycocoevalcap`, or set spice_path"):
+        SpiceMetric()
+
+
+SPIDER_TEXTS, SPIDER_REFERENCES = ["a cat sat", "dogs run fast"], [["a cat sat down"], ["dogs run"]]
+
+
+@pytest.mark.parametrize(("spice", "cider"), [(0.5, 0.5), (0.25, 2.0), (1.0, 0.0), (0.0, 1.0)])
+def test_score_is_the_weighted_sum(spice_folder: Path, spice: float, cider: float) -> None:
+    place = {"spice_path": str(spice_folder), "java": str(spice_folder / "java")}
+    (spice_scores, _), (cider_scores, _) = (
+        next(iter(metric.compute(["", ""], SPIDER_TEXTS, SPIDER_REFERENCES).values()))
+        for metric in (SpiceMetric(**place), CiderMetric())
+    )
+    metric = SpiderMetric(spice, cider, **place)
+    scores, corpus = metric.compute(["", ""], SPIDER_TEXTS, SPIDER_REFERENCES)["lexical/spider"]
+    assert spice_scores is not None and cider_scores is not None and scores is not None
+    assert scores == pytest.approx([spice * s + cider * c for s, c in zip(spice_scores, cider_scores, strict=True)])
+    assert corpus == pytest.approx(sum(scores) / 2)
+
+
+def test_weight_zero_needs_no_java() -> None:
+    SpiderMetric(spice_coeff=0.0, java="no-such-program")
+
+
+def test_spider_of_rl4lms_configs_needs_no_java_for_cider_alone() -> None:
+    args = {"spice_coeff": 0.0, "cider_coeff": 1.0, "shaping_fn": "common_gen_repeat_penalty_batched"}
+    reward = RewardFunctionRegistry.get("spider", args)
+    prompts = ["generate a sentence with: cat sit.", "generate a sentence with: dog run."]
+    texts, references = ["the cat likes it", "a sentence about dogs"], [["the cat sits"], ["dogs run"]]
+    ((cider, _),) = MetricRegistry.get("cider").compute(prompts, texts, references).values()
+    assert reward(prompts, texts, references, [True, True]) == pytest.approx([cider[0], cider[1] - 1.0])

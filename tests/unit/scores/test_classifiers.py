@@ -1,0 +1,94 @@
+"""Batches of a sequence classifier against one text at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import make_gpt2, make_tokenizer
+from transformers import GPT2Config, GPT2ForSequenceClassification, RobertaConfig
+
+from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.scores.classifiers import SequenceClassifier, label_index, max_tokens
+
+TEXTS = ["a cat sat", "", "hi", "dog mat dog a hi cat", "😀"]
+PAIRS = ["dog", "hi hi", "", "a", "cat sat mat"]
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+@pytest.mark.parametrize("pairs", [None, PAIRS], ids=["texts", "pairs"])
+def test_logits_are_those_of_one_text_at_a_time(
+    batch_size: int, pairs: list[str] | None, classifier_model: Any, bert_tokenizer: Any
+) -> None:
+    found = SequenceClassifier(classifier_model.train(), bert_tokenizer, batch_size=batch_size).logits(TEXTS, pairs)
+    for row, text in enumerate(TEXTS):
+        encoded = bert_tokenizer([text], [pairs[row]] if pairs else None, return_tensors="pt")
+        with torch.no_grad():
+            torch.testing.assert_close(found[row], classifier_model(**encoded).logits[0], atol=1e-5, rtol=0)
+
+
+def test_second_text_of_a_pair_is_told_from_the_first(classifier_model: Any, bert_tokenizer: Any) -> None:
+    first, second = SequenceClassifier(classifier_model, bert_tokenizer).logits(["a", "cat"], ["cat", "a"])
+    assert not torch.allclose(first, second)
+
+
+def test_no_texts_give_no_logits(classifier_model: Any, bert_tokenizer: Any) -> None:
+    assert SequenceClassifier(classifier_model, bert_tokenizer).logits([]).shape == (0, 4)
+
+
+def test_long_texts_are_cut(classifier_model: Any, bert_tokenizer: Any) -> None:
+    classifier = SequenceClassifier(classifier_model, bert_tokenizer, max_length=5)
+    torch.testing.assert_close(*classifier.logits(["cat sat a dog hi", "cat sat a mat mat"]).unbind())
+    assert SequenceClassifier(classifier_model, bert_tokenizer).logits(["hi " * 99], ["a " * 99]).isfinite().all()
+
+
+def test_positions_of_roberta_begin_after_its_padding(bert_tokenizer: Any) -> None:
+    assert max_tokens(bert_tokenizer, RobertaConfig(max_position_embeddings=514, pad_token_id=1)) == 512
+    bert_tokenizer.model_max_length = 20
+    assert max_tokens(bert_tokenizer, RobertaConfig(max_position_embeddings=514, pad_token_id=1)) == 20
+
+
+def test_decoder_without_pad_token_is_padded_with_its_end(tmp_path: Path) -> None:
+    tokenizer = make_tokenizer()
+    size = {"n_positions": 32, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    config = GPT2Config(vocab_size=len(tokenizer), num_labels=2, eos_token_id=0, **size)
+    GPT2ForSequenceClassification(config).save_pretrained(tmp_path)
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path)
+    texts = ["w1 w2 w3", "w4", "w5 w6"]
+    classifier = SequenceClassifier.from_pretrained(str(tmp_path))
+    single = SequenceClassifier.from_pretrained(str(tmp_path), 1)
+    torch.testing.assert_close(classifier.logits(texts), single.logits(texts))
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="neither a pad nor an eos token"):
+        SequenceClassifier.from_pretrained(str(tmp_path))
+
+
+def test_language_model_is_not_a_classifier(tmp_path: Path) -> None:
+    make_gpt2(make_tokenizer()).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=r"sequence classifier .*weights are missing.*score\.weight"):
+        SequenceClassifier.from_pretrained(str(tmp_path))
+
+
+def test_missing_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"sequence classifier .*nowhere.*cannot be loaded.*folder"):
+        SequenceClassifier.from_pretrained(str(tmp_path / "nowhere"))
+
+
+def test_label_is_found_by_number_and_name(classifier_model: Any) -> None:
+    config = classifier_model.config
+    config.id2label = {0: "no", 1: "Yes", 2: "maybe", 3: "never"}
+    assert [label_index(config, label, "x") for label in (2, "yes", "NEVER")] == [2, 1, 3]
+
+
+@pytest.mark.parametrize("label", [4, -1, "mayb", True, None])
+def test_unknown_label_is_refused_with_the_known_ones(
+    label: Any, save_classifier: Callable[[Sequence[str]], str]
+) -> None:
+    config = SequenceClassifier.from_pretrained(save_classifier(["no", "yes", "maybe"])).model.config
+    with pytest.raises(ConfigError, match=r"no class .*\(classes: 0 'no', 1 'yes', 2 'maybe'\)"):
+        label_index(config, label, "metric 'x'")

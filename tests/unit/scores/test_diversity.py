@@ -1,0 +1,151 @@
+"""Diversity of texts and of conversations by hand; Self-BLEU against the library."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from sacrebleu.metrics import BLEU
+
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
+from rl4dialog.scores.diversity import ConversationDiversityMetric, DiversityMetric, SelfBleuMetric
+
+# Words: a b a . | A c
+TEXTS = ["a b a .", "A c"]
+
+
+def measure(texts: list[str], window_size: int = 100) -> dict[str, float]:
+    found = DiversityMetric(window_size).compute([""] * len(texts), texts, [[""]] * len(texts))
+    assert all(scores is None for key, (scores, _) in found.items() if key != "diversity_metrics/seq-rep-4")
+    return {key.removeprefix("diversity_metrics/"): corpus for key, (_, corpus) in found.items()}
+
+
+def test_lengths_are_counted_with_and_without_punctuation() -> None:
+    found = measure(TEXTS)
+    assert [found[f"{name}_pred_length"] for name in ("mean", "std", "median", "min", "max")] == [3, 1, 3, 2, 4]
+    assert (found["total_length"], found["total_length-nopunct"], found["mean_pred_length-nopunct"]) == (6, 5, 2.5)
+
+
+def test_ngrams_are_counted_within_texts() -> None:
+    found = measure(TEXTS)
+    assert [found[f"vocab_size-{n}"] for n in (1, 2, 3)] == [4, 4, 2]
+    assert [found[f"unique-{n}"] for n in (1, 2, 3)] == [3, 4, 2]
+    assert [found[f"distinct-{n}"] for n in (1, 2, 3)] == pytest.approx([4 / 6, 1, 1])
+    assert [found[f"vocab_size-{n}-nopunct"] for n in (1, 2, 3)] == [3, 3, 1]
+
+
+def test_entropies_are_in_bits() -> None:
+    found = measure(TEXTS)
+    assert found["entropy-1"] == pytest.approx(0.5 + 0.5 * math.log2(6))
+    assert found["entropy-2"] == pytest.approx(2)
+    # p(ab) = p(ac) = p(ba) = p(a.) = 1/4; p(a) = 1/2 for three of them and p(b) = 1/6.
+    assert found["cond_entropy-2"] == pytest.approx(-(3 * math.log2(1 / 2) + math.log2(6 / 4)) / 4)
+
+
+def test_msttr_averages_whole_windows() -> None:
+    assert measure(["a a b", "c d"], window_size=2)["msttr-2"] == pytest.approx((1 / 2 + 1) / 2)
+    assert measure(["a a b", "c d"])["msttr-100"] == pytest.approx(4 / 5)
+
+
+def test_words_are_split_as_in_the_reference_implementation() -> None:
+    # Gehrmann et al. (GEM) count the tokens of nltk.word_tokenize: is, n't, it, ?, no, .
+    assert measure(["Isn't it? No."])["total_length"] == 6
+
+
+def test_repetition_is_share_of_4grams_written_before() -> None:
+    texts = ["a b c d a b c d", "a b c", ""]
+    scores, corpus = DiversityMetric().compute([""] * 3, texts, [[""]] * 3)["diversity_metrics/seq-rep-4"]
+    assert scores == pytest.approx([1 / 5, 0, 0])
+    assert corpus == pytest.approx(1 / 15)
+
+
+@pytest.mark.parametrize("order", [2, 4])
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_scores_are_bleu_against_all_others(order: int, lowercase: bool) -> None:
+    rng = random.Random(0)
+    texts = [" ".join(rng.choices(["a", "b", "c", "d", "A", "B", ".", "!"], k=rng.randint(0, 12))) for _ in range(30)]
+    texts += [texts[3], "😀"]
+    bleu = BLEU(effective_order=True, max_ngram_order=order, lowercase=lowercase)
+    expected = [bleu.sentence_score(text, texts[:i] + texts[i + 1 :]).score / 100 for i, text in enumerate(texts)]
+    found = SelfBleuMetric(order, lowercase).compute([""] * 32, texts, [[]] * 32)
+    scores, corpus = found["diversity_metrics/self_bleu"]
+    assert scores == pytest.approx(expected)
+    assert corpus == pytest.approx(sum(expected) / 32)
+
+
+def test_same_texts_score_1_different_ones_and_one_alone_0() -> None:
+    metric = SelfBleuMetric()
+    assert metric.compute([""] * 2, ["so it is"] * 2, [[]] * 2)["diversity_metrics/self_bleu"][1] == pytest.approx(1.0)
+    assert metric.compute([""] * 2, ["so it is", "what else"], [[]] * 2)["diversity_metrics/self_bleu"][1] == 0.0
+    assert metric.compute([""], ["so it is"], [[]])["diversity_metrics/self_bleu"] == ([0.0], 0.0)
+
+
+def dialogue(*turns: tuple[int, str], n_given: int = 0) -> Dialogue:
+    return Dialogue("x", tuple(Turn(text, speaker) for speaker, text in turns), n_given=n_given)
+
+
+def measure_conversations(each: Dialogue, n: int = 2) -> dict[str, float]:
+    found = ConversationDiversityMetric(n).compute([each])
+    assert all(scores == pytest.approx([corpus], nan_ok=True) for scores, corpus in found.values())
+    return {key.removeprefix("conversation_diversity/"): corpus for key, (_, corpus) in found.items()}
+
+
+def test_distinct_counts_ngrams_of_all_utterances_of_the_agent() -> None:
+    # a b c a | A b: three of six words, bigrams ab bc ca of four, trigrams abc bca of two.
+    found = measure_conversations(dialogue((AGENT, "a b c a"), (PARTNER, "x y z"), (AGENT, "A b")))
+    assert [found[f"distinct-{n}"] for n in (1, 2, 3)] == pytest.approx([3 / 6, 3 / 4, 1])
+
+
+def test_self_repetition_is_over_ngrams_that_could_repeat_an_earlier_utterance() -> None:
+    # Bigrams: ab bc | ab bd de | de | bc. Of the five that come later, ab, de and bc stand in earlier utterances.
+    texts = ("a b c", "a b d e", "d e", "b c")
+    turns = [turn for text in texts for turn in ((AGENT, text), (PARTNER, "d e x"))]
+    assert measure_conversations(dialogue(*turns))["self_repetition"] == pytest.approx(3 / 5)
+
+
+def test_repetition_within_an_utterance_is_no_repetition_of_an_earlier_one() -> None:
+    assert measure_conversations(dialogue((AGENT, "a b"), (AGENT, "c d c d")))["self_repetition"] == 0
+
+
+def test_partner_echo_is_over_ngrams_said_after_the_partner() -> None:
+    # The first utterance has nobody to echo. Then of bc cd | xy yz, bc and yz stand in what the partner said before.
+    found = measure_conversations(
+        dialogue((AGENT, "y z"), (PARTNER, "A B C"), (AGENT, "b c d"), (PARTNER, "w y z"), (AGENT, "x y z"))
+    )
+    assert found["partner_echo"] == pytest.approx(2 / 4)
+
+
+def test_history_of_the_sample_can_be_echoed_but_echoes_nothing() -> None:
+    given = ((PARTNER, "a b"), (AGENT, "a b"), (PARTNER, "c d"))
+    found = measure_conversations(dialogue(*given, (AGENT, "a b"), n_given=3))
+    assert found["partner_echo"] == 1 and found["distinct-2"] == 1
+    assert math.isnan(found["self_repetition"]) and math.isnan(found["repeated_utterances"])
+
+
+def test_order_of_ngrams_is_three_by_default() -> None:
+    each = dialogue((PARTNER, "a b c d"), (AGENT, "a b x b c d"))
+    assert measure_conversations(each, n=1)["partner_echo"] == pytest.approx(5 / 6)
+    (scores, _) = ConversationDiversityMetric().compute([each])["conversation_diversity/partner_echo"]
+    assert scores == [1 / 4]
+
+
+def test_literal_repetition_ignores_whitespace_but_not_case() -> None:
+    found = measure_conversations(
+        dialogue((AGENT, "is it a dog ?"), (AGENT, " is it  a dog ?"), (AGENT, "Is it a dog ?"))
+    )
+    assert found["repeated_utterances"] == 1 / 2
+    assert measure_conversations(dialogue(*[(AGENT, "yes")] * 4))["repeated_utterances"] == 1
+
+
+def test_blank_utterances_count_for_nothing() -> None:
+    blank = measure_conversations(dialogue((AGENT, ""), (PARTNER, " "), (AGENT, ""), (AGENT, "\n")))
+    assert len(blank) == 6 and all(map(math.isnan, blank.values()))
+    found = measure_conversations(dialogue((AGENT, ""), (PARTNER, ""), (AGENT, "a b"), (AGENT, "")))
+    assert math.isnan(found["self_repetition"]) and math.isnan(found["partner_echo"])
+
+
+def test_conversations_without_a_score_do_not_change_the_mean() -> None:
+    each = dialogue((AGENT, "a a"), (PARTNER, "b"))
+    scores, corpus = ConversationDiversityMetric().compute([dialogue(), each])["conversation_diversity/distinct-1"]
+    assert scores == pytest.approx([math.nan, 0.5], nan_ok=True) and corpus == 0.5

@@ -1,0 +1,71 @@
+"""Scripts of the evaluate library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import ConfigError, DataError, ModelError
+from rl4dialog.scores.hf_evaluate import HfEvaluateMetric
+
+Save = Callable[[str, str, str], str]
+TEXTS, REFERENCES = ["a b", "c", "é😀"], [["a b", "x"], ["d", "c"], ["é😀"]]
+
+
+def compute(path: str, **args: Any) -> Any:
+    return HfEvaluateMetric(path, **args).compute(["p", "q", "r"], TEXTS, REFERENCES)
+
+
+def test_numbers_become_corpus_and_sentence_scores(save_metric: Save) -> None:
+    features = 'datasets.Features({"predictions": text, "references": datasets.Sequence(text)})'
+    body = (
+        "each = [float(p in r) for p, r in zip(predictions, references)];"
+        'return {"each": each, "n": len(each) * scale, "version": "1.0", "bins": [1, 2]}'
+    )
+    path = save_metric(features, "predictions, references, scale=1", body)
+    found = compute(path, compute_args={"scale": 10})
+    assert found == {"hf_evaluate/overlap/each": ([1.0, 1.0, 1.0], 1.0), "hf_evaluate/overlap/n": (None, 30.0)}
+
+
+def test_metric_of_one_reference_gets_the_first(save_metric: Save) -> None:
+    features = 'datasets.Features({"predictions": text, "references": text})'
+    body = 'return {"same": sum(map(str.__eq__, predictions, references))}'
+    path = save_metric(features, "predictions, references", body)
+    assert compute(path) == {"hf_evaluate/overlap/same": (None, 2.0)}
+
+
+def test_metric_of_either_form_gets_all_references(save_metric: Save) -> None:
+    features = (
+        '[datasets.Features({"predictions": text, "references": datasets.Sequence(text)}),'
+        ' datasets.Features({"predictions": text, "references": text})]'
+    )
+    path = save_metric(features, "predictions, references", 'return {"n": sum(map(len, references))}')
+    assert compute(path) == {"hf_evaluate/overlap/n": (None, 5.0)}
+
+
+def test_prompts_are_sources(save_metric: Save) -> None:
+    features = 'datasets.Features({"predictions": text, "sources": text})'
+    path = save_metric(features, "predictions, sources", 'return {"q": sources.index("q")}')
+    assert compute(path) == {"hf_evaluate/overlap/q": (None, 1.0)}
+
+
+def test_other_inputs_are_refused(save_metric: Save) -> None:
+    path = save_metric('datasets.Features({"predictions": text, "images": text})', "predictions, images", "pass")
+    with pytest.raises(ConfigError, match="needs the inputs images, predictions; only metrics of predictions"):
+        compute(path)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"), [("1 / 0", "failed: ZeroDivisionError"), ('return {"a": "b"}', "no number")]
+)
+def test_failing_metric_is_named(save_metric: Save, body: str, message: str) -> None:
+    path = save_metric('datasets.Features({"predictions": text})', "predictions", body)
+    with pytest.raises(DataError, match=rf"'hf_evaluate' \(.*overlap\.py\).*{message}"):
+        compute(path)
+
+
+def test_missing_metric_says_what_to_give() -> None:
+    with pytest.raises(ModelError, match=r"\(nonexistent_metric\) cannot be loaded.*path of the metric's script"):
+        HfEvaluateMetric("nonexistent_metric")

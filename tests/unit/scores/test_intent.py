@@ -1,0 +1,175 @@
+"""The classifier of dialogue acts, and accuracy and rewards with a classifier of known answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rl4dialog.catalog import RewardFunctionRegistry
+from rl4dialog.core.errors import ConfigError, DataError, ModelError
+from rl4dialog.scores.intent import (
+    IntentAccuracyMetric,
+    IntentAccuracyReward,
+    IntentClassifier,
+    intent_input,
+    last_utterances,
+    load_classifier,
+)
+from rl4dialog.scores.meteor import MeteorMetric
+
+PROMPTS = ["hi <EOU> a cat sat <EOU>", "dog", "", "cat dog hi mat sat cat", "a", "hi hi hi"]
+REPLIES = ["a dog", "", "😀", "mat", "cat sat a mat hi dog", "cat"]
+
+
+def test_input_has_the_published_form() -> None:
+    assert intent_input(" hello there ", " hi \n") == "hello there <EOU>hi<EOU>"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "info", "n", "expected"),
+    [
+        ("a<EOU>b c <EOU> ", None, 1, "b c"),
+        ("a<EOU>b c <EOU> ", None, 2, "a <EOU>b c"),
+        ("a<EOU>b", {"history": ["x", " y "]}, 1, "y"),
+        ("a<EOU>b", {"history": ["w", "x", " y "]}, 2, "x <EOU>y"),
+        ("a<EOU>b", {"history": ["x", " y "]}, 5, "x <EOU>y"),
+        ("a<EOU>b", {"history": []}, 1, "b"),
+        ("<EOU>", {}, 1, ""),
+    ],
+)
+def test_last_utterances_are_of_history_or_prompt(prompt: str, info: Any, n: int, expected: str) -> None:
+    assert last_utterances(prompt, info, n) == expected
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+def test_labels_are_those_of_one_text_at_a_time(batch_size: int, classifier_model: Any, bert_tokenizer: Any) -> None:
+    classifier = IntentClassifier(classifier_model.train(), bert_tokenizer, batch_size=batch_size)
+    expected = []
+    for prompt, reply in zip(PROMPTS, REPLIES, strict=True):
+        encoded = bert_tokenizer(intent_input(last_utterances(prompt, None), reply), return_tensors="pt")
+        with torch.no_grad():
+            expected.append(int(classifier_model(encoded["input_ids"]).logits.argmax()) + 1)
+    assert len(set(expected)) > 1
+    assert classifier.predict(PROMPTS, REPLIES, None) == expected
+
+
+def test_saved_classifier_predicts_the_same(tmp_path: Path, classifier_model: Any, bert_tokenizer: Any) -> None:
+    classifier_model.save_pretrained(tmp_path)
+    bert_tokenizer.save_pretrained(tmp_path)
+    loaded = IntentClassifier.from_pretrained(str(tmp_path))
+    expected = IntentClassifier(classifier_model, bert_tokenizer).predict(PROMPTS, REPLIES, [{}] * 6)
+    assert loaded.predict(PROMPTS, REPLIES, [{}] * 6) == expected
+
+
+def test_probabilities_are_in_the_order_of_the_acts(classifier_model: Any, bert_tokenizer: Any) -> None:
+    classifier = IntentClassifier(classifier_model, bert_tokenizer)
+    by_class = classifier.logits([intent_input("dog", "cat")]).softmax(-1)[0]
+    torch.testing.assert_close(classifier.probabilities(["dog"], ["cat"], None)[0], by_class)
+    classifier_model.config.id2label = {0: "3", 1: "1", 2: "4", 3: "2"}
+    torch.testing.assert_close(classifier.probabilities(["dog"], ["cat"], None)[0], by_class[[1, 3, 0, 2]])
+
+
+def test_a_classifier_that_expects_acts_does_not_read_the_reply(
+    tmp_path: Path, classifier_model: Any, bert_tokenizer: Any
+) -> None:
+    classifier_model.config.reads_reply = False
+    classifier_model.save_pretrained(tmp_path)
+    bert_tokenizer.save_pretrained(tmp_path)
+    loaded = load_classifier(str(tmp_path), reads_reply=False)
+    one, other = loaded.probabilities(["dog", "dog"], ["cat", "hi mat"], None)
+    assert torch.equal(one, other)
+    with pytest.raises(ConfigError, match="was trained with --without_reply, so it cannot tell the act of a reply"):
+        load_classifier(str(tmp_path))
+
+
+def test_a_classifier_of_replies_expects_nothing(tmp_path: Path, classifier_model: Any, bert_tokenizer: Any) -> None:
+    classifier_model.save_pretrained(tmp_path)
+    bert_tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match=r"reads replies.*rl4dialog classifier --without_reply"):
+        IntentAccuracyReward(classifier=object(), expected_by=str(tmp_path))
+
+
+def test_long_text_is_cut_to_the_models_positions(classifier_model: Any, bert_tokenizer: Any) -> None:
+    labels = IntentClassifier(classifier_model, bert_tokenizer).predict(["hi " * 100], ["cat"], None)
+    assert labels[0] in (1, 2, 3, 4)
+
+
+def test_missing_classifier_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"nowhere.*cannot be loaded"):
+        IntentClassifier.from_pretrained(str(tmp_path / "nowhere"))
+
+
+class KnownAnswers:
+    def predict(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> list[int]:
+        return [int(reply) for reply in reply_texts]
+
+
+def test_accuracy_is_share_of_gold_intents() -> None:
+    infos = [{"intent": [1]}, {"intent": ["2", 3]}, {"intent": [4]}, {"intent": [4]}]
+    found = IntentAccuracyMetric(KnownAnswers()).compute([""] * 4, ["1", "3", "4", "4"], [[""]] * 4, infos)
+    assert found == {"intent/accuracy": ([1.0, 0.0, 1.0, 1.0], 0.75)}
+
+
+@pytest.mark.parametrize("infos", [None, [{}], [{"intent": []}], [{"intent": None}]], ids=str)
+def test_missing_intent_names_the_pools_that_have_it(infos: Any) -> None:
+    with pytest.raises(DataError, match="small_talk and daily_dialog"):
+        IntentAccuracyMetric(KnownAnswers()).compute([""], ["1"], [[""]], infos)
+
+
+def test_builtin_classifier_must_be_given() -> None:
+    with pytest.raises(ConfigError, match="builtin/intent-classifier"):
+        IntentAccuracyMetric()
+
+
+def test_missing_folder_is_refused(tmp_path: object) -> None:
+    with pytest.raises(ModelError, match="nowhere"):
+        IntentAccuracyMetric(model_name=f"{tmp_path}/nowhere")
+
+
+class ByLastWord:
+    """A classifier whose act is the number that ends the reply; remembers what it was shown."""
+
+    def __init__(self) -> None:
+        self.shown: list[tuple[list[str], list[str]]] = []
+
+    def predict(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> list[int]:
+        self.shown.append((prompt_texts, reply_texts))
+        return [int(text.split()[-1]) for text in reply_texts]
+
+
+def test_intent_and_meteor_of_each_reply_itself() -> None:
+    classifier = ByLastWord()
+    reward = IntentAccuracyReward(True, 0.5, 0.25, classifier, synonyms=False)
+    replies, references = ["the cat sat 1", "no words of it 2"], [["the cat sat"], ["the cat sat"]]
+    infos = [{"intent": [1]}, {"intent": [3]}]
+    meteor = MeteorMetric(synonyms=False)
+    expected = [
+        0.5 + 0.25 * meteor.sentence_score(replies[0], references[0]),
+        0.25 * meteor.sentence_score(replies[1], references[1]),
+    ]
+    assert reward(["a", "b"], replies, references, [True, True], infos) == pytest.approx(expected)
+    # A reply is worth the same whatever else is in the batch.
+    assert reward(["a"], replies[:1], references[:1], [True], infos[:1]) == pytest.approx(expected[:1])
+    assert reward.last_parts["intent"] == [1.0]
+    assert reward(["a"], replies[:1], references[:1], [False], infos[:1]) == [0.0]
+    assert classifier.shown[0] == (["a", "b"], replies)
+
+
+def test_intent_takes_rl4lms_arguments() -> None:
+    RewardFunctionRegistry.check("intent_accuracy", {"intent_coeff": 0.5, "auto_coeff": 0.5})
+    intent_only = RewardFunctionRegistry.get("intent_accuracy", {"shape": False}, classifier=ByLastWord())
+    assert intent_only(["a"], ["the cat sat 1"], [["the cat sat"]], [True], [{"intent": [1]}]) == [1.0]
+
+
+def test_half_for_the_intent_and_half_of_meteor() -> None:
+    args = {"ref_model": "builtin_ref", "synonyms": False}
+    reward = RewardFunctionRegistry.get("nlp_reward", args, classifier=ByLastWord())
+    replies, references, infos = ["the cat 1", "the cat 2"], [["the cat"]] * 2, [{"intent": [1]}, {"intent": [1]}]
+    meteor = MeteorMetric(synonyms=False)
+    meteors = [meteor.sentence_score(reply, references[0]) for reply in replies]
+    expected = [0.5 + 0.5 * meteors[0], 0.5 * meteors[1]]
+    assert reward(["hi"] * 2, replies, references, [True] * 2, infos) == pytest.approx(expected)
+    assert reward.last_parts == {"intent": [1.0, 0.0], "meteor": pytest.approx(meteors)}

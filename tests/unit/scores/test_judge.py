@@ -1,0 +1,365 @@
+"""Judges of replies: questions, verdicts, endpoints and caches."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judges import KEY, Endpoint, said, save_judge
+
+from rl4dialog.catalog import RewardFunctionRegistry
+from rl4dialog.core.async_calls import AsyncCalls
+from rl4dialog.core.errors import ConfigError, RewardError
+from rl4dialog.core.reward_parts import FinishedReplies
+from rl4dialog.scores.judge import JudgeReward
+from rl4dialog.scores.parts import as_parts
+from rl4dialog.scores.scoring import Scorer
+
+CALLS = AsyncCalls(concurrency=8, timeout_s=5.0, retries=1, retry_wait_s=0.01)
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    with Endpoint() as found:
+        yield found
+
+
+def judge(endpoint: Endpoint, **args: Any) -> JudgeReward:
+    return JudgeReward(**{"rubric": "Be kind.", "base_url": endpoint.url, "model": "wise", **args})
+
+
+def scores(
+    reward: JudgeReward,
+    texts: list[str],
+    calls: AsyncCalls = CALLS,
+    on_error: str = "raise",
+    prompts: list[str] | None = None,
+    **other: Any,
+) -> list[float]:
+    replies = FinishedReplies(prompts or ["Hi. <EOU>"] * len(texts), texts, [[] for _ in texts], **other)
+    return Scorer(as_parts(reward, "judge"), on_error, calls).score(replies).total
+
+
+def reply_in(question: str, tag: str = "reply") -> str:
+    found = re.search(rf"<{tag}>\n(.*)\n</{tag}>", question)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "n_levels", "expected"),
+    [("1", 10, 0.0), ("10", 10, 1.0), (" 7.\n", 7, 1.0), ("Score: 3", 5, 0.5), ("3/5", 5, 0.5), ("rating 2", 3, 0.5)],
+)
+def test_grade_is_mapped_to_0_to_1(endpoint: Endpoint, answer: str, n_levels: int, expected: float) -> None:
+    endpoint.answer = lambda question: said(answer)
+    assert scores(judge(endpoint, n_levels=n_levels), ["Hello."]) == [expected]
+
+
+def test_judge_reads_rubric_conversation_and_reply(endpoint: Endpoint) -> None:
+    scores(judge(endpoint), ["Fine."], meta_infos=[{"history": ["Hi.", "Hello.", "How are you?"]}])
+    (question,) = endpoint.questions
+    assert "Be kind." in question and "User: Hi.\nAssistant: Hello.\nUser: How are you?" in question
+    assert reply_in(question) == "Fine." and "from 1 (worst) to 10 (best)" in question
+
+
+def test_prompt_is_shown_without_a_history(endpoint: Endpoint) -> None:
+    scores(judge(endpoint), ["Fine."])
+    assert "<conversation>\nHi. <EOU>\n</conversation>" in endpoint.questions[0]
+
+
+def test_only_last_replies_are_judged(endpoint: Endpoint) -> None:
+    assert scores(judge(endpoint), ["a", "b"], dones=[False, True]) == [0.0, pytest.approx(6 / 9)]
+    assert len(endpoint.questions) == 1
+
+
+def test_replies_are_judged_concurrently_within_the_limit(endpoint: Endpoint) -> None:
+    def slow(question: str) -> tuple[int, str]:
+        time.sleep(0.1)
+        return said("7")
+
+    endpoint.answer = slow
+    scores(judge(endpoint), [str(i) for i in range(9)], AsyncCalls(concurrency=3, retries=0))
+    assert 1 < endpoint.most_at_once <= 3
+
+
+def test_equal_questions_are_asked_once_and_never_again(endpoint: Endpoint) -> None:
+    for _ in range(2):
+        assert scores(judge(endpoint), ["a", "a", "b"]) == [pytest.approx(6 / 9)] * 3
+    assert len(endpoint.questions) == 2
+    scores(judge(endpoint, rubric="Be rude."), ["a"])
+    scores(judge(endpoint, cache=False), ["a", "a"])
+    assert len(endpoint.questions) == 5
+
+
+def test_damaged_cache_file_is_asked_again(endpoint: Endpoint, tmp_path: Path) -> None:
+    scores(judge(endpoint), ["a"])
+    (file,) = (path for path in (tmp_path / "cache").rglob("*.json"))
+    file.write_text('{"answ')
+    assert scores(judge(endpoint), ["a"]) == [pytest.approx(6 / 9)]
+    assert len(endpoint.questions) == 2
+
+
+def test_run_continues_without_a_writable_cache(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "file"))
+    assert scores(judge(endpoint), ["a", "b"]) == [pytest.approx(6 / 9)] * 2
+    assert caplog.text.count("answers of the judge cannot be kept") == 1
+
+
+FAILURES = {
+    "prose": (
+        said("I like this reply."),
+        r"judge 'wise' answered 'I like this reply.' instead of a whole",
+        1,
+    ),
+    "long prose": (said("no " * 100), r"answered 'no .* \.\.\.' instead of a whole number from 1 to 10", 1),
+    "too high": (said("11"), r"answered '11' instead of a whole number from 1 to 10", 1),
+    "zero": (said("0"), r"answered '0' instead of a whole number from 1 to 10", 1),
+    "another scale": (said("4/5"), r"answered '4/5' instead of", 1),
+    "nothing": (said(""), r"answered '' instead of", 1),
+    "401": ((401, f"wrong key {KEY}"), r"status 401: 'wrong key \*\*\*'; check the API key .*JUDGE_KEY", 1),
+    "404": ((404, "no such model"), r"status 404: 'no such model'", 1),
+    "429": ((429, "slow down"), r"sample 0: http\S+ answered .* 429: 'slow down'; lower reward_fn.*concurrency", 2),
+    "500": ((500, "oops"), r"status 500: 'oops'", 2),
+    "half a JSON": (
+        (200, '{"choices": [{"mess'),
+        r"did not answer with a chat completion: '\{\"choices",
+        2,
+    ),
+    "another JSON": ((200, '{"choices": []}'), r"did not answer with a chat completion", 2),
+    "nested JSON": ((200, "[" * 100_000), r"did not answer with a chat completion: '\[\[", 2),
+    "key as answer": (said(KEY), r"answered '\*\*\*' instead of a whole number", 1),
+    "no text": ((200, '{"choices": [{"message": {"content": null}}]}'), r"did not answer with a chat completion", 2),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_failure_is_one_paragraph_without_the_key(
+    endpoint: Endpoint, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer, message, n_attempts = FAILURES[name]
+    endpoint.answer = lambda question: answer
+    with pytest.raises(RewardError, match=message) as raised:
+        scores(judge(endpoint, api_key_env="JUDGE_KEY"), ["a"])
+    assert "'judge' failed on sample 0" in str(raised.value) and "\n" not in str(raised.value)
+    assert KEY not in str(raised.value) + repr(raised.value.__cause__) + caplog.text
+    assert len(endpoint.questions) == n_attempts and endpoint.keys[0] == f"Bearer {KEY}"
+
+
+def test_failure_that_goes_away_is_retried(endpoint: Endpoint) -> None:
+    answers = iter([(429, ""), (503, ""), said("10")])
+    endpoint.answer = lambda question: next(answers)
+    assert scores(judge(endpoint), ["a"], AsyncCalls(retries=2, retry_wait_s=0.01)) == [1.0]
+
+
+def test_judge_that_never_answers_is_a_timeout(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda question: time.sleep(1.0) or said("7")  # type: ignore[func-returns-value]
+    with pytest.raises(RewardError, match=r"no answer within 0\.2 s \(reward_fn\.async_calls\.timeout_s\)"):
+        scores(judge(endpoint), ["a"], AsyncCalls(timeout_s=0.2, retries=0))
+
+
+def test_server_that_is_not_there_is_named() -> None:
+    reward = JudgeReward("Be kind.", "http://127.0.0.1:9/v1", "wise")
+    with pytest.raises(RewardError, match=r"http://127.0.0.1:9/v1/chat/completions cannot be reached: ConnectError"):
+        scores(reward, ["a"])
+
+
+def test_failure_that_is_masked_is_kept_for_the_message(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda question: (404, "no such model")
+    replies = FinishedReplies(["p"], ["a"], [[]])
+    Scorer(as_parts(judge(endpoint), "judge"), "mask", CALLS).score(replies)
+    assert [message for message in replies.failures if "'judge' failed on sample 0: http" in message]
+
+
+def test_wait_that_the_server_asks_for_is_kept_up_to_a_limit(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def recorded(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", recorded)
+    headers = iter(["7", "100000", "soon", ""])
+    endpoint.answer = lambda question: (endpoint.headers.update({"Retry-After": next(headers)}), (429, ""))[1]
+    with pytest.raises(RewardError, match="status 429"):
+        scores(judge(endpoint), ["a"], AsyncCalls(retries=3, retry_wait_s=0.5))
+    assert [wait for wait in waits if wait] == [7.0, 60.0, 2.0]
+
+
+@pytest.mark.parametrize("end", ["\r", "\n", "  "])
+def test_key_is_sent_without_the_space_around_it(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY + end)
+    scores(judge(endpoint, api_key_env="JUDGE_KEY"), ["a"])
+    assert endpoint.keys == [f"Bearer {KEY}"]
+
+
+@pytest.mark.parametrize("key", ["sk-s\u00e9cret", "sk-\nsecret", "sk-secret\u2026"])
+def test_key_that_cannot_be_sent_is_refused_and_not_shown(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", key)
+    with pytest.raises(ConfigError, match=r"JUDGE_KEY of api_key_env of the judge contains .* not printable") as raised:
+        judge(endpoint, api_key_env="JUDGE_KEY")
+    assert "cret" not in str(raised.value)
+
+
+def test_key_in_the_place_of_its_name_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigError, match=r"args\.api_key_env: input should be the name of an environ") as raised:
+        RewardFunctionRegistry.check("judge", {"rubric": "Be kind.", "api_key_env": KEY}, "args")
+    assert "secret" not in str(raised.value)
+
+
+def test_masked_failure_loses_no_other_answer_and_is_asked_again(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda question: said("words" if reply_in(question) == "b" else "10")
+    first = scores(judge(endpoint), ["a", "b", "c"], on_error="mask")
+    assert (first[0], first[2]) == (1.0, 1.0) and math.isnan(first[1])
+    endpoint.answer = lambda question: said("1")
+    assert scores(judge(endpoint), ["a", "b", "c"]) == [1.0, 0.0, 1.0]
+    assert len(endpoint.questions) == 4
+
+
+def prefers_longer(question: str) -> tuple[int, str]:
+    return said("A" if len(reply_in(question, "reply_a")) > len(reply_in(question, "reply_b")) else "B")
+
+
+def test_group_is_ranked_by_the_share_of_won_comparisons(endpoint: Endpoint) -> None:
+    endpoint.answer = prefers_longer
+    texts, prompts = ["a", "x", "aaa", "xx", "aa"], ["p", "q", "p", "q", "p"]
+    assert scores(judge(endpoint, compare="group"), texts, prompts=prompts) == [0.0, 0.0, 1.0, 1.0, 0.5]
+    assert len(endpoint.questions) == 3 * 2 + 2 * 1  # each pair in both orders, once
+
+
+def test_judge_that_prefers_a_position_sees_a_tie(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda question: said("A")
+    assert scores(judge(endpoint, compare="group"), ["a", "b", "b"]) == [0.5, 0.5, 0.5]
+
+
+def test_letter_that_is_neither_reply_is_an_error(endpoint: Endpoint) -> None:
+    endpoint.answer = lambda question: said("both")
+    with pytest.raises(RewardError, match="answered 'both' instead of A or B"):
+        scores(judge(endpoint, compare="group"), ["a", "b"])
+
+
+def test_group_of_one_reply_is_an_error(endpoint: Endpoint) -> None:
+    with pytest.raises(
+        RewardError, match=r"needs several replies to each prompt, but the prompt 'p' has one; use RLOO"
+    ):
+        scores(judge(endpoint, compare="group"), ["a", "b"], prompts=["p", "q"])
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"rubric": " "}, "needs a rubric"),
+        ({"base_url": "localhost:8000"}, "must be an address such as http://localhost:8000/v1"),
+        ({"base_url": "http://[::1/v1"}, "must be an address such as http://localhost:8000/v1"),
+        ({"base_url": "http://localhost:99999/v1"}, "must be an address such as http://localhost:8000/v1"),
+        ({"base_url": "http://me:pw@localhost/v1"}, "must not contain credentials or a query; set api_key_env"),
+        ({"base_url": "http://localhost/v1?key=1"}, "must not contain credentials or a query"),
+        ({"api_key_env": "NO_SUCH_KEY"}, "api_key_env of the judge is 'NO_SUCH_KEY', but this environment variable"),
+    ],
+)
+def test_wrong_argument_is_refused(args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)) as raised:
+        JudgeReward(**{"rubric": "Be kind.", "base_url": "http://localhost/v1", "model": "wise", **args})
+    assert "pw" not in str(raised.value)
+
+
+def test_key_is_in_no_attribute(endpoint: Endpoint) -> None:
+    reward = judge(endpoint, api_key_env="JUDGE_KEY")
+    assert KEY not in repr(vars(reward)) + repr(vars(reward.delegate)) + repr(vars(reward.delegate._endpoint))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+    return save_judge(tmp_path / "judge")
+
+
+def test_local_judge_pays_the_expected_grade_of_last_replies(folder: str) -> None:
+    reward = JudgeReward("Be kind.", model_name=folder)
+    texts, info = ["Fine.", "Go away.", "Fine."], {"history": ["Hi.", "Hello.", "How are you?"]}
+    found = scores(reward, texts, dones=[True, True, False], meta_infos=[info] * 3)
+    assert 0 < found[0] < 1 and 0 < found[1] < 1 and abs(found[0] - found[1]) > 1e-3 and found[2] == 0.0
+    assert as_parts(reward, "mine")[0].name == "mine" and as_parts(reward)[0].in_main_process
+    (row,) = [row for row in asked_texts(reward, texts[:1], [info]) if "<reply>" in row]
+    assert "User: Hi.\nAssistant: Hello.\nUser: How are you?" in row and "from 1 (worst) to 5 (best)" in row
+
+
+def asked_texts(reward: JudgeReward, texts: list[str], infos: list[dict[str, Any]]) -> list[str]:
+    """The questions to a local judge."""
+    asked: list[str] = []
+
+    class Listening:
+        def values(self, questions: list[str]) -> list[float]:
+            asked.extend(questions)
+            return [0.25] * len(questions)
+
+    reward.delegate._model = Listening()
+    scores(reward, texts, meta_infos=infos)
+    return asked
+
+
+def test_local_judge_compares_in_both_orders(folder: str) -> None:
+    reward = JudgeReward("Be kind.", model_name=folder, compare="group")
+    found = scores(reward, ["a", "x", "bb", "xx", "a"], prompts=["p", "q", "p", "q", "p"])
+    assert found[0] == found[4] and found[0] + found[2] + found[4] == pytest.approx(1.5)
+    assert found[1] + found[3] == pytest.approx(1.0) and abs(found[1] - 0.5) > 1e-4
+    model = reward.delegate._model
+    task = reward.delegate._rubric._task(FinishedReplies(["q"], ["x"], [[]]), 0)
+    order = [
+        f"{task}\n\n<reply_a>\n{a}\n</reply_a>\n\n<reply_b>\n{b}\n</reply_b>" for a, b in (("x", "xx"), ("xx", "x"))
+    ]
+    first, second = model.values(
+        [f"{each}\n\nWhich reply is better? Answer with the letter A or B only." for each in order]
+    )
+    assert found[1] == pytest.approx((first + 1 - second) / 2)
+
+
+def test_local_judge_is_told_each_question_once(folder: str) -> None:
+    reward = JudgeReward("Be kind.", model_name=folder)
+    assert len(asked_texts(reward, ["a", "a", "b"], [{}, {}, {}])) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            {},
+            "needs a judge: either base_url and model of an OpenAI-compatible endpoint, or model_name of a local model",
+        ),
+        ({"base_url": "http://localhost/v1"}, "needs a judge: either base_url and model"),
+        ({"model": "wise"}, "needs a judge: either base_url and model"),
+        ({"model_name": "m", "model": "wise"}, "model has no effect for the local judge of model_name"),
+        (
+            {"model_name": "m", "base_url": "http://x", "max_tokens": 3},
+            "base_url, max_tokens have no effect for the local",
+        ),
+        ({"model_name": "m", "api_key_env": "KEY"}, "api_key_env has no effect for the local judge"),
+        (
+            {"base_url": "http://x", "model": "m", "precision": "bf16"},
+            "precision has no effect for a judge behind base_url",
+        ),
+        (
+            {"base_url": "http://x", "model": "m", "batch_size": 2},
+            "batch_size has no effect for a judge behind base_url",
+        ),
+        ({"model_name": "m", "compare": "group", "n_levels": 3}, "n_levels has no effect with compare: group"),
+    ],
+)
+def test_exactly_one_judge_with_its_own_arguments_is_accepted(args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        JudgeReward("Be kind.", **args)

@@ -1,0 +1,240 @@
+"""BLEU, chrF, TER and ROUGE against their libraries and by hand, as metrics and as rewards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from nltk.translate.bleu_score import corpus_bleu
+from replies import REFERENCES, pay
+from rouge_score.rouge_scorer import RougeScorer
+from sacrebleu.metrics import BLEU, CHRF, TER
+
+from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.scores import overlap
+from rl4dialog.scores.overlap import (
+    ROUGE_TYPES,
+    BleuMetric,
+    ChrfMetric,
+    RougeLMaxMetric,
+    RougeMetric,
+    SacreBleuMetric,
+    TerMetric,
+)
+
+BLEU_TEXTS = ["the cat sat on the mat today .", "a dog ran to the red house"]
+BLEU_REFERENCES = [["the cat sat on the mat .", "a cat sat on the mat today"], ["a dog ran to a house"]]
+
+
+def test_corpus_score_is_unsmoothed_bleu_of_whitespace_words() -> None:
+    _, corpus = BleuMetric().compute(["", ""], BLEU_TEXTS, BLEU_REFERENCES)["lexical/bleu"]
+    words = [[reference.split() for reference in references] for references in BLEU_REFERENCES]
+    assert 0 < corpus < 1
+    assert corpus == pytest.approx(corpus_bleu(words, [text.split() for text in BLEU_TEXTS]))
+
+
+def test_corpus_without_common_4gram_scores_0_but_its_sentences_do_not() -> None:
+    scores, corpus = BleuMetric().compute([""], ["a b c x e f"], [["a b c d e f"]])["lexical/bleu"]
+    assert corpus == 0
+    assert scores is not None and scores[0] > 0
+
+
+def test_punctuation_is_not_split_off() -> None:
+    scores, _ = BleuMetric().compute([""], ["yes."], [["yes ."]])["lexical/bleu"]
+    assert scores == [0.0]
+
+
+SACRE_TEXTS = ["The cat sat on the mat.", "A dog ran home"]
+SACRE_REFERENCES = [["the cat sat on a mat.", "The cat sat."], ["A dog ran to its home"]]
+STREAMS = [["the cat sat on a mat.", "A dog ran to its home"], ["The cat sat.", None]]
+
+
+@pytest.mark.parametrize("args", [{}, {"lowercase": True}, {"tokenize": "char", "max_ngram_order": 2}], ids=str)
+def test_sacre_bleu_is_that_of_the_library(args: dict[str, Any]) -> None:
+    scores, corpus = SacreBleuMetric(**args).compute(["", ""], SACRE_TEXTS, SACRE_REFERENCES)["lexical/sacrebleu"]
+    assert corpus == pytest.approx(BLEU(**args).corpus_score(SACRE_TEXTS, STREAMS).score / 100)
+    sentence = BLEU(**args, effective_order=True)
+    expected = [sentence.sentence_score(t, r).score / 100 for t, r in zip(SACRE_TEXTS, SACRE_REFERENCES, strict=True)]
+    assert scores == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("id", "build", "args"),
+    [
+        ("sacre_bleu", SacreBleuMetric, {"tokenize": "bogus"}),
+        ("sacre_bleu", SacreBleuMetric, {"smooth_method": "bogus"}),
+        ("sacre_bleu", SacreBleuMetric, {"max_ngram_order": "x"}),
+        ("chrf", ChrfMetric, {"char_order": "six"}),
+    ],
+)
+def test_wrong_argument_is_refused_at_once(id: str, build: Any, args: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"'{id}' does not accept.*{next(iter(args))}"):
+        build(**args)
+
+
+CHRF_TEXTS = ["Where do you live?", "naïve 😀"]
+CHRF_REFERENCES = [["Where did you live", "Where do they live?"], ["naive 😀"]]
+
+
+@pytest.mark.parametrize("args", [{}, {"word_order": 2}, {"lowercase": True, "beta": 1, "whitespace": True}], ids=str)
+def test_chrf_is_that_of_the_library(args: dict[str, Any]) -> None:
+    scores, corpus = ChrfMetric(**args).compute([""] * 2, CHRF_TEXTS, CHRF_REFERENCES)["lexical/chrf"]
+    library = CHRF(**args)
+    expected = [library.sentence_score(t, r).score / 100 for t, r in zip(CHRF_TEXTS, CHRF_REFERENCES, strict=True)]
+    assert scores == pytest.approx(expected)
+    streams = [[refs[i] if i < len(refs) else None for refs in CHRF_REFERENCES] for i in range(2)]
+    assert corpus == pytest.approx(library.corpus_score(CHRF_TEXTS, streams).score / 100)
+
+
+def test_chrf_is_f2_of_character_ngrams() -> None:
+    # Of the characters 2 of 2 are found and 2 of 4, of the pairs 1 of 1 and 1 of 3.
+    scores, _ = ChrfMetric(char_order=2).compute([""], ["ab"], [["abcd"]])["lexical/chrf"]
+    precision, recall = (1 + 1) / 2, (2 / 4 + 1 / 3) / 2
+    assert scores == pytest.approx([5 * precision * recall / (4 * precision + recall)])
+
+
+TER_TEXTS = ["the cat sat on the mat", "a long and entirely wrong text", "Home"]
+TER_REFERENCES = [["on the mat the cat sat", "a cat sat"], ["word"], ["home"]]
+
+
+def test_ter_is_edits_per_reference_word() -> None:
+    scores, corpus = TerMetric().compute([""] * 3, TER_TEXTS, TER_REFERENCES)["lexical/ter"]
+    # One phrase is moved, over 4.5 words of a reference on average; one word is replaced and five are deleted.
+    assert scores == pytest.approx([1 / 4.5, 6.0, 0.0])
+    streams = [[refs[i] if i < len(refs) else None for refs in TER_REFERENCES] for i in range(2)]
+    assert corpus == pytest.approx(TER().corpus_score(TER_TEXTS, streams).score / 100)
+
+
+def test_arguments_are_passed_on() -> None:
+    scores, _ = TerMetric(case_sensitive=True).compute([""] * 3, TER_TEXTS, TER_REFERENCES)["lexical/ter"]
+    assert scores is not None and scores[2] == 1.0
+    scores, _ = TerMetric(normalized=True, no_punct=True).compute([""], ["yes , sir ."], [["yes sir"]])["lexical/ter"]
+    assert scores == [0.0]
+
+
+ROUGE_TEXTS = ["the cat sat on the mat", "dogs\nwalk home"]
+ROUGE_REFERENCES = [["a cat sits on a mat", "the cat sat"], ["the dog\nwalks home"]]
+
+
+def test_rouge_is_that_of_the_library() -> None:
+    found = RougeMetric().compute(["", ""], ROUGE_TEXTS, ROUGE_REFERENCES)
+    scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=True)
+    for name in ROUGE_TYPES:
+        expected = [
+            scorer.score(refs[0], text)[name].fmeasure for text, refs in zip(ROUGE_TEXTS, ROUGE_REFERENCES, strict=True)
+        ]
+        scores, corpus = found[f"lexical/rouge_{name}"]
+        assert scores == pytest.approx(expected)
+        assert corpus == pytest.approx(sum(expected) / 2)
+
+
+def test_stems_are_compared_unless_told_otherwise() -> None:
+    for stems, expected in ((True, 1.0), (False, 0.0)):
+        found = RougeMetric(use_stemmer=stems).compute([""], ["cats walking"], [["cat walks"]])
+        assert found["lexical/rouge_rouge1"] == ([expected], expected)
+
+
+def test_best_reference_counts_if_all_are_used() -> None:
+    scores, _ = RougeMetric(use_single_ref=False).compute([""], ROUGE_TEXTS[:1], ROUGE_REFERENCES[:1])[
+        "lexical/rouge_rouge1"
+    ]
+    # The second reference: precision 3/6, recall 3/3.
+    assert scores == pytest.approx([2 / 3])
+
+
+@pytest.mark.parametrize("metric", [RougeMetric, RougeLMaxMetric])
+def test_other_scripts_have_no_words_and_a_warning_names_a_metric_that_reads_them(
+    caplog: pytest.LogCaptureFixture, metric: Any
+) -> None:
+    overlap._warn_once.cache_clear()
+    metric().compute(["", ""], ["A 1", "..."], [["É a"], ["..."]])
+    assert not caplog.records
+    found = metric().compute(["", ""], ["テスト", "naïve"], [["テスト"], ["na ve"]])
+    assert next(iter(found.values()))[0] == [0.0, 1.0]
+    assert [record.levelname for record in caplog.records] == ["WARNING"] and "use chrf, which" in caplog.text
+    assert MetricRegistry.get("chrf").compute([""], ["テスト"], [["テスト"]])["lexical/chrf"][1] == pytest.approx(1)
+
+
+def score(text: str, references: list[str], **args: Any) -> float:
+    scores, corpus = RougeLMaxMetric(**args).compute([""], [text], [references])["lexical/rouge_l_max"]
+    assert scores == [corpus]
+    return corpus
+
+
+def test_best_reference_counts() -> None:
+    # The common subsequence "the cat sat" has 3 of 4 and 3 of 6 words.
+    assert score("the cat sat down", ["a dog", "the black cat sat right there"]) == pytest.approx(2 * 0.75 * 0.5 / 1.25)
+
+
+def test_stems_are_compared_by_rouge_l_max() -> None:
+    assert score("cats walking", ["cat walks"]) == 1.0
+    assert score("cats walking", ["cat walks"], stemming=False) == 0.0
+
+
+def test_alpha_weighs_precision() -> None:
+    assert score("a b c d", ["a b"], alpha=1.0) == pytest.approx(0.5)
+    assert score("a b c d", ["a b"], alpha=0.0) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "expected"),
+    [
+        ("the cat sat on the mat", "a cat was on the mat today", (0.6153846153846153, 0.6675250679467961)),
+        ("the dog walked home quickly", "a dog walked to the home", (0.5454545454545454, 0.6037844108173039)),
+    ],
+)
+def test_weight_factor_is_py_rouges(text: str, reference: str, expected: tuple[float, float]) -> None:
+    """Expected is what py-rouge 1.1 gives with RL4LMs' arguments, and weight_factor 1.0 and 1.2."""
+    found = [score(text, [reference], weight_factor=factor) for factor in (1.0, 1.2)]
+    assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("args", [{"length_limit": 2, "length_limit_type": "words"}, {"length_limit": 3}], ids=str)
+def test_limit_cuts_text_and_references(args: dict[str, Any]) -> None:
+    assert score("a b c d", ["a b x y z"], **args) == 1.0
+    assert score("a b c d", ["a b x y z"], **args, limit_length=False) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("id", "args"),
+    [
+        ("rouge", {}),
+        ("rouge_combined", {}),
+        ("rouge_l_max", {}),
+        ("bleu", {}),
+        ("meteor", {"synonyms": False}),
+        ("sacre_bleu", {}),
+        ("ter", {}),
+        ("chrf", {}),
+    ],
+)
+def test_reply_equal_to_the_reference_is_worth_about_one_and_pays_only_at_the_end(id: str, args: dict) -> None:
+    reward = RewardFunctionRegistry.get(id, args)
+    assert pay(reward, REFERENCES[0]) == pytest.approx(1.0, abs=0.01)
+    assert pay(reward, "nothing at all here") < 0.2
+    assert pay(reward, REFERENCES[0], done=False) == 0.0
+    assert pay(reward, "") == pytest.approx(0.0)
+
+
+def test_rouge_has_the_variant_that_was_asked_for() -> None:
+    swapped = "mat the on sat cat the"
+    assert pay(RewardFunctionRegistry.get("rouge", {"rouge_type": "rouge1"}), swapped) == pytest.approx(1.0)
+    assert pay(RewardFunctionRegistry.get("rouge", {"rouge_type": "rouge2"}), swapped) < 1.0
+    with pytest.raises(ConfigError, match=r"rouge_type: .*, got 'rouge3'; did you mean 'rouge"):
+        RewardFunctionRegistry.get("rouge", {"rouge_type": "rouge3"})
+
+
+def test_rouge_combined_is_the_mean_of_three() -> None:
+    reply = "the mat sat on a cat"
+    variants = [
+        pay(RewardFunctionRegistry.get("rouge", {"rouge_type": t}), reply) for t in ("rouge1", "rouge2", "rougeL")
+    ]
+    assert len(set(variants)) == 3
+    assert pay(RewardFunctionRegistry.get("rouge_combined"), reply) == pytest.approx(sum(variants) / 3)
+
+
+def test_more_edits_are_worth_less_and_a_long_wrong_reply_less_than_nothing() -> None:
+    reward = RewardFunctionRegistry.get("ter")
+    assert pay(reward, "the cat sat on the dog") == pytest.approx(1 - 1 / 6)
+    assert pay(reward, "x " * 12) == pytest.approx(-1.0)

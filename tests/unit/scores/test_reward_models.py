@@ -1,0 +1,273 @@
+"""Scores of reward models and classifiers against the models themselves, for replies and conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from reward_models import TEXTS, save_reward_model
+from tiny import WORDS, make_tokenizer
+from transformers import GPT2Config, GPT2ForSequenceClassification
+
+from rl4dialog.core.errors import ConfigError, DataError, ModelError
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
+from rl4dialog.data.dialogue_text import dialogue_text
+from rl4dialog.scores.classifiers import SequenceClassifier
+from rl4dialog.scores.reward_models import (
+    CARD_FILE,
+    ConversationRewardModel,
+    ConversationRewardModelMetric,
+    LearnedReward,
+    LearnedRewardMetric,
+    load_reward_model,
+    reward_model_folder,
+)
+from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
+
+INFOS: list[dict[str, Any]] = [{"history": ["hello", "oh", "fine"]}, {"history": ["hello there"]}]
+
+
+def scores_of_model(name: str, prompts: list[str], replies: list[str], infos: Any) -> list[float]:
+    (scores, _) = LearnedRewardMetric(name).compute(prompts, replies, [[], []], infos).popitem()[1]
+    assert scores is not None
+    return scores
+
+
+def test_metric_scores_the_texts_of_the_training(tmp_path: Path) -> None:
+    name = save_reward_model(tmp_path / "run" / "model", context_size=1)
+    found = scores_of_model(name, ["fine <EOU>", "hello there <EOU>"], ["good", "how are you?"], INFOS)
+    texts = ["User: fine\nAssistant: good", "User: hello there\nAssistant: how are you?"]
+    expected = SequenceClassifier.from_pretrained(name, truncation_side="left").logits(texts)[:, 0]
+    assert found == pytest.approx(expected.tolist(), abs=1e-6) and found[0] != pytest.approx(found[1])
+    assert scores_of_model(str(tmp_path / "run"), ["", ""], ["good", "how are you?"], INFOS) == found
+
+
+def test_folder_is_that_of_the_model_or_of_the_run(tmp_path: Path) -> None:
+    model = tmp_path / "run" / "model"
+    save_reward_model(model)
+    assert reward_model_folder(str(tmp_path / "run")) == reward_model_folder(str(model)) == model
+    assert reward_model_folder(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    ("saved", "args", "words"),
+    [
+        ({"unit": "dialogue"}, {}, "scores whole dialogues; use it as the reward conversation_reward_model"),
+        ({"format": "other"}, {}, "format 'other', but this version writes 'speaker_lines'; train it again"),
+        ({}, {"label_ix": 0}, "have no meaning with the reward model"),
+        ({}, {"output": "logit"}, "have no meaning with the reward model"),
+        ({}, {"include_prompt_for_eval": False}, "have no meaning with the reward model"),
+        ({}, {"std_penalty": 1.0}, "std_penalty is 1, but .* is a single model, .*alg.ensemble: 3"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path: Path, saved: Any, args: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        LearnedRewardMetric(save_reward_model(tmp_path, **saved), **args)
+
+
+def test_folder_without_or_with_a_damaged_card_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"has no reward_model.json\). Use the folder of a run with alg.id"):
+        load_reward_model(str(tmp_path), "reply", 8, "reward")
+    name = save_reward_model(tmp_path)
+    (tmp_path / CARD_FILE).write_text("{")
+    with pytest.raises(ModelError, match=r"reward_model.json is damaged"):
+        load_reward_model(name, "reply", 8, "reward")
+
+
+def test_score_of_an_ensemble_is_the_mean_minus_the_penalty(tmp_path: Path) -> None:
+    name = save_reward_model(tmp_path, n_members=3, offsets=[0.1, 0.0, -0.1])
+    texts = ["User: fine\nAssistant: good", "User: hello"]
+    own = [
+        SequenceClassifier.from_pretrained(str(tmp_path / f"member_{i}"), truncation_side="left").logits(texts)[:, 0]
+        for i in range(3)
+    ]
+    by_member = torch.stack(own, dim=-1).double()
+    model = load_reward_model(name, "reply", 8, "reward", std_penalty=2.0)
+    assert model.scores(texts) == pytest.approx(by_member.mean(-1).tolist(), abs=1e-6)
+    shifted = by_member - torch.tensor([0.1, 0.0, -0.1], dtype=torch.float64)
+    expected = by_member.mean(-1) - 2.0 * shifted.std(-1, unbiased=False)
+    assert model.scores(texts, 2.0) == pytest.approx(expected.tolist(), abs=1e-6)
+    assert model.scores([], 2.0) == []
+    differences = (by_member[:1] - by_member[1:]) / model.card.std
+    assert model.differences(texts[:1], texts[1:])[0] == pytest.approx(differences[0].tolist(), abs=1e-5)
+    standard = shifted / model.card.std
+    assert model.standard_scores(texts) == pytest.approx(standard.numpy(), abs=1e-5)
+
+
+def test_reward_has_the_penalty(tmp_path: Path) -> None:
+    name = save_reward_model(tmp_path, n_members=2)
+    arguments: Any = (["", ""], ["good", "how are you?"], [[], []], [True, True], INFOS)
+    mean, penalized = (LearnedReward(model_name=name, std_penalty=x)(*arguments) for x in (0.0, 1.0))
+    assert all(low < high for low, high in zip(penalized, mean, strict=True))
+
+
+def test_model_with_two_outputs_is_an_error(tmp_path: Path) -> None:
+    name = save_reward_model(tmp_path)
+    tokenizer = train_tokenizer(TEXTS, 300, 64)
+    tiny_bert(tokenizer, num_labels=2).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="has 2 outputs, but a reward model has one"):
+        LearnedRewardMetric(name)
+
+
+@pytest.mark.parametrize("with_end", [True, False])
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("pad_is_eos", [True, False])
+def test_decoder_scores_the_last_real_token_whatever_the_padding(pad_is_eos: bool, side: str, with_end: bool) -> None:
+    tokenizer = make_tokenizer(pad_is_eos)
+    tokenizer.padding_side = side
+    torch.manual_seed(0)
+    size = {"n_layer": 1, "n_embd": 16, "n_head": 2, "n_positions": 32, "initializer_range": 0.2}
+    config = GPT2Config(vocab_size=len(tokenizer), num_labels=1, pad_token_id=tokenizer.pad_token_id, **size)
+    model = GPT2ForSequenceClassification(config).eval()
+    texts = [" ".join(WORDS[: 2 + i]) + (f" {tokenizer.eos_token}" if with_end else "") for i in range(5)]
+    together = SequenceClassifier(model, tokenizer).logits(texts)[:, 0]
+    for text, score in zip(texts, together, strict=True):
+        ids = torch.tensor([tokenizer(text)["input_ids"]])
+        own = model.score(model.transformer(ids).last_hidden_state[0, -1])
+        assert score.item() == pytest.approx(own.item(), abs=1e-5)
+
+
+TWO_PROMPTS, TWO_TEXTS = ["a cat ", "hi "], ["sat", "dog mat"]
+KEY = "semantic/learned_automodel_metric"
+
+
+def scores_of(folder: str, **args: Any) -> list[float]:
+    scores, corpus = LearnedRewardMetric(folder, **args).compute(TWO_PROMPTS, TWO_TEXTS, [[], []])[KEY]
+    assert scores is not None
+    assert corpus == pytest.approx(sum(scores) / 2)
+    return scores
+
+
+def test_score_is_probability_of_a_class(save_classifier: Callable[[Sequence[str]], str]) -> None:
+    folder = save_classifier(["bad", "good", "neither"])
+    expected = SequenceClassifier.from_pretrained(folder).logits(["a cat sat", "hi dog mat"]).softmax(-1)[:, 1]
+    assert scores_of(folder, label_ix=1, batch_size=1) == pytest.approx(expected.tolist(), abs=1e-6)
+    assert scores_of(folder, label_ix="Good") == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_prompt_can_be_left_out(save_classifier: Callable[[Sequence[str]], str]) -> None:
+    folder = save_classifier(["bad", "good"])
+    expected = SequenceClassifier.from_pretrained(folder).logits(TWO_TEXTS).softmax(-1)[:, 0]
+    found = scores_of(folder, label_ix=0, include_prompt_for_eval=False)
+    assert found == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_output_of_a_reward_model_is_the_score(save_classifier: Callable[[Sequence[str]], str]) -> None:
+    folder = save_classifier(["reward"])
+    expected = SequenceClassifier.from_pretrained(folder).logits(["a cat sat", "hi dog mat"])[:, 0].tolist()
+    assert expected[0] != expected[1]
+    assert scores_of(folder) == pytest.approx(expected, abs=1e-6)
+    assert scores_of(folder, label_ix=0) == pytest.approx(expected, abs=1e-6)
+
+
+def test_output_is_chosen(save_classifier: Callable[[Sequence[str]], str]) -> None:
+    folder = save_classifier(["bad", "good"])
+    logits = SequenceClassifier.from_pretrained(folder).logits(["a cat sat", "hi dog mat"])
+    outputs = {"logit": logits, "probability": logits.softmax(-1), "log_probability": logits.log_softmax(-1)}
+    for output, expected in outputs.items():
+        assert scores_of(folder, label_ix=1, output=output) == pytest.approx(expected[:, 1].tolist(), abs=1e-5)
+
+
+def test_single_output_is_no_probability(save_classifier: Callable[[Sequence[str]], str]) -> None:
+    folder = save_classifier(["reward"])
+    assert scores_of(folder, output="logit") == scores_of(folder)
+    with pytest.raises(ConfigError, match="'log_probability', but the model's single output is not a probability"):
+        LearnedRewardMetric(folder, output="log_probability")
+
+
+def test_long_prompt_loses_its_beginning(save_classifier: Callable[[Sequence[str]], str]) -> None:
+    metric = LearnedRewardMetric(save_classifier(["reward"]))
+    scores, _ = metric.compute(["cat " * 99, "cat " * 99], ["sat", "dog"], [[], []])[KEY]
+    assert scores is not None and scores[0] != scores[1]
+
+
+def test_class_and_model_must_be_given_and_exist(save_classifier: Callable[[Sequence[str]], str]) -> None:
+    with pytest.raises(ModelError, match=r"'learned_reward': model .*nowhere.*model_name: <folder"):
+        LearnedRewardMetric("./nowhere", 0)
+    folder = save_classifier(["bad", "good"])
+    with pytest.raises(ConfigError, match=r"needs label_ix.*\(classes: 0 'bad', 1 'good'\)"):
+        LearnedRewardMetric(folder)
+    with pytest.raises(ConfigError, match="no class 'goood'; did you mean 'good'"):
+        LearnedRewardMetric(folder, "goood")
+
+
+THREE_PROMPTS, THREE_TEXTS = ["a cat ", "hi ", "dog "], ["sat", "dog mat", "hi hi"]
+REFERENCES = [["mat"], ["cat", "hi"], ["a"]]
+ALL = [True] * 3
+
+
+def test_baseline_is_subtracted(save_classifier: Callable[[Sequence[str]], str]) -> None:
+    folder = save_classifier(["reward"])
+    plain = LearnedReward(model_name=folder)(THREE_PROMPTS, THREE_TEXTS, REFERENCES, ALL)
+    fixed = LearnedReward(model_name=folder, baseline=0.5)(THREE_PROMPTS, THREE_TEXTS, REFERENCES, ALL)
+    assert fixed == pytest.approx([score - 0.5 for score in plain])
+    of_reference = LearnedReward(model_name=folder)(THREE_PROMPTS, [each[0] for each in REFERENCES], REFERENCES, ALL)
+    less_reference = LearnedReward(model_name=folder, baseline="reference")
+    found = less_reference(THREE_PROMPTS, THREE_TEXTS, REFERENCES, ALL)
+    assert found == pytest.approx([a - b for a, b in zip(plain, of_reference, strict=True)], abs=1e-5)
+    gold = less_reference(THREE_PROMPTS, [each[0] for each in REFERENCES], REFERENCES, ALL)
+    assert gold == pytest.approx([0, 0, 0], abs=1e-5)
+    with pytest.raises(DataError, match="a reference for every sample"):
+        less_reference(THREE_PROMPTS, THREE_TEXTS, [[], ["a"], ["b"]], ALL)
+
+
+DIALOGUES = [
+    Dialogue(1, (Turn("hello there", PARTNER), Turn("how are you?", AGENT), Turn("fine", PARTNER)), n_given=1),
+    Dialogue(2, (Turn("good to know", PARTNER), Turn("hello", AGENT), Turn("hello", PARTNER)), n_given=1),
+]
+
+
+def test_scores_equal_those_of_the_reward(tmp_path: Path) -> None:
+    name = save_reward_model(tmp_path, "dialogue")
+    found = ConversationRewardModelMetric(name).compute(DIALOGUES)
+    expected = ConversationRewardModel(name)(DIALOGUES, [True, True])
+    scores, mean = found["conversation/reward_model"]
+    assert scores == pytest.approx(expected, abs=1e-6)
+    assert mean == pytest.approx(sum(scores or []) / 2)
+
+
+TURNS = tuple(
+    Turn(text, speaker)
+    for text, speaker in [
+        ("hello there", PARTNER),
+        ("how are you?", AGENT),
+        ("fine", PARTNER),
+        ("good to know", AGENT),
+        ("hello", PARTNER),
+    ]
+)
+DIALOGUE = Dialogue(1, TURNS, n_given=1)
+OTHER = replace(DIALOGUE, turns=TURNS[:3])
+
+
+def scores_of_conversations(name: str, *dialogues: Dialogue) -> list[float]:
+    classifier = SequenceClassifier.from_pretrained(name, truncation_side="left")
+    return [classifier.logits([dialogue_text(dialogue)])[0, 0].item() for dialogue in dialogues]
+
+
+def test_score_is_paid_at_the_end(tmp_path: Path) -> None:
+    name = save_reward_model(tmp_path, "dialogue")
+    reward = ConversationRewardModel(name)
+    ((expected,), found) = (scores_of_conversations(name, DIALOGUE), reward([OTHER, DIALOGUE], [False, True]))
+    assert found == [0.0, pytest.approx(expected, abs=1e-6)]
+    assert reward([OTHER], [False]) == [0.0]
+
+
+def test_changes_by_turn_sum_to_the_score(tmp_path: Path) -> None:
+    name = save_reward_model(tmp_path, "dialogue")
+    first, last = scores_of_conversations(name, OTHER, DIALOGUE)
+    found = ConversationRewardModel(name, "every_turn")([OTHER, DIALOGUE], [False, True])
+    assert found == [0.0, pytest.approx([first, last - first], abs=1e-6)]
+
+
+def test_model_of_replies_and_other_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is not the folder of a reward model"):
+        ConversationRewardModel(str(tmp_path))
+    name = save_reward_model(tmp_path, "reply")
+    for build in (ConversationRewardModel, ConversationRewardModelMetric):
+        with pytest.raises(ConfigError, match="scores replies; use it as the reward learned_reward"):
+            build(name)

@@ -1,0 +1,135 @@
+"""Finished replies are scored by rewards of all kinds, whose values are checked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rl4dialog.core.errors import ConfigError, RewardError
+from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
+from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
+from rl4dialog.rollouts.task_rewards import TaskRewards
+from rl4dialog.scores.composite import Linear
+from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
+from rl4dialog.scores.parts import as_parts
+from rl4dialog.scores.scoring import Scorer, check_scores
+from rl4dialog.tasks.dialogue_acts.task_rewards import TaskReward
+
+
+@pytest.mark.parametrize("values", [[1, 2.0], (1, 2), np.array([1.0, 2.0]), torch.tensor([[1.0], [2.0]]), [[1], [2]]])
+def test_scores_may_be_any_kind_of_sequence(values: Any) -> None:
+    assert check_scores(values, "r", ["a", "b"]) == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), None, "x"])
+def test_bad_score_names_reward_value_and_sample_or_is_masked(bad: Any) -> None:
+    with pytest.raises(RewardError, match=r"reward 'r' returned .* for sample 'b'"):
+        check_scores([1.0, bad], "r", ["a", "b"])
+    masked = check_scores([1.0, bad], "r", ["a", "b"], on_error="mask")
+    assert masked[0] == 1.0 and np.isnan(masked[1])
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0, 3.0]])
+@pytest.mark.parametrize("on_error", ["raise", "mask"])
+def test_wrong_number_of_scores_is_never_masked(values: list[float], on_error: str) -> None:
+    with pytest.raises(RewardError, match=f"{len(values)} values for 2 replies"):
+        check_scores(values, "r", ["a", "b"], on_error)
+
+
+def test_scorer_names_the_sample_whose_reward_raised() -> None:
+    def picky(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        return 1.0 / len(gen_text)
+
+    parts = as_parts(picky, "picky")
+    replies = FinishedReplies(["p", "q"], ["text", ""], [["r"], ["r"]], sample_ids=[10, 11])
+    with pytest.raises(RewardError, match="'picky' failed on sample 11: ZeroDivisionError"):
+        Scorer(parts).score(replies)
+    scores = Scorer(parts, on_error="mask").score(replies)
+    assert scores.total[0] == 0.25 and np.isnan(scores.total[1])
+
+
+class PerToken(RewardFunction):
+    """Is called in the workers, not here."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> float:
+        raise AssertionError
+
+
+class Hundred(BatchedRewardFunction):
+    """A hundred for every reply that is the last of its episode."""
+
+    def __call__(self, prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
+        return [100.0 * done for done in dones]
+
+
+def test_reward_that_pays_nothing_or_for_failure_is_refused() -> None:
+    with pytest.raises(ConfigError, match="all weights and per_turn are 0"):
+        OutcomeReward({"success": 0.0})
+    with pytest.raises(ConfigError, match=r"success \(0\) must be above failure \(1\)"):
+        TaskReward(success=0, failure=1)
+
+
+@pytest.mark.parametrize("reward", [OutcomeReward(per_turn=1.0), PartnerReward()])
+def test_reply_without_a_partner_does_not_earn_what_a_partner_pays(reward: Any) -> None:
+    replies = FinishedReplies(["p"], ["g"], [["r"]])
+    with pytest.raises(RewardError, match=r"'mine' failed on sample 0: .*it comes from the partner of a conversation"):
+        Scorer(as_parts(reward, "mine")).score(replies)
+    assert np.isnan(Scorer(as_parts(reward), on_error="mask").score(replies).total).all()
+
+
+def info(*values: float) -> dict[str, Any]:
+    """What the view says of an utterance with a token per value."""
+    array = np.array(values, dtype=np.float32)
+    texts = {"prompt_text": "p", "gen_text": "g", "ref_texts": ["r"], "meta_info": {}, "sample_id": 7}
+    return {"reward_parts": {"token": array}, **texts}
+
+
+def test_utterance_earns_its_tokens_clipped_and_weighted_and_whole_replies_on_the_last() -> None:
+    parts = [
+        RewardPart("token", Linear(1.0, 3.0, 3), PerToken(), clip=(-1.0, 1.0)),
+        *[replace(part, weight=0.5) for part in as_parts(Hundred(), "reply")],
+    ]
+    scorer = Scorer(parts[1:])
+    infos, dones = [info(0.5, -4.0), info(2.0, 0.0, 0.25)], [True, False]
+    for iteration, weight in ((1, 1.0), (2, 2.0), (3, 3.0), (9, 3.0)):
+        rewards, _, values = TaskRewards(parts, scorer.values)(infos, [2, 3], dones, iteration)
+        assert [each.tolist() for each in rewards] == [
+            [0.5 * weight, -weight + 50.0],
+            [weight, 0.0, 0.25 * weight],
+        ]
+        assert values == {"token": [-3.5, 2.25], "reply": [100.0, 0.0], "token/weight": [weight]}
+
+
+def test_terms_of_an_earlier_batch_are_not_those_of_a_failed_one() -> None:
+    class WithTerms(BatchedRewardFunction):
+        """Fails on replies ``bad``."""
+
+        def __call__(
+            self, prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None
+        ) -> Any:
+            if "bad" in gen_texts:
+                raise ValueError
+            self.last_parts = {"half": [0.5] * len(gen_texts)}
+            return [1.0] * len(gen_texts)
+
+    parts = as_parts(WithTerms(), "mine")
+    task_rewards = TaskRewards(parts, Scorer(parts, on_error="mask").values)
+    *_, values = task_rewards([info(0.0)] * 2, [1] * 2, [True] * 2, 1)
+    assert values == {"mine": [1.0, 1.0], "mine/half": [0.5, 0.5]}
+    rewards, _, values = task_rewards([{**info(0.0), "gen_text": "bad"}] * 4, [1] * 4, [True] * 4, 1)
+    assert np.isnan(rewards).all() and values.keys() == {"mine"}
+
+
+def test_masked_reply_is_nan_on_its_last_token() -> None:
+    def failing(prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
+        return [1.0, None]
+
+    parts = as_parts(failing)
+    task_rewards = TaskRewards(parts, Scorer(parts, on_error="mask").values)
+    rewards, *_ = task_rewards([info(0.0, 0.0), info(0.0)], [2, 1], [True, True], 1)
+    np.testing.assert_array_equal(rewards[0], [0.0, 1.0])
+    assert np.isnan(rewards[1][-1])

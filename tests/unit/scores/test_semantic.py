@@ -1,0 +1,195 @@
+"""Word vectors by hand, BERTScore and BLEURT with a tiny model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+from rl4dialog.core.errors import ConfigError, DataError, ModelError
+from rl4dialog.scores.semantic import (
+    BertScoreMetric,
+    BleurtMetric,
+    BleurtReward,
+    EmbeddingSimilarityMetric,
+    ModelEmbeddings,
+    VectorFile,
+    average_similarity,
+    extrema_similarity,
+    greedy_similarity,
+)
+
+LINES = "cat 1 0 0.5\ndog -1 2 0\n. . . 1 1 1\nnaïve 0 0 1\nCat 9 9 9\n"
+
+
+@pytest.mark.parametrize("header", ["", "5 3\n"], ids=["glove", "word2vec"])
+def test_words_are_found_as_written_or_in_lower_case(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text(header + LINES, encoding="utf-8")
+    vectors = VectorFile(str(path))
+    assert vectors("Cat cat DOG unknown naïve").tolist() == [[9, 9, 9], [1, 0, 0.5], [-1, 2, 0], [0, 0, 1]]
+    assert vectors("").shape == vectors("unknown").shape == (0, 3)
+
+
+def test_file_of_another_form_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("words\nalone\n")
+    with pytest.raises(DataError, match=r"vectors\.txt is not a file of word vectors"):
+        VectorFile(str(path))
+    path.write_text("")
+    with pytest.raises(DataError, match="is not a file of word vectors"):
+        VectorFile(str(path))
+    path.write_text("cat 1 2 3\ndog one two three\nmat 1 2\n")
+    with pytest.raises(DataError, match="invalid numbers for the word 'dog'"):
+        VectorFile(str(path))("dog")
+    with pytest.raises(DataError, match="for the word 'mat', or another number of them than the 3 in the first line"):
+        VectorFile(str(path))("mat")
+
+
+def test_embeddings_of_a_model_are_those_of_its_tokens(bert_folder: str) -> None:
+    weight = AutoModel.from_pretrained(bert_folder).get_input_embeddings().weight.detach().numpy()
+    vectors = ModelEmbeddings(bert_folder)
+    assert np.array_equal(vectors("a cat"), weight[[5, 6]])
+    assert vectors("").shape == (0, 16)
+
+
+A, B = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[3.0, 0.0], [1.0, 1.0], [-4.0, 0.0]])
+
+
+def test_average_is_cosine_of_means() -> None:
+    # The means are (1/2, 1) and (0, 1/3).
+    assert average_similarity(A, B) == pytest.approx(2 / sqrt(5))
+
+
+def test_greedy_averages_the_nearest_in_both_directions() -> None:
+    # From A: cosines 1 and 1/sqrt(2). From B: 1, 1/sqrt(2), and 0 (to the second; -1 to the first).
+    assert greedy_similarity(A, B) == pytest.approx(((1 + sqrt(0.5)) / 2 + (1 + sqrt(0.5)) / 3) / 2)
+    assert greedy_similarity(B, A) == pytest.approx(greedy_similarity(A, B))
+    # The zero vector is like nothing.
+    assert average_similarity(np.zeros((1, 2)), A) == extrema_similarity(np.zeros((1, 2)), A) == 0
+
+
+def test_extrema_keep_the_sign_of_the_farthest_value() -> None:
+    # (1, 2) and (-4, 1).
+    assert extrema_similarity(A, B) == pytest.approx(-2 / sqrt(5 * 17))
+
+
+def test_best_reference_counts_and_unknown_words_do_not(tmp_path: Path) -> None:
+    (tmp_path / "vectors.txt").write_text("a 1 0\nb 0 2\nc 3 0\nd 1 1\ne -4 0\n")
+    texts, references = ["a b", "a b unknown", "", "unknown"], [["e", "c d e"], ["a b"], ["a"], ["a"]]
+    found = EmbeddingSimilarityMetric(str(tmp_path / "vectors.txt")).compute([""] * 4, texts, references)
+    forms = {"average": average_similarity, "greedy": greedy_similarity, "extrema": extrema_similarity}
+    for name, function in forms.items():
+        scores, corpus = found[f"semantic/embedding_{name}"]
+        expected = max(function(A, B), function(A, B[2:]))
+        assert scores == pytest.approx([expected, 1.0, 0.0, 0.0])
+        assert corpus == pytest.approx((expected + 1) / 4)
+
+
+def test_embeddings_of_a_model_can_be_used(bert_folder: str) -> None:
+    found = EmbeddingSimilarityMetric(model_name=bert_folder).compute([""], ["a cat"], [["a cat"]])
+    assert [corpus for _, corpus in found.values()] == pytest.approx([1.0] * 3, abs=1e-6)
+
+
+def greedy_f1(folder: str, text: str, reference: str, layer: int) -> float:
+    """BERTScore from its definition: greedy matching of cosine similarities, both ways, without the special tokens."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    states = []
+    for string in (text, reference):
+        with torch.no_grad():
+            hidden = model(**tokenizer(string, return_tensors="pt"), output_hidden_states=True).hidden_states[layer][0]
+        states.append(torch.nn.functional.normalize(hidden[1:-1], dim=-1))
+    similarity = states[0] @ states[1].T
+    precision, recall = similarity.max(1).values.mean(), similarity.max(0).values.mean()
+    return float(2 * precision * recall / (precision + recall))
+
+
+def test_score_is_f1_of_greedy_matching_for_best_reference(bert_folder: str) -> None:
+    texts, references = ["a cat sat", "dog"], [["a dog sat", "mat hi"], ["dog"]]
+    metric = BertScoreMetric(model_type=bert_folder, num_layers=1)
+    scores, corpus = metric.compute(["", ""], texts, references)["semantic/bert_score"]
+    expected = max(greedy_f1(bert_folder, texts[0], reference, 1) for reference in references[0])
+    assert scores == pytest.approx([expected, 1.0], abs=1e-5)
+    assert corpus == pytest.approx((expected + 1) / 2, abs=1e-5)
+
+
+def test_blank_texts_score_0_and_long_ones_are_cut(bert_folder: str) -> None:
+    metric = BertScoreMetric(model_type=bert_folder, num_layers=1)
+    texts, references = ["", "hi", "a cat " * 50, "😀"], [["hi"], [""], ["a cat"], ["😀"]]
+    scores, _ = metric.compute([""] * 4, texts, references)["semantic/bert_score"]
+    assert scores is not None
+    assert scores[:2] == [0.0, 0.0]
+    assert 0 < scores[2] <= 1
+    assert scores[3] == pytest.approx(1.0, abs=1e-5)
+
+
+def test_score_is_output_for_reference_and_text_of_best_reference(
+    save_classifier: Callable[[Sequence[str]], str],
+) -> None:
+    folder = save_classifier(["rating"])
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    texts, references = ["a cat sat", "hi", ""], [["a dog sat", "mat hi"], ["dog"], ["a"]]
+    expected = []
+    for text, own in zip(texts, references, strict=True):
+        with torch.no_grad():
+            expected.append(max(float(model(**tokenizer([r], [text], return_tensors="pt")).logits) for r in own))
+    for batch_size in (1, 64):
+        metric = BleurtMetric(model_name=folder, batch_size=batch_size)
+        scores, corpus = metric.compute([""] * 3, texts, references)["semantic/bleurt"]
+        assert scores == pytest.approx(expected, abs=1e-5)
+        assert corpus == pytest.approx(sum(expected) / 3, abs=1e-5)
+
+
+def test_classifier_is_refused(save_classifier: Callable[[Sequence[str]], str]) -> None:
+    with pytest.raises(ModelError, match="has 2 outputs instead of one"):
+        BleurtMetric(model_name=save_classifier(["no", "yes"]))
+
+
+@pytest.mark.parametrize(
+    ("build", "args", "error", "words"),
+    [
+        (VectorFile, {"path": "nowhere"}, DataError, r"nowhere.*cannot be read.*glove\.6B\.zip"),
+        (ModelEmbeddings, {"model_name": "./nowhere"}, ModelError, r"word vectors .*nowhere.*cannot be loaded"),
+        (EmbeddingSimilarityMetric, {}, ConfigError, "either path: .*glove.* or model_name"),
+        (EmbeddingSimilarityMetric, {"path": "x", "model_name": "y"}, ConfigError, "either path: .*or model_name"),
+        (
+            *(BertScoreMetric, {"model_type": "./nowhere", "num_layers": 1}, ModelError),
+            "'bert_score': model .*nowhere' cannot be loaded.*downloaded roberta-large> and num_layers: 17",
+        ),
+        (
+            BertScoreMetric,
+            {},
+            ModelError,
+            "'roberta-large' cannot be loaded.*folder of a downloaded roberta-large>",
+        ),
+        (BertScoreMetric, {"language": "de"}, ModelError, "bert-base-multilingual-cased> and num_layers: 9"),
+        (BleurtMetric, {}, ModelError, "'Elron/bleurt-base-128' cannot be loaded"),
+        (
+            BleurtMetric,
+            {"config_name": "bleurt-large-512"},
+            ModelError,
+            "Elron/bleurt-large-512.*model_name: <folder",
+        ),
+        (
+            BleurtReward,
+            {"checkpoint": "bleurt-bas-128"},
+            ConfigError,
+            "bas-128'; did you mean 'bleurt-base-128'",
+        ),
+    ],
+)
+def test_missing_files_and_models_are_named(build: Any, args: dict[str, Any], error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        build(**args)
+
+
+def test_model_unknown_to_the_package_needs_a_layer(bert_folder: str) -> None:
+    with pytest.raises(ModelError, match="num_layers"):
+        BertScoreMetric(model_type=bert_folder)
