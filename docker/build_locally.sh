@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 WORK=${WORK:-/var/tmp/rl4dialog-image}
 BUILDS=${BUILDS:-2}
-TESTS=${TESTS:-tests/unit/functional tests/unit/metrics}
+TESTS=${TESTS:-tests/unit/functional tests/unit/scores}
 BASE=localhost/debian-python
 WEIGHTS=rl4dialog_exps/small_talk/model/model.safetensors
 STORAGE=(--root "$WORK/storage" --runroot "$WORK/run" --storage-driver vfs)
