@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired
 
@@ -15,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from rl4dialog.core.arguments import NonNegative, NonNegativeInt, Positive
-from rl4dialog.core.async_calls import AsyncCalls, FinalFailure, in_background
+from rl4dialog.core.async_calls import AsyncCalls, Call, FinalFailure, in_background
 from rl4dialog.core.errors import ConfigError, DataError, EndpointError, shown, validation_message
 from rl4dialog.core.files import json_value
 from rl4dialog.core.http_requests import has_credentials, is_http_address, post, refusal
@@ -23,9 +24,78 @@ from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
 
 _MAX_SHOWN = 200
+_MAX_REQUESTS = 100  # at a time, of a process
 
 
-class HttpPartner(Partner):
+class ServerPartner(Partner):
+    """A partner behind a server: all environments of a process send their requests before the first one waits."""
+
+    waits = True
+
+    def __init__(self, calls: AsyncCalls) -> None:
+        self._calls, self._slots = calls, _Slots(calls.concurrency)
+        self._expected: tuple[list[str], Future[Any]] | None = None
+
+    @abstractmethod
+    def _call(self, history: list[str]) -> Call:
+        """What asks once for the reply to a history."""
+
+    @abstractmethod
+    def _read(self, answer: Any) -> PartnerReply:
+        """The reply in an answer."""
+
+    @abstractmethod
+    def _failure(self, error: Exception) -> str:
+        """Describe the failure of a request, before the number of attempts in brackets."""
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        self._forget()
+
+    def expect(self, history: list[str]) -> None:
+        self._forget()
+        self._expected = history, in_background(self._calls.attempt(self._call(history), self._slots.semaphore))
+
+    def open(self) -> PartnerReply:
+        return self.reply([])
+
+    def reply(self, history: list[str]) -> PartnerReply:
+        if self._expected is None or self._expected[0] != history:
+            self.expect(history)
+        assert self._expected is not None
+        try:
+            return self._read(self._expected[1].result())
+        except Exception as error:
+            return PartnerReply(failed=f"{self._failure(error)}{self._calls.attempts(error)})")
+        finally:
+            self._forget()  # also if the time limit of the environment interrupts the wait
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_expected": None}  # a request belongs to one environment of one process
+
+    def _forget(self) -> None:
+        if self._expected is not None:
+            self._expected[1].cancel()
+        self._expected = None
+
+
+class _Slots:
+    """The limit of concurrent requests, which the copies of a partner in a process share."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    @functools.cached_property
+    def semaphore(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(self._n)
+
+    def __deepcopy__(self, memo: object) -> _Slots:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_n": self._n}
+
+
+class HttpPartner(ServerPartner):
     """Asks an HTTP server for every reply.
 
     With ``protocol: json``, a request is the POST of a JSON object ``{"session", "seed", "history", "meta_data"}``: a
@@ -40,7 +110,7 @@ class HttpPartner(Partner):
     Answers that lack something, have an invalid value, are compressed or exceed 4 MiB, and other HTTP statuses are not.
     After the last attempt the conversation counts as failed (``env.args.partner_on_error``).
 
-    The environments of a process share their connections, which stay open.
+    All environments of a process send their requests at once, over connections that stay open.
 
     Args:
         url: Address of the requests, such as ``http://localhost:8000/reply``.
@@ -96,38 +166,37 @@ class HttpPartner(Partner):
             if protocol == "json"
             else VisdialRlProtocol(generation_kwargs or {"inference": "greedy", "beamSize": 1})
         )
-        self._url, self._calls = url, AsyncCalls(1, timeout_s, retries, retry_wait_s)
+        super().__init__(AsyncCalls(_MAX_REQUESTS, timeout_s, retries, retry_wait_s))
+        self._url, self._session = url, ""
         self._outcome: Mapping[str, float] = {}
-        self._session = ""
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        super().reset(meta_info, seed)
         self._session, self._outcome = uuid.uuid4().hex, {}
         self._protocol.begin(self._session, seed, meta_info)
-
-    def open(self) -> PartnerReply:
-        return self.reply([])
-
-    def reply(self, history: list[str]) -> PartnerReply:
-        asked = in_background(self._calls.attempt(functools.partial(self._ask, history), nullcontext()))
-        try:
-            answer: Answer = asked.result()
-        except EndpointError as error:
-            return PartnerReply(failed=f"{error} (session {self._session}, {self._calls.attempts(error)})")
-        except TimeoutError as error:
-            limit = f"did not answer within its timeout_s of {self._calls.timeout_s:g}"
-            attempts = self._calls.attempts(error)
-            return PartnerReply(failed=f"{self._url} {limit} (session {self._session}, {attempts})")
-        finally:
-            asked.cancel()  # if the time limit of the environment interrupts the wait
-        self._outcome = answer.outcome
-        return answer.reply
 
     def outcome(self) -> Mapping[str, float]:
         return self._outcome
 
-    async def _ask(self, history: list[str]) -> Answer:
+    def _call(self, history: list[str]) -> Call:
+        return functools.partial(self._ask, self._protocol.request(history))
+
+    def _read(self, answer: Answer) -> PartnerReply:
+        self._outcome = answer.outcome
+        return answer.reply
+
+    def _failure(self, error: Exception) -> str:
+        if isinstance(error, EndpointError):
+            reason = str(error)
+        elif isinstance(error, TimeoutError):
+            reason = f"{self._url} did not answer within its timeout_s of {self._calls.timeout_s:g}"
+        else:
+            reason = f"{self._url} failed: {type(error).__name__}: {error}"
+        return f"{reason} (session {self._session}, "
+
+    async def _ask(self, request: dict[str, Any]) -> Answer:
         """Ask once."""
-        response, body = await post(self._url, **self._protocol.request(history))
+        response, body = await post(self._url, **request)
         if not response.is_success:
             raise refusal(self._url, response, shown(body.decode(errors="replace"), _MAX_SHOWN))
         try:

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
-from concurrent.futures import Future
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive, SecretName
-from rl4dialog.core.async_calls import AsyncCalls, in_background
+from rl4dialog.core.async_calls import AsyncCalls, Call
 from rl4dialog.core.errors import ConfigError, EndpointError
 from rl4dialog.core.http_requests import ChatEndpoint
-from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.openings import persona_in
+from rl4dialog.partners.http import ServerPartner
 
 _KEY = "env.args.partner.args"
 _OWN_KEYS = ("model", "messages", "stream", "n", "seed")
 _SILENCE = "..."
 
 
-class OpenAIPartner(Partner):
+class OpenAIPartner(ServerPartner):
     """Asks an OpenAI-compatible chat endpoint, such as vLLM, Ollama or a hosted model, for every reply.
 
     Its own utterances are those of the assistant, and the agent's are those of the user. All environments of a process
@@ -61,7 +59,6 @@ class OpenAIPartner(Partner):
     """
 
     can_open = True
-    waits = True
 
     def __init__(
         self,
@@ -86,77 +83,34 @@ class OpenAIPartner(Partner):
                 raise ConfigError(f"{_KEY}.generation_kwargs cannot contain {key}: {hint}")
         self._settings, self._send_seed = {**settings, **(generation_kwargs or {})}, send_seed
         self._instructions, self._persona_key, self._opening_request = instructions, persona_key, opening_request
-        calls = AsyncCalls(concurrency, timeout_s, retries, retry_wait_s, key=_KEY)
-        self._requests = _Requests(ChatEndpoint(base_url, model, api_key_env, _KEY + ".{}", _KEY), calls)
+        super().__init__(AsyncCalls(concurrency, timeout_s, retries, retry_wait_s, key=_KEY))
+        self._endpoint = ChatEndpoint(base_url, model, api_key_env, _KEY + ".{}", _KEY)
         self._system, self._seed = "", 0
-        self._expected: tuple[list[str], Future[str]] | None = None
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
-        self._forget()
+        super().reset(meta_info, seed)
         persona = persona_in(meta_info, self._persona_key)
         self._system, self._seed = "\n\n".join(filter(None, (self._instructions, persona))), seed
 
-    def expect(self, history: list[str]) -> None:
-        self._forget()
-        self._expected = history, self._ask(history)
-
-    def open(self) -> PartnerReply:
-        return self.reply([])
-
-    def reply(self, history: list[str]) -> PartnerReply:
-        if self._expected is None or self._expected[0] != history:
-            self.expect(history)
-        assert self._expected is not None
-        try:
-            return PartnerReply(self._expected[1].result())
-        except Exception as error:
-            return PartnerReply(failed=self._requests.message(error))
-        finally:
-            self._forget()  # also if the time limit of the environment interrupts the wait
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_expected": None}  # a request belongs to one environment of one process
-
-    def _forget(self) -> None:
-        if self._expected is not None:
-            self._expected[1].cancel()
-        self._expected = None
-
-    def _ask(self, history: list[str]) -> Future[str]:
+    def _call(self, history: list[str]) -> Call:
         messages = chat_messages([text if text.strip() else _SILENCE for text in history], self._system)
         n = 1 if self._system else 0
         if len(messages) == n or messages[n]["role"] == "assistant":
             messages.insert(n, {"role": "user", "content": self._opening_request})
         seed = {"seed": self._seed} if self._send_seed else {}
-        return self._requests.start(messages, {**self._settings, **seed})
+        return functools.partial(self._text, messages, **self._settings, **seed)
 
+    def _read(self, answer: str) -> PartnerReply:
+        return PartnerReply(answer)
 
-class _Requests:
-    """Requests of all environments of a process, which share the limit of concurrent ones."""
-
-    def __init__(self, endpoint: ChatEndpoint, calls: AsyncCalls) -> None:
-        self._endpoint, self._calls = endpoint, calls
-        self._slots: asyncio.Semaphore | None = None
-
-    def start(self, messages: list[dict[str, str]], settings: dict[str, Any]) -> Future[str]:
-        """Start a request, without blocking."""
-        if self._slots is None:
-            self._slots = asyncio.Semaphore(self._calls.concurrency)
-        call = functools.partial(self._text, messages, settings)
-        return in_background(self._calls.attempt(call, self._slots))
-
-    def message(self, error: Exception) -> str:
-        """Describe the failure of a request."""
+    def _failure(self, error: Exception) -> str:
         url = self._endpoint.url
         if isinstance(error, (EndpointError, ConfigError)):
-            reason = str(error)
-        elif isinstance(error, TimeoutError):
-            reason = f"{url} failed: {error}"
-        else:
-            reason = f"{url} failed: {type(error).__name__}: {error}"
-        return f"{reason} ({self._calls.attempts(error)})"
+            return f"{error} ("
+        reason = str(error) if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+        return f"{url} failed: {reason} ("
 
-    async def _text(self, messages: list[dict[str, str]], settings: dict[str, Any]) -> str:
+    async def _text(self, messages: list[dict[str, str]], **settings: Any) -> str:
         text = await self._endpoint.complete(messages, **settings)
         if not text.strip():
             raise EndpointError(
@@ -164,9 +118,3 @@ class _Requests:
                 f"before it answers"
             )
         return text.strip()
-
-    def __deepcopy__(self, memo: object) -> _Requests:
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_slots": None}
