@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rl4dialog.core.errors import ConfigError
@@ -75,9 +76,9 @@ class ChatPage(Page[ChatState]):
         self._text.stop(self._stopped, [self._browser], api_name="stop", queue=False)
         for i, column in enumerate(self._columns):
             bubble = column.chat
-            self._on(bubble.like, f"rate_{i}", self._acting(self._rate, i))
-            self._on(bubble.option_select, f"option_{i}", self._acting(self._choose, i))
-            self._on(bubble.edit, f"edit_{i}", self._acting(self._edited, i), *self._settings)
+            self._on(bubble.like, f"rate_{i}", partial(self._rate, i))
+            self._on(bubble.option_select, f"option_{i}", partial(self._choose, i))
+            self._on(bubble.edit, f"edit_{i}", partial(self._edited, i), *self._settings)
             self._on(bubble.retry, f"retry_{i}", self._retried, *self._settings)
             self._on(bubble.undo, f"undo_{i}", self._undone)
             self._on(bubble.clear, f"reset_{i}", lambda visit: self._keep(visit, self._chat.reset(self._state(visit))))
@@ -132,21 +133,17 @@ class ChatPage(Page[ChatState]):
     def _stopped(self, key: object) -> None:
         self._to_stop.add(browser_key(key))
 
-    def _acting(self, action: Callable[..., Iterator[Updates] | None], index: int) -> Callable[..., Any]:
-        """A handler of a click on a bubble in a column."""
-        return lambda visit, *values: action(visit, index, *values)
-
-    def _rate(self, visit: Visit, index: int) -> None:
+    def _rate(self, index: int, visit: Visit) -> None:
         self._keep(visit, self._chat.rate(self._state(visit), index, visit.click.rating, visit.click.index // 2))
 
-    def _choose(self, visit: Visit, index: int) -> None:
+    def _choose(self, index: int, visit: Visit) -> None:
         state, option = self._state(visit), visit.click.value
         if option == _BACK:
             self._keep(visit, self._chat.take_back_choice(state))
         else:
             self._keep(visit, self._chat.choose(state, index if option == _BETTER else None))
 
-    def _edited(self, visit: Visit, index: int, *settings: Any) -> Iterator[Updates] | None:
+    def _edited(self, index: int, visit: Visit, *settings: Any) -> Iterator[Updates] | None:
         """An edited message is sent again; an edited reply is corrected."""
         number, is_reply = divmod(visit.click.index, 2)
         if not is_reply:
