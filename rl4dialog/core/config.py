@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -36,12 +37,13 @@ from rl4dialog.core.config_blocks import (
 )
 from rl4dialog.core.config_notes import config_notes
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
-from rl4dialog.core.generation_blocks import GenerationBlock
 from rl4dialog.core.types import is_whole_number
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
 
 TURN_GOALS = "turn_goals"
 """Id of the environment whose agent chooses a goal for each of its turns."""
+DEFAULT_REPLY_LENGTH = 32
+"""Maximum number of tokens per evaluation reply for a run without ``env``, if the config sets none."""
 _OF_SUPERVISED = dict.fromkeys(("training_args", "model_type", "model_name", "generation_kwargs"))
 
 
@@ -86,6 +88,19 @@ class IterationsEvaluationConfig(TextEvaluationConfig):
     """
 
 
+@dataclass(frozen=True)
+class GenerationBlock:
+    """A ``generation_kwargs`` block at a path of the config; empty if it is missing."""
+
+    where: str
+    kwargs: Mapping[str, Any]
+
+    def count(self, name: str) -> int | None:
+        """A number of tokens, or ``None``; the check of the whole block reports invalid values."""
+        value = self.kwargs.get(name)
+        return value if is_whole_number(value, at_least=1) else None
+
+
 class TextConfig(RunConfig):
     """Config of a run that trains a language model."""
 
@@ -128,6 +143,35 @@ class TextConfig(RunConfig):
     @abstractmethod
     def own_generation_block(self) -> GenerationBlock:
         """The algorithm's ``generation_kwargs``."""
+
+    @property
+    def generation_blocks(self) -> list[GenerationBlock]:
+        """The evaluations' block and the algorithm's."""
+        evaluation = self.train_evaluation.generation_kwargs
+        return [GenerationBlock("train_evaluation.generation_kwargs", evaluation or {}), self.own_generation_block]
+
+    @property
+    def evaluation_block(self) -> GenerationBlock:
+        """The block that evaluations use: the first non-empty one."""
+        of_evaluation, of_algorithm = self.generation_blocks
+        return of_evaluation if of_evaluation.kwargs else of_algorithm
+
+    @property
+    def reply_limit(self) -> int:
+        """Maximum reply length in tokens, in evaluations and rollouts."""
+        if self.env is None:
+            return self.evaluation_reply_limit or DEFAULT_REPLY_LENGTH
+        longest = self.env.args.max_episode_length
+        return min(self.own_generation_block.count("max_new_tokens") or longest, longest)
+
+    @property
+    def evaluation_reply_limit(self) -> int | None:
+        """Maximum reply length in tokens set for evaluations; ``None`` if there is none."""
+        block = self.evaluation_block
+        if limit := block.count("max_new_tokens"):
+            return limit
+        total = block.count("max_length") if self.is_encoder_decoder else None
+        return None if total is None else max(1, total - 1)  # max_length includes an encoder-decoder's start token
 
     @property
     def is_encoder_decoder(self) -> bool:

@@ -8,17 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rl4dialog.core.generation_blocks import (
-    DEFAULT_REPLY_LENGTH,
-    GenerationBlock,
-    evaluation_block,
-    evaluation_reply_limit,
-    generation_blocks,
-    reply_limit,
-)
-
 if TYPE_CHECKING:
-    from rl4dialog.core.config import TextConfig
+    from rl4dialog.core.config import GenerationBlock, TextConfig
 
 Kwargs = Mapping[str, Any]
 
@@ -101,10 +92,10 @@ def _defaults(given: Kwargs) -> Iterator[str]:
 
 
 def _decoding(config: TextConfig) -> Iterator[str]:
-    blocks = generation_blocks(config)
+    blocks = config.generation_blocks
     named = [block for block in blocks if block.kwargs]
     yield from _of_both(named)
-    yield from _of_evaluations(config, evaluation_block(config))
+    yield from _of_evaluations(config, config.evaluation_block)
     if config.has_rollouts:
         yield from _of_rollouts(config, *blocks)
     if config.is_encoder_decoder and any(block.kwargs.get("min_length") for block in named):
@@ -150,7 +141,7 @@ def _of_evaluations(config: TextConfig, block: GenerationBlock) -> Iterator[str]
 def _of_rollouts(config: TextConfig, evaluation: GenerationBlock, rollouts: GenerationBlock) -> Iterator[str]:
     assert config.env is not None
     where, longest = rollouts.where, config.env.args.max_episode_length
-    wanted, limit = rollouts.count("max_new_tokens"), reply_limit(config)
+    wanted, limit = rollouts.count("max_new_tokens"), config.reply_limit
     if rollouts.kwargs.get("do_sample") is None:
         yield f"{where} has no do_sample: rollouts sample; RL4LMs then decodes greedily, without exploration"
     if wanted is None:
@@ -171,11 +162,14 @@ def _of_rollouts(config: TextConfig, evaluation: GenerationBlock, rollouts: Gene
 
 
 def _supervised(config: TextConfig) -> Iterator[str]:
-    from rl4dialog.core.config import SupervisedConfig  # not at the top, because it imports this module
+    from rl4dialog.core.config import (  # not at the top, because it imports this module
+        DEFAULT_REPLY_LENGTH,
+        SupervisedConfig,
+    )
 
     if not isinstance(config, SupervisedConfig):
         return
-    if config.env is None and evaluation_reply_limit(config) is None:
+    if config.env is None and config.evaluation_reply_limit is None:
         yield f"generation_kwargs has no max_new_tokens: evaluations end replies after {DEFAULT_REPLY_LENGTH} tokens"
     if not config.is_encoder_decoder and config.alg.loss_on == "reply":
         yield "alg.loss_on is reply: only replies are trained on; RL4LMs also trains on prompts (loss_on: all)"

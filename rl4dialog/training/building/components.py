@@ -28,7 +28,6 @@ from rl4dialog.core.config import (
     TurnLevelConfig,
 )
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.generation_blocks import generation_blocks
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.data.judged_texts import JudgedTexts
 from rl4dialog.data.mixture import Mixture, checked_pools
@@ -132,7 +131,7 @@ def _check_text(config: TextConfig) -> None:
     for registry, id, args, where in metrics_and_rewards(config):
         registry.check(id, args, where)
         config.warnings.extend(note for note in registry.without_effect(id, args) if note not in config.warnings)
-    for block in generation_blocks(config):
+    for block in config.generation_blocks:
         in_rollouts = block.where.startswith("alg.policy")
         settings = GenerationSettings.from_kwargs(block.kwargs, block.where, NOT_IN_ROLLOUTS if in_rollouts else None)
         if build_post_processor(block) is not None and config.env is not None and config.env.args.conversation_partner:
@@ -242,7 +241,7 @@ def _check_vllm(config: TextConfig) -> None:
             f"generation.backend: vllm is not supported with policy {config.policy_id!r}, only with decoder-only "
             f"models without a mask (causal_lm_actor_critic_policy)"
         )
-    for block in generation_blocks(config):
+    for block in config.generation_blocks:
         vllm_engine.check_settings(GenerationSettings.from_kwargs(block.kwargs, block.where), block.where)
     vllm_engine.import_vllm(config.generation.tensor_parallel_size)
 

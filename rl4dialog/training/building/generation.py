@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rl4dialog.catalog import PostProcessorRegistry
-from rl4dialog.core.config import TextConfig
+from rl4dialog.core.config import GenerationBlock, TextConfig
 from rl4dialog.core.config_blocks import inner_component
-from rl4dialog.core.generation_blocks import GenerationBlock, evaluation_block
 from rl4dialog.policies.generation import without_beams
 from rl4dialog.training.building.policy import policy_class
 
@@ -18,14 +17,14 @@ def evaluation_kwargs(config: TextConfig) -> dict[str, Any]:
 
     Beam search is not available under NLPO's mask (see the config's notes) or in conversations.
     """
-    given = evaluation_block(config).kwargs
+    given = config.evaluation_block.kwargs
     kwargs = {"do_sample": False} | {key: value for key, value in given.items() if value is not None}
     return without_beams(kwargs) if policy_class(config).maskable else kwargs
 
 
 def build_evaluation_post_processor(config: TextConfig) -> Callable[[str], str] | None:
     """Build the post-processor of evaluation replies, from the ``generation_kwargs`` that generate them."""
-    return build_post_processor(evaluation_block(config))
+    return build_post_processor(config.evaluation_block)
 
 
 def build_post_processor(block: GenerationBlock) -> Callable[[str], str] | None:

@@ -8,7 +8,6 @@ from transformers import PreTrainedTokenizerBase
 
 from rl4dialog.core.config import OfflineConfig, TextConfig
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.generation_blocks import reply_limit
 from rl4dialog.data.return_prefix import ReturnPrefix
 from rl4dialog.data.run_data import Data
 from rl4dialog.policies.models import named_model_positions
@@ -65,7 +64,7 @@ def run_lengths(
     args = config.env.args
     return Lengths(
         args.max_prompt_length,
-        reply_limit(config),
+        config.reply_limit,
         args.prompt_truncation_side,
         target=args.max_episode_length,
         # Logged replies can be longer than generated ones, and the model has to read them.
@@ -81,7 +80,7 @@ def _tokenizer_lengths(
     # Tokenizers without a limit report 1e30.
     known = [n for n in (int(tokenizer.model_max_length), positions) if n is not None and n < _NO_LIMIT]
     total = min(known, default=None)
-    together, reply = not config.is_encoder_decoder, reply_limit(config)
+    together, reply = not config.is_encoder_decoder, config.reply_limit
     side = tokenizer.truncation_side
     turn_end = (data.turn_marker if data is not None else None) or tokenizer.eos_token
     if total is None and data is not None and data.pools:

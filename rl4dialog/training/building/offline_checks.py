@@ -7,7 +7,6 @@ from typing import Any
 from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry
 from rl4dialog.core.config import OfflineConfig
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.generation_blocks import evaluation_block
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.training.building.callbacks import check_without_rollouts
 from rl4dialog.training.building.generation import evaluation_kwargs
@@ -59,7 +58,7 @@ def check_offline(config: OfflineConfig) -> None:
 def _check_candidates(config: OfflineConfig, policy: Any) -> None:
     """Check that evaluations can sample several replies to a prompt, if the policy ranks them."""
     guidance = policy.guidance_class.from_settings(own_policy_args(config).get("guidance"))
-    kwargs, where = evaluation_kwargs(config), evaluation_block(config).where
+    kwargs, where = evaluation_kwargs(config), config.evaluation_block.where
     if guidance.n_candidates > 1 and not kwargs["do_sample"]:
         raise ConfigError(
             f"alg.policy.args.guidance.n_candidates is {guidance.n_candidates}, but evaluations decode greedily, which "
