@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import errno
+import io
+import os
 import shlex
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rl4dialog
-from rl4dialog.cli import main
+from rl4dialog import cli
+from rl4dialog.cli import LenientStream, lenient_output, main
 from rl4dialog.commands.parser import COMMANDS, make_parser
 
 ROOT = Path(__file__).parents[2]
@@ -51,3 +57,71 @@ def test_page_of_the_docs_is_what_list_writes(capsys: pytest.CaptureFixture[str]
     assert page == capsys.readouterr().out, "write it anew: rl4dialog list --commands"
     assert "| `--overwrite` | Replace an existing run of the same name |" in page
     assert r"| `--resume [always\|auto]` |" in page and "| `--seeds SEED ...` |" in page
+
+
+class Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_letters_that_a_stream_has_not_are_escaped() -> None:
+    raw = io.BytesIO()
+    stream = LenientStream(io.TextIOWrapper(raw, encoding="latin-1"))
+    print("caf\xe9 \u2014 \U0001f600", file=stream)  # type: ignore[arg-type]
+    stream.flush()
+    assert raw.getvalue() == b"caf\xe9 \\u2014 \\U0001f600\n" and stream.error is None
+
+
+def test_stream_that_cannot_be_written_is_given_up() -> None:
+    stream = LenientStream(Full())
+    for _ in range(2):
+        print("x", file=stream)  # type: ignore[arg-type]
+    assert stream.error is not None and stream.error.errno == errno.ENOSPC  # type: ignore[union-attr]
+
+
+def test_closed_and_missing_streams_are_none_to_stop_at() -> None:
+    closed = io.StringIO()
+    closed.close()
+    for stream in (LenientStream(closed), LenientStream(None)):
+        print("x", file=stream)  # type: ignore[arg-type]
+        stream.flush()
+
+
+def test_standard_streams_are_as_before_afterwards() -> None:
+    before = sys.stdout, sys.stderr
+    with lenient_output():
+        assert (sys.stdout, sys.stderr) != before
+    assert (sys.stdout, sys.stderr) == before
+
+
+@pytest.mark.parametrize(("error", "code"), [(OSError(errno.ENOSPC, "No space left"), 2), (BrokenPipeError(), 0)])
+def test_command_says_that_its_output_is_lost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: OSError, code: int
+) -> None:
+    class Failing(io.StringIO):
+        def write(self, text: str) -> int:
+            raise error
+
+    monkeypatch.setattr(sys, "stdout", Failing())
+    assert cli.main(["list"]) == code
+    assert ("cannot write to the standard output" in capsys.readouterr().err) == bool(code)
+
+
+def test_number_of_a_full_stream_leads_nowhere_afterwards() -> None:
+    code = "from rl4dialog.cli import main; raise SystemExit(main(['list']))"
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as pipe:
+        import subprocess
+
+        done: Any = subprocess.run([sys.executable, "-c", code], stdout=pipe, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def test_handler_that_closes_its_stream_leaves_the_standard_output_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    with lenient_output() as output:
+        output.close()
+    stream.write("still open")
+    assert stream.getvalue() == "still open"
