@@ -255,8 +255,6 @@ class Page(ABC, Generic[T]):
         gradio = self._gradio = load_gradio()
         self._sessions = Sessions(begin)
         self.options: list[Any] = []
-        # Models never generate for two tabs at the same time, and feedback is written by one at a time.
-        self._in_turn = {"concurrency_id": "models", "concurrency_limit": 1}
         with gradio.Blocks(title="rl4dialog", analytics_enabled=False, fill_height=True, fill_width=True) as blocks:
             self.blocks = blocks
             self._browser = gradio.BrowserState(None, storage_key=f"rl4dialog-{self.mode}", secret="rl4dialog")
@@ -267,6 +265,9 @@ class Page(ABC, Generic[T]):
             with gradio.Row(elem_id="conversations", elem_classes=self.mode, scale=1):
                 self._columns = [ConversationColumn(gradio, i, name, placeholder) for i, name in enumerate(names)]
             self._chats = [column.chat for column in self._columns]
+            # Models never generate for two tabs at the same time, and feedback is written by one at a time.
+            in_turn = {"concurrency_id": "models", "concurrency_limit": 1}
+            self._busy: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": self._chats, **in_turn}
             below = self._add_below()
             self._status = gradio.HTML("", elem_id="status")
             parts = [part for column in self._columns for part in column.parts]
@@ -310,8 +311,8 @@ class Page(ABC, Generic[T]):
             return {self._browser: visit.person, **restore(visit), **self._shown(visit)}
 
         inputs, outputs = [self._browser, *self.options], [self._browser, *restored, *self.outputs]
-        turn = self._in_turn if uses_model else {}
-        self.blocks.load(opened, inputs, outputs, api_name="open", show_progress="hidden", **turn)
+        how = self._busy if uses_model else {"show_progress": "hidden"}
+        self.blocks.load(opened, inputs, outputs, api_name="open", **how)
 
     def _on(
         self,
@@ -354,9 +355,7 @@ class Page(ABC, Generic[T]):
             [self._browser, self._revision, *self.options, *inputs],
             self.outputs,
             api_name=name,
-            show_progress="minimal" if shows_progress else "hidden",
-            show_progress_on=self._chats,
-            **self._in_turn,
+            **self._busy | ({} if shows_progress else {"show_progress": "hidden"}),
         )
 
     def _check_revision(self, visit: Visit) -> None:
