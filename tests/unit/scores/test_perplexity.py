@@ -56,20 +56,17 @@ def test_dropout_is_off_and_mode_is_restored(tokenizer: Any) -> None:
     assert model.training
 
 
-def test_train_split_is_skipped(tokenizer: Any) -> None:
-    assert compute(CausalPerplexityMetric(4, tokenizer=tokenizer), None, split_name="train") == {}
-
-
-def test_missing_model_is_refused(tokenizer: Any) -> None:
+def test_missing_or_other_models_and_tokenizers_are_refused(tokenizer: Any) -> None:
+    metric, model = CausalPerplexityMetric(4, tokenizer=tokenizer), make_gpt2(tokenizer)
+    assert compute(metric, None, split_name="train") == {}
     with pytest.raises(ValueError, match="needs a model"):
-        compute(CausalPerplexityMetric(4, tokenizer=tokenizer), None)
-
-
-def test_tokenizer_of_another_model_is_refused(tokenizer: Any) -> None:
-    model = make_gpt2(tokenizer)
+        compute(metric, None)
     model.resize_token_embeddings(6)
     with pytest.raises(ModelError, match=r"token id \d+ is outside the model's vocabulary of 6"):
-        compute(CausalPerplexityMetric(4, tokenizer=tokenizer), model)
+        compute(metric, model)
+    with pytest.raises(ModelError, match=r"nowhere.*cannot be loaded"):
+        CausalPerplexityMetric(4, tokenizer_id="./nowhere")
+    CausalPerplexityMetric(4, tokenizer_id="builtin/any", tokenizer=tokenizer)
 
 
 def test_meta_data_replaces_references(tokenizer: Any) -> None:
@@ -81,12 +78,6 @@ def test_meta_data_replaces_references(tokenizer: Any) -> None:
     assert found == plain
     with pytest.raises(DataError, match=r"meta_data\['reference'\]"):
         compute(metric, model, meta_infos=[{}] * 3)
-
-
-def test_missing_tokenizer_is_named(tmp_path: object, tokenizer: Any) -> None:
-    with pytest.raises(ModelError, match=r"nowhere.*cannot be loaded"):
-        CausalPerplexityMetric(4, tokenizer_id=f"{tmp_path}/nowhere")
-    CausalPerplexityMetric(4, tokenizer_id="builtin/any", tokenizer=tokenizer)
 
 
 PROMPTS = ["How are you?", Prompt([PromptTurn("Hi.", " "), PromptTurn("Hello, you!", " ")], agent_opening=None), "Hm."]
