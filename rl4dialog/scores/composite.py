@@ -5,7 +5,10 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import AfterValidator, ConfigDict, Field
+from typing_extensions import TypedDict
 
 from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.errors import ConfigError, nearest_hint
@@ -23,8 +26,18 @@ _SCHEDULES: dict[str, tuple[str, ...]] = {
     "linear": ("start", "end", "n_iters"),
     "piecewise": ("values",),
 }
-_KEYS = ("id", "args", "weight", "name", "clip", "pay")
-_PAYS = ("end", "turn")
+
+
+class RewardBlock(TypedDict):
+    """A reward of a composite in YAML."""
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # type: ignore[misc]
+    id: str
+    args: NotRequired[dict[str, Any] | None]
+    weight: NotRequired[Annotated[Any, AfterValidator(parse_weight)]]
+    name: NotRequired[str]
+    clip: NotRequired[Annotated[Any, AfterValidator(_parse_clip)]]
+    pay: NotRequired[Literal["end", "turn"]]
 
 
 class CompositeReward(BatchReward):
@@ -43,7 +56,7 @@ class CompositeReward(BatchReward):
 
     def __init__(
         self,
-        rewards: list[dict[str, Any]],
+        rewards: Annotated[list[RewardBlock], Field(min_length=1)],
         build_part: Callable[[str, dict[str, Any]], Any] | None = None,
         async_calls: AsyncCalls | None = None,
     ) -> None:
@@ -52,7 +65,7 @@ class CompositeReward(BatchReward):
         self._async_calls = async_calls or AsyncCalls()
         self.parts: list[RewardPart] = []
         for block, (id, args, _) in zip(rewards, self.inner_rewards({"rewards": rewards}), strict=True):
-            weight, bounds = _weight_and_clip(block, id)
+            weight, bounds = parse_weight(block.get("weight", 1.0)), _parse_clip(block.get("clip"))
             reward = (build_part or RewardFunctionRegistry.get)(id, args)
             if bounds is not None and hasattr(reward, "parts"):
                 raise ConfigError(
@@ -67,15 +80,9 @@ class CompositeReward(BatchReward):
                 )
 
     @classmethod
-    def inner_rewards(
-        cls, args: Mapping[str, Any], where: str = "reward 'composite'"
-    ) -> Iterator[tuple[str, dict[str, Any], str]]:
+    def inner_rewards(cls, args: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, dict[str, Any], str]]:
         """Yield id, arguments and path of the arguments of each reward in a composite's arguments."""
-        rewards = args.get("rewards")
-        if not isinstance(rewards, list) or not rewards:
-            raise ConfigError(f"{where}.rewards must be a list of at least one block with an id")
-        for i, block in enumerate(rewards):
-            _check_block(block, f"{where}.rewards[{i}]")
+        for i, block in enumerate(args["rewards"]):
             yield block["id"], dict(block.get("args") or {}), f"{where}.rewards[{i}].args"
 
     def rewards(self, batch: Batch) -> list[float]:
@@ -90,27 +97,8 @@ class CompositeReward(BatchReward):
         return candidate
 
 
-def _check_block(block: Any, where: str) -> None:
-    if not isinstance(block, dict) or "id" not in block:
-        raise ConfigError(f"{where} must be a block with an id, not {block!r}")
-    for key in block:
-        if key not in _KEYS:
-            raise ConfigError(f"unknown key {where}.{key}{nearest_hint(key, _KEYS)}")
-    if not isinstance(block.get("args") or {}, dict):
-        raise ConfigError(f"{where}.args must be a block, not {block['args']!r}")
-    if block.get("pay", "end") not in _PAYS:
-        raise ConfigError(f"{where}.pay must be {' or '.join(_PAYS)}, not {block['pay']!r}")
-    _weight_and_clip(block, where)
-
-
-def _weight_and_clip(block: dict[str, Any], where: str) -> tuple[Weight, tuple[float, float] | None]:
-    key = "weight"
-    try:
-        weight = parse_weight(block.get(key, 1.0))
-        key = "clip"
-        return weight, clip_bounds(block[key]) if block.get(key) is not None else None
-    except ValueError as error:
-        raise ConfigError(f"{where}.{key} {error}") from error
+def _parse_clip(bounds: Any) -> tuple[float, float] | None:
+    return clip_bounds(bounds) if bounds is not None else None
 
 
 @dataclass(frozen=True)
@@ -164,20 +152,20 @@ def parse_weight(spec: Any) -> Weight:
     if is_number(spec):
         return float(spec)
     if not isinstance(spec, Mapping):
-        raise ValueError(f"must be a number or a block with a schedule, not {spec!r}")
+        raise ValueError("must be a number or a block with a schedule")
     kind = spec.get("schedule")
     if kind not in _SCHEDULES:
         raise ValueError(
             f"has an unknown schedule {kind!r}{nearest_hint(str(kind), _SCHEDULES)} (known: {', '.join(_SCHEDULES)})"
         )
     if set(spec) != {"schedule", *_SCHEDULES[kind]}:
-        raise ValueError(f"is {dict(spec)!r}, but a {kind} schedule has exactly the keys {', '.join(_SCHEDULES[kind])}")
+        raise ValueError(f"must have exactly the keys of a {kind} schedule: {', '.join(_SCHEDULES[kind])}")
     if kind == "constant":
         return _number(spec["value"])
     if kind == "linear":
         n_iters = spec["n_iters"]
         if not is_whole_number(n_iters, at_least=2):
-            raise ValueError(f"needs an n_iters of at least 2 (the last iteration of the schedule), not {n_iters!r}")
+            raise ValueError("needs an n_iters of at least 2 (the last iteration of the schedule)")
         return Linear(_number(spec["start"]), _number(spec["end"]), n_iters)
     return _piecewise(spec["values"])
 
@@ -187,8 +175,7 @@ def _piecewise(values: Any) -> Piecewise:
     begins = [begin for begin, _ in values] if is_list else []
     if not begins or not all(isinstance(begin, int) for begin in begins) or begins != sorted({1, *begins}):
         raise ValueError(
-            f"needs values such as [[1, 1.0], [20, 0.5]], pairs of first iteration and value, starting with iteration "
-            f"1, not {values!r}"
+            "needs values such as [[1, 1.0], [20, 0.5]], pairs of first iteration and value, starting with iteration 1"
         )
     return Piecewise(tuple(begins), tuple(_number(value) for _, value in values))
 
