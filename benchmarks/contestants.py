@@ -22,9 +22,8 @@ from rl4dialog.policies.models import embedding_rows
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.building.algorithm import build_algorithm
-from rl4dialog.training.building.lengths import Lengths
 from rl4dialog.training.building.policy import policy_class
-from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.building.texts import Lengths, Texts
 
 PHASES = ("rollout", "score", "evaluate", "update")
 LEARNING_RATE, KL_COEFF, N_GENERATIONS = 1e-5, 0.1, 4

@@ -15,7 +15,7 @@ from stable_baselines3.common.logger import Logger
 
 from rl4dialog.core.config import TurnLevelConfig
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
-from rl4dialog.training.building.turn_level import build_turn_level_algorithm, warm_start
+from rl4dialog.training.turn_level.environments import build_turn_level_algorithm, warm_start
 
 
 def environment_turns(config: TurnLevelConfig, n_turns: int) -> float:

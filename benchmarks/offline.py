@@ -25,9 +25,8 @@ from rl4dialog.functional.masks import padded
 from rl4dialog.policies.guidance import Guidance, PriorFilter
 from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.training.building.lengths import Lengths
-from rl4dialog.training.building.offline import build_offline_algorithm
-from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.building.offline import build_log, build_offline_algorithm
+from rl4dialog.training.building.texts import Lengths, Texts
 
 ALGORITHMS = ("ilql", "bc")
 
@@ -109,13 +108,10 @@ class OfflineRl4dialog:
     def __init__(self, setting: Setting, workload: Workload) -> None:
         tokenizer, _ = build_prompts(workload)
         pools: Any = {"train": PaidTalk()}
-        self.algorithm = build_offline_algorithm(
-            run_config(setting, workload),
-            Texts(tokenizer, Data(pools, None), Lengths(workload.max_prompt_length, workload.max_reply_length)),
-            build_model(workload, "causal", tokenizer),
-            EndOfTurn(tokenizer, [tokenizer.eos_token_id], pools["train"].end_of_turn),
-            None,
-        )
+        config, lengths = run_config(setting, workload), Lengths(workload.max_prompt_length, workload.max_reply_length)
+        texts, model = Texts(tokenizer, Data(pools, None), lengths), build_model(workload, "causal", tokenizer)
+        end = EndOfTurn(tokenizer, [tokenizer.eos_token_id], pools["train"].end_of_turn)
+        self.algorithm = build_offline_algorithm(config, texts, model, end, build_log(config, texts, end))
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
 
     def iterate(self) -> Timing:

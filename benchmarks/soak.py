@@ -27,7 +27,7 @@ from rl4dialog.core.errors import RewardError
 from rl4dialog.core.process_memory import heap_mib, own_mib, resident_mib
 from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.runs.tracking import Tracker
-from rl4dialog.training.on_policy.trainee import OnPolicyTrainee
+from rl4dialog.training.policy_trainee import OnPolicyTrainee
 from rl4dialog.training.trainer import Trainer
 
 REWARD_ID = "failing_reward_of_the_soak_test"

@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from benchmarks.dialogue_acts import with_env
 from rl4dialog.core.config import TurnLevelConfig
-from rl4dialog.training.building.turn_level import build_turn_level_algorithm
+from rl4dialog.training.turn_level.environments import build_turn_level_algorithm
 
 
 def conversations_per_second(config: TurnLevelConfig, n_envs: int, n_rounds: int) -> tuple[float, float]:

@@ -22,8 +22,8 @@ from rl4dialog.experiments.quality.execution import make_steps
 from rl4dialog.experiments.quality.plan import Group, PlannedRun, QualityPlan, load_plan, planned_runs
 from rl4dialog.runs.report.runs import read_run
 from rl4dialog.runs.results import is_complete, read_result
-from rl4dialog.training.resume import is_done
-from rl4dialog.training.watch.check import RunFacts
+from rl4dialog.training.checkpoint import is_done
+from rl4dialog.training.watch.checks import RunFacts
 from rl4dialog.training.watch.watcher import CHECKS, Watcher
 
 OUTCOMES_FILE, PAGE_FILE = "outcomes.json", "page.md"

@@ -41,7 +41,7 @@ _LAZY = {
     "PartnerReply": "rl4dialog.core.types",
     "Sample": "rl4dialog.core.types",
     "Turn": "rl4dialog.core.types",
-    "load_agent": "rl4dialog.inference.turn_level.loading",
+    "load_agent": "rl4dialog.inference.turn_level_agent",
     "load_policy": "rl4dialog.inference.loading",
     "TextGenPool": "rl4dialog.data.pool",
 }

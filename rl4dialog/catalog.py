@@ -319,11 +319,11 @@ TurnPolicyRegistry = Registry(
 CallbackRegistry = Registry(
     "callback",
     {
-        "early_stopping": "rl4dialog.training.callbacks.stopping:EarlyStopping",
-        "every_n_iterations": "rl4dialog.training.callbacks.every_n:EveryNIterations",
-        "every_n_timesteps": "rl4dialog.training.callbacks.every_n:EveryNTimesteps",
-        "save_best_model": "rl4dialog.training.callbacks.best_model:SaveBestModel",
-        "stop_on_reward_threshold": "rl4dialog.training.callbacks.stopping:StopOnRewardThreshold",
+        "early_stopping": "rl4dialog.training.callbacks.configurable:EarlyStopping",
+        "every_n_iterations": "rl4dialog.training.callbacks.configurable:EveryNIterations",
+        "every_n_timesteps": "rl4dialog.training.callbacks.configurable:EveryNTimesteps",
+        "save_best_model": "rl4dialog.training.callbacks.configurable:SaveBestModel",
+        "stop_on_reward_threshold": "rl4dialog.training.callbacks.configurable:StopOnRewardThreshold",
     },
     provided=("evaluations", "save_model", "run_folder", "build_callback"),
 )

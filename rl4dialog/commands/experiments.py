@@ -68,6 +68,12 @@ class Sweep:
 
         _check_arguments(args)
         config = read_config(args)
+        every, n_iters = config.train_evaluation.eval_every, config.n_iters
+        if args.pruner == "median" and every >= n_iters:
+            raise ConfigError(
+                "--pruner median compares trials in between, but the only evaluation is that after iteration "
+                f"{n_iters} (train_evaluation.eval_every: {every}); lower eval_every"
+            )
         objective = _objective(args, config)
         folder = run_path(args.base_path_to_store_results, args.project_name, args.experiment_name)
         source = _source(args, config, objective, folder)
@@ -113,6 +119,7 @@ class Benchmark:
     @staticmethod
     def run(args: argparse.Namespace) -> int:
         from rl4dialog.experiments.quality.comparison import compare
+        from rl4dialog.runs.run_folder import CONFIG_FILE
 
         check_at_least(args, n_jobs=1)
         if args.page_only and args.n_jobs > 1:
@@ -120,6 +127,8 @@ class Benchmark:
         overrides = "".join(f" \\\n    --set {text}" for text in args.overrides)
         command = f"rl4dialog benchmark {args.plan} --output_path {args.output_path} --n_jobs {args.n_jobs}{overrides}"
         output = Path(args.output_path).expanduser().absolute()
+        if (output / CONFIG_FILE).exists():
+            raise ConfigError(f"--output_path {output} is the folder of a run; choose a folder of its own")
         return compare(args.plan, args.overrides, output, args.n_jobs, command, args.page_only)
 
 

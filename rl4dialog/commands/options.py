@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,15 @@ from rl4dialog.core.files import json_object
 if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
     from rl4dialog.inference.loading import LoadedPolicy
-    from rl4dialog.inference.turn_level.loading import TurnLevelAgent
+    from rl4dialog.inference.turn_level_agent import TurnLevelAgent
+
+_logger = logging.getLogger(__name__)
+# Keys that only the training of a language model reads.
+_OF_TRAINING = (
+    *("alg.kl_div.", "alg.training_args.", "alg.args.learning_rate", "alg.args.n_epochs", "alg.args.batch_size"),
+    *("callbacks", "logging.", "env.n_envs", "env.n_workers", "env.vec_env", "env.max_restarts"),
+    *("train_evaluation.eval_every", "train_evaluation.save_every", "train_evaluation.keep_"),
+)
 
 SPLITS = ("train", "val", "test")
 write_verbatim = functools.partial(print, end="", flush=True)
@@ -135,7 +144,7 @@ def load_turn_level(args: argparse.Namespace) -> TurnLevelAgent | None:
         return None
     check_components(config)
 
-    from rl4dialog.inference.turn_level.loading import TurnLevelAgent, load_turn_level_policy
+    from rl4dialog.inference.turn_level_agent import TurnLevelAgent, load_turn_level_policy
 
     if args.policy is not None:
         return TurnLevelAgent(config, args.policy)
@@ -164,6 +173,8 @@ def load_chosen(args: argparse.Namespace) -> LoadedPolicy:
         return LoadedPolicy(read_config(args), args.model)
     run = Path(args.run_path).expanduser()
     config = read_run_config(run, args.overrides, args.trust)
+    if unread := [override for override in args.overrides if override.startswith(_OF_TRAINING)]:
+        _logger.warning("--set %s has no effect here: only the training reads it", ", ".join(unread))
     config.alg.args.pop("device", None)  # inference uses the available device, not the one of training
     check_components(config)
     return load_run(config, run, args.checkpoint)

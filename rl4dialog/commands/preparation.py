@@ -98,7 +98,7 @@ class Prepare:
         _refuse_path(args)
 
         from rl4dialog.core.config import TextConfig
-        from rl4dialog.training.building.preparation import fill_cache
+        from rl4dialog.training.assembly import fill_cache
 
         config = read_config(args)
         if isinstance(config, TextConfig):

@@ -113,7 +113,7 @@ class Evaluate:
         if loaded is not None:
             evaluate_split(loaded, args.split, folder, about, args.by_turn)
         if agent is not None:
-            from rl4dialog.inference.turn_level.evaluation import evaluate_agent
+            from rl4dialog.inference.turn_level_agent import evaluate_agent
 
             if args.by_turn:
                 raise ConfigError("--by_turn compares replies of language models; this run has none")
@@ -183,7 +183,7 @@ class Simulate:
         if args.player is not None and args.sampling:
             raise ConfigError("--generation_kwargs has no meaning with --player, which does not sample from a model")
         if (acting := load_turn_level(args)) is not None:
-            from rl4dialog.inference.turn_level.simulation import simulate_agent
+            from rl4dialog.inference.turn_level_agent import simulate_agent
 
             if args.player is not None or args.sampling:
                 raise ConfigError("--player and --generation_kwargs are for runs on text; use --policy, or --set")

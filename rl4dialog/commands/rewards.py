@@ -95,7 +95,7 @@ class ValidateReward:
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        check_at_least(args, max_items=3, n_resamples=0)
+        check_at_least(args, max_items=3, n_resamples=1)
 
         from rl4dialog.core.config import text_config
         from rl4dialog.data.ratings import load_ratings

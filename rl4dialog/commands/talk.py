@@ -111,6 +111,10 @@ class Ui:
 
         if args.compare is None and args.compare_checkpoint is not None:
             raise ConfigError("--compare_checkpoint needs --compare")
+        given = (args.run_path or args.model, args.compare)
+        own, other = (each and Path(each).expanduser().resolve() for each in given)
+        if own is not None and own == other and args.compare_checkpoint == args.checkpoint:
+            raise ConfigError(f"--compare {args.compare} is the model of --run or --model itself; choose another one")
         if not args.teach and (args.split, args.n) != (None, None):
             raise ConfigError("--split and --n select the situations of --teach, which is missing")
         # Check everything cheap before the models are loaded.
@@ -211,10 +215,10 @@ def _load_for_chat(args: argparse.Namespace) -> LoadedPolicy | Callable[[], Task
                 f"{name} is for a task, whose dialogues are scored by whether a goal is reached; remove --{option}"
             )
     if acting is not None:
-        from rl4dialog.inference.turn_level.act_agent import ActAgent
+        from rl4dialog.inference.task_agent import ActAgent
 
         return functools.partial(ActAgent, acting, args.seed)
-    from rl4dialog.inference.words_agent import WordsAgent
+    from rl4dialog.inference.task_agent import WordsAgent
 
     assert loaded is not None
     return functools.partial(WordsAgent, loaded, model_name(args), args.seed)

@@ -138,8 +138,8 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
         return 0
 
     from rl4dialog.runs.run_folder import only_writer, run_path
-    from rl4dialog.training.interruption import StopSignals
-    from rl4dialog.training.resume import is_done
+    from rl4dialog.training.checkpoint import is_done
+    from rl4dialog.training.processes import StopSignals
     from rl4dialog.training.trainer import Trainer
 
     root = run_path(args.base_path_to_store_results, args.project_name, args.experiment_name)
@@ -163,8 +163,8 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
 
 def _checkpoint_to_resume(args: argparse.Namespace, config: RunConfig, root: Path) -> Checkpoint | None:
     from rl4dialog.functional.distributed import all_gather_object, is_main_process
+    from rl4dialog.training.checkpoint import find_run
     from rl4dialog.training.processes import has_checkpoints
-    from rl4dialog.training.resume import find_run
 
     if args.resume is not None and args.overwrite:
         raise ConfigError("--overwrite replaces a run and --resume continues it; pass only one of them")
@@ -215,8 +215,8 @@ def _tracking(args: argparse.Namespace, config: RunConfig, checkpoint: Checkpoin
     """Yield the tracker of a new run, or of a run resumed from a checkpoint; the trainer opens it once it is ready."""
     from rl4dialog.runs.run_folder import RunFolder, check_not_replaced, run_path
     from rl4dialog.runs.tracking import Tracker
+    from rl4dialog.training.checkpoint import has_trained
     from rl4dialog.training.processes import has_checkpoints
-    from rl4dialog.training.resume import has_trained
 
     names = (args.base_path_to_store_results, args.project_name, args.experiment_name)
     resolved = config.model_dump(mode="json")

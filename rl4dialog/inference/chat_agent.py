@@ -13,7 +13,7 @@ from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.loading import LoadedPolicy
-from rl4dialog.inference.saved_values import check_learns_v
+from rl4dialog.inference.saved_run import check_learns_v
 from rl4dialog.policies.generation import without_beams
 from rl4dialog.policies.streaming import PartialReply, stream_reply, whole_reply
 from rl4dialog.policies.token_details import TokenDetails
@@ -23,12 +23,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ChatAgent:
-    """A policy that takes part in conversations.
-
-    Args:
-        loaded: The policy.
-        name: Name for display and for records.
-    """
+    """A policy that takes part in conversations."""
 
     def __init__(self, loaded: LoadedPolicy, name: str) -> None:
         self.name, self._loaded = name, loaded
@@ -89,26 +84,11 @@ class ChatAgent:
             yield part
 
     def n_prompt_tokens(self, prompt: str) -> int:
-        """Return the number of tokens of a prompt as the policy reads it.
-
-        Raises:
-            DataError: If its beginning, such as a persona, leaves no room for an utterance.
-        """
+        """Return the number of tokens of a prompt as the policy reads it."""
         return len(self._loaded.prompt_ids(prompt))
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
-        """Compute the run's reward of one reply and its parts, without references and partner.
-
-        Args:
-            prompt: The prompt.
-            reply: The model's reply.
-            meta_info: Meta data of the conversation, for rewards that read it.
-            on_error: With ``mask``, a part that fails is NaN.
-
-        Raises:
-            ConfigError: If the run has no reward.
-            RewardError: If the reward fails, for example because it needs references, labels or a partner.
-        """
+        """Compute the run's reward of one reply and its parts, without references and partner."""
         return self._loaded.scores([prompt], [reply], meta_infos=[meta_info], on_error=on_error)
 
     @torch.no_grad()
@@ -117,11 +97,6 @@ class ChatAgent:
 
         They use the run's temperature. A policy that values guide has its values, and its language model is the
         reference. Others have the critic of their latest checkpoint, and the initial model of the run as the reference.
-
-        Args:
-            prompt: The prompt.
-            token_ids: Tokens of the reply.
-            beta: Weight of the values that guide the policy; by default that of the run.
         """
         policy = self._loaded.policy
         batch = Replies.from_ids([self._loaded.prompt_ids(prompt)], [token_ids], policy.device)

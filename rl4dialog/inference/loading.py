@@ -17,37 +17,42 @@ from typing import Any
 import torch
 from stable_baselines3.common.utils import get_device
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, text_config
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
+from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.run_data import Data
 from rl4dialog.functional.replies import Replies
-from rl4dialog.inference.saved_mask import first_model, masked_policy
-from rl4dialog.inference.saved_run import find_checkpoint, model_folder, read_run_config
-from rl4dialog.inference.saved_values import check_learns_v, policy_with_values
+from rl4dialog.inference.saved_run import (
+    check_learns_v,
+    find_checkpoint,
+    first_model,
+    masked_policy,
+    model_folder,
+    policy_with_values,
+    read_run_config,
+)
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings, without_beams
 from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import load_language_model
 from rl4dialog.policies.saving import CRITIC_FILE, load_state_beside
+from rl4dialog.policies.weight_copies import WeightCopy
+from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.runs.provenance import read_provenance, recorded_start
 from rl4dialog.runs.run_folder import MODEL_FOLDER
-from rl4dialog.scores.scoring import ReplyScores, Scorer
+from rl4dialog.scores.scoring import ReplyScores
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.prompts import encode_prompt, encode_reply
 from rl4dialog.text.tokenizer import build_tokenizer
-from rl4dialog.training.building.generation import evaluation_kwargs
-from rl4dialog.training.building.language_model import build_language_model
-from rl4dialog.training.building.lengths import run_lengths
-from rl4dialog.training.building.policy import build_inference_policy, is_guided, policy_class
-from rl4dialog.training.building.returns import asking, return_prefix
-from rl4dialog.training.building.rewards import build_scorer
-from rl4dialog.training.building.texts import Texts, build_data, format_args
-from rl4dialog.training.building.toolkit import build_toolkit
+from rl4dialog.training.assembly import Assembly, part
+from rl4dialog.training.building.conversations import build_conversing
+from rl4dialog.training.building.policy import build_inference_policy, evaluation_kwargs, is_guided, policy_class
+from rl4dialog.training.building.texts import Lengths, asking, build_data, format_args, return_prefix, run_lengths
 from rl4dialog.training.talks import generate_texts
 
 _logger = logging.getLogger(__name__)
@@ -79,8 +84,8 @@ def load_run(config: RunConfig, run: Path, checkpoint: Checkpoint = None) -> Loa
     return LoadedPolicy(config, model_folder(run, chosen), run, chosen)
 
 
-class LoadedPolicy:
-    """A trained policy.
+class LoadedPolicy(Assembly):
+    """A trained policy, whose parts are those of its run.
 
     Args:
         config: Config of the run.
@@ -92,29 +97,52 @@ class LoadedPolicy:
     def __init__(
         self, config: RunConfig, model: str | Path, run: Path | None = None, checkpoint: Path | None = None
     ) -> None:
-        self.config = config = text_config(config)
-        self.run, self._checkpoint = run, checkpoint
-        self.tokenizer = build_tokenizer(**{**config.tokenizer.model_dump(), "model_name": str(model)})
-        self.lengths = run_lengths(config, self.tokenizer, Data({}, self.turn_marker), str(model))
+        super().__init__(config := text_config(config))
+        self.run, self._model, self._checkpoint = run, model, checkpoint
         trained = self._language_model(model)
         if policy_class(config).maskable:
             self.policy = masked_policy(self._around, trained, config, run, checkpoint)
         elif policy_class(config).guided:
             self.policy = policy_with_values(
-                self._around, trained, self._initial_model, config, Path(model), checkpoint
+                self._around, trained, lambda: self.initial_model, config, Path(model), checkpoint
             )
         else:
             self.policy = self._around(trained)
 
-    @functools.cached_property
+    @part
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return build_tokenizer(**{**self.config.tokenizer.model_dump(), "model_name": str(self._model)})
+
+    @part
+    def lengths(self) -> Lengths:
+        return run_lengths(self.config, self.tokenizer, Data({}, self.turn_marker), str(self._model))
+
+    @part
     def data(self) -> Data:
-        """The samples of the run's datapool."""
         return build_data(self.config, self.tokenizer, recorded_start(self.run))
 
-    @property
-    def texts(self) -> Texts:
-        """Tokenizer, samples and lengths."""
-        return Texts(self.tokenizer, self.data, self.lengths)
+    @part
+    def conversing(self) -> Conversing | None:
+        """The conversations of the run's evaluations, ready for the first one; ``None`` without a partner."""
+        found = build_conversing(self.config, self.texts, self.scorer)
+        if found is not None:
+            self.begin_conversations(found)
+        return found
+
+    def begin_conversations(self, conversing: Conversing | PartnerService) -> None:
+        """Prepare the partner of conversations, given them or the partner itself."""
+        if not conversing.needs_initial_weights:
+            conversing.begin_run(self.policy)
+            return
+        first = self.initial_model if self.run is None else first_model(self.config, self.run)
+        if first is None:
+            raise ModelError(
+                "the partner self_play is the model with which the run began, and this is not available: restore "
+                "alg.policy.args.model_name and the data of the warm start, or set train_evaluation.partner"
+            )
+        model = self.policy.language_model
+        own = dict(first.to(self.policy.device).named_parameters())  # type: ignore[arg-type]
+        conversing.begin_run(self.policy, WeightCopy(model.named_parameters(), own))
 
     @property
     def turn_marker(self) -> str | None:
@@ -303,9 +331,10 @@ class LoadedPolicy:
         _check_as_many(prompts, replies=replies, references=references, meta_infos=meta_infos)
         texts = [list(each) for each in references] if references is not None else [[] for _ in prompts]
         batch = FinishedReplies(list(prompts), list(replies), texts, list(meta_infos or []))
-        return dataclasses.replace(self._scorer, on_error=on_error, timeout_s=None).score(
-            batch, self.config.n_iters or 1
-        )
+        if self.scorer is None or isinstance(self.config, SupervisedConfig):
+            raise ConfigError("the run has no reward_fn, so there are no scores")
+        scorer = dataclasses.replace(self.scorer, on_error=on_error, timeout_s=None)
+        return scorer.score(batch, self.config.n_iters or 1)
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """Token ids of a prompt, truncated as in training.
@@ -363,15 +392,12 @@ class LoadedPolicy:
             load_state_beside(policy, folder, CRITIC_FILE)
             return policy
         # The critic's adapters apply to the base model.
-        base = self._initial_model()
+        base = self.initial_model
         policy = self._around(base, critic=critic, lora=lora)
         assert policy.lora is not None
         policy.lora.load(folder / MODEL_FOLDER / ADAPTER_FOLDER)
         load_state_beside(policy, folder, CRITIC_FILE)
         return policy
-
-    def _initial_model(self) -> PreTrainedModel:
-        return build_language_model(self.config, self.texts)
 
     def _language_model(self, name: str | Path) -> PreTrainedModel:
         auto_class, lengths = policy_class(self.config).auto_class, self.lengths
@@ -392,15 +418,6 @@ class LoadedPolicy:
             return find_checkpoint(self.run)
         except RunFolderError:
             return None
-
-    @functools.cached_property
-    def _scorer(self) -> Scorer:
-        if self.config.reward_fn is None or isinstance(self.config, SupervisedConfig):
-            raise ConfigError("the run has no reward_fn, so there are no scores")
-        toolkit = build_toolkit(self.config, self.tokenizer, self.data)
-        scorer = build_scorer(self.config, toolkit)
-        assert scorer is not None
-        return scorer
 
 
 def _check_as_many(prompts: Sequence[Any], **others: Sequence[Any] | None) -> None:

@@ -20,7 +20,6 @@ from rl4dialog.core.files import json_value
 from rl4dialog.data.feedback import FeedbackPool
 from rl4dialog.data.run_data import Data
 from rl4dialog.functional.kl import kl_estimates
-from rl4dialog.inference.initial_weights import begin_conversations
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.rollouts.conversing import Talk
 from rl4dialog.runs.provenance import recorded_start
@@ -30,10 +29,6 @@ from rl4dialog.runs.results import is_complete, read_references, write_result
 from rl4dialog.runs.run_folder import CONFIG_FILE, REFERENCES_FILE, RunFolder
 from rl4dialog.runs.summary import print_summary
 from rl4dialog.text.chat_template import ChatTemplate
-from rl4dialog.training.building.environments import build_conversing
-from rl4dialog.training.building.metrics import build_metrics
-from rl4dialog.training.building.rewards import build_reward_columns, build_scorer
-from rl4dialog.training.building.toolkit import build_toolkit
 from rl4dialog.training.evaluation import Evaluation, Evaluator
 
 MODELS_FILE = "models.json"
@@ -47,13 +42,6 @@ def compare_models(
     Besides the config's metrics there are, for each sample, ``loss/reference``: the mean negative log-likelihood of the
     tokens of its reference in nats, and ``kl/per_token``: the KL divergence from the first model, estimated on the
     tokens of the replies (k3).
-
-    Args:
-        config: Data, metrics and sampling settings of the evaluations.
-        before: Folder of the first model.
-        after: Folder of the second one.
-        corrections: Arguments of the datapool ``feedback`` with the corrections; ``None`` if there are none.
-        folder: The run folder, which is continued, or begun anew if it compares other models.
     """
     resolved, models = config.model_dump(mode="json"), {"before": str(before), "after": str(after)}
     is_same = _read(folder / MODELS_FILE) == models and _read(folder / CONFIG_FILE) == resolved
@@ -104,13 +92,7 @@ class _Comparison:
             pool = FeedbackPool.prepare("train", **self._corrections, render_chat=chat_template)
             texts = replace(loaded.texts, data=Data({split: pool}, pool.end_of_turn))
             return Evaluator(self._config, texts, [], None)
-        toolkit = build_toolkit(self._config, loaded.tokenizer, loaded.data)
-        scorer = build_scorer(self._config, toolkit)
-        metrics, rewards = build_metrics(self._config, toolkit), build_reward_columns(self._config, scorer)
-        conversing = build_conversing(self._config, loaded.texts, scorer)
-        if conversing is not None:
-            begin_conversations(conversing, loaded)
-        return Evaluator(self._config, loaded.texts, metrics, None, rewards, conversing)
+        return loaded.evaluator()
 
     def _add(self, result: Evaluation, key: str, values: Sequence[float]) -> None:
         """Add a score of each sample, NaN for none, and their mean."""

@@ -14,15 +14,9 @@ from rich.text import Text
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.data.pool import check_split
 from rl4dialog.functional.bootstrap import Interval
-from rl4dialog.inference.initial_weights import begin_conversations
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.summary import format_interval, format_number, is_headline, print_players, table_style
-from rl4dialog.training.building.environments import build_conversing
-from rl4dialog.training.building.metrics import build_metrics
-from rl4dialog.training.building.rewards import build_reward_columns, build_scorer
-from rl4dialog.training.building.toolkit import build_toolkit
-from rl4dialog.training.evaluation import Evaluator
 
 
 def evaluate_split(
@@ -31,29 +25,12 @@ def evaluate_split(
     """Evaluate a policy on a split, write ``metrics.json`` and ``predictions.json``, and print a table.
 
     For the final model of a run, the metrics are identical to those that the run logged.
-
-    Args:
-        loaded: The policy, with the config of the evaluation.
-        split: ``train``, ``val`` or ``test``.
-        folder: New folder for the results.
-        about: Description of the evaluated model, for ``metrics.json``.
-        by_turn: Also compute the metrics of replies for each turn of the conversations.
-
-    Returns:
-        Score by metric key.
     """
     check_split(split)
     check_is_new(folder)
-    config = loaded.config
-    toolkit = build_toolkit(config, loaded.tokenizer, loaded.data)
-    scorer = build_scorer(config, toolkit)
-    metrics, rewards = build_metrics(config, toolkit), build_reward_columns(config, scorer)
-    conversing = build_conversing(config, loaded.texts, scorer)
-    if by_turn and conversing is None:
+    if by_turn and loaded.conversing is None:
         raise ConfigError("--by_turn compares the turns of conversations, but this config has no env.args.partner")
-    if conversing is not None:
-        begin_conversations(conversing, loaded)
-    evaluator = Evaluator(config, loaded.texts, metrics, None, rewards, conversing)
+    evaluator = loaded.evaluator()
     result = evaluator.run(loaded.policy, split, 0)
     gold, players = evaluator.ceiling(loaded.policy, split), evaluator.players(loaded.policy, split)
     turns = evaluator.by_turn(result, loaded.policy, split) if by_turn else []

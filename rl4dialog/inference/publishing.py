@@ -1,25 +1,229 @@
-"""Publishes a run's model with a model card on the Hugging Face Hub."""
+"""Publishes a run's model on the Hugging Face Hub, with a card: description, effect of training, and how to load it."""
 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, get_token
+import yaml
+from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData, get_token
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from rich.console import Console
 from rich.text import Text
 
+from rl4dialog.catalog import OfflineAlgorithmRegistry
+from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig, TextConfig
 from rl4dialog.core.errors import HubError, RunFolderError
-from rl4dialog.inference.model_card import model_card
-from rl4dialog.inference.saved_run import read_text_config
-from rl4dialog.inference.saved_values import check_without_values
+from rl4dialog.core.pretrained import PRETRAINED
+from rl4dialog.inference.saved_run import check_without_values, read_text_config
 from rl4dialog.policies.value_guidance import GUIDANCE_FILES
 from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.results import read_result
 from rl4dialog.runs.run_folder import MODEL_FOLDER, write_text
+from rl4dialog.runs.summary import format_number, is_headline
+from rl4dialog.training.building.policy import is_guided, policy_class
+
+_CARD = """---
+{metadata}
+---
+
+# {name}
+
+{what}
+
+| | |
+|---|---|
+{facts}
+
+## Effect of training
+
+{measured}
+
+| metric | before | after |
+|---|---|---|
+{metrics}
+
+## Usage
+
+```python
+{loading}
+```
+
+{prompts}
+
+## Training
+
+Trained with rl4dialog and this config:
+
+```yaml
+{config}```
+
+Versions: {versions}.
+"""
+
+
+_MEASURED = "Metrics on the test split, before and after training:"
+_MEASURED_WITH_VALUES = (
+    "Metrics on the test split, before and after training. The tokens were chosen with the values, **which are not "
+    "included here**, so they are not the metrics of this language model alone:"
+)
+
+
+def model_card(repo_id: str, config: TextConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
+    """Write the model card."""
+    name = repo_id.rpartition("/")[2]
+    test = result["test"]
+    text = _CARD.format(
+        metadata=_metadata(name, config, test["after"]).to_yaml(),
+        name=name,
+        what=_what(config),
+        facts="\n".join(f"| {key} | {value} |" for key, value in _facts(config, result, provenance)),
+        measured=_MEASURED_WITH_VALUES if is_guided(config) else _MEASURED,
+        metrics=_metrics_table(test),
+        loading=_loading(repo_id, config),
+        prompts=prompt_format(config, provenance),
+        config=_yaml(config),
+        versions=", ".join(f"{key} {value}" for key, value in provenance.get("versions", {}).items()) or "not recorded",
+    )
+    return str(ModelCard(text))
+
+
+def _metadata(name: str, config: TextConfig, scores: Mapping[str, float | None]) -> ModelCardData:
+    results = [
+        EvalResult(
+            task_type=_task(config),
+            dataset_type=_hub_dataset(config) or config.datapool.id,
+            dataset_name=config.datapool.id,
+            dataset_split="test",
+            metric_type=key,
+            metric_name=key,
+            metric_value=value,
+        )
+        for key, value in scores.items()
+        if value is not None and is_headline(key)
+    ]
+    base, dataset = _public_name(config.model_name), _hub_dataset(config)
+    return ModelCardData(
+        model_name=name,
+        library_name="transformers",
+        pipeline_tag=_task(config),
+        tags=["rl4dialog", _kind(config), config.alg.id],
+        base_model=base,
+        datasets=[dataset] if dataset else None,
+        # The results of a guided policy are not those of its language model, which is published.
+        eval_results=None if is_guided(config) else results or None,
+    )
+
+
+def _kind(config: TextConfig) -> str:
+    if not isinstance(config, OfflineConfig):
+        return "reinforcement-learning" if config.has_rollouts else "fine-tuned"
+    learns_rewards = OfflineAlgorithmRegistry.resolve(config.alg.id).needs_rewards
+    return "offline-reinforcement-learning" if learns_rewards else "fine-tuned"
+
+
+def _what(config: TextConfig) -> str:
+    if isinstance(config, OfflineConfig):
+        conversations = f"the logged conversations of `{config.datapool.id}`"
+        if is_guided(config):
+            return (
+                f"The language model of a policy that was trained by offline reinforcement learning ({config.alg.id}) "
+                f"on {conversations}. The values of its tokens, which guide it in rl4dialog, are not included, because "
+                f"transformers does not use them. For the whole policy, train it with the config below."
+            )
+        return f"A language model trained on {conversations} ({config.alg.id})."
+    if not isinstance(config, OnPolicyConfig):
+        return f"A language model fine-tuned on the references of `{config.datapool.id}`."
+    return (
+        f"A language model trained with reinforcement learning ({config.alg.id}) on the prompts of "
+        f"`{config.datapool.id}`, with the reward `{config.reward_fn.id}`."
+    )
+
+
+def _facts(
+    config: TextConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]
+) -> Iterator[tuple[str, str | int]]:
+    yield "base model", f"`{_shortened(config.model_name)}`"
+    yield "algorithm", f"`{config.alg.id}`"
+    yield "data", f"`{config.datapool.id}`"
+    if isinstance(config, OnPolicyConfig):
+        yield "reward", f"`{config.reward_fn.id}`"
+    if isinstance(config, PolicyRunConfig):
+        yield "iterations", result["iterations"]
+    yield "seed", config.seed
+    commit = ((provenance.get("git") or {}).get("package") or {}).get("commit")
+    if commit:
+        yield "rl4dialog commit", f"`{commit}`"
+
+
+def _metrics_table(test: Mapping[str, Mapping[str, float | None]]) -> str:
+    rows = [
+        f"| {key} | {format_number(test['before'].get(key))} | {format_number(value)} |"
+        for key, value in test["after"].items()
+        if is_headline(key)
+    ]
+    return "\n".join(rows)
+
+
+def _loading(repo_id: str, config: TextConfig) -> str:
+    auto_class = policy_class(config).auto_class.__name__
+    return (
+        f"from transformers import AutoTokenizer, {auto_class}\n\n"
+        f'tokenizer = AutoTokenizer.from_pretrained("{repo_id}")\n'
+        f'model = {auto_class}.from_pretrained("{repo_id}")'
+    )
+
+
+def prompt_format(config: TextConfig, provenance: Mapping[str, Any]) -> str:
+    """Describe the prompts of a run's model, as a sentence."""
+    form = config.datapool.args.get("format", "eou" if provenance.get("turn_marker") else None)
+    if form == "chat_template":
+        return "Prompts are formatted with the tokenizer's chat template."
+    marker = provenance.get("turn_marker")
+    if marker:
+        return f"Every utterance of a prompt ends with `{marker}`, which also ends the reply."
+    return "Prompts are plain texts in the format of the datapool."
+
+
+def _yaml(config: TextConfig) -> str:
+    shown = _without_local_paths(config.model_dump(mode="json", exclude_defaults=True))
+    return yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+
+
+def _task(config: TextConfig) -> str:
+    return "text-generation" if "CausalLM" in policy_class(config).auto_class.__name__ else "text2text-generation"
+
+
+def _hub_dataset(config: TextConfig) -> str | None:
+    dataset = config.datapool.args.get("dataset_id")
+    return _public_name(dataset) if isinstance(dataset, str) else None
+
+
+def _public_name(name: str) -> str | None:
+    """A hub id; ``None`` for a model with random weights or a local path."""
+    if name in PRETRAINED:
+        return PRETRAINED[name].hub_id
+    is_local = name.startswith(("builtin/", ".", "~", "/")) or name.count("/") > 1 or Path(name).exists()
+    return None if is_local else name
+
+
+def _shortened(text: str) -> str:
+    """Shorten a local path to its last part, which is all that others can use."""
+    is_path = os.path.isabs(text) or text.startswith(("~", "./", "../"))
+    return f".../{Path(text).name}" if is_path else text
+
+
+def _without_local_paths(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_local_paths(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_local_paths(inner) for inner in value]
+    return _shortened(value) if isinstance(value, str) else value
+
 
 CARD_FILE = "README.md"
 
@@ -33,23 +237,7 @@ def push_to_hub(
     prior_only: bool = False,
     trust: bool = False,
 ) -> None:
-    """Write a model card into a run's ``model/``, and upload the folder.
-
-    Args:
-        run: A complete run.
-        repo_id: ``user/name``; the repository is created if it does not exist.
-        private: Whether a new repository is private.
-        dry_run: Only write the card and list the files.
-        console: Console to print to.
-        prior_only: Publish the language model of a guided policy without its values, which transformers cannot use.
-        trust: Whether to run the code of a custom policy's class.
-
-    Raises:
-        RunFolderError: If the run is not complete.
-        ConfigError: If values guide its policy, and ``prior_only`` is not set; if it is set without such values; or if
-            the policy's class is custom code without ``trust``.
-        HubError: If the name is invalid, no user is logged in, or the hub refuses the request or cannot be reached.
-    """
+    """Write a model card into a run's ``model/``, and upload the folder."""
     run, console = run.expanduser(), console or Console()
     result = read_result(run)
     config = read_text_config(run, trust)

@@ -66,19 +66,9 @@ def check_strategy(strategy: Strategy, reward_models: Sequence[str], unit: Unit 
 def generate_candidates(
     loaded: LoadedPolicy, split: str, n_prompts: int, n_replies: int, seed: int, unit: Unit = "pair"
 ) -> tuple[list[Candidates], int]:
-    """Generate replies to prompts of the run's datapool, or conversations about its samples.
+    """Different replies to prompts of the datapool, or conversations about its samples, drawn at random.
 
-    Args:
-        loaded: The policy.
-        split: Split of the samples.
-        n_prompts: Maximum number of samples, drawn at random.
-        n_replies: Replies to each prompt, or conversations about each sample; equal ones count once.
-        seed: Random seed.
-        unit: What is to be selected.
-
-    Returns:
-        Samples with at least one reply or conversation or, for pairs, two different replies; and the number of the
-        other samples.
+    Also the number of samples without any or, for pairs, without two different replies.
     """
     samples = loaded.data.samples(split)
     drawn = [samples[i] for i in shuffled(len(samples), f"select/{seed}")[:n_prompts]]
@@ -129,18 +119,6 @@ def select(
     With d, the difference of a pair's scores by each model of the reward models: ``uncertain`` selects the pairs with
     the smallest absolute mean of d, ``gap`` those with the largest, and ``disagreement`` those with the largest
     standard deviation of d. For single replies and conversations, d is the score itself.
-
-    Args:
-        candidates: What to choose from.
-        n: Maximum number of pairs, replies or conversations.
-        model_name: Name of the model that wrote the replies.
-        strategy: How they are selected.
-        reward_models: Models of replies, or of conversations, for all strategies but ``random``.
-        seed: Random seed of the selection, and of the order of the two replies.
-        unit: What is selected.
-
-    Returns:
-        What is selected, best first.
     """
     if not candidates:
         raise DataError(_NO_CANDIDATES[unit])

@@ -19,7 +19,7 @@ from rl4dialog.core.pretrained import load_model
 from rl4dialog.inference.saved_run import model_folder, read_text_config
 from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.training.doctor.finding import Finding
+from rl4dialog.training.doctor.subject import Finding
 
 _N_TEXTS, _N_TOKENS = 8, 16  # random texts, to measure with
 
@@ -47,10 +47,9 @@ def merged_adapters(run: Path) -> Finding:
 
 
 def _as_trained(model: PreTrainedModel, adapter: Path) -> tuple[list[str], PreTrainedModel]:
-    """Take adapters back that were merged into weights of several layers, and give each layer its own ones.
+    """The model in which each layer has its own adapters, and the names of layers with adapters in shared weights.
 
-    Returns:
-        Names of the adapted layers among them, and the model.
+    Adapters that were merged into weights of several layers are taken back.
     """
     from peft import PeftModel
     from peft.tuners.lora import LoraLayer

@@ -1,38 +1,45 @@
-"""Reads configs and checkpoints from run folders."""
+"""What a run folder holds: config, checkpoints and models, the mask of an NLPO policy, and values of tokens.
+
+``model/`` contains only the trained model, and beside it values of tokens if they guide it; checkpoints contain the
+rest. The mask policy is a copy of the model after some iteration: the last one, that of a checkpoint, or none, which is
+the initial model of the run.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from rl4dialog.core.config import RunConfig, TextConfig, load_config, text_config
-from rl4dialog.core.errors import RunFolderError
+from transformers import PreTrainedModel
+
+from rl4dialog.catalog import OfflineAlgorithmRegistry, PolicyRegistry
+from rl4dialog.core.config import PolicyRunConfig, RunConfig, TextConfig, load_config, text_config
+from rl4dialog.core.errors import ConfigError, ModelError, RL4DialogError, RunFolderError
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.core.yaml_loader import load_yaml
-from rl4dialog.runs.provenance import config_folder
-from rl4dialog.runs.results import check_is_run, is_complete
-from rl4dialog.runs.run_folder import CONFIG_FILE, MODEL_FOLDER
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.hashing import weights_hash
+from rl4dialog.policies.lora import ADAPTER_FOLDER
+from rl4dialog.policies.saving import CRITIC_FILE, MASK_FILE, TARGET_FILE, load_state_beside
+from rl4dialog.policies.value_guidance import load_value_guidance
+from rl4dialog.runs.provenance import config_folder, read_provenance
+from rl4dialog.runs.results import check_is_run, is_complete, read_result
+from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, MODEL_FOLDER
 from rl4dialog.runs.trust import refuse_code
-from rl4dialog.training.checkpoint import (
-    best_checkpoint,
-    checkpoint_folders,
-    newest_checkpoint,
-    read_checkpoint,
-)
+from rl4dialog.training.assembly import Assembly
+from rl4dialog.training.building.policy import inference_arguments, is_guided
+from rl4dialog.training.checkpoint import best_checkpoint, checkpoint_folders, newest_checkpoint, read_checkpoint
 
 _logger = logging.getLogger(__name__)
 
 
 def read_run_config(run: Path, overrides: Sequence[str] = (), trust: bool = False, trains: bool = False) -> RunConfig:
-    """Read the resolved config of a run, and load its imports.
+    """Read the resolved config of a run of unknown origin, and load its imports.
 
-    Args:
-        run: The run folder, possibly of unknown origin.
-        overrides: Overrides as in ``--set``.
-        trust: Whether to allow the code that the config executes, and the addresses and files that it names.
-        trains: Whether the config will be used for training.
+    Only ``trust`` allows the code that it executes, and the addresses and files that it names.
     """
     check_is_run(run)
     config = load_config(run / CONFIG_FILE, overrides)
@@ -57,12 +64,7 @@ def read_text_config(run: Path, trust: bool = False) -> TextConfig:
 
 
 def find_checkpoint(run: Path, checkpoint: str | int = "last") -> Path:
-    """Return the folder of a checkpoint: an iteration by number, the latest valid one (``"last"``), or the ``"best"``.
-
-    Raises:
-        RunFolderError: If there is no such checkpoint; the message lists the existing ones.
-        CheckpointError: If it is damaged.
-    """
+    """Folder of a checkpoint: an iteration by number, the latest valid one (``"last"``), or the ``"best"``."""
     number: int | None = None
     if checkpoint == "last":
         newest = newest_checkpoint(run)
@@ -92,3 +94,116 @@ def model_folder(run: Path, checkpoint: Path | None = None) -> Path:
             run,
         )
     return folder
+
+
+def masked_policy(
+    around: Callable[[PreTrainedModel], LMActorCriticPolicy],
+    model: PreTrainedModel,
+    config: TextConfig,
+    run: Path | None,
+    checkpoint: Path | None,
+) -> LMActorCriticPolicy:
+    """Build a maskable policy with the mask of its run; if it is not available, with the model's own, and a warning."""
+    masks_by_reference, every = _mask_settings(config)
+    folder = checkpoint
+    if folder is None and run is not None and is_complete(run):
+        n_iterations = int(read_result(run)["iterations"])
+        updated = 0 if masks_by_reference else n_iterations - n_iterations % every
+        if updated == n_iterations:
+            return around(model)
+        folder = _checkpoint_between(run, updated, n_iterations)
+        if updated == 0 and folder is None:
+            masks_by_reference = True  # the mask policy was never updated, so it is still the reference
+    if masks_by_reference and run is not None:
+        first = first_model(config, run)
+        if first is not None:
+            policy = around(first)
+            policy.language_model.load_state_dict(model.state_dict())
+            return policy
+    elif folder is not None:
+        policy = around(model)
+        load_state_beside(policy, folder, MASK_FILE)
+        return policy
+    _logger.warning(
+        "the mask of the training of %s is not available (set train_evaluation.save_every to keep it): replies are "
+        "masked by the model's own probabilities",
+        run or "the model",
+    )
+    return around(model)
+
+
+def _mask_settings(config: TextConfig) -> tuple[bool, int]:
+    """Whether the reference is the mask, and otherwise every how many iterations the mask policy is updated."""
+    args = {**PolicyRegistry.defaults(config.policy_id), **inference_arguments(config)}
+    return str(args["mask_type"]).startswith("reference"), int(args["target_update_iterations"])
+
+
+def _checkpoint_between(run: Path, first: int, last: int) -> Path | None:
+    """A checkpoint of an iteration from ``first`` to ``last``, between which the mask policy does not change."""
+    for folder in sorted((run / CHECKPOINTS_FOLDER).glob("iteration_*"), reverse=True):
+        number = re.fullmatch(r"iteration_(\d+)", folder.name)
+        if number and first <= int(number.group(1)) <= last and (folder / MASK_FILE).is_file():
+            return folder
+    return None
+
+
+def first_model(config: TextConfig, run: Path) -> PreTrainedModel | None:
+    """The initial language model of a run; ``None`` if it is no longer available."""
+    try:
+        model = Assembly(config).initial_model
+    except RL4DialogError as error:
+        _logger.warning("the initial model of the run is not available: %s", error)
+        return None
+    recorded = read_provenance(run).get("model_hash")
+    return model if recorded in (None, weights_hash(model)) else None
+
+
+def policy_with_values(
+    around: Callable[..., LMActorCriticPolicy],
+    trained: PreTrainedModel,
+    initial: Callable[[], PreTrainedModel],
+    config: TextConfig,
+    model: Path,
+    checkpoint: Path | None,
+) -> LMActorCriticPolicy:
+    """Build a policy with values of tokens, and load them as far as they are saved."""
+    assert isinstance(config, PolicyRunConfig)
+    changes: dict[str, Any] = dict(OfflineAlgorithmRegistry.resolve(config.alg.id).policy_arguments())
+    if config.lora is None:
+        policy = around(trained, **changes)
+    else:
+        policy = around(initial(), lora=config.lora, **changes)
+        assert policy.lora is not None
+        policy.lora.load(model / ADAPTER_FOLDER)
+    if checkpoint is not None:
+        load_state_beside(policy, checkpoint, CRITIC_FILE)
+        load_state_beside(policy, checkpoint, TARGET_FILE)
+    elif is_guided(config):
+        load_value_guidance(policy, model)
+    return policy
+
+
+def check_without_values(config: TextConfig, run: Path, prior_only: bool, why_lost: str, verb: str) -> None:
+    """Check that a run's policy stays the same without values, or that its language model alone is wanted."""
+    try:
+        guided = is_guided(config)
+    except ConfigError as error:
+        if not config.imports:
+            raise
+        raise ConfigError(
+            f"the policy {config.policy_id!r} of {run}, or its algorithm, is custom code (imports: "
+            f"{', '.join(config.imports)}). Review it, and pass --trust (trust=True in Python) if you trust it"
+        ) from error
+    if guided and not prior_only:
+        raise ConfigError(
+            f"the policy of {run} is guided by values, {why_lost}, so without them it would be another policy; pass "
+            f"--prior_only to {verb} its language model alone"
+        )
+    if prior_only and not guided:
+        raise ConfigError(f"--prior_only has no meaning for {run}, whose policy is its language model; remove it")
+
+
+def check_learns_v(config: TextConfig, what: str) -> None:
+    """Check that V(s) is among the values of a policy with values of tokens."""
+    if not OfflineAlgorithmRegistry.resolve(config.alg.id).has_values:
+        raise ModelError(f"alg.id: {config.alg.id} learns no V, so there are no {what}")

@@ -18,8 +18,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
 from rl4dialog.core.yaml_loader import apply_overrides
 from rl4dialog.data.conversations.record import ROLES, logged_record
-from rl4dialog.inference.continued_file import ContinuedFile, Record
-from rl4dialog.inference.initial_weights import begin_conversations
+from rl4dialog.inference.batch_generation import ContinuedFile, Record
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.rollouts.conversing import Conversing, Talk
@@ -28,35 +27,22 @@ from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.summary import format_number, table_style
 from rl4dialog.scores.conversation import ConversationMetric
-from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.tokenizer import tokenizer_hash
-from rl4dialog.training.building.environments import build_conversing
-from rl4dialog.training.building.rewards import build_scorer
-from rl4dialog.training.building.toolkit import build_toolkit
+from rl4dialog.training.building.conversations import build_conversing
 from rl4dialog.training.random_state import random_states_kept
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What to simulate: conversations about the samples of a split, repeated with other seeds if there are fewer.
+    """What to simulate: conversations about the samples of a split, repeated with other seeds if there are fewer."""
 
-    Attributes:
-        loaded: The policy, with the config of the conversations.
-        split: ``train``, ``val`` or ``test``.
-        n: Number of conversations.
-        seed: Random seed.
-        agent: Name of the speaker, written to the file.
-        player: Scripted player of the datapool that speaks instead of the policy.
-        overrides: Overrides of the sampling settings of the run's evaluations, as ``key=value``.
-    """
-
-    loaded: LoadedPolicy
-    split: str
-    n: int
-    seed: int
-    agent: str
-    player: str | None = None
-    overrides: Sequence[str] = ()
+    loaded: LoadedPolicy  # the policy, with the config of the conversations
+    split: str  # ``train``, ``val`` or ``test``
+    n: int  # number of conversations
+    seed: int  # random seed
+    agent: str  # name of the speaker, written to the file
+    player: str | None = None  # scripted player of the datapool that speaks instead of the policy
+    overrides: Sequence[str] = ()  # overrides of the sampling settings of the run's evaluations, as ``key=value``
 
     def sample(self, number: int) -> Sample:
         """Sample of a conversation."""
@@ -78,21 +64,13 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
 
     Conversations whose reward or partner failed are left out if the run masks such failures. Every batch has its own
     seed, so an interruption changes nothing.
-
-    Args:
-        simulation: What to simulate.
-        path: Output ``.jsonl`` file; an incomplete one is continued.
-
-    Returns:
-        Number of newly written conversations.
     """
     loaded = simulation.loaded
     config, texts = loaded.config, loaded.texts
     kwargs = apply_overrides(dict(loaded.generation_kwargs), simulation.overrides)
     GenerationSettings.from_kwargs(kwargs, only_sampling=NOT_IN_CONVERSATIONS)
-    scorer = build_scorer(config, build_toolkit(config, texts.tokenizer, texts.data))
-    is_scored = scorer is not None and config.train_evaluation.score_predictions
-    conversing = begin_conversing(loaded, scorer)
+    is_scored = loaded.scorer is not None and config.train_evaluation.score_predictions
+    conversing = begin_conversing(loaded, is_scored=True)
     tokenizer = tokenizer_hash(texts.tokenizer)
     bootstraps = config.env is not None and config.env.args.bootstrap_truncated
     new_player = None if simulation.player is None else _new_player(simulation)
@@ -129,35 +107,23 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
     return n_written
 
 
-def begin_conversing(loaded: LoadedPolicy, scorer: Scorer | None = None) -> Conversing:
-    """Build what lets a policy talk with the partner of its run, ready for the first conversation.
-
-    Args:
-        loaded: The policy, with the config of the conversations.
-        scorer: Rewards of the conversations; none by default.
-    """
-    conversing = build_conversing(loaded.config, loaded.texts, scorer)
+def begin_conversing(loaded: LoadedPolicy, is_scored: bool = False) -> Conversing:
+    """What lets a policy talk with the partner of its run, with the rewards of the conversations or without."""
+    conversing = loaded.conversing if is_scored else build_conversing(loaded.config, loaded.texts, None)
     if conversing is None:
         raise ConfigError(
             "the run has no conversation partner, so there is nobody to talk with; set one, such as --set "
             "'env.args.partner={id: rules, args: {...}}'; rl4dialog generate, and select --unit reply, need none"
         )
-    begin_conversations(conversing, loaded)
+    if not is_scored:
+        loaded.begin_conversations(conversing)
     return conversing
 
 
 def conversation_line(
     number: int, talk: Talk, tokenizer: str, bootstraps: bool, is_scored: bool = True
 ) -> dict[str, Any]:
-    """Return the fields of a line that contain the conversation; see :func:`simulate_to_file`.
-
-    Args:
-        number: Its number, which becomes its id.
-        talk: The conversation.
-        tokenizer: Hash of the tokenizer.
-        bootstraps: Whether the run bootstraps conversations that are cut at the length limit.
-        is_scored: Whether it has rewards.
-    """
+    """Fields of a line that contain the conversation; see :func:`simulate_to_file`. Its number becomes its id."""
     is_cut = bootstraps and talk.dialogue.ended_by == "length"
     dialogue = with_tokens(talk.dialogue, talk.tokens, talk.prompts[0] if talk.prompts else "", tokenizer, is_cut)
     record: dict[str, Any] = to_plain(logged_record(replace(dialogue, id=number)))

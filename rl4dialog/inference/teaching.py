@@ -17,12 +17,11 @@ from rl4dialog.envs.conversation import Conversation, ConversationRules
 from rl4dialog.envs.outside_partner import PartnersSide, first_prompts
 from rl4dialog.envs.utterance_view import LEAVES_ACTION
 from rl4dialog.inference.chat_agent import ChatAgent
-from rl4dialog.inference.initial_weights import begin_conversations
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.partners.replay import ReplayPartner
 from rl4dialog.rollouts.partner_answers import partner_answers
 from rl4dialog.serving.teaching import Answers, Situation, Teaching
-from rl4dialog.training.building.partner import AnyPartner, build_partner
+from rl4dialog.training.building.conversations import AnyPartner, build_partner
 
 _NO_LIMIT = 10**6
 
@@ -32,16 +31,9 @@ def build_teaching(
 ) -> Teaching:
     """Build what a person needs to teach a model.
 
-    Situations are the samples of the datapool in random order; if some have a goal, only those. The run's partner
-    continues the conversations. Without one, they continue with the next utterances of the sample, if it has any.
-
-    Args:
-        loaded: The policy.
-        name: Its name, for records.
-        split: Split of the samples.
-        n: Maximum number of situations; ``None`` for all.
-        feedback: File to which judgements are appended.
-        seed: Random seed of the replies and of the order; the order is the same every time without one, too.
+    Situations are the samples of the datapool in random order; if some have a goal, only those. The order is the same
+    every time without a seed, too. The run's partner continues the conversations. Without one, they continue with the
+    next utterances of the sample, if it has any.
     """
     agent, samples = ChatAgent(loaded, name), loaded.data.samples(split)
     goals = sorted({goal for sample in samples if (goal := goal_in(sample.meta_data or {})) is not None})
@@ -78,17 +70,13 @@ class _Conversations:
         )
         self._partner = build_partner(own, config, loaded.texts, is_evaluation=True)
         if isinstance(self._partner, PartnerService):
-            begin_conversations(self._partner, loaded)
+            loaded.begin_conversations(self._partner)
 
     def has_partner(self, sample: Sample) -> bool:
         return self._partner is not None or bool((sample.meta_data or {}).get("continuation"))
 
     def begin(self, sample: Sample) -> Answers:
-        """Begin a conversation about a sample.
-
-        Raises:
-            RL4DialogError: If the partner cannot begin.
-        """
+        """Begin a conversation about a sample."""
         loaded = self._loaded
         service = self._partner if isinstance(self._partner, PartnerService) else None
         own = None if isinstance(self._partner, PartnerService) else copy.deepcopy(self._partner or ReplayPartner())

@@ -16,7 +16,7 @@ from rl4dialog.core.errors import DataError, RunFolderError, nearest_hint
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.runs.report.runs import Run, read_run
 from rl4dialog.runs.results import run_state
-from rl4dialog.runs.run_folder import CONFIG_FILE, PROVENANCE_FILE
+from rl4dialog.runs.run_folder import CONFIG_FILE, PROVENANCE_FILE, RESULT_FILE
 from rl4dialog.runs.summary import format_number, is_headline, table_style
 
 _N_METRICS = 2
@@ -33,7 +33,7 @@ class ListedRun:
     Attributes:
         name: Path of its folder, relative to that of the list.
         run: Its contents.
-        state: ``complete``, ``running``, ``stopped``, or why it cannot be read.
+        state: ``complete``, ``running``, ``stopped``, ``damaged``, or why it cannot be read.
         changed: When its log files were last written.
     """
 
@@ -127,4 +127,7 @@ def _listed(folder: Path, root: Path) -> ListedRun:
         run = read_run(folder)
     except DataError as error:
         return ListedRun(name, None, f"unreadable: {error}", changed)
-    return ListedRun(name, run, run_state(folder), changed)
+    state = run_state(folder)
+    if state == "stopped" and (folder / RESULT_FILE).exists():
+        state = f"damaged: {RESULT_FILE}"
+    return ListedRun(name, run, state, changed)

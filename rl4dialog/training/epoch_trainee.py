@@ -1,4 +1,4 @@
-"""Base class of runs that transformers' `Trainer` trains: an iteration is an epoch."""
+"""Runs that transformers' `Trainer` trains, with epochs as iterations: the base class, and supervised runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,31 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import Logger
 from transformers import PreTrainedModel, TrainingArguments
 
-from rl4dialog.policies.saving import MODEL_FOLDER, OPTIMIZER_FILE, optimizer_tensors
+from rl4dialog.core.config import SupervisedConfig
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.lora import LoRA
+from rl4dialog.policies.saving import (
+    MODEL_FOLDER,
+    OPTIMIZER_FILE,
+    load_language_model_weights,
+    optimizer_tensors,
+    save_language_model,
+)
+from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 from rl4dialog.runs.tracking import Tracker
+from rl4dialog.training.building.language_model import build_supervised_examples
+from rl4dialog.training.building.policy import build_inference_policy, policy_class
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
 from rl4dialog.training.resumable_trainer import UNTRAINED, ResumableTrainer
-from rl4dialog.training.supervised.fine_tuning import finite_loss
-from rl4dialog.training.trainee import Trainee
+from rl4dialog.training.supervised.fine_tuning import (
+    build_training_arguments,
+    finite_loss,
+    run_supervised_trainer,
+    supervised_metrics,
+)
+from rl4dialog.training.trainee import TextTrainee, Trainee
 
 
 class EpochTrainee(Trainee):
@@ -39,14 +57,7 @@ class EpochTrainee(Trainee):
     model: PreTrainedModel
 
     def begin_with(self, model: PreTrainedModel, args: TrainingArguments, n_iters: int, reference_hash: str) -> None:
-        """Set what is trained, once it is built.
-
-        Args:
-            model: The model.
-            args: The training arguments.
-            n_iters: Number of epochs.
-            reference_hash: Hash of the initial weights.
-        """
+        """Set what is trained, once it is built."""
         self.model, self._args, self._n_iters, self._reference_hash = model, args, n_iters, reference_hash
         self._use_cache = getattr(model.config, "use_cache", None)
         self._n_done, self.num_timesteps = 0, 0
@@ -167,3 +178,46 @@ class EpochTrainee(Trainee):
 
     def close(self) -> None:
         pass
+
+
+class SupervisedTrainee(EpochTrainee, TextTrainee):
+    """A language model and its training examples."""
+
+    _tracker: Tracker
+
+    def __init__(self, config: SupervisedConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:
+        TextTrainee.__init__(self, config, tracker, checkpoint)
+        self._config = config
+        model = self.build_model(checkpoint)
+        # Before the first evaluation, because invalid examples raise an error.
+        self.examples = build_supervised_examples(config, self.texts, model.config)
+        self.lora = LoRA(model, config.lora) if config.lora is not None else None
+        args = build_training_arguments(
+            config.training_args,
+            tracker.run_folder.path(CHECKPOINTS_FOLDER),
+            derive_seed(config.seed, "supervised"),
+            with_val=self.examples.val is not None,
+            by_length=not self.examples.of_dialogues,
+        )
+        self.begin_with(model, args, config.n_iters, self._reference_hash)
+
+    def generator(self) -> LMActorCriticPolicy:
+        texts = self.texts
+        return build_inference_policy(self._config, texts.tokenizer, texts.data.turn_marker, self.model, texts.lengths)
+
+    def run_epochs(self) -> dict[str, Any]:
+        return run_supervised_trainer(self.model, self.texts.tokenizer, self.examples, self._args, loop=self)
+
+    def training_metrics(self, state: dict[str, Any]) -> dict[str, float]:
+        return supervised_metrics(self.model, self.texts.tokenizer, self.examples, self._args, state)
+
+    def save_weights(self, folder: Path) -> None:
+        save_language_model(self.model, folder, self.lora)
+        self.texts.tokenizer.save_pretrained(folder)
+
+    def load_weights(self, folder: Path) -> None:
+        load_language_model_weights(self.model, folder, policy_class(self._config).auto_class, self.lora)
+
+    def save_model(self, folder_name: str) -> Path:
+        with self.config_restored():
+            return self._tracker.save_auto_model(self.model, self.texts.tokenizer, self.lora, folder_name=folder_name)

@@ -27,31 +27,23 @@ from rl4dialog.runs.run_folder import REFERENCES_FILE
 from rl4dialog.runs.summary import Example, print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.text.prompts import encode_prompt
-from rl4dialog.training.building.generation import build_evaluation_post_processor, evaluation_kwargs
+from rl4dialog.training.building.policy import build_evaluation_post_processor, evaluation_kwargs
+from rl4dialog.training.building.rewards import RewardColumns, mean_reward
 from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.random_state import random_states_kept
-from rl4dialog.training.reward_columns import RewardColumns, mean_reward
-from rl4dialog.training.talks import compute_metrics, converse, give_replies, hold_talks, replies_by_turn
-from rl4dialog.training.value_numbers import value_numbers
+from rl4dialog.training.talks import compute_metrics, converse, give_replies, hold_talks, replies_by_turn, value_numbers
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass
 class Evaluation:
-    """Corpus scores by metric key, and one record per sample in RL4LMs' form.
+    """Corpus scores by metric key, and one record per sample in RL4LMs' form."""
 
-    Attributes:
-        metrics: Corpus scores by metric key.
-        predictions: One record per sample.
-        reward_error: Error message, if a reward failed and failures stop the run.
-        talks: The conversations; empty if the evaluation was loaded from a run folder.
-    """
-
-    metrics: dict[str, float]
-    predictions: list[dict[str, Any]]
-    reward_error: RewardError | None = None
-    talks: Sequence[Talk] = ()
+    metrics: dict[str, float]  # corpus scores by metric key
+    predictions: list[dict[str, Any]]  # one record per sample
+    reward_error: RewardError | None = None  # error message, if a reward failed and failures stop the run
+    talks: Sequence[Talk] = ()  # the conversations; empty if the evaluation was loaded from a run folder
 
 
 def metrics_of(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
@@ -60,16 +52,7 @@ def metrics_of(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, flo
 
 
 class Evaluator:
-    """Evaluates splits with a run's settings, records the results, and prints the final summary.
-
-    Args:
-        config: The run's config.
-        texts: The run's tokenizer, data and lengths.
-        metrics: Metrics to compute on each split.
-        tracker: Optional tracker that records the results.
-        rewards: Optional reward that also scores each reply.
-        conversing: Holds conversations, in runs with a partner.
-    """
+    """Evaluates splits with a run's settings, records the results, and prints the final summary."""
 
     def __init__(
         self,
@@ -99,12 +82,7 @@ class Evaluator:
         return self._texts.data.samples(split, self._settings.max_eval_samples)
 
     def run(self, policy: LMActorCriticPolicy, split: str, epoch: int, reward_must_work: bool = False) -> Evaluation:
-        """Evaluate a policy after ``epoch`` iterations.
-
-        Raises:
-            PartnerError: If the partner fails, unless such conversations are left out.
-            RewardError: If a reward fails and ``reward_must_work`` is set.
-        """
+        """Evaluate a policy after ``epoch`` iterations."""
         rewards = self._rewards
         samples, seed = self.samples(split), derive_seed(self._seed, "evaluation", split)
         if self._conversing is not None:
@@ -168,11 +146,7 @@ class Evaluator:
         return Evaluation({}, []) if self._tracker is None else Evaluation(*self._tracker.recall(epoch, split))
 
     def ceiling(self, policy: LMActorCriticPolicy, split: str) -> dict[str, float]:
-        """Compute the metrics of a split's reference replies; in conversations, only metrics of single replies.
-
-        Returns:
-            The metrics by key; empty if there are no references.
-        """
+        """Metrics of a split's reference replies, if there are any; in conversations, only those of single replies."""
         samples, references = self.samples(split), self._references(split)
         if not any(references):
             return {}
@@ -185,15 +159,9 @@ class Evaluator:
         return _of_all(compute_metrics(metrics, talks, split, policy.language_model), columns)
 
     def players(self, policy: LMActorCriticPolicy, split: str) -> dict[str, dict[str, float]]:
-        """Measure the datapool's scripted players, as floor and ceiling, in the conversations of an evaluation.
+        """Mean reward and metrics of conversations by each scripted player of the datapool, as floor and ceiling.
 
-        Args:
-            policy: The policy whose length limits and end of an utterance apply to the players.
-            split: The split.
-
-        Returns:
-            By player, the mean reward and all metrics of whole conversations; empty if the datapool has no players, the
-            run no partner, or no token ends an utterance.
+        Empty if the datapool has no players, the run no partner, or no token ends an utterance.
         """
         players, end = self._texts.data.pools[split].players, policy.end_of_turn
         if self._conversing is None or end.tokenizer.eos_token_id not in end.eos_token_ids:
@@ -214,11 +182,7 @@ class Evaluator:
         return found
 
     def by_turn(self, result: Evaluation, policy: LMActorCriticPolicy, split: str) -> list[dict[str, float]]:
-        """Compute the metrics of single replies for each turn number: first all first replies, then all second ones.
-
-        Returns:
-            For each turn, ``n_replies`` and the metrics.
-        """
+        """``n_replies`` and the metrics of single replies by turn: of all first replies, then of all second ones."""
         metrics = [metric for metric in self._metrics if not isinstance(metric, DialogueMetric)]
         measured = []
         for replies in replies_by_turn(result.talks):
@@ -265,23 +229,9 @@ def evaluate(
 ) -> Evaluation:
     """Let a policy talk about samples, and compute all metrics. All processes must call this together.
 
-    All random states are restored afterwards, so the number of evaluations does not affect training.
-
-    Args:
-        policy: The policy that speaks.
-        samples: Samples of one split.
-        sizes: As for :func:`hold_talks`, like the next argument.
-        talk: Lets the policy talk.
-        metrics: Metrics to compute over the whole split.
-        split_name: Name passed to the metrics and shown in the progress bar.
-        batch_size: Samples per batch.
-        generation_kwargs: Generation settings; ``None`` uses those of the rollouts.
-        seed: Sampling seed. It is the same for every evaluation, so that differences come from the policy.
-        columns_of: Returns further columns of the predictions, one number per talk. The mean of ``reward`` becomes a
-            metric.
-
-    Returns:
-        The evaluation; empty in all processes but the main one.
+    All random states are restored afterwards, so the number of evaluations does not affect training. The seed is the
+    same for every evaluation, so that differences come from the policy. ``columns_of`` returns further columns of the
+    predictions, one number per talk; the mean of ``reward`` becomes a metric. Empty in all processes but the main one.
     """
     talks = hold_talks(policy, samples, sizes, talk, split_name, batch_size, generation_kwargs, seed)
     if not talks:
@@ -298,17 +248,7 @@ def judged(
     model: Any,
     columns: Mapping[str, list[float]],
 ) -> Evaluation:
-    """Compute all metrics, and make the records of the predictions.
-
-    Args:
-        talks: Conversations about the samples.
-        samples: The samples.
-        metrics: Metrics to compute over the whole split.
-        split_name: Name passed to the metrics.
-        model: The language model, for metrics that compute probabilities.
-        columns: Further columns of the predictions, one number per conversation. The mean of ``reward`` becomes a
-            metric.
-    """
+    """Compute all metrics, and make the records of the predictions."""
     scores = compute_metrics(metrics, talks, split_name, model)
     predictions = []
     for i, (sample, talk) in enumerate(zip(samples, talks, strict=True)):

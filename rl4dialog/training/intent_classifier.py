@@ -22,8 +22,6 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedTokenizerBase,
-    Trainer,
-    TrainingArguments,
 )
 
 from rl4dialog.core.cache import cached_folder, content_hash, is_cached
@@ -33,8 +31,9 @@ from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.data.labels import ACTS as ACT_NAMES
 from rl4dialog.scores.intent import IntentClassifier, gold_intents, intent_input, last_utterances
+from rl4dialog.training.resumable_trainer import ResumableTrainer, pad_labelled_texts, run_trainer
+from rl4dialog.training.supervised.fine_tuning import build_training_arguments
 from rl4dialog.training.tiny_bert import TINY_BERT, architecture, tiny_bert, train_tokenizer
-from rl4dialog.training.trainer_support import pad_labelled_texts, train_with_progress, unchanged
 
 _logger = logging.getLogger(__name__)
 
@@ -45,27 +44,16 @@ MAX_TOKENS = 128
 
 @dataclasses.dataclass(frozen=True)
 class ClassifierSettings:
-    """Training settings of the classifier.
+    """Training settings of the classifier."""
 
-    Attributes:
-        n_epochs: Passes over the samples.
-        batch_size: Samples per step.
-        learning_rate: Peak of a linear schedule.
-        weight_decay: Weight decay of AdamW.
-        word_dropout: Fraction of input tokens to hide in training.
-        label_smoothing: Probability mass spread over all acts, because labels of dialogue acts are noisy.
-        vocab_size: Vocabulary size of a built-in model's tokenizer.
-        precision: ``bf16`` computes in bfloat16, with weights in float32.
-    """
-
-    n_epochs: float = 4
-    batch_size: int = 64
-    learning_rate: float = 2e-3
-    weight_decay: float = 0.01
-    word_dropout: float = 0.2
-    label_smoothing: float = 0.1
-    vocab_size: int = 6000
-    precision: str = "fp32"
+    n_epochs: float = 4  # passes over the samples
+    batch_size: int = 64  # samples per step
+    learning_rate: float = 2e-3  # peak of a linear schedule
+    weight_decay: float = 0.01  # weight decay of AdamW
+    word_dropout: float = 0.2  # fraction of input tokens to hide in training
+    label_smoothing: float = 0.1  # probability mass spread over all acts, because labels of dialogue acts are noisy
+    vocab_size: int = 6000  # vocabulary size of a built-in model's tokenizer
+    precision: str = "fp32"  # ``bf16`` computes in bfloat16, with weights in float32
 
 
 _FINE_TUNING = {"n_epochs": 2, "batch_size": 32, "learning_rate": 3e-5, "word_dropout": 0.0}
@@ -81,22 +69,12 @@ def train_intent_classifier(
     reads_reply: bool = True,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Train a classifier of the reply's act, and save it. It reads the reply and the utterance before it.
+    """Train a classifier of the reply's act (``meta_data["intent"]``, 1 to 4), and save it with its tokenizer.
 
-    Args:
-        samples: Training samples with ``meta_data["intent"]``, 1 to 4.
-        val_samples: Validation samples.
-        output_dir: Folder for model and tokenizer, in the format of ``AutoModelForSequenceClassification`` and
-            ``AutoTokenizer``.
-        seed: Seed of initial weights, data order and word dropout.
-        model_name: ``builtin/tiny-bert``, or a folder or hub id of a model to fine-tune.
-        reads_reply: Whether the classifier reads the reply. If not, it predicts the act from the utterances before the
-            reply: as many as the samples' longest ``history`` has, or one without ``history``.
-        settings: Fields of `ClassifierSettings`. ``None`` selects the default, which is gentler for a given model.
-
-    Returns:
-        ``accuracy`` on ``val_samples``, ``confusion`` with true acts as rows and predicted acts as columns (4, 4),
-        ``n_train``, ``n_val`` and ``train_runtime_s``.
+    It reads the reply and the utterance before it. Without ``reads_reply``, it predicts the act from the utterances
+    before the reply: as many as the samples' longest ``history`` has. Settings are fields of `ClassifierSettings`;
+    ``None`` selects the default, which is gentler for a model that is given. Returns ``accuracy`` on ``val_samples``,
+    ``confusion`` with true acts as rows, ``n_train``, ``n_val`` and ``train_runtime_s``.
     """
     histories = [] if reads_reply else [(sample.meta_data or {}).get("history", []) for sample in samples]
     n_utterances = max([1, *map(len, histories)])
@@ -241,33 +219,20 @@ def _fit(
     max_length = min(MAX_TOKENS, tokenizer.model_max_length)
     encoded = tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
     dataset = [{"input_ids": ids, "labels": label} for ids, label in zip(encoded, labels, strict=True)]
-    with tempfile.TemporaryDirectory() as scratch, unchanged(model):
-        trainer = Trainer(
-            model=model,
-            args=TrainingArguments(
-                output_dir=scratch,
-                seed=seed,
-                num_train_epochs=settings.n_epochs,
-                per_device_train_batch_size=settings.batch_size,
-                learning_rate=settings.learning_rate,
-                weight_decay=settings.weight_decay,
-                label_smoothing_factor=settings.label_smoothing,
-                warmup_steps=0.06,
-                train_sampling_strategy="group_by_length",
-                bf16=settings.precision == "bf16",
-                use_cpu=not torch.cuda.is_available(),
-                dataloader_pin_memory=torch.cuda.is_available(),
-                logging_steps=20,
-                logging_nan_inf_filter=False,
-                disable_tqdm=True,
-                remove_unused_columns=False,
-                report_to="none",
-                save_strategy="no",
-            ),
-            train_dataset=dataset,  # type: ignore[arg-type]
-            data_collator=_WordDropout(tokenizer, settings.word_dropout),
-        )
-        train_with_progress(trainer, "Intent classifier")
+    arguments = {
+        "num_train_epochs": settings.n_epochs,
+        "per_device_train_batch_size": settings.batch_size,
+        "learning_rate": settings.learning_rate,
+        "weight_decay": settings.weight_decay,
+        "label_smoothing_factor": settings.label_smoothing,
+        "warmup_steps": 0.06,
+        "bf16": settings.precision == "bf16",
+        "logging_steps": 20,
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        args = build_training_arguments(arguments, scratch, seed, with_val=False)
+        collator = _WordDropout(tokenizer, settings.word_dropout)
+        run_trainer(ResumableTrainer, model, args, collator, dataset, description="Intent classifier")
 
 
 def _confusion(classifier: IntentClassifier, samples: Sequence[Sample]) -> np.ndarray:

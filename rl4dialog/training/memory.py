@@ -1,16 +1,19 @@
-"""Memory use of a run: predicted from shapes, and measured."""
+"""Memory use of a run: predicted from shapes and by tracing the model without its weights, and measured."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
@@ -22,17 +25,99 @@ from rl4dialog.core.process_memory import peak_resident_mib, resident_mib
 from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, SHARING_COST, length_groups
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies.architectures import CACHED, UNCACHED
+from rl4dialog.policies.checkpointing import checkpoint_layers
 from rl4dialog.policies.decoding import keeps_states
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import embedding_rows, language_model_without_weights
 from rl4dialog.text.prompts import encoder_of
-from rl4dialog.training.activations import PassSizes, predict_activations
+from rl4dialog.training.building.conversations import n_weight_copies
 from rl4dialog.training.building.policy import policy_class
-from rl4dialog.training.building.self_play import n_weight_copies
 from rl4dialog.training.building.texts import Texts
 
-MIB = 2**20
 _FLOAT = 4
+
+
+@dataclass(frozen=True)
+class PassSizes:
+    """Sizes of a pass with gradients."""
+
+    n_rows: int  # number of rows
+    n_prompts: int  # number of prompts that are read: fewer than rows if these share them
+    prompt: int  # tokens of a prompt
+    response: int  # tokens after it
+    n_scored: int  # tokens of a row whose logits are needed
+    n_trunks: int = 1  # models that read the rows: policy, and a separate critic
+
+
+def predict_activations(
+    architecture: Callable[[], PreTrainedModel], sizes: PassSizes, gradient_checkpointing: bool
+) -> int:
+    """Predict the bytes that a pass keeps for its backward pass, plus the needs of that pass."""
+    # Unlike meta tensors, fake tensors follow the code paths of the device's kernels.
+    with FakeTensorMode(), _FakeExperts():
+        fake = architecture()
+        trunk_bytes, head_bytes = _activations(fake, sizes)
+        # The backward pass of a layer also holds gradients of its activations, or recomputed activations.
+        layer_bytes = trunk_bytes // fake.config.get_text_config().num_hidden_layers
+        if gradient_checkpointing:
+            checkpoint_layers(fake)
+            trunk_bytes, head_bytes = _activations(fake, sizes)
+            layer_bytes *= 2
+    return sizes.n_trunks * trunk_bytes + head_bytes + layer_bytes
+
+
+class _FakeExperts(TorchFunctionMode):
+    """Replaces the product with all experts by one with a single expert: same sizes, and supported in float32."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch._grouped_mm:
+            return args[0] @ args[1][0]
+        return func(*args, **(kwargs or {}))
+
+
+def _activations(model: PreTrainedModel, sizes: PassSizes) -> tuple[int, int]:
+    """Bytes that the trunk, and the head with its log-softmax of scored tokens, keep for the backward pass."""
+
+    def zeros(length: int, n_rows: int = sizes.n_rows) -> Tensor:
+        return torch.zeros(n_rows, length, dtype=torch.long)
+
+    with _counting_saved(model.parameters()) as trunk_bytes:
+        if model.config.is_encoder_decoder:
+            encoded = model.get_encoder()(input_ids=zeros(sizes.prompt)).last_hidden_state
+            decoder = model.get_decoder()
+            hidden = decoder(input_ids=zeros(sizes.response), encoder_hidden_states=encoded, use_cache=False)
+        elif 2 * sizes.n_prompts <= sizes.n_rows:  # read each prompt once, like the causal policy
+            cache = model.base_model(input_ids=zeros(sizes.prompt, sizes.n_prompts), use_cache=True).past_key_values
+            cache.batch_select_indices(zeros(1)[:, 0])
+            hidden = model.base_model(input_ids=zeros(sizes.response), past_key_values=cache, use_cache=True)
+        else:
+            hidden = model.base_model(input_ids=zeros(sizes.prompt + sizes.response), use_cache=False)
+        hidden = hidden.last_hidden_state[:, -sizes.n_scored :].reshape(sizes.n_rows * sizes.n_scored, -1)
+    with _counting_saved(model.parameters()) as head_bytes:
+        logits = model.get_output_embeddings()(hidden).float()
+        log_probs = logits.log_softmax(dim=-1)
+        (log_probs.gather(-1, zeros(sizes.n_scored).view(-1, 1)).sum() + (log_probs.exp() * log_probs).sum()).sum()
+    # The logits themselves, and their gradient.
+    return trunk_bytes(), head_bytes() + 2 * _FLOAT * logits.numel()
+
+
+@contextmanager
+def _counting_saved(parameters: Iterable[Tensor]) -> Iterator[Callable[[], int]]:
+    """Count the bytes of tensors that operations save for their backward passes, without parameters."""
+    own = {parameter.untyped_storage()._cdata for parameter in parameters}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()._cdata
+        if storage not in own:
+            kept[storage] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        yield lambda: sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+MIB = 2**20
 _N_PROMPTS = 256
 _MAX_ROWS = 4096
 
@@ -46,26 +131,17 @@ def peak_mib(device: torch.device) -> float:
 
 @dataclass
 class MemoryPlan:
-    """Predicted memory in bytes, by purpose.
+    """Predicted memory in bytes, by purpose."""
 
-    Attributes:
-        program: Current memory of the process: libraries, data, tokenizer. None of it is on a GPU.
-        weights: Trained parameters.
-        gradients: Equal to ``weights``, unless only adapters are trained.
-        optimizer: Adam's two moments.
-        frozen: Reference, mask policy, the base model under adapters, and copies of the policy for self-play.
-        activations: Tensors kept for the backward pass of a micro-batch or of the supervised loss, whichever has more,
-            including logits; ``None`` if the model's code cannot be traced without its weights.
-        rollout: KV cache of the replies being generated, and the logits of a pass without gradients.
-    """
-
-    program: int
-    weights: int
-    gradients: int
-    optimizer: int
-    frozen: int
+    program: int  # current memory of the process: libraries, data, tokenizer. None of it is on a GPU
+    weights: int  # trained parameters
+    gradients: int  # equal to ``weights``, unless only adapters are trained
+    optimizer: int  # Adam's two moments
+    frozen: int  # reference, mask policy, the base model under adapters, and copies of the policy for self-play
+    # Tensors kept for the backward pass of a micro-batch or of the supervised loss, whichever has more, including
+    # logits; ``None`` if the model's code cannot be traced without its weights.
     activations: int | None
-    rollout: int
+    rollout: int  # KV cache of the replies being generated, and the logits of a pass without gradients
 
     @property
     def total(self) -> int:
@@ -75,13 +151,7 @@ class MemoryPlan:
 
 
 def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> MemoryPlan:
-    """Predict the peak memory of each process of an RL run without loading weights.
-
-    Args:
-        config: Validated config of an RL run.
-        texts: The run's texts.
-        args: Arguments of algorithm and policy, including defaults.
-    """
+    """Predict the peak memory of each process of an RL run without loading weights."""
     lengths, rows = texts.lengths, row_sizes(config, texts, args)
     algorithm = AlgorithmRegistry.resolve(config.alg.id)
     critic = args.get("critic", "separate") if algorithm.needs_critic else "none"
@@ -168,31 +238,17 @@ def _supervised_pass(config: OnPolicyConfig, rows: RowSizes, args: Mapping[str, 
 
 @dataclass(frozen=True)
 class RowSizes:
-    """Sizes of the rows that a run trains on, if all utterances have their maximum length.
+    """Sizes of the rows that a run trains on, if all utterances have their maximum length."""
 
-    Attributes:
-        prompt_lengths: Prompt lengths of some rows. Shape (n,).
-        longest_prompt: Longest prompt of a reply, which includes the conversation before it.
-        response: Tokens after the prompt, including answers of the partner.
-        n_agent_tokens: Agent tokens among them.
-        n_turns: Turns in a row: 1 unless they are joined.
-    """
-
-    prompt_lengths: np.ndarray
-    longest_prompt: int
-    response: int
-    n_agent_tokens: int
-    n_turns: int = 1
+    prompt_lengths: np.ndarray  # prompt lengths of some rows. Shape (n,)
+    longest_prompt: int  # longest prompt of a reply, which includes the conversation before it
+    response: int  # tokens after the prompt, including answers of the partner
+    n_agent_tokens: int  # agent tokens among them
+    n_turns: int = 1  # turns in a row: 1 unless they are joined
 
 
 def row_sizes(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> RowSizes:
-    """Predict the rows of a run. Without ``max_partner_length``, answers are taken to be as long as replies.
-
-    Args:
-        config: Validated config of an RL run.
-        texts: The run's texts.
-        args: Arguments of algorithm and policy, including defaults.
-    """
+    """Predict the rows of a run. Without ``max_partner_length``, answers are taken to be as long as replies."""
     reply, limit, max_turns = texts.lengths.reply, texts.lengths.prompt, config.env.args.max_turns
     first, answer = _prompt_lengths(texts), 0
     if config.env.args.conversation_partner is not None:

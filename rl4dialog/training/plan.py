@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
+from stable_baselines3.common.env_checker import check_env
 from transformers import PreTrainedModel
 
 from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import (
+    TURN_GOALS,
     OfflineConfig,
     OnPolicyConfig,
     RewardModelConfig,
@@ -21,34 +23,81 @@ from rl4dialog.core.config import (
     TextConfig,
     TurnLevelConfig,
 )
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.data.judged_texts import JudgedTexts, is_comparison
 from rl4dialog.envs.block_vec_env import worker_count
+from rl4dialog.envs.sb3_workers import close
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.architectures import is_listed
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.lm_head import hidden_size
 from rl4dialog.policies.models import embedding_rows, ids_without_token, language_model_without_weights
 from rl4dialog.scores.scoring import Scorer
+from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.algorithm import check_env_workers
 from rl4dialog.training.building.conditions import refuse_useless
-from rl4dialog.training.building.conversation_checks import check_conversations
-from rl4dialog.training.building.examples import (
+from rl4dialog.training.building.conversations import check_conversations, n_weight_copies, plays_itself
+from rl4dialog.training.building.language_model import (
     build_auxiliary_examples,
     build_supervised_examples,
     build_warm_start_examples,
 )
-from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.offline import build_log, check_rewards, learns_scores
 from rl4dialog.training.building.policy import all_arguments, build_end_of_turn, policy_class
-from rl4dialog.training.building.reward_model import build_judgements, loss_of
-from rl4dialog.training.building.rewards import build_scorer
-from rl4dialog.training.building.self_play import n_weight_copies, plays_itself
-from rl4dialog.training.building.texts import Texts, build_texts
-from rl4dialog.training.building.toolkit import MISSING_CLASSIFIER, build_toolkit
+from rl4dialog.training.building.rewards import MISSING_CLASSIFIER
+from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.memory import MIB, predict_memory, row_sizes
-from rl4dialog.training.on_policy.state import find_initial_critic
-from rl4dialog.training.reward_model.examples import encode_judged
-from rl4dialog.training.turn_level.plan import add_turn_level_rows
+from rl4dialog.training.policy_trainee import find_initial_critic
+from rl4dialog.training.reward_model.models import build_judgements, encode_judged, loss_of
+from rl4dialog.training.turn_level.environments import build_evaluation_envs, build_turn_level_algorithm
+
+
+def add_turn_level_rows(table: Table, config: TurnLevelConfig) -> None:
+    """Add spaces, lengths and sizes to a plan."""
+    _check_env(config)
+    algorithm = build_turn_level_algorithm(config)
+    close(algorithm.env)
+    env, n_timesteps = config.env, algorithm.timesteps_per_iteration
+    n_workers = {"blocks": worker_count(env.n_envs, env.n_workers), "subproc": env.n_envs, "dummy": 0}[env.vec_env]
+    table.add_row("observations", str(algorithm.observation_space))
+    table.add_row("actions", str(algorithm.action_space))
+    table.add_row("environments", f"{env.n_envs}")
+    table.add_row("worker processes", str(n_workers or "none"))
+    table.add_row("iterations", f"{config.n_iters:,}")
+    table.add_row("timesteps per iteration", f"{n_timesteps:,}")
+    table.add_row("timesteps", f"{n_timesteps * config.n_iters:,}")
+    buffer = getattr(algorithm, "replay_buffer", None)
+    if buffer is not None:
+        n_updates = n_timesteps if algorithm.gradient_steps < 0 else algorithm.gradient_steps
+        n_before = min(config.n_iters, algorithm.learning_starts // n_timesteps)
+        table.add_row("iterations before training", f"{n_before:,}")
+        table.add_row("optimizer steps", f"{n_updates * (config.n_iters - n_before):,}")
+        table.add_row("replay buffer", f"{_size(buffer) / MIB:,.0f} MiB when it is full")
+    table.add_row("policy parameters", f"{sum(each.numel() for each in algorithm.policy.parameters()):,}")
+    table.add_row("episodes of an evaluation", f"{config.train_evaluation.n_eval_episodes}")
+
+
+def _check_env(config: TurnLevelConfig) -> None:
+    """Check an environment with stable-baselines3's ``check_env``."""
+    if config.env.id == TURN_GOALS:
+        return  # vectorized from the start
+    envs = build_evaluation_envs(config, "val")
+    try:
+        check_env(envs.envs[0], warn=False)
+    except (AssertionError, ValueError) as error:
+        raise ConfigError(
+            f"env.id: {config.env.id} is not a valid environment for stable-baselines3: {error}"
+        ) from error
+    finally:
+        envs.close()
+
+
+def _size(buffer: Any) -> int:
+    arrays = [
+        each for value in vars(buffer).values() for each in (value.values() if isinstance(value, dict) else [value])
+    ]
+    return sum(getattr(array, "nbytes", 0) for array in arrays)
+
 
 _MAX_EXAMINED_PARAMETERS = 200_000_000
 """Above this size, initializing random weights takes too long for a dry run."""
@@ -66,7 +115,8 @@ def _add_text_rows(table: Table, config: TextConfig) -> None:
     """Add initial critic, tokenizer, data, rewards, metrics and supervised examples."""
     if isinstance(config, OnPolicyConfig) and (critic := find_initial_critic(config)) is not None:
         table.add_row("initial critic", f"of iteration {critic.iteration} in {config.alg.policy.args.critic_from}")
-    texts = build_texts(config)
+    parts = Assembly(config, trains_classifier=False)
+    texts = parts.texts
     check_conversations(config, texts)
     lengths = texts.lengths
     for split, pool in texts.data.pools.items():
@@ -83,7 +133,7 @@ def _add_text_rows(table: Table, config: TextConfig) -> None:
     n_rows = embedding_rows(model)
     if n_without := len(ids_without_token(texts.tokenizer, n_rows)):
         table.add_row("ids without a token", f"{n_without:,} of {n_rows:,}, which replies never contain")
-    scorer = _add_rewards_and_metrics(table, config, texts)
+    scorer = _add_rewards_and_metrics(table, parts)
     table.add_row("architecture", _examined_architecture(model, config.model_name, auto_class, n_parameters))
     _add_examples(table, config, texts, model)
     if isinstance(config, OnPolicyConfig):
@@ -94,17 +144,15 @@ def _add_text_rows(table: Table, config: TextConfig) -> None:
         _add_offline_rows(table, config, texts, model, scorer)
 
 
-def _add_rewards_and_metrics(table: Table, config: TextConfig, texts: Texts) -> Scorer | None:
+def _add_rewards_and_metrics(table: Table, parts: Assembly) -> Scorer | None:
     """Build metrics and the reward, and return the reward."""
-    toolkit = build_toolkit(config, texts.tokenizer, texts.data, trains_classifier=False)
-    scorer = build_scorer(config, toolkit)
-    if scorer is not None:
-        table.add_row("rewards", ", ".join(part.name for part in scorer.parts))
-    build_metrics(config, toolkit)
-    table.add_row("metrics", ", ".join(metric.id for metric in config.train_evaluation.metrics) or "none")
-    if toolkit.get("classifier") is MISSING_CLASSIFIER:
+    if parts.scorer is not None:
+        table.add_row("rewards", ", ".join(part.name for part in parts.scorer.parts))
+    assert parts.metrics is not None  # builds them, which checks their arguments
+    table.add_row("metrics", ", ".join(metric.id for metric in parts.config.train_evaluation.metrics) or "none")
+    if parts.toolkit.get("classifier") is MISSING_CLASSIFIER:
         table.add_row("intent classifier", "not cached yet; the run, or `rl4dialog prepare`, trains it first")
-    return scorer
+    return parts.scorer
 
 
 def _examined_architecture(model: PreTrainedModel, model_name: str, auto_class: Any, n_parameters: int) -> str:

@@ -1,42 +1,181 @@
-"""Base class of runs that train a policy with an algorithm of stable-baselines3's kind."""
+"""Runs that train a policy with an algorithm of stable-baselines3's kind, on its own replies or on logs.
+
+A checkpoint also holds ``model/`` (language model and tokenizer in transformers' format), ``optimizer.safetensors``
+and, where the policy has them, ``critic.safetensors``, ``mask.safetensors``, ``target.safetensors``,
+``reference.safetensors`` if the reference follows the policy, and ``partner.safetensors`` if copies of the policy are
+its partners. The initial model is not saved: on resume it is rebuilt and its hash is verified.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections import deque
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file, save_file
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import Logger
+from transformers import AutoTokenizer
 
-from rl4dialog.core.config import PolicyRunConfig
+from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig
+from rl4dialog.core.errors import CheckpointError, ConfigError
+from rl4dialog.core.pretrained import load_pretrained
+from rl4dialog.envs.block_vec_env import BlockVecEnv
 from rl4dialog.envs.sb3_workers import close
+from rl4dialog.envs.vectorize import env_states, load_env_states
+from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.saving import save_policy
+from rl4dialog.policies.saving import (
+    CRITIC_FILE,
+    MODEL_FOLDER,
+    gathered,
+    load_optimizer,
+    load_policy_weights,
+    load_state_beside,
+    save_policy,
+)
 from rl4dialog.policies.sharding import whole_weights
 from rl4dialog.policies.value_guidance import save_value_guidance
 from rl4dialog.runs.progress import Progress
+from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.policy import is_guided
-from rl4dialog.training.callbacks.tracking import Derive, TrackingCallback
-from rl4dialog.training.callbacks.watch import WatchCallback
-from rl4dialog.training.checkpoint import Checkpoint
+from rl4dialog.training.building.rewards import TOTAL
+from rl4dialog.training.callbacks.run import ConversationLogCallback, Derive, TrackingCallback, WorkerRecoveryCallback
+from rl4dialog.training.checkpoint import Checkpoint, newest_folders, read_checkpoint
 from rl4dialog.training.evaluation import Evaluation
-from rl4dialog.training.reward_columns import TOTAL
-from rl4dialog.training.text_trainee import TextTrainee
-from rl4dialog.training.watch.check import RunFacts
+from rl4dialog.training.random_state import random_state, set_random_state
+from rl4dialog.training.trainee import TextTrainee
+from rl4dialog.training.watch.checks import RunFacts
+from rl4dialog.training.watch.watcher import WatchCallback
+
+
+def capture_policy_state(
+    algorithm: Any, of_run: Mapping[str, Any], of_process: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """State except weights, as JSON values: of the run, and of each process. All processes must call this."""
+    state: dict[str, Any] = to_plain(
+        {
+            "iteration": algorithm.iteration,
+            "num_timesteps": algorithm.num_timesteps,
+            "n_updates": algorithm._n_updates,
+            "skipped_in_a_row": algorithm.policy.gradient_steps.guard.n_in_a_row,
+            **of_run,
+            "processes": all_gather_object({"random": random_state(), **(of_process or {})}),
+        }
+    )
+    return state
+
+
+def state_of_process(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the state of this process."""
+    states: list[dict[str, Any]] = checkpoint.state["processes"]
+    if len(states) != n_processes():
+        raise CheckpointError(
+            f"{checkpoint.path} was written by {len(states)} processes, but this run has {n_processes()}; "
+            f"start the run with {len(states)}"
+        )
+    return states[process_index()]
+
+
+def restore_policy_state(algorithm: Any, checkpoint: Checkpoint) -> None:
+    """Restore weights, optimizer and counters, but not the random state."""
+    load_policy_weights(algorithm.policy, checkpoint.path)
+    load_optimizer(algorithm.policy.optimizer, checkpoint.path)
+    algorithm.num_timesteps = checkpoint.state["num_timesteps"]
+    algorithm._n_updates = checkpoint.state["n_updates"]
+    algorithm.policy.gradient_steps.guard.n_in_a_row = checkpoint.state["skipped_in_a_row"]
+
+
+PARTNER_FILE = "partner.safetensors"
+
+
+def capture_state(algorithm: Any) -> dict[str, Any]:
+    """Return all state except weights. All processes must call this, between two iterations."""
+    normalizer, partner = algorithm.collector.normalizer, algorithm.collector.partner
+    of_run = {
+        "kl_controller": algorithm.kl_controller.state_dict(),
+        "normalizer": normalizer.state_dict() if normalizer is not None else None,
+        "partner": partner.state_dict() if partner is not None else {},
+    }
+    of_process = {"envs": env_states(algorithm.env), "episodes": list(algorithm.ep_info_buffer or [])}
+    return capture_policy_state(algorithm, of_run, of_process)
+
+
+def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
+    """Restore the state of a checkpoint in an algorithm built from the same config.
+
+    ``learn(..., reset_num_timesteps=False)`` then continues with the next iteration.
+    """
+    state, own = checkpoint.state, state_of_process(checkpoint)
+    if len(own["envs"]) != algorithm.env.num_envs:
+        raise CheckpointError(
+            f"{checkpoint.path} has {len(own['envs'])} environments per process, not {algorithm.env.num_envs}"
+        )
+    restore_policy_state(algorithm, checkpoint)
+    algorithm.kl_controller.load_state_dict(state["kl_controller"])
+    if algorithm.collector.normalizer is not None:
+        algorithm.collector.normalizer.load_state_dict(state["normalizer"])
+    partner = algorithm.collector.partner
+    if partner is not None and (saved := state.get("partner")):
+        path = checkpoint.path / PARTNER_FILE
+        partner.load_state(saved, load_file(path) if path.is_file() else {})
+    algorithm.ep_info_buffer = deque(own["episodes"], maxlen=algorithm._stats_window_size)
+    algorithm.ep_success_buffer = deque(maxlen=algorithm._stats_window_size)
+    algorithm._last_obs = load_env_states(algorithm.env, own["envs"])
+    set_random_state(own["random"])
+
+
+def save_partner(algorithm: Any, folder: Path | None) -> None:
+    """Save the tensors of a partner in the main process, if it has some."""
+    partner = algorithm.collector.partner
+    if folder is not None and partner is not None and (tensors := gathered(partner.tensors())):
+        save_file(tensors, folder / PARTNER_FILE)
+
+
+def find_initial_critic(config: OnPolicyConfig) -> Checkpoint | None:
+    """Find the newest checkpoint of the run whose critic a config starts with, if it names one."""
+    run_folder = config.alg.policy.args.critic_from
+    if run_folder is None:
+        return None
+    where = f"alg.policy.args.critic_from: {run_folder}"
+    try:
+        os.listdir(run_folder)
+    except OSError as error:
+        raise ConfigError(f"{where} is not a folder that can be read: {error.strerror}") from error
+    newest = next(iter(newest_folders(Path(run_folder))), None)
+    if newest is None:
+        raise ConfigError(f"{where} has no checkpoint; name the folder of a run with an algorithm that has a critic")
+    try:
+        checkpoint = read_checkpoint(newest)
+    except CheckpointError as error:
+        raise ConfigError(f"{where}: {error}; remove it to use the checkpoint before it") from error
+    if not (checkpoint.path / CRITIC_FILE).is_file():
+        raise ConfigError(f"{where} has no critic; name the folder of a run with an algorithm that has one")
+    return checkpoint
+
+
+def load_initial_critic(policy: LMActorCriticPolicy, checkpoint: Checkpoint, reference_hash: str) -> None:
+    """Load the critic of another run's checkpoint into a new policy."""
+    where = f"alg.policy.args.critic_from: {checkpoint.path}"
+    saved = load_pretrained(AutoTokenizer, str(checkpoint.path / MODEL_FOLDER), "tokenizer", where)
+    if saved.get_vocab() != policy.end_of_turn.tokenizer.get_vocab():
+        raise ConfigError(f"{where} was trained with another tokenizer; use the tokenizer block of that run")
+    if policy.critic_kind == "shared" and checkpoint.state["reference_hash"] != reference_hash:
+        raise ConfigError(
+            f"{where} began with another model. A shared critic is only a head on the states of its model: begin with "
+            f"the same one (also the same warm start and seed), or use critic: separate in both runs"
+        )
+    load_state_beside(policy, checkpoint.path, CRITIC_FILE)
 
 
 class PolicyTrainee(TextTrainee):
     """An algorithm that trains a policy in iterations, and its callbacks.
 
     Subclasses build :attr:`algorithm`, then call :meth:`follow`.
-
-    Args:
-        config: Validated config.
-        tracker: As for :class:`TextTrainee`.
-        checkpoint: Checkpoint to resume from, if any.
 
     Attributes:
         algorithm: The algorithm.
@@ -117,3 +256,104 @@ class PolicyTrainee(TextTrainee):
 
     def close(self) -> None:
         close(self.algorithm.env)
+
+
+class OfflineTrainee(PolicyTrainee):
+    """An algorithm over a log of conversations."""
+
+    labels = ("before training", "after training")
+
+    def __init__(self, config: OfflineConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
+        super().__init__(config, tracker, checkpoint)
+        self.build_model(checkpoint)
+        self.algorithm = self.parts.algorithm
+        if checkpoint is not None and checkpoint.state["log_hash"] != self.algorithm.log.hash:
+            raise CheckpointError(
+                f"the logged conversations of datapool {config.datapool.id!r}, or how they are encoded, have changed "
+                f"since {checkpoint.path} was written: restore the original files and package, or start a new run "
+                f"with another --experiment_name"
+            )
+        self.derive = _rates_of_log
+        self.follow(RunFacts(precision=config.precision, values_are_returns=self.algorithm.values_are_returns))
+
+    @property
+    def stops_within_iteration(self) -> bool:
+        return False
+
+    def capture_state(self) -> dict[str, Any]:
+        of_run = {
+            **self.algorithm.training_state(),
+            "reference_hash": self._reference_hash,
+            "log_hash": self.algorithm.log.hash,
+        }
+        return capture_policy_state(self.algorithm, of_run)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        own = state_of_process(checkpoint)
+        restore_policy_state(self.algorithm, checkpoint)
+        self.algorithm.load_training_state(checkpoint.state)
+        set_random_state(own["random"])
+
+
+def _rates_of_log(rollout: Mapping[str, Any], seconds: float) -> tuple[dict[str, float], dict[str, str]]:
+    """Throughput of an iteration, and the values to display in the progress bar."""
+    tokens_per_s = rollout["rollout/tokens"] / seconds
+    shown = {"epoch": f"{rollout['rollout/epoch']:.2f}", "tokens/s": f"{tokens_per_s:.0f}"}
+    return {"time/tokens_per_s": tokens_per_s}, shown
+
+
+class OnPolicyTrainee(PolicyTrainee):
+    """A stable-baselines3 algorithm over whole replies."""
+
+    labels = ("before RL", "after RL")
+
+    def __init__(self, config: OnPolicyConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
+        # First, because a warm start can take hours.
+        critic_from = find_initial_critic(config) if checkpoint is None else None
+        super().__init__(config, tracker, checkpoint)
+        self.build_model(checkpoint)
+        self.algorithm, scorer = self.parts.algorithm, self.parts.scorer
+        assert scorer is not None
+        if critic_from is not None:
+            load_initial_critic(self.algorithm.policy, critic_from, self._reference_hash)
+        self.derive = rates_and_shown
+        self._logs_conversations = config.logging.conversations
+        self.follow(
+            RunFacts(
+                precision=config.precision,
+                target_kl=config.alg.kl_div.target_kl,
+                reward_weights={part.name: part.weight_at(1) for part in scorer.parts},
+                max_turns=config.env.args.max_turns,
+            )
+        )
+
+    def first_callbacks(self) -> list[BaseCallback]:
+        env = self.algorithm.env
+        callbacks: list[BaseCallback] = []
+        if isinstance(env, BlockVecEnv) and env.max_restarts > 0:
+            callbacks.append(WorkerRecoveryCallback(env))
+        if self._logs_conversations:
+            callbacks.append(ConversationLogCallback(self._tracker))
+        return callbacks
+
+    @property
+    def stops_within_iteration(self) -> bool:
+        return True  # weights do not change during a rollout, so it can be repeated
+
+    def capture_state(self) -> dict[str, Any]:
+        return {**capture_state(self.algorithm), "reference_hash": self._reference_hash}
+
+    def save_state(self, folder: Path | None) -> None:
+        super().save_state(folder)
+        save_partner(self.algorithm, folder)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        restore_state(self.algorithm, checkpoint)
+
+
+def rates_and_shown(rollout: Mapping[str, Any], seconds: float) -> tuple[dict[str, float], dict[str, str]]:
+    """Throughput of an iteration, and the values to display in the progress bar."""
+    tokens_per_s = rollout["rollout/tokens"] / seconds
+    reward, kl = rollout["rollout/task_reward"], rollout["rollout/kl"]
+    shown = {"reward": f"{reward:.3f}", "KL": f"{kl:.3f}", "tokens/s": f"{tokens_per_s:.0f}"}
+    return {"time/tokens_per_s": tokens_per_s}, shown

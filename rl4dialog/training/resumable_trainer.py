@@ -1,4 +1,4 @@
-"""transformers' `Trainer`, resumable without pickles.
+"""transformers' `Trainer`, resumable without pickles, with a clean progress bar and without side effects.
 
 The state between two steps is JSON and safetensors. transformers' own checkpoints are not used to resume: they contain
 pickles, lose the loss since the last log line, and shuffle an unfinished epoch anew with ``group_by_length``.
@@ -10,20 +10,92 @@ import dataclasses
 import json
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 from transformers.trainer import TRAINER_STATE_NAME
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.policies.saving import load_optimizer
+from rl4dialog.runs.progress import Progress
 from rl4dialog.training.checkpoint import Checkpoint
-from rl4dialog.training.random_state import random_state, set_random_state
-from rl4dialog.training.trainer_support import train_with_progress, unchanged
+from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
+
+_LINE_EVERY_S = 10.0
+
+
+class ProgressBar(TrainerCallback):
+    """Progress bar over all steps, with the loss."""
+
+    def __init__(self, description: str) -> None:
+        self._description = description
+        self._progress: Progress | None = None
+        self._n_done = 0
+        self._shown: dict[str, str] = {}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._n_done = state.global_step
+        self._progress = Progress(
+            self._description, "step", state.max_steps, initial=state.global_step, line_every_s=_LINE_EVERY_S
+        )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._progress is not None:
+            self._progress.advance(state.global_step - self._n_done, self._shown)
+            self._n_done = state.global_step
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
+        if logs and "loss" in logs:
+            self._shown = {"loss": f"{float(logs['loss']):.3f}"}
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
+
+
+def train_with_progress(trainer: Trainer, description: str) -> Any:
+    """Run a `Trainer` with the toolkit's progress bar instead of its own output."""
+    trainer.remove_callback(PrinterCallback)
+    progress = ProgressBar(description)
+    trainer.add_callback(progress)
+    try:
+        return trainer.train()
+    finally:
+        progress.close()
+
+
+@contextmanager
+def unchanged(model: PreTrainedModel) -> Iterator[None]:
+    """Restore everything except weights that building and running a `Trainer` changes.
+
+    This covers the random states of Python, numpy and torch, the model's mode and its config's cache switch. The model
+    stays on the device chosen by the `Trainer`.
+    """
+    was_training, use_cache = model.training, getattr(model.config, "use_cache", None)
+    try:
+        with random_states_kept():
+            yield
+    finally:
+        model.train(was_training)
+        model.config.use_cache = use_cache
+
+
+def pad_labelled_texts(tokenizer: PreTrainedTokenizerBase, examples: list[dict[str, Any]]) -> dict[str, Tensor]:
+    """Pad texts on the right, (B, longest): decoders read their output off the last token that is not padding."""
+    return dict(tokenizer.pad(examples, padding_side="right", return_tensors="pt"))
+
 
 UNTRAINED: dict[str, Any] = {"step": 0, "epoch": 0.0, "total_loss": 0.0, "unlogged_loss": 0.0, "train_runtime_s": 0.0}
 """State before the first step."""
@@ -49,10 +121,6 @@ class TrainingLoop(Protocol):
 
 class ResumableTrainer(Trainer):
     """A `Trainer` that resumes bit-identically.
-
-    Args:
-        loop: Acts between steps.
-        kwargs: Arguments of `Trainer`.
 
     Attributes:
         last_state: Result of :meth:`capture_state` after the last epoch.
@@ -196,19 +264,6 @@ def run_trainer(
 
     The random states of Python, numpy and torch, the model's mode and its config are restored afterwards. The model
     stays on the device chosen by `Trainer`.
-
-    Args:
-        trainer_class: Builds the trainer, which defines the loss.
-        model: The model to train.
-        args: The training arguments.
-        collator: Makes a batch of examples.
-        train: The examples.
-        val: Held-out examples, for the evaluations of `Trainer`.
-        loop: Acts between steps.
-        description: Label of the progress bar.
-
-    Returns:
-        The state of the trainer after the last epoch.
     """
     # Who needs a warm-started model may be computing without gradients.
     with unchanged(model), torch.enable_grad():

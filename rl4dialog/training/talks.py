@@ -1,4 +1,4 @@
-"""Talks of an evaluation: a reply to each prompt, or a conversation about each sample, and the metrics of both."""
+"""Replies to prompts or conversations about samples in an evaluation, their metrics, and what values say of them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,110 @@ from collections import ChainMap
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from rl4dialog.catalog import OfflineAlgorithmRegistry
+from rl4dialog.core.config import OfflineConfig, TextConfig
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric, MetricResult
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample, reply_dialogue
 from rl4dialog.functional.distributed import all_gather_object, is_main_process, n_processes, process_index
 from rl4dialog.functional.masks import padded
+from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.conversing import Conversing, Talk, talk_of_one_reply
 from rl4dialog.runs.progress import Progress
+from rl4dialog.text.prompts import encode_prompt, encode_reply
+from rl4dialog.training.building.policy import is_guided
+from rl4dialog.training.building.texts import Lengths
+
+ADVANTAGE, ADVANTAGES, KL_TO_PRIOR, Q_RANK, REJECTED = "advantage", "advantages", "kl_to_prior", "q_rank", "rejected"
+
+
+class ValueNumbers:
+    """Numbers of an evaluation that are computed from the values of the policy.
+
+    ``advantage`` is the mean advantage Q(s, a) - V(s) of the agent's tokens, if the algorithm learns V, and
+    ``kl_to_prior`` the mean KL divergence of the guided policy from the language model before each of them, in nats, if
+    tokens are guided. ``q_rank`` is measured on samples with a ``rejected`` reply in their meta data, as in logs of
+    preferences: the share of pairs in which the values rank the reference above it; ties count half.
+    """
+
+    def __init__(self, config: OfflineConfig, lengths: Lengths, batch_size: int) -> None:
+        self._lengths, self._batch_size = lengths, batch_size
+        self._in_encoder = config.is_encoder_decoder
+        self._learns_v = OfflineAlgorithmRegistry.resolve(config.alg.id).has_values
+
+    @torch.no_grad()
+    def of_evaluation(
+        self, policy: Any, samples: Sequence[Sample], talks: Sequence[Talk]
+    ) -> tuple[dict[str, float], list[dict[str, Any]]]:
+        """Metrics, and what each record gets: means, and in ``advantages`` the mean of each utterance."""
+        prompts = [prompt for talk in talks for prompt in talk.prompts]
+        replies = [reply for talk in talks for reply in talk.replies]
+        ends = np.cumsum([len(talk.replies) for talk in talks])[:-1]
+        found: dict[str, list[np.ndarray]] = {}
+        batches = self._batches(policy, prompts, replies)
+        if self._learns_v:
+            found[ADVANTAGE] = _per_reply(policy.advantages, batches)
+        if not policy.reranked and not policy.guidance.searches:
+            found[KL_TO_PRIOR] = _per_reply(policy.kl_to_prior, batches)
+        records: list[dict[str, Any]] = [{} for _ in talks]
+        metrics: dict[str, float] = {}
+        for key, numbers in found.items():
+            of_talks = [numbers[a:b] for a, b in zip([0, *ends], [*ends, len(numbers)], strict=True)]
+            for record, of_talk in zip(records, of_talks, strict=True):
+                record[key] = float(np.concatenate(of_talk).mean()) if of_talk else math.nan
+                if key == ADVANTAGE:
+                    record[ADVANTAGES] = [float(each.mean()) for each in of_talk]
+            known = [record[key] for record in records if not math.isnan(record[key])]
+            metrics |= {key: sum(known) / len(known)} if known else {}
+        return metrics | self._ranks(policy, samples), records
+
+    def _ranks(self, policy: Any, samples: Sequence[Sample]) -> dict[str, float]:
+        pairs = [
+            (sample.prompt_or_input_text, sample.references[0], sample.meta_data[REJECTED])
+            for sample in samples
+            if sample.meta_data and isinstance(sample.meta_data.get(REJECTED), str) and sample.references
+        ]
+        if not pairs:
+            return {}
+        prompts, *both = zip(*pairs, strict=True)
+        chosen, rejected = (
+            np.concatenate([policy.ranks(batch).cpu().numpy() for batch in self._batches(policy, prompts, replies)])
+            for replies in both
+        )
+        return {Q_RANK: float(((chosen > rejected) + (chosen == rejected) / 2).mean())}
+
+    def _batches(self, policy: Any, prompts: Sequence[str], replies: Sequence[str]) -> list[Replies]:
+        end, lengths = policy.end_of_turn, self._lengths
+        limits = lengths.prompt, lengths.truncation_side, lengths.turn_end
+        pairs, batches = [*zip(prompts, replies, strict=True)], []
+        for start in range(0, len(pairs), self._batch_size):
+            chosen = pairs[start : start + self._batch_size]
+            said = [
+                encode_reply(end.tokenizer, reply, end.marker, lengths.reply, "" if self._in_encoder else prompt)
+                for prompt, reply in chosen
+            ]
+            read = [encode_prompt(end.tokenizer, prompt, *limits) for prompt, _ in chosen]
+            batches.append(Replies.from_ids(read, said, policy.device))
+        return batches
+
+
+def _per_reply(numbers_of: Callable[[Replies], Tensor], batches: Sequence[Replies]) -> list[np.ndarray]:
+    """Numbers of the tokens of each reply."""
+    return [row for batch in batches for row in batch.per_row(numbers_of(batch)[batch.response_mask])]
+
+
+def value_numbers(config: TextConfig, lengths: Lengths, batch_size: int) -> ValueNumbers | None:
+    """The numbers of a run's evaluations; ``None`` if no values guide its policy."""
+    if not isinstance(config, OfflineConfig) or not is_guided(config):
+        return None
+    return ValueNumbers(config, lengths, batch_size)
+
 
 _logger = logging.getLogger(__name__)
 
@@ -33,20 +126,10 @@ def hold_talks(
     generation_kwargs: dict[str, Any] | None,
     seed: int,
 ) -> list[Talk]:
-    """Let a policy talk about each sample. Changes the random state.
+    """Let a policy talk about each sample; one talk per sample, and none in all processes but the main one.
 
-    Args:
-        policy: The policy that speaks.
-        samples: The samples.
-        sizes: Lengths of their prompts; those of similar length share a batch, to reduce padding.
-        talk: Called with the policy, samples, their indices, and the generation settings.
-        what: Name of the samples in the progress bar.
-        batch_size: Samples per batch.
-        generation_kwargs: Generation settings; ``None`` uses those of the rollouts.
-        seed: Sampling seed. It is the same for every evaluation, so that differences come from the policy.
-
-    Returns:
-        One conversation per sample, in order; none in all processes but the main one.
+    Changes the random state. Samples of similar size, the length of their prompts, share a batch, to reduce padding.
+    ``talk`` gets policy, samples, their indices and the generation settings (``None`` for those of the rollouts).
     """
     order = sorted(range(len(samples)), key=lambda i: sizes[i])
     batch_size = min(batch_size, math.ceil(len(order) / n_processes()) or 1)
@@ -162,13 +245,7 @@ def _by_talk(scores: Sequence[float], talk_of: Sequence[int], n_talks: int) -> l
 def generate_texts(
     policy: LMActorCriticPolicy, prompts: list[list[int]], generation_kwargs: dict[str, Any] | None
 ) -> list[str]:
-    """Generate one batch of replies, as text.
-
-    Args:
-        policy: The policy that generates the replies.
-        prompts: Token ids of each prompt.
-        generation_kwargs: Generation settings; ``None`` uses the policy's own.
-    """
+    """Generate one batch of replies, as text."""
     ids, mask = padded(prompts, left=True)
     obs = {"prompt_ids": ids.to(policy.device), "prompt_mask": mask.to(policy.device)}
     replies = policy.generate(obs, **(generation_kwargs or {}))

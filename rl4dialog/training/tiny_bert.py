@@ -39,12 +39,7 @@ def architecture(max_tokens: int) -> dict[str, Any]:
 
 
 def tiny_bert(tokenizer: PreTrainedTokenizerBase, **settings: Any) -> ModernBertForSequenceClassification:
-    """Build the model with random weights.
-
-    Args:
-        tokenizer: Result of :func:`train_tokenizer`.
-        settings: Arguments of `ModernBertConfig` for the head, such as ``num_labels`` or ``id2label``.
-    """
+    """Build the model with random weights."""
     config = ModernBertConfig(
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
@@ -78,14 +73,7 @@ def tiny_bert_cls(tokenizer: PreTrainedTokenizerBase, **settings: Any) -> BertFo
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, max_tokens: int, marker: str | None = None
 ) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE on lower-cased text. Unlike WordPiece, it is deterministic.
-
-    Args:
-        texts: Training texts.
-        vocab_size: Number of tokens.
-        max_tokens: Maximum length of a text. Longer ones lose their beginning, because the reply is at the end.
-        marker: Text that is a token of its own.
-    """
+    """Train a byte-level BPE on lower-cased text. Unlike WordPiece, it is deterministic."""
     bpe = Tokenizer(models.BPE())
     bpe.normalizer = normalizers.Lowercase()
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)

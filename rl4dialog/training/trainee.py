@@ -1,13 +1,23 @@
-"""Interface between the trainer and each kind of run."""
+"""What the trainer runs: the interface of every kind of run, and the base class of runs on text."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from stable_baselines3.common.callbacks import BaseCallback
+from transformers import PreTrainedModel
 
+from rl4dialog.core.config import TextConfig
+from rl4dialog.core.errors import CheckpointError
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.hashing import weights_hash
+from rl4dialog.runs.provenance import changed_splits, record_contents
+from rl4dialog.runs.tracking import Tracker
+from rl4dialog.training.assembly import Assembly
+from rl4dialog.training.building.conversations import check_conversations
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.evaluation import Evaluation
 
@@ -70,3 +80,66 @@ class Trainee(Protocol):
 
     def close(self) -> None:
         """Shut down everything that would outlive the training, such as environment workers."""
+
+
+class TextTrainee(Trainee):
+    """Holds a run's tokenizer, data, rewards, evaluator and language model.
+
+    Attributes:
+        labels: Names of the evaluations before and after training in the summary.
+    """
+
+    labels = ("before", "after")
+
+    def __init__(self, config: TextConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
+        self._tracker, self._n_iters = tracker, config.n_iters
+        self.parts = Assembly(config)
+        self.texts = self.parts.texts
+        check_conversations(config, self.texts)
+        folder = tracker.run_folder if tracker is not None else None
+        if checkpoint is not None and folder is not None and (changed := changed_splits(folder, self.texts.data)):
+            raise CheckpointError(
+                f"the samples of datapool {config.datapool.id!r} or their order have changed since the run in "
+                f"{folder.root} was started (split {', '.join(changed)}): restore the original files, or start a "
+                f"new run with another --experiment_name"
+            )
+        if tracker is not None:
+            sizes = ", ".join(f"{len(pool)} {split} samples" for split, pool in self.texts.data.pools.items())
+            tracker.log_info(f"datapool: {sizes}")
+        self.evaluator = self.parts.evaluator(tracker, has_metrics=tracker is not None)
+
+    @property
+    def n_iters(self) -> int:
+        return self._n_iters
+
+    def build_model(self, checkpoint: Checkpoint | None = None) -> PreTrainedModel:
+        """Build the language model, and record the hash of the initial weights."""
+        model = self.parts.initial_model
+        self._reference_hash = weights_hash(model)
+        if checkpoint is not None and checkpoint.state["reference_hash"] != self._reference_hash:
+            raise CheckpointError(
+                f"the initial model of the run, which is also the reference of the KL penalty, is not that of "
+                f"{checkpoint.path}: restore the original alg.policy.args.model_name and the data of the warm start"
+            )
+        if self._tracker is not None:
+            record_contents(self._tracker.run_folder, self.texts.data, self._reference_hash)
+        return model
+
+    @abstractmethod
+    def generator(self) -> LMActorCriticPolicy:
+        """A policy that generates with the current weights."""
+
+    def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
+        return self.evaluator.run(self.generator(), split, iteration, reward_must_work)
+
+    def recall(self, split: str, iteration: int) -> Evaluation:
+        return self.evaluator.recall(split, iteration)
+
+    def measure_references(self) -> None:
+        self.evaluator.measure_references(self.generator())
+
+    def summarize(self, before: Evaluation, after: Evaluation) -> None:
+        self.evaluator.summarize(before, after, self.labels)
+
+    def close(self) -> None:
+        pass

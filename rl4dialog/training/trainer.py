@@ -25,25 +25,21 @@ from rl4dialog.runs.report.run_report import write_report_or_warn
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.runs.summary import is_headline
 from rl4dialog.runs.tracking import Tracker
-from rl4dialog.training.building.callbacks import build_callbacks
+from rl4dialog.training.building.components import build_callbacks
 from rl4dialog.training.building.conditions import refuse_useless
-from rl4dialog.training.callbacks.checkpoint import CheckpointCallback
-from rl4dialog.training.callbacks.configured import ConfiguredCallbacks
-from rl4dialog.training.callbacks.evaluation import EvaluationCallback
-from rl4dialog.training.callbacks.history import EvaluationResult, MetricHistory, recorded_evaluations
-from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, describe
+from rl4dialog.training.callbacks.base import ConfiguredCallbacks, EvaluationResult, MetricHistory, recorded_evaluations
+from rl4dialog.training.callbacks.run import CheckpointCallback, EvaluationCallback
+from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, describe, go_back_to
 from rl4dialog.training.evaluation import Evaluation, metrics_of
-from rl4dialog.training.interruption import StopSignals
-from rl4dialog.training.processes import has_checkpoints
+from rl4dialog.training.processes import StopSignals, has_checkpoints
 from rl4dialog.training.random_state import random_states_kept
-from rl4dialog.training.resume import go_back_to
 from rl4dialog.training.trainee import Trainee
 
 SPLITS = ("val", "test")
 _TRAINEES: dict[type[RunConfig], str] = {
-    OnPolicyConfig: "rl4dialog.training.on_policy.trainee:OnPolicyTrainee",
-    OfflineConfig: "rl4dialog.training.offline.trainee:OfflineTrainee",
-    SupervisedConfig: "rl4dialog.training.supervised.trainee:SupervisedTrainee",
+    OnPolicyConfig: "rl4dialog.training.policy_trainee:OnPolicyTrainee",
+    OfflineConfig: "rl4dialog.training.policy_trainee:OfflineTrainee",
+    SupervisedConfig: "rl4dialog.training.epoch_trainee:SupervisedTrainee",
     RewardModelConfig: "rl4dialog.training.reward_model.trainee:RewardModelTrainee",
     TurnLevelConfig: "rl4dialog.training.turn_level.trainee:TurnLevelTrainee",
 }

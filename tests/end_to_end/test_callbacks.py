@@ -12,7 +12,7 @@ from runs import lines, make_config, run_folder, train
 from transformers import AutoModelForCausalLM
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.training.building.callbacks import check_without_rollouts
+from rl4dialog.training.building.components import check_without_rollouts
 
 ONCE = """
 from stable_baselines3.common.callbacks import BaseCallback

@@ -14,8 +14,8 @@ import rl4dialog
 from rl4dialog import cli
 from rl4dialog.core.config import load_config
 from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.offline import build_log
-from rl4dialog.training.building.texts import build_texts
 from tests.runs import write_config
 
 
@@ -46,7 +46,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("tokenizer", ["builtin/characters", "builtin/tiny-gpt2"])
 def test_train_prompts_carry_the_logged_return(tokenizer: str, tmp_path: Path) -> None:
     config = load_config(write_config(tmp_path, config_of(tokenizer={"model_name": tokenizer})))
-    texts = build_texts(config)
+    texts = Assembly(config).texts
     end = EndOfTurn(texts.tokenizer, [texts.tokenizer.eos_token_id], texts.data.turn_marker)
     log = build_log(config, texts, end)
     batch = log.replies(np.arange(len(log)))

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from rl4dialog.core.config import OnPolicyConfig, parse_config
-from rl4dialog.training.building.texts import build_texts
+from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.memory import MemoryPlan, predict_memory
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "train_text_generation.py"
@@ -70,7 +70,7 @@ def test_the_predicted_peak_is_near_the_measured_one(tmp_path: Path, changes: di
 def predicted(tmp_path: Path, args: dict[str, Any], **changes: Any) -> MemoryPlan:
     config = parse_config(make_config(tmp_path, **changes), "test")
     assert isinstance(config, OnPolicyConfig)
-    return predict_memory(config, build_texts(config), {**config.alg.args, **args})
+    return predict_memory(config, Assembly(config).texts, {**config.alg.args, **args})
 
 
 def test_a_supervised_loss_of_many_references_is_predicted(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_nothing_is_loaded_to_predict(tmp_path: Path) -> None:
     LlamaConfig(vocab_size=32000).save_pretrained(tmp_path / "llama")
     config = parse_config(make_config(tmp_path), "test")
     assert isinstance(config, OnPolicyConfig)
-    texts = build_texts(config)
+    texts = Assembly(config).texts
     config.alg.policy.args.model_name = str(tmp_path / "llama")
     plan = predict_memory(config, texts, {**config.alg.args, "critic": "shared"})
     assert 4 * 6.7e9 < plan.weights < 4 * 6.8e9

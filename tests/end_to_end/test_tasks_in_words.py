@@ -20,7 +20,7 @@ from rl4dialog import cli
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.inference.chat_agent import ChatAgent
 from rl4dialog.inference.loading import LoadedPolicy, load_policy
-from rl4dialog.inference.words_agent import WordsAgent
+from rl4dialog.inference.task_agent import WordsAgent
 
 CONFIG: dict[str, Any] = {
     "task": {"id": "town_guide", "args": {"n_dialogues": 24}},

@@ -15,7 +15,7 @@ from tiny import make_tokenizer
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.tasks.town_guide.world import town_guide
 from rl4dialog.text.chat_template import ChatTemplate, parse_time
-from rl4dialog.training.building.pools import build_pool
+from rl4dialog.training.building.texts import build_pool
 
 CLOCK = (
     "{{ strftime_now('%A %d %b %Y %H:%M') }} {% for m in messages %}<{{ m.role }}> {{ m.content }}\n{% endfor %}"

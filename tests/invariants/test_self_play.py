@@ -22,8 +22,8 @@ from rl4dialog.envs.outside_partner import OutsidePartner
 from rl4dialog.partners.self_play import SelfPlayPartner
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.policy import all_arguments
-from rl4dialog.training.building.texts import build_texts
 from rl4dialog.training.memory import predict_memory
 
 KINDS = {"causal": "builtin/tiny-gpt2", "seq2seq": "builtin/tiny-t5"}
@@ -217,7 +217,7 @@ def test_plan_counts_the_copies(tmp_path: Path) -> None:
     def frozen(partner: dict[str, Any], **changes: Any) -> int:
         config = parse_config(config_of(tmp_path, partner, **changes), "test")
         assert isinstance(config, OnPolicyConfig)
-        plan = predict_memory(config, build_texts(config), all_arguments(config))
+        plan = predict_memory(config, Assembly(config).texts, all_arguments(config))
         return plan.frozen
 
     pool = {"id": "self_play", "args": {"snapshot_every": 2, "pool_size": 5}}

@@ -15,7 +15,7 @@ import torch
 from runs import assert_same_run, lines, make_config, run_folder, train
 
 from rl4dialog import cli
-from rl4dialog.training.supervised.trainer import SupervisedTrainer
+from rl4dialog.training.supervised.fine_tuning import SupervisedTrainer
 
 N_STEPS = 6  # of an epoch
 

@@ -14,9 +14,7 @@ from transformers import GPT2Config, GPT2ForSequenceClassification, TrainingArgu
 
 from rl4dialog.functional.reward_model_losses import RewardModelLoss
 from rl4dialog.training.resumable_trainer import run_trainer
-from rl4dialog.training.reward_model.ensemble import RewardEnsemble
-from rl4dialog.training.reward_model.examples import pad_judged
-from rl4dialog.training.reward_model.trainer import RewardModelTrainer
+from rl4dialog.training.reward_model.models import RewardEnsemble, RewardModelTrainer, pad_judged
 
 CENTER_COEF = 0.05
 STEPS: dict[str, Any] = {

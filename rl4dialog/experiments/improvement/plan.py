@@ -16,6 +16,7 @@ from rl4dialog.core.feedback import counted
 from rl4dialog.core.files import json_object
 from rl4dialog.core.manifest import file_hash
 from rl4dialog.core.yaml_loader import apply_overrides, flatten, load_yaml
+from rl4dialog.data.pool import SPLITS
 from rl4dialog.experiments.improvement.stage_configs import (
     COMPARISON,
     CORRECTIONS,
@@ -32,6 +33,7 @@ from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, RESULT_FILE, write_json, write_text
 from rl4dialog.training.building.components import import_and_check
 from rl4dialog.training.building.conditions import refuse_useless
+from rl4dialog.training.building.texts import build_pool
 
 STATE_FILE = "improve.json"
 _COLLECT = "collect more with rl4dialog select and rl4dialog ui --queue"
@@ -123,6 +125,10 @@ def make_plan(
         import_and_check(stage.config, plan.config_file(stage))
         refuse_useless(stage.config)
         _check_same_config(plan, stage)
+    if with_ppo:
+        for split in SPLITS:  # also of a plan, before there is a copy of the feedback
+            args = {**written[REWARD_MODEL]["datapool"]["args"], "path": str(feedback), "split": split}
+            build_pool(written[REWARD_MODEL]["datapool"]["id"], args)
     return plan
 
 

@@ -22,7 +22,7 @@ from rl4dialog.runs.report.improvement_report import effects, write_improvement_
 from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import REPORT_FILE
 from rl4dialog.scores.reward_models import KEY as SCORE
-from rl4dialog.training.resume import is_done
+from rl4dialog.training.checkpoint import is_done
 
 Compare = Callable[[TextConfig, Path, Path, dict[str, object] | None, Path], None]
 """Compares two models: takes the config of the evaluations, the folders of both models, the arguments of the datapool

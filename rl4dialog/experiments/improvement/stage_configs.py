@@ -21,7 +21,7 @@ from rl4dialog.experiments.improvement.votes import Votes
 from rl4dialog.runs.provenance import config_folder
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.scores.reward_models import reward_model_folder
-from rl4dialog.training.building.generation import evaluation_kwargs
+from rl4dialog.training.building.policy import evaluation_kwargs
 from rl4dialog.training.building.texts import format_args
 from rl4dialog.training.tiny_bert import TINY_BERT
 

@@ -12,7 +12,7 @@ from rl4dialog.experiments.quality.outcomes import Outcomes, read_outcome, write
 from rl4dialog.experiments.quality.page import markdown_page, plot_frontier
 from rl4dialog.experiments.quality.plan import QualityPlan, load_plan, planned_runs
 from rl4dialog.runs.run_folder import only_writer, write_text
-from rl4dialog.training.resume import is_done
+from rl4dialog.training.checkpoint import is_done
 
 OUTCOMES_FILE = "outcomes.json"
 PAGE_FILE = "page.md"

@@ -11,7 +11,7 @@ from pathlib import Path
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.experiments.own_process import ending_together, run_command, shared_cores, start_command
 from rl4dialog.experiments.quality.plan import PlannedRun, QualityPlan, filled
-from rl4dialog.training.resume import is_done
+from rl4dialog.training.checkpoint import is_done
 
 RUNS_FOLDER = "runs"
 _POLL_S = 1.0

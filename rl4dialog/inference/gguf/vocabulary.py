@@ -31,16 +31,10 @@ _FORMS = (
 
 
 def add_vocabulary(writer: GGUFWriter, tokenizer: Any, n_rows: int, end_of_turn: str | None) -> list[str]:
-    """Add a tokenizer and its chat template.
+    """Add a tokenizer and its chat template; returns what users of the file have to mind.
 
-    Args:
-        writer: The file.
-        tokenizer: The tokenizer.
-        n_rows: Rows of the model's embedding, which may be more than tokens.
-        end_of_turn: Text that ends a reply. If it is a token, llama.cpp ends replies there, too.
-
-    Returns:
-        What users of the file have to mind, as sentences.
+    The embedding may have more rows than tokens. If the text that ends a reply is a token, llama.cpp ends replies
+    there.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:

@@ -16,8 +16,7 @@ from rich.text import Text
 
 from rl4dialog.functional.bootstrap import Interval
 from rl4dialog.inference.offline_evaluation import make_folder
-from rl4dialog.inference.reward_validation.correlation import Correlation
-from rl4dialog.inference.reward_validation.validation import Agreement, Validation
+from rl4dialog.inference.reward_validation.validation import Agreement, Correlation, Validation
 from rl4dialog.runs.plots import plot_correlations
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.summary import format_number, table_style
@@ -27,13 +26,7 @@ _MAX_NAME_LENGTH = 50
 
 
 def write_validation(validation: Validation, folder: Path, about: dict[str, Any]) -> None:
-    """Write ``correlations.csv``, ``correlations.json``, ``scores.csv`` and one picture per rating.
-
-    Args:
-        validation: The result.
-        folder: New folder.
-        about: Description of config and ratings, for ``correlations.json``.
-    """
+    """Write ``correlations.csv``, ``correlations.json``, ``scores.csv`` and one picture per rating."""
     make_folder(folder)
     rows = [_record(agreement) for agreement in validation.agreements]
     with (folder / "correlations.csv").open("w", newline="", encoding="utf-8") as file:

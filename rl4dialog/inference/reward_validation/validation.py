@@ -1,67 +1,249 @@
-"""Compares all metrics and rewards of a config with human ratings."""
+"""Compares all metrics and rewards of a config with human ratings of dialogues or replies, by rank correlations.
+
+A dialogue's score by a metric or reward of replies is the mean over the agent's replies, each scored with its own
+history. Rewards of whole conversations are summed over the turns, as a run would pay them.
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rl4dialog.core.config import TextConfig
-from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.errors import ConfigError, RL4DialogError, nearest_hint
+from rl4dialog.core.protocols import BaseMetric, BatchedConversationReward, ConversationReward, DialogueMetric
+from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, names_needing, weighted_sum
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import RatedDialogue
-from rl4dialog.inference.reward_validation.correlation import N_RESAMPLES, Correlation, correlate
-from rl4dialog.inference.reward_validation.scores import (
-    Scores,
-    baseline_scores,
-    metric_scores,
-    reward_scores,
-    talk_of,
-)
+from rl4dialog.core.types import Dialogue, RatedDialogue
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.functional.bootstrap import Interval, bootstrap_intervals
+from rl4dialog.functional.rank_correlation import kendall_tau_b, spearman
+from rl4dialog.rollouts.conversing import Talk
 from rl4dialog.runs.progress import Progress
+from rl4dialog.runs.summary import is_headline
 from rl4dialog.scores.base import mean_of_known
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer
-from rl4dialog.training.building.metrics import build_metrics
+from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.rewards import reward_builder
-from rl4dialog.training.building.texts import build_run_tokenizer
-from rl4dialog.training.building.toolkit import build_toolkit
+from rl4dialog.training.talks import compute_metrics
+
+N_RESAMPLES = 500
+MIN_GROUPS = 20
+"""Fewer groups get no interval: the percentile bootstrap then covers less than it says (``docs/comparing.md``)."""
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Agreement of a score with a rating over the items that have both."""
+
+    n: int  # number of these items
+    spearman: float = math.nan  # Spearman's rank correlation
+    kendall: float = math.nan  # Kendall's tau-b
+    spearman_interval: Interval | None = None  # its confidence interval
+    kendall_interval: Interval | None = None  # its confidence interval
+    problem: str | None = None  # why there is no correlation; the numbers are then NaN
+
+
+def correlate(
+    scores: Sequence[float],
+    ratings: Sequence[float],
+    groups: Sequence[int] | None = None,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
+) -> Correlation:
+    """Correlate scores with ratings, NaN where there is none, with the percentile bootstrap over groups.
+
+    Replies of one conversation are not independent, so whole conversations are resampled. Fewer than ``MIN_GROUPS``
+    have no interval.
+    """
+    x, y = np.asarray(scores, dtype=np.float64), np.asarray(ratings, dtype=np.float64)
+    known = ~(np.isnan(x) | np.isnan(y))
+    x, y, n = x[known], y[known], int(known.sum())
+    if n < 3:
+        return Correlation(n, problem=f"only {n} items have both")
+    for values, name in ((x, "score"), (y, "rating")):
+        if (values == values[0]).all():
+            return Correlation(n, problem=f"the {name} is always {values[0]:g}")
+    of_item = np.arange(len(known)) if groups is None else np.asarray(groups)
+    intervals = _intervals(x, y, np.unique(of_item[known], return_inverse=True)[1], n_resamples, seed)
+    return Correlation(n, *_both(x, y), *intervals)
+
+
+def _both(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+    """Spearman's and Kendall's coefficient; NaN if a column is constant."""
+    return spearman(x, y), kendall_tau_b(x, y)
+
+
+def _intervals(
+    x: NDArray[np.float64], y: NDArray[np.float64], groups: NDArray[np.int64], n_resamples: int, seed: int
+) -> tuple[Interval | None, Interval | None]:
+    n_groups, items = int(groups.max()) + 1, np.arange(len(x))
+    if n_groups < MIN_GROUPS or n_resamples == 0:
+        return None, None
+
+    def of_groups(drawn: NDArray[np.int64]) -> tuple[float, float]:
+        rows = np.repeat(items, np.bincount(drawn, minlength=n_groups)[groups])
+        return _both(x[rows], y[rows])
+
+    of_spearman, of_kendall = bootstrap_intervals(of_groups, n_groups, n_resamples=n_resamples, seed=seed)
+    return of_spearman, of_kendall
+
+
+REFERENCES = "it needs references; what a person said next is none"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One column of scores."""
+
+    name: str  # name of the metric's key, of the reward's part, or of a baseline
+    values: Sequence[float] = ()  # one per dialogue, NaN where there is none
+    problem: str | None = None  # why it cannot be computed
+
+
+def talk_of(rated: RatedDialogue, dialogue_format: DialogueFormat | None) -> Talk:
+    """Return a rated dialogue as a conversation, with the prompt of each of the agent's replies."""
+    turns = tuple(replace(turn, reward=math.nan) for turn in rated.dialogue.turns)
+    dialogue = replace(rated.dialogue, turns=turns)
+    talk, persona = Talk(dialogue), dialogue.meta_data.get("persona")
+    for i in dialogue.agent_turns:
+        history = [turn.text for turn in dialogue.turns[:i]]
+        if dialogue_format is None:
+            prompt = "".join(f"{text}\n" for text in history)
+        else:
+            history = dialogue_format.context(history)
+            prompt = dialogue_format.prompt(history, persona)
+        talk.prompts.append(prompt)
+        talk.replies.append(dialogue.turns[i].text)
+        talk.references.append([])
+        talk.meta_infos.append({**dialogue.meta_data, "history": history})
+    return talk
+
+
+def baseline_scores(talks: Sequence[Talk]) -> Iterator[Scores]:
+    """Length, with which every score should be compared: people often prefer longer replies and conversations."""
+    words = [[len(reply.split()) for reply in talk.replies] for talk in talks]
+    yield Scores("baseline/words_per_reply", [sum(each) / len(each) for each in words])
+    if any(len(each) > 1 for each in words):
+        yield Scores("baseline/words", [float(sum(each)) for each in words])
+        yield Scores("baseline/replies", [float(len(each)) for each in words])
+
+
+def metric_scores(name: str, metric: BaseMetric | DialogueMetric, talks: Sequence[Talk]) -> Iterator[Scores]:
+    """Scores by a metric, by key; of a group with dozens of keys only the most informative.
+
+    A metric without scores per text is computed for each dialogue separately.
+    """
+    if getattr(metric, "needs_references", False):
+        yield Scores(name, problem=REFERENCES)
+        return
+    try:
+        found = compute_metrics([metric], talks, "test", None)
+        for key in [key for key in found if is_headline(key)] or found:
+            each = found[key][0]
+            if each is None:
+                each = [compute_metrics([metric], [talk], "test", None)[key][1] for talk in talks]
+            yield Scores(key, each)
+    except Exception as error:  # a metric may be any code; the others are still computed
+        yield Scores(name, problem=_reason(error))
+
+
+def reward_scores(scorer: Scorer, talks: Sequence[Talk]) -> Iterator[Scores]:
+    """Scores by each part of a reward, and their sum as ``reward`` if all can be computed."""
+    columns = [_part_scores(part, scorer, talks) for part in scorer.parts]
+    total = Scores("reward")
+    if problems := [f"{each.name}: {each.problem}" for each in columns if each.problem]:
+        total = replace(total, problem="; ".join(problems))
+    else:
+        by_name = [dict(zip([part.name for part in scorer.parts], row, strict=True)) for row in _rows(columns)]
+        total = replace(total, values=[float(weighted_sum(scorer.parts, row)) for row in by_name])
+    is_single = len(columns) == 1 and scorer.parts[0].weight == 1.0 and scorer.parts[0].clip is None
+    if not is_single:
+        yield total
+    for column in columns:
+        yield replace(column, name=f"reward/{column.name}")
+
+
+def _rows(columns: Sequence[Scores]) -> Iterator[tuple[float, ...]]:
+    return zip(*(column.values for column in columns), strict=True)
+
+
+def _part_scores(part: RewardPart, scorer: Scorer, talks: Sequence[Talk]) -> Scores:
+    if getattr(part.function, "needs_partner", False):
+        return Scores(part.name, problem="it comes from the partner of a conversation, which rated ones do not have")
+    if names_needing([part], "references"):
+        return Scores(part.name, problem=REFERENCES)
+    if names_needing([part], "tokens"):
+        return Scores(part.name, problem="it needs the tokens of replies, and these are texts")
+    of_conversation = isinstance(part.function, (ConversationReward, BatchedConversationReward))
+    replies = _finished_replies(talks, only_last_is_done=of_conversation)
+    try:
+        values = replace(scorer, parts=[part]).values(replies)[part.name]
+    except RL4DialogError as error:
+        return Scores(part.name, problem=_reason(error))
+    earlier = replies.earlier.get(part.name, [])
+    paid = [value + sum(earlier[i] if earlier else ()) for i, value in enumerate(values)]
+    collect: Callable[[list[float]], float] = sum if of_conversation else _mean
+    found, position = [], 0
+    for talk in talks:
+        found.append(collect(paid[position : position + len(talk.replies)]))
+        position += len(talk.replies)
+    return Scores(part.name, found)
+
+
+def _finished_replies(talks: Sequence[Talk], only_last_is_done: bool) -> FinishedReplies:
+    rows = [(talk, j) for talk in talks for j in range(len(talk.replies))]
+    return FinishedReplies(
+        [talk.prompts[j] for talk, j in rows],
+        [talk.replies[j] for talk, j in rows],
+        [talk.references[j] for talk, j in rows],
+        [talk.meta_infos[j] for talk, j in rows],
+        [talk.dialogue.id for talk, _ in rows],
+        [not only_last_is_done or j == len(talk.replies) - 1 for talk, j in rows],
+        [until for talk in talks for until in _settled(talk.dialogue)],
+    )
+
+
+def _settled(dialogue: Dialogue) -> Iterator[Dialogue]:
+    """The conversation after each turn: up to the answer to each of the agent's replies."""
+    for end in dialogue.turn_bounds[1:]:
+        yield replace(dialogue, turns=dialogue.turns[:end])
+
+
+def _mean(values: list[float]) -> float:
+    """Mean of the replies; NaN if the reward of one failed."""
+    return sum(values) / len(values) if values else math.nan
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, RL4DialogError) else f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of one score with one rating.
+    """Agreement of one score with one rating."""
 
-    Attributes:
-        score: Name of the score.
-        rating: Name of the rating.
-        correlation: Over dialogues or replies.
-        of_systems: Over the systems' means, if the data compares at least three systems.
-    """
-
-    score: str
-    rating: str
-    correlation: Correlation
-    of_systems: Correlation | None = None
+    score: str  # name of the score
+    rating: str  # name of the rating
+    correlation: Correlation  # over dialogues or replies
+    of_systems: Correlation | None = None  # over the systems' means, if the data compares at least three systems
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Result of a validation.
+    """Result of a validation."""
 
-    Attributes:
-        rated: The rated dialogues or replies.
-        ratings: Names of the ratings.
-        scores: All columns of scores, those that cannot be computed included.
-        agreements: One for each score that can be computed and each rating.
-    """
-
-    rated: Sequence[RatedDialogue]
-    ratings: Sequence[str]
-    scores: Sequence[Scores]
-    agreements: Sequence[Agreement]
+    rated: Sequence[RatedDialogue]  # the rated dialogues or replies
+    ratings: Sequence[str]  # names of the ratings
+    scores: Sequence[Scores]  # all columns of scores, those that cannot be computed included
+    agreements: Sequence[Agreement]  # one for each score that can be computed and each rating
 
     @property
     def systems(self) -> list[str]:
@@ -95,14 +277,7 @@ def validate(
     ratings: Sequence[str] = (),
     n_resamples: int = N_RESAMPLES,
 ) -> Validation:
-    """Compute all scores of a config on rated dialogues, and their correlations with the ratings.
-
-    Args:
-        config: Config with ``reward_fn`` and ``train_evaluation.metrics``; prompts have the format of its datapool.
-        rated: Rated dialogues or replies.
-        ratings: Names of the ratings to compare with; by default all.
-        n_resamples: Resamples for the confidence intervals.
-    """
+    """Compute all scores of a config on rated dialogues, and their correlations with the ratings."""
     known = list(dict.fromkeys(name for each in rated for name in each.ratings))
     for name in ratings:
         if name not in known:
@@ -124,18 +299,17 @@ def validate(
 
 def compute_scores(config: TextConfig, rated: Sequence[RatedDialogue]) -> list[Scores]:
     """Score rated dialogues with baselines, and all metrics and rewards of a config."""
-    tokenizer, data = build_run_tokenizer(config)
-    toolkit = build_toolkit(config, tokenizer, data)
-    talks = [talk_of(each, data.pools["train"].dialogue_format) for each in rated]
+    parts = Assembly(config)
+    talks = [talk_of(each, parts.data.pools["train"].dialogue_format) for each in rated]
     columns = list(baseline_scores(talks))
-    for chosen, metric in zip(config.train_evaluation.metrics, build_metrics(config, toolkit), strict=True):
+    for chosen, metric in zip(config.train_evaluation.metrics, parts.metrics, strict=True):
         columns += metric_scores(chosen.id, metric, talks)
     reward = config.reward_fn
     if reward is not None and not config.uses_reward:
         columns.append(Scores("reward", problem="this run does not use it (train_evaluation.score_predictions: false)"))
     elif reward is not None:
-        parts = as_parts(reward_builder(toolkit)(reward.id, reward.args), reward.id)
-        scorer = Scorer(parts, reward.on_error, toolkit["async_calls"], reward.timeout_s, tokenizer)
+        of_reward = as_parts(reward_builder(parts.toolkit)(reward.id, reward.args), reward.id)
+        scorer = Scorer(of_reward, reward.on_error, parts.toolkit["async_calls"], reward.timeout_s, parts.tokenizer)
         columns += reward_scores(scorer, talks)
     return columns
 

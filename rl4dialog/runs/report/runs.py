@@ -145,6 +145,8 @@ def read_metrics(path: Path, notes: list[str]) -> dict[int, dict[str, float]]:
         notes: Gets a note if the last line is truncated.
     """
     found: dict[int, dict[str, float]] = {}
+    if path.is_file() and not path.stat().st_size:
+        raise DataError(f"{path} is empty, but has a line for each evaluation; restore it, or remove it")
     for record in _read_lines(path, notes):
         epoch, metrics = record.get("epoch"), record.get("metrics")
         if not isinstance(epoch, int) or not isinstance(metrics, dict):

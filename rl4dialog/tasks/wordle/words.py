@@ -56,4 +56,6 @@ def _checked(lines: list[str], file: str) -> tuple[str, ...]:
         first_line[word] = number
     if not first_line:
         raise DataError(f"{file}: there are no words; write one word of {N_LETTERS} letters on each line")
+    if len(first_line) == 1:
+        raise DataError(f"{file}: there is only one word, so nothing has to be guessed; add others")
     return tuple(first_line)

@@ -22,15 +22,13 @@ from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.training.building.environments import build_task_rewards, env_kwargs
-from rl4dialog.training.building.examples import build_auxiliary_examples
-from rl4dialog.training.building.lengths import Lengths
-from rl4dialog.training.building.partner import AnyPartner, build_partner
+from rl4dialog.training.building.conversations import AnyPartner, build_partner, build_task_rewards, env_kwargs
+from rl4dialog.training.building.language_model import build_auxiliary_examples
 from rl4dialog.training.building.policy import build_end_of_turn, own_policy_args, policy_class
 from rl4dialog.training.building.rewards import build_reward_normalizer
-from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.building.texts import Lengths, Texts
 from rl4dialog.training.processes import sharding
-from rl4dialog.training.supervised.auxiliary_loss import SupervisedLoss
+from rl4dialog.training.supervised.fine_tuning import SupervisedLoss
 
 
 def build_algorithm(
@@ -105,17 +103,7 @@ def build_algorithm(
 
 
 def check_env_workers(config: OnPolicyConfig, texts: Texts, model: PreTrainedModel, scorer: Scorer) -> None:
-    """Check that the environments can be sent to worker processes, if the run uses any. No worker is started.
-
-    Args:
-        config: Config of an RL run.
-        texts: The run's texts.
-        model: The run's model, with or without weights.
-        scorer: The run's reward.
-
-    Raises:
-        EnvWorkerError: If they cannot be sent; see :func:`~rl4dialog.envs.vectorize.check_workers`.
-    """
+    """Check that the environments can be sent to worker processes, if the run uses any. No worker is started."""
     end_of_turn = build_end_of_turn(config, texts.tokenizer, texts.data.turn_marker, model)
     chosen = config.env.args.conversation_partner
     partner = None if chosen is None else build_partner(chosen, config, texts, end_of_turn, embedding_rows(model))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from accelerate.utils import is_deepspeed_available
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
 
 from rl4dialog.catalog import (
     AlgorithmRegistry,
+    CallbackRegistry,
     DataPoolRegistry,
-    PartnerRegistry,
+    OfflineAlgorithmRegistry,
     PolicyRegistry,
     TaskRegistry,
     TurnAlgorithmRegistry,
@@ -27,28 +30,95 @@ from rl4dialog.core.config import (
     TextConfig,
     TurnLevelConfig,
 )
+from rl4dialog.core.config_blocks import inner_component
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.data.judged_texts import JudgedTexts
 from rl4dialog.data.mixture import Mixture, checked_pools
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies import vllm_engine
-from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.generation import NOT_IN_ROLLOUTS, GenerationSettings
 from rl4dialog.policies.lora import check_settings
 from rl4dialog.runs.run_logger import check_outputs
-from rl4dialog.training.building.algorithm_checks import check_algorithm
-from rl4dialog.training.building.callbacks import check_callback, check_without_rollouts
 from rl4dialog.training.building.conditions import conditions_met
-from rl4dialog.training.building.generation import build_post_processor
-from rl4dialog.training.building.offline_checks import check_offline
-from rl4dialog.training.building.partner import check_partner, chosen_partners
-from rl4dialog.training.building.policy import check_chosen, own_policy_args, policy_class
-from rl4dialog.training.building.reward_model import check_model_names
-from rl4dialog.training.building.toolkit import metrics_and_rewards
-from rl4dialog.training.building.turn_level import check_fits, check_turn_level
+from rl4dialog.training.building.conversations import check_partner
+from rl4dialog.training.building.policy import (
+    build_post_processor,
+    check_chosen,
+    own_policy_args,
+    policy_class,
+)
+from rl4dialog.training.building.rewards import metrics_and_rewards
+from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.processes import sharding
+from rl4dialog.training.reward_model.models import check_model_names
 from rl4dialog.training.supervised.fine_tuning import IGNORED_ARGS, build_training_arguments
+from rl4dialog.training.turn_level.environments import check_fits, check_turn_level
+
+
+def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool = False) -> None:
+    """Check a callback of the config, without building it."""
+    CallbackRegistry.check(id, args, where)
+    component = CallbackRegistry.resolve(id)
+    if inspect.isclass(component) and not issubclass(component, BaseCallback):
+        raise ConfigError(f"callback {id!r} must derive from stable_baselines3.common.callbacks.BaseCallback")
+    if not (inspect.isclass(component) and issubclass(component, IterationCallback)):
+        return
+    if is_inner:
+        raise ConfigError(f"callback {id!r} does not act in _on_step, so another callback cannot call it")
+    for inner in getattr(component, "inner_callbacks", lambda _: ())(args):
+        chosen = inner_component(inner, f"{where}.callback")
+        check_callback(chosen.id, chosen.args, f"{where}.callback.args", is_inner=True)
+
+
+def check_without_rollouts(id: str, args: Mapping[str, Any], where: str) -> None:
+    """Check that a callback is useful in a supervised run."""
+    component = CallbackRegistry.resolve(id)
+    is_ours = inspect.isclass(component) and issubclass(component, IterationCallback)
+    if not is_ours or component.reads_rollouts(args):
+        raise ConfigError(
+            f"{where}: callback {id!r} acts on rollouts, and alg.id: supervised makes none; use a callback that acts "
+            f"between epochs, such as early_stopping or save_best_model with a metric of the val split"
+        )
+
+
+def build_callbacks(config: RunConfig, toolkit: Mapping[str, Any]) -> list[tuple[str, BaseCallback]]:
+    """Build the config's callbacks; returns id and object of each.
+
+    The toolkit has what they can request by parameter name: ``evaluations``, ``save_model``, ``run_folder``.
+    """
+
+    def build(id: str, args: dict[str, Any] | None = None) -> BaseCallback:
+        built = CallbackRegistry.get(id, args, **toolkit, build_callback=build)
+        return built if isinstance(built, BaseCallback) else ConvertCallback(built)
+
+    return [(callback.id, build(callback.id, callback.args)) for callback in config.callbacks]
+
+
+_POLICIES = {
+    "plain": "a plain language model, such as causal_lm_actor_critic_policy",
+    "guided": "a policy with values of tokens, such as value_guided_causal_lm_policy",
+    "reranked": "a policy with values of replies: value_reranked_causal_lm_policy",
+}
+
+
+def _check_offline(config: OfflineConfig) -> None:
+    """Check ids and arguments of algorithm and policy."""
+    id, policy_id = config.alg.id, config.alg.policy.id
+    if id in AlgorithmRegistry and id not in OfflineAlgorithmRegistry:
+        raise ConfigError(f"alg.id: {id} learns from rollouts, which needs the key 'alg.kl_div'")
+    check_chosen(config, OfflineAlgorithmRegistry)
+    algorithm, policy = OfflineAlgorithmRegistry.resolve(id), policy_class(config)
+    kind = "reranked" if policy.reranked else "guided" if policy.guided else "plain"
+    if policy.maskable or kind not in algorithm.policy_kinds:
+        needed = ", or ".join(_POLICIES[each] for each in algorithm.policy_kinds)
+        raise ConfigError(f"alg.policy.id: {policy_id} cannot be combined with alg.id: {id}, which needs {needed}")
+    algorithm.check_arguments(config.alg.args)
+    algorithm.check_policy(policy, config.alg.args, {**OfflineAlgorithmRegistry.defaults(id), **config.alg.args})
+    policy.check_arguments({**own_policy_args(config), **algorithm.policy_arguments(), "lora": config.lora})
+    for i, component in enumerate(config.callbacks):
+        check_without_rollouts(component.id, component.args, f"callbacks[{i}]")
+    _check_text(config)
 
 
 def import_and_check(config: RunConfig, config_path: str | Path) -> None:
@@ -78,6 +148,8 @@ def check_components(config: RunConfig) -> None:
             raise ConfigError(message)
         if message not in config.warnings:
             config.warnings.append(message)
+    if isinstance(config, TextConfig) and config.generation.backend == "vllm":
+        _check_vllm(config)
 
 
 def _check_datapool(config: TextConfig | RewardModelConfig) -> None:
@@ -105,44 +177,18 @@ def _check_pool(id: str, args: Mapping[str, Any], where: str, for_reward_model: 
             _check_pool(part.id, part.args, place, for_reward_model)
 
 
-def _check_task(config: TextConfig) -> None:
-    """Check that there is a task where one is needed, and only there, and check its id and arguments."""
-    read_by = [f"datapool.id: {config.datapool.id}"] if DataPoolRegistry.takes(config.datapool.id, "world") else []
-    for chosen, where in chosen_partners(config):
-        if PartnerRegistry.takes(chosen.id, "world"):
-            read_by.append(f"{where}.id: {chosen.id}")
-    if config.task is None:
-        if read_by:
-            known = ", ".join(TaskRegistry.ids())
-            raise ConfigError(f"the key 'task' is missing, which {read_by[0]} needs (known: {known})")
-        return
-    if not read_by:
-        raise ConfigError(
-            f"task cannot be combined with datapool.id: {config.datapool.id} and this partner, which read no task; use "
-            f"datapool task_dialogues and partner agenda_user, or remove it"
-        )
-    TaskRegistry.check(config.task.id, config.task.args, "task.args")
-
-
 def _check_text(config: TextConfig) -> None:
     _check_datapool(config)
     check_partner(config)
-    _check_task(config)
+    if config.task is not None:
+        TaskRegistry.check(config.task.id, config.task.args, "task.args")
     for registry, id, args, where in metrics_and_rewards(config):
         registry.check(id, args, where)
         config.warnings.extend(note for note in registry.without_effect(id, args) if note not in config.warnings)
     for block in config.generation_blocks:
         in_rollouts = block.where.startswith("alg.policy")
-        settings = GenerationSettings.from_kwargs(block.kwargs, block.where, NOT_IN_ROLLOUTS if in_rollouts else None)
-        if build_post_processor(block) is not None and config.env is not None and config.env.args.conversation_partner:
-            raise ConfigError(
-                f"{block.where}.post_processing_fn changes single replies after they are generated, which is not "
-                f"supported in conversations with env.args.partner; remove it"
-            )
-        if settings.num_beams > 1:
-            _check_beams(config, f"{block.where}.num_beams is {settings.num_beams}")
-    if config.generation.backend == "vllm":
-        _check_vllm(config)
+        GenerationSettings.from_kwargs(block.kwargs, block.where, NOT_IN_ROLLOUTS if in_rollouts else None)
+        build_post_processor(block)
 
 
 def _check_supervised(config: SupervisedConfig) -> None:
@@ -160,8 +206,6 @@ def _check_reward_model(config: RewardModelConfig) -> None:
 
 def _check_epochs(config: SupervisedConfig | RewardModelConfig, training_args: dict[str, Any]) -> None:
     """Check a run that transformers' `Trainer` trains."""
-    if n_processes() > 1:
-        raise ConfigError(f"alg.id: {config.alg.id} trains in one process only, not in {n_processes()}")
     for i, component in enumerate(config.callbacks):
         check_without_rollouts(component.id, component.args, f"callbacks[{i}]")
     with tempfile.TemporaryDirectory() as folder:
@@ -177,78 +221,18 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
     _check_text(config)
     check_chosen(config, AlgorithmRegistry)
     algorithm, policy = AlgorithmRegistry.resolve(config.alg.id), policy_class(config)
-    if sharding() is not None:
-        _check_sharding(config)
-    if n_processes() > 1 and not algorithm.data_parallel:
-        raise ConfigError(f"alg.id: {config.alg.id} trains in one process only, not in {n_processes()}")
-    if config.env.n_envs % n_processes():
-        raise ConfigError(f"env.n_envs is {config.env.n_envs}, which is not divisible by {n_processes()} processes")
-    algorithm.check_arguments(config.alg.args, config.env.n_envs // n_processes())
+    if sharding() == "deepspeed" and not is_deepspeed_available():
+        raise ConfigError("the launcher's config selects DeepSpeed, which is not installed: pip install deepspeed")
+    if config.env.n_envs % n_processes() == 0:
+        algorithm.check_arguments(config.alg.args, config.env.n_envs // n_processes())
     policy.check_arguments({**own_policy_args(config), "lora": config.lora})
-    if algorithm.maskable != policy.maskable:
-        plain, masked = config.alg.policy.id.removeprefix("maskable_"), "maskable_" + config.alg.policy.id
-        fitting = masked if algorithm.maskable else plain
-        raise ConfigError(f"alg.id: {config.alg.id} does not support policy {config.alg.policy.id!r}; use {fitting!r}")
-    if policy.guided:
-        raise ConfigError(f"alg.policy.id: {config.alg.policy.id} is for algorithms that learn from logs, such as ilql")
-    if algorithm.needs_critic and own_policy_args(config).get("critic") == "none":
-        raise ConfigError(f"alg.policy.args.critic is none, but alg.id: {config.alg.id} needs a critic")
-    check_algorithm(config)
-
-
-def _check_beams(config: TextConfig, what: str) -> None:
-    """Check that evaluations can use beam search."""
-    if config.env is not None and config.env.args.max_turns > 1:
-        raise ConfigError(
-            f"{what}, which is not supported with env.args.max_turns: {config.env.args.max_turns}: beam search is "
-            f"only for the evaluation of single replies; remove num_beams"
-        )
-    if sharding() is not None:
-        raise ConfigError(f"{what}, but beam search is not supported with sharded weights; remove num_beams")
-
-
-def _check_sharding(config: OnPolicyConfig) -> None:
-    """Check that the run supports the sharding of the launcher's config."""
-    if sharding() == "deepspeed":
-        if not is_deepspeed_available():
-            raise ConfigError("the launcher's config selects DeepSpeed, which is not installed: pip install deepspeed")
-        if config.alg.args.get("target_kl") is not None:
-            raise ConfigError("alg.args.target_kl is not supported with DeepSpeed, which cannot abandon a minibatch")
-        return
-    for key, is_used in (
-        ("lora", config.lora is not None),
-        ("generation.backend: vllm", config.generation.backend == "vllm"),
-        ("env.args.bootstrap_truncated", config.env.args.bootstrap_truncated),
-        ("env.args.partner", config.env.args.conversation_partner is not None),
-        ("metric causal_perplexity", any(m.id == "causal_perplexity" for m in config.train_evaluation.metrics)),
-        (
-            "a reference that follows the policy (alg.policy.args.reference)",
-            own_policy_args(config).get("reference") in ("ema", "reset"),
-        ),
-        ("alg.policy.args.offload_reference", own_policy_args(config).get("offload_reference", False)),
-    ):
-        if is_used:
-            raise ConfigError(f"{key} is not supported with FSDP; use a launcher config without it")
 
 
 def _check_vllm(config: TextConfig) -> None:
-    """Check that vLLM is installed and supports this run."""
-    if not config.has_rollouts:
-        raise ConfigError(f"generation.backend: vllm is not supported with alg.id: {config.alg.id}; use transformers")
-    policy = policy_class(config)
-    if not issubclass(policy, CausalLMActorCriticPolicy) or policy.maskable:
-        raise ConfigError(
-            f"generation.backend: vllm is not supported with policy {config.policy_id!r}, only with decoder-only "
-            f"models without a mask (causal_lm_actor_critic_policy)"
-        )
+    """Check that vLLM is installed and supports the sampling settings."""
     for block in config.generation_blocks:
         vllm_engine.check_settings(GenerationSettings.from_kwargs(block.kwargs, block.where), block.where)
     vllm_engine.import_vllm(config.generation.tensor_parallel_size)
-
-
-def _check_offline(config: OfflineConfig) -> None:
-    check_offline(config)
-    _check_text(config)
 
 
 _CHECKS: dict[type[RunConfig], Callable[[Any], None]] = {

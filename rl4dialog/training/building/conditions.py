@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
-from rl4dialog.catalog import AlgorithmRegistry, CallbackRegistry, PartnerRegistry, TurnAlgorithmRegistry
-from rl4dialog.core.config import TURN_GOALS, OnPolicyConfig, PolicyRunConfig, RunConfig, TurnLevelConfig
+from rl4dialog.catalog import (
+    AlgorithmRegistry,
+    CallbackRegistry,
+    DataPoolRegistry,
+    OfflineAlgorithmRegistry,
+    PartnerRegistry,
+    TaskRegistry,
+    TurnAlgorithmRegistry,
+)
+from rl4dialog.core.conditions import Row, rows_met
+from rl4dialog.core.config import (
+    TURN_GOALS,
+    OfflineConfig,
+    OnPolicyConfig,
+    PolicyRunConfig,
+    RunConfig,
+    TextConfig,
+    TurnLevelConfig,
+)
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.reward_parts import RewardPart, names_needing
+from rl4dialog.functional.distributed import n_processes
+from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
 from rl4dialog.tasks.turn_goals.goals import TurnGoal, chosen_goals
-from rl4dialog.training.building.policy import all_arguments, own_policy_args
+from rl4dialog.training.building.conversations import abilities, chosen_partners, plays_itself
+from rl4dialog.training.building.policy import all_arguments, evaluation_kwargs, own_policy_args, policy_class
+from rl4dialog.training.processes import sharding
 
-_OF_ENV = ("max_turns", "terminate_on_eos", "max_partner_length", "max_prompt_length")
+_PLAIN_POLICIES = ("causal_lm_actor_critic_policy", "seq2seq_lm_actor_critic_policy")
+_OF_ENV = ("bootstrap_truncated", "max_turns", "terminate_on_eos", "max_partner_length", "max_prompt_length")
 _TARGET = (
     "alg.args.target_update_interval is {target_update_interval:,}, but the run has only {n_timesteps:,} timesteps, so "
     "the target network never moves; lower it, or raise train_evaluation.n_iters"
@@ -23,8 +47,96 @@ _TARGET = (
 # for which the doctor fails; it warns of `warn`. All are notes when a config is loaded, and a `note` is nothing else.
 # The parameters of a condition name the values that it reads (see `_values`), and it is about runs that have them all.
 # fmt: off
-CONDITIONS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
+CONDITIONS: dict[str, tuple[Row, ...]] = {
     "error": (
+        # -- runs in several processes
+        (lambda n_processes, data_parallel: n_processes > 1 and not data_parallel,
+         "alg.id: {alg_id} trains in one process only, not in {n_processes}"),
+        (lambda n_envs, n_processes: n_envs % n_processes,
+         "env.n_envs is {n_envs}, which is not divisible by {n_processes} processes"),
+        (lambda sharded_by, reads_log: True,
+         "alg.id: {alg_id} is not supported with FSDP or DeepSpeed; start it with plain data parallelism"),
+        (lambda sharded_by, beams: True,
+         "{beams}, but beam search is not supported with sharded weights; remove num_beams"),
+        (lambda sharded_by, critic_warmup_iters: critic_warmup_iters,
+         "alg.args.critic_warmup_iters is not supported with FSDP or DeepSpeed; train the critic in a run without "
+         "them, and set alg.policy.args.critic_from to its folder"),
+        (lambda sharded_by, supervised_coef: supervised_coef,
+         "alg.args.supervised_coef is not supported with FSDP or DeepSpeed; remove it"),
+        (lambda sharded_by, chosen_target_kl: sharded_by == "deepspeed",
+         "alg.args.target_kl is not supported with DeepSpeed, which cannot abandon a minibatch"),
+        (lambda sharded_by, not_with_fsdp: sharded_by == "fsdp" and not_with_fsdp,
+         "{not_with_fsdp[0]} is not supported with FSDP; use a launcher config without it"),
+        # -- algorithm and policy
+        (lambda masks, has_mask: masks != has_mask,
+         "alg.id: {alg_id} does not support policy {policy_id!r}; use {fitting_policy!r}"),
+        (lambda masks, guided: guided,
+         "alg.policy.id: {policy_id} is for algorithms that learn from logs, such as ilql"),
+        (lambda needs_critic, chosen_critic: needs_critic and chosen_critic == "none",
+         "alg.policy.args.critic is none, but alg.id: {alg_id} needs a critic"),
+        (lambda fixed_argument: fixed_argument,
+         "alg.policy.args.{fixed_argument} has no effect with alg.id: {alg_id}; remove it"),
+        (lambda critic_from, reads_log: True,
+         "alg.policy.args.critic_from has no meaning with alg.id: {alg_id}; remove it"),
+        (lambda warm_start, reads_returns: reads_returns,
+         "warm_start imitates all references behind one return, but alg.id: {alg_id} imitates each conversation behind "
+         "its own; remove warm_start"),
+        # -- how replies are generated
+        (lambda beams, max_turns: max_turns > 1,
+         "{beams}, which is not supported with env.args.max_turns: {max_turns}: beam search is only for the evaluation "
+         "of single replies; remove num_beams"),
+        (lambda corrected: not corrected.do_sample,
+         "alg.args.importance_correction needs {own_block}.do_sample: true; greedy replies have no distribution"),
+        (lambda corrected, backend: backend == "transformers" and not corrected.truncates,
+         "alg.args.importance_correction has no effect: without filters such as {own_block}.top_k, replies are drawn "
+         "from the policy's own distribution; remove it"),
+        (lambda n_candidates, is_greedy: n_candidates > 1 and is_greedy,
+         "alg.policy.args.guidance.n_candidates is {n_candidates}, but evaluations decode greedily, which gives the "
+         "same reply every time; set {evaluation_block}.do_sample: true, or n_candidates: 1"),
+        (lambda post_processed, has_partner: has_partner,
+         "{post_processed}.post_processing_fn changes single replies after they are generated, which is not supported "
+         "in conversations with env.args.partner; remove it"),
+        (lambda backend, has_rollouts: backend == "vllm" and not has_rollouts,
+         "generation.backend: vllm is not supported with alg.id: {alg_id}; use transformers"),
+        (lambda backend, is_causal: backend == "vllm" and not is_causal,
+         "generation.backend: vllm is not supported with policy {policy_id!r}, only with decoder-only models without a "
+         "mask (causal_lm_actor_critic_policy)"),
+        # -- the task
+        (lambda task_readers, has_task: task_readers and not has_task,
+         "the key 'task' is missing, which {task_readers[0]} needs (known: {known_tasks})"),
+        (lambda task_readers, has_task: has_task and not task_readers,
+         "task cannot be combined with datapool.id: {pool_id} and this partner, which read no task; use datapool "
+         "task_dialogues and partner agenda_user, or remove it"),
+        # -- partners, each at its place
+        (lambda can_open: not can_open,
+         "env.args.first_speaker is partner, but partner {partner_id!r} has no first utterance; use first_speaker: "
+         "sample or agent"),
+        (lambda rule, of_partner, of_datapool: of_partner != of_datapool,
+         "{place}.args.{rule} is {of_partner}, but datapool.args.{rule} is {of_datapool}, so the data have other "
+         "rewards than the partner pays; set the same"),
+        (lambda evaluation_partner, has_partner: not has_partner,
+         "train_evaluation.partner replaces env.args.partner in evaluations, but there is none"),
+        (lambda plays_itself, has_rollouts: plays_itself and not has_rollouts,
+         "{place}.id: {partner_id} is not supported with alg.id: {alg_id}, which has no rollouts; use a language_model "
+         "as partner"),
+        (lambda learns, own_sampling: learns == "both" and own_sampling,
+         "{place}.args.generation_kwargs: with learns: both, both sides sample alike; remove it"),
+        (lambda learns, in_evaluations: learns == "both" and in_evaluations,
+         "{place}.args.learns: nothing is trained in evaluations; remove it"),
+        (lambda learns, policy_id: learns == "both" and policy_id not in _PLAIN_POLICIES,
+         f"{{place}}.args.learns: both needs one of the policies {', '.join(_PLAIN_POLICIES)}; the partner speaks "
+         "without the mask or values of {policy_id}"),
+        (lambda learns, backend: learns == "both" and backend != "transformers",
+         "{place}.args.learns: both is not supported with generation.backend: vllm"),
+        (lambda learns, bootstrap_truncated: learns == "both" and bootstrap_truncated,
+         "{place}.args.learns: both is not supported with env.args.bootstrap_truncated: true"),
+        (lambda copies_every, in_evaluations: copies_every and in_evaluations,
+         "{place}.args.snapshot_every: evaluations have no copies. Remove {place} to evaluate with the initial policy, "
+         "or snapshot_every to evaluate with the current policy"),
+        # -- others
+        (lambda goals, vec_env: vec_env != "dummy",
+         "env.vec_env: {vec_env} cannot be combined with env.id: turn_goals: all conversations run in the main "
+         "process, where the models are; remove it"),
         (lambda critic_warmup_iters, n_iters: critic_warmup_iters > n_iters,
          "alg.args.critic_warmup_iters is {critic_warmup_iters}, more than the {n_iters} iterations of "
          "train_evaluation.n_iters, so the policy is never trained; lower it, or make both equal to train only the "
@@ -92,6 +204,9 @@ CONDITIONS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
         (lambda partner_timeout, reward_timeout: partner_timeout > reward_timeout,
          "env.args.partner.args.timeout_s is {partner_timeout:g}, but reward_fn.timeout_s ends all attempts together "
          "after {reward_timeout:g} seconds; lower it"),
+        (lambda weightless_rewards: weightless_rewards,
+         "reward_fn.{weightless_rewards[0]} has the weight 0, so it is computed and logged, but never paid; raise it, "
+         "or remove this reward"),
         (lambda exploration_initial_eps, exploration_final_eps: exploration_final_eps > exploration_initial_eps,
          "alg.args.exploration_final_eps is {exploration_final_eps:g}, above exploration_initial_eps = "
          "{exploration_initial_eps:g}, so the agent explores more and more; swap them"),
@@ -126,23 +241,67 @@ CONDITIONS: dict[str, tuple[tuple[Callable[..., Any], str], ...]] = {
          "{max_prompt_length:,} tokens"),
         (lambda reward_scale, alg_id: alg_id == "bc" and reward_scale != 1,
          "datapool.args.reward_scale has no effect: alg.id: bc learns from all conversations, whatever their rewards"),
+        (lambda p_consistent, wordle_players: "mixture" not in wordle_players,
+         "datapool.args.p_consistent has no effect on the games: none of them is played by the player mixture"),
+        (lambda max_turns_of_task: max_turns_of_task == 1,
+         "env.args.max_turns is 1: every dialogue ends with the first answer of the agent, whatever the user needs"),
         (lambda n_composites, action: action != "composite",
          "env.args.n_composites has no effect without env.args.action: composite"),
     ),
 }
+
+# Errors of rewards and a partner, whose conditions read what the rewards need, once they are built.
+OF_REWARDS: tuple[Row, ...] = (
+    (lambda takes, has_partner: takes and not has_partner,
+     "reward 'partner' pays what a partner's replies carry, but there is no env.args.partner"),
+    (lambda outcomes, has_partner: outcomes and not has_partner,
+     "reward {outcomes[0][1]!r} pays a partner's outcome, but there is no env.args.partner"),
+    (lambda names, first, can: first != "sample" and not (first == "partner" and can.gives_references),
+     "reward {names} compares replies with references, but with env.args.first_speaker: {first} the first reply of a "
+     "conversation has none; use first_speaker: sample or another reward"),
+    (lambda names, max_turns, can: max_turns > 1 and not can.gives_references,
+     "reward {names} compares replies with references, but with env.args.max_turns: {max_turns} only the first reply "
+     "of a conversation has some: {place} gives none. Use partner replay, another reward, or max_turns: 1"),
+    (lambda takes, can: takes and not can.pays,
+     "reward 'partner' pays what the replies of {place} carry, which never pays"),
+    (lambda takes, can: can.pays and not takes,
+     "the replies of {place} carry rewards, which nothing uses; add the reward 'partner', alone or as a part of "
+     "'composite'"),
+    (lambda outcomes, can: any(key not in can.outcomes for key, _ in outcomes),
+     "reward {unknown[1]!r} pays the outcome {unknown[0]!r}, but {place} reports {known}"),
+)
 # fmt: on
 
 
 def conditions_met(config: RunConfig) -> dict[str, str]:
     """Levels of the conditions that a config with valid arguments meets, by message; the most severe first."""
-    values = {name: value for name, value in _values(config).items() if value is not None}
-    found: dict[str, str] = {}
+    values, found = _values(config), dict[str, str]()
+    scopes = [{**values, **more} for more in ({}, *_of_partners(config))]
     for level, rows in CONDITIONS.items():
-        for holds, message in rows:
-            names = inspect.signature(holds).parameters
-            if names.keys() <= values.keys() and holds(*(values[name] for name in names)):
-                found.setdefault(message.format(**values), level)
+        for scope in scopes:
+            for message in rows_met(rows, scope):
+                found.setdefault(message, level)
     return found
+
+
+def check_rewards(config: TextConfig, parts: Sequence[RewardPart]) -> None:
+    """Check that the rewards get from the partners what they need."""
+    weights = {part.name: part.function.weights for part in parts if isinstance(part.function, OutcomeReward)}
+    values: dict[str, Any] = {
+        "takes": any(isinstance(part.function, PartnerReward) for part in parts),
+        "outcomes": [(key, name) for name, of_part in weights.items() for key in of_part],
+        "names": names_needing(parts, "references") or None,
+    }
+    scopes: list[dict[str, Any]] = []
+    for chosen, where in chosen_partners(config):
+        assert config.env is not None
+        can, args = abilities(chosen), config.env.args
+        unknown = next((each for each in values["outcomes"] if each[0] not in can.outcomes), None)
+        scope = {"can": can, "place": f"{where}.id: {chosen.id}", "known": ", ".join(can.outcomes) or "none"}
+        scopes.append({**scope, "unknown": unknown, "first": args.first_speaker, "max_turns": args.max_turns})
+    for scope in scopes or [{"has_partner": False}]:
+        for message in rows_met(OF_REWARDS, {**values, **scope}):
+            raise ConfigError(message)
 
 
 def refuse_useless(config: RunConfig) -> None:
@@ -152,40 +311,130 @@ def refuse_useless(config: RunConfig) -> None:
 
 
 def _values(config: RunConfig) -> dict[str, Any]:
-    """Settings by the last part of their key, with defaults, and numbers that follow from them; ``None`` for none."""
-    values: dict[str, Any] = {}
-    if isinstance(config, TurnLevelConfig):
-        values |= _of_turn_level(config)
-    if isinstance(config, PolicyRunConfig):
-        values |= {**all_arguments(config), "lora_dropout": (config.lora or {}).get("lora_dropout")}
-        values["reward_scale"] = config.datapool.args.get("reward_scale")
-        if config.env is not None:
-            values |= {name: getattr(config.env.args, name) for name in _OF_ENV}
-    if isinstance(config, OnPolicyConfig):
-        if values.get("mask_type", "").startswith("learned"):
-            values["learned_mask_every"] = values["target_update_iterations"]
-        values |= {"coeff": config.alg.kl_div.coeff, "target_kl_of_penalty": config.alg.kl_div.target_kl}
-        values["needs_critic"] = AlgorithmRegistry.resolve(config.alg.id).needs_critic
-        values["critic_from"] = config.alg.policy.args.critic_from
-        values["chosen_critic"] = own_policy_args(config).get("critic")
-        values |= {"first_speaker": config.env.args.first_speaker, "pay": config.reward_fn.pay}
-        if partner := config.env.args.partner:
-            values |= {name: partner.args.get(name) for name in ("opening", "snapshot_every", "latest_share")}
-            values["partner_timeout"] = {**PartnerRegistry.defaults(partner.id), **partner.args}.get("timeout_s")
-            values["reward_timeout"] = config.reward_fn.timeout_s
-        values["turn_factor"] = next((key for key in ("turn_gamma", "turn_gae_lambda") if key in config.alg.args), None)
-        values["turns_of_games"] = config.datapool.args.get("max_turns")
+    """Settings by the last part of their key, with defaults, and what follows from them; ``None`` for none."""
+    evaluation = config.train_evaluation
+    values: dict[str, Any] = {"n_processes": n_processes(), "sharded_by": sharding(), "data_parallel": False}
+    values |= {"alg_id": config.alg.id, "keep_best": evaluation.keep_best, "eval_every": evaluation.eval_every}
+    values["n_iters"] = config.n_iters or None  # a run that only evaluates meets no condition on its length
     for callback in config.callbacks:
         if callback.id == "early_stopping":
             values["patience"] = {**CallbackRegistry.defaults(callback.id), **callback.args}["patience"]
-    evaluation = config.train_evaluation
-    values |= {"alg_id": config.alg.id, "keep_best": evaluation.keep_best, "eval_every": evaluation.eval_every}
-    return {**values, "n_iters": config.n_iters or None}  # a run that only evaluates meets no condition on its length
+    if isinstance(config, TurnLevelConfig):
+        values |= _of_turn_level(config)
+    if isinstance(config, TextConfig):
+        values |= _of_text(config)
+    if isinstance(config, PolicyRunConfig):
+        values |= _of_policy(config)
+    if isinstance(config, OnPolicyConfig):
+        values |= _of_rollouts(config)
+    return values
+
+
+def _of_text(config: TextConfig) -> dict[str, Any]:
+    policy, blocks = policy_class(config), config.generation_blocks
+    values: dict[str, Any] = {"policy_id": config.policy_id, "has_rollouts": config.has_rollouts}
+    values |= {"backend": config.generation.backend, "warm_start": config.warm_start}
+    values["is_causal"] = issubclass(policy, CausalLMActorCriticPolicy) and not policy.maskable
+    for block in blocks:
+        settings = GenerationSettings.from_kwargs(block.kwargs, block.where)
+        if settings.num_beams > 1:
+            values["beams"] = f"{block.where}.num_beams is {settings.num_beams}"
+        if block.kwargs.get("post_processing_fn") is not None:
+            values["post_processed"] = block.where
+    values["evaluation_partner"] = config.train_evaluation.partner
+    values["has_partner"] = bool(chosen_partners(config))
+    if config.env is not None:
+        values |= {name: getattr(config.env.args, name) for name in _OF_ENV}
+    pool = config.datapool
+    readers = [(DataPoolRegistry, pool.id, "datapool")]
+    readers += [(PartnerRegistry, chosen.id, place) for chosen, place in chosen_partners(config)]
+    found = [f"{place}.id: {id}" for registry, id, place in readers if registry.takes(id, "world")]
+    values |= {"task_readers": found, "has_task": config.task is not None, "pool_id": pool.id}
+    values["known_tasks"] = ", ".join(TaskRegistry.ids())
+    values["reward_scale"] = pool.args.get("reward_scale")
+    if pool.id == "wordle":
+        role = "player" if pool.args.get("games", "player") == "player" else "suboptimal"
+        others = pool.args.get("expert"), pool.args.get("adversary")
+        values["wordle_players"] = (pool.args.get(role) or "mixture", *others)
+        values["p_consistent"] = pool.args.get("p_consistent")
+    return values
+
+
+def _of_policy(config: PolicyRunConfig) -> dict[str, Any]:
+    own = own_policy_args(config)
+    policy: Any = policy_class(config)
+    registry = OfflineAlgorithmRegistry if isinstance(config, OfflineConfig) else AlgorithmRegistry
+    algorithm = registry.resolve(config.alg.id)
+    values = {**all_arguments(config), "lora_dropout": (config.lora or {}).get("lora_dropout")}
+    values |= {"data_parallel": algorithm.data_parallel, "critic_from": config.alg.policy.args.critic_from}
+    if isinstance(config, OfflineConfig):
+        values |= {"reads_log": True, "reads_returns": algorithm.reads_returns}
+        values["fixed_argument"] = next((name for name in algorithm.policy_arguments() if name in own), None)
+        if policy.guided:
+            values["n_candidates"] = policy.guidance_class.from_settings(own.get("guidance")).n_candidates
+        values["evaluation_block"] = config.evaluation_block.where
+        values["is_greedy"] = not evaluation_kwargs(config)["do_sample"]
+    return values
+
+
+def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
+    algorithm, policy, own = AlgorithmRegistry.resolve(config.alg.id), policy_class(config), own_policy_args(config)
+    args, plain = all_arguments(config), config.alg.policy.id.removeprefix("maskable_")
+    block = config.own_generation_block
+    values: dict[str, Any] = {"n_envs": config.env.n_envs, "chosen_target_kl": config.alg.args.get("target_kl")}
+    values |= {"masks": algorithm.maskable, "has_mask": policy.maskable, "guided": policy.guided}
+    values["fitting_policy"] = f"maskable_{plain}" if algorithm.maskable else plain
+    values |= {"needs_critic": algorithm.needs_critic, "chosen_critic": own.get("critic"), "own_block": block.where}
+    if args.get("importance_correction", "none") != "none":
+        values["corrected"] = GenerationSettings.from_kwargs(block.kwargs, block.where)
+    if str(args.get("mask_type", "")).startswith("learned"):
+        values["learned_mask_every"] = args["target_update_iterations"]
+    values |= {"coeff": config.alg.kl_div.coeff, "target_kl_of_penalty": config.alg.kl_div.target_kl}
+    values |= {"first_speaker": config.env.args.first_speaker, "pay": config.reward_fn.pay}
+    if partner := config.env.args.partner:
+        values |= {name: partner.args.get(name) for name in ("opening", "snapshot_every", "latest_share")}
+        values["partner_timeout"] = {**PartnerRegistry.defaults(partner.id), **partner.args}.get("timeout_s")
+        values["reward_timeout"] = config.reward_fn.timeout_s
+    values["turn_factor"] = next((key for key in ("turn_gamma", "turn_gae_lambda") if key in config.alg.args), None)
+    values["weightless_rewards"] = _weightless(config.reward_fn.id, config.reward_fn.args, "args")
+    values["turns_of_games"] = config.datapool.args.get("max_turns")
+    used = {
+        "lora": config.lora is not None,
+        "generation.backend: vllm": config.generation.backend == "vllm",
+        "env.args.bootstrap_truncated": config.env.args.bootstrap_truncated,
+        "env.args.partner": config.env.args.conversation_partner is not None,
+        "metric causal_perplexity": any(m.id == "causal_perplexity" for m in config.train_evaluation.metrics),
+        "a reference that follows the policy (alg.policy.args.reference)": own.get("reference") in ("ema", "reset"),
+        "alg.policy.args.offload_reference": own.get("offload_reference", False),
+    }
+    return {**values, "not_with_fsdp": [key for key, is_used in used.items() if is_used]}
+
+
+def _of_partners(config: RunConfig) -> Iterator[dict[str, Any]]:
+    """Values of each partner, with its place in the config."""
+    if not isinstance(config, TextConfig):
+        return
+    for chosen, place in chosen_partners(config):
+        values = {"place": place, "partner_id": chosen.id, "in_evaluations": place.startswith("train_evaluation")}
+        if plays_itself(chosen):
+            keys = {"learns": "learns", "own_sampling": "generation_kwargs", "copies_every": "snapshot_every"}
+            values |= {"plays_itself": True, **{name: chosen.args.get(key) for name, key in keys.items()}}
+        if config.env is not None and config.env.args.first_speaker == "partner":
+            values["can_open"] = abilities(chosen).can_open
+        yield values
+        # A partner and the datapool of its games play by the same rules.
+        pools = {**DataPoolRegistry.defaults(config.datapool.id), **config.datapool.args}
+        partners = {**PartnerRegistry.defaults(chosen.id), **chosen.args}
+        rules = getattr(PartnerRegistry.resolve(chosen.id), "rules", ()) if chosen.id == config.datapool.id else ()
+        for rule in rules:
+            yield {"place": place, "rule": rule, "of_partner": partners[rule], "of_datapool": pools[rule]}
 
 
 def _of_turn_level(config: TurnLevelConfig) -> dict[str, Any]:
-    values = {**TurnAlgorithmRegistry.defaults(config.alg.id), **config.alg.args}
+    values = {**TurnAlgorithmRegistry.defaults(config.alg.id), **config.alg.args, "vec_env": config.env.vec_env}
     values |= {"n_composites": config.env.args.get("n_composites"), "action": config.env.args.get("action", "")}
+    if config.env.id == "dialogue_acts":
+        values["max_turns_of_task"] = config.env.args.get("max_turns")
     values["n_turns"] = config.warm_start and config.warm_start.args.get("n_turns")
     n_steps = values["train_freq"] * config.n_iters if "train_freq" in values else 0
     if n_steps:
@@ -200,6 +449,16 @@ def _of_turn_level(config: TurnLevelConfig) -> dict[str, Any]:
         values["empty_goals"] = [goal for goal in goals if goal.words and not goal.content]
         values["wordless_goals"] = [goal for goal in goals if not goal.words]
     return values
+
+
+def _weightless(id: str, args: dict[str, Any], where: str) -> list[str]:
+    """Paths of the parts of a composite reward that are never paid."""
+    found = []
+    for i, block in enumerate(args["rewards"] if id == "composite" else []):
+        if block.get("weight", 1) == 0:
+            found.append(f"{where}.rewards[{i}] ({block['id']})")
+        found += _weightless(block["id"], block.get("args") or {}, f"{where}.rewards[{i}].args")
+    return found
 
 
 def _are_equal(one: TurnGoal, other: TurnGoal) -> bool:

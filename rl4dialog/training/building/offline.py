@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import logging
 from array import array
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -31,18 +32,17 @@ from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import encoding_key, tokenizer_hash
 from rl4dialog.training.building.policy import all_arguments, own_policy_args, policy_class
-from rl4dialog.training.building.returns import return_prefix, with_own_returns
-from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.building.texts import Texts, return_prefix, with_own_returns
 
 _SCORED_AT_ONCE = 256
+_logger = logging.getLogger(__name__)
 
 
 def build_offline_algorithm(
-    config: OfflineConfig, texts: Texts, model: PreTrainedModel, end_of_turn: EndOfTurn, scorer: Scorer | None
+    config: OfflineConfig, texts: Texts, model: PreTrainedModel, end_of_turn: EndOfTurn, log: ConversationLog
 ) -> Any:
-    """Build the log, the policy and the algorithm."""
+    """Build the policy and the algorithm."""
     algorithm = OfflineAlgorithmRegistry.resolve(config.alg.id)
-    log = build_log(config, texts, end_of_turn, scorer if learns_scores(config, texts) else None)
     if algorithm.needs_rewards:
         check_rewards(config, log)
     samples = [Sample(0, "", [])]
@@ -88,15 +88,10 @@ def learns_scores(config: OfflineConfig, texts: Texts) -> bool:
 def build_log(
     config: OfflineConfig, texts: Texts, end_of_turn: EndOfTurn, scorer: Scorer | None = None
 ) -> ConversationLog:
-    """Encode the conversations of the train split, or find them in the cache; says what was cut.
-
-    Args:
-        config: The run's config.
-        texts: The run's texts.
-        end_of_turn: Detection of reply ends.
-        scorer: Gives the rewards, instead of those of the log.
-    """
+    """Encode the conversations of the train split, or find them in the cache; a scorer replaces their rewards."""
     pool, lengths = texts.data.pools["train"], texts.lengths
+    for note in log_notes(config, pool):
+        _logger.warning(note)
     env = config.env.args if config.env is not None else None
     rules = ConversationRules()
     if env is not None:
@@ -129,6 +124,29 @@ def build_log(
     rewards = "from reward_fn" if scorer is not None else "from the log" if is_rewarded else "none"
     say(f"log: {counts}; {int(log.n_tokens.sum()):,} tokens of the agent; rewards: {rewards}")
     return log
+
+
+def log_notes(config: OfflineConfig, pool: TextGenPool) -> list[str]:
+    """Remarks about a log from which little can be learned, by its samples; an error if nothing can."""
+    first, where = pool[0][0], f"datapool {config.datapool.id!r}"
+
+    def said(sample: Sample) -> list[str]:
+        return [*sample.references, *(sample.meta_data or {}).get("continuation", [])]
+
+    if not any(text.strip() for sample, _ in pool for text in said(sample)[::2]):
+        raise DataError(f"{where}: all replies of the log are empty, so there is nothing to learn")
+    notes, n_turns = [], config.env.args.context_turns if config.env is not None else None
+    if len(pool) > 1 and all(sample.id == first.id for sample, _ in pool):
+        notes.append(f"{where}: all conversations have the id {first.id!r}, so messages cannot name one of them")
+    if len(pool) > 1 and all(
+        (sample.prompt_or_input_text, said(sample)) == (first.prompt_or_input_text, said(first)) for sample, _ in pool
+    ):
+        notes.append(f"{where}: all conversations are the same, so val and test measure only what is remembered")
+    if n_turns is not None and all(
+        len((sample.meta_data or {}).get("history", ())) + len(said(sample)) <= n_turns for sample, _ in pool
+    ):
+        notes.append(f"env.args.context_turns is {n_turns}, and no conversation of {where} has more; it has no effect")
+    return notes
 
 
 def reply_scores(pool: TextGenPool, scorer: Scorer) -> Iterator[float]:

@@ -1,14 +1,16 @@
-"""Class, arguments and end-of-turn detection of a run's policy, and the policy without training."""
+"""Class, arguments and ends of replies of a run's policy, and the settings with which evaluations generate."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gymnasium import spaces
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry, PolicyRegistry
-from rl4dialog.core.config import OfflineConfig, PolicyRunConfig, TextConfig
+from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry, PolicyRegistry, PostProcessorRegistry
+from rl4dialog.core.config import GenerationBlock, OfflineConfig, PolicyRunConfig, TextConfig
+from rl4dialog.core.config_blocks import inner_component
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.types import Sample
@@ -17,7 +19,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import without_beams
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
-from rl4dialog.training.building.lengths import Lengths
+from rl4dialog.training.building.texts import Lengths
 
 
 def policy_class(config: TextConfig) -> type[LMActorCriticPolicy]:
@@ -43,12 +45,7 @@ def own_policy_args(config: PolicyRunConfig) -> dict[str, Any]:
 
 
 def check_chosen(config: PolicyRunConfig, registry: Registry) -> None:
-    """Check ids and arguments of a run's algorithm and policy.
-
-    Args:
-        config: The run's config.
-        registry: The algorithms of its kind.
-    """
+    """Check ids and arguments of a run's algorithm and policy."""
     alg = config.alg
     for where, known, id, args in (
         ("alg.args", registry, alg.id, alg.args),
@@ -85,16 +82,10 @@ def build_inference_policy(
     lengths: Lengths,
     **changes: Any,
 ) -> LMActorCriticPolicy:
-    """Wrap a language model in a policy with the run's generation settings.
+    """Wrap a language model, which is not copied, in a policy with the run's generation settings.
 
-    Args:
-        config: The run's config.
-        tokenizer: The model's tokenizer.
-        turn_marker: Text that ends a reply in the run's data.
-        model: The language model. It is not copied, so training it changes the policy.
-        lengths: The run's length limits.
-        changes: Policy arguments that override the run's. By default ``critic`` is ``none``, ``lora`` is not set, and
-            only NLPO, whose mask may need it, has a reference.
+    Changes replace arguments of the policy. By default ``critic`` is ``none``, ``lora`` is not set, and only NLPO,
+    whose mask may need it, has a reference.
     """
     end_of_turn = build_end_of_turn(config, tokenizer, turn_marker, model)
     anything = [Sample(0, "", [])]
@@ -125,3 +116,28 @@ def inference_arguments(config: TextConfig) -> dict[str, Any]:
         *("gradient_checkpointing", "reference", "offload_reference", "reference_decay", "reference_every"),
     )
     return {name: value for name, value in own_policy_args(config).items() if name not in for_training}
+
+
+def evaluation_kwargs(config: TextConfig) -> dict[str, Any]:
+    """Generation settings of a run's evaluations. Decoding is greedy unless sampling is enabled.
+
+    Beam search is not available under NLPO's mask (see the config's notes) or in conversations.
+    """
+    given = config.evaluation_block.kwargs
+    kwargs = {"do_sample": False} | {key: value for key, value in given.items() if value is not None}
+    return without_beams(kwargs) if policy_class(config).maskable else kwargs
+
+
+def build_evaluation_post_processor(config: TextConfig) -> Callable[[str], str] | None:
+    """Build the post-processor of evaluation replies, from the ``generation_kwargs`` that generate them."""
+    return build_post_processor(config.evaluation_block)
+
+
+def build_post_processor(block: GenerationBlock) -> Callable[[str], str] | None:
+    """Build the ``post_processing_fn`` of a ``generation_kwargs`` block."""
+    chosen, where = block.kwargs.get("post_processing_fn"), f"{block.where}.post_processing_fn"
+    if chosen is None:
+        return None
+    component = inner_component(chosen, where)
+    PostProcessorRegistry.check(component.id, component.args, f"{where}.args")
+    return PostProcessorRegistry.get(component.id, component.args)  # type: ignore[no-any-return]

@@ -1,24 +1,167 @@
-"""Builds the reward of a run."""
+"""A run's reward and metrics, and the rewards of evaluation replies."""
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rl4dialog.catalog import RewardFunctionRegistry
+from transformers import PreTrainedTokenizerBase
+
+from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
+from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import RewardConfig
-from rl4dialog.core.reward_parts import clip_bounds, names_needing
+from rl4dialog.core.errors import RewardError
+from rl4dialog.core.protocols import BaseMetric, DialogueMetric
+from rl4dialog.core.registry import Registry
+from rl4dialog.core.reward_parts import FinishedReplies, clip_bounds, names_needing
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import Sample
+from rl4dialog.data.run_data import Data
+from rl4dialog.rollouts.conversing import Talk
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
+from rl4dialog.scores.intent import IntentClassifier
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer
-from rl4dialog.training.building.partner import check_rewards
-from rl4dialog.training.building.toolkit import offered
-from rl4dialog.training.reward_columns import RewardColumns
+from rl4dialog.training.building.conditions import check_rewards
+from rl4dialog.training.intent_classifier import builtin_intent_classifier, is_builtin_classifier_cached
+from rl4dialog.training.random_state import random_states_kept
 
+TOTAL = "reward"
 _logger = logging.getLogger(__name__)
+
+
+class RewardColumns:
+    """Scores evaluation replies with the run's reward.
+
+    Values of a failed reward are NaN. If the run masks failures, this affects only the reply. If failures stop the run,
+    it affects the whole evaluation, so that an unavailable judge is not called repeatedly. The caller decides whether
+    the run stops at once or after saving its results.
+
+    Attributes:
+        error: Error message, if the last evaluation has no rewards and failures stop the run.
+    """
+
+    error: RewardError | None = None
+
+    def __init__(self, scorer: Scorer, iteration: int = 1) -> None:
+        self._scorer, self._iteration = scorer, iteration
+
+    def score(self, samples: Sequence[Sample], replies: list[str], must_work: bool = False) -> dict[str, list[float]]:
+        """Score replies: ``reward``, clipped and weighted as in the run, and ``reward/<part>``; NaN if a reward failed.
+
+        A failure that would stop the run is raised with ``must_work``. The random state is restored afterwards.
+        """
+        replies_of = FinishedReplies(
+            [sample.prompt_or_input_text for sample in samples],
+            replies,
+            [sample.references for sample in samples],
+            [sample.meta_data or {} for sample in samples],
+            [sample.id for sample in samples],
+        )
+        self.error = None
+        with random_states_kept():
+            try:
+                scores = self._scorer.score(replies_of, self._iteration)
+            except RewardError as error:
+                return self._without(error, len(replies), [part.name for part in self._scorer.parts], must_work)
+        self._warn_of_failures(scores.total)
+        return _columns(scores.total, scores.parts)
+
+    def of_conversations(self, talks: Sequence[Talk], must_work: bool = False) -> dict[str, list[float]]:
+        """Return the rewards that conversations earned; see :meth:`score`."""
+        self.error = None
+        failures = [talk.error for talk in talks if talk.error is not None and not talk.partner_failed]
+        names = dict.fromkeys(name for talk in talks for name in talk.rewards)
+        if failures and self._scorer.on_error != "mask":
+            return self._without(RewardError(failures[0]), len(talks), names, must_work)
+        totals = [math.nan if talk.error is not None else talk.total for talk in talks]
+        self._warn_of_failures([total for talk, total in zip(talks, totals, strict=True) if not talk.partner_failed])
+        return _columns(totals, {name: [talk.rewards.get(name, math.nan) for talk in talks] for name in names})
+
+    def _without(self, error: RewardError, n: int, names: Iterable[str], must_work: bool) -> dict[str, list[float]]:
+        """The columns of an evaluation without rewards, whose failure stops the run, at once or later."""
+        if must_work:
+            raise error
+        self.error = error
+        _logger.warning("this evaluation has no rewards: %s", error)
+        return _columns([math.nan] * n, {name: [math.nan] * n for name in names})
+
+    def _warn_of_failures(self, totals: list[float]) -> None:
+        n_failed = sum(map(math.isnan, totals))
+        if n_failed:
+            _logger.warning("the reward failed for %d of the %d samples of this evaluation", n_failed, len(totals))
+
+
+def _columns(total: list[float], parts: Mapping[str, list[float]]) -> dict[str, list[float]]:
+    return {TOTAL: total, **{f"{TOTAL}/{name}": values for name, values in parts.items()}}
+
+
+def mean_reward(columns: Mapping[str, list[float]]) -> dict[str, float]:
+    """Mean total reward of the replies that have one, under its metric key."""
+    known = [value for value in columns.get(TOTAL, []) if not math.isnan(value)]
+    return {TOTAL: sum(known) / len(known)} if known else {}
+
+
+MISSING_CLASSIFIER = object()
+
+
+def build_toolkit(
+    config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data, trains_classifier: bool = True
+) -> dict[str, Any]:
+    """Objects that components can request by name: ``tokenizer``, ``classifier``, ``async_calls``, ``personas``.
+
+    Without ``trains_classifier``, a built-in classifier that is not cached is a placeholder, with which components can
+    be built but not used.
+    """
+    toolkit: dict[str, Any] = {"tokenizer": tokenizer, "personas": data.personas}
+    if config.reward_fn is not None:
+        toolkit["async_calls"] = AsyncCalls(**config.reward_fn.async_calls.model_dump())
+    if _needs_builtin_classifier(config):
+        samples, seed = data.samples("train"), derive_seed(config.seed, "classifier")
+        if not trains_classifier and not is_builtin_classifier_cached(samples, seed):
+            return {**toolkit, "classifier": MISSING_CLASSIFIER}
+        folder = builtin_intent_classifier(samples, data.samples("val"), seed)
+        toolkit["classifier"] = IntentClassifier.from_pretrained(str(folder))
+    return toolkit
+
+
+def offered(toolkit: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the objects to offer to a component with these arguments, which may name a classifier."""
+    own_classifier = not _names_builtin_classifier(args)
+    return {name: value for name, value in toolkit.items() if not (name == "classifier" and own_classifier)}
+
+
+def _needs_builtin_classifier(config: TextConfig) -> bool:
+    return any(
+        "classifier" in inspect.signature(registry.resolve(id)).parameters and _names_builtin_classifier(args)
+        for registry, id, args, _ in metrics_and_rewards(config)
+    )
+
+
+def _names_builtin_classifier(args: Mapping[str, Any]) -> bool:
+    return str(args.get("model_name", args.get("intent_model", "builtin/"))).startswith("builtin/")
+
+
+def metrics_and_rewards(config: TextConfig) -> Iterator[tuple[Registry, str, dict[str, Any], str]]:
+    """Yield all metrics and rewards of a run, including nested ones: registry, id, arguments, path of the arguments."""
+
+    def with_inner(
+        registry: Registry, id: str, args: dict[str, Any], where: str
+    ) -> Iterator[tuple[Registry, str, dict[str, Any], str]]:
+        yield registry, id, args, where
+        inner_rewards = getattr(registry.resolve(id), "inner_rewards", None)
+        for inner in inner_rewards(args, where) if inner_rewards is not None else ():
+            yield from with_inner(RewardFunctionRegistry, *inner)
+
+    for i, metric in enumerate(config.train_evaluation.metrics):
+        yield from with_inner(MetricRegistry, metric.id, metric.args, f"train_evaluation.metrics[{i}].args")
+    if config.reward_fn is not None and config.uses_reward:
+        yield from with_inner(RewardFunctionRegistry, config.reward_fn.id, config.reward_fn.args, "reward_fn.args")
 
 
 def build_scorer(config: TextConfig, toolkit: Mapping[str, Any]) -> Scorer | None:
@@ -57,3 +200,12 @@ def reward_builder(toolkit: Mapping[str, Any]) -> Callable[[str, dict[str, Any]]
         return RewardFunctionRegistry.get(id, args, **offered(toolkit, args), build_part=build)
 
     return build
+
+
+def build_metrics(config: TextConfig, toolkit: Mapping[str, Any]) -> list[BaseMetric | DialogueMetric]:
+    """Build the metrics of ``train_evaluation``."""
+    build_part = reward_builder(toolkit)
+    return [
+        MetricRegistry.get(metric.id, metric.args, **offered(toolkit, metric.args), build_part=build_part)
+        for metric in config.train_evaluation.metrics
+    ]

@@ -1,28 +1,180 @@
-"""Builds what a run reads: tokenizer, samples and length limits."""
+"""What a run reads: its datapool, the world of its task, its tokenizer, and the limits of prompts and replies."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from rl4dialog.catalog import DataPoolRegistry
-from rl4dialog.core.config import TextConfig
-from rl4dialog.core.errors import DataError
+from rl4dialog.catalog import DataPoolRegistry, OfflineAlgorithmRegistry, TaskRegistry
+from rl4dialog.core.config import OfflineConfig, RunConfig, TextConfig
+from rl4dialog.core.config_blocks import ComponentConfig
+from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.pretrained import has_random_weights
-from rl4dialog.core.types import Sample
+from rl4dialog.core.types import Dialogue, Sample
+from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.mixture import checked_pools
-from rl4dialog.data.pool import SPLITS
-from rl4dialog.data.return_prefix import ReturnPrefix
+from rl4dialog.data.pool import SPLITS, TextGenPool
+from rl4dialog.data.return_prefix import ReturnPrefix, begins_with_return
 from rl4dialog.data.run_data import Data
+from rl4dialog.policies.models import named_model_positions
+from rl4dialog.tasks.dialogue_acts.world import World, built_world
 from rl4dialog.text.chat_template import ChatTemplate
+from rl4dialog.text.prompts import encode_prompt, encode_reply, with_turns
 from rl4dialog.text.tokenizer import build_tokenizer
-from rl4dialog.training.building.lengths import Lengths, run_lengths
-from rl4dialog.training.building.pools import build_pool
-from rl4dialog.training.building.returns import AskingPool, return_prefix
-from rl4dialog.training.building.task import task_world
+
+
+def build_pool(id: str, args: dict[str, Any], **offered: Any) -> TextGenPool:
+    """Build a datapool."""
+    pool: TextGenPool = DataPoolRegistry.get(id, args, **offered, build_pool=build_pool)
+    return pool
+
+
+def task_world(task: ComponentConfig | None) -> Callable[[], World] | None:
+    """Return what returns the world of a task, built once per process."""
+    if task is None:
+        return None
+    return functools.partial(built_world, TaskRegistry.resolve(task.id), json.dumps(task.args, sort_keys=True))
+
+
+def return_prefix(config: RunConfig) -> ReturnPrefix | None:
+    """The returns of a run's prompts; ``None`` if its algorithm does not condition on them."""
+    if not isinstance(config, OfflineConfig) or not OfflineAlgorithmRegistry.resolve(config.alg.id).reads_returns:
+        return None
+    args = {**OfflineAlgorithmRegistry.defaults(config.alg.id), **config.alg.args}
+    return ReturnPrefix(args["target_return"], args["decimals"])
+
+
+def asking(
+    prompt: str, prefix: ReturnPrefix | None, dialogue_format: DialogueFormat | None, turn_end: str | None
+) -> str:
+    """Let a prompt ask for the target return, unless it already begins with a return."""
+    if prefix is None or begins_with_return(prompt):
+        return prompt
+    return prefix.prompt(with_turns(prompt, turn_end), dialogue_format)
+
+
+class AskingPool(TextGenPool):
+    """The samples of another pool, whose prompts ask for the target return. Its conversations stay as they are."""
+
+    def __init__(self, pool: TextGenPool, prefix: ReturnPrefix) -> None:
+        samples = [
+            replace(
+                sample,
+                prompt_or_input_text=asking(
+                    sample.prompt_or_input_text, prefix, pool.dialogue_format, pool.end_of_turn
+                ),
+            )
+            for sample, _ in pool
+        ]
+        super().__init__(samples, [weight for _, weight in pool])
+        self.end_of_turn, self.dialogue_format = pool.end_of_turn, pool.dialogue_format
+        self.players, self.has_rewards, self.source_key = pool.players, pool.has_rewards, pool.source_key
+        self._pool = pool
+
+    def prompted_conversations(self) -> Iterator[Dialogue]:
+        return self._pool.prompted_conversations()
+
+
+def with_own_returns(
+    conversations: Iterable[Dialogue], prefix: ReturnPrefix | None, pool: TextGenPool
+) -> Iterator[Dialogue]:
+    """Yield logged conversations behind their returns."""
+    for each in conversations:
+        if prefix is None:
+            yield each
+        else:
+            assert each.prompt is not None
+            yield prefix.dialogue(each, with_turns(each.prompt, pool.end_of_turn), pool.dialogue_format)
+
+
+_NO_LIMIT = 2**20  # tokens
+
+
+@dataclass
+class Lengths:
+    """Length limits in tokens."""
+
+    prompt: int  # maximum prompt length
+    reply: int  # maximum length of generated replies
+    truncation_side: str = "left"  # side from which longer prompts are truncated
+    # Maximum length of references in supervised training. Longer ones lose their end, as in a rollout. ``None``:
+    # references are never truncated.
+    target: int | None = None
+    # Maximum length of prompt and reply together in supervised training, or of each for an encoder-decoder. ``None``:
+    # the number of the model's positions.
+    total: int | None = None
+    turn_end: str | None = None  # text after every turn of a prompt, if prompts are truncated by whole turns
+
+    @property
+    def room(self) -> int:
+        """Number of positions needed after the longest prompt."""
+        return max(self.reply, (self.total or 0) - self.prompt)
+
+
+def run_lengths(
+    config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data | None = None, model_name: str | None = None
+) -> Lengths:
+    """Determine the length limits of a run.
+
+    Without an ``env`` block, the limit is the tokenizer's, at most the number of the model's positions. If neither has
+    a limit, the longest texts of the data set it.
+    """
+    if config.env is None:
+        return _tokenizer_lengths(config, tokenizer, data, model_name or config.model_name)
+    args = config.env.args
+    return Lengths(
+        args.max_prompt_length,
+        config.reply_limit,
+        args.prompt_truncation_side,
+        target=args.max_episode_length,
+        # Logged replies can be longer than generated ones, and the model has to read them.
+        total=args.max_prompt_length + args.max_episode_length if isinstance(config, OfflineConfig) else None,
+        turn_end=data.turn_marker if data is not None else None,  # as in rollouts
+    )
+
+
+def _tokenizer_lengths(
+    config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data | None, model_name: str
+) -> Lengths:
+    positions = named_model_positions(model_name)
+    # Tokenizers without a limit report 1e30.
+    known = [n for n in (int(tokenizer.model_max_length), positions) if n is not None and n < _NO_LIMIT]
+    total = min(known, default=None)
+    together, reply = not config.is_encoder_decoder, config.reply_limit
+    side = tokenizer.truncation_side
+    turn_end = (data.turn_marker if data is not None else None) or tokenizer.eos_token
+    if total is None and data is not None and data.pools:
+        prompt, target = _longest_texts(tokenizer, data, in_encoder=not together)
+        if return_prefix(config) is not None:  # those of the log may be longer than the one that samples ask for
+            prompt += len(tokenizer(ReturnPrefix.characters, add_special_tokens=False)["input_ids"])
+        return Lengths(prompt, reply, side, total=prompt + target if together else max(prompt, target))
+    if total is None:
+        return Lengths(_NO_LIMIT, reply, side)
+    prompt = min(total, positions - reply) if together and positions is not None else total
+    if prompt < 1:
+        raise ConfigError(
+            f"generation_kwargs.max_new_tokens is {reply}, which leaves no room for a prompt in the {positions} "
+            f"positions of {model_name!r}; lower it"
+        )
+    return Lengths(prompt, reply, side, total=total, turn_end=turn_end)
+
+
+def _longest_texts(tokenizer: PreTrainedTokenizerBase, data: Data, in_encoder: bool) -> tuple[int, int]:
+    """Token counts of the longest prompt and of the longest reference with its end, over all splits."""
+    samples = [sample for split in data.pools for sample in data.samples(split)]
+    prompt = max(len(encode_prompt(tokenizer, sample.prompt_or_input_text, None)) for sample in samples)
+    targets = (
+        encode_reply(tokenizer, text, data.turn_marker, prompt="" if in_encoder else sample.prompt_or_input_text)
+        for sample in samples
+        for text in sample.references
+    )
+    return prompt, max(map(len, targets), default=1)
 
 
 @dataclass(frozen=True)
@@ -32,12 +184,6 @@ class Texts:
     tokenizer: PreTrainedTokenizerBase
     data: Data
     lengths: Lengths
-
-
-def build_texts(config: TextConfig) -> Texts:
-    """Build a run's tokenizer and data, and determine its length limits."""
-    tokenizer, data = build_run_tokenizer(config)
-    return Texts(tokenizer, data, run_lengths(config, tokenizer, data))
 
 
 def build_run_tokenizer(config: TextConfig) -> tuple[PreTrainedTokenizerBase, Data]:
@@ -83,10 +229,9 @@ def build_data(
 
 
 def format_args(config: TextConfig) -> dict[str, Any] | None:
-    """Arguments with which other datapools of conversations write prompts as the run's does.
+    """Arguments ``format``, ``context_size`` and ``in_conversation`` of the run's prompts, for other datapools.
 
-    Returns:
-        ``format``, ``context_size`` and ``in_conversation``; ``None`` if the run's datapool contains no dialogues.
+    ``None`` if the run's datapool contains no dialogues.
     """
     id, given = config.datapool.id, config.datapool.args
     while "pools" in given:  # all datapools of a mixture have the same format

@@ -1,11 +1,16 @@
-"""Base class of the toolkit's callbacks."""
+"""The base class of the toolkit's callbacks, the evaluations that they read, and all callbacks of a config."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
-from stable_baselines3.common.callbacks import BaseCallback
+from pydantic import Field
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+
+from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.runs.run_folder import RunFolder
 
 
 class IterationCallback(BaseCallback):
@@ -36,3 +41,99 @@ class IterationCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         return True
+
+
+SPLIT = "val"  # the split evaluated during training
+Key = Annotated[str, Field(min_length=1)]  # metric key
+Mode = Literal["max", "min"]
+
+
+class EvaluationResult(NamedTuple):
+    """Metrics of a split after the given number of iterations; 0 means before training."""
+
+    iteration: int
+    split: str
+    metrics: dict[str, float]
+
+
+class MetricHistory:
+    """Values of one metric of the val split by iteration."""
+
+    def __init__(self, evaluations: Sequence[EvaluationResult], metric: str, mode: Mode, where: str) -> None:
+        self._evaluations, self.metric, self._where = evaluations, metric, where
+        self._sign = 1.0 if mode == "max" else -1.0
+
+    def check(self) -> None:
+        """Check that the evaluations have the metric, if there are any."""
+        found = [result.metrics for result in self._evaluations if result.split == SPLIT]
+        known = sorted({key for metrics in found for key in metrics})
+        if found and self.metric not in known:
+            raise ConfigError(
+                f"{self._where}: the evaluations have no metric {self.metric!r}{nearest_hint(self.metric, known)} "
+                f"(they have: {', '.join(known) or 'none'})"
+            )
+
+    def values(self) -> list[tuple[int, float]]:
+        """Iteration and value of each evaluation; NaN if the metric has no value."""
+        found = [
+            (result.iteration, result.metrics.get(self.metric)) for result in self._evaluations if result.split == SPLIT
+        ]
+        return [(iteration, math.nan if value is None else float(value)) for iteration, value in found]
+
+    def latest(self) -> tuple[int, float] | None:
+        """Iteration and value of the last evaluation."""
+        values = self.values()
+        return values[-1] if values else None
+
+    def best(self, min_delta: float = 0.0, skip_start: bool = False) -> tuple[int, float, int] | None:
+        """Iteration and value of the best evaluation so far, and the number of evaluations since.
+
+        Of equal values the first one is the best, and only finite values count. An improvement must exceed
+        ``min_delta``.
+        """
+        best: tuple[int, float, int] | None = None
+        for iteration, value in self.values():
+            if skip_start and iteration == 0:
+                continue
+            if math.isfinite(value) and (best is None or self._sign * (value - best[1]) > min_delta):
+                best = (iteration, value, 0)
+            elif best is not None:
+                best = (*best[:2], best[2] + 1)
+        return best
+
+    def reaches(self, value: float, threshold: float) -> bool:
+        """Whether a value is at least as good as the threshold."""
+        return self._sign * (value - threshold) >= 0
+
+
+def recorded_evaluations(run_folder: RunFolder) -> list[EvaluationResult]:
+    """Load the results of a run that is being resumed from its files."""
+    found = []
+    for split in ("val", "test"):
+        for record in run_folder.read_jsonl(f"{split}_split_metrics.jsonl"):
+            found.append(EvaluationResult(record["epoch"], split, record["metrics"]))
+    return sorted(found, key=lambda result: result.iteration)
+
+
+class ConfiguredCallbacks(CallbackList):
+    """Calls the callbacks in the config's order, and records which one stopped the training."""
+
+    def __init__(self, named: Sequence[tuple[str, BaseCallback]]) -> None:
+        super().__init__([callback for _, callback in named])
+        self._ids = [id for id, _ in named]
+        self._refusals: dict[int, str] = {}
+
+    @property
+    def stopped_by(self) -> str | None:
+        """Id and reason of the callback that stopped the training; ``None`` if none has."""
+        for i, (id, callback) in enumerate(zip(self._ids, self.callbacks, strict=True)):
+            reason = getattr(callback, "stop_reason", None) or self._refusals.get(i)
+            if reason is not None:
+                return f"{id}: {reason}"
+        return None
+
+    def _on_step(self) -> bool:
+        for i, callback in enumerate(self.callbacks):
+            if not callback.on_step():
+                self._refusals[i] = "its _on_step returned False"
+        return not self._refusals

@@ -12,49 +12,40 @@ from rich.text import Text
 
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.runs.progress import Progress
-from rl4dialog.training.doctor import (
-    config_checks,
-    conversation_checks,
-    log_checks,
-    machine_checks,
-    policy_checks,
-    reward_checks,
-    text_checks,
-)
-from rl4dialog.training.doctor.finding import Finding, NotApplicable
-from rl4dialog.training.doctor.subject import Subject
+from rl4dialog.training.doctor import data_checks, model_checks
+from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject
 
 # Predict memory before a model is loaded, which would be counted twice. Training comes last.
 CHECKS: dict[str, Callable[[Subject], Finding]] = {
     check.__name__: check
     for check in (
-        config_checks.settings,
-        text_checks.first_prompt,
-        text_checks.prompts,
-        text_checks.references,
-        text_checks.held_out,
-        text_checks.evaluations,
-        text_checks.chat_template,
-        machine_checks.memory,
-        machine_checks.disk,
-        policy_checks.weights,
-        policy_checks.warm_start,
-        text_checks.vocabulary,
-        text_checks.padding_token,
-        text_checks.end_of_sequence,
-        text_checks.reply_ends,
-        policy_checks.dropout_off,
-        policy_checks.padding_invariance,
-        policy_checks.sampler_agreement,
-        policy_checks.kl_at_start,
-        conversation_checks.conversation,
-        log_checks.logged_conversations,
-        log_checks.logged_rewards,
-        log_checks.prior_likelihood,
-        reward_checks.reward,
-        policy_checks.determinism,
-        policy_checks.learning_rate_zero,
-        reward_checks.metrics,
+        data_checks.settings,
+        data_checks.first_prompt,
+        data_checks.prompts,
+        data_checks.references,
+        data_checks.held_out,
+        data_checks.evaluations,
+        data_checks.chat_template,
+        model_checks.memory,
+        model_checks.disk,
+        model_checks.weights,
+        model_checks.warm_start,
+        data_checks.vocabulary,
+        data_checks.padding_token,
+        data_checks.end_of_sequence,
+        data_checks.reply_ends,
+        model_checks.dropout_off,
+        model_checks.padding_invariance,
+        model_checks.sampler_agreement,
+        model_checks.kl_at_start,
+        data_checks.conversation,
+        data_checks.logged_conversations,
+        data_checks.logged_rewards,
+        data_checks.prior_likelihood,
+        model_checks.reward,
+        model_checks.determinism,
+        model_checks.learning_rate_zero,
+        model_checks.metrics,
     )
 }
 
@@ -64,15 +55,7 @@ _STYLES = {"pass": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
 def examine(subject: Subject, show_tracebacks: bool = False) -> dict[str, Finding]:
-    """Run every check, then close the subject.
-
-    Args:
-        subject: The run to examine.
-        show_tracebacks: Whether to show tracebacks of checks that raise.
-
-    Returns:
-        Findings by check name.
-    """
+    """Run every check, then close the subject."""
     findings: dict[str, Finding] = {}
     raised: dict[Exception, str] = {}  # report an error of a shared component only once
     try:

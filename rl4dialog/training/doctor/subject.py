@@ -1,27 +1,24 @@
-"""Components of the run under examination. Each is built on first use, exactly as in a real run."""
+"""The run under examination, whose parts are built as in a real run, and the results of checks."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from stable_baselines3.common.logger import Logger
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from rl4dialog.core.cache import find_cached
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, TextConfig
-from rl4dialog.core.protocols import BaseMetric, DialogueMetric
-from rl4dialog.data.run_data import Data
 from rl4dialog.envs.sb3_workers import close
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.scores.scoring import Scorer
-from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building.algorithm import build_algorithm
 from rl4dialog.training.building.language_model import (
     WARM_START,
@@ -29,41 +26,36 @@ from rl4dialog.training.building.language_model import (
     warm_start_facts,
     warm_start_key,
 )
-from rl4dialog.training.building.lengths import Lengths, run_lengths
-from rl4dialog.training.building.metrics import build_metrics
 from rl4dialog.training.building.offline import build_log, learns_scores
-from rl4dialog.training.building.policy import all_arguments, build_end_of_turn
-from rl4dialog.training.building.rewards import build_scorer
-from rl4dialog.training.building.texts import Texts, build_run_tokenizer
-from rl4dialog.training.building.toolkit import build_toolkit
-from rl4dialog.training.doctor.finding import NotApplicable
+from rl4dialog.training.building.policy import all_arguments
 from rl4dialog.training.memory import MemoryPlan, predict_memory
 
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check."""
+
+    level: str  # ``pass``, ``warn``, ``fail``, or ``skip`` if the check does not apply
+    measured: str  # description of the measurement
+    advice: str = ""  # suggested fix; empty if none is needed
+
+
+class NotApplicable(Exception):
+    """Raised by a check that does not apply to the run."""
+
+
+def judged(
+    value: float, measured: str, advice: str, warn_above: float | None = None, fail_above: float | None = None
+) -> Finding:
+    """Judge a number by thresholds. NaN fails, or warns if there is no threshold for failure."""
+    if fail_above is not None and not value <= fail_above:
+        return Finding("fail", measured, advice)
+    if warn_above is not None and not value <= warn_above:
+        return Finding("warn", measured, advice)
+    return Finding("pass", measured)
+
+
 N_REPLIES = 32
-
-T = TypeVar("T")
-
-
-class _Part(Generic[T]):
-    """An attribute that is built once. An error is stored and raised again on later access."""
-
-    def __init__(self, build: Callable[[Any], T]) -> None:
-        self._build = build
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, subject: Any, owner: type | None = None) -> T:
-        errors: dict[str, Exception] = subject.__dict__.setdefault("_errors", {})
-        if self._name in errors:
-            raise errors[self._name]
-        try:
-            # This is a non-data descriptor, so the instance attribute takes precedence from now on.
-            value = subject.__dict__[self._name] = self._build(subject)
-        except Exception as error:
-            errors[self._name] = error
-            raise
-        return value
 
 
 @dataclass
@@ -75,13 +67,8 @@ class Rollout:
     rewards: list[float]
 
 
-class Subject:
+class Subject(Assembly):
     """A run that has not started.
-
-    Args:
-        config: Validated config.
-        results_path: Parent folder of run folders.
-        quick: Whether to leave out what needs the language model or trains a classifier.
 
     Attributes:
         run_config: The config, of any kind of run.
@@ -89,11 +76,11 @@ class Subject:
 
     def __init__(self, config: RunConfig, results_path: Path, quick: bool = False) -> None:
         self.run_config, self.results_path, self._is_quick = config, results_path, quick
+        self._trains_classifier = not quick
         torch.manual_seed(config.seed)
 
     @property
     def config(self) -> TextConfig:
-        """The config of a run that trains a language model."""
         if not isinstance(self.run_config, TextConfig):
             raise NotApplicable("the run trains no language model")
         return self.run_config
@@ -103,54 +90,26 @@ class Subject:
         if "algorithm" in self.__dict__:
             close(self.algorithm.env)
 
-    @_Part
-    def _tokenizer_and_data(self) -> tuple[PreTrainedTokenizerBase, Data]:
-        return build_run_tokenizer(self.config)
-
-    @_Part
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        return self._tokenizer_and_data[0]
-
-    @_Part
-    def data(self) -> Data:
-        return self._tokenizer_and_data[1]
-
-    @_Part
-    def lengths(self) -> Lengths:
-        return run_lengths(self.config, self.tokenizer, self.data)
-
-    @_Part
-    def texts(self) -> Texts:
-        return Texts(self.tokenizer, self.data, self.lengths)
-
-    @_Part
-    def _toolkit(self) -> dict[str, Any]:
-        return build_toolkit(self.config, self.tokenizer, self.data, trains_classifier=not self._is_quick)
-
-    @_Part
-    def scorer(self) -> Scorer:
-        scorer = build_scorer(self.config, self._toolkit)
-        if scorer is None:
+    @property
+    def reward(self) -> Scorer:
+        """The run's reward."""
+        if self.scorer is None:
             raise NotApplicable("there is no reward_fn")
-        return scorer
+        return self.scorer
 
-    @_Part
+    @part
     def log(self) -> ConversationLog:
-        """The conversations that an offline run learns from."""
         config = self.offline_config
-        scorer = self.scorer if learns_scores(config, self.texts) else None
-        return build_log(config, self.texts, self.end_of_turn, scorer)
+        return build_log(
+            config, self.texts, self.end_of_turn, self.reward if learns_scores(config, self.texts) else None
+        )
 
-    @_Part
-    def metrics(self) -> list[BaseMetric | DialogueMetric]:
-        return build_metrics(self.config, self._toolkit)
-
-    @_Part
+    @part
     def memory_plan(self) -> MemoryPlan:
         config = self._rl_config
         return predict_memory(config, self.texts, all_arguments(config))
 
-    @_Part
+    @part
     def _model_and_state(self) -> tuple[PreTrainedModel, str, list[float]]:
         config = self.config
         if self._is_quick:
@@ -163,11 +122,11 @@ class Subject:
             return build_language_model(config, self.texts), "after its warm start, which is cached", losses
         return model, "before its warm start, which is not cached", []
 
-    @_Part
-    def model(self) -> PreTrainedModel:
+    @part
+    def initial_model(self) -> PreTrainedModel:
         return self._model_and_state[0]
 
-    @_Part
+    @part
     def model_state(self) -> str:
         """Description of the examined model, if the run has a warm start."""
         return self._model_and_state[1]
@@ -182,11 +141,7 @@ class Subject:
         """Whether the run has a warm start that is not applied to this model."""
         return self.model_state.startswith("before")
 
-    @_Part
-    def end_of_turn(self) -> EndOfTurn:
-        return build_end_of_turn(self.config, self.tokenizer, self.data.turn_marker, self.model)
-
-    @_Part
+    @part
     def algorithm(self) -> Any:
         """The run's algorithm with one reply in each of :data:`N_REPLIES` environments and a learning rate of 0."""
         config = self._rl_config.model_copy(deep=True)
@@ -198,11 +153,11 @@ class Subject:
             config.alg.args |= {"n_epochs": 1, "batch_size": max(2, N_REPLIES * self.lengths.reply // 4)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about batch sizes that do not fit this small rollout
-            algorithm = build_algorithm(config, self.texts, self.model, self.end_of_turn, self.scorer)
+            algorithm = build_algorithm(config, self.texts, self.initial_model, self.end_of_turn, self.reward)
         algorithm.set_logger(Logger(folder=None, output_formats=[]))
         return algorithm
 
-    @_Part
+    @part
     def replies(self) -> Replies:
         """Sampled replies to some prompts of the train split, without rewards."""
         policy = self.algorithm.policy
@@ -211,7 +166,7 @@ class Subject:
         obs = {name: torch.as_tensor(array, device=policy.device) for name, array in observations.items()}
         return policy.generate(obs)  # type: ignore[no-any-return]
 
-    @_Part
+    @part
     def rollout(self) -> Rollout:
         """Rollout of the first iteration."""
         return self.collect()

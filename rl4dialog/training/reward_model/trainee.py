@@ -24,25 +24,27 @@ from rl4dialog.runs.summary import print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.scores.classifiers import SequenceClassifier
 from rl4dialog.scores.reward_models import RewardModelCard, deviations, member_scores
-from rl4dialog.training.building.reward_model import build_judgements, build_reward_ensemble, loss_of
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.epoch_trainee import EpochTrainee
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.resumable_trainer import run_trainer
-from rl4dialog.training.reward_model.evaluation import agreement, log_odds, ratings_of
-from rl4dialog.training.reward_model.examples import bootstrap_weights, encode_judged, pad_judged
-from rl4dialog.training.reward_model.trainer import RewardModelTrainer
+from rl4dialog.training.reward_model.models import (
+    RewardModelTrainer,
+    agreement,
+    bootstrap_weights,
+    build_judgements,
+    build_reward_ensemble,
+    encode_judged,
+    log_odds,
+    loss_of,
+    pad_judged,
+    ratings_of,
+)
 from rl4dialog.training.supervised.fine_tuning import build_training_arguments, finite_loss
 
 
 class RewardModelTrainee(EpochTrainee):
-    """One model or an ensemble, with one output each, and judged texts.
-
-    Args:
-        config: Validated config.
-        tracker: Records the results.
-        checkpoint: Checkpoint to resume from, if any.
-    """
+    """One model or an ensemble, with one output each, and judged texts."""
 
     def __init__(self, config: RewardModelConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:
         self._config, self._tracker = config, tracker

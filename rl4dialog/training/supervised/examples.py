@@ -32,34 +32,23 @@ IGNORED_LABEL = -100
 
 
 class SupervisedExample(TypedDict):
-    """One training sequence.
+    """One training sequence."""
 
-    Attributes:
-        input_ids: Prompt and reply, without padding; only the prompt for an encoder-decoder.
-        labels: Same length, with `IGNORED_LABEL` at tokens without a loss; only the reply for an encoder-decoder.
-    """
-
-    input_ids: list[int]
+    input_ids: list[int]  # prompt and reply, without padding; only the prompt for an encoder-decoder
+    # Same length, with `IGNORED_LABEL` at tokens without a loss; only the reply for an encoder-decoder.
     labels: list[int]
 
 
 @dataclass
 class Truncation:
-    """Counts of truncated samples.
+    """Counts of truncated samples."""
 
-    Attributes:
-        n_examples: Number of examples.
-        n_prompts_cut: Examples with a truncated prompt.
-        n_references_cut: Examples with a truncated reference.
-        left_out: Sample ids of references that exceed the limit on their own and make no example.
-        n_empty: Empty references, which make no example either.
-    """
-
-    n_examples: int = 0
-    n_prompts_cut: int = 0
-    n_references_cut: int = 0
+    n_examples: int = 0  # number of examples
+    n_prompts_cut: int = 0  # examples with a truncated prompt
+    n_references_cut: int = 0  # examples with a truncated reference
+    # Sample ids of references that exceed the limit on their own and make no example.
     left_out: list[Any] = field(default_factory=list)
-    n_empty: int = 0
+    n_empty: int = 0  # empty references, which make no example either
 
     def __str__(self) -> str:
         """One-line summary; empty if everything fits."""
@@ -79,19 +68,12 @@ class Truncation:
 
 @dataclass(frozen=True)
 class ExampleSets:
-    """Training and validation examples.
+    """Training and validation examples."""
 
-    Attributes:
-        train: Training examples.
-        truncation: Counts of truncated training samples.
-        val: Optional held-out examples for the perplexity at the end.
-        of_dialogues: Whether there are examples of whole dialogues.
-    """
-
-    train: list[SupervisedExample]
-    truncation: Truncation
-    val: list[SupervisedExample] | None = None
-    of_dialogues: bool = False
+    train: list[SupervisedExample]  # training examples
+    truncation: Truncation  # counts of truncated training samples
+    val: list[SupervisedExample] | None = None  # optional held-out examples for the perplexity at the end
+    of_dialogues: bool = False  # whether there are examples of whole dialogues
 
 
 def build_example_sets(
@@ -107,15 +89,8 @@ def build_example_sets(
 ) -> ExampleSets:
     """Tokenize all examples for supervised training, and report truncated samples.
 
-    Args:
-        model_config: The model's config.
-        tokenizer: The model's.
-        samples: Prompts with references to train on.
-        max_length: Maximum length in tokens, as in :func:`build_examples`; at most the model's positions.
-        val_samples: Held-out samples.
-        description: Prefix of the message about truncated samples.
-        says_val: Whether there is such a message about held-out samples, too.
-        shape: Further arguments of :func:`build_examples`.
+    A text has at most ``max_length`` tokens, and as many as the model has positions. ``shape`` are further arguments of
+    :func:`build_examples`.
     """
     shape["max_length"] = min((n for n in (max_length, position_limit(model_config)) if n is not None), default=None)
     shape["in_encoder"] = model_config.is_encoder_decoder
@@ -150,28 +125,14 @@ def build_examples(
     frame: Frame | None = None,
     rules: ConversationRules | None = None,
 ) -> tuple[list[SupervisedExample], Truncation]:
-    """Tokenize samples, one example per reference.
+    """Tokenize samples, one example per reference, and count what is truncated.
 
-    Args:
-        samples: Prompts with references.
-        tokenizer: The model's.
-        end_of_turn: Text that ends a reply; by default the tokenizer's end-of-sequence token.
-        max_prompt_length: Maximum prompt length in tokens; ``None`` for no limit.
-        max_reply_length: Maximum reply length in tokens, including the end. A longer reference is truncated and has no
-            end to learn. ``None`` for no limit.
-        max_length: Maximum total length in tokens, or maximum of each part if an encoder reads the prompt. The prompt
-            is truncated first; a reference that exceeds the limit alone makes no example. ``None`` for no limit.
-        loss_on: ``reply``, or ``all`` for prompt and reply.
-        in_encoder: Whether an encoder reads the prompts and a decoder generates the replies.
-        prompt_truncation_side: Side from which long prompts are truncated.
-        whole_turns: Whether plain prompts truncated on the left lose whole turns even if there is no ``end_of_turn``,
-            which is then the tokenizer's end-of-sequence token.
-        frame: Markup around the utterances of conversations, which are the samples with a continuation; by default each
-            is on a separate line, or before the turn marker.
-        rules: How much the model reads of conversations, and what ends them; ``max_turns`` does not apply.
-
-    Returns:
-        The examples, and counts of truncated samples.
+    Limits are in tokens, ``None`` for none. A reply longer than ``max_reply_length`` loses its end, and has no end to
+    learn. ``max_length`` is that of prompt and reply together, or of each if an encoder reads the prompt: the prompt is
+    truncated first, and a reference that exceeds it alone makes no example. With ``whole_turns``, plain prompts
+    truncated on the left lose whole turns even without ``end_of_turn``, the text that ends a reply; by default both are
+    the end-of-sequence token. ``frame`` is the markup of conversations, the samples with a continuation;
+    ``rules.max_turns`` does not apply.
     """
     if in_encoder and loss_on == "all":
         raise ConfigError("loss_on: all is for decoder-only models; an encoder-decoder writes the reply only")

@@ -1,6 +1,7 @@
-"""Supervised fine-tuning of a language model with transformers' `Trainer`: warm start, and `alg.id: supervised`.
+"""Supervised fine-tuning of a language model with transformers' `Trainer`: warm start, runs, and a loss beside RL.
 
-The `examples` module selects the labelled tokens, and the `trainer` module computes their loss.
+The `examples` module selects the labelled tokens. Only labelled positions go through the language model's head, which
+accounts for most of the computation with a large vocabulary.
 """
 
 from __future__ import annotations
@@ -14,14 +15,73 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.types import is_number, is_whole_number
-from rl4dialog.policies.lm_head import head_is_plain
-from rl4dialog.training.resumable_trainer import TrainingLoop, run_trainer
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.encoder_decoder import EncoderDecoder
+from rl4dialog.policies.lm_head import head_is_plain, lm_logits
+from rl4dialog.training.resumable_trainer import ResumableTrainer, TrainingLoop, run_trainer
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, ExampleSets, PaddingCollator, SupervisedExample
-from rl4dialog.training.supervised.trainer import SupervisedTrainer, summed_loss
+
+
+class SupervisedTrainer(ResumableTrainer):
+    """A trainer that computes logits at labelled positions only."""
+
+    def __init__(self, loop: TrainingLoop | None = None, **kwargs: Any) -> None:
+        super().__init__(loop, **kwargs)
+        self._head_is_plain = head_is_plain(kwargs["model"])
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        # A wrapped model (several devices) must be called as a whole, and label smoothing needs all logits.
+        is_whole = model is not self.model or self.accelerator.num_processes > 1 or self.label_smoother is not None
+        if is_whole or return_outputs or num_items_in_batch is None:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        with self.accelerator.autocast():
+            return summed_loss(model, inputs, self._head_is_plain) / num_items_in_batch
+
+
+def summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], is_plain: bool) -> Tensor:
+    """Total negative log-likelihood of all labelled tokens of a batch, in nats."""
+    ids, mask, labels = batch["input_ids"], batch["attention_mask"], batch["labels"]
+    learned = labels != IGNORED_LABEL
+    if model.config.is_encoder_decoder:
+        hidden = EncoderDecoder(model, share_prompts=False)(ids, mask.bool(), labels[:, :-1].clamp(min=0))
+    else:
+        hidden = model.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state[:, :-1]
+        labels, learned = labels[:, 1:], learned[:, 1:]
+    logits = lm_logits(model, hidden[learned], is_plain)
+    return functional.cross_entropy(logits.float(), labels[learned], reduction="sum")
+
+
+class SupervisedLoss:
+    """Mean negative log-likelihood per labelled token, in nats, of examples that are drawn uniformly.
+
+    Examples are drawn with torch's global random state, so a resumed run draws the same ones.
+    """
+
+    def __init__(self, examples: Sequence[SupervisedExample], pad_token_id: int) -> None:
+        self._examples, self._collator = examples, PaddingCollator(pad_token_id)
+
+    def __call__(self, policy: LMActorCriticPolicy, batch_size: int) -> Tensor:
+        """Compute the loss of ``batch_size`` examples. Shape ()."""
+        model = policy.language_model
+        chosen = [self._examples[i] for i in torch.randint(len(self._examples), (batch_size,)).tolist()]
+        batch = {name: tensor.to(policy.device) for name, tensor in self._collator(chosen).items()}
+        with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.precision == "bf16"):
+            total = summed_loss(model, batch, head_is_plain(model))
+        first_label = 0 if model.config.is_encoder_decoder else 1
+        return total / (batch["labels"][:, first_label:] != IGNORED_LABEL).sum().clamp(min=1)
+
 
 # Argument names of the transformers versions that RL4LMs' configs were written for.
 _RENAMED_ARGS = {"evaluation_strategy": "eval_strategy", "warmup_ratio": "warmup_steps", "no_cuda": "use_cpu"}
@@ -47,22 +107,10 @@ def train_supervised(
     description: str = "Supervised",
     loop: TrainingLoop | None = None,
 ) -> dict[str, float]:
-    """Fine-tune a language model in place.
+    """Fine-tune a language model in place; returns :func:`supervised_metrics`.
 
     Batches hold examples of similar length unless ``train_sampling_strategy`` is set otherwise. Whole dialogues are
     shuffled, as the length of a dialogue may depend on its outcome, and batches of the same outcome disturb training.
-
-    Args:
-        model: The model to train.
-        tokenizer: The model's.
-        examples: Result of :func:`~rl4dialog.training.supervised.examples.build_example_sets`.
-        training_args: Fields of ``transformers.TrainingArguments``. Nothing is saved or reported by default.
-        seed: Seed of data order and dropout.
-        description: Label of the progress bar.
-        loop: Acts between steps.
-
-    Returns:
-        The metrics of :func:`supervised_metrics`.
     """
     with tempfile.TemporaryDirectory() as folder:
         with_val, by_length = examples.val is not None, not examples.of_dialogues
@@ -100,20 +148,10 @@ def supervised_metrics(
     args: TrainingArguments,
     state: Mapping[str, Any],
 ) -> dict[str, float]:
-    """Summarize supervised training.
+    """Summary of the whole supervised training.
 
-    Args:
-        model: The trained model.
-        tokenizer: The model's.
-        examples: The examples.
-        args: The training arguments.
-        state: State of the trainer after the last epoch; all numbers are those of the whole run.
-
-    Returns:
-        ``train_loss`` (mean over all steps, in nats per labelled token), ``tokens_per_s`` (without padding),
-        ``train_runtime_s``, ``n_examples``, ``n_steps``; ``n_prompts_cut``, ``n_references_cut`` and ``n_left_out``
-        (see :class:`~rl4dialog.training.supervised.examples.Truncation`); with held-out examples ``eval_loss`` and
-        ``eval_perplexity``.
+    ``train_loss`` is the mean over all steps, in nats per labelled token, and ``tokens_per_s`` is without padding; with
+    held-out examples there are ``eval_loss`` and ``eval_perplexity``.
     """
     n_tokens = sum(len(example["input_ids"]) for example in examples.train)
     metrics = {
@@ -161,21 +199,8 @@ def warm_start(
 ) -> dict[str, Any]:
     """Fine-tune a model before RL, with a small set of :func:`train_supervised`'s options.
 
-    Args:
-        model: The model to train, in place.
-        tokenizer: The model's.
-        examples: As in :func:`train_supervised`.
-        n_epochs: Passes over the examples.
-        batch_size: Examples per step.
-        learning_rate: Peak learning rate.
-        weight_decay: Weight decay of AdamW.
-        warmup_ratio: Fraction of steps used for learning rate warmup.
-        lr_scheduler_type: Name of a learning rate schedule in transformers.
-        seed: Seed of data order and dropout.
-
-    Returns:
-        The metrics of :func:`supervised_metrics`, and ``held_out_losses``: the loss of held-out examples, if there are
-        any, before training and after each epoch. Measuring it does not change the training.
+    Also returns ``held_out_losses``: the loss of held-out examples, if there are any, before training and after each
+    epoch. Measuring it does not change the training.
     """
     losses: list[float] = []
 
@@ -233,11 +258,7 @@ def mean_loss(
 
 
 def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Validate arguments for ``TrainingArguments`` and translate names of older transformers versions.
-
-    Returns:
-        The arguments under their current names, without :data:`IGNORED_ARGS`.
-    """
+    """Valid arguments for ``TrainingArguments`` by their current names, without :data:`IGNORED_ARGS`."""
     fields = {field.name: field for field in dataclasses.fields(TrainingArguments)}
     known: dict[str, Any] = {}
     for name, value in training_args.items():
@@ -270,15 +291,7 @@ def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
 def build_training_arguments(
     training_args: Mapping[str, Any], output_dir: str | Path, seed: int, with_val: bool, by_length: bool = True
 ) -> TrainingArguments:
-    """Build ``TrainingArguments``, with this toolkit's defaults for arguments that are not set.
-
-    Args:
-        training_args: Fields of ``transformers.TrainingArguments``.
-        output_dir: Folder for checkpoints.
-        seed: Seed of data order and dropout.
-        with_val: Whether there are held-out examples.
-        by_length: Whether batches hold examples of similar length, which reduces padding.
-    """
+    """Build ``TrainingArguments``, with this toolkit's defaults for arguments that are not set."""
     has_cuda = torch.cuda.is_available()
     defaults = {
         "seed": seed,

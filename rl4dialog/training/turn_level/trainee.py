@@ -1,4 +1,4 @@
-"""Runs whose policy takes whole actions in an environment with plain gymnasium spaces."""
+"""Runs whose policy takes whole actions in an environment with gymnasium spaces, and evaluation by episodes."""
 
 from __future__ import annotations
 
@@ -7,42 +7,125 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable import evaluation as maskable_evaluation
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+from stable_baselines3.common import evaluation as plain_evaluation
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.utils import set_random_seed
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from rl4dialog.core.config import TurnLevelConfig
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.sb3_workers import close, worker_death_as_error
 from rl4dialog.policies.plain import save_plain_policy
+from rl4dialog.rollouts.turn_goals.players import PLAYERS
+from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv
 from rl4dialog.runs.conversations import changed_conversations
 from rl4dialog.runs.progress import Progress, say
 from rl4dialog.runs.summary import print_summary
 from rl4dialog.runs.tracking import Tracker
-from rl4dialog.training.building.turn_level import (
+from rl4dialog.training.callbacks.run import TrackingCallback
+from rl4dialog.training.checkpoint import Checkpoint
+from rl4dialog.training.evaluation import Evaluation
+from rl4dialog.training.random_state import random_states_kept
+from rl4dialog.training.trainee import Trainee
+from rl4dialog.training.turn_level.environments import (
     build_evaluation_envs,
     build_turn_level_algorithm,
     has_goal_splits,
     warm_start,
 )
-from rl4dialog.training.callbacks.tracking import TrackingCallback
-from rl4dialog.training.checkpoint import Checkpoint
-from rl4dialog.training.evaluation import Evaluation
-from rl4dialog.training.trainee import Trainee
-from rl4dialog.training.turn_level.evaluation import evaluate_episodes, mean_scores
-from rl4dialog.training.turn_level.players import RulePlayer, player_names
 from rl4dialog.training.turn_level.state import capture_state, restore_state, save_state
+
+RULE = "rule"
+
+
+class RulePlayer:
+    """A policy of the environments themselves, in place of an algorithm."""
+
+    def __init__(self, envs: VecEnv, name: str = RULE) -> None:
+        self._envs, self._method, self.action_space = envs, f"{name}_action", envs.action_space
+
+    def predict(self, observation: Any, state: Any = None, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """Choose the player's action in each environment, whatever is observed."""
+        del observation, args, kwargs
+        return np.array(self._envs.env_method(self._method)), state
+
+
+def player_names(envs: VecEnv) -> tuple[str, ...]:
+    """Policies that environments have themselves."""
+    if isinstance(envs, TurnGoalVecEnv):
+        return PLAYERS
+    assert isinstance(envs, DummyVecEnv)
+    return (RULE,) if envs.envs[0].has_wrapper_attr("rule_action") else ()
+
+
+RETURN, LENGTH, SUCCESS = "episode/return", "episode/length", "episode/success"
+TASK, DOMAIN = "task/", "success_in_domain/"
+
+
+@random_states_kept()
+def evaluate_episodes(
+    algorithm: Any, env: VecEnv, n_episodes: int, deterministic: bool, seed: int
+) -> list[dict[str, Any]]:
+    """Run episodes with stable-baselines3's ``evaluate_policy``, by an algorithm, its policy alone or a `RulePlayer`.
+
+    All random states are restored afterwards, so the number of evaluations does not affect training. The same seed
+    gives the same episodes, if the policy does. Records have return and length, the success if the last info has
+    ``is_success``, the other numbers of its ``outcome`` as ``task/...``, ``domains`` as ``success_in_domain/...``, and
+    a ``transcript``.
+    """
+    episodes: list[dict[str, Any]] = []
+
+    def on_step(step: dict[str, Any], _: dict[str, Any]) -> None:
+        if not step["done"]:
+            return
+        info, i = step["info"], step["i"]
+        episode = {"sample_id": info["episode_number"]}
+        episode |= {RETURN: float(step["current_rewards"][i]), LENGTH: int(step["current_lengths"][i])}
+        if "is_success" in info:
+            episode[SUCCESS] = float(info["is_success"])
+        episode |= {f"{TASK}{key}": value for key, value in info.get("outcome", {}).items() if key != "success"}
+        episode |= {f"{DOMAIN}{name}": float(success) for name, success in info.get("domains", {}).items()}
+        episodes.append(episode | info.get("transcript", {}))
+
+    of_actions = algorithm.action_space.np_random.bit_generator
+    state_before = of_actions.state
+    env.env_method("restart", seed)
+    set_random_seed(seed)
+    algorithm.action_space.seed(seed)
+    is_masked = isinstance(algorithm, (MaskablePPO, MaskableActorCriticPolicy))
+    module: Any = maskable_evaluation if is_masked else plain_evaluation
+    try:
+        module.evaluate_policy(algorithm, env, n_episodes, deterministic, callback=on_step, warn=False)
+    finally:
+        algorithm.action_space.np_random.bit_generator.state = state_before
+    return sorted(episodes, key=lambda episode: episode["sample_id"])
+
+
+def mean_scores(episodes: list[dict[str, Any]]) -> dict[str, float]:
+    """Mean of each score: the success if all episodes have one, and the numbers of task and domains where they exist.
+
+    With numbers of a task and successes, ``task/turns_of_success`` is the mean length of successful episodes; NaN if
+    there are none.
+    """
+    keys = [key for key in (RETURN, LENGTH, SUCCESS) if all(key in episode for episode in episodes)]
+    of_task = list(dict.fromkeys(key for episode in episodes for key in episode if key.startswith((TASK, DOMAIN))))
+    means = {key: float(np.mean([e[key] for e in episodes if key in e])) for key in [*keys, *of_task]}
+    if of_task and SUCCESS in means:
+        lengths = [episode[LENGTH] for episode in episodes if episode[SUCCESS]]
+        means[f"{TASK}turns_of_success"] = float(np.mean(lengths)) if lengths else math.nan
+    return means
+
 
 _LINE_EVERY_S = 10.0  # iterations can be as short as a few steps
 
 
 class TurnLevelTrainee(Trainee):
-    """An algorithm of stable-baselines3 or sb3-contrib, and its environments.
-
-    Args:
-        config: Validated config.
-        tracker: Records the results.
-        checkpoint: Checkpoint to resume from, if any.
-    """
+    """An algorithm of stable-baselines3 or sb3-contrib, and its environments."""
 
     def __init__(self, config: TurnLevelConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:
         self._config, self._tracker, self._is_resumed = config, tracker, checkpoint is not None

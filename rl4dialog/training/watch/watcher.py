@@ -1,15 +1,18 @@
-"""Runs all checks after every iteration. A problem is reported once when it starts, not while it lasts."""
+"""Runs all checks after every iteration, and reports a problem once when it starts, not while it lasts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl4dialog.training.watch import conversations, divergence, learning, replies, values
-from rl4dialog.training.watch.check import History, RunFacts
+from tqdm.contrib.logging import logging_redirect_tqdm
 
-CHECKS = (*divergence.CHECKS, *replies.CHECKS, *conversations.CHECKS, *learning.CHECKS, *values.CHECKS)
+from rl4dialog.runs.run_folder import ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, RunFolder
+from rl4dialog.training.callbacks.base import IterationCallback
+from rl4dialog.training.watch.checks import BEST_ADVICE, CHECKS, History, RunFacts, already_best
 
 # A problem is reported again only after it was absent for this many iterations. Otherwise a value near a threshold
 # would be reported repeatedly.
@@ -37,14 +40,7 @@ class Watcher:
         self._last_seen: dict[str, int] = {}
 
     def observe(self, record: Mapping[str, Any]) -> list[Trouble]:
-        """Check the next iteration.
-
-        Args:
-            record: Logged values of the rollout and the training, with the number as ``iteration``.
-
-        Returns:
-            Problems that start in this iteration.
-        """
+        """Problems that start in the next iteration, of which the logged values are given."""
         self._history.append(record)
         iteration = int(record["iteration"])
         started = []
@@ -57,3 +53,74 @@ class Watcher:
             if last is None or iteration - last > QUIET_ITERATIONS:
                 started.append(Trouble(iteration, check.name, message, check.advice))
         return started
+
+
+_logger = logging.getLogger(__name__)
+
+
+class WatchCallback(IterationCallback):
+    """Checks the logged values of each iteration when its training is finished.
+
+    In a resumed run, earlier values are read from the files.
+    """
+
+    def __init__(self, facts: RunFacts, run_folder: RunFolder) -> None:
+        super().__init__()
+        self._watcher, self._run_folder = Watcher(facts), run_folder
+        self._rollout: dict[str, Any] | None = None  # of the iteration whose training has not finished
+
+    def check_start(self, rewards: Sequence[float]) -> None:
+        """Warn before training if the model already earns about the highest reward."""
+        if message := already_best(rewards):
+            self._report(Trouble(0, "reward_at_best", message, BEST_ADVICE))
+
+    @property
+    def summary(self) -> str | None:
+        """Number of warnings and where to find them; ``None`` without warnings."""
+        warnings = self._run_folder.read_jsonl(WARNINGS_FILE)
+        if not warnings:
+            return None
+        names = ", ".join(dict.fromkeys(warning["name"] for warning in warnings))
+        count = "1 warning" if len(warnings) == 1 else f"{len(warnings)} warnings"
+        return f"{count} ({names}), with advice, in {self._run_folder.path(WARNINGS_FILE)}"
+
+    def _on_training_start(self) -> None:
+        reported = {(warning["iteration"], warning["name"]) for warning in self._run_folder.read_jsonl(WARNINGS_FILE)}
+        for record in _logged(self._run_folder):
+            for trouble in self._watcher.observe(record):
+                if (trouble.iteration, trouble.name) not in reported:
+                    self._report(trouble)
+
+    def _on_rollout_end(self) -> None:
+        self._rollout = {"iteration": self.iteration, **self._values("rollout/")}
+
+    def _on_rollout_start(self) -> None:
+        self._observe()
+
+    def _on_training_end(self) -> None:
+        self._observe()
+
+    def _observe(self) -> None:
+        if self._rollout is None:
+            return
+        record, self._rollout = {**self._rollout, **self._values("train/")}, None
+        for trouble in self._watcher.observe(record):
+            self._report(trouble)
+
+    def _values(self, prefix: str) -> dict[str, Any]:
+        return {key: value for key, value in self.logger.name_to_value.items() if key.startswith(prefix)}
+
+    def _report(self, trouble: Trouble) -> None:
+        self._run_folder.append_jsonl(WARNINGS_FILE, dataclasses.asdict(trouble))
+        with logging_redirect_tqdm():  # above the progress bar, not in it
+            _logger.warning(
+                "iteration %d: %s (%s). %s", trouble.iteration, trouble.message, trouble.name, trouble.advice
+            )
+
+
+def _logged(run_folder: RunFolder) -> Iterator[dict[str, Any]]:
+    """Yield the logged values of earlier iterations from the files."""
+    training = {record.get("iteration"): record for record in run_folder.read_jsonl(TRAINING_INFO_FILE)}
+    for record in run_folder.read_jsonl(ROLLOUT_INFO_FILE):
+        if record.get("iteration") in training:
+            yield {**record, **training[record["iteration"]]}

@@ -66,7 +66,9 @@ def test_run_without_kl_needs_a_metric(tmp_path: Path, capsys: pytest.CaptureFix
 def test_search_trains_selects_and_is_extended(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("optuna")
     config = make_config(tmp_path, train_evaluation__n_iters=1)
-    flags = ["--search", "alg.args.learning_rate=log:1e-5:1e-3", "--metric", "reward", "--pruner", "median"]
+    flags = ["--search", "alg.args.learning_rate=log:1e-5:1e-3", "--metric", "reward"]
+    assert sweep(tmp_path, config, *flags, "--pruner", "median") == 2
+    assert "--pruner median compares trials in between" in capfd.readouterr().err
     for n_trials in (1, 2):
         assert sweep(tmp_path, config, *flags, "--n_trials", str(n_trials)) == 0
     assert capfd.readouterr().err.count(" starts: ") == 2, "the first trial is not repeated"

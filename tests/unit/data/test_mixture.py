@@ -12,7 +12,7 @@ from feedback_files import mixed_feedback, write_feedback
 
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.data.mixture import Mixture, checked_pools
-from rl4dialog.training.building.pools import build_pool
+from rl4dialog.training.building.texts import build_pool
 
 SMALL_TALK = {"id": "small_talk", "args": {"n_train": 4, "n_val": 4, "n_test": 4, "max_size": 6}, "share": 1}
 

@@ -59,9 +59,13 @@ def test_damaged_runs_stay_in_the_list(tmp_path: Path, capsys: pytest.CaptureFix
     run = make_run(tmp_path / "bad", complete=True, age=0)
     (run / "config.json").write_text("{")
     make_run(tmp_path / "good", complete=True, age=0)
+    (make_run(tmp_path / "cut", complete=True, age=0) / RESULT_FILE).write_text("{")
+    (make_run(tmp_path / "emptied", complete=True, age=0) / "test_split_metrics.jsonl").write_text("")
     assert main(["runs", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())
     assert "unreadable" in printed and "good" in printed
+    assert {run.name: run.state for run in list_runs(tmp_path)}["cut"] == "damaged: result.json"
+    assert "is empty, but has a line" in {run.name: run.state for run in list_runs(tmp_path)}["emptied"]
 
 
 def test_metrics_are_chosen_by_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

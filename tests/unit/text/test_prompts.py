@@ -21,7 +21,7 @@ from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import History, encode_prompt, encode_reply, encoder_of, with_turns
 from rl4dialog.training import evaluation, talks
-from rl4dialog.training.building.lengths import Lengths
+from rl4dialog.training.building.texts import Lengths
 from rl4dialog.training.supervised.examples import build_examples
 
 SAID = ["i like tea", "do you ?", "yes , i do", "and the sea ?", "no , i do not"]

@@ -1,20 +1,38 @@
-"""Evaluating does not change the training, and records what was said."""
+"""Evaluations of replies and conversations, and what values say of them."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import json
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from guided_runs import walks_config
+from runs import complete_run, lines, make_config, run_folder, train
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
-from rl4dialog.core.protocols import BaseMetric
-from rl4dialog.core.types import Sample
-from rl4dialog.training.evaluation import Evaluation, evaluate
-from rl4dialog.training.talks import give_replies
+from rl4dialog import cli
+from rl4dialog.algorithms.offline.ilql import ILQL
+from rl4dialog.core.config import OfflineConfig, parse_config
+from rl4dialog.core.errors import PartnerError
+from rl4dialog.core.protocols import BaseMetric, DialogueMetric
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.guidance import Guidance
+from rl4dialog.rollouts.conversing import Talk, talk_of_one_reply
+from rl4dialog.scores.intent import IntentAccuracyMetric
+from rl4dialog.training.building.texts import Lengths
+from rl4dialog.training.evaluation import Evaluation, Evaluator, evaluate, judged
+from rl4dialog.training.talks import ValueNumbers, give_replies
+from tests.offline import make_learner, make_log, marked_tokenizer, whole_batch
 
 
 def draw() -> list[float]:
@@ -58,3 +76,230 @@ def test_records_have_the_history_if_it_cannot_be_read_off_the_prompt() -> None:
         Sample(2, "w3", ["w1"]),
     ]
     assert [record.get("history") for record in evaluation(samples)().predictions] == [["w1", "w2"], None, None]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run whose partner says what the dataset's says, so that every reply has a reference."""
+    folder = tmp_path_factory.mktemp("replay")
+    by_turn = {"id": "repetition_penalty", "pay": "turn", "args": {"n": 1}}
+    rewards = [by_turn, {"id": "rouge", "args": {"rouge_type": "rouge1"}}]
+    settings: dict[str, Any] = {
+        "datapool__args__samples": "dialogues",
+        "datapool__args__context_size": 1,
+        "reward_fn": {"id": "composite", "args": {"rewards": rewards}},
+        "env__args__max_prompt_length": 60,
+        "env__args__max_turns": 3,
+        "env__args__partner": {"id": "replay"},
+        "train_evaluation__n_iters": 1,
+        "train_evaluation__metrics": [{"id": "conversation"}, {"id": "rouge"}],
+    }
+    with complete_run(folder, make_config(folder, **settings)):
+        yield run_folder(folder)
+
+
+def test_records_have_all_turns_and_their_rewards_sum_to_the_column(folder: Path) -> None:
+    records = json.loads((folder / "epoch_1_test_split_predictions.json").read_text(encoding="utf-8"))
+    assert len(records) == 6
+    n_replies = set()
+    for record in records:
+        said = [turn for turn in record["turns"] if not turn.get("given")]
+        assert (
+            record["turns"][0]["given"] and [turn["speaker"] for turn in said[:2]] == ["agent", "partner"][: len(said)]
+        )
+        rewards = [turn["reward"] for turn in said if turn["speaker"] == "agent"]
+        n_replies.add(len(rewards))
+        assert record["reward"] == pytest.approx(sum(rewards)) == pytest.approx(record["conversation/return"])
+        assert record["conversation/turns"] == len(rewards) <= 3 and record["ended_by"] in (
+            "max_turns",
+            "partner",
+            "length",
+        )
+        parts = [value for key, value in record.items() if key.startswith("reward/")]
+        assert sum(parts) == pytest.approx(record["reward"])
+    assert max(n_replies) > 1
+    (metrics,) = [line for line in lines(folder / "test_split_metrics.jsonl") if line["epoch"] == 1]
+    mean = sum(record["reward"] for record in records) / len(records)
+    assert (
+        metrics["metrics"]["reward"] == pytest.approx(mean) == pytest.approx(metrics["metrics"]["conversation/return"])
+    )
+
+
+def test_metrics_by_turn_together_are_those_of_all_replies(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--set", "train_evaluation.metrics=[{id: conversation}, {id: length}]"]
+    folders = ["--run", str(folder), "--output_path", str(tmp_path / "found")]
+    assert cli.main(["evaluate", "--by_turn", *folders, *flags]) == 0
+    measured = json.loads((tmp_path / "found" / "metrics.json").read_text(encoding="utf-8"))
+    turns = measured["by_turn"]
+    counts = [turn["n_replies"] for turn in turns]
+    records = json.loads((tmp_path / "found" / "predictions.json").read_text(encoding="utf-8"))
+    n_turns = [record["conversation/turns"] for record in records]
+    assert counts == [sum(n > turn for n in n_turns) for turn in range(len(turns))] and counts[1] > 0
+    key = "length/words"
+    together = sum(n * turn[key] for n, turn in zip(counts, turns, strict=True)) / sum(counts)
+    assert together == pytest.approx(measured["metrics"][key]) and not any(
+        "conversation/turns" in turn for turn in turns
+    )
+    assert "Metrics of the first reply" in capsys.readouterr().out
+
+
+KWARGS = ["--generation_kwargs", "max_new_tokens=2"]
+SHORT = "train_evaluation.generation_kwargs={max_new_tokens: 2, do_sample: true}"
+
+
+def test_evaluation_can_have_shorter_utterances_than_the_rollouts(folder: Path, tmp_path: Path) -> None:
+    output = ["--output_path", str(tmp_path / "short"), "--set", "train_evaluation.metrics=[]"]
+    assert cli.main(["evaluate", "--run", str(folder), *output, "--set", SHORT]) == 0
+    records = json.loads((tmp_path / "short" / "predictions.json").read_text(encoding="utf-8"))
+    said = [turn["text"] for record in records for turn in record["turns"] if "reward" in turn]
+    assert len(said) > len(records) and all(len(text.split()) <= 2 for text in said)
+    file = tmp_path / "short.jsonl"
+    assert cli.main(["simulate", "--run", str(folder), "--n", "3", "--output", str(file), *KWARGS]) == 0
+    assert all(line["rewards"] for line in lines(file))
+
+
+def test_metrics_by_turn_need_a_partner(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) -> None:
+    flags = ["--set", "env.args.partner=null", "--set", "env.args.max_turns=1", "--output_path", str(tmp_path / "no")]
+    assert cli.main(["evaluate", "--run", str(folder), "--by_turn", *flags]) == 2
+    assert "--by_turn compares the turns of conversations" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+
+
+class NumberOfReplies(BaseMetric):
+    def __init__(self, needs_references: bool) -> None:
+        self.needs_references = needs_references
+
+    def compute(self, prompts: list[str], replies: list[str], references: Any, *_: Any) -> Any:
+        assert replies and all(references) >= self.needs_references
+        return {f"n_{self.needs_references}": ([float(reply) for reply in replies], float(len(replies)))}
+
+
+class NumberOfDialogues(DialogueMetric):
+    def compute(self, dialogues: list[Dialogue], *_: Any) -> Any:
+        return {"n_dialogues": ([float(len(dialogue.said)) for dialogue in dialogues], float(len(dialogues)))}
+
+
+def talk(replies: list[str], with_references: bool = True, **failure: Any) -> Talk:
+    turns = [turn for text in replies for turn in (Turn(text, AGENT), Turn("p", PARTNER))]
+    references = [["r"] if with_references and i == 0 else [] for i in range(len(replies))]
+    return Talk(Dialogue(0, tuple(turns)), ["p"] * len(replies), replies, references, [{}] * len(replies), **failure)
+
+
+def test_conversations_whose_partner_failed_are_left_out_of_all_metrics() -> None:
+    talks = [talk(["1", "2"]), talk(["9"], error="dead", partner_failed=True), talk(["4"]), talk([], error="no reward")]
+    samples = [Sample(i, "p", ["r"]) for i in range(4)]
+    metrics: list[Any] = [NumberOfReplies(True), NumberOfReplies(False), NumberOfDialogues()]
+    found = judged(talks, samples, metrics, "val", None, {})
+    assert found.metrics == {"n_True": 2.0, "n_False": 3.0, "n_dialogues": 3.0}
+    columns = {key: [record[key] for record in found.predictions] for key in found.metrics}
+    for key, expected in {
+        "n_True": [1, None, 4, None],
+        "n_False": [1.5, None, 4, None],
+        "n_dialogues": [4, None, 2, 0],
+    }.items():
+        assert [None if math.isnan(value) else value for value in columns[key]] == expected
+
+
+def test_metric_without_a_reply_to_score_has_no_score(caplog: pytest.LogCaptureFixture) -> None:
+    found = judged(
+        [talk(["1"], False)], [Sample(0, "p", [])], [NumberOfReplies(True), NumberOfReplies(False)], "val", None, {}
+    )
+    assert found.metrics == {"n_False": 1.0}
+    assert "NumberOfReplies has no score: no reply of val has references" in caplog.text
+
+
+class AlwaysOne:
+    def predict(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> list[int]:
+        return [1] * len(reply_texts)
+
+
+def test_dialogue_acts_are_compared_where_the_reference_has_one() -> None:
+    found = replace(talk(["x", "y", "z"]), meta_infos=[{"intent": [1]}, {}, {}])
+    assert judged([found], [Sample(0, "p", ["r"])], [IntentAccuracyMetric(AlwaysOne())], "val", None, {}).metrics == {
+        "intent/accuracy": 1.0
+    }
+
+
+@pytest.mark.parametrize(
+    ("masks", "n_failed", "message"),
+    [(False, 1, "^the line is dead$"), (True, 3, "failed in all 3 conversations.*the line is dead"), (True, 2, None)],
+)
+def test_failing_partner_stops_an_evaluation_unless_masked(masks: bool, n_failed: int, message: str | None) -> None:
+    evaluator = object.__new__(Evaluator)
+    evaluator._masks_partners, evaluator._rewards = masks, None
+    talks = [talk(["1"], error="the line is dead", partner_failed=True)] * n_failed + [talk(["1"])] * (3 - n_failed)
+    if message is None:
+        assert evaluator._columns([], talks, must_work=False) == {}
+    else:
+        with pytest.raises(PartnerError, match=message):
+            evaluator._columns([], talks, must_work=False)
+
+
+@pytest.fixture
+def learner(tmp_path: Path) -> Any:
+    model = make_gpt2(marked_tokenizer())
+    found = make_learner(ILQL, make_log(tmp_path / "log", model), model)
+    found.policy.set_training_mode(False)
+    return found
+
+
+def numbers() -> ValueNumbers:
+    config = parse_config(walks_config(), "the test's config")
+    assert isinstance(config, OfflineConfig)
+    return ValueNumbers(config, Lengths(20, 8, turn_end="<EOU>"), batch_size=2)
+
+
+def test_kl_is_that_of_the_two_distributions(learner: Any) -> None:
+    batch, policy = whole_batch(learner), learner.policy
+    found = policy.kl_to_prior(batch)
+    guided = policy._logits(batch, policy._policy_hidden(batch)).log_softmax(-1)
+    policy.guidance = dataclasses.replace(policy.guidance, beta=0.0)
+    prior = policy._logits(batch, policy._policy_hidden(batch)).log_softmax(-1)
+    expected = torch.nn.functional.kl_div(prior, guided, log_target=True, reduction="none").sum(-1)
+    torch.testing.assert_close(found[batch.response_mask], expected.detach())
+    assert (expected > 0).all() and not found[~batch.response_mask].any()
+    assert not policy.kl_to_prior(batch).any(), "with beta 0 it is the language model"
+
+
+def test_kl_counts_excluded_tokens_as_nothing(learner: Any) -> None:
+    batch, policy = whole_batch(learner), learner.policy
+    policy.guidance = Guidance.from_settings({"beta": 2.0, "prior": {"top_k": 2}})
+    found = policy.kl_to_prior(batch)[batch.response_mask]
+    assert found.isfinite().all() and (found > 0).all()
+
+
+def test_numbers_are_means_over_the_tokens_of_a_conversation(learner: Any) -> None:
+    policy = learner.policy
+    samples = [Sample(i, f"w{i} <EOU>", []) for i in range(3)]
+    talks = [talk_of_one_reply(sample, "w1 w2 w3"[: 2 + 3 * i]) for i, sample in enumerate(samples)]
+    metrics, records = numbers().of_evaluation(policy, samples, talks)
+    tokenizer = policy.end_of_turn.tokenizer
+    for key, numbers_of in (("advantage", policy.advantages), ("kl_to_prior", policy.kl_to_prior)):
+        for sample, talk, record in zip(samples, talks, records, strict=True):
+            ids = [tokenizer(text)["input_ids"] for text in (sample.prompt_or_input_text, f"{talk.replies[0]} <EOU>")]
+            batch = Replies.from_ids([ids[0]], [ids[1]])
+            assert record[key] == pytest.approx(numbers_of(batch)[batch.response_mask].mean().item(), abs=1e-5)
+        assert metrics[key] == pytest.approx(np.mean([record[key] for record in records]))
+    assert [len(record["advantages"]) for record in records] == [1, 1, 1]
+    assert "q_rank" not in metrics
+
+
+def test_q_rank_is_the_share_of_pairs_in_the_right_order(learner: Any) -> None:
+    policy = learner.policy
+    policy.ranks = lambda batch: batch.response_ids[:, 0].float()  # by the id of the first token
+    tokenizer = policy.end_of_turn.tokenizer
+    low, high = sorted(("w1", "w2"), key=lambda word: tokenizer(word)["input_ids"][0])
+    pairs = [(high, low), (low, high), (high, high), (high, low)]
+    samples = [Sample(i, "w3 <EOU>", [chosen], {"rejected": other}) for i, (chosen, other) in enumerate(pairs)]
+    metrics, _ = numbers().of_evaluation(policy, samples, [talk_of_one_reply(sample, "w4") for sample in samples])
+    assert metrics["q_rank"] == (1 + 0 + 0.5 + 1) / 4
+
+
+def test_run_reports_them_and_the_report_shows_utterances(tmp_path: Path) -> None:
+    assert train(tmp_path, walks_config(train_evaluation__max_eval_samples=6)) == 0
+    folder = run_folder(tmp_path)
+    lines = [json.loads(line) for line in (folder / "test_split_metrics.jsonl").read_text().splitlines()]
+    assert {"advantage", "kl_to_prior"} <= lines[-1]["metrics"].keys() and lines[-1]["metrics"]["kl_to_prior"] >= 0
+    assert "Utterances by advantage" in (folder / "report.html").read_text()

@@ -1,18 +1,242 @@
+"""Rank correlations of scores with ratings."""
+
 from __future__ import annotations
 
 import csv
+import itertools
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from judges import save_judge
 from rated import conversation, write_lines
 from runs import make_config, write_config
 
 from rl4dialog.cli import main
-from rl4dialog.core.types import Dialogue, RatedDialogue
-from rl4dialog.inference.reward_validation.validation import drawn
+from rl4dialog.core.protocols import BaseMetric, BatchedConversationReward, ConversationReward
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.inference.reward_validation.validation import (
+    REFERENCES,
+    Scores,
+    baseline_scores,
+    correlate,
+    drawn,
+    metric_scores,
+    reward_scores,
+    talk_of,
+)
+from rl4dialog.scores.composite import CompositeReward
+from rl4dialog.scores.conversation import ConversationMetric, OutcomeReward
+from rl4dialog.scores.diversity import DiversityMetric
+from rl4dialog.scores.overlap import RougeMetric
+from rl4dialog.scores.parts import as_parts
+from rl4dialog.scores.rules import LengthMetric
+from rl4dialog.scores.scoring import Scorer
+
+
+def naive_tau_b(x: Sequence[float], y: Sequence[float]) -> float:
+    """Kendall's tau-b from its definition."""
+    pairs = list(itertools.combinations(range(len(x)), 2))
+    signs = [(np.sign(x[i] - x[j]), np.sign(y[i] - y[j])) for i, j in pairs]
+    untied = [sum(sign[side] != 0 for sign in signs) for side in (0, 1)]
+    return float(sum(a * b for a, b in signs) / math.sqrt(untied[0] * untied[1]))
+
+
+def naive_ranks(values: Sequence[float]) -> list[float]:
+    return [
+        sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2 for value in values
+    ]
+
+
+@pytest.mark.parametrize(("n_x", "n_y"), [(5, 4), (3, 1000), (1000, 3), (1000, 1000)])
+def test_coefficients_equal_their_definitions_with_ties_and_gaps(n_x: int, n_y: int) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(n_x, size=60).astype(float), rng.integers(n_y, size=60).astype(float)
+    with_gaps = x.copy()
+    with_gaps[:10] = math.nan
+    y[50:] = math.nan
+    found = correlate(with_gaps, y, n_resamples=0)
+    assert found.n == 40
+    x, y = x[10:50], y[10:50]
+    assert found.kendall == pytest.approx(naive_tau_b(x, y))
+    assert found.spearman == pytest.approx(np.corrcoef(naive_ranks(x), naive_ranks(y))[0, 1])
+    assert found.spearman_interval is None
+
+
+def test_perfect_agreement_is_one_and_its_reverse_minus_one() -> None:
+    found = correlate([1, 2, 3, 4], [10, 20, 30, 40], n_resamples=0)
+    assert (found.spearman, found.kendall) == (pytest.approx(1.0), pytest.approx(1.0))
+    found = correlate([1, 2, 3, 4], [4, 3, 2, 1], n_resamples=0)
+    assert (found.spearman, found.kendall) == (pytest.approx(-1.0), pytest.approx(-1.0))
+
+
+def test_interval_contains_the_true_correlation_as_often_as_it_says() -> None:
+    rng, rho = np.random.default_rng(0), 0.5
+    truth = 6 / math.pi * math.asin(rho / 2)  # Spearman's of a bivariate normal distribution
+    hits = 0
+    for seed in range(60):
+        x = rng.normal(size=100)
+        y = rho * x + math.sqrt(1 - rho**2) * rng.normal(size=100)
+        found = correlate(x, y, n_resamples=100, seed=seed)
+        assert found.spearman_interval is not None and found.kendall_interval is not None
+        assert found.spearman in found.spearman_interval and found.kendall in found.kendall_interval
+        hits += truth in found.spearman_interval
+    assert hits >= 50
+
+
+def test_groups_are_resampled_as_a_whole() -> None:
+    rng = np.random.default_rng(0)
+    x, y = np.repeat(rng.normal(size=20), 10), np.repeat(rng.normal(size=20), 10)
+    single = correlate(x, y, n_resamples=200).spearman_interval
+    grouped = correlate(x, y, np.repeat(range(20), 10), n_resamples=200).spearman_interval
+    assert single is not None and grouped is not None
+    assert grouped.high - grouped.low > 2 * (single.high - single.low)
+
+
+@pytest.mark.parametrize(
+    ("scores", "ratings", "problem"),
+    [
+        ([1, 1, 1], [1, 2, 3], "the score is always 1"),
+        ([1, 2, 3], [5, 5, 5], "the rating is always 5"),
+        ([1, 2, math.nan], [1, math.nan, 3], "only 1 items have both"),
+    ],
+)
+def test_column_without_information_is_named(scores: list[float], ratings: list[float], problem: str) -> None:
+    found = correlate(scores, ratings)
+    assert found.problem == problem and math.isnan(found.spearman)
+
+
+def test_few_groups_have_a_correlation_without_an_interval() -> None:
+    rng = np.random.default_rng(0)
+    scores, ratings = rng.normal(size=40), rng.normal(size=40)
+    assert correlate(scores, ratings, groups=[i // 2 for i in range(40)]).spearman_interval is not None
+    few = correlate(scores, ratings, groups=[i // 3 for i in range(40)])
+    assert few.spearman_interval is few.kendall_interval is None and few.problem is None
+
+
+def rated(*texts: str, n_given: int = 0, **meta_data: Any) -> RatedDialogue:
+    turns = tuple(Turn(text, AGENT if i % 2 else PARTNER) for i, text in enumerate(texts))
+    return RatedDialogue(Dialogue("d", turns, meta_data=meta_data, n_given=n_given), {"good": 1.0}, "d")
+
+
+EOU = DialogueFormat("eou", 2)
+TALKS = [talk_of(rated("a", "b c", "d", "e"), EOU), talk_of(rated("x", "y y y y"), EOU)]
+
+
+def by_name(columns: Any) -> dict[str, Any]:
+    return {column.name: column.problem or list(column.values) for column in columns}
+
+
+def scored(reward: Any, **settings: Any) -> dict[str, Any]:
+    return by_name(reward_scores(Scorer(as_parts(reward, "r"), **settings), TALKS))
+
+
+def test_prompts_have_the_format_of_the_datapool() -> None:
+    assert TALKS[0].prompts == ["a <EOU>", "b c<EOU>d <EOU>"]
+    assert TALKS[0].meta_infos[1] == {"history": ["b c", "d"]}
+    assert talk_of(rated("a", "b", "c", "d"), None).prompts[1] == "a\nb\nc\n"
+    assert talk_of(rated("a", "b", persona="I am X."), EOU).prompts == ["I am X.<EOU>a <EOU>"]
+
+
+def test_rated_reply_is_the_only_one_that_is_scored() -> None:
+    talk = talk_of(rated("a", "b", "c", "d", n_given=3), EOU)
+    assert (talk.replies, talk.prompts) == (["d"], ["b<EOU>c <EOU>"])
+
+
+def test_baselines_are_lengths() -> None:
+    assert by_name(baseline_scores(TALKS)) == {
+        **{"baseline/words_per_reply": [1.5, 4.0], "baseline/words": [3.0, 4.0]},
+        "baseline/replies": [2.0, 1.0],
+    }
+
+
+def test_metric_of_replies_is_the_mean_over_them() -> None:
+    assert by_name(metric_scores("length", LengthMetric(), TALKS))["length/words"] == [1.5, 4.0]
+
+
+def test_metric_without_scores_per_text_is_computed_per_dialogue() -> None:
+    assert by_name(metric_scores("diversity", DiversityMetric(), TALKS))["diversity_metrics/distinct-1"] == [1.0, 0.25]
+
+
+def test_metric_of_conversations_has_no_return_of_rated_ones() -> None:
+    found = by_name(metric_scores("conversation", ConversationMetric(), TALKS))
+    assert found["conversation/turns"] == [2.0, 1.0] and "conversation/return" not in found
+
+
+def test_metric_with_references_cannot_be_computed() -> None:
+    assert list(metric_scores("rouge", RougeMetric(), TALKS)) == [Scores("rouge", problem=REFERENCES)]
+
+
+def test_metric_that_fails_is_named_with_its_error() -> None:
+    class Failing(BaseMetric):
+        def compute(self, *args: Any, **kwargs: Any) -> Any:
+            raise ZeroDivisionError("no")
+
+    assert by_name(metric_scores("x", Failing(), TALKS)) == {"x": "ZeroDivisionError: no"}
+
+
+def test_reward_of_replies_is_the_mean_over_them() -> None:
+    assert scored(lambda prompt_text, gen_text, ref_texts, meta_info: len(prompt_text)) == {"reward/r": [11.0, 7.0]}
+
+
+def test_total_is_the_weighted_sum_of_the_parts() -> None:
+    rewards = [
+        {"id": "length_penalty", "args": {"max_length": 0, "per_word": 1.0}, "weight": 2.0},
+        {"id": "regex", "name": "y", "args": {"pattern": "y"}, "weight": 10.0},
+    ]
+    found = scored(CompositeReward(rewards))
+    assert found["reward/length_penalty"] == [-1.5, -4.0]
+    assert found["reward"] == [-3.0, 2.0 * -4.0 + 10.0 * found["reward/y"][1]]
+
+
+def test_total_with_a_part_that_needs_references_says_so() -> None:
+    found = scored(CompositeReward([{"id": "rouge"}, {"id": "repetition_penalty"}]))
+    assert found["reward/rouge"] == REFERENCES and found["reward"] == f"rouge: {REFERENCES}"
+    assert found["reward/repetition_penalty"] == [0.0, -0.0]
+
+
+class EveryTurn(ConversationReward):
+    """Length of the conversation so far, and 100 at the end."""
+
+    def __call__(self, dialogue: Dialogue, over: bool) -> float:
+        return len(dialogue.turns) + 100.0 * over
+
+
+class AtTheEnd(BatchedConversationReward):
+    """One payment per turn of the agent, at the end."""
+
+    def __call__(self, dialogues: list[Dialogue], overs: list[bool]) -> list[Any]:
+        rows = zip(dialogues, overs, strict=True)
+        return [[1.0] * len(dialogue.texts(AGENT)) if over else 0.0 for dialogue, over in rows]
+
+
+def test_rewards_of_conversations_are_summed_over_the_turns() -> None:
+    assert scored(EveryTurn()) == {"reward/r": [3 + 4 + 100.0, 2 + 100.0]}
+    assert scored(AtTheEnd()) == {"reward/r": [2.0, 1.0]}
+
+
+def test_reward_of_the_partner_cannot_be_computed() -> None:
+    assert "comes from the partner" in scored(OutcomeReward())["reward/r"]
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask"])
+def test_failing_reward_is_an_error_or_a_gap(on_error: str) -> None:
+    def failing(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        if gen_text == "e":
+            raise RuntimeError("judge is down")
+        return 1.0
+
+    found = scored(failing, on_error=on_error)["reward/r"]
+    if on_error == "raise":
+        assert "RuntimeError: judge is down" in found
+    else:
+        assert math.isnan(found[0]) and found[1] == 1.0
+
 
 REPLIES = ["yes", "yes it is", "it is a long reply", "no", "I do not know what to say here", "a b c d e f g"]
 
@@ -119,7 +343,7 @@ def test_ratings_of_replies_are_read(tmp_path: Path) -> None:
         (("--rating", "god"), "there is no rating 'god'; did you mean 'good'? (ratings: good, same, kind)"),
         (("--unit", "reply"), "ratings.jsonl has no ratings of replies"),
         (("--max_items", "2"), "--max_items must be at least 3, not 2"),
-        (("--n_resamples", "-1"), "--n_resamples must be at least 0, not -1"),
+        (("--n_resamples", "-1"), "--n_resamples must be at least 1, not -1"),
     ],
 )
 def test_wrong_arguments_are_an_error(

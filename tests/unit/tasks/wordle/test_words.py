@@ -49,6 +49,7 @@ def test_file_keeps_its_order(tmp_path: Path) -> None:
         ("naïve\n", r"words\.txt:1: 'naïve'"),
         ("crane\nabout\ncrane\n", r"words\.txt:3: 'crane' is also in line 1"),
         ("", r"words\.txt: there are no words"),
+        ("crane\n", r"words\.txt: there is only one word"),
     ],
 )
 def test_invalid_file_is_an_error_that_names_the_line(tmp_path: Path, text: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Settings that cannot do what they are for: noted at load, refused by the plan and the run, found by the doctor."""
+"""Settings that cannot do what they are for, or do not go together: noted at load, refused, found by the doctor."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from runs import make_config, write_config
 from rl4dialog import cli
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.components import check_components
 from rl4dialog.training.building.conditions import conditions_met, refuse_useless
+from rl4dialog.training.building.conversations import build_partner, n_weight_copies
 
 CART_POLE: dict[str, Any] = {
     "env": {"id": "CartPole-v1", "n_envs": 4},
@@ -162,6 +164,7 @@ def test_setting_of_conversations_without_effect_is_noted(
     [
         ({"warm_start__args__n_turns": 51}, "n_turns is 51, but alg.args.buffer_size is 50"),
         ({"env__args__action": "multi_binary"}, "n_composites has no effect"),
+        ({"env__args__max_turns": 1}, "env.args.max_turns is 1: every dialogue ends"),
         (
             {"alg__args__exploration_final_eps": 1.0, "alg__args__exploration_initial_eps": 0.1},
             "explores more and more",
@@ -172,6 +175,16 @@ def test_setting_of_dialogue_acts_without_effect_is_noted(overrides: dict[str, A
     assert conditions_met(parse_config(REPLAY, "test")) == {}
     (met,) = conditions_met(changed(REPLAY, overrides))
     assert message in met
+
+
+def test_parts_and_arguments_without_effect_are_told(tmp_path: Path) -> None:
+    inner = [{"id": "rouge", "weight": 0}, {"id": "meteor", "weight": {"constant": {"value": 0}}}]
+    parts = {"reward_fn": {"id": "composite", "args": {"rewards": [{"id": "composite", "args": {"rewards": inner}}]}}}
+    ((message, level),) = conditions_met(parse_config(make_config(tmp_path, **parts), "test")).items()
+    assert level == "warn" and "reward_fn.args.rewards[0].args.rewards[0] (rouge) has the weight 0" in message
+    for player, n_met in (("random", 1), ("mixture", 0)):
+        games = {"datapool": {"id": "wordle", "args": {"player": player, "p_consistent": 0.5}}}
+        assert len(conditions_met(parse_config(make_config(tmp_path, **games), "test"))) == n_met
 
 
 def test_dropout_of_adapters_has_an_effect_in_supervised_runs_only(tmp_path: Path) -> None:
@@ -219,3 +232,168 @@ def test_commands_refuse_a_useless_run_before_there_is_a_folder(
         error = capsys.readouterr().err
         assert error.count("learning_starts is 1,000, but the run has only 64 timesteps") == 1
     assert not results.exists()
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no reply ends": (
+        {"alg__args__mask_truncated": True, "env__args__terminate_on_eos": False},
+        r"mask_truncated leaves out all replies with env\.args\.terminate_on_eos: false",
+    ),
+    "critic of an algorithm without": (
+        {"alg__id": "rloo", "env__n_envs": 4, "alg__policy__args__critic_from": "runs/critic"},
+        r"critic_from has no effect: alg\.id: rloo has no critic",
+    ),
+    "policy that is never trained": (
+        {"alg__args__critic_warmup_iters": 4, "train_evaluation__n_iters": 3},
+        r"critic_warmup_iters is 4, more than the 3 iterations .*so the policy is never trained",
+    ),
+    "correction of greedy replies": (
+        {"alg__args__importance_correction": "token", "alg__policy__args__generation_kwargs": {"do_sample": False}},
+        r"importance_correction needs alg\.policy\.args\.generation_kwargs\.do_sample: true",
+    ),
+    "correction of the policy's own samples": (
+        {"alg__args__importance_correction": "sequence"},
+        r"importance_correction has no effect: without filters such as alg\.policy\.args\.generation_kwargs\.top_k",
+    ),
+    "cap without correction": (
+        {"alg__args__correction_cap": 3.0},
+        r"alg\.args\.correction_cap has no effect without alg\.args\.importance_correction",
+    ),
+    "references without weight": (
+        {"alg__args__supervised_batch_size": 4},
+        r"supervised_batch_size has no effect without alg\.args\.supervised_coef",
+    ),
+    "average without decay": (
+        {"alg__policy__args__reference": "ema"},
+        r"alg\.policy\.args\.reference: ema needs reference_decay, such as 0\.99",
+    ),
+    "decay without average": (
+        {"alg__policy__args__reference_decay": 0.9},
+        r"reference_decay has no effect without reference: ema",
+    ),
+    "moving reference without penalty": (
+        {
+            "alg__policy__args__reference": "reset",
+            "alg__policy__args__reference_every": 2,
+            "alg__kl_div": {"coeff": 0.0},
+        },
+        r"reference: reset has no effect on training with alg\.kl_div\.coeff: 0",
+    ),
+    "penalty without reference": (
+        {"alg__policy__args__reference": "none"},
+        r"coeff is 0\.1, but alg\.policy\.args\.reference is none",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_arguments_that_contradict_each_other_are_refused(name: str, tmp_path: Path) -> None:
+    overrides, words = REFUSED[name]
+    with pytest.raises(ConfigError, match=words):
+        check_components(parse_config(make_config(tmp_path, **overrides), "test"))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"alg__args__critic_warmup_iters": 3, "train_evaluation__n_iters": 3},  # trains only the critic
+        {"alg__args__critic_warmup_iters": 3, "train_evaluation__n_iters": 0},  # only evaluates
+    ],
+)
+def test_arguments_that_only_look_alike_are_accepted(overrides: dict[str, Any], tmp_path: Path) -> None:
+    check_components(parse_config(make_config(tmp_path, **overrides), "test"))
+
+
+RLOO: dict[str, Any] = {"alg__id": "rloo", "env__n_envs": 4}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "notes"),
+    [
+        ({**RLOO, "alg__policy__args__critic": "shared"}, ["alg.policy.args.critic"]),
+        ({**RLOO, "alg__policy__args__critic": "none"}, []),
+        ({"alg__kl_div": {"coeff": 0.0, "target_kl": 0.1}}, ["alg.kl_div.target_kl"]),
+        ({"alg__kl_div": {"coeff": 0.1, "target_kl": 0.1}}, []),
+    ],
+)
+def test_key_that_another_setting_disables_is_noted_once(
+    overrides: dict[str, Any], notes: list[str], tmp_path: Path
+) -> None:
+    config = parse_config(make_config(tmp_path, **overrides), "test")
+    for _ in range(2):
+        check_components(config)
+    found = [note for note in config.warnings if "critic has no effect" in note or "target_kl has no effect" in note]
+    assert [note.split()[0] for note in found] == notes
+
+
+MODEL = {"model_type": "causal", "model_name": "builtin/tiny-gpt2"}
+LENGTH = {"id": "length_penalty", "args": {"max_length": 3}}
+
+
+def config_of(folder: Path, args: dict[str, Any] | None = None, **overrides: Any) -> Any:
+    partner = {"id": "self_play", "args": args or {}}
+    settings = {"reward_fn": LENGTH, "env__args__max_turns": 2, "env__args__partner": partner, **overrides}
+    return parse_config(make_config(folder, **settings), "test")
+
+
+@pytest.mark.parametrize(
+    ("args", "overrides", "message"),
+    [
+        ({"learns": "both", "snapshot_every": 3}, {}, "learns: both trains the current policy on both sides"),
+        ({"pool_size": 3}, {}, "pool_size has no effect without snapshot_every"),
+        ({"snapshot_every": -1}, {}, r"env\.args\.partner\.args\.snapshot_every"),
+        (
+            {},
+            {"train_evaluation__partner": {"id": "self_play", "args": {"snapshot_every": 2}}},
+            r"train_evaluation\.partner\.args\.snapshot_every: evaluations have no copies",
+        ),
+        (
+            {},
+            {"alg": {"id": "supervised", **MODEL, "training_args": {"num_train_epochs": 1}}},
+            "not supported with alg.id: supervised, which has no rollouts; use a language_model as partner",
+        ),
+    ],
+)
+def test_config_that_cannot_be_played_is_refused(
+    tmp_path: Path, args: dict[str, Any], overrides: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_components(config_of(tmp_path, args, **overrides))
+    check_components(config_of(tmp_path))
+
+
+def test_self_play_is_refused_with_fsdp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ConfigError, match=r"env\.args\.partner is not supported with FSDP"):
+        check_components(config_of(tmp_path))
+
+
+def test_partner_has_the_format_lengths_and_sampling_of_the_agent(tmp_path: Path) -> None:
+    sampling = {"alg__policy__args__generation_kwargs": {"do_sample": True, "max_new_tokens": 7}}
+    config = config_of(tmp_path, **sampling, env__args__max_partner_length=9)
+    texts = Assembly(config).texts
+    side: Any = build_partner(config.env.args.partner, config, texts).side  # type: ignore[union-attr]
+    assert side.max_length == 7 and side.dialogue_format.name == "eou" and side.dialogue_format.in_conversation
+    # Built-in models have 24 + 7 positions; 9 tokens leave 22 of them for the prompt.
+    own = config_of(tmp_path, {"generation_kwargs": {"do_sample": False}}, **sampling, env__args__max_partner_length=9)
+    side = build_partner(own.env.args.partner, own, texts).side  # type: ignore[union-attr]
+    assert (side.max_prompt_length, side.max_length) == (22, 9)
+
+
+def test_datapool_must_have_a_dialogue_format(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    texts = Assembly(config).texts
+    for pool in texts.data.pools.values():
+        pool.dialogue_format = None
+    with pytest.raises(ConfigError, match="'daily_dialog' has none; use a datapool of dialogues"):
+        build_partner(config.env.args.partner, config, texts)
+
+
+def test_copies_are_counted(tmp_path: Path) -> None:
+    pool, other = {"snapshot_every": 2, "pool_size": 3}, {"train_evaluation__partner": {"id": "scripted"}}
+    assert n_weight_copies(config_of(tmp_path)) == (0, True)
+    assert n_weight_copies(config_of(tmp_path, **other)) == (0, False)
+    assert n_weight_copies(config_of(tmp_path, pool, **other)) == (2, True)
+    assert n_weight_copies(config_of(tmp_path, {"snapshot_every": 2})) == (3, True)
+    assert n_weight_copies(config_of(tmp_path, env__args__partner={"id": "facts"})) == (0, False)

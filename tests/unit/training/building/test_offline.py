@@ -12,14 +12,15 @@ from rl4dialog import cli
 from rl4dialog.core.config import OfflineConfig, parse_config
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import AGENT
+from rl4dialog.data.conversations.pool import LoggedConversations
 from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.tasks.wordle.datapool import Wordle
 from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.components import check_components
-from rl4dialog.training.building.offline import build_log, check_rewards, reply_scores, with_scores
-from rl4dialog.training.building.texts import build_texts
+from rl4dialog.training.building.offline import build_log, check_rewards, log_notes, reply_scores, with_scores
 from tests.runs import write_config
 
 CONFIG: dict[str, Any] = {
@@ -40,7 +41,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _log_of(config: OfflineConfig) -> ConversationLog:
-    texts = build_texts(config)
+    texts = Assembly(config).texts
     return build_log(config, texts, EndOfTurn(texts.tokenizer, [0], texts.data.turn_marker))
 
 
@@ -123,10 +124,29 @@ def test_log_without_any_reward_has_none(tmp_path: Path, capfd: pytest.CaptureFi
         check_rewards(config, log)
 
 
+def test_log_that_teaches_nothing_is_told(tmp_path: Path) -> None:
+    def notes_of(replies: list[str], id: str | None) -> list[str]:
+        path = tmp_path / "log.jsonl"
+        messages = ([{"role": "user", "content": "hi"}, {"role": "assistant", "content": reply}] for reply in replies)
+        lines = [json.dumps({"id": id or number, "messages": said}) for number, said in enumerate(messages)]
+        path.write_text("\n".join(lines))
+        talk = {"partner": {"id": "replay"}, "max_turns": 2, "context_turns": 2}
+        config = parse_config({**CONFIG, "env": {"args": {**CONFIG["env"]["args"], **talk}}}, "the test")
+        assert isinstance(config, OfflineConfig)
+        return log_notes(config, LoggedConversations.prepare("train", {"train": str(path)}))
+
+    assert len(notes_of(["a", "b"], None)) == 1  # context_turns
+    _, same_ids, *_ = sorted(notes_of(["a", "b"], "x"))[::-1]
+    assert "all conversations have the id 'x'" in same_ids
+    assert any("all conversations are the same" in note for note in notes_of(["a", "a"], None))
+    with pytest.raises(DataError, match="all replies of the log are empty"):
+        notes_of(["", " "], None)
+
+
 def test_log_is_encoded_anew_if_another_token_ends_replies(tmp_path: Path) -> None:
     config = parse_config(CONFIG, "the test's config")
     assert isinstance(config, OfflineConfig)
-    texts = build_texts(config)
+    texts = Assembly(config).texts
     ends = [texts.tokenizer.eos_token_id, texts.tokenizer.pad_token_id]  # those of the model: the same for both
     found = []
     for token in (texts.tokenizer.eos_token, texts.tokenizer.pad_token):

@@ -1,18 +1,29 @@
-"""The run's reward, built from its config."""
+"""Rewards of a config, and of evaluation replies."""
 
 from __future__ import annotations
 
+import math
+import random
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from runs import make_config
 
 from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.config import parse_config
-from rl4dialog.core.errors import ConfigError
-from rl4dialog.training.building.rewards import build_scorer
+from rl4dialog.core.errors import ConfigError, RewardError
+from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
+from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.core.types import Sample
+from rl4dialog.scores.composite import Linear
+from rl4dialog.scores.parts import AsyncReward, FunctionReward
+from rl4dialog.scores.scoring import Scorer
+from rl4dialog.training.building.rewards import RewardColumns, build_scorer, mean_reward
 
 TOOLKIT: dict[str, Any] = {"tokenizer": None, "async_calls": AsyncCalls()}
 
@@ -47,3 +58,78 @@ def test_reward_without_references_is_not_announced(tmp_path: Path, caplog: pyte
     )
     build_scorer(parse_config(config, "config"), TOOLKIT)
     assert caplog.text == ""
+
+
+SAMPLES = [Sample(i, f"prompt {i}", ["good"], {"gold": 0.5 * i}) for i in range(3)]
+REPLIES = ["good", "", "very good"]
+
+
+class AtTheEnd(RewardFunction):
+    """Token by token, with something to say at the end alone."""
+
+    def __call__(
+        self, prev_observation: Any, action: int, current_observation: Any, done: bool, meta_info: Any
+    ) -> float:
+        return meta_info["gold"] if done else 0.0
+
+
+class Batched(BatchedRewardFunction):
+    """Draws numbers, which must not change the training."""
+
+    def __call__(self, prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
+        random.random(), np.random.rand(), torch.rand(1)
+        return [float(len(text)) for text in gen_texts]
+
+
+async def n_words(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+    return float(len(gen_text.split()))
+
+
+def is_said(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+    return 1 / len(gen_text) * len(gen_text)
+
+
+def test_all_kinds_of_rewards_are_columns_and_their_weighted_sum() -> None:
+    parts = [
+        RewardPart("token", Linear(0.0, 2.0, 4), AtTheEnd()),
+        RewardPart("batch", 0.1, Batched(), clip=(0.0, 5.0), in_main_process=True),
+        RewardPart("async", 1.0, AsyncReward(n_words, per_reply=True), in_main_process=True),
+    ]
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index]
+    columns = RewardColumns(Scorer(parts), iteration=100).score(SAMPLES, REPLIES)
+    assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # type: ignore[index]
+    assert columns["reward/token"] == [0.0, 0.5, 1.0]
+    assert columns["reward/batch"] == [4.0, 0.0, 9.0]
+    assert columns["reward/async"] == [1.0, 0.0, 2.0]
+    assert columns["reward"] == pytest.approx([0.4 + 1, 1.0, 2.0 + 0.5 + 2])
+    assert mean_reward(columns) == {"reward": pytest.approx((1.4 + 1.0 + 4.5) / 3)}
+
+
+@pytest.mark.parametrize(
+    ("on_error", "n_missing", "message"),
+    [
+        ("mask", 1, "the reward failed for 1 of the 3 samples of this evaluation"),
+        ("raise", 3, "this evaluation has no rewards: reward 'said' failed on sample 1: ZeroDivisionError"),
+    ],
+)
+def test_reward_that_fails_is_a_warning(
+    on_error: str, n_missing: int, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = [RewardPart("said", 1.0, FunctionReward(is_said))]
+    rewards = RewardColumns(Scorer(parts, on_error))
+    columns = rewards.score(SAMPLES, REPLIES)
+    assert (rewards.error is None) == (on_error == "mask")
+    for name in ("reward", "reward/said"):
+        assert sum(map(math.isnan, columns[name])) == n_missing
+    assert message in caplog.text
+    assert mean_reward(columns) == ({"reward": 1.0} if on_error == "mask" else {})
+
+
+def test_reward_that_must_work_is_an_error_unless_failures_are_masked() -> None:
+    parts = [RewardPart("said", 1.0, FunctionReward(is_said))]
+    with pytest.raises(RewardError, match="ZeroDivisionError"):
+        RewardColumns(Scorer(parts)).score(SAMPLES, REPLIES, must_work=True)
+    assert math.isnan(RewardColumns(Scorer(parts, "mask")).score(SAMPLES, REPLIES, must_work=True)["reward"][1])
+    slow = [RewardPart("slow", 1.0, FunctionReward(lambda *_: time.sleep(600)))]
+    with pytest.raises(RewardError, match=r"'slow' failed on sample 0: TimeoutError: no result after 0\.05 s"):
+        RewardColumns(Scorer(slow, timeout_s=0.05)).score(SAMPLES, REPLIES, must_work=True)

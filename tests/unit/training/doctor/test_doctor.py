@@ -20,10 +20,9 @@ from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.chat_template import ChatTemplate, start_time
-from rl4dialog.training.doctor import examination, machine_checks
+from rl4dialog.training.doctor import examination, model_checks
 from rl4dialog.training.doctor.examination import CHECKS, examine, print_findings
-from rl4dialog.training.doctor.finding import Finding
-from rl4dialog.training.doctor.subject import N_REPLIES, Subject
+from rl4dialog.training.doctor.subject import N_REPLIES, Finding, Subject
 from rl4dialog.training.memory import MIB, MemoryPlan
 
 EARLY: dict[str, Any] = {"id": "early_stopping", "args": {"metric": "reward"}}
@@ -177,17 +176,17 @@ def test_run_without_a_language_model_has_its_settings_checked(tmp_path: Path) -
 
 def sick_positions(subject: Subject) -> None:
     """A model that numbers its positions by column when it decodes."""
-    forward = subject.model.transformer.forward
+    forward = subject.initial_model.transformer.forward
 
     def by_column(*args: Any, position_ids: Any = None, **kwargs: Any) -> Any:
         return forward(*args, **kwargs)
 
-    subject.model.transformer.forward = by_column
+    subject.initial_model.transformer.forward = by_column
 
 
 def sick_dropout(subject: Subject) -> None:
     """A model that drops activations whatever its mode is."""
-    norm = subject.model.transformer.ln_f
+    norm = subject.initial_model.transformer.ln_f
     norm.register_forward_hook(lambda module, args, output: torch.nn.functional.dropout(output, 0.3, training=True))
 
 
@@ -198,7 +197,7 @@ def sick_reference(subject: Subject) -> None:
 
 
 def sick_weight(subject: Subject) -> None:
-    subject.model.transformer.wpe.weight.data[0, 0] = math.nan
+    subject.initial_model.transformer.wpe.weight.data[0, 0] = math.nan
 
 
 def sick_optimizer(subject: Subject) -> None:
@@ -248,17 +247,17 @@ def sick_prompts(subject: Subject) -> None:
 
 
 def sick_end(subject: Subject) -> None:
-    subject.model.generation_config.eos_token_id = [7, 10**6]
+    subject.initial_model.generation_config.eos_token_id = [7, 10**6]
 
 
 def sick_padding(subject: Subject) -> None:
     subject.tokenizer = make_tokenizer()  # type: ignore[misc]
     subject.tokenizer.add_special_tokens({"pad_token": "<new>"})
-    subject.model.resize_token_embeddings(10)
+    subject.initial_model.resize_token_embeddings(10)
 
 
 def sick_vocabulary(subject: Subject) -> None:
-    subject.model.resize_token_embeddings(len(subject.tokenizer) + 100)
+    subject.initial_model.resize_token_embeddings(len(subject.tokenizer) + 100)
 
 
 def sick_metric(subject: Subject) -> None:
@@ -327,7 +326,7 @@ def test_sick_run_is_told(
 def test_disk_counts_all_that_is_kept(tmp_path: Path, overrides: dict[str, Any], kept: str, n_weights: int) -> None:
     subject = subject_of(tmp_path, **overrides)
     subject.memory_plan = MemoryPlan(0, 100 * MIB, 0, 0, 0, 0, 0)  # type: ignore[misc]
-    assert f"up to {100 * n_weights} MiB for {kept}" in machine_checks.disk(subject).measured
+    assert f"up to {100 * n_weights} MiB for {kept}" in model_checks.disk(subject).measured
 
 
 def test_reward_that_is_not_finite_fails_by_its_own_message(subject: Subject) -> None:
@@ -338,7 +337,7 @@ def test_reward_that_is_not_finite_fails_by_its_own_message(subject: Subject) ->
 
 
 def test_disagreeing_ends_are_told(subject: Subject) -> None:
-    subject.model.generation_config.eos_token_id = 7
+    subject.initial_model.generation_config.eos_token_id = 7
     found = CHECKS["end_of_sequence"](subject)
     assert found.level == "warn" and "generation config: [7]" in found.measured
 
@@ -415,7 +414,7 @@ def test_first_prompt_is_shown_as_the_model_reads_it(subject: Subject) -> None:
 
 
 def test_warm_start_is_examined_only_if_it_is_there(tmp_path: Path) -> None:
-    from rl4dialog.training.building.preparation import fill_cache
+    from rl4dialog.training.assembly import fill_cache
 
     warm_start = {"n_epochs": 1, "max_samples": 8, "batch_size": 2}
     cold = subject_of(tmp_path, warm_start=warm_start)
@@ -428,4 +427,4 @@ def test_warm_start_is_examined_only_if_it_is_there(tmp_path: Path) -> None:
 
 
 def test_nearest_folder_is_asked_for_space(tmp_path: Path) -> None:
-    assert machine_checks._existing(tmp_path / "not" / "there") == tmp_path
+    assert model_checks._existing(tmp_path / "not" / "there") == tmp_path

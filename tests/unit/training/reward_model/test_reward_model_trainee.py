@@ -20,7 +20,7 @@ from rl4dialog.data.judged_texts import judged_texts
 from rl4dialog.data.rated_dialogues import RatedDialogues
 from rl4dialog.runs.report.run_report import write_report_or_warn
 from rl4dialog.scores.reward_models import LearnedRewardMetric, load_reward_model
-from rl4dialog.training.building.reward_model import build_judgements, loss_of
+from rl4dialog.training.reward_model.models import build_judgements, loss_of
 
 
 @pytest.fixture(scope="module")

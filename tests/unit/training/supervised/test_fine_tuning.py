@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: against a loop by hand, and what surrounds it."""
+"""Supervised fine-tuning, and its loss beside RL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from runs import make_config
-from tiny import make_gpt2, make_tokenizer, next_token
+from tiny import make_env, make_gpt2, make_policy, make_t5, make_tokenizer, next_token
 from torch.nn import functional
 from transformers import CohereConfig, CohereForCausalLM
 
@@ -24,9 +24,8 @@ from rl4dialog.data.pool import TextGenPool
 from rl4dialog.data.run_data import Data
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.lm_head import head_is_plain
-from rl4dialog.training.building.examples import build_warm_start_examples
-from rl4dialog.training.building.lengths import run_lengths
-from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.building.language_model import build_warm_start_examples
+from rl4dialog.training.building.texts import Texts, run_lengths
 from rl4dialog.training.supervised.examples import (
     IGNORED_LABEL,
     ExampleSets,
@@ -36,6 +35,7 @@ from rl4dialog.training.supervised.examples import (
     build_examples,
 )
 from rl4dialog.training.supervised.fine_tuning import (
+    SupervisedLoss,
     known_training_args,
     mean_loss,
     memorised,
@@ -336,3 +336,32 @@ def test_rl4lms_arguments_run(tokenizer: Any) -> None:
         "evaluation_strategy": "epoch",
     }
     assert train(make_model(tokenizer), tokenizer, **args)["n_steps"] == 2
+
+
+PROMPTS, REPLIES = [[3, 4, 5], [6]], [[7, 8, 0], [9, 0]]
+
+
+@pytest.mark.parametrize("make_model", [make_gpt2, make_t5])
+def test_loss_is_the_mean_over_the_tokens_of_the_drawn_replies(make_model: Any) -> None:
+    tokenizer = make_tokenizer()
+    policy = make_policy(make_env(tokenizer), make_model(tokenizer))
+    model = policy.language_model
+    examples: Any = [
+        {"input_ids": prompt, "labels": reply}
+        if model.config.is_encoder_decoder
+        else {"input_ids": prompt + reply, "labels": [-100] * len(prompt) + reply}
+        for prompt, reply in zip(PROMPTS, REPLIES, strict=True)
+    ]
+    torch.manual_seed(3)
+    drawn = torch.randint(2, (5,)).tolist()
+    assert set(drawn) == {0, 1}
+    losses = [
+        -next_token(model, PROMPTS[i], REPLIES[i][:t])[0].log_softmax(-1)[token]
+        for i in drawn
+        for t, token in enumerate(REPLIES[i])
+    ]
+    torch.manual_seed(3)
+    loss = SupervisedLoss(examples, 1)(policy, 5)
+    torch.testing.assert_close(loss, torch.stack(losses).mean(), rtol=1e-4, atol=1e-5)
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in policy.actor_parameters())

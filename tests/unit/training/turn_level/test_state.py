@@ -14,8 +14,8 @@ from safetensors.numpy import load_file
 from rl4dialog.catalog import EnvRegistry
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ModelError
-from rl4dialog.training.building.turn_level import build_turn_level_algorithm
 from rl4dialog.training.checkpoint import Checkpoint
+from rl4dialog.training.turn_level.environments import build_turn_level_algorithm
 from rl4dialog.training.turn_level.state import capture_state, restore_state, save_state
 
 

@@ -1,1 +1,0 @@
-"""Use of trained policies in environments with plain gymnasium spaces."""

@@ -1,0 +1,180 @@
+"""The policy of a turn-level run, or a player of its environment: loading, evaluation by episodes, and simulation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
+from stable_baselines3.common.policies import BasePolicy
+
+from rl4dialog.core.config import TurnLevelConfig
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import AGENT, SPEAKERS
+from rl4dialog.data.conversations.record import ROLES, VERSION
+from rl4dialog.data.pool import check_split
+from rl4dialog.envs.sb3_workers import close
+from rl4dialog.inference.batch_generation import ContinuedFile, Record
+from rl4dialog.inference.offline_evaluation import check_is_new, make_folder, print_metrics
+from rl4dialog.inference.saved_run import find_checkpoint, model_folder, read_run_config
+from rl4dialog.inference.simulation import print_simulation, simulated_dialogue
+from rl4dialog.policies.plain import load_plain_policy
+from rl4dialog.runs.conversations import TURNS_KEY
+from rl4dialog.runs.progress import Progress
+from rl4dialog.runs.report.statistics import mean_intervals
+from rl4dialog.runs.run_folder import write_json
+from rl4dialog.training.random_state import random_states_kept
+from rl4dialog.training.turn_level.environments import build_evaluation_envs, build_turn_level_algorithm
+from rl4dialog.training.turn_level.trainee import RETURN, RulePlayer, evaluate_episodes, mean_scores, player_names
+
+
+@dataclass(frozen=True)
+class TurnLevelAgent:
+    """A policy, with the config of its environment."""
+
+    config: TurnLevelConfig  # config of the run
+    # Name for display and for records; without a policy, that of a player of the environment, such as ``rule``.
+    name: str
+    policy: BasePolicy | None = None  # the trained policy; ``None`` for a player of the environment
+
+    def player(self, envs: Any) -> Any:
+        """What acts in these environments, as `evaluate_episodes` expects it."""
+        if self.policy is not None:
+            return self.policy
+        names = player_names(envs)
+        if self.name not in names:
+            has = f"has {', '.join(names)}" if names else "has no rule policy (no method rule_action)"
+            raise ConfigError(f"--policy {self.name}: env.id: {self.config.env.id} {has}")
+        return RulePlayer(envs, self.name)
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether the policy chooses among the actions that the environment allows."""
+        return isinstance(self.policy, MaskableActorCriticPolicy)
+
+    def envs(self, split: str, n_envs: int | None = None) -> Any:
+        """Environments of a split, by default as many as in the run's evaluations."""
+        return build_evaluation_envs(self.config, split, n_envs=n_envs)
+
+
+def load_agent(run: str | Path, checkpoint: str | int | None = None, trust: bool = False) -> BasePolicy:
+    """Load the policy of a run in an environment other than ``text_generation``.
+
+    Args:
+        run: The run folder, which may have been moved.
+        checkpoint: ``None`` for the final policy; otherwise an iteration number, ``"last"`` or ``"best"``.
+        trust: Whether to allow the code that the run's config executes, such as its ``imports`` or the module of an
+            ``env.id``, and the addresses, keys and files that it names.
+
+    Returns:
+        stable-baselines3's policy: ``policy.predict(observation, deterministic=True)`` returns an action.
+
+    Raises:
+        RunFolderError: If the folder contains no run, no policy, or no such checkpoint.
+        ConfigError: If it is a run of a language model, its config needs ``trust``, or the environment cannot be built.
+        ModelError: If the weights do not match.
+    """
+    folder = Path(run).expanduser()
+    config = read_run_config(folder, trust=trust)
+    if not isinstance(config, TurnLevelConfig):
+        raise ConfigError(f"{folder} is a run of a language model; use rl4dialog.load_policy")
+    return load_turn_level_policy(config, folder, checkpoint)
+
+
+def load_turn_level_policy(config: TurnLevelConfig, run: Path, checkpoint: str | int | None = None) -> BasePolicy:
+    """Load the policy of a run whose config was already read; see `load_agent`."""
+    folder = model_folder(run, None if checkpoint is None else find_checkpoint(run, checkpoint))
+    env = config.env.model_copy(update={"vec_env": "dummy", "n_workers": None})
+    in_process = config.model_copy(update={"env": env})
+    with random_states_kept():  # stable-baselines3 seeds all generators
+        algorithm = build_turn_level_algorithm(in_process, buffer_size=env.n_envs, device="auto")
+    close(algorithm.env)
+    load_plain_policy(algorithm.policy, folder)
+    algorithm.policy.set_training_mode(False)
+    return algorithm.policy  # type: ignore[no-any-return]
+
+
+def evaluate_agent(agent: TurnLevelAgent, split: str, folder: Path, about: Mapping[str, Any]) -> dict[str, float]:
+    """Evaluate an agent, write ``metrics.json`` and ``predictions.json``, and print a table.
+
+    For the final policy of a run, the metrics are identical to those that the run logged. Beside them stand 95 %
+    intervals over episodes, if there are at least ``MIN_SAMPLES``, and the metrics of the rule policy, if there is one.
+    """
+    check_split(split)
+    check_is_new(folder)
+    settings, seed = agent.config.train_evaluation, derive_seed(agent.config.seed, "evaluation", split)
+    envs = agent.envs(split)
+
+    def held(player: Any) -> list[dict[str, Any]]:
+        return evaluate_episodes(player, envs, settings.n_eval_episodes, settings.deterministic, seed)
+
+    episodes = [{"split_name": split, **episode} for episode in held(agent.player(envs))]
+    metrics = mean_scores(episodes)
+    names = player_names(envs) if agent.policy is not None else ()
+    players = {name: mean_scores(held(RulePlayer(envs, name))) for name in names}
+    envs.close()
+    scores = np.array([[episode.get(key, math.nan) for key in metrics] for episode in episodes], float)
+    found = zip(metrics, mean_intervals(scores), strict=True)
+    intervals = {key: interval for key, interval in found if interval is not None}
+    make_folder(folder)
+    write_json(folder / "predictions.json", episodes)
+    counts = {"split": split, "n_samples": len(episodes)}
+    limits = {key: [interval.low, interval.high] for key, interval in intervals.items()}
+    write_json(
+        folder / "metrics.json", {**about, **counts, "metrics": metrics, "intervals": limits, "players": players}
+    )
+    print_metrics(split, len(episodes), metrics, {}, folder, players=players, intervals=intervals)
+    return metrics
+
+
+_BATCH = 100
+_ROLES = {name: ROLES[speaker] for speaker, name in SPEAKERS.items()}
+
+
+def simulate_agent(agent: TurnLevelAgent, split: str, n: int, seed: int, path: Path) -> int:
+    """Write dialogues as a log, which the datapools ``conversations`` and ``conversational`` read; print a table.
+
+    Each line has the ``messages``, also with the acts; the ``rewards`` of the assistant's; ``return``, their sum; and
+    all else that `rl4dialog.tasks.dialogue_acts.transcript.transcript` returns. Every batch has its own seed, so an
+    interruption changes nothing.
+    """
+
+    def about(number: int) -> dict[str, Any]:
+        return {"sample_id": number, "seed": derive_seed(seed, "simulation", split), "system": agent.name}
+
+    def n_after(record: Record, n_done: int) -> int | None:
+        return n_done + 1 if all(record.get(key) == value for key, value in about(n_done).items()) else None
+
+    envs = agent.envs(split)
+    player, deterministic = agent.player(envs), agent.config.train_evaluation.deterministic
+    with ContinuedFile(path, n_after, "dialogue {} of this command") as file:
+        n_before = file.n_done
+        with Progress("Simulating", "dialogue", n, n_before, line_every_s=30.0) as progress:
+            for start in range(n_before - n_before % _BATCH, n, _BATCH):
+                of_batch = derive_seed(seed, "simulation", split, start)
+                episodes = evaluate_episodes(player, envs, min(_BATCH, n - start), deterministic, of_batch)
+                for number, episode in enumerate(episodes, start):
+                    if TURNS_KEY not in episode:
+                        raise ConfigError(f"env.id: {agent.config.env.id} has no dialogues; simulate needs some")
+                    if number >= n_before:
+                        file.write({**about(number), **_line(episode)})
+                        progress.advance()
+        if file.n_done > n_before:
+            print_simulation([simulated_dialogue(record) for record in file.records()], is_scored=True)
+        return file.n_done - n_before
+
+
+def _line(episode: Mapping[str, Any]) -> dict[str, Any]:
+    turns = [dict(turn) for turn in episode[TURNS_KEY]]
+    messages = [{"role": _ROLES[turn.pop("speaker")], "content": turn.pop("text"), **turn} for turn in turns]
+    rewards = [message.pop("reward") for message in messages if "reward" in message]
+    kept = ("outcome", "ended_by", "failures", "goal", "goal_text", "persona", "partner_persona")
+    scores = {"rewards": rewards, "return": episode[RETURN]}
+    n_given = sum(bool(message.pop("given", False)) for message in messages)
+    fixed = {"version": VERSION, "agent": ROLES[AGENT], "n_given": n_given}
+    return {**fixed, "messages": messages, **scores, **{key: episode[key] for key in kept if key in episode}}

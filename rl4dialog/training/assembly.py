@@ -1,0 +1,150 @@
+"""The parts of a run that trains a language model, each built when it is first read.
+
+Training, the plan and the doctor assemble them from the config. `LoadedPolicy`, for the use of trained models, takes
+tokenizer, lengths and model from a run folder instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, TextConfig
+from rl4dialog.core.protocols import BaseMetric, DialogueMetric
+from rl4dialog.data.run_data import Data
+from rl4dialog.rollouts.conversation_log import ConversationLog
+from rl4dialog.rollouts.conversing import Conversing
+from rl4dialog.runs.tracking import Tracker
+from rl4dialog.scores.scoring import Scorer
+from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.training.building.algorithm import build_algorithm
+from rl4dialog.training.building.conversations import build_conversing
+from rl4dialog.training.building.language_model import build_language_model
+from rl4dialog.training.building.offline import build_log, build_offline_algorithm, learns_scores
+from rl4dialog.training.building.policy import build_end_of_turn
+from rl4dialog.training.building.rewards import build_metrics, build_reward_columns, build_scorer, build_toolkit
+from rl4dialog.training.building.texts import Lengths, Texts, build_run_tokenizer, run_lengths
+from rl4dialog.training.evaluation import Evaluator
+
+T = TypeVar("T")
+
+
+class part(Generic[T]):
+    """An attribute that is built once. An error is stored too, and raised again when it is read again."""
+
+    def __init__(self, build: Callable[[Any], T]) -> None:
+        self._build, self.__doc__ = build, build.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, assembly: Any, owner: type | None = None) -> T:
+        errors: dict[str, Exception] = assembly.__dict__.setdefault("_errors", {})
+        if self._name in errors:
+            raise errors[self._name]
+        try:
+            # This is a non-data descriptor, so the instance attribute takes precedence from now on.
+            value = assembly.__dict__[self._name] = self._build(assembly)
+        except Exception as error:
+            errors[self._name] = error
+            raise
+        return value
+
+
+class Assembly:
+    """The parts of a run."""
+
+    def __init__(self, config: TextConfig, trains_classifier: bool = True) -> None:
+        self._config, self._trains_classifier = config, trains_classifier
+
+    @property
+    def config(self) -> TextConfig:
+        return self._config
+
+    # -- what is read ---------------------------------------------------------------------------------------------
+
+    @part
+    def _tokenizer_and_data(self) -> tuple[PreTrainedTokenizerBase, Data]:
+        return build_run_tokenizer(self.config)  # built-in tokenizers are trained on the data, chat templates write it
+
+    @part
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return self._tokenizer_and_data[0]
+
+    @part
+    def data(self) -> Data:
+        """The samples of all splits."""
+        return self._tokenizer_and_data[1]
+
+    @part
+    def lengths(self) -> Lengths:
+        return run_lengths(self.config, self.tokenizer, self.data)
+
+    @part
+    def texts(self) -> Texts:
+        """Tokenizer, samples and lengths."""
+        return Texts(self.tokenizer, self.data, self.lengths)
+
+    # -- what scores ----------------------------------------------------------------------------------------------
+
+    @part
+    def toolkit(self) -> dict[str, Any]:
+        """What metrics and rewards can request by parameter name."""
+        return build_toolkit(self.config, self.tokenizer, self.data, self._trains_classifier)
+
+    @part
+    def metrics(self) -> list[BaseMetric | DialogueMetric]:
+        return build_metrics(self.config, self.toolkit)
+
+    @part
+    def scorer(self) -> Scorer | None:
+        """The reward, if the run uses one."""
+        return build_scorer(self.config, self.toolkit)
+
+    @part
+    def conversing(self) -> Conversing | None:
+        """The conversations of evaluations, if there is a partner."""
+        return build_conversing(self.config, self.texts, self.scorer)
+
+    def evaluator(self, tracker: Tracker | None = None, has_metrics: bool = True) -> Evaluator:
+        """What evaluates splits; without metrics in processes that only hold conversations."""
+        metrics, rewards = self.metrics if has_metrics else [], build_reward_columns(self.config, self.scorer)
+        return Evaluator(self.config, self.texts, metrics, tracker, rewards, self.conversing)
+
+    # -- what is trained ------------------------------------------------------------------------------------------
+
+    @part
+    def initial_model(self) -> PreTrainedModel:
+        """The language model with which training begins, after its warm start."""
+        return build_language_model(self.config, self.texts)
+
+    @part
+    def end_of_turn(self) -> EndOfTurn:
+        return build_end_of_turn(self.config, self.tokenizer, self.data.turn_marker, self.initial_model)
+
+    @part
+    def log(self) -> ConversationLog:
+        """The conversations from which an offline run learns."""
+        config = self.config
+        assert isinstance(config, OfflineConfig)
+        return build_log(
+            config, self.texts, self.end_of_turn, self.scorer if learns_scores(config, self.texts) else None
+        )
+
+    @part
+    def algorithm(self) -> Any:
+        """The algorithm with its policy, and its environments or its log."""
+        config, texts, model, end = self.config, self.texts, self.initial_model, self.end_of_turn
+        if isinstance(config, OfflineConfig):
+            return build_offline_algorithm(config, texts, model, end, self.log)
+        assert isinstance(config, OnPolicyConfig) and self.scorer is not None
+        return build_algorithm(config, texts, model, end, self.scorer)
+
+
+def fill_cache(config: TextConfig) -> None:
+    """Build and cache the intent classifier, the warm start, and the encoded log of an offline run."""
+    parts, names = Assembly(config), ["toolkit", "initial_model"]
+    for name in [*names, "log"] if isinstance(config, OfflineConfig) else names:
+        getattr(parts, name)

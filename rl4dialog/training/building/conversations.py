@@ -1,0 +1,308 @@
+"""A run's conversations: the partner and whether it fits run, rewards and samples, and the environments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.core.config import TextConfig
+from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
+from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
+from rl4dialog.core.protocols import BatchedConversationReward, Partner, PartnerService
+from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.core.types import PartnerReply, Prompt, Sample
+from rl4dialog.data.run_data import Data
+from rl4dialog.envs.conversation import Conversation, ConversationRules
+from rl4dialog.envs.outside_partner import OutsidePartner, PartnersSide
+from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.envs.vectorize import make_utterance_env
+from rl4dialog.partners.self_play import POOL_SIZE, SelfPlayPartner, check_pool
+from rl4dialog.policies.answering import answer_lengths, answer_settings
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.models import embedding_rows, named_model_positions
+from rl4dialog.rollouts.conversing import Conversing
+from rl4dialog.rollouts.task_rewards import TaskRewards
+from rl4dialog.scores.scoring import Scorer
+from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
+from rl4dialog.training.building.texts import Texts
+
+_POOL = ("snapshot_every", "pool_size", "latest_share", "learns")
+
+
+def plays_itself(chosen: ComponentConfig | None) -> bool:
+    """Whether a partner is the agent itself."""
+    if chosen is None:
+        return False
+    partner = PartnerRegistry.resolve(chosen.id)
+    return inspect.isclass(partner) and issubclass(partner, SelfPlayPartner)
+
+
+def n_weight_copies(config: TextConfig) -> tuple[int, bool]:
+    """How many later copies of the weights self-play keeps at most, and whether it keeps the initial policy."""
+    assert config.env is not None
+    chosen, others = config.env.args.conversation_partner, config.train_evaluation.partner
+    if chosen is None or not plays_itself(chosen):
+        return 0, False
+    has_pool = bool(chosen.args.get("snapshot_every"))
+    pool_size = chosen.args.get("pool_size") or POOL_SIZE
+    return pool_size - 1 if has_pool else 0, has_pool or others is None
+
+
+def self_play_arguments(
+    chosen: ComponentConfig,
+    config: TextConfig,
+    texts: Texts,
+    max_length: int,
+    end_of_turn: EndOfTurn | None,
+    vocab_size: int | None,
+    is_evaluation: bool,
+) -> dict[str, Any]:
+    """Arguments that a partner that is the agent itself gets from the run.
+
+    Without a model, the end of replies and the size of the vocabulary are the tokenizer's.
+    """
+    found = texts.data.pools["train"].dialogue_format
+    if found is None:
+        raise ConfigError(
+            f"partner {chosen.id!r} reads prompts in the format of the datapool, and {config.datapool.id!r} has none; "
+            f"use a datapool of dialogues, or another partner"
+        )
+    kwargs = chosen.args.get("generation_kwargs") or dict(config.own_generation_block.kwargs)
+    settings = answer_settings(f"partner {chosen.id!r}", kwargs)
+    positions = None
+    if not config.is_encoder_decoder:
+        # Built-in models are built to fit.
+        positions = named_model_positions(config.model_name) or texts.lengths.prompt + texts.lengths.room
+    lengths = answer_lengths(
+        f"partner {chosen.id!r}", config.model_name, positions, settings, texts.lengths.prompt, max_length
+    )
+    tokenizer = texts.tokenizer
+    end = end_of_turn or EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), texts.data.turn_marker)
+    dialogue_format = replace(found, context_size=None, in_conversation=True)
+    return {
+        "own_side": OutsidePartner(dialogue_format, end, vocab_size or len(tokenizer), *lengths),
+        "generation_kwargs": kwargs,
+        "is_frozen": is_evaluation and config.train_evaluation.partner is None,
+        "run_seed": config.seed,
+    }
+
+
+AnyPartner = Partner | PartnerService
+
+
+def check_partner(config: TextConfig) -> None:
+    """Check ids and arguments of the partners."""
+    for chosen, where in chosen_partners(config):
+        PartnerRegistry.check(chosen.id, chosen.args, f"{where}.args")
+        if plays_itself(chosen):
+            check_pool(**{name: chosen.args[name] for name in _POOL if name in chosen.args})
+
+
+def chosen_partners(config: TextConfig) -> list[tuple[ComponentConfig, str]]:
+    """Partners of rollouts and evaluations, with their keys; empty if the run has none."""
+    if config.env is None or config.env.args.conversation_partner is None:
+        return []
+    own = config.train_evaluation.partner
+    others = [(own, "train_evaluation.partner")] if own is not None else []
+    return [(config.env.args.conversation_partner, "env.args.partner"), *others]
+
+
+def abilities(chosen: ComponentConfig) -> Any:
+    """Return the object that says what a partner can do: the partner itself, or its class if building it is costly."""
+    partner = PartnerRegistry.resolve(chosen.id)
+    is_class = inspect.isclass(partner)
+    is_provided = PartnerRegistry.provided & inspect.signature(partner).parameters.keys()
+    if is_class and (issubclass(partner, PartnerService) or is_provided):
+        return partner
+    return resolve_partner(chosen)
+
+
+def build_partner(
+    chosen: ComponentConfig,
+    config: TextConfig,
+    texts: Texts,
+    end_of_turn: EndOfTurn | None = None,
+    vocab_size: int | None = None,
+    is_evaluation: bool = False,
+) -> AnyPartner:
+    """Build a partner; without a model, the end of replies and the size of the vocabulary are the tokenizer's."""
+    assert config.env is not None
+    args = config.env.args
+    max_length = args.max_partner_length or texts.lengths.reply
+    of_agent = {}
+    if plays_itself(chosen):
+        of_agent = self_play_arguments(chosen, config, texts, max_length, end_of_turn, vocab_size, is_evaluation)
+    partner = resolve_partner(
+        chosen,
+        tokenizer=texts.tokenizer,
+        world=texts.data.world,
+        max_prompt_length=texts.lengths.prompt,
+        max_length=max_length,
+        **of_agent,
+    )
+    if isinstance(partner, PartnerService):
+        _check_first_prompts(partner.side, args, texts)
+    return partner
+
+
+def _check_first_prompts(outside: OutsidePartner, args: EnvArgs, texts: Texts) -> None:
+    """Check that a partner in the main process accepts the first prompt of all conversations."""
+    side = PartnersSide(replace(outside, max_prompt_length=min(outside.max_prompt_length, texts.lengths.prompt)))
+
+    def given(sample: Sample) -> list[str]:
+        return (sample.meta_data or {}).get("history", [""]) if args.first_speaker == "sample" else []
+
+    def kind(sample: Sample) -> tuple[int, str]:
+        """Who speaks first in the prompt, and the persona in front of it."""
+        return len(given(sample)) % 2, str((sample.meta_data or {}).get(outside.persona_key))
+
+    def start(sample: Sample) -> None:
+        side.begin(sample.meta_data or {})
+        side.asked([] if args.first_speaker == "partner" else [*given(sample), "a"])
+
+    check_starts(texts, kind, start)
+
+
+def check_starts(texts: Texts, kind: Callable[[Sample], Hashable], start: Callable[[Sample], None]) -> None:
+    """Check that one sample of each kind can start a conversation."""
+    known = set()
+    for split in texts.data.pools:
+        for sample in texts.data.samples(split):
+            if (its_kind := kind(sample)) in known:
+                continue
+            known.add(its_kind)
+            try:
+                start(sample)
+            except DataError as error:
+                raise DataError(
+                    f"sample {sample.id!r} of the {split} split cannot start a conversation: {error}"
+                ) from error
+
+
+def check_partners_data(partner: Partner, data: Data, splits: Iterable[str]) -> None:
+    """Check that a partner can start a conversation about every sample of these splits."""
+    for split in splits:
+        for sample in data.samples(split):
+            try:
+                partner.reset(sample.meta_data or {}, seed=0)
+            except DataError as error:
+                raise DataError(f"sample {sample.id!r} of the {split} split: {error}") from error
+
+
+def resolve_partner(chosen: ComponentConfig, **provided: Any) -> AnyPartner:
+    """Build a partner from its arguments and those that a run provides."""
+    try:
+        partner = PartnerRegistry.get(chosen.id, chosen.args, **provided)
+    except RL4DialogError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"partner {chosen.id!r} cannot be built: {type(error).__name__}: {error}") from error
+    if not isinstance(partner, (Partner, PartnerService)):
+        raise ConfigError(
+            f"partner {chosen.id!r} is a {type(partner).__name__}; it must be a subclass of Partner or PartnerService "
+            f"of rl4dialog.core.protocols"
+        )
+    return partner
+
+
+def env_kwargs(
+    config: TextConfig,
+    texts: Texts,
+    samples: Sequence[Any],
+    parts: Sequence[RewardPart],
+    partner: AnyPartner | None,
+) -> dict[str, Any]:
+    """Return the arguments of each environment, except ``end_of_turn`` and ``vocab_size``, which are the model's."""
+    assert config.env is not None
+    args = config.env.args
+    is_outside = isinstance(partner, PartnerService)
+    return {
+        "samples": samples,
+        "reward_parts": [part for part in parts if not part.in_main_process],
+        "max_prompt_length": texts.lengths.prompt,
+        "max_episode_length": texts.lengths.reply,
+        "prompt_truncation_side": texts.lengths.truncation_side,
+        "max_turns": args.max_turns,
+        "priority_scale": args.priority_scale,
+        "partner": None if is_outside else partner,
+        "outside_partner": partner.side if isinstance(partner, PartnerService) else None,
+        "frame": texts.data.pools["train"].frame() if partner is not None else None,
+        "first_speaker": args.first_speaker,
+        "max_partner_length": args.max_partner_length,
+        "context_turns": args.context_turns,
+        "end_when": args.end_when.model_dump(),
+        "shares_dialogues": any(isinstance(part.function, BatchedConversationReward) for part in parts),
+    }
+
+
+def build_conversing(config: TextConfig, texts: Texts, scorer: Scorer | None) -> Conversing | None:
+    """Build the conversations of evaluations; ``None`` if the run has no partner."""
+    if config.env is None:
+        return None
+    chosen = config.train_evaluation.partner or config.env.args.conversation_partner
+    if chosen is None:
+        return None
+    partner = build_partner(chosen, config, texts, is_evaluation=True)
+    is_scored = scorer is not None and config.train_evaluation.score_predictions
+    parts = scorer.parts if scorer is not None and is_scored else []
+    timeout_s = config.reward_fn.timeout_s if config.reward_fn is not None else None
+    samples = [Sample(0, "", [])]  # each conversation is given its own
+    kwargs = env_kwargs(config, texts, samples, parts, partner)
+    service = partner if isinstance(partner, PartnerService) else None
+
+    def make_env(policy: LMActorCriticPolicy, max_length: int) -> UtteranceView:
+        of_model = {"end_of_turn": policy.end_of_turn, "vocab_size": embedding_rows(policy.language_model)}
+        # Only now, because in self-play it depends on the policy.
+        side = {"outside_partner": service.side} if service is not None else {}
+        return make_utterance_env({**kwargs, **of_model, **side, "max_episode_length": max_length}, timeout_s)
+
+    rewards = None if scorer is None or not is_scored else build_task_rewards(scorer)
+    return Conversing(make_env, service, rewards, max(config.n_iters or 1, 1), timeout_s)
+
+
+def build_task_rewards(scorer: Scorer) -> TaskRewards:
+    """Build the sum of all rewards of a conversation."""
+    in_main = [part for part in scorer.parts if part.in_main_process]
+    return TaskRewards(scorer.parts, replace(scorer, parts=in_main).values)
+
+
+def check_conversations(config: TextConfig, texts: Texts) -> None:
+    """Check the dialogue format, and that all samples can start a conversation, with each partner of the run."""
+    if config.env is None:
+        return
+    args = config.env.args
+    if args.conversation_partner is not None:
+        texts.data.pools["train"].frame()
+    _check_partners_data(config, args, texts)
+    tokenizer = texts.tokenizer
+    end_of_turn = EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), texts.data.turn_marker)
+    rules = ConversationRules(first_speaker=args.first_speaker)
+    conversation = Conversation(rules, end_of_turn, texts.lengths.prompt, texts.lengths.truncation_side)
+
+    def start(sample: Sample) -> None:
+        conversation.begin(sample, seed=0)
+        if args.first_speaker == "partner":
+            conversation.hear_opening(PartnerReply("a"))
+
+    check_starts(texts, _opening_of, start)
+
+
+def _check_partners_data(config: TextConfig, args: EnvArgs, texts: Texts) -> None:
+    # Without rollouts, only evaluations hold conversations, and train samples may be single replies from elsewhere.
+    splits = [split for split in texts.data.pools if config.has_rollouts or split != "train"]
+    for chosen, _ in chosen_partners(config):
+        found = PartnerRegistry.resolve(chosen.id)
+        if not (inspect.isclass(found) and issubclass(found, Partner) and found.checks_samples):
+            continue
+        partner = build_partner(chosen, config, texts)
+        assert isinstance(partner, Partner)
+        check_partners_data(partner, texts.data, splits)
+
+
+def _opening_of(sample: Sample) -> tuple[Any, ...] | None:
+    """The beginning of a sample's prompt, and the markup at its end, on which the room for a turn depends."""
+    prompt = sample.prompt_or_input_text
+    return (prompt.opening, prompt.agent_opening, prompt.last_markup) if isinstance(prompt, Prompt) else None

@@ -1,0 +1,368 @@
+"""Checks of settings, prompts, references and tokenizer, of logged conversations, and of those with a partner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from rl4dialog.catalog import OfflineAlgorithmRegistry
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample
+from rl4dialog.data.dialogue_format import chat_messages
+from rl4dialog.functional.log_probs import token_log_probs
+from rl4dialog.policies.models import embedding_rows, ids_without_token
+from rl4dialog.rollouts.conversation_log import CONVERSATIONS_WITH_DROPS, CUT_REPLIES, REPLIES
+from rl4dialog.runs.report.statistics import MIN_SAMPLES
+from rl4dialog.runs.summary import transcript
+from rl4dialog.text.chat_template import ChatTemplate, start_time
+from rl4dialog.text.end_of_turn import end_of_sequence_ids
+from rl4dialog.text.prompts import encode_prompt
+from rl4dialog.training.building.conditions import conditions_met
+from rl4dialog.training.building.conversations import build_conversing, check_conversations
+from rl4dialog.training.building.offline import check_rewards, log_notes
+from rl4dialog.training.building.policy import all_arguments, build_inference_policy
+from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject, judged
+from rl4dialog.training.random_state import random_states_kept
+
+
+def settings(subject: Subject) -> Finding:
+    """Check that every setting can do what it is for, and show the notes about the config."""
+    met = conditions_met(subject.run_config)
+    if refused := [message for message, level in met.items() if level == "refuse"]:
+        return Finding("fail", "; ".join(refused), "change these settings; `rl4dialog train` refuses the run")
+    if without_effect := [message for message, level in met.items() if level == "warn"]:
+        return Finding("warn", "; ".join(without_effect), "change these settings, or remove them")
+    return Finding("pass", "; ".join(subject.run_config.warnings) or "no setting without effect was found")
+
+
+N_SAMPLES = 1000
+
+# Every corpus has a few texts that are too long. Above this fraction, the length limits are wrong.
+CUT_SHARE = 0.1
+
+# Above this fraction of repeated samples, scores of a held-out split also measure what the model remembers.
+REPEATED_SHARE = 0.01
+
+# Embeddings are rounded up to a multiple of at most 128. A larger surplus indicates a different tokenizer.
+SPARE_ROWS = 0.05
+
+# Fraction of sampled replies. With fewer than one of 32, the model has not learned to end replies.
+ENDED_SHARE = 1 / 32
+
+# Length at which a displayed prompt is cut.
+_N_SHOWN = 600
+
+
+def first_prompt(subject: Subject) -> Finding:
+    """Show the first prompt of the train split as model input, special tokens included."""
+    tokenizer, lengths = subject.tokenizer, subject.lengths
+    sample = subject.data.samples("train")[0]
+    ids = encode_prompt(
+        tokenizer, sample.prompt_or_input_text, lengths.prompt, lengths.truncation_side, lengths.turn_end
+    )
+    text = str(tokenizer.decode(ids, skip_special_tokens=False))
+    shown = text if len(text) <= _N_SHOWN else f"{text[: _N_SHOWN // 2]} [...] {text[-_N_SHOWN // 2 :]}"
+    if tokenizer.bos_token_id is not None and ids[:2] == [tokenizer.bos_token_id] * 2:
+        return Finding("warn", shown, f"it starts with {tokenizer.bos_token} twice: remove it from the data")
+    if tokenizer.chat_template and not _has_chat_format(subject):
+        advice = "the tokenizer has a chat template, but prompts do not use it; see datapool.args.format"
+        return Finding("warn", shown, f"{advice}. This is fine if the model was not trained with it")
+    return Finding("pass", shown)
+
+
+def prompts(subject: Subject) -> Finding:
+    """Fraction of prompts that are longer than ``max_prompt_length`` and get truncated."""
+    limit = subject.lengths.prompt
+    lengths = [
+        len(encode_prompt(subject.tokenizer, sample.prompt_or_input_text, 10**9)) for sample in _some_samples(subject)
+    ]
+    cut = sum(length > limit for length in lengths) / len(lengths)
+    measured = f"{cut:.1%} of {len(lengths)} prompts are truncated to {limit} tokens; the longest has {max(lengths)}"
+    return judged(cut, measured, "raise env.args.max_prompt_length, or shorten the context", warn_above=CUT_SHARE)
+
+
+def references(subject: Subject) -> Finding:
+    """Fraction of references that are longer than the reply limit."""
+    limit = subject.lengths.reply
+    texts = [text for sample in _some_samples(subject) for text in sample.references[:1] if text.strip()]
+    if not texts:
+        raise NotApplicable("the samples have no references")
+    lengths = [1 + len(subject.tokenizer(text, verbose=False)["input_ids"]) for text in texts]
+    cut = sum(length > limit for length in lengths) / len(lengths)
+    measured = f"{cut:.1%} of {len(lengths)} references have more than {limit} tokens; the longest has {max(lengths)}"
+    return judged(cut, measured, "raise env.args.max_episode_length and max_new_tokens", warn_above=CUT_SHARE)
+
+
+def held_out(subject: Subject) -> Finding:
+    """Fraction of val and test samples that the train split contains, too: the same prompt and references."""
+    trained = _with_references(subject, "train")
+    if not trained:
+        raise NotApplicable("the samples have no references")
+    if len({prompt for prompt, *_ in trained}) < len(trained) / 2:
+        raise NotApplicable("most samples share a prompt with others, as in games")
+    known = set(trained)
+    found = {split: _with_references(subject, split) for split in ("val", "test") if split in subject.data.pools}
+    shares = {split: sum(each in known for each in texts) / len(texts) for split, texts in found.items() if texts}
+    if not shares:
+        raise NotApplicable("there is no val or test split with references")
+    measured = ", ".join(f"{share:.1%} of {len(found[split]):,} {split} samples" for split, share in shares.items())
+    advice = "scores on these splits are too good: remove these samples from one of the splits, or say so"
+    return judged(max(shares.values()), f"{measured} are in the train split, too", advice, warn_above=REPEATED_SHARE)
+
+
+def evaluations(subject: Subject) -> Finding:
+    """Number of samples in the evaluations of each split."""
+    limit = subject.config.train_evaluation.max_eval_samples
+    sizes = {split: len(subject.data.samples(split, limit)) for split in ("val", "test") if split in subject.data.pools}
+    if not sizes:
+        raise NotApplicable("there is no val or test split")
+    measured = " and ".join(f"{n:,} {split} samples" for split, n in sizes.items()) + " in each evaluation"
+    advice = f"no metric will have an interval or a verdict: evaluate at least {MIN_SAMPLES} samples of each split"
+    return Finding("pass", measured) if min(sizes.values()) >= MIN_SAMPLES else Finding("warn", measured, advice)
+
+
+def chat_template(subject: Subject) -> Finding:
+    """Check that the chat template produced the prompts, and only appends when a conversation grows."""
+    if not _has_chat_format(subject):
+        raise NotApplicable("the datapool's format is not chat_template")
+    samples = _some_samples(subject)
+    written = [sample for sample in samples if (sample.meta_data or {}).get("history")]
+    if not written:
+        return Finding("fail", "no prompt contains a conversation", "the datapool ignores format: chat_template")
+
+    template = ChatTemplate(subject.tokenizer)
+    render = template.render
+    end = _end_of_prompt(render)
+    for sample in written:
+        if not sample.prompt_or_input_text.endswith(end):
+            return Finding(
+                "fail",
+                f"the template ends prompts with {end!r}, but prompt {sample.id!r} ends with "
+                f"{sample.prompt_or_input_text[-40:]!r}",
+                "the datapool ignores format: chat_template, or its prompts are already formatted",
+            )
+    # The longest conversation of the data, its reply, and one more message.
+    longest = max(written, key=lambda sample: len((sample.meta_data or {})["history"]))
+    history = list((longest.meta_data or {})["history"])
+    messages = chat_messages([*history, longest.references[0], history[0]])
+    for n in range(1, len(messages)):
+        is_reply = messages[n]["role"] == "assistant"
+        if not render(messages[: n + 1], False).startswith(render(messages[:n], is_reply)):
+            env = subject.config.env
+            # In later turns the environment's prompts would differ from the template's.
+            level = "fail" if env is not None and env.args.max_turns > 1 else "warn"
+            return Finding(
+                level,
+                f"message {n + 1} changes how the template formats the {n} before it (sample {longest.id!r})",
+                "in later turns, prompts would differ from those that the model was trained on; use a template "
+                "that only appends",
+            )
+    clock = f"; its date is {start_time():%Y-%m-%d}: a run keeps that of its start" if template.reads_clock else ""
+    return Finding(
+        "pass",
+        f"it formats {len(written)} prompts; each of {len(messages)} messages of sample {longest.id!r} is appended "
+        f"to the ones before{clock}",
+    )
+
+
+def vocabulary(subject: Subject) -> Finding:
+    """Check that the sizes of tokenizer and embedding match."""
+    n_tokens, n_rows = len(subject.tokenizer), embedding_rows(subject.initial_model)
+    n_spare = len(ids_without_token(subject.tokenizer, n_rows))
+    measured = f"{n_tokens} tokens, {n_rows} embedding rows, {n_spare} of them without a token, which are never chosen"
+    advice = "tokenizer.model_name and the policy's model_name may not match"
+    return judged(n_spare / n_rows, measured, advice, warn_above=SPARE_ROWS)
+
+
+def padding_token(subject: Subject) -> Finding:
+    """Check that the padding id is within the embedding."""
+    pad, n_rows = subject.tokenizer.pad_token_id, embedding_rows(subject.initial_model)
+    if pad is None or not 0 <= int(pad) < n_rows:
+        found = "there is no pad token" if pad is None else f"the pad id {pad} is outside the {n_rows} embedding rows"
+        return Finding("fail", found, "add a pad token to the tokenizer, or set tokenizer.pad_token_as_eos_token: true")
+    if int(pad) in end_of_sequence_ids(
+        subject.tokenizer, subject.initial_model.config, subject.initial_model.generation_config
+    ):
+        return Finding("pass", f"id {pad}, which also ends sequences; this is fine, because masks are explicit")
+    return Finding("pass", f"id {pad}, which does not end sequences")
+
+
+def end_of_sequence(subject: Subject) -> Finding:
+    """List the ids that end a reply, and check that tokenizer, model and generation config agree on them."""
+    sources: dict[str, Any] = {
+        "tokenizer": subject.tokenizer,
+        "model config": subject.initial_model.config,
+        "generation config": subject.initial_model.generation_config,
+    }
+    named = {name: set(end_of_sequence_ids(source)) for name, source in sources.items()}
+    measured = "; ".join(f"{name}: {sorted(ids) or 'none'}" for name, ids in named.items())
+    ends = subject.end_of_turn
+    env = subject.config.env
+    if env is not None and not env.args.terminate_on_eos:
+        return Finding("pass", f"terminate_on_eos: false, so replies have max_episode_length tokens ({measured})")
+    if not ends.eos_token_ids and ends.marker is None:
+        return Finding("fail", f"no token ends a reply ({measured})", "set the tokenizer's end-of-sequence token")
+    outside = [id for id in ends.eos_token_ids if id >= embedding_rows(subject.initial_model)]
+    if outside:
+        return Finding(
+            "fail", f"the model has no embedding for {outside} ({measured})", "correct the ids in its config"
+        )
+    own = named["tokenizer"]
+    if any(ids and own and not own & ids for ids in named.values()):
+        advice = "all of them end a reply; supervised training uses the tokenizer's"
+        return Finding("warn", f"the sources disagree: {measured}", advice)
+    return Finding("pass", measured + (f"; turns end in {ends.marker!r}" if ends.marker else ""))
+
+
+def reply_ends(subject: Subject) -> Finding:
+    """Fraction of the model's replies that end before the length limit."""
+    ids = [row.tolist() for row in subject.replies.per_row("response_ids")]
+    ended = sum(subject.end_of_turn.is_end(row) for row in ids) / len(ids)
+    settings = subject.algorithm.policy.settings
+    length = f"mean length {sum(map(len, ids)) / len(ids):.0f} tokens"
+    measured = f"{ended:.0%} of {len(ids)} replies end before the limit, {length} (the model {subject.model_state})"
+    env = subject.config.env
+    never = env is not None and not env.args.terminate_on_eos
+    if never or settings.min_length >= (settings.max_new_tokens or subject.lengths.reply) or subject.is_cold:
+        return Finding("pass", measured)
+    advice = "use warm_start or supervised training to learn the end of a reply, or raise max_episode_length"
+    return Finding("pass", measured) if ended >= ENDED_SHARE else Finding("warn", measured, advice)
+
+
+def _some_samples(subject: Subject) -> list[Sample]:
+    """Evenly spaced samples of the train split."""
+    samples = subject.data.samples("train")
+    return samples[:: max(1, len(samples) // N_SAMPLES)][:N_SAMPLES]
+
+
+def _with_references(subject: Subject, split: str) -> list[tuple[str, ...]]:
+    """Prompt and references of the samples that have any."""
+    samples = subject.data.samples(split)
+    return [(str(each.prompt_or_input_text), *each.references) for each in samples if any(each.references)]
+
+
+def _has_chat_format(subject: Subject) -> bool:
+    return subject.config.datapool.args.get("format") == "chat_template"
+
+
+def _end_of_prompt(render: Callable[[list[dict[str, str]], bool], str]) -> str:
+    """Text that the template inserts between a message and the reply to it."""
+    said = "What-the-user-said"
+    return render(chat_messages([said]), True).rpartition(said)[2]
+
+
+N_READ, N_SCORED = 256, 16
+
+# A model that knows the language of the replies has a fraction of the loss of a uniform distribution, and one with
+# random weights about the same.
+UNIFORM_SHARE = 0.8
+
+
+def logged_conversations(subject: Subject) -> Finding:
+    """Check that the log can be encoded, and how much of it is cut."""
+    log = subject.log
+    replies = log.replies(np.arange(min(len(log), N_READ)))
+    n_all = int(replies.prompt_mask.sum() + replies.token_mask.sum())
+    n_agent = int((replies.flat("loss_weights") > 0).sum())
+    cut = log.counts.get(CUT_REPLIES, 0) / log.counts[REPLIES]
+    dropped = log.counts.get(CONVERSATIONS_WITH_DROPS, 0) / len(log)
+    measured = (
+        f"{len(log):,} conversations, {int(log.n_tokens.sum()):,} tokens of the agent ({n_agent / n_all:.0%} of all); "
+        f"{cut:.1%} of the replies lose their end, {dropped:.1%} of the conversations their first utterances"
+    )
+    if notes := log_notes(subject.offline_config, subject.data.pools["train"]):
+        return Finding("warn", "; ".join([*notes, measured]), "check the log")
+    advice = "raise env.args.max_episode_length for replies, or max_prompt_length for conversations"
+    return judged(max(cut, dropped), measured, advice, warn_above=CUT_SHARE)
+
+
+def logged_rewards(subject: Subject) -> Finding:
+    """Check that returns differ, if the algorithm needs rewards."""
+    config, log = subject.offline_config, subject.log
+    if not OfflineAlgorithmRegistry.resolve(config.alg.id).needs_rewards:
+        raise NotApplicable(f"alg.id: {config.alg.id} needs no rewards")
+    check_rewards(config, log)
+    returns = log.returns.astype(float)
+    measured = (
+        f"returns from {returns.min():.3g} to {returns.max():.3g}, mean {returns.mean():.3g}, standard deviation "
+        f"{returns.std():.3g}"
+    )
+    if n := log.n_without_reward:
+        measured += f"; {n:,} of {len(log):,} conversations have no reward, and the return 0"
+        return Finding("warn", measured, "give every conversation a reward, or leave these out")
+    return Finding("pass", measured)
+
+
+def prior_likelihood(subject: Subject) -> Finding:
+    """Check the language model's loss on replies of the log."""
+    config, log, model = subject.offline_config, subject.log, subject.initial_model
+    marker = subject.data.turn_marker
+    policy = build_inference_policy(config, subject.tokenizer, marker, model, subject.lengths)
+    batch = log.replies(np.arange(min(len(log), N_SCORED))).to(policy.device)
+    with torch.no_grad():
+        logits = policy.model_logits(policy._policy_hidden(batch))
+    log_probs = token_log_probs(logits, batch.flat("response_ids"))
+    weights = batch.flat("loss_weights")
+    loss = -float((weights * log_probs).sum() / weights.sum())
+    uniform = math.log(logits.shape[-1])
+    state = f" (the model {subject.model_state})" if config.warm_start is not None else ""
+    measured = f"{loss:.2f} nats per token of the agent, {uniform:.2f} for a uniform distribution{state}"
+    if not math.isfinite(loss):
+        return Finding("fail", measured, "load another model")
+    if all_arguments(config).get("train_prior", True):
+        return Finding("pass", measured)
+    advice = "the language model does not know such replies and is not trained: use one that was fine-tuned on them"
+    return judged(loss, measured, advice, warn_above=UNIFORM_SHARE * uniform)
+
+
+N_CONVERSATIONS = 8
+
+# People repeat an utterance literally in 0.02 % of DailyDialog's turns.
+ECHO_SHARE = 0.5
+
+
+def conversation(subject: Subject) -> Finding:
+    """Hold conversations with the partner, show one, and check that the partner takes part in them."""
+    config = subject.config.model_copy(deep=True)
+    if config.env is None or config.env.args.conversation_partner is None:
+        raise NotApplicable("the run has no conversation partner")
+    check_conversations(config, subject.texts)
+    config.train_evaluation.partner, config.train_evaluation.score_predictions = None, True
+    policy, scorer = subject.algorithm.policy, subject.reward
+    conversing = build_conversing(config, subject.texts, scorer)
+    assert conversing is not None
+    conversing.begin_run(policy)
+    samples = subject.data.samples("train", N_CONVERSATIONS)
+    seeds = [derive_seed(config.seed, "doctor", i) for i in range(len(samples))]
+    with random_states_kept():
+        talks = conversing(policy, samples, seeds)
+    dialogues = [talk.dialogue for talk in talks]
+    shown = f"{transcript(dialogues[0])}\n(the model {subject.model_state})"
+    if errors := [talk.error for talk in talks if talk.partner_failed]:
+        measured = f"the partner failed in {len(errors)} of {len(talks)} conversations: {errors[0]}"
+        level = "warn" if config.env.args.partner_on_error == "mask" else "fail"
+        return Finding(level, measured, "see the message; partner_on_error: mask leaves out failures")
+    if config.env.args.max_turns > 1:
+        if not any(dialogue.texts(PARTNER) for dialogue in dialogues):
+            advice = "check that the partner's answers have a text, and that end_when.partner does not remove it"
+            return Finding("warn", f"the partner never says anything\n{shown}", advice)
+        if all(dialogue.ended_by == "partner" and len(dialogue.texts(AGENT)) <= 1 for dialogue in dialogues):
+            advice = "check when the partner leaves, and the patterns of end_when"
+            return Finding("warn", f"the partner leaves after the first turn of every conversation\n{shown}", advice)
+    n_echoes, n_answers = (sum(each) for each in zip(*map(_echoes, dialogues), strict=True))
+    if n_answers and n_echoes / n_answers > ECHO_SHARE:
+        advice = "check the partner's model and format: it may read the conversation from the agent's side"
+        return Finding("warn", f"{n_echoes} of the partner's {n_answers} answers repeat the agent\n{shown}", advice)
+    return Finding("pass", shown)
+
+
+def _echoes(dialogue: Dialogue) -> tuple[int, int]:
+    """Number of answers of the partner that repeat the agent's utterance, and number of answers."""
+    answers = [(said, answer) for said, answer in pairwise(dialogue.said) if answer.speaker == PARTNER]
+    answers = [(said, answer) for said, answer in answers if said.speaker == AGENT and said.text]
+    return sum(said.text == answer.text for said, answer in answers), len(answers)

@@ -1,1 +1,0 @@
-"""Runs that learn from logged conversations."""

@@ -1,1 +1,0 @@
-"""Runs that train the policy on its own replies."""

@@ -1,0 +1,338 @@
+"""Environments and algorithms of turn-level runs: checks, then everything is built."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.utils import is_masking_supported
+from stable_baselines3.common.vec_env import VecEnv
+
+from rl4dialog.catalog import (
+    AlgorithmRegistry,
+    DataPoolRegistry,
+    EnvRegistry,
+    EstimatorRegistry,
+    NlgRegistry,
+    NluRegistry,
+    PartnerRegistry,
+    PolicyRegistry,
+    RewardFunctionRegistry,
+    SpeakerRegistry,
+    TaskRegistry,
+    TrackerRegistry,
+    TurnAlgorithmRegistry,
+    TurnPolicyRegistry,
+    TurnRewardRegistry,
+    TurnWarmStartRegistry,
+)
+from rl4dialog.core.config import TURN_GOALS, TurnLevelConfig
+from rl4dialog.core.config_blocks import ComponentConfig
+from rl4dialog.core.errors import ConfigError, RL4DialogError
+from rl4dialog.core.protocols import Partner
+from rl4dialog.core.registry import Registry
+from rl4dialog.data.pool import SPLITS
+from rl4dialog.data.run_data import Data
+from rl4dialog.envs.gym_wrappers import NumberedEpisodes, make_resumable
+from rl4dialog.envs.sb3_workers import close
+from rl4dialog.envs.vectorize import vectorize
+from rl4dialog.rollouts.turn_goals.players import greedy_order
+from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv
+from rl4dialog.scores.persona_ranking import PersonaRanking
+from rl4dialog.tasks.turn_goals.goals import chosen_goals
+from rl4dialog.training.building.conversations import check_partners_data, resolve_partner
+from rl4dialog.training.building.texts import build_pool
+
+_N_FOR_ORDER = 200  # conversations in which the goals of each turn are compared to find a fixed order
+_DEFAULT_ESTIMATOR = ComponentConfig(id="bag_of_words")
+
+
+@dataclass(frozen=True)
+class GoalParts:
+    """What the environments of all splits share: the functions load models once, at their first call."""
+
+    data: Data
+    speaker: Callable[..., Any]
+    partner: Callable[..., Any]
+    estimator: Callable[[], Any]
+    reward: Any
+
+
+def check_turn_goals(config: TurnLevelConfig) -> None:
+    """Check goals, datapool, partner and reward. Nothing is loaded."""
+    run, env = f"env.id: {TURN_GOALS}", config.env
+    assert config.datapool is not None and config.partner is not None and config.speaker is not None
+    assert config.reward_fn is not None
+    goals = chosen_goals(env.args["goals"], "env.args.goals")
+    if config.speaker.id == "scripted":
+        SpeakerRegistry.get("scripted").check(goals)
+    pool, partner, reward = config.datapool, config.partner, config.reward_fn
+    if "split" in pool.args:
+        raise ConfigError("datapool.args.split: every run reads all three splits; remove it")
+    for key, registry, chosen, argument in (
+        ("datapool", DataPoolRegistry, pool, "world"),
+        ("partner", PartnerRegistry, partner, "world"),
+        ("partner", PartnerRegistry, partner, "own_side"),
+    ):
+        registry.check(chosen.id, chosen.args, f"{key}.args")
+        if registry.takes(chosen.id, argument):
+            what = "needs a task" if argument == "world" else "speaks with the model that a run trains"
+            raise ConfigError(f"{key}.id: {chosen.id} cannot be combined with {run}: it {what}, and there is none")
+    RewardFunctionRegistry.check(reward.id, reward.args, "reward_fn.args")
+    if not RewardFunctionRegistry.takes(reward.id, "pays_now"):
+        raise ConfigError(
+            f"reward_fn.id: {reward.id} cannot be combined with {run}, whose rewards are of conversations and are due "
+            f"after every turn (they have an argument pays_now); use persona_ranking"
+        )
+
+
+def build_goal_parts(config: TurnLevelConfig) -> GoalParts:
+    """Load the samples.
+
+    The functions of the parts raise as the components do, and a ``DataError`` for a sample that does not suit the
+    partner.
+    """
+    pool, partner, speaker, reward = config.datapool, config.partner, config.speaker, config.reward_fn
+    assert pool is not None and partner is not None and speaker is not None and reward is not None
+    data = Data({split: build_pool(pool.id, {**pool.args, "split": split}) for split in SPLITS}, None)
+    estimator = config.estimator or _DEFAULT_ESTIMATOR
+    personas = data.personas("partner_persona")
+
+    def build_partner(**lengths: int) -> Any:
+        built = resolve_partner(partner, **lengths)
+        if isinstance(built, Partner) and built.checks_samples:
+            check_partners_data(built, data, data.pools)
+        return built
+
+    return GoalParts(
+        data,
+        functools.cache(functools.partial(SpeakerRegistry.get, speaker.id, speaker.args)),
+        functools.cache(build_partner),
+        functools.cache(functools.partial(EstimatorRegistry.get, estimator.id, estimator.args, personas=personas)),
+        RewardFunctionRegistry.get(reward.id, reward.args, personas=data.personas, pays_now=True),
+    )
+
+
+def build_goal_envs(
+    config: TurnLevelConfig, split: str, n_envs: int, parts: GoalParts, is_evaluation: bool = False
+) -> TurnGoalVecEnv:
+    """Build the environments of a split; those of evaluations have numbered episodes, transcripts and all players."""
+    build: Callable[..., TurnGoalVecEnv] = functools.partial(
+        TurnGoalVecEnv,
+        **config.env.args,
+        speaker=parts.speaker,
+        partner=parts.partner,
+        estimator=parts.estimator,
+        turn_reward=parts.reward,
+        outcomes=parts.reward.ranks if isinstance(parts.reward, PersonaRanking) else None,
+    )
+
+    @functools.cache
+    def best_order() -> list[int]:
+        samples = parts.data.samples("train")
+        env = build(samples=samples, n_envs=min(_N_FOR_ORDER, len(samples)), is_numbered=True)
+        return greedy_order(env)
+
+    evaluating: dict[str, Any] = (
+        {"is_numbered": True, "keeps_transcripts": True, "best_order": best_order} if is_evaluation else {}
+    )
+    envs = build(samples=parts.data.samples(split), n_envs=n_envs, **evaluating)
+    envs.parts = parts
+    return envs
+
+
+_PARTS: dict[str, Registry] = {"nlu": NluRegistry, "tracker": TrackerRegistry, "nlg": NlgRegistry}
+_REWARDS: dict[str, Registry] = {"reward_fn": TurnRewardRegistry}
+# Blocks for `turn_goals` only, with an id to begin with if they are required; rewards exist elsewhere too.
+_OF_GOALS = {
+    "datapool": "get_acquainted",
+    "speaker": "scripted",
+    "partner": "facts",
+    "reward_fn": "persona_ranking",
+    "estimator": None,
+}
+
+
+def check_turn_level(config: TurnLevelConfig) -> None:
+    """Check the ids and arguments of algorithm, policy and environment. No environment is built."""
+    policy = config.alg.policy
+    run = f"env.id: {config.env.id}"
+    check_fits("alg.id", config.alg.id, TurnAlgorithmRegistry, AlgorithmRegistry, run)
+    check_fits("alg.policy.id", policy.id, TurnPolicyRegistry, PolicyRegistry, run)
+    chosen: list[tuple[str, Registry, str, dict[str, Any]]] = [
+        ("alg.args", TurnAlgorithmRegistry, config.alg.id, config.alg.args),
+        ("alg.policy.args", TurnPolicyRegistry, policy.id, policy.args),
+    ]
+    if config.env.id in EnvRegistry:
+        chosen.append(("env.args", EnvRegistry, config.env.id, config.env.args))
+    else:
+        _spec(config.env.id)
+    _check_blocks(config, run)
+    parts = [(key, registry, getattr(config, key)) for key, registry in _PARTS.items()]
+    is_about_goals = config.env.id == TURN_GOALS
+    of_env = {"speaker": SpeakerRegistry, "estimator": EstimatorRegistry} if is_about_goals else _REWARDS
+    for key, registry, block in (
+        ("task", TaskRegistry, config.task),
+        ("warm_start", TurnWarmStartRegistry, config.warm_start),
+        *((key, registry, getattr(config, key)) for key, registry in of_env.items()),
+        *parts,
+    ):
+        if block is not None:
+            chosen.append((f"{key}.args", registry, block.id, block.args))
+    for where, registry, id, args in chosen:
+        for name in args:
+            if name in registry.provided:
+                raise ConfigError(f"{where}.{name} is decided by the rest of the config; remove it")
+        registry.check(id, args, where)
+    if is_about_goals:
+        check_turn_goals(config)
+
+
+def _check_blocks(config: TurnLevelConfig, run: str) -> None:
+    """Check that the blocks are there that the environment needs, and no others."""
+    accepted, is_about_goals = _parameters(config.env.id), config.env.id == TURN_GOALS
+    for key, known in _OF_GOALS.items():
+        if is_about_goals and getattr(config, key) is None and known:
+            raise ConfigError(f"the key {key!r} is missing, which {run} needs (such as id: {known})")
+        if not is_about_goals and key != "reward_fn" and getattr(config, key) is not None:
+            raise ConfigError(f"{key} cannot be combined with {run}; it is for env.id: {TURN_GOALS}")
+    for key in _PARTS:
+        if getattr(config, key) is not None and key not in accepted:
+            raise ConfigError(f"{key} cannot be combined with {run}, which has no dialogue acts")
+    if config.reward_fn is not None and "turn_reward" not in accepted:
+        raise ConfigError(f"reward_fn cannot be combined with {run}, which pays its own reward")
+    if (config.task is not None) != ("task" in accepted):
+        known = ", ".join(TaskRegistry.ids())
+        raise ConfigError(
+            f"the key 'task' is missing, which {run} needs (known: {known})"
+            if config.task is None
+            else f"task cannot be combined with {run}, which has none"
+        )
+
+
+def check_fits(key: str, id: str, registry: Registry, other: Registry, run: str) -> None:
+    """Check that an algorithm or a policy is not one of another kind of run, which has another registry."""
+    if id in other and id not in registry:
+        raise ConfigError(f"{key}: {id} cannot be combined with {run}; use one of {', '.join(registry.ids())}")
+
+
+def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
+    """Build the environments, the policy and the algorithm, with changes of arguments that the algorithm has."""
+    algorithm = TurnAlgorithmRegistry.resolve(config.alg.id)
+    accepted = {name: value for name, value in changes.items() if name in TurnAlgorithmRegistry.defaults(config.alg.id)}
+    build_policy = TurnPolicyRegistry.get(config.alg.policy.id, config.alg.policy.args)
+    vec_env, fingerprint = _build_train_envs(config)
+    try:
+        policy, policy_kwargs = build_policy(vec_env.observation_space)
+        arguments = {"policy_kwargs": policy_kwargs, "seed": config.seed, **config.alg.args, **accepted}
+        built = algorithm(policy, vec_env, **arguments)
+        if isinstance(built, MaskablePPO) and not is_masking_supported(vec_env):
+            raise ValueError("the environment has no method action_masks; use ppo")
+        built.policy.made_for = fingerprint
+    except (AssertionError, KeyError, NotImplementedError, TypeError, ValueError) as error:
+        close(vec_env)
+        hint = "; env.args.action: composite makes actions discrete" if config.env.id == "dialogue_acts" else ""
+        raise ConfigError(
+            f"alg.id: {config.alg.id} cannot be combined with env.id: {config.env.id}, or with these alg.args and "
+            f"alg.policy.args: {error}{hint if 'MultiBinary' in str(error) else ''}"
+        ) from error
+    return built
+
+
+def warm_start(config: TurnLevelConfig, algorithm: Any) -> None:
+    """Fine-tune a model before RL, with a small set of :func:`train_supervised`'s options.
+
+    Also returns ``held_out_losses``: the loss of held-out examples, if there are any, before training and after each
+    epoch. Measuring it does not change the training.
+    """
+    if config.warm_start is not None:
+        TurnWarmStartRegistry.get(config.warm_start.id, config.warm_start.args)(algorithm)
+
+
+def has_goal_splits(config: TurnLevelConfig) -> bool:
+    """Whether evaluations of ``val`` and ``test`` need different environments."""
+    return bool({"goal_split", "samples"} & set(_parameters(config.env.id)))
+
+
+def build_evaluation_envs(
+    config: TurnLevelConfig, split: str, trained: VecEnv | None = None, n_envs: int | None = None
+) -> Any:
+    """Build the environments of evaluations, in this process; environments of the training can have loaded models.
+
+    By default, there are as many as in training, but at most one per episode.
+    """
+    n_envs = n_envs or min(config.env.n_envs, config.train_evaluation.n_eval_episodes)
+    if config.env.id == TURN_GOALS:
+        parts = trained.parts if isinstance(trained, TurnGoalVecEnv) else build_goal_parts(config)
+        return build_goal_envs(config, split, n_envs, parts, is_evaluation=True)
+    make = _env_factory(config, split, keeps_transcripts=True)
+
+    def numbered(first: int) -> gym.Env:
+        return NumberedEpisodes(make(), first, n_envs)
+
+    return vectorize([functools.partial(numbered, first) for first in range(n_envs)], "dummy")
+
+
+def _env_factory(config: TurnLevelConfig, split: str, keeps_transcripts: bool = False) -> Callable[[], gym.Env]:
+    """Return what builds an environment of the run, in any process."""
+    env, reward = config.env, config.reward_fn
+    if env.id not in EnvRegistry:
+        return functools.partial(gym.make, _spec(env.id), **env.args)
+    build = EnvRegistry.resolve(env.id)
+    provided: dict[str, Any] = {"goal_split": split, "keeps_transcripts": keeps_transcripts}
+    if config.task is not None:
+        provided |= {"task": TaskRegistry.resolve(config.task.id), "task_args": config.task.args}
+    for key, registry in _PARTS.items():
+        part = getattr(config, key)
+        if part is not None:
+            provided[key] = functools.partial(registry.get, part.id, part.args)
+    if reward is not None:
+        provided["turn_reward"] = TurnRewardRegistry.get(reward.id, reward.args)
+    accepted = _parameters(env.id)
+    return functools.partial(build, **env.args, **{key: value for key, value in provided.items() if key in accepted})
+
+
+def _parameters(env_id: str) -> Collection[str]:
+    """Arguments of an environment of the catalog; none of others."""
+    return inspect.signature(EnvRegistry.resolve(env_id)).parameters if env_id in EnvRegistry else ()
+
+
+def _build_train_envs(config: TurnLevelConfig) -> tuple[VecEnv, str]:
+    """Build the environments; also returns the fingerprint of an environment that has one."""
+    env = config.env
+    if env.id == TURN_GOALS:
+        envs = build_goal_envs(config, "train", env.n_envs, build_goal_parts(config))
+        return envs, envs.fingerprint
+    make = functools.partial(make_resumable, _env_factory(config, "train"))
+    try:
+        first = make()  # in this process, where its errors are shown as they are
+        fingerprint = first.get_wrapper_attr("fingerprint") if first.has_wrapper_attr("fingerprint") else ""
+        first.close()
+    except RL4DialogError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"env.id: {env.id} cannot be built with these env.args: {type(error).__name__}: {error}"
+        ) from error
+    return vectorize([make] * env.n_envs, env.vec_env, env.n_workers), fingerprint
+
+
+def _spec(id: str) -> Any:
+    """The entry of an id in gymnasium's registry; imports the module before its colon, if any."""
+    module, _, name = id.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+        return gym.spec(name)
+    except (gym.error.Error, ImportError) as error:
+        known = ", ".join(EnvRegistry.ids())
+        raise ConfigError(
+            f"env.id: {id} is neither in the catalog ({known}) nor registered with gymnasium: {error}. To use a custom "
+            f"environment, list its module under 'imports:'"
+        ) from error

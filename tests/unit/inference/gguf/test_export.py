@@ -1,0 +1,219 @@
+"""Weights, metadata and checks of GGUF files."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import MODEL_ARCH_NAMES, GGUFReader, GGUFWriter
+from gguf_models import byte_level, llama3, qwen2, sentencepiece, tiny_model, with_marker
+
+from rl4dialog.core.errors import ModelError, RunFolderError
+from rl4dialog.core.pretrained import DTYPES
+from rl4dialog.inference.gguf.export import (
+    ARCHITECTURES,
+    Architecture,
+    architecture_of,
+    check_file,
+    dtype_of,
+    log_probs,
+    replaced_file,
+    stored_weights,
+    token_ids,
+    write_weights,
+)
+from rl4dialog.inference.gguf.vocabulary import add_vocabulary
+
+
+def stored(model: Any) -> dict[str, torch.Tensor]:
+    return dict(stored_weights(model, architecture_of(model)))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_every_weight_is_stored_once(name: str, tied: bool) -> None:
+    model = tiny_model(name, byte_level(), tie_word_embeddings=tied)
+    found = stored(model)
+    assert len(found) == len(list(model.parameters()))
+    assert ("output.weight" in found) != tied
+    assert sum(weight.numel() for weight in found.values()) == model.num_parameters()
+
+
+def test_gpt2_weights_are_transposed() -> None:
+    model = tiny_model("gpt2", byte_level())
+    found, layer = stored(model), model.transformer.h[1]
+    assert torch.equal(found["blk.1.attn_qkv.weight"], layer.attn.c_attn.weight.T)
+    assert torch.equal(found["blk.1.ffn_down.weight"], layer.mlp.c_proj.weight.T)
+    assert torch.equal(found["position_embd.weight"], model.transformer.wpe.weight)
+
+
+def test_llama_keys_alternate_the_halves_of_a_head() -> None:
+    model = tiny_model("llama", byte_level())  # 2 heads of keys, 8 rotary dimensions each
+    found, layer = stored(model), model.model.layers[0].self_attn
+    rows = [0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15]
+    assert torch.equal(found["blk.0.attn_k.weight"], layer.k_proj.weight[rows])
+    assert torch.equal(found["blk.0.attn_v.weight"], layer.v_proj.weight)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("bloom", {}, r"architecture 'bloom'.*supported: gpt2, llama, mistral, qwen2, qwen3\).*convert_hf_to_gguf"),
+        ("llama", {"attention_bias": True}, "attention_bias: True in its config.json.*means False"),
+        ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}, "rope_type: linear"),
+        ("gpt2", {"activation_function": "relu"}, "activation_function: relu.*means gelu_new"),
+        ("mistral", {"sliding_window": 4}, "attends to 4 of its 64 positions"),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 4}, "use_sliding_window: True"),
+    ],
+)
+def test_other_models_are_refused(name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        architecture_of(tiny_model(name, byte_level(), **changes))
+
+
+def test_window_as_long_as_the_positions_is_none() -> None:
+    assert architecture_of(tiny_model("mistral", byte_level(), sliding_window=64)) is ARCHITECTURES["mistral"]
+
+
+def test_another_name_of_the_same_activation_is_accepted() -> None:
+    same = tiny_model("gpt2", byte_level(), activation_function="gelu_pytorch_tanh")  # as builtin/tiny-gpt2
+    assert architecture_of(same) is ARCHITECTURES["gpt2"]
+
+
+def check(
+    path: Path,
+    model: Any,
+    tokenizer: Any,
+    dtype: str = "f32",
+    architecture: Architecture | None = None,
+    written: Any = None,
+) -> float:
+    """Write a model, perhaps with another architecture or tokenizer, and check the file."""
+    architecture = architecture or architecture_of(model)
+    writer = GGUFWriter(None, MODEL_ARCH_NAMES[architecture.gguf])
+    writer.add_name("tiny")
+    architecture.add_metadata(writer, model.config)
+    add_vocabulary(writer, written or tokenizer, model.config.vocab_size, None)
+    write_weights(writer, path, stored_weights(model, architecture), dtype)
+    texts = token_ids(tokenizer)
+    return check_file(path, texts, log_probs(model, texts), dtype)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_architecture_is_the_same_model(tmp_path: Path, name: str, dtype: str) -> None:
+    tokenizer = byte_level()
+    kl = check(tmp_path / "model.gguf", tiny_model(name, tokenizer), tokenizer, dtype)
+    assert kl < {"f32": 1e-10, "f16": 1e-4, "bf16": 2e-3, "q8_0": 2e-2}[dtype]
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [lambda: byte_level(digits=True), qwen2, llama3, sentencepiece, lambda: with_marker(byte_level())],
+    ids=["smollm", "qwen2", "llama-bpe", "sentencepiece", "marker"],
+)
+def test_every_tokenizer_reads_the_same_tokens(tmp_path: Path, tokenizer: Any) -> None:
+    made = tokenizer()
+    check(tmp_path / "model.gguf", tiny_model("llama", made), made)
+
+
+def test_short_models_are_checked_on_the_beginning_of_texts(tmp_path: Path) -> None:
+    tokenizer = byte_level()
+    check(tmp_path / "model.gguf", tiny_model("gpt2", tokenizer, n_positions=12), tokenizer)
+
+
+def test_other_sizes_than_the_usual_ones_are_read(tmp_path: Path) -> None:
+    tokenizer = byte_level()
+    check(tmp_path / "model.gguf", tiny_model("gpt2", tokenizer, n_inner=96), tokenizer)
+    check(tmp_path / "model.gguf", tiny_model("qwen3", tokenizer, head_dim=16), tokenizer)
+
+
+def test_weights_in_the_order_of_another_program_are_noticed(tmp_path: Path) -> None:
+    tokenizer = byte_level()
+    wrong = dataclasses.replace(ARCHITECTURES["llama"], stored=lambda name, weight, config: weight)
+    with pytest.raises(ModelError, match=r"differs from the run's by .* nats per token .*so the file was removed"):
+        check(tmp_path / "model.gguf", tiny_model("llama", tokenizer), tokenizer, architecture=wrong)
+
+
+def test_another_tokenizer_is_noticed(tmp_path: Path) -> None:
+    model = tiny_model("llama", byte_level())
+    with pytest.raises(ModelError, match=r"reads .* as other tokens than the run's"):
+        check(tmp_path / "model.gguf", model, byte_level(), written=byte_level(digits=True))
+
+
+def test_unreadable_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ModelError, match="transformers cannot read the exported file"):
+        check_file(tmp_path / "model.gguf", [], [], "f32")
+
+
+WEIGHTS = [
+    ("token_embd.weight", torch.randn(6, 64)),
+    ("position_embd.weight", torch.randn(8, 64)),
+    ("blk.0.ffn_down.weight", torch.randn(64, 48)),
+    ("output_norm.weight", torch.randn(64)),
+]
+
+
+def write(path: Path, dtype: str) -> dict[str, gguf.ReaderTensor]:
+    write_weights(GGUFWriter(None, "gpt2"), path, WEIGHTS, dtype)
+    reader = GGUFReader(path)
+    assert reader.fields["general.file_type"].contents() == {"f32": 0, "f16": 1, "bf16": 32, "q8_0": 7}[dtype]
+    return {tensor.name: tensor for tensor in reader.tensors}
+
+
+@pytest.mark.parametrize(("dtype", "atol"), [("f32", 0), ("f16", 2e-3), ("bf16", 2e-2), ("q8_0", 3e-2)])
+def test_weights_are_read_as_written(tmp_path: Path, dtype: str, atol: float) -> None:
+    found = write(tmp_path / "model.gguf", dtype)
+    assert list(found) == [name for name, _ in WEIGHTS]
+    for name, weight in WEIGHTS:
+        value = gguf.dequantize(found[name].data, found[name].tensor_type)
+        np.testing.assert_allclose(value, weight.numpy(), rtol=0, atol=atol, err_msg=name)
+
+
+def test_norms_and_positions_stay_exact_and_rows_without_whole_blocks_get_16_bits(tmp_path: Path) -> None:
+    found = write(tmp_path / "model.gguf", "q8_0")
+    assert [tensor.tensor_type.name for tensor in found.values()] == ["Q8_0", "F32", "F16", "F32"]
+
+
+def test_format_of_saved_weights_loses_nothing() -> None:
+    kinds = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+    assert [dtype_of(kind) for kind in kinds] == ["f32", "f16", "bf16", "f32"]
+
+
+def test_file_replaces_the_old_one_only_when_it_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "model.gguf"
+    with pytest.raises(KeyError), replaced_file(path) as temporary:
+        temporary.write_text("half")
+        raise KeyError
+    assert list(path.parent.iterdir()) == []
+    with replaced_file(path) as temporary:
+        temporary.write_text("whole")
+        assert temporary.suffix == ".gguf" and not path.exists()
+    assert [each.name for each in path.parent.iterdir()] == ["model.gguf"] and path.read_text() == "whole"
+
+
+def test_full_disk_is_noticed_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**10))
+    path = tmp_path / "model.gguf"
+    message = r"model.gguf cannot be written: it needs 0 MiB, and the disk has 0 MiB left; free up space or choose"
+    with pytest.raises(RunFolderError, match=message), replaced_file(path) as temporary:
+        write_weights(GGUFWriter(None, "gpt2"), temporary, WEIGHTS, "f32")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_disk_that_fills_up_while_writing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise OSError("2048 requested and 1024 written")  # as numpy words it
+
+    monkeypatch.setattr(GGUFWriter, "write_tensor_data", full)
+    with pytest.raises(RunFolderError, match="2048 requested and 1024 written"), replaced_file(tmp_path / "x") as path:
+        write_weights(GGUFWriter(None, "gpt2"), path, WEIGHTS, "f32")
+    assert list(tmp_path.iterdir()) == []

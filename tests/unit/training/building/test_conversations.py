@@ -1,0 +1,269 @@
+"""Checks of conversations before anything is loaded, and the environments of turn-level goals."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conversations import built
+from runs import keep_registries, make_config
+
+from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.protocols import PartnerService
+from rl4dialog.core.types import Sample
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.data.pool import TextGenPool
+from rl4dialog.data.run_data import Data
+from rl4dialog.envs.outside_partner import OutsidePartner
+from rl4dialog.text.chat_template import ChatTemplate
+from rl4dialog.training.building.components import check_components
+from rl4dialog.training.building.conversations import build_partner, check_conversations
+from rl4dialog.training.building.texts import Lengths, Texts
+from rl4dialog.training.turn_level.environments import build_evaluation_envs, build_turn_level_algorithm
+
+SAID = ["how are you ?"]
+
+
+def config_of(tmp_path: Path, partner: Any = None, **args: Any) -> Any:
+    chosen = {"id": "scripted", "args": {"replies": ["yes", "no"]}} if partner is None else partner
+    kwargs = {f"env__args__{name}": value for name, value in args.items()}
+    return parse_config(make_config(tmp_path, env__args__partner=chosen, **kwargs), "test")
+
+
+def texts_of(
+    samples: list[Sample], tokenizer: Any, dialogue_format: DialogueFormat | None = None, max_length: int = 40
+) -> Texts:
+    pool = TextGenPool(samples)
+    if dialogue_format is not None:
+        pool.use_format(dialogue_format)
+    return Texts(
+        tokenizer, Data(dict.fromkeys(("train", "val", "test"), pool), pool.end_of_turn), Lengths(max_length, 8)
+    )
+
+
+def test_conversations_that_can_begin_pass(tmp_path: Path) -> None:
+    form = built("chatml", "byte_level")
+    samples = [Sample(i, form.dialogue.prompt(SAID, persona), ["x"]) for i, persona in enumerate([None, "i am kind"])]
+    for first in ("sample", "agent"):
+        check_conversations(config_of(tmp_path, first_speaker=first), texts_of(samples, form.tokenizer, form.dialogue))
+
+
+def test_persona_that_leaves_no_room_is_told_with_its_sample(tmp_path: Path) -> None:
+    form = built("chatml", "byte_level")
+    personas = ["i am kind", "i am kind", "i like tea " * 20]
+    samples = [Sample(f"s{i}", form.dialogue.prompt(SAID, persona), ["x"]) for i, persona in enumerate(personas)]
+    with pytest.raises(DataError, match=r"sample 's2' of the train split .*no room for a turn in max_prompt_length"):
+        check_conversations(config_of(tmp_path), texts_of(samples, form.tokenizer, form.dialogue))
+    check_conversations(config_of(tmp_path), texts_of(samples[:2], form.tokenizer, form.dialogue))
+
+
+def test_template_that_refuses_the_first_speaker_is_told(tmp_path: Path) -> None:
+    form = built("llama2", "byte_level")
+    texts = texts_of([Sample("s", form.dialogue.prompt(SAID), ["x"])], form.tokenizer, form.dialogue)
+    check_conversations(config_of(tmp_path), texts)
+    with pytest.raises(DataError, match="first_speaker is agent, but the chat template rejects"):
+        check_conversations(config_of(tmp_path, first_speaker="agent"), texts)
+
+
+@pytest.mark.parametrize("first", ["agent", "partner"])
+def test_plain_text_has_no_other_first_speaker(tmp_path: Path, first: str) -> None:
+    form = built("chatml", "byte_level")
+    partner = {"id": "rules", "args": {"rules": [{"pattern": "x", "replies": ["y"]}], "opening": "hello"}}
+    texts = texts_of([Sample("s", "how are you ?", ["x"])], form.tokenizer)
+    with pytest.raises(DataError, match=f"first_speaker is {first}, but sample 's' is a plain text"):
+        check_conversations(config_of(tmp_path, first_speaker=first, partner=partner), texts)
+
+
+def test_template_that_rewrites_the_past_is_told_only_to_runs_with_a_partner(tmp_path: Path) -> None:
+    tokenizer = copy.deepcopy(built("chatml", "byte_level").tokenizer)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if loop.last %}{{ m.content }}{% else %}...{% endif %}{% endfor %}"
+    )
+    form = DialogueFormat("chat_template", None, ChatTemplate(tokenizer))
+    texts = texts_of([Sample("s", "how are you ?", ["x"])], tokenizer, form)
+    with pytest.raises(DataError, match="rewrites the past"):
+        check_conversations(config_of(tmp_path), texts)
+    check_conversations(parse_config(make_config(tmp_path), "test"), texts)
+
+
+def test_samples_without_a_continuation_cannot_be_replayed(tmp_path: Path) -> None:
+    form = built("chatml", "byte_level")
+    prompt = form.dialogue.prompt(SAID)
+    samples = [Sample("a", prompt, ["x"], {"continuation": ["well"]}), Sample("b", prompt, ["x"])]
+    config = config_of(tmp_path, partner={"id": "replay"})
+    with pytest.raises(DataError, match=r"sample 'b' of the train split: partner 'replay' needs samples"):
+        check_conversations(config, texts_of(samples, form.tokenizer, form.dialogue))
+    check_conversations(config, texts_of(samples[:1], form.tokenizer, form.dialogue))
+
+
+@pytest.mark.parametrize("block", ["train_evaluation__generation_kwargs", "alg__policy__args__generation_kwargs"])
+def test_post_processing_is_for_single_replies(tmp_path: Path, block: str) -> None:
+    kwargs = {block: {"post_processing_fn": "three_sentence_summary"}}
+    partner = {"env__args__partner": {"id": "scripted", "args": {"replies": ["yes"]}}}
+    with pytest.raises(ConfigError, match=r"generation_kwargs\.post_processing_fn .* env\.args\.partner; remove it"):
+        check_components(parse_config(make_config(tmp_path, **kwargs, **partner), "test"))
+    check_components(parse_config(make_config(tmp_path, **kwargs), "test"))
+
+
+def test_conversations_are_refused_with_fsdp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ConfigError, match=r"env\.args\.partner is not supported with FSDP"):
+        check_components(config_of(tmp_path))
+
+
+def test_dry_run_reaches_the_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from runs import train
+
+    config = make_config(tmp_path, env__args__partner={"id": "replay"})
+    assert train(tmp_path, config, "--dry_run") == 2
+    assert "partner 'replay' needs samples" in capsys.readouterr().err
+
+
+class Service(PartnerService):
+    """Reads the conversation in gemma's template, which must start with a message of the user."""
+
+    @property
+    def side(self) -> OutsidePartner:
+        form = built("gemma", "byte_level")
+        return OutsidePartner(form.dialogue, form.end, len(form.tokenizer), 40, 8)
+
+    def answers(self, observations: Any) -> Any:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("first", "persona", "message"),
+    [
+        ("agent", None, None),
+        ("sample", None, "rejects messages of the roles assistant, user.*use env.args.first_speaker: agent"),
+        ("partner", None, "rejects a conversation that the assistant starts"),
+        ("agent", "kind", "rejects messages of the roles system, user"),
+    ],
+)
+def test_outside_partner_must_be_able_to_read_the_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, persona: str | None, message: str | None
+) -> None:
+    keep_registries(monkeypatch)
+    PartnerRegistry.add("service", Service)
+    form = built("chatml", "byte_level")
+    info = {"history": SAID, **({"partner_persona": persona} if persona else {})}
+    texts = texts_of([Sample("s0", form.dialogue.prompt(SAID), ["x"], info)], form.tokenizer, form.dialogue)
+    config = config_of(tmp_path, {"id": "service"}, first_speaker=first)
+    with pytest.raises(DataError, match=f"sample 's0' of the train split.*{message}") if message else nullcontext():
+        build_partner(config.env.args.partner, config, texts)
+
+
+def test_replies_from_elsewhere_can_be_learned_without_rollouts(tmp_path: Path) -> None:
+    form = built("chatml", "byte_level")
+    prompt = form.dialogue.prompt(SAID)
+    replayed, single = Sample("a", prompt, ["x"], {"continuation": ["well"]}), Sample("b", prompt, ["x"])
+    alg = {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}
+    made = make_config(tmp_path, env__args__partner={"id": "replay"}, alg=alg)
+    del made["train_evaluation"]["n_iters"]
+    texts = texts_of([replayed], form.tokenizer, form.dialogue)
+    texts.data.pools["train"] = TextGenPool([replayed, single])
+    texts.data.pools["train"].use_format(form.dialogue)
+    check_conversations(parse_config(made, "test"), texts)
+    texts.data.pools["val"] = texts.data.pools["train"]
+    with pytest.raises(DataError, match="sample 'b' of the val split"):
+        check_conversations(parse_config(made, "test"), texts)
+
+
+CONFIG: dict[str, Any] = {
+    "datapool": {"id": "get_acquainted", "args": {"n_train": 60, "n_val": 10, "n_test": 10}},
+    "speaker": {"id": "scripted"},
+    "partner": {"id": "facts"},
+    "env": {"id": "turn_goals", "n_envs": 4, "args": {"goals": "get_acquainted", "max_turns": 2}},
+    "reward_fn": {"id": "persona_ranking", "args": {"n_distractors": 9}},
+    "alg": {"id": "double_dqn", "args": {"buffer_size": 100}},
+    "train_evaluation": {"n_iters": 1, "n_eval_episodes": 10},
+}
+
+
+def goals_config(**overrides: Any) -> Any:
+    """The config; overrides are dotted keys with ``__`` for the dot, and ``None`` removes a key."""
+    config = copy.deepcopy(CONFIG)
+    for dotted, value in overrides.items():
+        *path, last = dotted.split("__")
+        block = config
+        for key in path:
+            block = block.setdefault(key, {})
+        block[last] = value
+        if value is None:
+            del block[last]
+    return parse_config(config, "x.yml")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"env__args__goals": None}, "env.args.goals: environment 'turn_goals' needs the argument 'goals'"),
+        ({"env__args__goals": []}, "env.args.goals is empty"),
+        ({"env__args__goals": ["pets"]}, "env.args.goals\\[0\\]: unknown goal 'pets'; did you mean 'pet'"),
+        ({"env__args__goals": [{"name": "a"}]}, "speaker 'scripted' says the questions of a goal, and 'a' has none"),
+        ({"env__args__goals": 3}, "env.args.goals"),
+        ({"env__args__samples": []}, "env.args.samples is decided by the rest of the config; remove it"),
+        ({"env__vec_env": "blocks"}, "env.vec_env: blocks cannot be combined with env.id: turn_goals"),
+        ({"speaker": None}, "the key 'speaker' is missing, which env.id: turn_goals needs \\(such as id: scripted\\)"),
+        ({"datapool": None}, "the key 'datapool' is missing"),
+        ({"partner": None}, "the key 'partner' is missing"),
+        ({"reward_fn": None}, "the key 'reward_fn' is missing, .*such as id: persona_ranking"),
+        ({"speaker__id": "lmm"}, "unknown speaker 'lmm'; did you mean 'lm'"),
+        ({"speaker__id": "lm"}, "speaker.args.model_name: speaker 'lm' needs the argument 'model_name'"),
+        ({"estimator": {"id": "bag"}}, "unknown estimator 'bag'"),
+        ({"partner__id": "agenda_user"}, "partner.id: agenda_user cannot be combined .*: it needs a task"),
+        ({"partner__id": "self_play"}, "partner.id: self_play cannot be .* speaks with the model that a run trains"),
+        ({"partner__args": {"goals": ["a"]}}, None),
+        ({"reward_fn": {"id": "task_reward"}}, "unknown reward function 'task_reward'"),
+        ({"reward_fn": {"id": "rouge"}}, "reward_fn.id: rouge cannot be combined with env.id: turn_goals"),
+        ({"datapool__args__split": "val"}, "datapool.args.split: every run reads all three splits"),
+        ({"task": {"id": "town_guide"}}, "task cannot be combined with env.id: turn_goals, which has none"),
+        ({"nlu": {"id": "templates"}}, "nlu cannot be combined with env.id: turn_goals, which has no dialogue acts"),
+        (
+            {"alg__policy": {"id": "causal_lm_actor_critic_policy"}},
+            "alg.policy.id: causal_lm_actor_critic_policy cannot be combined with env.id: turn_goals; use .*mlp_policy",
+        ),
+        (
+            {"env": {"id": "CartPole-v1"}, "reward_fn": None},
+            "datapool cannot be combined with env.id: CartPole-v1",
+        ),
+    ],
+)
+def test_what_is_refused_before_anything_is_loaded(overrides: dict[str, Any], message: str | None) -> None:
+    config = goals_config(**overrides)
+    if message is None:
+        check_components(config)
+        return
+    with pytest.raises(ConfigError, match=message):
+        check_components(config)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"partner__args": {"goals": ["a"]}}, "partner 'facts': goals\\[0\\]: unknown goal 'a'"),
+        ({"reward_fn__args__n_distractors": 60}, "needs at least 61 different personas"),
+        ({"alg": {"id": "bc"}}, "needs an environment with a method demonstrations"),
+        ({"alg": {"id": "sac"}}, "alg.id: sac cannot be combined with env.id: turn_goals"),
+    ],
+)
+def test_what_is_refused_when_it_is_built(overrides: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_turn_level_algorithm(goals_config(**overrides))
+
+
+def test_environments_share_models_and_have_their_own_samples() -> None:
+    config = goals_config(estimator={"id": "ranking_loss", "args": {"size": 4, "n_steps": 2}})
+    check_components(config)
+    trained = build_turn_level_algorithm(config).env
+    val, test = (build_evaluation_envs(config, split, trained) for split in ("val", "test"))
+    assert trained.parts is val.parts is test.parts and val.fingerprint == trained.fingerprint
+    assert trained.observation_space.shape == (5,)
+    samples = [{sample.id for sample in env._samples} for env in (trained, val, test)]
+    assert [len(ids) for ids in samples] == [60, 10, 10] and not samples[1] & samples[2]

@@ -1,0 +1,271 @@
+"""Lengths, language models and policies that are built from a config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from guided_runs import walks_config
+from runs import make_config, run_folder, train
+from tiny import make_bart, make_gpt2, make_t5, make_tokenizer
+
+from rl4dialog.core.config import OfflineConfig, parse_config
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.types import Sample
+from rl4dialog.data.pool import TextGenPool
+from rl4dialog.data.run_data import Data
+from rl4dialog.functional.replies import Replies
+from rl4dialog.training.assembly import Assembly
+from rl4dialog.training.building.language_model import build_language_model, build_warm_start_examples, warm_start_key
+from rl4dialog.training.building.policy import build_inference_policy
+from rl4dialog.training.building.texts import Lengths, Texts, run_lengths
+from rl4dialog.training.doctor.model_checks import warm_start
+from rl4dialog.training.doctor.subject import Subject
+
+MODELS = {"gpt2": make_gpt2, "t5": make_t5, "bart": make_bart}
+SAMPLES = [Sample(0, "w1 w2 w3", ["w4"]), Sample(1, "w1", ["w2 w3 w4"])]
+
+
+def lengths_of(tmp_path: Path, model: str, limit: int | None = None, max_new_tokens: int | None = 6) -> Lengths:
+    """Of a supervised config without ``env``, on a model of 64 positions (T5: without a limit)."""
+    tokenizer = make_tokenizer()
+    if limit is not None:
+        tokenizer.model_max_length = limit
+    tokenizer.truncation_side = "right"
+    folder = tmp_path / "model"
+    MODELS[model](tokenizer).save_pretrained(folder)
+    config = make_config(tmp_path)
+    del config["env"], config["reward_fn"]
+    alg: dict[str, Any] = {"model_type": "causal" if model == "gpt2" else "seq2seq", "model_name": str(folder)}
+    alg["generation_kwargs"] = {"do_sample": False, "max_new_tokens": max_new_tokens}
+    config["alg"] = {"id": "supervised", "training_args": {}, **alg}
+    return run_lengths(parse_config(config, "test"), tokenizer, Data({"train": TextGenPool(SAMPLES)}, "<EOU>"))
+
+
+@pytest.mark.parametrize(
+    ("model", "limit", "prompt", "total"),
+    [
+        ("gpt2", None, 58, 64),  # the positions; replies have 6 of them
+        ("gpt2", 50, 50, 50),  # max_length, behind which there is room for a reply
+        ("gpt2", 60, 58, 60),
+        ("gpt2", 200, 58, 64),
+        ("bart", 50, 50, 50),
+        ("bart", 200, 64, 64),
+        ("t5", 200, 200, 200),  # relative positions have no limit
+    ],
+)
+def test_without_env_they_are_the_tokenizers(
+    tmp_path: Path, model: str, limit: int | None, prompt: int, total: int
+) -> None:
+    found = lengths_of(tmp_path, model, limit)
+    assert (found.prompt, found.reply, found.total, found.target) == (prompt, 6, total, None)
+    assert (found.truncation_side, found.turn_end) == ("right", "<EOU>")
+
+
+def test_where_nothing_has_a_limit_the_data_decide(tmp_path: Path) -> None:
+    found = lengths_of(tmp_path, "t5")
+    # "w2 w3 w4" with <EOU>, which the tokenizer of the test writes as one token, glued to the last word.
+    assert found == Lengths(prompt=3, reply=6, truncation_side="right", total=3)
+
+
+def test_replies_that_leave_no_room_for_a_prompt_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"max_new_tokens is 64, which leaves no room for a prompt in the 64"):
+        lengths_of(tmp_path, "gpt2", max_new_tokens=64)
+
+
+def test_decoding_settings_do_not_cut_what_is_learned(tmp_path: Path) -> None:
+    config = parse_config(
+        make_config(tmp_path, alg__policy__args__generation_kwargs={"do_sample": True, "max_new_tokens": 3}), "test"
+    )
+    assert run_lengths(config, make_tokenizer()) == Lengths(24, 3, "left", target=10)
+    assert run_lengths(config, make_tokenizer(), Data({}, "<EOU>")).turn_end == "<EOU>", "as in rollouts"
+
+
+def make_supervised(tmp_path: Path, max_length: int) -> dict[str, Any]:
+    """A config whose prompts and references together have no more tokens than that."""
+    config = make_config(tmp_path)
+    del config["env"]
+    config["tokenizer"]["max_length"] = max_length
+    config["alg"] = {
+        "id": "supervised",
+        "model_type": "causal",
+        "model_name": "builtin/tiny-gpt2",
+        "training_args": {"max_steps": 1, "per_device_train_batch_size": 8},
+        "generation_kwargs": {"do_sample": False, "max_new_tokens": 2},
+    }
+    return config
+
+
+def test_supervised_run_learns_whole_references_and_says_what_it_cuts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for flags in (["--dry_run"], []):
+        assert train(tmp_path, make_supervised(tmp_path, max_length=20), *flags) == 0
+        said.append([line for line in capsys.readouterr().err.splitlines() if line.startswith("Supervised")])
+    infos = (run_folder(tmp_path) / "training_info.jsonl").read_text(encoding="utf-8")
+    assert '"n_references_cut": 0' in infos and '"n_prompts_cut": 0' not in infos
+    of_train, of_val = said[0]
+    assert "with a cut prompt" in of_train and "without their end" not in of_train and "val split" in of_val
+    assert said[1][:2] == said[0], "what a dry run says, a run says too"
+
+
+@pytest.mark.parametrize("flags", [["--dry_run"], []], ids=["dry_run", "run"])
+def test_supervised_run_that_could_learn_nothing_is_refused_before_its_first_evaluation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    assert train(tmp_path, make_supervised(tmp_path, max_length=3), *flags) == 2
+    assert "there is nothing to fine-tune on" in capsys.readouterr().err
+    assert not list(run_folder(tmp_path).glob("*_predictions.json"))
+
+
+def test_warm_start_says_what_it_cuts_also_in_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_config(
+        tmp_path, env__args={"max_prompt_length": 8, "max_episode_length": 4}, warm_start={"max_samples": 5}
+    )
+    assert train(tmp_path, config, "--dry_run") == 0
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("Warm start"))
+    assert line.startswith("Warm start: of 5 references:") and "with a cut prompt" in line
+
+
+def test_warm_start_says_what_it_cuts_also_from_the_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_config(
+        tmp_path,
+        env__args={"max_prompt_length": 8, "max_episode_length": 4},
+        warm_start={"n_epochs": 0.5},
+        train_evaluation__n_iters=0,
+    )
+    for made in ("Warm start: of", "Warm start, from the cache:"):
+        assert train(tmp_path, config, "--overwrite") == 0
+        (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith(made))
+        assert "with a cut prompt" in line and "without their end" in line
+
+
+def test_dry_run_notes_training_arguments_without_meaning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = make_supervised(tmp_path, max_length=64)
+    config["alg"]["training_args"] = {"overwrite_output_dir": True, "num_train_epochs": 1}
+    assert train(tmp_path, config, "--dry_run") == 0
+    assert "alg.training_args.overwrite_output_dir has no effect here" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("training_args", "message"),
+    [
+        ({"learning_rte": 1e-3}, "alg.training_args has no key 'learning_rte'; did you mean 'learning_rate'?"),
+        ({"lr_scheduler_type": "steep"}, "alg.training_args: steep is not a valid"),
+    ],
+)
+def test_dry_run_checks_training_arguments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], training_args: dict[str, Any], message: str
+) -> None:
+    config = make_supervised(tmp_path, max_length=64)
+    config["alg"]["training_args"] = training_args
+    assert train(tmp_path, config, "--dry_run") == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_offline_models_have_room_for_logged_replies_longer_than_generated_ones() -> None:
+    config = parse_config(walks_config(alg__policy__args__generation_kwargs={"max_new_tokens": 3}), "the test's config")
+    assert isinstance(config, OfflineConfig)
+    lengths = run_lengths(config, make_tokenizer())
+    assert (lengths.reply, lengths.target, lengths.room) == (3, 8, 8)
+
+
+@pytest.mark.parametrize(("prefix", "n_models"), [("", 1), ("maskable_", 3)])
+def test_only_a_mask_needs_copies_of_the_model(tmp_path: Path, prefix: str, n_models: int) -> None:
+    tokenizer = make_tokenizer()
+    config = parse_config(make_config(tmp_path, alg__policy__id=f"{prefix}causal_lm_actor_critic_policy"), "config")
+    model = make_gpt2(tokenizer)
+    policy = build_inference_policy(config, tokenizer, None, model, Lengths(8, 4))
+    n_weights = sum(parameter.numel() for parameter in model.parameters())
+    assert sum(parameter.numel() for parameter in policy.parameters()) == n_models * n_weights
+    replies = Replies.from_ids([[3, 4]], [[5, 6]], torch.device("cpu"))
+    if not policy.maskable:
+        torch.testing.assert_close(policy.reference_log_probs(replies), policy.sequence_log_probs(replies))
+
+
+CHANGES: dict[str, Any] = {
+    "max_partner_length": 1,
+    "context_turns": 2,
+    "end_when": {"agent": ["^i "]},
+}
+
+
+def built(tmp_path: Path, **args: Any) -> tuple[Any, Texts]:
+    config = parse_config(
+        make_config(
+            tmp_path,
+            datapool={"id": "small_talk", "args": {"samples": "dialogues", "max_size": 20}},
+            warm_start={"n_epochs": 1},
+            env__args={"max_prompt_length": 400, "max_episode_length": 60, "max_turns": 2, **args},
+            env__args__partner={"id": "replay"},
+        ),
+        "test",
+    )
+    return config, Assembly(config).texts
+
+
+def learned(tmp_path: Path, **args: Any) -> tuple[Any, Any]:
+    """The key in the cache, and the examples."""
+    config, texts = built(tmp_path, **args)
+    model = make_gpt2(make_tokenizer(), n_positions=600)
+    return warm_start_key(config, model, texts), build_warm_start_examples(config, texts, model.config).train
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_rules_of_conversations_change_what_a_warm_start_learns(tmp_path: Path, changed: str) -> None:
+    key, examples = learned(tmp_path)
+    other_key, other_examples = learned(tmp_path, **{changed: CHANGES[changed]})
+    assert key == learned(tmp_path)[0] != other_key
+    assert examples != other_examples
+
+
+def test_last_utterance_changes_what_a_warm_start_learns(tmp_path: Path) -> None:
+    (config, texts), model = built(tmp_path), make_gpt2(make_tokenizer())
+    key = warm_start_key(config, model, texts)
+    pool: TextGenPool = texts.data.pools["train"]
+    sample, _ = pool[0]
+    assert sample.meta_data is not None
+    sample.meta_data["continuation"][-1] += " oh"
+    assert warm_start_key(config, model, texts) != key
+
+
+def test_warm_start_that_memorises_is_reported_when_it_is_trained_loaded_and_examined(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    warm = {"n_epochs": 40, "learning_rate": 0.01, "max_samples": 4, "batch_size": 1}
+    config = parse_config(make_config(tmp_path, warm_start=warm, datapool__args__context_size=1), "test")
+    for _ in range(2):
+        caplog.clear()
+        build_language_model(config, Assembly(config).texts)
+        assert "the warm start memorises its data: the loss of val replies was lowest" in caplog.text
+    subject = Subject(config, tmp_path)
+    found = warm_start(subject)
+    assert found.level == "warn" and len(subject.warm_start_losses) == 41
+
+
+def test_single_replies_are_learned_without_rules(tmp_path: Path) -> None:
+    config = parse_config(make_config(tmp_path, warm_start={"n_epochs": 1}), "test")
+    key = warm_start_key(config, make_gpt2(make_tokenizer()), Assembly(config).texts)
+    assert not {"frame", "rules"} & key.keys()
+
+
+@pytest.mark.parametrize("changed", ["config", "generation_config", "tokenizer"])
+def test_what_weights_and_vocabulary_do_not_say_is_in_the_key_of_a_warm_start(tmp_path: Path, changed: str) -> None:
+    (config, texts), model = built(tmp_path), make_gpt2(make_tokenizer(), n_positions=600)
+    key = warm_start_key(config, model, texts)
+    if changed == "config":  # the same weights in other heads
+        model.config.n_head *= 2
+    elif changed == "generation_config":
+        model.generation_config.eos_token_id = [0, 1]
+    else:  # the same tokens, but another one ends a reply
+        texts.tokenizer.eos_token = texts.tokenizer.pad_token
+    assert json.dumps(warm_start_key(config, model, texts)) != json.dumps(key)
+    model.config.name_or_path, model.config.transformers_version = "elsewhere", "9"
+    model.generation_config.transformers_version = "9"
+    moved = warm_start_key(config, model, texts)
+    model.config.name_or_path = "here"
+    assert moved == warm_start_key(config, model, texts)

@@ -1,0 +1,280 @@
+"""Callbacks of a config, and the evaluations that they read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger
+
+from rl4dialog.catalog import CallbackRegistry
+from rl4dialog.core.errors import ConfigError, RunFolderError
+from rl4dialog.runs.run_folder import RunFolder
+from rl4dialog.training.building.components import check_callback
+from rl4dialog.training.callbacks.base import ConfiguredCallbacks, EvaluationResult, MetricHistory, recorded_evaluations
+from rl4dialog.training.callbacks.configurable import (
+    EarlyStopping,
+    EveryNIterations,
+    EveryNTimesteps,
+    SaveBestModel,
+    StopOnRewardThreshold,
+)
+
+
+class Counting(BaseCallback):
+    """Says no at its n-th call."""
+
+    def __init__(self, n: int = 10**6) -> None:
+        super().__init__()
+        self.n, self.at = n, []  # type: ignore[var-annotated]
+
+    def _on_step(self) -> bool:
+        self.at.append(self.model.iteration)  # type: ignore[attr-defined]
+        return len(self.at) < self.n
+
+
+def learn(
+    callback: BaseCallback,
+    evaluations: list[EvaluationResult],
+    scores: dict[int, float],
+    n_iters: int = 6,
+    rollout: Callable[[int], dict[str, float]] = lambda _: {},
+    n_done: int = 0,
+) -> Any:
+    """What stable-baselines3 and our rollouts call; evaluations come before the callback, as in a run."""
+    logger = Logger(None, [])
+    model: Any = SimpleNamespace(
+        iteration=n_done, num_timesteps=32 * n_done, timesteps_per_iteration=32, stop_requested=False, logger=logger
+    )
+
+    def evaluate() -> None:
+        if model.iteration in scores:
+            evaluations.append(EvaluationResult(model.iteration, "val", {"m": scores.pop(model.iteration)}))
+
+    evaluate()
+    callback.init_callback(model)
+    callback.on_training_start({}, {})
+    while model.iteration < n_iters:
+        evaluate()
+        callback.on_rollout_start()
+        if model.stop_requested or not callback.on_step():
+            break
+        model.iteration += 1
+        model.num_timesteps += 32
+        for name, value in rollout(model.iteration).items():
+            logger.record(name, value)
+        callback.on_rollout_end()
+    evaluate()
+    callback.on_training_end()
+    return model
+
+
+def test_early_stopping_waits_for_its_patience() -> None:
+    evaluations: list[EvaluationResult] = []
+    callback = EarlyStopping("m", patience=2, min_delta=0.01, evaluations=evaluations)
+    model = learn(callback, evaluations, {0: 0.1, 1: 0.2, 2: 0.205, 3: 0.2, 4: 0.9})
+    assert model.iteration == 3
+    assert callback.stop_reason is not None
+    assert (
+        "val m was best after iteration 1 (0.2) and has not improved in the 2 evaluations since" in callback.stop_reason
+    )
+
+
+def test_early_stopping_of_a_metric_that_is_to_fall() -> None:
+    evaluations: list[EvaluationResult] = []
+    callback = EarlyStopping("m", patience=1, mode="min", evaluations=evaluations)
+    assert learn(callback, evaluations, {0: 3.0, 2: 2.0, 4: 2.5}).iteration == 4
+
+
+def test_early_stopping_decides_the_same_after_a_resume() -> None:
+    evaluations = [EvaluationResult(-2, "val", {"m": 0.5}), EvaluationResult(-1, "val", {"m": 0.4})]
+    callback = EarlyStopping("m", patience=2, evaluations=evaluations)
+    assert learn(callback, evaluations, {1: 0.3, 2: 0.9}).iteration == 1
+
+
+def test_reward_threshold_ends_after_the_iteration_that_reached_it() -> None:
+    callback = StopOnRewardThreshold(0.35)
+    model = learn(callback, [], {}, rollout=lambda n: {"rollout/task_reward": 0.1 * n})
+    assert model.iteration == 4
+    assert callback.stop_reason == "rollout/task_reward is 0.4, which reaches the threshold of 0.35"
+
+
+@pytest.mark.parametrize(("value", "n_iters"), [(0.4, 4), (0.3, 6), (None, 6)])
+def test_run_that_is_resumed_after_the_iteration_that_reached_it_ends_there(
+    tmp_path: Path, value: float | None, n_iters: int
+) -> None:
+    folder = RunFolder(tmp_path, "p", "e")
+    for iteration, logged in ((3, 0.9), (4, value)):
+        folder.append_jsonl("rollout_info.jsonl", {"iteration": iteration, "rollout/task_reward": logged})
+    callback = StopOnRewardThreshold(0.35, run_folder=folder)
+    model = learn(callback, [], {}, rollout=lambda _: {"rollout/task_reward": 0.0}, n_done=4)
+    assert model.iteration == n_iters
+    assert (callback.stop_reason == "rollout/task_reward is 0.4, which reaches the threshold of 0.35") == (n_iters == 4)
+
+
+def test_threshold_of_a_metric_of_the_val_split() -> None:
+    evaluations: list[EvaluationResult] = []
+    callback = StopOnRewardThreshold(2.0, metric="m", mode="min", evaluations=evaluations)
+    assert learn(callback, evaluations, {0: 3.0, 2: 2.5, 4: 1.9}).iteration == 4
+
+
+def test_threshold_of_an_unknown_value_names_those_that_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"no 'rollout/reward'.*\(they have: rollout/kl, rollout/task_reward\)"):
+        learn(
+            StopOnRewardThreshold(1.0, metric="rollout/reward"),
+            [],
+            {},
+            rollout=lambda _: {"rollout/task_reward": 0.0, "rollout/kl": 0.0},
+        )
+
+
+def test_best_model_is_saved_when_there_is_a_better_one() -> None:
+    saved: list[str] = []
+    evaluations: list[EvaluationResult] = []
+    callback = SaveBestModel("m", evaluations=evaluations, save_model=saved.append)
+    n_saved = {}
+
+    class Watching(ConfiguredCallbacks):
+        def _on_rollout_start(self) -> None:
+            super()._on_rollout_start()
+            n_saved[self.model.iteration] = len(saved)  # type: ignore[attr-defined]
+
+    learn(Watching([("save_best_model", callback)]), evaluations, {0: 0.2, 2: 0.1, 4: 0.3, 6: 0.4})
+    assert n_saved == {0: 1, 1: 1, 2: 1, 3: 1, 4: 2, 5: 2}
+    assert saved == ["best_model"] * 3, "the last evaluation counts too"
+
+
+def test_best_model_that_cannot_be_written_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    evaluations: list[EvaluationResult] = []
+
+    def save(folder: str) -> None:
+        raise RunFolderError(f"{folder} cannot be written: no space left on the disk")
+
+    learn(SaveBestModel("m", evaluations=evaluations, save_model=save), evaluations, {0: 0.2, 2: 0.3})
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert (
+        "best_model/ could not be updated to iteration 2, the best so far: best_model cannot be written" in caplog.text
+    )
+
+
+@pytest.mark.parametrize(
+    ("every", "at"),
+    [
+        (lambda build: EveryNIterations(2, "x", build), [2, 4, 6]),
+        (lambda build: EveryNTimesteps(33, {"id": "x"}, build), [2, 4, 6]),
+        (lambda build: EveryNTimesteps(96, "x", build), [3, 6]),
+    ],
+)
+def test_every_n_calls_between_iterations(every: Callable[[Any], BaseCallback], at: list[int]) -> None:
+    inner = Counting()
+    learn(every(lambda id: inner), [], {})
+    assert inner.at == at
+
+
+@pytest.mark.parametrize("every", [lambda b: EveryNIterations(2, "x", b), lambda b: EveryNTimesteps(64, "x", b)])
+@pytest.mark.parametrize(("n_done", "at"), [(2, [2, 4, 6]), (3, [4, 6])])
+def test_every_n_repeats_the_call_at_the_checkpoint(every: Any, n_done: int, at: list[int]) -> None:
+    inner = Counting()
+    learn(every(lambda id: inner), [], {}, n_done=n_done)
+    assert inner.at == at, "the checkpoint is from before that call"
+
+
+def test_every_n_stops_where_its_callback_says_no() -> None:
+    callbacks = ConfiguredCallbacks([("every_n_iterations", EveryNIterations(2, "x", lambda id: Counting(2)))])
+    assert learn(callbacks, [], {}).iteration == 4
+    assert callbacks.stopped_by == "every_n_iterations: Counting returned False after iteration 4"
+
+
+def test_callbacks_tell_which_one_said_no() -> None:
+    first, second = Counting(), Counting(3)
+    callbacks = ConfiguredCallbacks([("first", first), ("second", second)])
+    assert callbacks.stopped_by is None
+    learn(callbacks, [], {})
+    assert callbacks.stopped_by == "second: its _on_step returned False"
+    assert len(first.at) == 3, "the others are called all the same"
+
+
+@pytest.mark.parametrize(
+    ("id", "args", "message"),
+    [
+        ("early_stoping", {}, r"unknown callback 'early_stoping'; did you mean 'early_stopping'\?"),
+        ("early_stopping", {}, "'early_stopping' needs the argument 'metric'"),
+        ("early_stopping", {"metric": "m", "patients": 3}, r"no argument 'patients'; did you mean 'patience'\?"),
+        ("early_stopping", {"metric": "m", "patience": 0}, r"^callbacks\[0\]\.args\.patience: .* got 0"),
+        ("early_stopping", {"metric": "m", "min_delta": -1}, r"args\.min_delta: .*, got -1"),
+        ("early_stopping", {"metric": "m", "mode": "higher"}, r"args\.mode: input should be 'max' or 'min'"),
+        ("save_best_model", {"metric": 3}, r"args\.metric: .*, got 3"),
+        ("stop_on_reward_threshold", {"threshold": "high"}, r"args\.threshold: .*, got 'high'"),
+        ("every_n_iterations", {"n": 0, "callback": "mine"}, r"args\.n: .*, got 0"),
+        ("every_n_iterations", {"n": 1, "callback": "mein"}, r"unknown callback 'mein'; did you mean 'mine'\?"),
+        ("every_n_timesteps", {"n_timesteps": 9, "callback": 3}, r"args\.callback: .*, got 3"),
+        (
+            "every_n_iterations",
+            {"n": 1, "callback": {"id": "early_stopping", "args": {"metric": "m"}}},
+            "'early_stopping' does not act in _on_step",
+        ),
+        ("number", {}, "'number' must derive from stable_baselines3.common.callbacks.BaseCallback"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_loads(id: str, args: dict[str, Any], message: str) -> None:
+    CallbackRegistry.add("mine", Counting)
+    CallbackRegistry.add("number", int)
+    with pytest.raises(ConfigError, match=message):
+        check_callback(id, args, "callbacks[0].args")
+
+
+def test_what_is_right_passes() -> None:
+    CallbackRegistry.add("mine", Counting)
+    check_callback("mine", {"n": 3}, "a")
+    check_callback("every_n_iterations", {"n": 1, "callback": {"id": "mine", "args": {"n": 3}}}, "a")
+    check_callback("save_best_model", {"metric": "reward"}, "a")
+
+
+def history(values: list[float | None], mode: str = "max") -> MetricHistory:
+    results = [EvaluationResult(5 * i, "val", {"m": value}) for i, value in enumerate(values)]  # type: ignore[dict-item]
+    return MetricHistory([EvaluationResult(0, "test", {"other": 9.0}), *results], "m", mode, "mine")
+
+
+@pytest.mark.parametrize(
+    ("values", "mode", "min_delta", "best"),
+    [
+        ([0.1], "max", 0.0, (0, 0.1, 0)),
+        ([0.1, 0.3, 0.2, 0.3], "max", 0.0, (5, 0.3, 2)),
+        ([0.1, 0.3, 0.2, 0.31], "max", 0.05, (5, 0.3, 2)),
+        ([3.0, 2.0, 2.5], "min", 0.0, (5, 2.0, 1)),
+        ([None, 0.2, None], "max", 0.0, (5, 0.2, 1)),
+    ],
+)
+def test_best_counts_the_evaluations_since(
+    values: list[float | None], mode: str, min_delta: float, best: tuple[int, float, int]
+) -> None:
+    assert history(values, mode).best(min_delta) == best
+
+
+def test_nothing_evaluated_is_no_best() -> None:
+    assert history([]).best() is None and history([]).latest() is None
+
+
+def test_latest_may_have_no_value() -> None:
+    latest = history([0.1, None]).latest()
+    assert latest is not None and latest[0] == 5 and math.isnan(latest[1])
+
+
+def test_wrong_metric_is_told_with_those_that_there_are() -> None:
+    results = [EvaluationResult(0, "val", {"lexical/meteor": 0.1, "reward": 0.2})]
+    with pytest.raises(ConfigError, match=r"no metric 'lexical/metor'; did you mean 'lexical/meteor'\? \(they have: "):
+        MetricHistory(results, "lexical/metor", "max", "callback 'early_stopping'").check()
+
+
+def test_records_of_a_run_are_its_history(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, "p", "e")
+    assert recorded_evaluations(folder) == []
+    for epoch in (0, 2):
+        folder.append_jsonl("val_split_metrics.jsonl", {"epoch": epoch, "metrics": {"m": 0.5 * epoch}})
+    folder.append_jsonl("test_split_metrics.jsonl", {"epoch": 0, "metrics": {"m": 0.25}})
+    assert recorded_evaluations(folder) == [(0, "val", {"m": 0.0}), (0, "test", {"m": 0.25}), (2, "val", {"m": 1.0})]

@@ -1,0 +1,116 @@
+"""Folders of checkpoints, and resuming from them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_files import write_json
+from runs import make_config
+
+from rl4dialog.core.config import RunConfig, parse_config
+from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
+from rl4dialog.inference.saved_run import find_checkpoint
+from rl4dialog.runs.run_folder import RunFolder
+from rl4dialog.training.checkpoint import (
+    Checkpoint,
+    CheckpointStore,
+    checkpoint_folders,
+    find_run,
+    is_done,
+    remove_checkpoints_after,
+)
+
+STRAY = ["iteration_000020_backup", "iteration_best", "iteration_000030.old"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path, "p", "e")
+    for name in ("iteration_000010", "iteration_999999", "iteration_1000000", "iteration_000020", *STRAY):
+        folder.path(f"checkpoints/{name}").mkdir(parents=True)
+    return folder
+
+
+def test_checkpoints_are_in_the_order_of_their_iterations(folder: RunFolder) -> None:
+    assert list(checkpoint_folders(folder.root)) == [10, 20, 999_999, 1_000_000]
+    assert list(checkpoint_folders(folder.root / "nowhere")) == []
+
+
+def test_folders_of_other_names_are_neither_counted_nor_removed(tmp_path: Path, folder: RunFolder) -> None:
+    CheckpointStore(folder, keep_last=3).mark_best(10, "m", 1.0)
+    assert list(checkpoint_folders(folder.root)) == [10, 20, 999_999, 1_000_000]
+    CheckpointStore(folder, keep_last=1).mark_best(20, "m", 2.0)
+    assert list(checkpoint_folders(folder.root)) == [20, 1_000_000]
+    folder.path("checkpoints/unfinished_iteration").mkdir()
+    remove_checkpoints_after(folder.root, Checkpoint(tmp_path, {"iteration": 20, "is_unfinished": True}))
+    assert os.listdir(folder.path("checkpoints/unfinished_iteration")) == []
+    assert list(checkpoint_folders(folder.root)) == [20]
+    remove_checkpoints_after(folder.root, Checkpoint(tmp_path, {"iteration": 10}))
+    assert not folder.path("checkpoints/unfinished_iteration").exists()
+    assert sorted(path.name for path in folder.path("checkpoints").glob("iteration_*")) == sorted(STRAY)
+
+
+def test_checkpoint_that_is_not_there_is_told_with_those_that_are(folder: RunFolder) -> None:
+    with pytest.raises(RunFolderError, match=r"no checkpoint '30' .*iterations: 10, 20, 999999, 1000000"):
+        find_checkpoint(folder.root, "30")
+
+
+def config_of(tmp_path: Path, **overrides: Any) -> RunConfig:
+    return parse_config(make_config(tmp_path, **overrides), "test")
+
+
+def complete_run(tmp_path: Path, **overrides: Any) -> Path:
+    """A run of two iterations that kept no checkpoint."""
+    root = tmp_path / "run"
+    root.mkdir()
+    write_json(root / "config.json", config_of(tmp_path, **overrides).model_dump(mode="json"))
+    write_json(root / "result.json", {"iterations": 2})
+    return root
+
+
+@pytest.mark.parametrize("mode", ["always", "auto", None])
+def test_run_without_a_checkpoint_is_begun_anew_only_if_little_is_lost(tmp_path: Path, mode: str | None) -> None:
+    root = complete_run(tmp_path)
+    more = config_of(tmp_path, train_evaluation__n_iters=3)
+    with pytest.raises(CheckpointError, match="no valid checkpoint to resume from"):
+        find_run(root, more, mode)
+    (root / "result.json").unlink()
+    if mode != "always":
+        assert find_run(root, more, mode) is None
+        assert find_run(root, config_of(tmp_path, seed=7), mode) is None
+    for trace in ("training_info.jsonl", "epoch_1_val_split_predictions.json"):
+        (root / trace).write_text("")
+        if mode == "auto":
+            assert find_run(root, more, mode) is None
+        else:
+            with pytest.raises(CheckpointError, match=r"no valid checkpoint.*--overwrite instead of --resume"):
+                find_run(root, more, mode)
+        (root / trace).unlink()
+
+
+def test_complete_run_of_another_config_is_told(tmp_path: Path) -> None:
+    root = complete_run(tmp_path)
+    assert is_done(root, config_of(tmp_path, logging__outputs=["csv"]))
+    assert not is_done(root, config_of(tmp_path, train_evaluation__n_iters=3))
+    with pytest.raises(ConfigError, match=r"alg\.args\.learning_rate was 0\.0001 and is now 0\.5"):
+        is_done(root, config_of(tmp_path, alg__args__learning_rate=0.5))
+
+
+def test_run_that_says_subproc_goes_on_with_a_note(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As an earlier version wrote it, where that was the name of what is now blocks."""
+    root = complete_run(tmp_path, env__vec_env="subproc", env__n_workers=2, env__on_worker_death="restart")
+    for kind in ("subproc", "blocks"):
+        caplog.clear()
+        assert is_done(root, config_of(tmp_path, env__vec_env=kind))
+        assert ("SubprocVecEnv" in caplog.text) == (kind == "blocks"), "a config that says it has its own note"
+
+
+def test_supervised_run_is_as_long_as_its_training_arguments_say(tmp_path: Path) -> None:
+    supervised = {
+        "alg": {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}
+    }
+    root = complete_run(tmp_path, **supervised)
+    assert is_done(root, config_of(tmp_path, **supervised, train_evaluation__n_iters=3))

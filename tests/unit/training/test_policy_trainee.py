@@ -1,0 +1,143 @@
+"""State of a policy's training, and the critic of another run as the initial one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import DENSE_REWARD, complete_run, make_config, run_folder
+from safetensors.torch import load_file
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
+
+from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import ConfigError, ModelError
+from rl4dialog.core.manifest import write_manifest
+from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.training import assembly, policy_trainee
+from rl4dialog.training.checkpoint import Checkpoint
+from rl4dialog.training.plan import print_plan
+from rl4dialog.training.policy_trainee import OnPolicyTrainee, capture_state, restore_state
+
+CRITIC = {
+    "reward_fn": DENSE_REWARD,
+    "train_evaluation__n_iters": 1,
+    "alg__args__critic_warmup_iters": 1,
+    "alg__policy__args__critic": "shared",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run that trains only the critic."""
+    folder = tmp_path_factory.mktemp("critic")
+    with complete_run(folder, make_config(folder, **CRITIC)):
+        yield folder
+
+
+def trainee(folder: Path, critic_from: Path, **overrides: Any) -> OnPolicyTrainee:
+    settings = {"alg__policy__args__critic": "shared", "alg__policy__args__critic_from": str(critic_from), **overrides}
+    config: Any = parse_config(make_config(folder, **settings), "test")
+    return OnPolicyTrainee(config, None)
+
+
+def test_run_starts_with_the_critic_of_the_other(folder: Path) -> None:
+    found = trainee(folder, run_folder(folder))
+    (saved,) = [load_file(path) for path in (run_folder(folder) / "checkpoints").glob("*_000001/critic.safetensors")]
+    head = found.algorithm.policy._value_head.output
+    assert saved["_value_head.weight"].abs().max() > 0
+    assert torch.equal(head.weight, saved["_value_head.weight"]) and torch.equal(head.bias, saved["_value_head.bias"])
+    found.close()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "words"),
+    [
+        ({"seed": 1}, ConfigError, "began with another model. A shared critic is only a head"),
+        ({"tokenizer__vocab_size": 280}, ConfigError, "was trained with another tokenizer"),
+        ({"alg__policy__args__critic": "separate"}, ModelError, "does not fit a policy with critic 'separate'"),
+    ],
+)
+def test_critic_that_does_not_fit_is_refused(folder: Path, overrides: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        trainee(folder, run_folder(folder), **overrides)
+
+
+def plan(folder: Path, critic_from: Path | str) -> None:
+    """The dry run of a run that starts with the critic of another."""
+    print_plan(parse_config(make_config(folder, alg__policy__args__critic_from=str(critic_from)), "test"))
+
+
+@pytest.mark.parametrize("build", [trainee, plan])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (".", "has no checkpoint; name the folder of a run"),
+        ("none", "is not a folder that can be read: No such file or directory"),
+        ("config.yml", "is not a folder that can be read: Not a directory"),
+    ],
+)
+def test_folder_without_a_critic_is_refused_before_anything_is_built(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: Any, name: str, words: str
+) -> None:
+    (tmp_path / "config.yml").touch()
+    monkeypatch.setattr(assembly, "build_run_tokenizer", lambda config: pytest.fail("the data were loaded"))
+    with pytest.raises(ConfigError, match=rf"critic_from: {tmp_path / name} {words}"):
+        build(folder, tmp_path / name)
+
+
+@pytest.mark.parametrize("damaged", ["critic.safetensors", "manifest.json"])
+def test_damaged_newest_checkpoint_is_not_replaced_by_an_older_one(folder: Path, tmp_path: Path, damaged: str) -> None:
+    (saved,) = (run_folder(folder) / "checkpoints").glob("*_000001")
+    for name in ("iteration_000001", "iteration_000002"):
+        shutil.copytree(saved, tmp_path / "checkpoints" / name)
+    (tmp_path / "checkpoints" / "iteration_000002" / damaged).write_text("x")
+    with pytest.raises(ConfigError, match=r"critic_from: .*iteration_000002 is damaged: .*remove it to use"):
+        trainee(folder, tmp_path)
+
+
+def test_checkpoint_without_a_critic_and_an_empty_name_are_refused(folder: Path, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoints" / "iteration_000001"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state.json").write_text("{}")
+    write_manifest(checkpoint)
+    with pytest.raises(ConfigError, match=r"has no critic; name the folder of a run"):
+        trainee(folder, tmp_path)
+    with pytest.raises(ConfigError, match=r"critic_from: string should have at least 1 character"):
+        plan(folder, "")
+
+
+def test_dry_run_names_the_initial_critic(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan(folder, run_folder(folder))
+    assert "initial critic" in (printed := capsys.readouterr().out) and "of iteration 1 in" in printed
+
+
+def make_algorithm() -> Any:
+    tokenizer = make_tokenizer()
+    env, model = make_env(tokenizer), make_gpt2(tokenizer)
+    built: Any = PPO(
+        policy_class_of(model),
+        DummyVecEnv([lambda: UtteranceView(env)]),
+        n_steps=16,
+        batch_size=16,
+        policy_kwargs={"model": model, "end_of_turn": env.end_of_turn},
+        device="cpu",
+        seed=0,
+    )
+    built._setup_learn(16)
+    return built
+
+
+def test_steps_that_were_left_out_in_a_row_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("load_policy_weights", "load_optimizer"):
+        monkeypatch.setattr(policy_trainee, name, lambda *_: None)
+    stopped, resumed = make_algorithm(), make_algorithm()
+    stopped.policy.gradient_steps.guard.n_in_a_row = 7
+    restore_state(resumed, Checkpoint(tmp_path, json.loads(json.dumps(capture_state(stopped)))))
+    assert resumed.policy.gradient_steps.guard.n_in_a_row == 7

@@ -1,0 +1,66 @@
+"""Signals that stop a run, and random states."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from rl4dialog.core.errors import RunInterrupted
+from rl4dialog.training.processes import StopSignals
+from rl4dialog.training.random_state import random_state, set_random_state
+
+
+def test_first_signal_stops_and_a_second_sigterm_changes_nothing() -> None:
+    with StopSignals(), pytest.raises(RunInterrupted, match=r"^stopped by SIGTERM$"), StopSignals():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+    with StopSignals() as outer:
+        with StopSignals() as inner:
+            inner.deferred = True
+            os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)  # while what the inner one guarded is closed
+        assert outer.received == "SIGTERM"
+
+
+def test_second_ctrl_c_stops_at_once() -> None:
+    with StopSignals() as signals:
+        signals.deferred = True
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert not isinstance(stopped.value, RunInterrupted)
+
+
+def draw() -> list[float]:
+    return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(()).item()]
+
+
+def test_generators_draw_the_same_again_after_a_trip_through_json() -> None:
+    draw()
+    text = json.dumps(random_state())
+    expected = [draw() for _ in range(3)]
+    set_random_state(json.loads(text))
+    assert [draw() for _ in range(3)] == expected
+
+
+def test_states_of_gpus_that_are_not_there_any_more_are_left_out_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = {}
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: found.update({device: state.tolist()}))
+    state = {**random_state(), "cuda": ["0102", "0304"]}
+    set_random_state(state)
+    assert found == {0: [1, 2]}
+    assert "the random states of 2 GPUs, but there are 1 now" in caplog.text
+    caplog.clear()
+    set_random_state({**state, "cuda": ["0506"]})
+    assert found == {0: [5, 6]} and not caplog.records
