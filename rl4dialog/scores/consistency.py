@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
@@ -75,12 +76,18 @@ _MODELS = {
 # Shorter pieces are skipped, because they are mostly splitting errors.
 _MIN_CHARACTERS = 11
 _LABELS = {"e": 0, "c": 1, "n": 2}
+_UNIT = "(sentence|2sents|paragraph|document|mixed)"
+Granularity = Annotated[str, Field(pattern=f"^{_UNIT}(-{_UNIT})?$")]
+Bins = Annotated[str, Field(pattern="^(percentile|even[1-9][0-9]*)$")]
+NliLabels = Annotated[str, Field(pattern="^[ecn]+$")]
 Reduction = Literal["max", "mean", "min"]
 _REDUCE: dict[str, Callable[..., Any]] = {"min": np.min, "mean": np.mean, "max": np.max}
 _MAX_SENTENCES = 10
-_PERCENTILES = (
-    *(0.0, 0.01, 0.02, 0.03, 0.04, 0.07, 0.13, 0.37, 0.90, 0.91, 0.92, 0.93),
-    *(0.94, 0.95, 0.955, 0.96, 0.965, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 1.0),
+_PERCENTILES = np.array(
+    [
+        *(0.0, 0.01, 0.02, 0.03, 0.04, 0.07, 0.13, 0.37, 0.90, 0.91, 0.92, 0.93),
+        *(0.94, 0.95, 0.955, 0.96, 0.965, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 1.0),
+    ]
 )
 _WEIGHTS_URL = "https://github.com/tingofurro/summac/raw/master/summac_conv_vitc_sent_perc_e.bin"
 
@@ -105,7 +112,7 @@ class SummaCZSMetric(SentenceMetric):
     def __init__(
         self,
         model_name: str = "mnli",
-        granularity: str = "paragraph",
+        granularity: Granularity = "paragraph",
         op1: Reduction = "max",
         op2: Reduction = "mean",
         use_ent: bool = True,
@@ -153,18 +160,16 @@ class SummaCConvMetric(SentenceMetric):
         self,
         start_file: str | None = None,
         models: Sequence[str] = ("vitc",),
-        bins: str = "percentile",
-        granularity: str = "sentence",
-        nli_labels: str = "e",
+        bins: Bins = "percentile",
+        granularity: Granularity = "sentence",
+        nli_labels: NliLabels = "e",
         agg: Reduction | Literal["all"] = "mean",
         max_doc_sents: Count = 100,
         batch_size: Count = 64,
     ) -> None:
         who = "metric 'summaCConv'"
-        if not nli_labels or not set(nli_labels) <= set(_LABELS):
-            raise ConfigError(f"{who}: nli_labels must be letters of 'ecn', not {nli_labels!r}")
         self._labels = [index for letter, index in _LABELS.items() if letter in nli_labels]
-        self._edges = _edges(bins, who)
+        self._edges = np.linspace(0, 1, int(bins.removeprefix("even")) + 1) if bins != "percentile" else _PERCENTILES
         # The final layer has three inputs in any case.
         self._aggregates = list(_REDUCE.values()) if agg == "all" else [_REDUCE[agg]] * 3
         n_inputs = len(models) * len(self._labels) * (len(self._edges) - 1)
@@ -195,11 +200,6 @@ class _NliTables:
         self, models: Sequence[str], granularity: str, max_source_pieces: int, batch_size: int, who: str
     ) -> None:
         names = granularity.split("-")
-        if len(names) > 2 or not set(names) <= _SPLITTERS.keys():
-            raise ConfigError(
-                f"{who}: granularity must be one of {', '.join(_SPLITTERS)}, or two of them with a hyphen, for prompt "
-                f"and text, not {granularity!r}"
-            )
         self._split_source, self._split_text = _SPLITTERS[names[0]], _SPLITTERS[names[-1]]
         self._max_source_pieces = max_source_pieces
         self._models = [NliModel(_MODELS.get(name, name), batch_size, who) for name in models]
@@ -245,15 +245,6 @@ _SPLITTERS: dict[str, Callable[[str], list[str]]] = {
     "document": lambda text: [text],
     "mixed": lambda text: _sentences(text) + _paragraphs(text),
 }
-
-
-def _edges(bins: str, who: str) -> np.ndarray:
-    if bins == "percentile":
-        return np.array(_PERCENTILES)
-    number = str(bins).removeprefix("even")
-    if str(bins).startswith("even") and number.isdigit() and int(number) > 0:
-        return np.linspace(0, 1, int(number) + 1)
-    raise ConfigError(f"{who}: bins must be 'percentile', or 'even50' for 50 bins of equal width, not {bins!r}")
 
 
 def _load_weights(start_file: str | None, n_inputs: int, who: str) -> dict[str, np.ndarray]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.downloads import cache_only_without_network
-from rl4dialog.core.errors import ConfigError, DataError, ModelError, nearest_hint
+from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.pretrained import load_model, load_pretrained
 from rl4dialog.scores.adapters import BatchedMetricReward
 from rl4dialog.scores.base import Batch, SentenceMetric
@@ -23,8 +23,10 @@ from rl4dialog.scores.classifiers import SequenceClassifier, max_tokens
 from rl4dialog.scores.language_models import cosines
 from rl4dialog.text.words import split_words
 
-_BLEURT = tuple(f"bleurt-{size}-{length}" for size in ("tiny", "base", "large") for length in (128, 512))
-_DEFAULT_BLEURT = "bleurt-base-128"
+BleurtCheckpoint = Literal[
+    "bleurt-tiny-128", "bleurt-tiny-512", "bleurt-base-128", "bleurt-base-512", "bleurt-large-128", "bleurt-large-512"
+]
+_DEFAULT_BLEURT: BleurtCheckpoint = "bleurt-base-128"
 
 
 class VectorFile:
@@ -214,13 +216,10 @@ class BleurtMetric(SentenceMetric):
         batch_size: Pairs per forward pass.
     """
 
-    def __init__(self, config_name: str | None = None, model_name: str | None = None, batch_size: Count = 64) -> None:
+    def __init__(
+        self, config_name: BleurtCheckpoint | None = None, model_name: str | None = None, batch_size: Count = 64
+    ) -> None:
         config_name = config_name or _DEFAULT_BLEURT
-        if model_name is None and config_name not in _BLEURT:
-            raise ConfigError(
-                f"metric 'bleurt': unknown config_name {config_name!r}{nearest_hint(config_name, _BLEURT)} (known: "
-                f"{', '.join(_BLEURT)}); use model_name for another checkpoint, converted for transformers"
-            )
         name = model_name or f"Elron/{config_name}"
         self._classifier = SequenceClassifier.from_pretrained(
             name,
@@ -260,7 +259,7 @@ class BleurtReward(BatchedMetricReward):
 
     build_metric = BleurtMetric
 
-    def __init__(self, checkpoint: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, checkpoint: BleurtCheckpoint | None = None, **kwargs: Any) -> None:
         if checkpoint is not None:
             kwargs.setdefault("config_name", checkpoint)
         super().__init__(**kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
+from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.scores.semantic import (
     BertScoreMetric,
     BleurtMetric,
-    BleurtReward,
     EmbeddingSimilarityMetric,
     ModelEmbeddings,
     VectorFile,
@@ -178,8 +179,8 @@ def test_classifier_is_refused(save_classifier: Callable[[Sequence[str]], str]) 
             "Elron/bleurt-large-512.*model_name: <folder",
         ),
         (
-            BleurtReward,
-            {"checkpoint": "bleurt-bas-128"},
+            partial(RewardFunctionRegistry.get, "bleurt"),
+            {"args": {"checkpoint": "bleurt-bas-128"}},
             ConfigError,
             "bas-128'; did you mean 'bleurt-base-128'",
         ),
