@@ -82,6 +82,12 @@ class SacreBleuMetric(SacreMetric):
         super().__init__("sacre_bleu", BLEU, args, {"smooth_method": smoothing, "effective_order": True})
 
 
+class SacreBleuReward(MetricReward):
+    """Sentence BLEU of the reply, computed by sacrebleu."""
+
+    build_metric = SacreBleuMetric
+
+
 class BleuMetric(SacreBleuMetric):
     """Corpus BLEU of order 4 from 0 to 1, unsmoothed; sentence scores are smoothed, because most would be 0 otherwise.
 
@@ -94,6 +100,12 @@ class BleuMetric(SacreBleuMetric):
 
     def __init__(self) -> None:
         super().__init__(tokenize="none", smooth_method="none", force=True)
+
+
+class BleuReward(MetricReward):
+    """Smoothed sentence BLEU of the reply."""
+
+    build_metric = BleuMetric
 
 
 class ChrfMetric(SacreMetric):
@@ -126,6 +138,12 @@ class ChrfMetric(SacreMetric):
         super().__init__("chrf", CHRF, args)
 
 
+class ChrfReward(MetricReward):
+    """Character n-gram F-score of the reply."""
+
+    build_metric = ChrfMetric
+
+
 class TerMetric(SacreMetric):
     """Edits, including phrase shifts, per reference word: 0 is best, and a long wrong text exceeds 1.
 
@@ -150,6 +168,15 @@ class TerMetric(SacreMetric):
             "case_sensitive": case_sensitive,
         }
         super().__init__("ter", TER, args)
+
+
+class TerReward(MetricReward):
+    """1 - translation edit rate of the reply, as in RL4LMs; at most 1, and below 0 for long wrong replies."""
+
+    build_metric = TerMetric
+
+    def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+        return 1.0 - super().score(prompt_text, gen_text, ref_texts, meta_info)
 
 
 class RougeMetric(SentenceMetric):
@@ -177,6 +204,23 @@ class RougeMetric(SentenceMetric):
             for name in ROUGE_TYPES:
                 scores[name].append(float(best[name].fmeasure))
         return {f"lexical/rouge_{name}": each for name, each in scores.items()}
+
+
+class RougeReward(MetricReward):
+    """ROUGE F-measure of the reply."""
+
+    build_metric = RougeMetric
+
+    def __init__(self, rouge_type: RougeType = "rouge1", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.key = f"lexical/rouge_{rouge_type}"
+
+
+class RougeCombinedReward(MetricReward):
+    """Mean of ROUGE-1, ROUGE-2 and ROUGE-L of the reply."""
+
+    build_metric = RougeMetric
+    key = {f"lexical/rouge_{name}": 1 / 3 for name in ("rouge1", "rouge2", "rougeL")}  # noqa: RUF012 (never changes)
 
 
 class RougeLMaxMetric(SentenceMetric):
@@ -250,6 +294,13 @@ class RougeLMaxMetric(SentenceMetric):
         return text[: words[-1].end()] if words else ""
 
 
+class RougeLMaxReward(MetricReward):
+    """ROUGE-L of the reply against the best reference."""
+
+    build_metric = RougeLMaxMetric
+    key = "lexical/rouge_l_max"
+
+
 def _warn_of_other_scripts(reference_texts: list[list[str]]) -> None:
     """Warn, once per process, if a reference has letters but none that ROUGE counts."""
     texts = [text for references in reference_texts for text in references]
@@ -258,54 +309,3 @@ def _warn_of_other_scripts(reference_texts: list[list[str]]) -> None:
             "ROUGE only counts the letters a to z and digits, so references in other scripts always score 0, even for "
             "the same text; use chrf, which counts the characters of any script"
         )
-
-
-class SacreBleuReward(MetricReward):
-    """Sentence BLEU of the reply, computed by sacrebleu."""
-
-    build_metric = SacreBleuMetric
-
-
-class BleuReward(MetricReward):
-    """Smoothed sentence BLEU of the reply."""
-
-    build_metric = BleuMetric
-
-
-class ChrfReward(MetricReward):
-    """Character n-gram F-score of the reply."""
-
-    build_metric = ChrfMetric
-
-
-class TerReward(MetricReward):
-    """1 - translation edit rate of the reply, as in RL4LMs; at most 1, and below 0 for long wrong replies."""
-
-    build_metric = TerMetric
-
-    def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
-        return 1.0 - super().score(prompt_text, gen_text, ref_texts, meta_info)
-
-
-class RougeReward(MetricReward):
-    """ROUGE F-measure of the reply."""
-
-    build_metric = RougeMetric
-
-    def __init__(self, rouge_type: RougeType = "rouge1", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.key = f"lexical/rouge_{rouge_type}"
-
-
-class RougeCombinedReward(MetricReward):
-    """Mean of ROUGE-1, ROUGE-2 and ROUGE-L of the reply."""
-
-    build_metric = RougeMetric
-    key = {f"lexical/rouge_{name}": 1 / 3 for name in ("rouge1", "rouge2", "rougeL")}  # noqa: RUF012 (never changes)
-
-
-class RougeLMaxReward(MetricReward):
-    """ROUGE-L of the reply against the best reference."""
-
-    build_metric = RougeLMaxMetric
-    key = "lexical/rouge_l_max"

@@ -240,22 +240,6 @@ class LearnedRewardMetric(SentenceMetric):
         return {KEY: logits[:, self._class].tolist()}
 
 
-class ConversationRewardModelMetric(PerDialogueMetric):
-    """Score of a conversation by a reward model, such as a held-out one that is not part of the reward.
-
-    Args:
-        model_name: Folder of a run with ``alg.id: reward_model`` on ratings of dialogues, or the ``model/`` in it.
-        batch_size: Conversations per forward pass.
-    """
-
-    def __init__(self, model_name: str, batch_size: Count = 32) -> None:
-        self._model = load_reward_model(model_name, "dialogue", batch_size, "metric 'conversation_reward_model'")
-
-    def dialogue_scores(self, dialogues: list[Dialogue]) -> dict[str, list[float]]:
-        scores = self._model.scores([dialogue_text(dialogue) for dialogue in dialogues])
-        return {"conversation/reward_model": scores}
-
-
 class LearnedReward(BatchedMetricReward):
     """A classifier's or reward model's score of the reply, minus a baseline.
 
@@ -279,6 +263,22 @@ class LearnedReward(BatchedMetricReward):
             raise DataError("reward 'learned_reward': baseline 'reference' needs a reference for every sample")
         references = super().scores(replace(batch, gen_texts=[each[0] for each in batch.ref_texts]))
         return [score - reference for score, reference in zip(scores, references, strict=True)]
+
+
+class ConversationRewardModelMetric(PerDialogueMetric):
+    """Score of a conversation by a reward model, such as a held-out one that is not part of the reward.
+
+    Args:
+        model_name: Folder of a run with ``alg.id: reward_model`` on ratings of dialogues, or the ``model/`` in it.
+        batch_size: Conversations per forward pass.
+    """
+
+    def __init__(self, model_name: str, batch_size: Count = 32) -> None:
+        self._model = load_reward_model(model_name, "dialogue", batch_size, "metric 'conversation_reward_model'")
+
+    def dialogue_scores(self, dialogues: list[Dialogue]) -> dict[str, list[float]]:
+        scores = self._model.scores([dialogue_text(dialogue) for dialogue in dialogues])
+        return {"conversation/reward_model": scores}
 
 
 class ConversationRewardModel(BatchedConversationReward):

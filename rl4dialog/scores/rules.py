@@ -38,6 +38,12 @@ class DatesMetric(SentenceMetric):
         return {"synthetic/dates_in_text": [float(_DATE.search(text) is not None) for text in batch.gen_texts]}
 
 
+class SentencesWithDatesReward(MetricReward):
+    """1 for a reply that contains a date such as 2024-12-31, otherwise 0."""
+
+    build_metric = DatesMetric
+
+
 def increasing_numbers_score(text: str, min_tokens: Count) -> float:
     """Length of the increasing sequence at the start of the text, divided by the number of words or ``min_tokens``.
 
@@ -79,12 +85,6 @@ class IncreasingNumbersReward(MetricReward):
     """Share of the reply that is an increasing sequence of numbers."""
 
     build_metric = IncreasingNumbersMetric
-
-
-class SentencesWithDatesReward(MetricReward):
-    """1 for a reply that contains a date such as 2024-12-31, otherwise 0."""
-
-    build_metric = DatesMetric
 
 
 class KeywordReward(SentenceRewardFunction):

@@ -206,6 +206,12 @@ class BertScoreMetric(SentenceMetric):
         return {"semantic/bert_score": scores}
 
 
+class BertScoreReward(BatchedMetricReward):
+    """BERTScore F1 of the reply."""
+
+    build_metric = BertScoreMetric
+
+
 class BleurtMetric(SentenceMetric):
     """BLEURT against the best reference; mostly between 0 and 1, but unbounded.
 
@@ -241,12 +247,6 @@ class BleurtMetric(SentenceMetric):
         for row, rating in zip(rows, ratings, strict=True):
             scores[row] = max(scores[row], rating)
         return {"semantic/bleurt": scores}
-
-
-class BertScoreReward(BatchedMetricReward):
-    """BERTScore F1 of the reply."""
-
-    build_metric = BertScoreMetric
 
 
 class BleurtReward(BatchedMetricReward):

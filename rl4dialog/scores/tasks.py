@@ -32,6 +32,21 @@ class RudenessMetric(SentenceMetric):
         }
 
 
+class RudenessReward(MetricReward):
+    """``-scale`` times the rudeness of the reply, which is 0, 1 or 2 by its words; see the metric `rudeness`.
+
+    Args:
+        scale: Cost of each level.
+        kwargs: Arguments of `MetricReward`.
+    """
+
+    build_metric = RudenessMetric
+
+    def __init__(self, scale: float = 5.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.key = {"rudeness/level": -scale}
+
+
 class ShortestPathMetric(SentenceMetric):
     """Returns of walks, and their causes; needs the datapool `random_walks`.
 
@@ -59,6 +74,28 @@ class ShortestPathMetric(SentenceMetric):
 def _optimality(task: WalkTask, walk_return: float) -> float:
     lowest = -task.graph.max_steps
     return (walk_return - lowest) / (task.optimal_return() - lowest)
+
+
+class ShortestPathReward(RewardFunction):
+    """Minus the number of steps of a walk to the goal, paid token by token; needs the datapool `random_walks`.
+
+    Each step earns -1, on the token that completes it. An illegal step, or the end of a reply before the goal, earns
+    what is missing to ``-max_steps``, the lowest return. A walk that needs all ``max_steps`` steps earns no more than
+    one that fails. Words after the end of a walk earn 0.
+    """
+
+    def __call__(
+        self,
+        prev_observation: Any,
+        action: int,
+        current_observation: Any,
+        done: bool,
+        meta_info: dict[str, Any] | None = None,
+    ) -> float:
+        task = WalkTask.from_meta(meta_info, "reward 'shortest_path'")
+        now = task.return_of if done else task.return_so_far
+        paid = task.return_so_far(prev_observation.context_text) if prev_observation.context_ids else 0.0
+        return now(current_observation.context_text) - paid
 
 
 class GoalFollowedMetric(TextMetric):
@@ -91,40 +128,3 @@ class GoalFollowedMetric(TextMetric):
             known = ", ".join(goal.name for goal in self._goals)
             raise DataError(f"metric 'goal_followed': a sample has the goal {info['goal']!r}, not one of {known}")
         return float(follows(text, named[0], self._goals))
-
-
-class RudenessReward(MetricReward):
-    """``-scale`` times the rudeness of the reply, which is 0, 1 or 2 by its words; see the metric `rudeness`.
-
-    Args:
-        scale: Cost of each level.
-        kwargs: Arguments of `MetricReward`.
-    """
-
-    build_metric = RudenessMetric
-
-    def __init__(self, scale: float = 5.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.key = {"rudeness/level": -scale}
-
-
-class ShortestPathReward(RewardFunction):
-    """Minus the number of steps of a walk to the goal, paid token by token; needs the datapool `random_walks`.
-
-    Each step earns -1, on the token that completes it. An illegal step, or the end of a reply before the goal, earns
-    what is missing to ``-max_steps``, the lowest return. A walk that needs all ``max_steps`` steps earns no more than
-    one that fails. Words after the end of a walk earn 0.
-    """
-
-    def __call__(
-        self,
-        prev_observation: Any,
-        action: int,
-        current_observation: Any,
-        done: bool,
-        meta_info: dict[str, Any] | None = None,
-    ) -> float:
-        task = WalkTask.from_meta(meta_info, "reward 'shortest_path'")
-        now = task.return_of if done else task.return_so_far
-        paid = task.return_so_far(prev_observation.context_text) if prev_observation.context_ids else 0.0
-        return now(current_observation.context_text) - paid
