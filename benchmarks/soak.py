@@ -1,4 +1,4 @@
-"""Whole small runs for a long time and under faults, in figures: memory, workers that die, rewards that fail."""
+"""Whole small runs for a long time and under faults, in figures: memory, rewards that fail."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import contextlib
 import dataclasses
 import io
 import math
-import os
-import random
-import signal
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -145,7 +141,7 @@ def watch_memory(n_iters: int, warm_up: int | None = None) -> dict[str, list[flo
 
     def watch(trainee: OnPolicyTrainee) -> Callable[[], None]:
         def measure() -> None:
-            pids = trainee.algorithm.env.pids
+            pids = [process.pid for process in trainee.algorithm.env.processes]
             now = {"main": resident_mib(), "main, heap in use": heap_mib() or math.nan}
             now |= {f"worker {i}": own_mib(pid) for i, pid in enumerate(pids)}
             for name, mib in now.items():
@@ -172,40 +168,6 @@ def can_watch() -> bool:
 def kib_per_iteration(mib: Sequence[float]) -> float:
     """Slope of the line that fits best."""
     return float(np.polyfit(np.arange(len(mib)), np.asarray(mib), 1)[0]) * 1024
-
-
-# -- workers ----------------------------------------------------------------------------------------------------------
-
-
-class _Killer:
-    """Kills a random worker at a random moment of every other iteration, until it has done so often enough."""
-
-    def __init__(self, trainee: OnPolicyTrainee, n_deaths: int) -> None:
-        self._env, self._n_left = trainee.algorithm.env, n_deaths
-        self._rng = random.Random(0)
-        self._n_iterations, self._at = 0, time.perf_counter()
-
-    def __call__(self) -> None:
-        now = time.perf_counter()
-        seconds, self._at = now - self._at, now
-        self._n_iterations += 1
-        if self._n_left and self._n_iterations % 2 == 0:
-            self._n_left -= 1
-            threading.Timer(self._rng.uniform(0, seconds), self._kill).start()
-
-    def _kill(self) -> None:
-        os.kill(self._rng.choice(self._env.pids), signal.SIGKILL)
-
-
-def kill_workers(n_deaths: int) -> tuple[Run, Run]:
-    """Print what becomes of a run whose workers are killed, beside the same run left alone."""
-    config = run_config(2 * n_deaths + 4, env={"on_worker_death": "restart", "max_restarts": n_deaths})
-    quiet, killed = run(config), run(config, lambda trainer: _Killer(trainer, n_deaths))
-    for one in (quiet, killed):
-        restarts = [line.pop("rollout/worker_restarts") for line in one.rollouts]
-        print(f"{len(restarts)} iterations with {restarts[-1]} deaths of workers: {one.seconds:.1f} s")
-    print(f"the same rollouts and weights, bit by bit: {'yes' if quiet.equals(killed) else 'NO'}")
-    return quiet, killed
 
 
 # -- rewards ----------------------------------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from benchmarks.task import TableEndOfTurn, share_of_letters
 from benchmarks.workloads import WORKLOADS, build_prompts
 from rl4dialog.core.process_memory import own_mib
-from rl4dialog.envs.block_vec_env import BlockVecEnv
-from rl4dialog.envs.vectorize import make_vec_env
+from rl4dialog.envs.vectorize import BlockVecEnv, make_vec_env
 from rl4dialog.scores.parts import as_parts
 
 
@@ -50,7 +49,7 @@ def compare_workers(n_envs: int = 64, n_workers: int = 8, n_samples: int = 1000,
         env.reset()
         milliseconds = _milliseconds_of_step(env, workload.max_reply_length, repeats)
         console.print(f"a reply in each of {n_envs} environments {name}: {milliseconds:.1f} ms")
-    own = [own_mib(pid) for pid in workers.pids]
+    own = [own_mib(process.pid) for process in workers.processes]
     console.print(f"memory that a worker shares with no other process: {min(own):.0f} to {max(own):.0f} MiB")
     workers.close()
 

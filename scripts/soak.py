@@ -16,12 +16,11 @@ from rl4dialog.core.process_memory import keep_freed_memory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
 from benchmarks.kills import kill_runs
-from benchmarks.soak import fail_rewards, kill_workers, watch_memory
+from benchmarks.soak import fail_rewards, watch_memory
 
 # Check, default number, and description of what is counted.
 CHECKS: dict[str, tuple[Callable[[int], Any], int, str]] = {
     "memory": (watch_memory, 200, "iterations, with the memory of all processes after each"),
-    "workers": (kill_workers, 10, "workers that are killed and replaced during a run"),
     "kills": (kill_runs, 50, "times that a run is killed and resumed"),
     "rewards": (fail_rewards, 30, "iterations per run, with rewards that fail in 1 % and in 50 % of all calls"),
 }

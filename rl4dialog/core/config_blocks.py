@@ -216,7 +216,7 @@ class EnvironmentsConfig(Block):
     """Environment."""
     n_envs: int = Field(default=1, ge=1, le=65_536)
     """Number of environments. Each holds one conversation, or one episode, at a time."""
-    vec_env: Literal["blocks", "subproc", "dummy"]
+    vec_env: Literal["blocks", "subproc", "dummy"] | None
     """Placement of the environments."""
     n_workers: int | None = Field(default=None, ge=1, le=4096)
     """``blocks`` only: number of worker processes. Default: one per core."""
@@ -227,23 +227,18 @@ class EnvConfig(EnvironmentsConfig):
     """Environment: ``text_generation`` for language models, an id from the catalog, or any id registered with
     gymnasium, such as ``CartPole-v1`` or ``my_module:MyEnv-v0``.
     """
-    vec_env: Literal["blocks", "subproc", "dummy"] = "blocks"
-    """Placement of the environments: groups of them in worker processes (``blocks``), one process per environment with
-    its own copy of the samples (``subproc``, stable-baselines3's ``SubprocVecEnv``), or all in the main process
-    (``dummy``, the default with other environments than ``text_generation``). The rollouts are identical.
+    vec_env: Literal["blocks", "subproc", "dummy"] | None = None
+    """Placement of the environments: groups of them in worker processes (``blocks``), one process per environment
+    (``subproc``, stable-baselines3's ``SubprocVecEnv``), or all in the main process (``dummy``). The rollouts are
+    identical. Default: ``blocks`` if rewards or the partner run in the environments, otherwise ``dummy``.
     """
-    on_worker_death: Literal["raise", "restart"] = "raise"
-    """``blocks`` only: stop the run if a worker dies, or restart the worker."""
-    max_restarts: int = Field(default=10, ge=1)
-    """Worker restarts after which the run stops."""
+    on_worker_death: Literal["raise", "restart"] = Field(default="raise", exclude=True)
+    """No effect, accepted in configs of earlier versions: a run stops if a worker dies; the same command continues it.
+    """
+    max_restarts: int = Field(default=10, ge=1, exclude=True)
+    """No effect, accepted in configs of earlier versions."""
     args: EnvArgs
     """Arguments of each environment."""
-
-    @model_validator(mode="after")
-    def _restarts_are_wanted(self) -> EnvConfig:
-        if self.on_worker_death == "raise" and self.max_restarts != type(self).model_fields["max_restarts"].default:
-            raise ValueError("max_restarts has a meaning only with on_worker_death: restart")
-        return self
 
 
 class KLConfig(Block):

@@ -22,12 +22,12 @@ _WITHOUT_EFFECT = {
 }
 _WITHOUT_BLOCKS = {
     "dummy": "there are no workers with env.vec_env: dummy",
-    "subproc": "with env.vec_env: subproc each environment has its own worker, and the run ends if one dies",
+    "subproc": "with env.vec_env: subproc each environment has its own worker",
 }
+_WITHOUT_RESTARTS = "the run stops if a worker dies, and the same command continues it from its last checkpoint"
 SUBPROC = (
     "env.vec_env: subproc is stable-baselines3's SubprocVecEnv: one process per environment, each with its own copy of "
-    "the samples, and the run ends if one dies. The default, blocks (formerly called subproc), is faster, uses less "
-    "memory and produces the same rollouts"
+    "the samples. blocks (formerly called subproc) is faster, uses less memory and produces the same rollouts"
 )
 # Differences by the keys that would set the value explicitly.
 _RL4LMS_DEFAULTS = {
@@ -105,11 +105,11 @@ def _keys_without_effect(config: TextConfig, given: Kwargs) -> Iterator[str]:
         if config.is_encoder_decoder
         else "a decoder-only model continues its prompt"
     )
-    if config.env is not None and config.env.vec_env != "blocks":
-        for key in ("n_workers", "on_worker_death"):
-            if getattr(config.env, key) != type(config.env).model_fields[key].default:  # resolved configs have all keys
-                without_effect[f"env.{key}"] = _WITHOUT_BLOCKS[config.env.vec_env]
     if config.env is not None:
+        if config.env.n_workers is not None and config.env.vec_env in _WITHOUT_BLOCKS:
+            without_effect["env.n_workers"] = _WITHOUT_BLOCKS[config.env.vec_env]
+        if config.env.on_worker_death == "restart":  # resolved configs of earlier versions have the key, too
+            without_effect |= dict.fromkeys(("env.on_worker_death", "env.max_restarts"), _WITHOUT_RESTARTS)
         without_effect["tokenizer.max_length"] = "env.args.max_prompt_length and max_episode_length are used instead"
         # Compares values, not given keys, so that a resolved config, which contains all keys, has the same notes.
         tokenizer_side, side = config.tokenizer.truncation_side, config.env.args.prompt_truncation_side

@@ -1,77 +1,66 @@
-"""Runs several environments at once, in this process or in workers."""
+"""Several environments at once, in this process or in workers, behind stable-baselines3's ``VecEnv``."""
 
 from __future__ import annotations
 
-import copy
-import dataclasses
+import contextlib
 import functools
-import logging
+import itertools
+import multiprocessing
 import os
-import signal
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import pickle
+import sys
+import types
+import weakref
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any
 
+import cloudpickle
 import gymnasium as gym
+import joblib
 import numpy as np
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from rl4dialog.core.errors import EnvWorkerError, RewardError
-from rl4dialog.core.reward_parts import RewardPart
-from rl4dialog.envs.fork_safety import ADVICE
-from rl4dialog.envs.fork_server import ForkServer, dumps
+from rl4dialog.core.errors import EnvWorkerError
 from rl4dialog.envs.shared_samples import SharedSamples
-from rl4dialog.envs.text_generation import TextGenEnv
-from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.envs.worker import (
+    EnvFn,
+    Failure,
+    dumps,
+    make_utterance_env,
+    obey_main_process,
+    partner_waits,
+    run_block,
+)
 
-if TYPE_CHECKING:
-    from stable_baselines3.common.vec_env import VecEnv
-
-_logger = logging.getLogger(__name__)
-
-
-def make_utterance_env(
-    env_kwargs: dict[str, Any], timeout_s: float | None = None, ends_process: bool = False
-) -> UtteranceView:
-    """Build an environment in the process where it runs; arguments are those of the two classes.
-
-    Rewards and the partner, which can have state, are copied, so that environments do not affect each other; they share
-    tokenizer and samples.
-    """
-    shared = {id(value): value for value in _shared(env_kwargs)}
-    parts = [dataclasses.replace(part, function=_own_copy(part, shared)) for part in env_kwargs.get("reward_parts", ())]
-    partner = copy.deepcopy(env_kwargs.get("partner"), shared)
-    env = TextGenEnv(**{**env_kwargs, "reward_parts": parts, "partner": partner})
-    return UtteranceView(env, timeout_s, ends_process)
-
-
-def _make_in_own_process(build: Callable[[], gym.Env]) -> gym.Env:
-    """Build the only environment of a process, which only the main process ends, ignoring signals to the group."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    return build()
+# Time limit of a step in addition to its rewards, for busy machines.
+_STEP_GRACE_S = 30.0
+# Time between the end of a connection, or the request to end, and the end of a process.
+_END_GRACE_S = 5.0
+# There is one worker per core, so each has one thread.
+_ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    "TOKENIZERS_PARALLELISM": "false",
+}
+# Modules that the forkserver loads once for all workers, which share their memory.
+_PRELOADED = ["rl4dialog.envs.worker", "transformers.tokenization_utils_tokenizers"]
+_ADVICE = (
+    "Open files, sockets, databases, locks and threads belong to one process: create them on first use, in the worker, "
+    "not in a constructor. env.vec_env: dummy uses no workers"
+)
 
 
-def _shared(env_kwargs: dict[str, Any]) -> list[Any]:
-    """Constant objects that all environments can refer to."""
-    end_of_turn = env_kwargs["end_of_turn"]
-    return [end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"]]
-
-
-def _own_copy(part: RewardPart, shared: dict[int, Any]) -> Any:
-    try:
-        return copy.deepcopy(part.function, shared)
-    except Exception as error:
-        raise RewardError(
-            f"reward {part.name!r} cannot be copied for each environment: {type(error).__name__}: {error}. Define "
-            f"__deepcopy__ in its class and return self to share it between environments."
-        ) from error
+# -- which environments run where -------------------------------------------------------------------------------------
 
 
 def make_vec_env(
     env_kwargs: dict[str, Any],
     n_envs: int,
-    vec_env: str = "blocks",
+    vec_env: str | None = None,
     n_workers: int | None = None,
-    max_restarts: int = 0,
     timeout_s: float | None = None,
 ) -> VecEnv:
     """Vectorize :class:`UtteranceView`.
@@ -80,117 +69,370 @@ def make_vec_env(
         env_kwargs: Arguments of :class:`TextGenEnv`.
         n_envs: Number of environments.
         vec_env: ``blocks`` for several environments per worker process; ``subproc`` for stable-baselines3's
-            ``SubprocVecEnv``, with one process per environment, each with its own copy of the samples; ``dummy`` for
-            all environments in this process.
+            ``SubprocVecEnv``, with one process per environment; ``dummy`` for all environments in this process. By
+            default ``blocks`` if rewards or the partner run in the environments, and ``dummy`` otherwise.
         n_workers: Number of workers for ``blocks``; by default one per core.
-        max_restarts: Number of dead workers to replace, for ``blocks``.
         timeout_s: Time limit of the rewards of a reply.
 
     Raises:
-        EnvWorkerError: If a worker process dies at its start, an environment cannot be built in it, a reward cannot be
-            sent to it, or loading them opens a file or starts a thread that workers would share.
+        EnvWorkerError: If a worker process dies at its start, an environment cannot be built in it, or a reward or the
+            partner cannot be sent to it.
         RewardError: If a reward cannot be copied.
     """
-    vec_env, env_kwargs = _placed(vec_env, env_kwargs)
+    vec_env = check_workers(env_kwargs, vec_env)
+    samples = env_kwargs["samples"]
+    env_kwargs = {**env_kwargs, "samples": samples if isinstance(samples, SharedSamples) else SharedSamples(samples)}
     build = functools.partial(make_utterance_env, env_kwargs, timeout_s, ends_process=vec_env == "subproc")
-    return vectorize([build] * n_envs, vec_env, n_workers, max_restarts, timeout_s, _shared(env_kwargs))
+    return vectorize([build] * n_envs, vec_env, n_workers, timeout_s)
+
+
+def check_workers(env_kwargs: Mapping[str, Any], vec_env: str | None = None) -> str:
+    """Check that rewards and the partner can be sent to worker processes, if there are any, without starting one.
+
+    Returns where the environments run.
+
+    Raises:
+        EnvWorkerError: If one cannot be sent.
+    """
+    # Without rewards and a partner in the environments, workers would have nothing to do.
+    has_work = env_kwargs.get("reward_parts") or env_kwargs.get("partner") is not None
+    vec_env = vec_env or ("blocks" if has_work else "dummy")
+    if vec_env == "dummy":
+        return vec_env
+    named = {f"reward {part.name!r}": part.function for part in env_kwargs.get("reward_parts", ())}
+    for name, value in {**named, "the partner": env_kwargs.get("partner")}.items():
+        try:
+            dumps(value)
+        except Exception as error:
+            raise EnvWorkerError(
+                f"{name} cannot be sent to worker processes: {type(error).__name__}: {error}. {_ADVICE}; __getstate__ "
+                f"of its class can omit objects that are already open."
+            ) from error
+    return vec_env
 
 
 def vectorize(
-    builds: Sequence[Callable[[], gym.Env]],
-    vec_env: str,
-    n_workers: int | None = None,
-    max_restarts: int = 0,
-    timeout_s: float | None = None,
-    shared: Sequence[Any] = (),
+    builds: Sequence[EnvFn], vec_env: str, n_workers: int | None = None, timeout_s: float | None = None
 ) -> VecEnv:
-    """Run any environments at once.
-
-    Args:
-        builds: Build one environment each, in the process where it runs.
-        vec_env: As for :func:`make_vec_env`, as are the other arguments.
-        n_workers: Number of workers for ``blocks``.
-        max_restarts: Number of dead workers to replace, for ``blocks``.
-        timeout_s: Time limit of a step, for ``blocks``.
-        shared: Constant objects to which ``builds`` refer, and which all workers share, for ``blocks``.
+    """Run any environments at once, each built where it runs; other arguments as for :func:`make_vec_env`.
 
     Raises:
         EnvWorkerError: If a worker process dies at its start, or an environment cannot be built in it.
     """
-    from stable_baselines3.common.vec_env import SubprocVecEnv
-
-    from rl4dialog.envs.block_vec_env import BlockVecEnv
-    from rl4dialog.envs.dummy_vec_env import ForeseeingVecEnv
-
-    vec_env = _available(vec_env)
     if vec_env == "dummy":
-        return ForeseeingVecEnv(builds)
+        return ForeseeingVecEnv(list(builds))
     if vec_env == "blocks":
-        return BlockVecEnv(builds, n_workers, max_restarts, timeout_s, shared)
+        return BlockVecEnv(builds, n_workers, timeout_s)
     try:
-        return SubprocVecEnv([functools.partial(_make_in_own_process, build) for build in builds])
+        env = SubprocVecEnv([functools.partial(_make_in_own_process, build) for build in builds])
     except (EOFError, OSError) as error:
         raise EnvWorkerError(
             "an environment worker died while its environment was built; its own error message is printed above"
         ) from error
+    weakref.finalize(env, _end, env.processes, env.remotes)
+    return env
 
 
-def check_workers(env_kwargs: dict[str, Any], vec_env: str = "blocks") -> None:
-    """Check what :func:`make_vec_env` would send to worker processes, without starting one.
+def _make_in_own_process(build: EnvFn) -> gym.Env:
+    obey_main_process()
+    return build()
 
-    Without workers, nothing is checked.
+
+class ForeseeingVecEnv(DummyVecEnv):
+    """All environments in this process; announces steps and resets to those whose partner waits.
+
+    The reset of an environment in the middle of a step is not announced, so partners that open a conversation are then
+    asked one after the other.
+    """
+
+    def __init__(self, env_fns: list[EnvFn]) -> None:
+        super().__init__(env_fns)
+        self._waiting = self.envs if partner_waits(self.envs[0]) else []
+
+    def reset(self) -> VecEnvObs:
+        for env, seed, options in zip(self._waiting, self._seeds, self._options, strict=False):
+            env.get_wrapper_attr("expect_reset")(seed=seed, options=options)
+        return super().reset()
+
+    def step_async(self, actions: np.ndarray) -> None:
+        super().step_async(actions)
+        for env, action in zip(self._waiting, actions, strict=False):
+            env.get_wrapper_attr("expect_step")(action)
+
+
+# -- blocks of environments in worker processes -----------------------------------------------------------------------
+
+
+def worker_count(n_envs: int, n_workers: int | None = None, vec_env: str = "blocks") -> int:
+    """Number of worker processes; in blocks as requested, or one per core, but at most one per environment."""
+    if vec_env == "blocks":
+        return min(n_envs, n_workers or joblib.cpu_count())
+    return n_envs if vec_env == "subproc" else 0
+
+
+@dataclass
+class _Worker:
+    """A worker process, seen from the main process."""
+
+    envs: range
+    process: Any
+    connection: Connection
+    requests: list[bytes] = field(default_factory=list)  # not sent yet
+    answers: deque[Any] = field(default_factory=deque)  # received, but not read yet
+    is_busy: bool = False
+    limit_s: float | None = None  # for the answer to come
+
+    def send(self, limit_s: float | None = None) -> None:
+        """Send all requests in one message."""
+        if not self.requests:
+            return
+        if self.is_busy:
+            self._receive()  # the answer to a step that nobody waited for
+        self.answers.clear()
+        self.limit_s, self.is_busy = limit_s, True
+        with self._death_as_error():
+            self.connection.send(self.requests)
+        self.requests = []
+
+    def answer(self) -> Any:
+        """The next answer."""
+        if not self.answers:
+            if not self.is_busy:
+                raise RuntimeError("step_wait() has no step_async() to wait for")
+            received = self._receive()
+            if isinstance(received, Failure):
+                if received.is_missing_attribute:
+                    raise AttributeError(received.message) from received.cause
+                raise EnvWorkerError(
+                    f"{received.message}. env.vec_env: dummy runs the environments in this process."
+                ) from received.cause
+            self.answers.extend(received)
+        return self.answers.popleft()
+
+    def _receive(self) -> Any:
+        with self._death_as_error():
+            if self.limit_s is not None and not self.connection.poll(self.limit_s):
+                raise EnvWorkerError(
+                    f"the worker (process {self.process.pid}) of {_named(self.envs)} has not answered for "
+                    f"{self.limit_s:g} s: a reward or the partner is stuck in a library call that cannot be "
+                    f"interrupted; reward_fn.timeout_s sets the limit per environment (null disables it)"
+                )
+            answer = pickle.loads(self.connection.recv_bytes())
+        self.is_busy = False
+        return answer
+
+    @contextlib.contextmanager
+    def _death_as_error(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, OSError) as error:
+            self.process.join(_END_GRACE_S)
+            raise _death(self.process, self.envs) from error
+
+
+class _Remote:
+    """What stands in ``SubprocVecEnv`` for the connection to one environment."""
+
+    def __init__(self, workers: Sequence[_Worker], worker: _Worker, at: int) -> None:
+        self._workers, self._worker, self._at = workers, worker, at
+
+    def send(self, request: tuple[str, Any]) -> None:
+        """Keep a request until an answer is wanted, so that a worker gets those of all its environments at once."""
+        # Values of users can have classes of their files, which only cloudpickle sends; actions have not.
+        pickler = pickle if request[0] == "step" else cloudpickle
+        self._worker.requests.append(pickler.dumps((self._at, *request)))
+
+    def recv(self) -> Any:
+        """The environment's next answer."""
+        for worker in self._workers:
+            worker.send()
+        return self._worker.answer()
+
+
+class BlockVecEnv(SubprocVecEnv):
+    """stable-baselines3's ``SubprocVecEnv`` with several environments per process.
+
+    Observations, rewards, infos and automatic resets are identical for the same seeds. Each worker steps a block of
+    adjacent environments and exchanges one message per step. An environment that raises does not end its worker.
+
+    Args:
+        env_fns: Functions that build the environments. Each worker unpickles them for itself.
+        n_workers: Number of processes; by default one per core. Block sizes differ by at most one.
+        timeout_s: Time limit per environment and step; by default none.
+        start_method: As for ``SubprocVecEnv``.
 
     Raises:
-        EnvWorkerError: If a reward cannot be sent to workers, or loading them opens a file or starts a thread that
-            workers would share.
+        EnvWorkerError: If a worker dies or does not answer in time, or an environment raises; this also applies to all
+            other methods.
     """
-    vec_env, env_kwargs = _placed(vec_env, env_kwargs)
-    if vec_env == "blocks":
-        ForkServer(print, functools.partial(make_utterance_env, env_kwargs), _shared(env_kwargs)).close()
+
+    def __init__(
+        self,
+        env_fns: Sequence[EnvFn],
+        n_workers: int | None = None,
+        timeout_s: float | None = None,
+        start_method: str | None = None,
+    ) -> None:
+        self.waiting = self.closed = False
+        self._timeout_s = timeout_s
+        try:
+            pickled = dumps(list(env_fns))
+        except Exception as error:
+            raise EnvWorkerError(
+                f"the environments cannot be sent to worker processes: {type(error).__name__}: {error}. {_ADVICE}."
+            ) from error
+        has_forkserver = "forkserver" in multiprocessing.get_all_start_methods()
+        context: Any = multiprocessing.get_context(start_method or ("forkserver" if has_forkserver else "spawn"))
+        context.set_forkserver_preload(_PRELOADED)  # without effect if the program has used its forkserver before
+        n_workers = worker_count(len(env_fns), n_workers)
+        bounds = [worker * len(env_fns) // n_workers for worker in range(n_workers + 1)]
+        self._workers: list[_Worker] = []
+        self.processes = []
+        connections: list[Connection] = []
+        # Also ends the workers of environments that are forgotten, or open when the program ends.
+        self._end = weakref.finalize(self, _end, self.processes, connections)
+        with _surroundings_of_workers():
+            for start, stop in itertools.pairwise(bounds):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=run_block, args=(theirs, pickled, range(start, stop)), daemon=True)
+                process.start()
+                theirs.close()
+                self.processes.append(process)
+                connections.append(ours)
+                self._workers.append(_Worker(range(start, stop), process, ours))
+        self.remotes = [
+            _Remote(self._workers, worker, at) for worker in self._workers for at in range(len(worker.envs))
+        ]
+        try:
+            for remote in self.remotes:
+                remote.send(("get_spaces", None))
+            spaces, *_ = [remote.recv() for remote in self.remotes]
+            VecEnv.__init__(self, len(env_fns), *spaces)
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(self) -> VecEnvObs:
+        self.waiting = False
+        return super().reset()
+
+    def step_async(self, actions: np.ndarray) -> None:
+        super().step_async(actions)
+        for worker in self._workers:
+            limit_s = self._timeout_s
+            worker.send(None if limit_s is None else limit_s * len(worker.envs) + _STEP_GRACE_S)
+
+    def step_wait(self) -> VecEnvStepReturn:
+        self.waiting = False
+        return super().step_wait()
+
+    def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
+        remotes = self._get_target_remotes(indices)
+        for remote in remotes:
+            remote.send(("is_wrapped", (wrapper_class.__module__, wrapper_class.__qualname__)))
+        return [remote.recv() for remote in remotes]
+
+    def close(self) -> None:
+        for worker in self._workers:
+            if worker.is_busy:
+                worker.process.kill()
+        self.closed = True
+        self._end()
 
 
-def _placed(vec_env: str, env_kwargs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Determine where environments run on this system, and check that their arguments can be sent there."""
-    vec_env = _available(vec_env)
-    samples = env_kwargs["samples"]
-    env_kwargs = {**env_kwargs, "samples": samples if isinstance(samples, SharedSamples) else SharedSamples(samples)}
-    if vec_env != "dummy":
-        named = {f"reward {part.name!r}": part.function for part in env_kwargs.get("reward_parts", ())}
-        for name, value in {**named, "the partner": env_kwargs.get("partner")}.items():
-            try:
-                dumps(value, _shared(env_kwargs))
-            except Exception as error:
-                raise EnvWorkerError(
-                    f"{name} cannot be sent to worker processes: {type(error).__name__}: {error}. {ADVICE}; "
-                    f"__getstate__ of its class can omit objects that are already open."
-                ) from error
-    return vec_env, env_kwargs
+@contextlib.contextmanager
+def _surroundings_of_workers() -> Iterator[None]:
+    """Hides the main module, and sets environment variables, while workers start.
+
+    multiprocessing would run the user's script again in each worker, which needs none of it: what environments use of
+    it is pickled by value.
+    """
+    main, before = sys.modules["__main__"], {name: os.environ.get(name) for name in _ENVIRONMENT}
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    os.environ.update(_ENVIRONMENT)
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
 
 
-def _available(vec_env: str) -> str:
-    """The given placement, or ``dummy`` if this system does not support it."""
-    if vec_env != "blocks" or hasattr(os, "fork"):
-        return vec_env
-    _logger.warning("env.vec_env: blocks requires a system with fork; the environments run in this process instead")
-    return "dummy"
+def _end(processes: Sequence[Any], connections: Sequence[Connection]) -> None:
+    """End workers; those that do not obey are killed."""
+    for connection in connections:
+        # Closing is not enough: another process forked by the main process may hold a copy of the connection.
+        with contextlib.suppress(OSError):
+            connection.send(("close", None))
+        connection.close()
+    for process in processes:
+        process.join(_END_GRACE_S)
+        process.kill()
+        process.join()
+
+
+# -- workers that die -------------------------------------------------------------------------------------------------
+
+
+def _named(envs: range) -> str:
+    return f"environment {envs[0]}" if len(envs) == 1 else f"environments {envs[0]} to {envs[-1]}"
+
+
+def _death(process: Any, envs: range) -> EnvWorkerError:
+    return EnvWorkerError(
+        f"an environment worker died: process {process.pid} with {_named(envs)}, exit code {process.exitcode}. Its own "
+        f"error message, if any, is printed above; exit code -9 means that it was killed, often due to lack of memory. "
+        f"The same command continues the run from its last checkpoint; with env.vec_env: dummy there are no workers."
+    )
+
+
+@contextlib.contextmanager
+def worker_death_as_error(env: VecEnv) -> Iterator[None]:
+    """Convert errors caused by a dead worker of stable-baselines3's ``SubprocVecEnv`` to one that names the worker.
+
+    Raises:
+        EnvWorkerError: If a worker has died.
+    """
+    try:
+        yield
+    except (EOFError, OSError) as error:
+        env = env.unwrapped
+        if not isinstance(env, SubprocVecEnv):
+            raise
+        # The end of a connection comes some time before the end of its process.
+        if not (ended := wait([process.sentinel for process in env.processes], _END_GRACE_S)):
+            raise
+        i, dead = next((i, process) for i, process in enumerate(env.processes) if process.sentinel in ended)
+        dead.join()
+        raise _death(dead, range(i, i + 1)) from error
+
+
+def close(env: VecEnv) -> None:
+    """Close environments and their workers, without waiting for workers that died or are in the middle of a step."""
+    env = env.unwrapped
+    if not isinstance(env, SubprocVecEnv) or isinstance(env, BlockVecEnv):
+        env.close()
+    elif not env.closed:
+        if env.waiting or any(process.exitcode is not None for process in env.processes):
+            for process in env.processes:
+                process.kill()
+        _end(env.processes, env.remotes)
+        env.closed = True
+
+
+# -- states of environments, for checkpoints --------------------------------------------------------------------------
 
 
 def env_states(vec_env: VecEnv) -> list[dict[str, Any]]:
-    """Return the state of each environment, which has a ``state_dict``."""
-    from rl4dialog.envs.sb3_workers import worker_death_as_error
-
+    """State of each environment, which has a ``state_dict``."""
     with worker_death_as_error(vec_env):
         return vec_env.env_method("state_dict")
 
 
 def load_env_states(vec_env: VecEnv, states: Sequence[dict[str, Any]]) -> Any:
-    """Restore the environments' states from :func:`env_states`.
-
-    Returns:
-        The observations, as from ``reset()``: an array, or arrays by name.
-    """
-    from rl4dialog.envs.sb3_workers import worker_death_as_error
-
+    """Restore the environments' states from `env_states`; returns the observations as ``reset()`` does."""
     with worker_death_as_error(vec_env):
         observations = [
             vec_env.env_method("load_state_dict", state, indices=index)[0] for index, state in enumerate(states)

@@ -18,7 +18,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, SPEAKERS
 from rl4dialog.data.conversations.record import ROLES, VERSION
 from rl4dialog.data.pool import check_split
-from rl4dialog.envs.sb3_workers import close
+from rl4dialog.envs.vectorize import close
 from rl4dialog.inference.batch_generation import ContinuedFile, Record
 from rl4dialog.inference.offline_evaluation import check_is_new, make_folder, print_metrics
 from rl4dialog.inference.saved_run import find_checkpoint, model_folder, read_run_config

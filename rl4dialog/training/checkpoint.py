@@ -176,7 +176,7 @@ _MAX_SHOWN = 8  # changed keys in a message
 # Keys that may change on resume: they affect evaluation and saving, but not training.
 _FREE = (
     *("train_evaluation", "logging", "callbacks", "reward_fn.timeout_s"),
-    *(f"env.{key}" for key in ("vec_env", "n_workers", "on_worker_death", "max_restarts")),
+    *("env.vec_env", "env.n_workers"),
 )
 
 
@@ -267,7 +267,7 @@ def _check_same(root: Path, config: RunConfig) -> RunConfig:
     """Check that a config and the stored one define the same training; return the latter."""
     stored = _stored_config(root)
     if stored.env is not None and config.env is not None and stored.env.vec_env == "subproc" != config.env.vec_env:
-        _logger.warning("%s. The run in %s was started with it and resumes with %s", SUBPROC, root, config.env.vec_env)
+        _logger.warning("%s. The run in %s was started with it", SUBPROC, root)
     changed = [
         change
         for key, change in _changes(stored, config)

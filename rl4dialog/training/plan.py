@@ -25,8 +25,7 @@ from rl4dialog.core.config import (
 )
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.data.judged_texts import JudgedTexts, is_comparison
-from rl4dialog.envs.block_vec_env import worker_count
-from rl4dialog.envs.sb3_workers import close
+from rl4dialog.envs.vectorize import close, worker_count
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.architectures import is_listed
 from rl4dialog.policies.generation import GenerationSettings
@@ -58,7 +57,7 @@ def add_turn_level_rows(table: Table, config: TurnLevelConfig) -> None:
     algorithm = build_turn_level_algorithm(config)
     close(algorithm.env)
     env, n_timesteps = config.env, algorithm.timesteps_per_iteration
-    n_workers = {"blocks": worker_count(env.n_envs, env.n_workers), "subproc": env.n_envs, "dummy": 0}[env.vec_env]
+    n_workers = worker_count(env.n_envs, env.n_workers, env.vec_env)
     table.add_row("observations", str(algorithm.observation_space))
     table.add_row("actions", str(algorithm.action_space))
     table.add_row("environments", f"{env.n_envs}")
@@ -138,8 +137,7 @@ def _add_text_rows(table: Table, config: TextConfig) -> None:
     _add_examples(table, config, texts, model)
     if isinstance(config, OnPolicyConfig):
         assert scorer is not None
-        check_env_workers(config, texts, model, scorer)
-        _add_rl_rows(table, config, texts)
+        _add_rl_rows(table, config, texts, check_env_workers(config, texts, model, scorer))
     if isinstance(config, OfflineConfig):
         _add_offline_rows(table, config, texts, model, scorer)
 
@@ -177,17 +175,13 @@ def _add_examples(table: Table, config: TextConfig, texts: Texts, model: PreTrai
         table.add_row("examples", f"{len(build_supervised_examples(config, texts, model.config).train):,} references")
 
 
-def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts) -> None:
+def _add_rl_rows(table: Table, config: OnPolicyConfig, texts: Texts, vec_env: str) -> None:
     args = all_arguments(config)
     n_tokens = args["n_steps"] * config.env.n_envs
     table.add_row("iterations", f"{config.n_iters:,}")
     table.add_row("environments", f"{config.env.n_envs}")
-    n_workers = {
-        "blocks": str(worker_count(config.env.n_envs, config.env.n_workers)),
-        "subproc": str(config.env.n_envs),
-        "dummy": "none",
-    }
-    table.add_row("worker processes", n_workers[config.env.vec_env])
+    n_workers = worker_count(config.env.n_envs, config.env.n_workers, vec_env)
+    table.add_row("worker processes", str(n_workers or "none"))
     table.add_row("agent tokens per iteration", f"at least {n_tokens:,}")
     _add_conversation_rows(table, config, texts, args)
     cut = "those whose last reply is cut at max_episode_length; none at max_turns"

@@ -23,9 +23,7 @@ from transformers import AutoTokenizer
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig
 from rl4dialog.core.errors import CheckpointError, ConfigError
 from rl4dialog.core.pretrained import load_pretrained
-from rl4dialog.envs.block_vec_env import BlockVecEnv
-from rl4dialog.envs.sb3_workers import close
-from rl4dialog.envs.vectorize import env_states, load_env_states
+from rl4dialog.envs.vectorize import close, env_states, load_env_states
 from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import (
@@ -44,7 +42,7 @@ from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.policy import is_guided
 from rl4dialog.training.building.rewards import TOTAL
-from rl4dialog.training.callbacks.run import ConversationLogCallback, Derive, TrackingCallback, WorkerRecoveryCallback
+from rl4dialog.training.callbacks.run import ConversationLogCallback, Derive, TrackingCallback
 from rl4dialog.training.checkpoint import Checkpoint, newest_folders, read_checkpoint
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.random_state import random_state, set_random_state
@@ -328,13 +326,7 @@ class OnPolicyTrainee(PolicyTrainee):
         )
 
     def first_callbacks(self) -> list[BaseCallback]:
-        env = self.algorithm.env
-        callbacks: list[BaseCallback] = []
-        if isinstance(env, BlockVecEnv) and env.max_restarts > 0:
-            callbacks.append(WorkerRecoveryCallback(env))
-        if self._logs_conversations:
-            callbacks.append(ConversationLogCallback(self._tracker))
-        return callbacks
+        return [ConversationLogCallback(self._tracker)] if self._logs_conversations else []
 
     @property
     def stops_within_iteration(self) -> bool:

@@ -417,7 +417,7 @@ def test_worker_of_stable_baselines3_that_dies_ends_the_run(tmp_path: Path, caps
     )
     config["train_evaluation"]["score_predictions"] = False
     message = error_of(capsys, train(tmp_path, config))
-    for word in ("process", "environment 0", "exit code 7", "on_worker_death: restart", "--resume"):
+    for word in ("process", "environment 0", "exit code 7", "same command continues"):
         assert word in message
     assert any((run_folder(tmp_path) / "checkpoints").iterdir())
 
@@ -609,7 +609,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
             continue
         parent, session = int(fields[1]), int(fields[3])
         # The server that forks them is a child of the run's.
-        if session == process.pid and b"fork_server" in command and parent != process.pid:
+        if session == process.pid and b"forkserver" in command and parent != process.pid:
             found.append(int(path.parent.name))
     return found
 

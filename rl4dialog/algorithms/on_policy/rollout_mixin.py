@@ -16,7 +16,7 @@ from rl4dialog.algorithms.schedules import SCHEDULED, as_schedule
 from rl4dialog.core.arguments import Fraction
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
-from rl4dialog.envs.sb3_workers import worker_death_as_error
+from rl4dialog.envs.vectorize import worker_death_as_error
 from rl4dialog.functional.distributed import (
     all_gather_object,
     all_reduce_max,

@@ -10,8 +10,7 @@ from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.protocols import PartnerService
-from rl4dialog.envs.sb3_workers import close
-from rl4dialog.envs.vectorize import check_workers, make_vec_env
+from rl4dialog.envs.vectorize import check_workers, close, make_vec_env
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies import vllm_engine
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -47,7 +46,6 @@ def build_algorithm(
         env.n_envs // n_processes(),
         env.vec_env,
         env.n_workers,
-        env.max_restarts if env.on_worker_death == "restart" else 0,
         config.reward_fn.timeout_s,
     )
     kl, reward = config.alg.kl_div, config.reward_fn
@@ -102,12 +100,12 @@ def build_algorithm(
     return built
 
 
-def check_env_workers(config: OnPolicyConfig, texts: Texts, model: PreTrainedModel, scorer: Scorer) -> None:
-    """Check that the environments can be sent to worker processes, if the run uses any. No worker is started."""
+def check_env_workers(config: OnPolicyConfig, texts: Texts, model: PreTrainedModel, scorer: Scorer) -> str:
+    """Check that the environments can be sent to workers, if the run uses any; returns where they run."""
     end_of_turn = build_end_of_turn(config, texts.tokenizer, texts.data.turn_marker, model)
     chosen = config.env.args.conversation_partner
     partner = None if chosen is None else build_partner(chosen, config, texts, end_of_turn, embedding_rows(model))
-    check_workers(_env_kwargs(config, texts, model, end_of_turn, scorer, partner), config.env.vec_env)
+    return check_workers(_env_kwargs(config, texts, model, end_of_turn, scorer, partner), config.env.vec_env)
 
 
 def _env_kwargs(

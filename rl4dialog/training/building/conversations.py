@@ -18,7 +18,7 @@ from rl4dialog.data.run_data import Data
 from rl4dialog.envs.conversation import Conversation, ConversationRules
 from rl4dialog.envs.outside_partner import OutsidePartner, PartnersSide
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.envs.vectorize import make_utterance_env
+from rl4dialog.envs.worker import make_utterance_env
 from rl4dialog.partners.self_play import POOL_SIZE, SelfPlayPartner, check_pool
 from rl4dialog.policies.answering import answer_lengths, answer_settings
 from rl4dialog.policies.base import LMActorCriticPolicy

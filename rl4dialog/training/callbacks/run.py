@@ -15,8 +15,7 @@ from stable_baselines3.common.utils import safe_mean
 from rl4dialog.core.errors import RunFolderError, RunInterrupted
 from rl4dialog.core.types import Dialogue
 from rl4dialog.data.conversations.record import logged_record
-from rl4dialog.envs.block_vec_env import BlockVecEnv
-from rl4dialog.functional.distributed import all_gather_object, all_reduce_max, all_reduce_numbers, n_processes
+from rl4dialog.functional.distributed import all_gather_object, all_reduce_max, n_processes
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import CONVERSATIONS_FILE
 from rl4dialog.runs.tracking import Tracker
@@ -66,23 +65,6 @@ class ConversationLogCallback(IterationCallback):
         for number, dialogue in enumerate(dialogues):
             about = {"iteration": self.iteration, "sample_id": dialogue.id}
             yield {**about, **logged_record(replace(dialogue, id=f"{self.iteration}_{number}"))}
-
-
-class WorkerRecoveryCallback(IterationCallback):
-    """Takes a snapshot of the environments between iterations, when each starts an episode.
-
-    Logs ``rollout/worker_restarts``: restarts in all processes since the run started or was resumed.
-    """
-
-    def __init__(self, env: BlockVecEnv) -> None:
-        super().__init__()
-        self._env = env
-
-    def _on_rollout_start(self) -> None:
-        self._env.snapshot()
-
-    def _on_rollout_end(self) -> None:
-        self.logger.record("rollout/worker_restarts", int(all_reduce_numbers(self._env.n_restarts)[0]))
 
 
 Derive = Callable[[Mapping[str, Any], float], tuple[dict[str, float], dict[str, str]]]

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.cache import find_cached
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, TextConfig
-from rl4dialog.envs.sb3_workers import close
+from rl4dialog.envs.vectorize import close
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.scores.scoring import Scorer

@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from rl4dialog.core.config import TurnLevelConfig
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.envs.sb3_workers import close, worker_death_as_error
+from rl4dialog.envs.vectorize import close, worker_death_as_error
 from rl4dialog.policies.plain import save_plain_policy
 from rl4dialog.rollouts.turn_goals.players import PLAYERS
 from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv

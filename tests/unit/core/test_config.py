@@ -118,10 +118,18 @@ def test_subproc_says_what_it_is_now() -> None:
     for kind in ("blocks", "dummy", "subproc"):
         found = [w for w in parse_config(changed("env.vec_env", kind), "x.yml").warnings if "SubprocVecEnv" in w]
         assert len(found) == (kind == "subproc")
-    # Such as an earlier version left in a run folder.
-    config = changed("env.vec_env", "subproc")
-    config["env"] |= {"n_workers": 2, "on_worker_death": "restart", "max_restarts": 3}
-    assert sum("has no effect" in warning for warning in parse_config(config, "x.yml").warnings) >= 2
+
+
+def test_keys_of_restarts_say_what_happens_instead() -> None:
+    config = changed("env.vec_env", "blocks")
+    config["env"] |= {"on_worker_death": "restart", "max_restarts": 3}
+    parsed = parse_config(config, "x.yml")
+    notes = [note for note in parsed.warnings if "has no effect: the run stops if a worker dies" in note]
+    assert [note.split()[0] for note in notes] == ["env.on_worker_death", "env.max_restarts"]
+    assert not {"on_worker_death", "max_restarts"} & parsed.model_dump()["env"].keys()
+    # Such as an earlier version left in every run folder.
+    config["env"] |= {"on_worker_death": "raise", "max_restarts": 10}
+    assert not any("restarts" in note for note in parse_config(config, "x.yml").warnings)
 
 
 def test_all_mistakes_are_told_at_once() -> None:

@@ -15,7 +15,7 @@ from rl4dialog.core.errors import PartnerError, RewardError
 from rl4dialog.core.protocols import BatchedConversationReward, BatchedRewardFunction, Partner, SentenceRewardFunction
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, PartnerReply, Prompt, PromptTurn, Sample
-from rl4dialog.envs.vectorize import make_utterance_env
+from rl4dialog.envs.worker import make_utterance_env
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.conversing import Conversing, Talk

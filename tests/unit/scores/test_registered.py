@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import sys
 from typing import Any
 
 import cloudpickle
+import gymnasium as gym
 import pytest
 import torch
 from judges import save_judge
@@ -20,7 +20,8 @@ from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
 from rl4dialog.core.protocols import DialogueMetric
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
-from rl4dialog.envs.vectorize import make_vec_env
+from rl4dialog.envs.vectorize import BlockVecEnv
+from rl4dialog.envs.worker import make_utterance_env
 from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.scores import meteor
 from rl4dialog.scores.parts import as_parts
@@ -393,10 +394,20 @@ def test_arguments_of_rl4lms_and_openrl_configs_are_accepted(id: str, arguments:
 N_WORKERS = 4
 
 
-def own_scores(env: Any, shares: list[list[str]], names: list[str]) -> dict[str, list[float]]:
-    """What the rewards of an environment pay for its own share of replies."""
-    parts = [part for part in env.env.reward_parts if part.name in names]
-    return scores_of(parts, shares[env.share])
+class Asked(gym.Wrapper):
+    """An environment in a worker, whose rewards and partner can be called by themselves."""
+
+    share: int
+
+    def own_scores(self, shares: list[list[str]], names: list[str]) -> dict[str, list[float]]:
+        """What the rewards pay for the environment's own share of replies."""
+        parts = [part for part in self.unwrapped.env.reward_parts if part.name in names]
+        return scores_of(parts, shares[self.share])
+
+    def talk(self) -> list[str | None]:
+        partner = self.unwrapped.env.conversation.partner
+        partner.reset({}, 0)
+        return [partner.reply([]) for _ in range(3)]
 
 
 def scores_of(parts: list[RewardPart], texts: list[str]) -> dict[str, list[float]]:
@@ -405,12 +416,6 @@ def scores_of(parts: list[RewardPart], texts: list[str]) -> dict[str, list[float
     ]
     n = len(texts)
     return Scorer(parts).score(FinishedReplies(REPLY_PROMPTS[:1] * n, texts, references, INFOS[:1] * n, texts)).parts
-
-
-def talk(env: Any) -> list[str | None]:
-    partner = env.env.conversation.partner
-    partner.reset({}, 0)
-    return [partner.reply([]) for _ in range(3)]
 
 
 def english_texts(n: int) -> list[str]:
@@ -435,12 +440,12 @@ def test_forked_workers_score_as_one_process_does(args: Any, n_replies: int) -> 
     shares = [english_texts(n_replies)[i::N_WORKERS] for i in range(N_WORKERS)]
     replies = ["w1", "w2"]
     kwargs = make_env_kwargs(reward_parts=parts, max_turns=3, partner=ScriptedPartner(replies))
-    env = make_vec_env(kwargs, N_WORKERS, "blocks", N_WORKERS)
+    env = BlockVecEnv([lambda: Asked(make_utterance_env(kwargs))] * N_WORKERS, N_WORKERS)
     try:
         for i in range(N_WORKERS):
             env.set_attr("share", i, i)
-        found = env._call(functools.partial(own_scores, shares=shares, names=names))
-        assert env._call(talk) == [[*replies, None]] * N_WORKERS
+        found = env.env_method("own_scores", shares, names)
+        assert env.env_method("talk") == [[*replies, None]] * N_WORKERS
     finally:
         env.close()
     for own, share in zip(found, shares, strict=True):

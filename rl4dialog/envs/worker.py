@@ -1,0 +1,234 @@
+"""The worker side of vectorized environments: builds environments and steps a block of them.
+
+It imports neither torch nor stable-baselines3, so a worker loads only what its environments need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import io
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+
+from rl4dialog.core.errors import RewardError
+from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.envs.text_generation import TextGenEnv
+from rl4dialog.envs.utterance_view import UtteranceView
+
+EnvFn = Callable[[], gym.Env]
+
+
+def make_utterance_env(
+    env_kwargs: dict[str, Any], timeout_s: float | None = None, ends_process: bool = False
+) -> UtteranceView:
+    """Build an environment in the process where it runs; arguments are those of the two classes.
+
+    Rewards and the partner, which can have state, are copied, so that environments do not affect each other; they share
+    tokenizer and samples.
+    """
+    end_of_turn = env_kwargs["end_of_turn"]
+    shared = {id(value): value for value in (end_of_turn, end_of_turn.tokenizer, env_kwargs["samples"])}
+    parts = [dataclasses.replace(part, function=_own_copy(part, shared)) for part in env_kwargs.get("reward_parts", ())]
+    partner = copy.deepcopy(env_kwargs.get("partner"), shared)
+    env = TextGenEnv(**{**env_kwargs, "reward_parts": parts, "partner": partner})
+    return UtteranceView(env, timeout_s, ends_process)
+
+
+def _own_copy(part: RewardPart, shared: dict[int, Any]) -> Any:
+    try:
+        return copy.deepcopy(part.function, shared)
+    except Exception as error:
+        raise RewardError(
+            f"reward {part.name!r} cannot be copied for each environment: {type(error).__name__}: {error}. Define "
+            f"__deepcopy__ in its class and return self to share it between environments."
+        ) from error
+
+
+def dumps(value: Any) -> bytes:
+    """Pickled object, with classes of user files, but without open files."""
+    buffer = io.BytesIO()
+    _Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+    return buffer.getvalue()
+
+
+class _Pickler(cloudpickle.CloudPickler):
+    def reducer_override(self, value: Any) -> Any:
+        # cloudpickle would read the file and send its contents.
+        if isinstance(value, io.TextIOWrapper) and value not in (sys.stdin, sys.stdout, sys.stderr):
+            raise pickle.PicklingError(f"cannot pickle the open file {value.name!r}")
+        return super().reducer_override(value)
+
+
+# -- in the worker process --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception in a form that can be sent to the main process; ``cause`` has its traceback."""
+
+    message: str
+    cause: Exception
+    is_missing_attribute: bool = False
+
+
+def obey_main_process() -> None:
+    """Let only the main process end this one, which also ends with it.
+
+    Ctrl-C and a scheduler's signals reach the whole process group, and the main process saves the run before it ends.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+    def end_with_main() -> None:  # even in the middle of a reward that never returns
+        if (main := multiprocessing.parent_process()) is not None:
+            main.join()
+            os._exit(1)
+
+    threading.Thread(target=end_with_main, daemon=True).start()
+
+
+def run_block(connection: Connection, env_fns: bytes, block: range) -> None:
+    """Answer requests to a block of environments until it is to close, or the main process ends."""
+    obey_main_process()
+    # Unlike Python's random generator, numpy's is not reseeded by a fork, such as that of a forkserver.
+    np.random.seed()
+    worker = _EnvBlock(env_fns, block)
+    with contextlib.suppress(EOFError, OSError):
+        while (requests := connection.recv()) != ("close", None):
+            connection.send_bytes(worker.answer(requests))
+    for env in worker.envs:
+        env.close()
+
+
+class _EnvBlock:
+    """Environments that are stepped one after the other, and built with the first requests."""
+
+    def __init__(self, env_fns: bytes, block: range) -> None:
+        self.envs: list[gym.Env] = []
+        self._env_fns, self._block = env_fns, block
+        self._at = 0  # the current environment, for error messages
+        self._partners_wait = False
+        self._reset_infos: list[Any] = []
+
+    def answer(self, requests: Sequence[bytes]) -> bytes:
+        """Pickled answers to pickled ``(environment, command, data)`` with one command, or a pickled `Failure`."""
+        command, self._at = "", 0
+        try:
+            if not self.envs:
+                self._build()
+            # Unpickled one by one, so that environments do not share objects.
+            envs, commands, data = zip(*map(pickle.loads, requests), strict=True)
+            command = commands[0]
+            if command in ("step", "reset"):  # these always concern the whole block
+                answers = getattr(self, command)(data)
+            else:
+                answers = []
+                for at, value in zip(envs, data, strict=True):
+                    self._at = at
+                    answers.append(_CALLS[command](self.envs[at], value))
+            try:
+                return pickle.dumps(answers, pickle.HIGHEST_PROTOCOL)
+            except (pickle.PicklingError, AttributeError, TypeError):
+                # Three times as slow, but supports functions and classes of user files.
+                return cloudpickle.dumps(answers)
+        except Exception as error:
+            message = f"environment {self._block[self._at]} failed in its worker (process {os.getpid()}): "
+            message += f"{type(error).__name__}: {error}"
+            cause = RemoteTraceback("".join(traceback.format_exception(error)))
+            is_missing = command in ("get_attr", "env_method") and isinstance(error, AttributeError)
+            return pickle.dumps(Failure(message, cause, is_missing))
+
+    def _build(self) -> None:
+        env_fns = pickle.loads(self._env_fns)
+        envs = []
+        for at, env in enumerate(self._block):
+            self._at = at
+            envs.append(env_fns[env]())
+        self.envs, self._env_fns = envs, b""
+        self._partners_wait = partner_waits(envs[0])
+        self._reset_infos = [{} for _ in envs]
+
+    def _each(self) -> Iterator[tuple[int, gym.Env]]:
+        """The environments by number, of which the current one is remembered."""
+        for at, env in enumerate(self.envs):
+            self._at = at
+            yield at, env
+
+    def reset(self, starts: Sequence[tuple[int | None, dict[str, Any]]]) -> list[Any]:
+        """Start an episode in all environments, given seed and options; returns observation and info of each."""
+        arguments: list[dict[str, Any]] = [
+            {"seed": seed, **({"options": options} if options else {})} for seed, options in starts
+        ]
+        if self._partners_wait:
+            for at, env in self._each():
+                env.get_wrapper_attr("expect_reset")(**arguments[at])
+        results = [env.reset(**arguments[at]) for at, env in self._each()]
+        self._reset_infos = [info for _, info in results]
+        return results
+
+    def step(self, actions: Sequence[Any]) -> list[Any]:
+        """Step all environments, and reset those whose episode ended.
+
+        Returns observation, reward, done, info, and info of the latest reset, for each environment.
+        """
+        # All requests to partners that wait are under way before the first environment waits for an answer.
+        if self._partners_wait:
+            for at, env in self._each():
+                env.get_wrapper_attr("expect_step")(actions[at])
+        steps = []
+        for at, env in self._each():
+            observation, reward, terminated, truncated, info = env.step(actions[at])
+            done = terminated or truncated
+            info["TimeLimit.truncated"] = truncated and not terminated
+            steps.append((observation, reward, done, info))
+            if self._partners_wait and done:
+                env.get_wrapper_attr("expect_reset")()
+        results = []
+        for at, env in self._each():
+            observation, reward, done, info = steps[at]
+            if done:
+                info["terminal_observation"] = observation
+                observation, self._reset_infos[at] = env.reset()
+            results.append((observation, reward, done, info, self._reset_infos[at]))
+        return results
+
+
+def partner_waits(env: gym.Env) -> bool:
+    """Whether an environment wants to know its coming steps and resets, as `UtteranceView` describes."""
+    return bool(env.has_wrapper_attr("partner_waits") and env.get_wrapper_attr("partner_waits"))
+
+
+def _is_wrapped(env: gym.Env, wrapper: tuple[str, str]) -> bool:
+    """Whether an environment has a wrapper of a class, given by name because its module may import torch."""
+    while isinstance(env, gym.Wrapper):
+        if any((cls.__module__, cls.__qualname__) == wrapper for cls in type(env).__mro__):
+            return True
+        env = env.env
+    return False
+
+
+_CALLS: Mapping[str, Callable[[gym.Env, Any], Any]] = {
+    "get_spaces": lambda env, _: (env.observation_space, env.action_space),
+    "env_method": lambda env, call: env.get_wrapper_attr(call[0])(*call[1], **call[2]),
+    "get_attr": lambda env, name: env.get_wrapper_attr(name),
+    "has_attr": lambda env, name: env.has_wrapper_attr(name),
+    "set_attr": lambda env, item: setattr(env, *item),
+    "render": lambda env, _: env.render(),
+    "is_wrapped": _is_wrapped,
+}
