@@ -43,15 +43,6 @@ def test_other_prompts_are_refused() -> None:
         pay(RewardFunctionRegistry.get("common_gen_repeat_penalty"), "x", prompt="summarize: dog")
 
 
-@pytest.mark.parametrize("id", ["meteor", "rouge_combined", "rouge"])
-def test_rl4lms_configs_add_it_to_other_rewards(id: str) -> None:
-    args = {"synonyms": False} if id == "meteor" else {}
-    plain = RewardFunctionRegistry.get(id, args)
-    with_penalty = RewardFunctionRegistry.get(id, {**args, "shaping_fn": "common_gen_repeat_penalty"})
-    for text in CASES:
-        assert pay(with_penalty, text, prompt=PROMPT) == pytest.approx(pay(plain, text, prompt=PROMPT) + CASES[text])
-
-
 TEXTS = ["a Dog runs", "a a a a", "ball", ""]
 INFOS = [{"concepts": ["dog", "ball"]}] * 4
 N_MISSING = [1, 2, 1, 2]

@@ -213,7 +213,10 @@ def test_scores_count_what_follows_and_what_contradicts(save_classifier: Callabl
     ]
     assert {verdict for each in verdicts for verdict in each} == {0, 1}
     infos = [{"persona": persona} for persona in PERSONAS]
-    found = PersonaConsistencyMetric(folder, batch_size=2).compute([""] * 5, TEXTS, [[]] * 5, infos)
+    metric = PersonaConsistencyMetric(folder, batch_size=2)
+    found = metric.compute([""] * 5, TEXTS, [[]] * 5, infos)
+    named = {"prompt_texts": [""] * 5, "generated_texts": TEXTS, "reference_texts": [[]] * 5, "meta_infos": infos}
+    assert metric.compute(**named) == found
     consistency = [each.count(0) - each.count(1) for each in verdicts]
     assert found["consistency/persona"] == (consistency, sum(consistency) / 5)
     contradiction = [float(1 in each) for each in verdicts]
@@ -258,13 +261,6 @@ def test_conversations_score_the_mean_of_their_replies(
     assert scores == pytest.approx([(2 + 0 - 2 + 2) / 4, np.nan, -1], nan_ok=True) and corpus == (0.5 - 1) / 2
     scores, corpus = found["consistency/persona_contradiction"]
     assert scores == pytest.approx([1 / 4, np.nan, 1], nan_ok=True) and corpus == (0.25 + 1) / 2
-
-
-def test_arguments_by_name_measure_replies(save_classifier: Callable[[Sequence[str]], str]) -> None:
-    metric = PersonaConsistencyMetric(save_classifier(NLI_LABELS))
-    infos = [{"persona": persona} for persona in PERSONAS]
-    arguments = {"prompt_texts": [""] * 5, "generated_texts": TEXTS, "reference_texts": [[]] * 5, "meta_infos": infos}
-    assert metric.compute(**arguments) == metric.compute([""] * 5, TEXTS, [[]] * 5, infos)
 
 
 @pytest.mark.parametrize("infos", [None, [{}], [{"persona": "i like cats"}]], ids=str)

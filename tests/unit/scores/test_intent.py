@@ -97,38 +97,6 @@ def test_long_text_is_cut_to_the_models_positions(classifier_model: Any, bert_to
     assert labels[0] in (1, 2, 3, 4)
 
 
-def test_missing_classifier_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"nowhere.*cannot be loaded"):
-        IntentClassifier.from_pretrained(str(tmp_path / "nowhere"))
-
-
-class KnownAnswers:
-    def predict(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> list[int]:
-        return [int(reply) for reply in reply_texts]
-
-
-def test_accuracy_is_share_of_gold_intents() -> None:
-    infos = [{"intent": [1]}, {"intent": ["2", 3]}, {"intent": [4]}, {"intent": [4]}]
-    found = IntentAccuracyMetric(KnownAnswers()).compute([""] * 4, ["1", "3", "4", "4"], [[""]] * 4, infos)
-    assert found == {"intent/accuracy": ([1.0, 0.0, 1.0, 1.0], 0.75)}
-
-
-@pytest.mark.parametrize("infos", [None, [{}], [{"intent": []}], [{"intent": None}]], ids=str)
-def test_missing_intent_names_the_pools_that_have_it(infos: Any) -> None:
-    with pytest.raises(DataError, match="small_talk and daily_dialog"):
-        IntentAccuracyMetric(KnownAnswers()).compute([""], ["1"], [[""]], infos)
-
-
-def test_builtin_classifier_must_be_given() -> None:
-    with pytest.raises(ConfigError, match="builtin/intent-classifier"):
-        IntentAccuracyMetric()
-
-
-def test_missing_folder_is_refused(tmp_path: object) -> None:
-    with pytest.raises(ModelError, match="nowhere"):
-        IntentAccuracyMetric(model_name=f"{tmp_path}/nowhere")
-
-
 class ByLastWord:
     """A classifier whose act is the number that ends the reply; remembers what it was shown."""
 
@@ -138,6 +106,25 @@ class ByLastWord:
     def predict(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> list[int]:
         self.shown.append((prompt_texts, reply_texts))
         return [int(text.split()[-1]) for text in reply_texts]
+
+
+def test_accuracy_is_share_of_gold_intents() -> None:
+    infos = [{"intent": [1]}, {"intent": ["2", 3]}, {"intent": [4]}, {"intent": [4]}]
+    found = IntentAccuracyMetric(ByLastWord()).compute([""] * 4, ["1", "3", "4", "4"], [[""]] * 4, infos)
+    assert found == {"intent/accuracy": ([1.0, 0.0, 1.0, 1.0], 0.75)}
+
+
+@pytest.mark.parametrize("infos", [None, [{}], [{"intent": []}], [{"intent": None}]], ids=str)
+def test_missing_intent_names_the_pools_that_have_it(infos: Any) -> None:
+    with pytest.raises(DataError, match="small_talk and daily_dialog"):
+        IntentAccuracyMetric(ByLastWord()).compute([""], ["1"], [[""]], infos)
+
+
+def test_builtin_classifier_must_be_given_and_others_exist() -> None:
+    with pytest.raises(ConfigError, match="builtin/intent-classifier"):
+        IntentAccuracyMetric()
+    with pytest.raises(ModelError, match=r"nowhere.*cannot be loaded"):
+        IntentAccuracyMetric(model_name="./nowhere")
 
 
 def test_intent_and_meteor_of_each_reply_itself() -> None:

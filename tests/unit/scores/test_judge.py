@@ -70,11 +70,6 @@ def test_judge_reads_rubric_conversation_and_reply(endpoint: Endpoint) -> None:
     assert reply_in(question) == "Fine." and "from 1 (worst) to 10 (best)" in question
 
 
-def test_prompt_is_shown_without_a_history(endpoint: Endpoint) -> None:
-    scores(judge(endpoint), ["Fine."])
-    assert "<conversation>\nHi. <EOU>\n</conversation>" in endpoint.questions[0]
-
-
 def test_only_last_replies_are_judged(endpoint: Endpoint) -> None:
     assert scores(judge(endpoint), ["a", "b"], dones=[False, True]) == [0.0, pytest.approx(6 / 9)]
     assert len(endpoint.questions) == 1
@@ -128,18 +123,11 @@ FAILURES = {
     "another scale": (said("4/5"), r"answered '4/5' instead of", 1),
     "nothing": (said(""), r"answered '' instead of", 1),
     "401": ((401, f"wrong key {KEY}"), r"status 401: 'wrong key \*\*\*'; check the API key .*JUDGE_KEY", 1),
-    "404": ((404, "no such model"), r"status 404: 'no such model'", 1),
     "429": ((429, "slow down"), r"sample 0: http\S+ answered .* 429: 'slow down'; lower reward_fn.*concurrency", 2),
     "500": ((500, "oops"), r"status 500: 'oops'", 2),
-    "half a JSON": (
-        (200, '{"choices": [{"mess'),
-        r"did not answer with a chat completion: '\{\"choices",
-        2,
-    ),
     "another JSON": ((200, '{"choices": []}'), r"did not answer with a chat completion", 2),
     "nested JSON": ((200, "[" * 100_000), r"did not answer with a chat completion: '\[\[", 2),
     "key as answer": (said(KEY), r"answered '\*\*\*' instead of a whole number", 1),
-    "no text": ((200, '{"choices": [{"message": {"content": null}}]}'), r"did not answer with a chat completion", 2),
 }
 
 
@@ -166,12 +154,6 @@ def test_judge_that_never_answers_is_a_timeout(endpoint: Endpoint) -> None:
     endpoint.answer = lambda question: time.sleep(1.0) or said("7")  # type: ignore[func-returns-value]
     with pytest.raises(RewardError, match=r"no answer within 0\.2 s \(reward_fn\.async_calls\.timeout_s\)"):
         scores(judge(endpoint), ["a"], AsyncCalls(timeout_s=0.2, retries=0))
-
-
-def test_server_that_is_not_there_is_named() -> None:
-    reward = JudgeReward("Be kind.", "http://127.0.0.1:9/v1", "wise")
-    with pytest.raises(RewardError, match=r"http://127.0.0.1:9/v1/chat/completions cannot be reached: ConnectError"):
-        scores(reward, ["a"])
 
 
 def test_failure_that_is_masked_is_kept_for_the_message(endpoint: Endpoint) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from nltk.translate.bleu_score import corpus_bleu
-from replies import REFERENCES, pay
+from replies import pay
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU, CHRF, TER
 
@@ -196,27 +196,6 @@ def test_limit_cuts_text_and_references(args: dict[str, Any]) -> None:
     assert score("a b c d", ["a b x y z"], **args, limit_length=False) < 0.5
 
 
-@pytest.mark.parametrize(
-    ("id", "args"),
-    [
-        ("rouge", {}),
-        ("rouge_combined", {}),
-        ("rouge_l_max", {}),
-        ("bleu", {}),
-        ("meteor", {"synonyms": False}),
-        ("sacre_bleu", {}),
-        ("ter", {}),
-        ("chrf", {}),
-    ],
-)
-def test_reply_equal_to_the_reference_is_worth_about_one_and_pays_only_at_the_end(id: str, args: dict) -> None:
-    reward = RewardFunctionRegistry.get(id, args)
-    assert pay(reward, REFERENCES[0]) == pytest.approx(1.0, abs=0.01)
-    assert pay(reward, "nothing at all here") < 0.2
-    assert pay(reward, REFERENCES[0], done=False) == 0.0
-    assert pay(reward, "") == pytest.approx(0.0)
-
-
 def test_rouge_has_the_variant_that_was_asked_for() -> None:
     swapped = "mat the on sat cat the"
     assert pay(RewardFunctionRegistry.get("rouge", {"rouge_type": "rouge1"}), swapped) == pytest.approx(1.0)
@@ -232,9 +211,3 @@ def test_rouge_combined_is_the_mean_of_three() -> None:
     ]
     assert len(set(variants)) == 3
     assert pay(RewardFunctionRegistry.get("rouge_combined"), reply) == pytest.approx(sum(variants) / 3)
-
-
-def test_more_edits_are_worth_less_and_a_long_wrong_reply_less_than_nothing() -> None:
-    reward = RewardFunctionRegistry.get("ter")
-    assert pay(reward, "the cat sat on the dog") == pytest.approx(1 - 1 / 6)
-    assert pay(reward, "x " * 12) == pytest.approx(-1.0)

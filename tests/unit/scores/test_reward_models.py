@@ -161,7 +161,10 @@ def test_output_of_a_reward_model_is_the_score(save_classifier: Callable[[Sequen
     expected = SequenceClassifier.from_pretrained(folder).logits(["a cat sat", "hi dog mat"])[:, 0].tolist()
     assert expected[0] != expected[1]
     assert scores_of(folder) == pytest.approx(expected, abs=1e-6)
-    assert scores_of(folder, label_ix=0) == pytest.approx(expected, abs=1e-6)
+    for args in ({"label_ix": 0}, {"output": "logit"}):
+        assert scores_of(folder, **args) == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(ConfigError, match="'log_probability', but the model's single output is not a probability"):
+        LearnedRewardMetric(folder, output="log_probability")
 
 
 def test_output_is_chosen(save_classifier: Callable[[Sequence[str]], str]) -> None:
@@ -170,13 +173,6 @@ def test_output_is_chosen(save_classifier: Callable[[Sequence[str]], str]) -> No
     outputs = {"logit": logits, "probability": logits.softmax(-1), "log_probability": logits.log_softmax(-1)}
     for output, expected in outputs.items():
         assert scores_of(folder, label_ix=1, output=output) == pytest.approx(expected[:, 1].tolist(), abs=1e-5)
-
-
-def test_single_output_is_no_probability(save_classifier: Callable[[Sequence[str]], str]) -> None:
-    folder = save_classifier(["reward"])
-    assert scores_of(folder, output="logit") == scores_of(folder)
-    with pytest.raises(ConfigError, match="'log_probability', but the model's single output is not a probability"):
-        LearnedRewardMetric(folder, output="log_probability")
 
 
 def test_long_prompt_loses_its_beginning(save_classifier: Callable[[Sequence[str]], str]) -> None:

@@ -93,11 +93,6 @@ def test_best_reference_counts_and_unknown_words_do_not(tmp_path: Path) -> None:
         assert corpus == pytest.approx((expected + 1) / 4)
 
 
-def test_embeddings_of_a_model_can_be_used(bert_folder: str) -> None:
-    found = EmbeddingSimilarityMetric(model_name=bert_folder).compute([""], ["a cat"], [["a cat"]])
-    assert [corpus for _, corpus in found.values()] == pytest.approx([1.0] * 3, abs=1e-6)
-
-
 def greedy_f1(folder: str, text: str, reference: str, layer: int) -> float:
     """BERTScore from its definition: greedy matching of cosine similarities, both ways, without the special tokens."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
