@@ -51,6 +51,7 @@ from rl4dialog.text.prompts import encode_prompt, encode_reply
 from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building.conversations import build_conversing
+from rl4dialog.training.building.language_model import build_language_model
 from rl4dialog.training.building.policy import build_inference_policy, evaluation_kwargs, is_guided, policy_class
 from rl4dialog.training.building.texts import Lengths, asking, build_data, format_args, return_prefix, run_lengths
 from rl4dialog.training.talks import generate_texts
@@ -103,9 +104,7 @@ class LoadedPolicy(Assembly):
         if policy_class(config).maskable:
             self.policy = masked_policy(self._around, trained, config, run, checkpoint)
         elif policy_class(config).guided:
-            self.policy = policy_with_values(
-                self._around, trained, lambda: self.initial_model, config, Path(model), checkpoint
-            )
+            self.policy = policy_with_values(self._around, trained, self._new_model, config, Path(model), checkpoint)
         else:
             self.policy = self._around(trained)
 
@@ -134,7 +133,7 @@ class LoadedPolicy(Assembly):
         if not conversing.needs_initial_weights:
             conversing.begin_run(self.policy)
             return
-        first = self.initial_model if self.run is None else first_model(self.config, self.run)
+        first = self._new_model() if self.run is None else first_model(self.config, self.run)
         if first is None:
             raise ModelError(
                 "the partner self_play is the model with which the run began, and this is not available: restore "
@@ -392,12 +391,16 @@ class LoadedPolicy(Assembly):
             load_state_beside(policy, folder, CRITIC_FILE)
             return policy
         # The critic's adapters apply to the base model.
-        base = self.initial_model
+        base = self._new_model()
         policy = self._around(base, critic=critic, lora=lora)
         assert policy.lora is not None
         policy.lora.load(folder / MODEL_FOLDER / ADAPTER_FOLDER)
         load_state_beside(policy, folder, CRITIC_FILE)
         return policy
+
+    def _new_model(self) -> PreTrainedModel:
+        """The initial model, built anew each time, because adapters are added to it."""
+        return build_language_model(self.config, self.texts)
 
     def _language_model(self, name: str | Path) -> PreTrainedModel:
         auto_class, lengths = policy_class(self.config).auto_class, self.lengths
