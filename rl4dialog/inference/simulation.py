@@ -38,8 +38,8 @@ class Simulation:
 
     loaded: LoadedPolicy  # the policy, with the config of the conversations
     split: str  # ``train``, ``val`` or ``test``
-    n: int  # number of conversations
-    seed: int  # random seed
+    n: int
+    seed: int
     agent: str  # name of the speaker, written to the file
     player: str | None = None  # scripted player of the datapool that speaks instead of the policy
     overrides: Sequence[str] = ()  # overrides of the sampling settings of the run's evaluations, as ``key=value``

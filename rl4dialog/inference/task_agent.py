@@ -36,7 +36,7 @@ class TaskReply:
 
     # Acts in what the person said; empty if nothing was understood, and then the agent says nothing.
     understood: list[DialogueAct]
-    acts: tuple[DialogueAct, ...]  # acts of the agent
+    acts: tuple[DialogueAct, ...]
     text: str  # the same in words; empty if the agent says nothing
 
 

@@ -37,7 +37,7 @@ from rl4dialog.training.turn_level.trainee import RETURN, RulePlayer, evaluate_e
 class TurnLevelAgent:
     """A policy, with the config of its environment."""
 
-    config: TurnLevelConfig  # config of the run
+    config: TurnLevelConfig
     # Name for display and for records; without a policy, that of a player of the environment, such as ``rule``.
     name: str
     policy: BasePolicy | None = None  # the trained policy; ``None`` for a player of the environment

@@ -45,8 +45,8 @@ _BEST_FILE = "best.json"
 class Checkpoint:
     """A valid checkpoint on disk."""
 
-    path: Path  # its folder
-    state: dict[str, Any]  # contents of ``state.json``
+    path: Path
+    state: dict[str, Any]
 
     @property
     def iteration(self) -> int:

@@ -41,7 +41,7 @@ class Evaluation:
     """Corpus scores by metric key, and one record per sample in RL4LMs' form."""
 
     metrics: dict[str, float]  # corpus scores by metric key
-    predictions: list[dict[str, Any]]  # one record per sample
+    predictions: list[dict[str, Any]]
     reward_error: RewardError | None = None  # error message, if a reward failed and failures stop the run
     talks: Sequence[Talk] = ()  # the conversations; empty if the evaluation was loaded from a run folder
 

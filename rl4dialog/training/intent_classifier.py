@@ -46,10 +46,10 @@ MAX_TOKENS = 128
 class ClassifierSettings:
     """Training settings of the classifier."""
 
-    n_epochs: float = 4  # passes over the samples
-    batch_size: int = 64  # samples per step
+    n_epochs: float = 4
+    batch_size: int = 64
     learning_rate: float = 2e-3  # peak of a linear schedule
-    weight_decay: float = 0.01  # weight decay of AdamW
+    weight_decay: float = 0.01
     word_dropout: float = 0.2  # fraction of input tokens to hide in training
     label_smoothing: float = 0.1  # probability mass spread over all acts, because labels of dialogue acts are noisy
     vocab_size: int = 6000  # vocabulary size of a built-in model's tokenizer

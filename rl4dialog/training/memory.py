@@ -41,7 +41,7 @@ _FLOAT = 4
 class PassSizes:
     """Sizes of a pass with gradients."""
 
-    n_rows: int  # number of rows
+    n_rows: int
     n_prompts: int  # number of prompts that are read: fewer than rows if these share them
     prompt: int  # tokens of a prompt
     response: int  # tokens after it
@@ -134,7 +134,7 @@ class MemoryPlan:
     """Predicted memory in bytes, by purpose."""
 
     program: int  # current memory of the process: libraries, data, tokenizer. None of it is on a GPU
-    weights: int  # trained parameters
+    weights: int
     gradients: int  # equal to ``weights``, unless only adapters are trained
     optimizer: int  # Adam's two moments
     frozen: int  # reference, mask policy, the base model under adapters, and copies of the policy for self-play

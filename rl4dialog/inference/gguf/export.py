@@ -48,7 +48,7 @@ class Architecture:
     """One of transformers' architectures in llama.cpp's form."""
 
     gguf: MODEL_ARCH  # llama.cpp's architecture
-    add_metadata: Callable[[GGUFWriter, Any], None]  # adds the sizes of a model with this config
+    add_metadata: Callable[[GGUFWriter, Any], None]
     # The weight of a transformers name, in llama.cpp's layout.
     stored: Callable[[str, Tensor, Any], Tensor] = lambda name, weight, config: weight
     # Settings that all files of the architecture imply, by key of the config; all of a tuple are the same.

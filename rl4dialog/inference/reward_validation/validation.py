@@ -43,11 +43,11 @@ MIN_GROUPS = 20
 class Correlation:
     """Agreement of a score with a rating over the items that have both."""
 
-    n: int  # number of these items
-    spearman: float = math.nan  # Spearman's rank correlation
+    n: int
+    spearman: float = math.nan
     kendall: float = math.nan  # Kendall's tau-b
-    spearman_interval: Interval | None = None  # its confidence interval
-    kendall_interval: Interval | None = None  # its confidence interval
+    spearman_interval: Interval | None = None
+    kendall_interval: Interval | None = None
     problem: str | None = None  # why there is no correlation; the numbers are then NaN
 
 
@@ -230,8 +230,8 @@ def _reason(error: Exception) -> str:
 class Agreement:
     """Agreement of one score with one rating."""
 
-    score: str  # name of the score
-    rating: str  # name of the rating
+    score: str
+    rating: str
     correlation: Correlation  # over dialogues or replies
     of_systems: Correlation | None = None  # over the systems' means, if the data compares at least three systems
 
@@ -240,8 +240,8 @@ class Agreement:
 class Validation:
     """Result of a validation."""
 
-    rated: Sequence[RatedDialogue]  # the rated dialogues or replies
-    ratings: Sequence[str]  # names of the ratings
+    rated: Sequence[RatedDialogue]
+    ratings: Sequence[str]
     scores: Sequence[Scores]  # all columns of scores, those that cannot be computed included
     agreements: Sequence[Agreement]  # one for each score that can be computed and each rating
 

@@ -100,7 +100,7 @@ _NO_LIMIT = 2**20  # tokens
 class Lengths:
     """Length limits in tokens."""
 
-    prompt: int  # maximum prompt length
+    prompt: int
     reply: int  # maximum length of generated replies
     truncation_side: str = "left"  # side from which longer prompts are truncated
     # Maximum length of references in supervised training. Longer ones lose their end, as in a rollout. ``None``:

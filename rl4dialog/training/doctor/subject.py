@@ -36,7 +36,7 @@ class Finding:
     """The result of one check."""
 
     level: str  # ``pass``, ``warn``, ``fail``, or ``skip`` if the check does not apply
-    measured: str  # description of the measurement
+    measured: str
     advice: str = ""  # suggested fix; empty if none is needed
 
 

@@ -43,7 +43,7 @@ class SupervisedExample(TypedDict):
 class Truncation:
     """Counts of truncated samples."""
 
-    n_examples: int = 0  # number of examples
+    n_examples: int = 0
     n_prompts_cut: int = 0  # examples with a truncated prompt
     n_references_cut: int = 0  # examples with a truncated reference
     # Sample ids of references that exceed the limit on their own and make no example.
@@ -70,8 +70,8 @@ class Truncation:
 class ExampleSets:
     """Training and validation examples."""
 
-    train: list[SupervisedExample]  # training examples
-    truncation: Truncation  # counts of truncated training samples
+    train: list[SupervisedExample]
+    truncation: Truncation
     val: list[SupervisedExample] | None = None  # optional held-out examples for the perplexity at the end
     of_dialogues: bool = False  # whether there are examples of whole dialogues
 

@@ -46,7 +46,7 @@ class History:
 class RunFacts:
     """Settings that affect how logged values are judged."""
 
-    precision: str = "fp32"  # ``fp32`` or ``bf16``
+    precision: str = "fp32"
     target_kl: float | None = None  # target KL per token, if any
     reward_weights: Mapping[str, float] = field(default_factory=dict)  # weight of each reward part; 1 if it is not set
     max_turns: int = 1  # maximum number of agent utterances per conversation
@@ -60,8 +60,8 @@ Rule = Callable[[History, RunFacts], "str | None"]
 class Check:
     """A check for one problem."""
 
-    name: str  # name in the records
-    advice: str  # one line of advice
+    name: str
+    advice: str
     rule: Rule  # returns a description of the problem in the last iteration, or ``None``
 
 
