@@ -9,6 +9,7 @@ its partners. The initial model is not saved: on resume it is rebuilt and its ha
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -50,88 +51,7 @@ from rl4dialog.training.trainee import TextTrainee
 from rl4dialog.training.watch.checks import RunFacts
 from rl4dialog.training.watch.watcher import WatchCallback
 
-
-def capture_policy_state(
-    algorithm: Any, of_run: Mapping[str, Any], of_process: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """State except weights, as JSON values: of the run, and of each process. All processes must call this."""
-    state: dict[str, Any] = to_plain(
-        {
-            "iteration": algorithm.iteration,
-            "num_timesteps": algorithm.num_timesteps,
-            "n_updates": algorithm._n_updates,
-            "skipped_in_a_row": algorithm.policy.gradient_steps.guard.n_in_a_row,
-            **of_run,
-            "processes": all_gather_object({"random": random_state(), **(of_process or {})}),
-        }
-    )
-    return state
-
-
-def state_of_process(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the state of this process."""
-    states: list[dict[str, Any]] = checkpoint.state["processes"]
-    if len(states) != n_processes():
-        raise CheckpointError(
-            f"{checkpoint.path} was written by {len(states)} processes, but this run has {n_processes()}; "
-            f"start the run with {len(states)}"
-        )
-    return states[process_index()]
-
-
-def restore_policy_state(algorithm: Any, checkpoint: Checkpoint) -> None:
-    """Restore weights, optimizer and counters, but not the random state."""
-    load_policy_weights(algorithm.policy, checkpoint.path)
-    load_optimizer(algorithm.policy.optimizer, checkpoint.path)
-    algorithm.num_timesteps = checkpoint.state["num_timesteps"]
-    algorithm._n_updates = checkpoint.state["n_updates"]
-    algorithm.policy.gradient_steps.guard.n_in_a_row = checkpoint.state["skipped_in_a_row"]
-
-
 PARTNER_FILE = "partner.safetensors"
-
-
-def capture_state(algorithm: Any) -> dict[str, Any]:
-    """Return all state except weights. All processes must call this, between two iterations."""
-    normalizer, partner = algorithm.collector.normalizer, algorithm.collector.partner
-    of_run = {
-        "kl_controller": algorithm.kl_controller.state_dict(),
-        "normalizer": normalizer.state_dict() if normalizer is not None else None,
-        "partner": partner.state_dict() if partner is not None else {},
-    }
-    of_process = {"envs": env_states(algorithm.env), "episodes": list(algorithm.ep_info_buffer or [])}
-    return capture_policy_state(algorithm, of_run, of_process)
-
-
-def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
-    """Restore the state of a checkpoint in an algorithm built from the same config.
-
-    ``learn(..., reset_num_timesteps=False)`` then continues with the next iteration.
-    """
-    state, own = checkpoint.state, state_of_process(checkpoint)
-    if len(own["envs"]) != algorithm.env.num_envs:
-        raise CheckpointError(
-            f"{checkpoint.path} has {len(own['envs'])} environments per process, not {algorithm.env.num_envs}"
-        )
-    restore_policy_state(algorithm, checkpoint)
-    algorithm.kl_controller.load_state_dict(state["kl_controller"])
-    if algorithm.collector.normalizer is not None:
-        algorithm.collector.normalizer.load_state_dict(state["normalizer"])
-    partner = algorithm.collector.partner
-    if partner is not None and (saved := state.get("partner")):
-        path = checkpoint.path / PARTNER_FILE
-        partner.load_state(saved, load_file(path) if path.is_file() else {})
-    algorithm.ep_info_buffer = deque(own["episodes"], maxlen=algorithm._stats_window_size)
-    algorithm.ep_success_buffer = deque(maxlen=algorithm._stats_window_size)
-    algorithm._last_obs = load_env_states(algorithm.env, own["envs"])
-    set_random_state(own["random"])
-
-
-def save_partner(algorithm: Any, folder: Path | None) -> None:
-    """Save the tensors of a partner in the main process, if it has some."""
-    partner = algorithm.collector.partner
-    if folder is not None and partner is not None and (tensors := gathered(partner.tensors())):
-        save_file(tensors, folder / PARTNER_FILE)
 
 
 def find_initial_critic(config: OnPolicyConfig) -> Checkpoint | None:
@@ -235,6 +155,46 @@ class PolicyTrainee(TextTrainee):
     def is_within_iteration(self) -> bool:
         return False  # the state at the start of an iteration is kept instead
 
+    @abstractmethod
+    def own_state(self) -> dict[str, Any]:
+        """State besides that of every policy, equal in all processes."""
+
+    @abstractmethod
+    def restore_own(self, checkpoint: Checkpoint, of_process: Mapping[str, Any]) -> None:
+        """Restore what :meth:`own_state` and :meth:`state_of_process` captured."""
+
+    def state_of_process(self) -> dict[str, Any]:
+        """State of this process, besides its random state."""
+        return {}
+
+    def capture_state(self) -> dict[str, Any]:
+        algorithm = self.algorithm
+        state: dict[str, Any] = {
+            "iteration": algorithm.iteration,
+            "num_timesteps": algorithm.num_timesteps,
+            "n_updates": algorithm._n_updates,
+            "skipped_in_a_row": algorithm.policy.gradient_steps.guard.n_in_a_row,
+            **self.own_state(),
+            "processes": all_gather_object({"random": random_state(), **self.state_of_process()}),
+            "reference_hash": self._reference_hash,
+        }
+        return to_plain(state)  # type: ignore[no-any-return]
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        algorithm, state, path = self.algorithm, checkpoint.state, checkpoint.path
+        if len(state["processes"]) != n_processes():
+            n = len(state["processes"])
+            raise CheckpointError(
+                f"{path} was written by {n} processes, but this run has {n_processes()}; start the run with {n}"
+            )
+        load_policy_weights(algorithm.policy, path)
+        load_optimizer(algorithm.policy.optimizer, path)
+        algorithm.num_timesteps, algorithm._n_updates = state["num_timesteps"], state["n_updates"]
+        algorithm.policy.gradient_steps.guard.n_in_a_row = state["skipped_in_a_row"]
+        of_process = state["processes"][process_index()]
+        self.restore_own(checkpoint, of_process)
+        set_random_state(of_process["random"])
+
     def save_state(self, folder: Path | None) -> None:
         save_policy(self.algorithm.policy, folder)
 
@@ -278,19 +238,11 @@ class OfflineTrainee(PolicyTrainee):
     def stops_within_iteration(self) -> bool:
         return False
 
-    def capture_state(self) -> dict[str, Any]:
-        of_run = {
-            **self.algorithm.training_state(),
-            "reference_hash": self._reference_hash,
-            "log_hash": self.algorithm.log.hash,
-        }
-        return capture_policy_state(self.algorithm, of_run)
+    def own_state(self) -> dict[str, Any]:
+        return {**self.algorithm.training_state(), "log_hash": self.algorithm.log.hash}
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        own = state_of_process(checkpoint)
-        restore_policy_state(self.algorithm, checkpoint)
+    def restore_own(self, checkpoint: Checkpoint, of_process: Mapping[str, Any]) -> None:
         self.algorithm.load_training_state(checkpoint.state)
-        set_random_state(own["random"])
 
 
 def _rates_of_log(rollout: Mapping[str, Any], seconds: float) -> tuple[dict[str, float], dict[str, str]]:
@@ -332,15 +284,39 @@ class OnPolicyTrainee(PolicyTrainee):
     def stops_within_iteration(self) -> bool:
         return True  # weights do not change during a rollout, so it can be repeated
 
-    def capture_state(self) -> dict[str, Any]:
-        return {**capture_state(self.algorithm), "reference_hash": self._reference_hash}
+    def own_state(self) -> dict[str, Any]:
+        algorithm, collector = self.algorithm, self.algorithm.collector
+        return {
+            "kl_controller": algorithm.kl_controller.state_dict(),
+            "normalizer": collector.normalizer.state_dict() if collector.normalizer is not None else None,
+            "partner": collector.partner.state_dict() if collector.partner is not None else {},
+        }
+
+    def state_of_process(self) -> dict[str, Any]:
+        return {"envs": env_states(self.algorithm.env), "episodes": list(self.algorithm.ep_info_buffer or [])}
 
     def save_state(self, folder: Path | None) -> None:
         super().save_state(folder)
-        save_partner(self.algorithm, folder)
+        partner = self.algorithm.collector.partner
+        if folder is not None and partner is not None and (tensors := gathered(partner.tensors())):
+            save_file(tensors, folder / PARTNER_FILE)
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        restore_state(self.algorithm, checkpoint)
+    def restore_own(self, checkpoint: Checkpoint, of_process: Mapping[str, Any]) -> None:
+        algorithm, state = self.algorithm, checkpoint.state
+        if len(of_process["envs"]) != (n_envs := algorithm.env.num_envs):
+            raise CheckpointError(
+                f"{checkpoint.path} has {len(of_process['envs'])} environments per process, not {n_envs}"
+            )
+        algorithm.kl_controller.load_state_dict(state["kl_controller"])
+        normalizer, partner = algorithm.collector.normalizer, algorithm.collector.partner
+        if normalizer is not None:
+            normalizer.load_state_dict(state["normalizer"])
+        if partner is not None and (saved := state.get("partner")):
+            path = checkpoint.path / PARTNER_FILE
+            partner.load_state(saved, load_file(path) if path.is_file() else {})
+        algorithm.ep_info_buffer = deque(of_process["episodes"], maxlen=algorithm._stats_window_size)
+        algorithm.ep_success_buffer = deque(maxlen=algorithm._stats_window_size)
+        algorithm._last_obs = load_env_states(algorithm.env, of_process["envs"])
 
 
 def rates_and_shown(rollout: Mapping[str, Any], seconds: float) -> tuple[dict[str, float], dict[str, str]]:

@@ -23,7 +23,7 @@ from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.training import assembly, policy_trainee
 from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.plan import print_plan
-from rl4dialog.training.policy_trainee import OnPolicyTrainee, capture_state, restore_state
+from rl4dialog.training.policy_trainee import OnPolicyTrainee
 
 CRITIC = {
     "reward_fn": DENSE_REWARD,
@@ -134,10 +134,17 @@ def make_algorithm() -> Any:
     return built
 
 
+def trainee_of(algorithm: PPO) -> OnPolicyTrainee:
+    trainee = OnPolicyTrainee.__new__(OnPolicyTrainee)
+    trainee.algorithm, trainee._reference_hash = algorithm, "the hash"
+    return trainee
+
+
 def test_steps_that_were_left_out_in_a_row_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("load_policy_weights", "load_optimizer"):
         monkeypatch.setattr(policy_trainee, name, lambda *_: None)
     stopped, resumed = make_algorithm(), make_algorithm()
     stopped.policy.gradient_steps.guard.n_in_a_row = 7
-    restore_state(resumed, Checkpoint(tmp_path, json.loads(json.dumps(capture_state(stopped)))))
+    state = json.loads(json.dumps(trainee_of(stopped).capture_state()))
+    trainee_of(resumed).restore(Checkpoint(tmp_path, state))
     assert resumed.policy.gradient_steps.guard.n_in_a_row == 7
