@@ -15,7 +15,7 @@ from rl4dialog.commands.parser import COMMANDS, command_of, make_parser
 from rl4dialog.core.errors import ConfigError, RL4DialogError, RunInterrupted, nearest_hint
 from rl4dialog.core.process_memory import keep_few_kernels
 from rl4dialog.experiments.own_process import EXIT_INTERRUPTED, end_with_parent
-from rl4dialog.training.processes import StopSignals
+from rl4dialog.training.interruption import StopSignals
 
 # Commands that a rerun continues, so that a signal is no failure at any moment.
 _RESUMABLE = ("train", "sweep", "benchmark", "improve")

@@ -139,7 +139,7 @@ def _train_in_this_process(args: argparse.Namespace) -> int:
 
     from rl4dialog.runs.run_folder import only_writer, run_path
     from rl4dialog.training.checkpoint import is_done
-    from rl4dialog.training.processes import StopSignals
+    from rl4dialog.training.interruption import StopSignals
     from rl4dialog.training.trainer import Trainer
 
     root = run_path(args.base_path_to_store_results, args.project_name, args.experiment_name)

@@ -192,7 +192,7 @@ def _values(config: TextConfig) -> dict[str, Any]:
             "has_limit": wanted is not None,
             "limit": config.reply_limit,
             "least": rollouts.kwargs.get("min_new_tokens") or 0,
-            "wanted_of_evaluations": evaluation.count("max_new_tokens") or 0,
+            "wanted_of_evaluations": blocks[0].count("max_new_tokens") or 0,
         }
     if isinstance(config, SupervisedConfig):
         args = config.alg.training_args

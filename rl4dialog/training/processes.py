@@ -1,25 +1,18 @@
-"""The processes of a run, and the signals that stop it.
+"""Data-parallel runs: several processes of the same script, started by ``accelerate launch`` or ``torchrun``.
 
-A data-parallel run has several processes of the same script, started by ``accelerate launch`` or ``torchrun``. Each has
-a share of the environments, of every minibatch and of the evaluation prompts. The result is the same as with one
-process. Only the main process computes metrics, writes files and prints.
+Each process has a share of the environments, of every minibatch and of the evaluation prompts. The result is the same
+as with one process. Only the main process computes metrics, writes files and prints.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
-import threading
 from collections.abc import Callable
 from datetime import timedelta
-from types import FrameType, TracebackType
 
 import torch
 import torch.distributed as dist
 from accelerate import PartialState
-
-from rl4dialog.core.errors import RunInterrupted
 
 # The other processes wait while the main process computes metrics. If it dies, the launcher ends them.
 _LONGEST_WAIT = timedelta(hours=12)
@@ -59,49 +52,3 @@ def leave_processes() -> None:
     """Shut down the communication started by :func:`join_processes`."""
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
-
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-class StopSignals:
-    """A context manager that handles the signals and restores the previous handlers on exit.
-
-    A signal raises :class:`RunInterrupted`. While ``deferred`` is set it is only recorded; the training loop then saves
-    and raises. A second Ctrl-C raises ``KeyboardInterrupt`` immediately; a second SIGTERM changes nothing, as both a
-    scheduler and the command that started this process may send one. Signals are handled in the main thread only.
-
-    Attributes:
-        deferred: Whether to defer the first signal.
-        received: Name of the deferred signal.
-    """
-
-    def __init__(self) -> None:
-        self.deferred = False
-        self.received: str | None = None
-
-    def __enter__(self) -> StopSignals:
-        self._before = {}
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._receive) for number in _SIGNALS}
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-            outer = getattr(handler, "__self__", None)
-            if isinstance(outer, StopSignals):
-                outer.received = outer.received or self.received
-
-    def _receive(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        if self.received is not None:
-            if number == signal.SIGINT:
-                raise KeyboardInterrupt
-            return
-        self.received = signal.Signals(number).name
-        if not self.deferred:
-            raise RunInterrupted(f"stopped by {self.received}")
-        print(f"\n{self.received}: stopping after saving the run; Ctrl-C stops immediately", file=sys.stderr)

@@ -31,7 +31,8 @@ from rl4dialog.training.callbacks.base import ConfiguredCallbacks, EvaluationRes
 from rl4dialog.training.callbacks.run import CheckpointCallback, EvaluationCallback
 from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, describe, go_back_to
 from rl4dialog.training.evaluation import Evaluation, metrics_of
-from rl4dialog.training.processes import StopSignals, has_checkpoints
+from rl4dialog.training.interruption import StopSignals
+from rl4dialog.training.processes import has_checkpoints
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.trainee import Trainee
 

@@ -21,8 +21,8 @@ from rl4dialog.runs.run_folder import CONVERSATIONS_FILE
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.callbacks.base import IterationCallback, MetricHistory
 from rl4dialog.training.checkpoint import CheckpointStore, describe
+from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.memory import peak_mib
-from rl4dialog.training.processes import StopSignals
 from rl4dialog.training.trainee import Trainee
 
 

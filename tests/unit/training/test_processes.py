@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rl4dialog.core.errors import RunInterrupted
-from rl4dialog.training.processes import StopSignals
+from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.random_state import random_state, set_random_state
 
 

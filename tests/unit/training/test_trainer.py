@@ -24,8 +24,8 @@ from rl4dialog.training import trainer as module
 from rl4dialog.training.building import components
 from rl4dialog.training.checkpoint import newest_checkpoint
 from rl4dialog.training.evaluation import Evaluation
+from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.plan import print_plan
-from rl4dialog.training.processes import StopSignals
 from rl4dialog.training.random_state import random_state, set_random_state
 from rl4dialog.training.resumable_trainer import ProgressBar, pad_labelled_texts, unchanged
 from rl4dialog.training.tiny_bert import train_tokenizer

@@ -25,8 +25,8 @@ from rl4dialog.training.callbacks import run as module
 from rl4dialog.training.callbacks.base import EvaluationResult, MetricHistory, Mode
 from rl4dialog.training.callbacks.run import CheckpointCallback, ConversationLogCallback
 from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, newest_checkpoint
+from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.policy_trainee import rates_and_shown
-from rl4dialog.training.processes import StopSignals
 
 BEFORE = [EvaluationResult(0, "val", {"m": 0.1, "reward": 0.2}), EvaluationResult(0, "test", {"other": 1.0})]
 

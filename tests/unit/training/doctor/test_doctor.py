@@ -422,7 +422,7 @@ def test_warm_start_is_examined_only_if_it_is_there(tmp_path: Path) -> None:
     fill_cache(cold.config)
     warm = subject_of(tmp_path, warm_start=warm_start)
     assert not warm.is_cold and "after its warm start, which is cached" in CHECKS["weights"](warm).measured
-    difference = cold.model.transformer.wte.weight - warm.model.transformer.wte.weight
+    difference = cold.initial_model.transformer.wte.weight - warm.initial_model.transformer.wte.weight
     assert difference.abs().max() > 0
 
 
