@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from benchmarks.task import TableEndOfTurn, share_of_letters
 from benchmarks.workloads import Workload, build_model, build_prompts
 from rl4dialog.core.config import OnPolicyConfig, parse_config
-from rl4dialog.data.run_data import Data
+from rl4dialog.data.pool import Data
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import Precision
 from rl4dialog.policies.models import embedding_rows

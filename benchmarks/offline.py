@@ -18,9 +18,8 @@ from benchmarks.contestants import LEARNING_RATE, Setting, Timing
 from benchmarks.workloads import Workload, build_model, build_prompts
 from rl4dialog.core.config import OfflineConfig, parse_config
 from rl4dialog.core.types import AGENT, Dialogue, Frame
-from rl4dialog.data.pool import TextGenPool
-from rl4dialog.data.run_data import Data
-from rl4dialog.data.small_talk import SmallTalk
+from rl4dialog.data.pool import Data, TextGenPool
+from rl4dialog.data.small_talk.pool import SmallTalk
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.guidance import Guidance, PriorFilter
 from rl4dialog.rollouts.conversation_log import ConversationLog

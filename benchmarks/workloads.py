@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from rl4dialog.core.types import Sample
-from rl4dialog.data.small_talk import SmallTalk
+from rl4dialog.data.small_talk.pool import SmallTalk
 from rl4dialog.policies.models import load_language_model
 from rl4dialog.text.tokenizer import build_tokenizer
 

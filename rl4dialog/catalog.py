@@ -7,36 +7,36 @@ from rl4dialog.core.registry import Registry
 DataPoolRegistry = Registry(
     "datapool",
     {
-        "cnn_daily_mail": "rl4dialog.data.cnn_daily_mail:CNNDailyMail",
-        "comment_reply": "rl4dialog.tasks.comment_reply.datapool:CommentReplies",
-        "commongen": "rl4dialog.data.commongen:CommonGen",
+        "cnn_daily_mail": "rl4dialog.data.documents:CNNDailyMail",
+        "comment_reply": "rl4dialog.tasks.comment_reply:CommentReplies",
+        "commongen": "rl4dialog.data.data_to_text:CommonGen",
         "conversational": "rl4dialog.data.conversational:Conversational",
         "conversations": "rl4dialog.data.conversations.pool:LoggedConversations",
-        "crd3": "rl4dialog.data.crd3:CRD3",
+        "crd3": "rl4dialog.data.dialogue_corpora:CRD3",
         "csv": "rl4dialog.data.tables:Csv",
-        "daily_dialog": "rl4dialog.data.daily_dialog:DailyDialog",
-        "dummy_pool": "rl4dialog.data.dummy_pool:DummyPool",
-        "feedback": "rl4dialog.data.feedback:FeedbackPool",
-        "get_acquainted": "rl4dialog.tasks.get_acquainted.datapool:GetAcquainted",
+        "daily_dialog": "rl4dialog.data.dialogue_corpora:DailyDialog",
+        "dummy_pool": "rl4dialog.data.toy_pools:DummyPool",
+        "feedback": "rl4dialog.data.judged_texts:FeedbackPool",
+        "get_acquainted": "rl4dialog.tasks.get_acquainted:GetAcquainted",
         "guess_the_picture": "rl4dialog.tasks.guess_the_picture.datapool:GuessThePicture",
-        "guess_what": "rl4dialog.tasks.guess_what.datapool:GuessWhat",
+        "guess_what": "rl4dialog.tasks.guess_what:GuessWhat",
         "hf_dataset": "rl4dialog.data.tables:HFDataset",
-        "imdb": "rl4dialog.data.imdb:IMDB",
-        "imdb_seq2seq": "rl4dialog.data.imdb:IMDBForSeq2Seq",
+        "imdb": "rl4dialog.data.documents:IMDB",
+        "imdb_seq2seq": "rl4dialog.data.documents:IMDBForSeq2Seq",
         "iwslt2017en_de": "rl4dialog.data.translation:IWSLT2017EnDe",
         "jsonl": "rl4dialog.data.tables:Jsonl",
         "mixture": "rl4dialog.data.mixture:Mixture",
-        "narrative_qa": "rl4dialog.data.narrative_qa:NarrativeQA",
-        "openers": "rl4dialog.data.openers.pool:Openers",
+        "narrative_qa": "rl4dialog.data.documents:NarrativeQA",
+        "openers": "rl4dialog.data.openers:Openers",
         "persona_chat": "rl4dialog.data.persona_chat:PersonaChat",
-        "persona_pairs": "rl4dialog.data.persona_pairs:PersonaPairs",
-        "random_numbers": "rl4dialog.data.random_numbers:RandomNumbers",
+        "persona_pairs": "rl4dialog.data.persona_chat:PersonaPairs",
+        "random_numbers": "rl4dialog.data.toy_pools:RandomNumbers",
         "random_walks": "rl4dialog.tasks.random_walks.datapool:RandomWalks",
-        "rated_dialogues": "rl4dialog.data.rated_dialogues:RatedDialogues",
-        "small_talk": "rl4dialog.data.small_talk:SmallTalk",
-        "task_dialogues": "rl4dialog.tasks.dialogue_acts.datapool:TaskDialogues",
-        "text_arena": "rl4dialog.tasks.text_arena.datapool:TextArenaGames",
-        "totto": "rl4dialog.data.totto:ToTTo",
+        "rated_dialogues": "rl4dialog.data.judged_texts:RatedDialogues",
+        "small_talk": "rl4dialog.data.small_talk.pool:SmallTalk",
+        "task_dialogues": "rl4dialog.tasks.dialogue_acts.text_task:TaskDialogues",
+        "text_arena": "rl4dialog.tasks.text_arena:TextArenaGames",
+        "totto": "rl4dialog.data.data_to_text:ToTTo",
         "wmt14_processed_en_de": "rl4dialog.data.translation:WMT14ProcessedEnDe",
         "wmt16": "rl4dialog.data.translation:WMT16",
         "wmt16newsonly": "rl4dialog.data.translation:WMT16NewsOnly",
@@ -91,10 +91,10 @@ RewardFunctionRegistry = Registry(
 PartnerRegistry = Registry(
     "partner",
     {
-        "agenda_user": "rl4dialog.tasks.dialogue_acts.agenda_partner:AgendaUserPartner",
+        "agenda_user": "rl4dialog.tasks.dialogue_acts.text_task:AgendaUserPartner",
         "facts": "rl4dialog.partners.facts:FactsPartner",
         "guess_the_picture": "rl4dialog.tasks.guess_the_picture.partner:GuessThePicturePartner",
-        "guess_what": "rl4dialog.tasks.guess_what.partner:GuessWhatPartner",
+        "guess_what": "rl4dialog.tasks.guess_what:GuessWhatPartner",
         "http": "rl4dialog.partners.http:HttpPartner",
         "language_model": "rl4dialog.partners.language_model:LanguageModelPartner",
         "openai": "rl4dialog.partners.openai:OpenAIPartner",
@@ -102,8 +102,8 @@ PartnerRegistry = Registry(
         "rules": "rl4dialog.partners.rules:RulesPartner",
         "scripted": "rl4dialog.partners.scripted:ScriptedPartner",
         "self_play": "rl4dialog.partners.self_play:SelfPlayPartner",
-        "text_arena": "rl4dialog.tasks.text_arena.partner:TextArenaPartner",
-        "wordle": "rl4dialog.tasks.wordle.partner:WordlePartner",
+        "text_arena": "rl4dialog.tasks.text_arena:TextArenaPartner",
+        "wordle": "rl4dialog.tasks.wordle.players:WordlePartner",
     },
     provided=("tokenizer", "max_prompt_length", "max_length", "world", "own_side", "is_frozen", "run_seed"),
 )
@@ -152,7 +152,7 @@ MetricRegistry = Registry(
 )
 
 PostProcessorRegistry = Registry(
-    "post-processor", {"three_sentence_summary": "rl4dialog.text.post_processing:three_sentence_summary"}
+    "post-processor", {"three_sentence_summary": "rl4dialog.text.words:three_sentence_summary"}
 )
 
 PolicyRegistry = Registry(
@@ -208,8 +208,8 @@ OfflineAlgorithmRegistry = Registry(
 TaskRegistry = Registry(
     "task",
     {
-        "camrest": "rl4dialog.tasks.camrest.world:camrest",
-        "multiwoz": "rl4dialog.tasks.multiwoz.world:multiwoz",
+        "camrest": "rl4dialog.tasks.camrest:camrest",
+        "multiwoz": "rl4dialog.tasks.multiwoz:multiwoz",
         "town_guide": "rl4dialog.tasks.town_guide.world:town_guide",
     },
     needs_all=True,
@@ -256,7 +256,7 @@ SpeakerRegistry = Registry(
     "speaker",
     {
         "lm": "rl4dialog.partners.goal_speaker:LanguageModelSpeaker",
-        "scripted": "rl4dialog.tasks.turn_goals.speakers:ScriptedSpeaker",
+        "scripted": "rl4dialog.tasks.turn_goals:ScriptedSpeaker",
     },
     provided=("max_prompt_length", "max_length"),
 )
@@ -274,8 +274,8 @@ EstimatorRegistry = Registry(
 TurnRewardRegistry = Registry(
     "turn-level reward",
     {
-        "convlab2_reward": "rl4dialog.tasks.dialogue_acts.task_rewards:ConvLab2Reward",
-        "task_reward": "rl4dialog.tasks.dialogue_acts.task_rewards:TaskReward",
+        "convlab2_reward": "rl4dialog.tasks.dialogue_acts.outcome:ConvLab2Reward",
+        "task_reward": "rl4dialog.tasks.dialogue_acts.outcome:TaskReward",
     },
 )
 

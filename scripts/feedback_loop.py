@@ -3,7 +3,7 @@
     python scripts/feedback_loop.py --run RUN --n_votes 100 300 1000 --ceiling --output runs/votes
     python scripts/feedback_loop.py --run RUN --n_votes 100 300 --strategy gap --without_ppo --output runs/by_gap
 
-RUN is a run on small_talk. The person is described in :mod:`rl4dialog.data.small_talk.person`, and what is measured in
+RUN is a run on small_talk. The person is described in :mod:`rl4dialog.data.small_talk.pool`, and what is measured in
 :mod:`rl4dialog.experiments.improvement.feedback_loop`. All results are in results.json of the output folder, and an
 interrupted command continues.
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from rl4dialog.core.config import text_config
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.core.feedback import read_pairs, write_queue
-from rl4dialog.data.small_talk.person import UTILITY_REWARD, SimulatedPerson
+from rl4dialog.data.small_talk.pool import UTILITY_REWARD, SimulatedPerson
 from rl4dialog.experiments.improvement.feedback_loop import (
     LoopResult,
     measure_policy,

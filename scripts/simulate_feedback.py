@@ -4,7 +4,7 @@
     python scripts/simulate_feedback.py --queue queue.jsonl --output feedback.jsonl
 
 The first command judges replies in generated dialogues; the second one chooses between the pairs of a queue of
-``rl4dialog select``. The person is described in :mod:`rl4dialog.data.small_talk.person`.
+``rl4dialog select``. The person is described in :mod:`rl4dialog.data.small_talk.pool`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import append_feedback, read_pairs
-from rl4dialog.data.small_talk.person import N_DIALOGUES, SimulatedPerson, small_talk_feedback, utility
+from rl4dialog.data.small_talk.pool import N_DIALOGUES, SimulatedPerson, small_talk_feedback, utility
 
 
 def main() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
-from rl4dialog.tasks.dialogue_acts.database import Database
+from rl4dialog.tasks.dialogue_acts.dialogue import (
+    ActPolicy,
+    Exchange,
+    Lexicalizer,
+    RulePolicy,
+    corpus_dialogue,
+    simulate,
+)
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
-from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
-from rl4dialog.tasks.dialogue_acts.ontology import Domain, Ontology
-from rl4dialog.tasks.dialogue_acts.outcome import Exchange
-from rl4dialog.tasks.dialogue_acts.rule_policy import RulePolicy
-from rl4dialog.tasks.dialogue_acts.simulation import ActPolicy, corpus_dialogue, simulate
+from rl4dialog.tasks.dialogue_acts.ontology import Database, Domain, Ontology
 from rl4dialog.tasks.dialogue_acts.world import World, make_world
 
 ONTOLOGY = Ontology(

@@ -161,7 +161,7 @@ class ExportFeedback:
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        from rl4dialog.data.preference_export import export_preferences
+        from rl4dialog.data.exports import export_preferences
 
         n_pairs, n_without = export_preferences(args.feedback, args.output)
         left_out = f"; {n_without} judgements make no pair (ratings, or equal replies)" if n_without else ""
@@ -190,7 +190,7 @@ class Excerpts:
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        from rl4dialog.data.excerpts import write_excerpts
+        from rl4dialog.data.exports import write_excerpts
         from rl4dialog.data.ratings import load_ratings
 
         check_at_least(args, n_utterances=2)

@@ -288,7 +288,7 @@ def _load_teaching(args: argparse.Namespace) -> Teaching:
 
 def _print_what_to_do(judging: Judging[Any], args: argparse.Namespace) -> None:
     """Print the number of judgements and, if there are any, the commands that learn from them."""
-    from rl4dialog.data.latest_feedback import count_kinds
+    from rl4dialog.data.ratings import count_kinds
 
     if not judging.given:
         print("No judgements were made.")

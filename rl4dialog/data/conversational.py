@@ -16,8 +16,7 @@ from typing import Any, Literal
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.types import Sample
-from rl4dialog.data.chat_markup import Message
-from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat
 from rl4dialog.data.messages import EMPTY, UNREAD, Notes, log_notes, read_messages, render_messages, reply_numbers
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row
@@ -116,7 +115,9 @@ class Conversational(TextGenPool):
                 if index == 0 and split == "train" and unread:
                     _logger.warning("%s: these columns are not read: %s", row.place, ", ".join(unread))
                 for sample in _samples(index, row, turns, dialogue_format, notes):
-                    yield _with_columns(sample, row, meta_data_columns)
+                    columns = {column: row[column] for column in meta_data_columns}
+                    sample.meta_data = {**(sample.meta_data or {}), **columns}
+                    yield sample
 
         samples = limit_samples(read(), max_size, "conversational", split, str(path or dataset_id))
         log_notes(notes, f"{path or dataset_id}, {split}")
@@ -197,22 +198,10 @@ def _sample(
     return Sample(id, text, [reply], {**meta_data, "history": history})
 
 
-def _with_columns(sample: Sample, row: Row, columns: Sequence[str]) -> Sample:
-    sample.meta_data = {**(sample.meta_data or {}), **{column: row[column] for column in columns}}
-    return sample
-
-
 def preference_of(row: Row, as_messages: bool) -> tuple[str | list[Message], str, str]:
-    """Return prompt, chosen reply and rejected reply.
+    """Prompt, chosen reply and rejected reply; with `as_messages`, tagged speakers become messages.
 
-    Args:
-        row: The row.
-        as_messages: Whether plain texts with tagged speakers, as in hh-rlhf, are converted to messages.
-
-    Raises:
-        NoSharedPrompt: If the texts have tagged speakers, but differ before the last reply.
-        DataError: If they are not of the same kind, one is no single reply, or plain texts that should be messages have
-            neither a prompt nor tags.
+    Texts with tagged speakers that differ before the last reply raise `NoSharedPrompt`.
     """
     chosen, rejected = plain_or_messages(row, "chosen"), plain_or_messages(row, "rejected")
     if isinstance(chosen, str) and isinstance(rejected, str):
@@ -273,11 +262,7 @@ def refuse_foreign(row: Row) -> None:
 
 
 def reply_of(row: Row, column: str, reply: str | list[Message]) -> str:
-    """Return the text of a reply, which is plain text or one message of the assistant.
-
-    Raises:
-        DataError: If it is anything else.
-    """
+    """Return the text of a reply, which is plain text or one message of the assistant."""
     if isinstance(reply, str):
         return reply
     if len(reply) != 1 or reply[0]["role"] != "assistant":
@@ -287,9 +272,5 @@ def reply_of(row: Row, column: str, reply: str | list[Message]) -> str:
 
 
 def plain_or_messages(row: Row, column: str) -> str | list[Message]:
-    """Return a column of plain text or messages.
-
-    Raises:
-        DataError: If it contains anything else.
-    """
+    """Return a column of plain text or messages."""
     return row.text(column) if isinstance(row[column], str) else read_messages(row, column)

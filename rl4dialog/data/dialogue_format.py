@@ -2,20 +2,209 @@
 
 Format ``eou`` is that of RL4LMs' and OpenRL's DailyDialog: the last ``context_size`` utterances joined by ``<EOU>``,
 then a space and ``<EOU>``. Format ``chat_template`` renders the same utterances as chat messages with the tokenizer's
-template, which is passed in as a function, so that this module does not depend on tokenizers. References do not contain
-the marker; it is the pool's ``end_of_turn``.
+template, which is passed in as a function, so that this module does not depend on tokenizers. The markup that a
+template writes is found by rendering placeholders, so that a prompt knows its parts, and a conversation continues
+without writing its past again. References do not contain the marker; it is the pool's ``end_of_turn``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Dialogue, Frame, Prompt, PromptTurn, Sample, Turn
-from rl4dialog.data.chat_markup import ChatMarkup, Message, RenderChat
+
+Message = dict[str, str]
+RenderChat = Callable[[list[Message]], str]
+
+# Roles of messages that precede the conversation and are not part of it.
+INSTRUCTIONS = ("system", "developer")
+_SIDES = ("user", "assistant")
+_CONVERSATION = ("user", "assistant", "user", "assistant", "user")
+
+
+def n_instructions(messages: Sequence[Message]) -> int:
+    """Number of messages before the conversation."""
+    return next((i for i, each in enumerate(messages) if each["role"] not in INSTRUCTIONS), len(messages))
+
+
+class ChatMarkup:
+    """Markup of one chat template."""
+
+    def __init__(self, render: RenderChat) -> None:
+        self._render = render
+        self._known: dict[tuple[str, ...], tuple[str, ...] | None] = {}
+        self._known_places: dict[tuple[str, ...], int | None] = {}
+
+    @staticmethod
+    def of(render: RenderChat) -> ChatMarkup:
+        """Return the markup of a template, which is found only once if the template can hold attributes."""
+        found = getattr(render, "markup", None)
+        if not isinstance(found, ChatMarkup):
+            found = ChatMarkup(render)
+            with contextlib.suppress(AttributeError):
+                render.markup = found  # type: ignore[attr-defined]
+        return found
+
+    def prompt(self, messages: Sequence[Message], names: Sequence[str] | None = None) -> Prompt:
+        """Format messages as a prompt for the assistant's reply.
+
+        A template that does not keep each message as it is, apart from space around it, gives a prompt of one part.
+        """
+        roles, texts = tuple(message["role"] for message in messages), [message["content"] for message in messages]
+        n = n_instructions(messages)
+        if (number := self._misplaced(roles)) is not None:
+            name, role = f"message {number}" if names is None else names[number], roles[number]
+            move = "move it to the beginning, " if number >= n and role in INSTRUCTIONS else ""
+            raise DataError(
+                f"{name} has the role {role}, for which the chat template has no place there: {move}leave it out, or "
+                "choose another tokenizer.model_name"
+            )
+        written = self._render(list(messages))
+        markup, later = self._around(roles), self._opening((*roles[:n], "user"), texts[:n])
+        if markup is not None and later is not None:
+            reply_opening = self._reply_opening(roles)
+            for said in (texts, [text.strip() for text in texts]):  # many templates strip
+                opening = _alternating(markup[: n + 1], said[:n])
+                turns = _turns(roles[n:], said[n:], markup[n + 1 :], reply_opening)
+                alone = self._opening((*roles[:n], "assistant"), said[:n])
+                prompt = Prompt(turns, opening, later, alone, reply_opening)
+                if prompt == written:
+                    return prompt
+        return Prompt([PromptTurn("", written)], agent_opening=None)
+
+    def frame(self, with_system: bool = False) -> Frame:
+        """Return the markup around the utterances of a conversation in progress."""
+        name = getattr(self._render, "name", "the tokenizer")
+        whole, beginning = self._around(_CONVERSATION), self._around(_CONVERSATION[:3])
+        cure = "choose another tokenizer.model_name, or format: eou"
+        if whole is None or beginning is None or not self._keeps_thoughts():
+            raise DataError(
+                f"the chat template of {name} rewrites the past: it omits or changes earlier messages of a "
+                f"conversation, so it cannot be used with several turns; {cure}"
+            )
+        to_partner, to_agent = whole[2], whole[-1]
+        if not _appends(whole, beginning) or (with_system and not self._keeps_system()):
+            raise DataError(
+                f"the chat template of {name} rewrites the past: it writes earlier messages differently once the "
+                f"conversation continues. Several turns need a template that only appends, so that the tokens of a "
+                f"reply stay those that were generated; {cure}"
+            )
+        return Frame(to_agent, to_partner, in_pairs=True)
+
+    def _keeps_system(self) -> bool:
+        """Whether a system message stays in its place as the conversation continues."""
+        try:
+            whole, beginning = (self._around(("system", *_CONVERSATION[:n])) for n in (5, 3))
+        except DataError:  # prompts with a system message are errors anyway
+            return True
+        return whole is not None and beginning is not None and _appends(whole[1:], beginning[1:])
+
+    def _keeps_thoughts(self) -> bool:
+        """Whether an earlier message keeps its beginning, which some templates drop as a thought."""
+        thought = "<think>\nPlaceholder\n</think>\n\n"
+        contents = ("Question", f"{thought}Answer", "Question")
+        messages = [{"role": role, "content": text} for role, text in zip(_CONVERSATION, contents, strict=False)]
+        return f"{thought}Answer" in self._render(messages)
+
+    def _around(self, roles: tuple[str, ...]) -> tuple[str, ...] | None:
+        """Markup before, between and after messages of these roles; ``None`` if the template does not keep each one."""
+        if roles not in self._known:
+            messages = _placeholders(roles)
+            rest = self._render(messages)
+            pieces, is_kept = [], True
+            for message in messages:
+                before, found, rest = rest.partition(message["content"])
+                is_kept = is_kept and bool(found)
+                pieces.append(before)
+            pieces.append(rest)
+            is_kept = is_kept and not any("Placeholder" in piece for piece in pieces)
+            self._known[roles] = tuple(pieces) if is_kept else None
+        return self._known[roles]
+
+    def _misplaced(self, roles: tuple[str, ...]) -> int | None:
+        """Number of a message of neither side that the template rejects, omits, moves or writes as one of a side.
+
+        Instructions before the conversation can be moved, for example into the user's last message. A template that
+        rejects a system message says so itself.
+        """
+        if roles not in self._known_places:
+            messages, begin = _placeholders(roles), n_instructions(_placeholders(roles))
+            written = self._written(messages)
+            places = [-1 if written is None else written.find(message["content"]) for message in messages]
+            is_moved = places[begin:] != sorted(places[begin:])
+            found = None
+            for i, role in enumerate(roles):
+                is_first_system = i < begin and role == "system"
+                if role in _SIDES or found is not None or (is_first_system and written is None):
+                    continue
+                others = [[*messages[:i], {**messages[i], "role": side}, *messages[i + 1 :]] for side in _SIDES]
+                is_renamed = not is_first_system and written in map(self._written, others)
+                if places[i] < 0 or is_renamed or (i >= begin and is_moved):
+                    found = i
+            if written is None and self._written([each for each in messages if each["role"] in _SIDES]) is None:
+                found = None  # it is not this message that is rejected
+            self._known_places[roles] = found
+        return self._known_places[roles]
+
+    def _written(self, messages: list[Message]) -> str | None:
+        try:
+            return self._render(messages)
+        except DataError:
+            return None
+
+    def _opening(self, roles: tuple[str, ...], instructions: Sequence[str]) -> tuple[str, ...] | None:
+        """Text before a first message; ``None`` if the template rejects the roles or changes the instructions."""
+        try:
+            markup = self._around(roles)
+        except DataError:
+            return None
+        return None if markup is None else _alternating(markup[: len(instructions) + 1], instructions)
+
+    def _reply_opening(self, roles: tuple[str, ...]) -> str:
+        """Whitespace that the template writes before a reply, but not at the end of a prompt."""
+        try:
+            prompt, answered = self._around(roles), self._around((*roles, "assistant"))
+        except DataError:
+            return ""
+        if prompt is None or answered is None or not answered[-2].startswith(prompt[-1]):
+            return ""
+        between = answered[-2][len(prompt[-1]) :]
+        return between if between.isspace() else ""
+
+
+def _placeholders(roles: Sequence[str]) -> list[Message]:
+    return [{"role": role, "content": f"Placeholder{i}of{len(roles)}"} for i, role in enumerate(roles)]
+
+
+def _turns(roles: Sequence[str], texts: Sequence[str], closings: Sequence[str], reply_opening: str) -> list[PromptTurn]:
+    """Utterances of a prompt. The whitespace before an earlier reply belongs to the reply, as when it was generated."""
+    turns: list[PromptTurn] = []
+    for role, text, closing in zip(roles, texts, closings, strict=True):
+        if role == "assistant" and turns and reply_opening and turns[-1].closing.endswith(reply_opening):
+            turns[-1] = turns[-1]._replace(closing=turns[-1].closing.removesuffix(reply_opening))
+            text = reply_opening + text
+        turns.append(PromptTurn(text, closing, role == "user"))
+    return turns
+
+
+def _appends(whole: Sequence[str], beginning: Sequence[str]) -> bool:
+    """Whether the markup of five messages continues that of the first three, with the same markup for each pair."""
+    _, to_agent, to_partner, *later, end = whole
+    if [*whole[:3], *later, end] != [*beginning[:3], to_agent, to_partner, beginning[3]]:
+        return False
+    # Whitespace before a reply may be left to the reply.
+    return to_agent.startswith(end) and not to_agent[len(end) :].strip()
+
+
+def _alternating(markup: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
+    """Markup and texts in turn, with one more piece of markup than texts."""
+    return (markup[0], *(piece for pair in zip(texts, markup[1:], strict=True) for piece in pair))
+
 
 EOU_TOKEN = "<EOU>"
 # After the utterance that the agent answers, as in RL4LMs.
@@ -142,15 +331,9 @@ class DialogueFormat:
 
 
 def chat_messages(context: Sequence[str], system: str | None = None) -> list[dict[str, str]]:
-    """Convert utterances to chat messages.
+    """Utterances as chat messages of alternating roles, of which the last one is the user's.
 
-    Args:
-        context: Utterances, oldest first. The last one is the user's, and roles alternate: with an even number of
-            utterances the first message is the assistant's, which some templates reject.
-        system: Content of a first message with the role ``system``.
-
-    Returns:
-        Messages with ``role`` and ``content``.
+    With an even number of utterances the first message is the assistant's, which some templates reject.
     """
     messages = [{"role": "system", "content": system}] if system else []
     for index, text in enumerate(context):
@@ -162,21 +345,7 @@ def chat_messages(context: Sequence[str], system: str | None = None) -> list[dic
 def dialogue_samples(
     dialogues: Iterable[Dialogue], dialogue_format: DialogueFormat, unit: SampleUnit = "replies"
 ) -> list[Sample]:
-    """Make samples from dialogues.
-
-    Args:
-        dialogues: The dialogues, in order.
-        dialogue_format: Format of the prompts.
-        unit: ``replies``: one sample for each utterance after the first ``context_size`` (if ``None``, after the first)
-            of a dialogue. ``dialogues``: one sample for each dialogue, in which the second utterance replies to the
-            first.
-
-    Returns:
-        Samples with the running number of the utterance as id (as in RL4LMs, all utterances are counted). Their
-        ``meta_data`` has the ``history`` and, if labeled, the ``emotion`` and ``intent`` of the reply, each as a list
-        of one number; for ``dialogues`` also the ``continuation``: all utterances after the reply, and
-        ``continuation_labels``: their labels.
-    """
+    """Make samples from dialogues."""
     samples = []
     n_before = 0
     for dialogue in dialogues:

@@ -1,15 +1,51 @@
-"""The text of a conversation as reward models read it, in training and as rewards.
+"""Texts about a conversation: its opening, with persona and goal or return, and the text that reward models read.
 
-Each utterance is a line that starts with its speaker, such as ``User: hello``. The agent is the ``Assistant``.
+In the latter, each utterance is a line that starts with its speaker, such as ``User: hello``. The agent is the
+``Assistant``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, Turn, given_turns
-from rl4dialog.data.openings import opening_in, persona_in
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, PromptTurn, Turn, given_turns, system_text
+from rl4dialog.data.dialogue_format import EOU_TOKEN, DialogueFormat
+
+_MARK = "goal : "
+
+
+def persona_in(meta_data: Mapping[str, Any], key: str = "persona") -> str | None:
+    """The persona in the meta data of a sample, which is a text or a list of sentences; ``None`` without the key."""
+    found = meta_data.get(key)
+    return found if found is None or isinstance(found, str) else " ".join(map(str, found))
+
+
+def goal_in(meta_data: Mapping[str, Any]) -> str | None:
+    """The goal of a sample's reply, if it has one. The goal of the partner, in other tasks, is not a text."""
+    goal = meta_data.get("goal")
+    return goal if isinstance(goal, str) else None
+
+
+def opening_in(meta_data: Mapping[str, Any]) -> str | None:
+    """The text at the beginning of a sample's prompt: the persona, with the goal of the reply if it has one."""
+    persona, goal = persona_in(meta_data), goal_in(meta_data)
+    return persona if goal is None else with_goal([persona] if persona else [], goal)
+
+
+def with_goal(persona: Sequence[str], goal: str) -> str:
+    """Return the text at the beginning of a prompt: the speaker's persona, and the goal of its next reply."""
+    return " ".join([*persona, f"{_MARK}{goal}"])
+
+
+def without_goal(text: str) -> str:
+    """Return the persona of a text of :func:`with_goal`."""
+    persona, mark, _ = text.rpartition(_MARK)
+    return persona.rstrip() if mark else text
+
 
 FORMAT = "speaker_lines"
 """Name of this format. It changes with every change of the texts, as a model reads only the texts it was trained on."""
@@ -17,12 +53,9 @@ _SPEAKERS = {PARTNER: "User", AGENT: "Assistant"}
 
 
 def dialogue_text(dialogue: Dialogue, context_size: int | None = None) -> str:
-    """Write a conversation up to its last utterance.
+    """The conversation up to its last utterance, with this number of utterances before it; ``None`` for all.
 
-    Args:
-        dialogue: The conversation. The ``persona`` of its meta data, a text or a list of sentences, is the first line,
-            if there is one.
-        context_size: Number of utterances before the last one; ``None`` for all.
+    The ``persona`` of its meta data, a text or a list of sentences, is the first line.
     """
     turns = dialogue.turns if context_size is None else dialogue.turns[-context_size - 1 :]
     persona = persona_in(dialogue.meta_data)
@@ -31,25 +64,15 @@ def dialogue_text(dialogue: Dialogue, context_size: int | None = None) -> str:
 
 
 def reply_text(prompt: str, reply: str, meta_data: Mapping[str, Any] | None, context_size: int | None = None) -> str:
-    """Write a reply and what was said before it.
-
-    Args:
-        prompt: As in :func:`replied`.
-        reply: The reply.
-        meta_data: As in :func:`replied`.
-        context_size: As in :func:`dialogue_text`.
-    """
+    """A reply and what was said before it, as :func:`replied` and :func:`dialogue_text`."""
     return dialogue_text(replied(prompt, reply, meta_data), context_size)
 
 
 def replied(prompt: str, reply: str, meta_data: Mapping[str, Any] | None) -> Dialogue:
     """The conversation up to a reply.
 
-    Args:
-        prompt: The prompt, which counts as one utterance if neither it nor the meta data contain the utterances.
-        reply: The reply.
-        meta_data: The sample's, with ``history`` if it is a conversation. A goal of the reply counts to the persona, as
-            in feedback.
+    A prompt counts as one utterance if neither it nor the ``history`` of the meta data contains the utterances. A goal
+    of the reply counts to the persona, as in feedback.
     """
     info = dict(meta_data or {})
     info["persona"] = opening_in(info)
@@ -60,3 +83,61 @@ def replied(prompt: str, reply: str, meta_data: Mapping[str, Any] | None) -> Dia
 def _on_one_line(text: str) -> str:
     """The text without line breaks, so that no utterance can look like several."""
     return " ".join(text.split())
+
+
+_RETURN = re.compile(r"return -?\d+(\.\d+)?(?=\s|<EOU>|$)")
+
+
+@dataclass(frozen=True)
+class ReturnPrefix:
+    """How returns are written, and which one evaluations ask for."""
+
+    target: float  # return that the prompts of evaluations, chats and files begin with
+    decimals: int = 0  # decimals of returns
+
+    characters = "return -0123456789."  # all characters of a return, for tokenizers that are trained on the texts
+
+    def text(self, value: float) -> str:
+        """Write a return, such as ``return -2``."""
+        rounded = round(float(value), self.decimals) + 0.0  # -0.0 becomes 0.0
+        return f"return {rounded:.{self.decimals}f}"
+
+    def prompt(self, prompt: str, dialogue_format: DialogueFormat | None, value: float | None = None) -> Prompt:
+        """Put a return in front of a prompt: as an utterance, a system message, or a first line of plain texts.
+
+        A persona comes after it, on the next line.
+        """
+        text, persona = self.text(self.target if value is None else value), system_text(prompt)
+        if persona:
+            text = f"{text}\n{persona}"
+        if not isinstance(prompt, Prompt):
+            prompt = Prompt([PromptTurn(prompt, "")], agent_opening=None)
+        if dialogue_format is not None and dialogue_format.name == "chat_template":
+            return _chat_prompt(prompt, dialogue_format, text, persona)
+        if len(prompt.opening) > 3:
+            raise DataError(f"a prompt begins with several texts, so it has no place for a return: {prompt[:80]!r}")
+        marker, alone = ("\n", "\n") if dialogue_format is None else (EOU_TOKEN, f" {EOU_TOKEN}")
+        opening, agents = ("", text, marker), ("", text, alone)
+        agent_opening = None if prompt.agent_opening is None else agents
+        return Prompt(prompt.turns, opening if prompt.turns else agents, opening, agent_opening, prompt.reply_opening)
+
+    def dialogue(self, dialogue: Dialogue, prompt: str, dialogue_format: DialogueFormat | None) -> Dialogue:
+        """Put the return of a logged conversation in front of its prompt."""
+        value = sum(turn.reward + sum(turn.token_rewards or ()) for turn in dialogue.said)
+        return replace(dialogue, prompt=self.prompt(prompt, dialogue_format, value))
+
+
+def _chat_prompt(prompt: Prompt, dialogue_format: DialogueFormat, text: str, persona: str) -> Prompt:
+    said = [turn.text for turn in prompt.turns]
+    if dialogue_format.prompt(said, persona or None) != prompt:
+        raise DataError(
+            f"a return cannot be put in front of a prompt whose messages are not known: {prompt[:80]!r}; use messages "
+            f"or history instead of a finished prompt"
+        )
+    found = dialogue_format.prompt(said, text)
+    return Prompt(found.turns, found.opening, found.later_opening, found.agent_opening, prompt.reply_opening)
+
+
+def begins_with_return(prompt: str) -> bool:
+    """Whether a prompt begins with a return, in its opening or as a text."""
+    return _RETURN.match(system_text(prompt) if isinstance(prompt, Prompt) else prompt) is not None

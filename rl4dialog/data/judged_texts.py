@@ -7,35 +7,47 @@ A sample is one judgement. Its prompt is the text that was rated, or the better 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
 
-from rl4dialog.core.types import Sample
-from rl4dialog.data.pool import TextGenPool
-from rl4dialog.data.ratings import Unit
+from pydantic import Field
 
-RATING = "rating"
-"""Key of the meta data: the rating of the text, from 0 to 1."""
-WORSE = "worse_text"
-"""Key of the meta data: the text that the sample's is better than."""
-N_WORDS_OF_WORSE = "n_words_of_worse"
-"""Key of the meta data: the agent's number of words in that text; ``n_words`` is that of the sample's."""
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.errors import ConfigError, DataError, nearest_hint
+from rl4dialog.core.feedback import Feedback, in_words
+from rl4dialog.core.types import AGENT, RatedDialogue, Sample
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
+from rl4dialog.data.dialogue_text import dialogue_text
+from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
+from rl4dialog.data.ratings import (
+    FEEDBACK_RATING,
+    PLURALS,
+    Unit,
+    conversation_of,
+    count_kinds,
+    judged_dialogue,
+    load_ratings,
+    read_latest,
+)
+from rl4dialog.data.rows import FilePath, expand_path
+from rl4dialog.data.small_talk.pool import small_talk_feedback
+from rl4dialog.data.splits import HeldOutShare, drawn_conversations
+
+RATING = "rating"  # key of the meta data: the rating of the text, from 0 to 1
+WORSE = "worse_text"  # key of the meta data: the text that the sample's is better than
+N_WORDS_OF_WORSE = "n_words_of_worse"  # the agent's number of words in that text; ``n_words`` is that of the sample's
 
 
 class JudgedTexts(TextGenPool):
-    """Judgements of one split.
+    """Judgements of one split."""
 
-    Attributes:
-        unit: Whether replies or whole dialogues were judged.
-        ratings: Names of the ratings whose mean is learned; empty if there are only comparisons.
-        scale: The ratings that are 0 and 1; ``None`` without ratings, or where pools of several scales are mixed.
-        context_size: Number of utterances before a reply; ``None`` for all.
-    """
-
-    unit: Unit = "reply"
-    ratings: tuple[str, ...] = ()
+    unit: Unit = "reply"  # whether replies or whole dialogues were judged
+    ratings: tuple[str, ...] = ()  # names of the ratings whose mean is learned; empty if there are only comparisons
+    # the ratings that are 0 and 1; ``None`` without ratings, or where pools of several scales are mixed
     scale: tuple[float, float] | None = None
-    context_size: int | None = None
+    context_size: int | None = None  # number of utterances before a reply; ``None`` for all
 
     def judged(self) -> JudgedTexts:
         """Return the judgements, as pools do that can also be used for prompts and replies."""
@@ -63,3 +75,291 @@ def judged_texts(samples: Sequence[Sample]) -> list[str]:
     """All texts of judgements: the rated or better text of each, then the worse text of each comparison, in order."""
     worse = (str(meta_data_of(sample)[WORSE]) for sample in samples if is_comparison(sample))
     return [*(sample.prompt_or_input_text for sample in samples), *worse]
+
+
+_logger = logging.getLogger(__name__)
+
+
+class RatedDialogues(JudgedTexts):
+    """Replies or dialogues rated by people, for ``alg.id: reward_model``."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        path: FilePath | None = None,
+        dataset: Literal["dstc9", "chitchat", "small_talk"] | None = None,
+        ratings: str | Annotated[list[str], Field(min_length=1)] | None = None,
+        unit: Unit | None = None,
+        context_size: Count | None = None,
+        scale: tuple[float, float] | None = None,
+        held_out_share: HeldOutShare = 0.25,
+        split_seed: int = 0,
+        max_size: Count | None = None,
+    ) -> RatedDialogues:
+        """Load one split. Splits are drawn by conversation, so all rated replies of a conversation are in one split.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            path: A ratings file, or a file of user feedback; see the page on human ratings.
+            dataset: Instead of a file: ``dstc9`` or ``chitchat``, prepared by ``rl4dialog prepare``; or ``small_talk``,
+                generated dialogues rated by a rule.
+            ratings: Name of the rating to learn, or several names for their mean; by default the only one. Dialogues
+                and replies without one of them are left out.
+            unit: Whether to learn ratings of replies (``reply``) or of whole conversations (``dialogue``); by default
+                those that the source has.
+            context_size: Number of utterances before a rated reply; by default all.
+            scale: Lowest and highest rating, which become 0 and 1; by default those in ``train``.
+            held_out_share: Share of the conversations in each of ``val`` and ``test``.
+            split_seed: Random seed of the splits.
+            max_size: Keep only the first samples.
+
+        Returns:
+            A pool whose samples have the text as prompt and no references; the meta data contain ``rating`` (from 0 to
+            1), the original ``ratings``, ``n_words`` of the agent, and the ``conversation``.
+
+        Raises:
+            DataError: If the source has no such ratings or too few, or they are constant or outside of ``scale``.
+            ConfigError: If arguments contradict each other, or there is no rating of that name.
+        """
+        check_split(split)
+        if (path is None) == (dataset is None):
+            raise ConfigError("datapool.args: set either path, to a ratings file, or dataset")
+        source = str(path if path is not None else dataset)
+        found_unit, rated = load_ratings(source, unit)
+        if found_unit == "dialogue" and context_size is not None:
+            raise ConfigError("datapool.args.context_size has no meaning with dialogues, which are read whole")
+        names = _chosen(ratings, rated)
+        complete = [each for each in rated if names <= each.ratings.keys()]
+        train = _of_split(complete, "train", held_out_share, split_seed, source)
+        lowest, highest = _scale(scale, [_mean(each, names) for each in train], source)
+        if split == "train":
+            _say_what_is_learned(source, found_unit, names, len(rated) - len(complete), len(rated))
+            if scale is None:
+                _logger.info("%s: the ratings %g to %g, the range in train, become 0 to 1", source, lowest, highest)
+        samples = []
+        for each in _of_split(complete, split, held_out_share, split_seed, source):
+            value = _mean(each, names)
+            if scale is not None and not lowest <= value <= highest:
+                raise DataError(f"{source}: the rating {value:g} of {each.dialogue.id!r} is not in scale {[*scale]}")
+            samples.append(_sample(each, (value - lowest) / (highest - lowest), context_size))
+        pool = cls(limit_samples(samples, max_size, "rated_dialogues", split, source))
+        pool.unit, pool.ratings, pool.context_size = found_unit, tuple(sorted(names)), context_size
+        pool.scale = (lowest, highest)
+        return pool
+
+
+def _chosen(ratings: str | list[str] | None, rated: Sequence[RatedDialogue]) -> set[str]:
+    """Names of the ratings to learn."""
+    known = list(dict.fromkeys(name for each in rated for name in each.ratings))
+    chosen = [ratings] if isinstance(ratings, str) else ratings or known
+    if not ratings and len(known) > 1:
+        raise ConfigError(f"datapool.args.ratings: choose one or several of {', '.join(known)}")
+    for name in chosen:
+        if name not in known:
+            raise ConfigError(
+                f"datapool.args.ratings: there is no rating {name!r}{nearest_hint(name, known)} "
+                f"(ratings: {', '.join(known)})"
+            )
+    return set(chosen)
+
+
+def _of_split(
+    rated: Sequence[RatedDialogue], split: str, held_out_share: float, split_seed: int, source: str
+) -> list[RatedDialogue]:
+    """The items of a split; all those of a conversation are in the same split."""
+    own = drawn_conversations((each.conversation for each in rated), split, held_out_share, split_seed, source)
+    return [each for each in rated if each.conversation in own]
+
+
+def _say_what_is_learned(source: str, unit: Unit, names: set[str], n_gaps: int, n_rated: int) -> None:
+    learned = " and ".join(map(repr, sorted(names)))
+    _logger.info("%s: the ratings %s of %s are learned", source, learned, PLURALS[unit])
+    if n_gaps:
+        _logger.warning("%s: %d of %d %s lack one and are left out", source, n_gaps, n_rated, PLURALS[unit])
+
+
+def _mean(rated: RatedDialogue, names: set[str]) -> float:
+    return math.fsum(rated.ratings[name] for name in names) / len(names)
+
+
+def _scale(scale: tuple[float, float] | None, values: Sequence[float], source: str) -> tuple[float, float]:
+    """The ratings that become 0 and 1."""
+    if scale is not None and scale[0] >= scale[1]:
+        raise ConfigError(f"datapool.args.scale must be the lowest and the highest rating, not {[*scale]}")
+    if min(values) == max(values):
+        raise DataError(f"{source}: the rating is always {values[0]:g} in split 'train', so there is nothing to learn")
+    return scale if scale is not None else (min(values), max(values))
+
+
+def _sample(rated: RatedDialogue, value: float, context_size: int | None) -> Sample:
+    meta_data: dict[str, Any] = {
+        RATING: value,
+        "ratings": dict(rated.ratings),
+        "n_words": sum(len(text.split()) for text in rated.dialogue.texts(AGENT)),
+        "conversation": rated.conversation,
+    }
+    return Sample(rated.dialogue.id, dialogue_text(rated.dialogue, context_size), [], meta_data)
+
+
+# The datapool of user feedback: ratings of replies or conversations, choices between two replies, and corrections.
+#
+# It serves two purposes. A reward model learns from judgements: ratings, and pairs of which one reply is better, as a
+# correction is than the reply. All other algorithms get prompts with the replies to learn: corrections, chosen replies,
+# and replies that were rated up. Ratings of whole conversations are for reward models only.
+Use = Literal["preferences", "corrections", "ratings", "all", "conversation_ratings"]
+_OF_REPLIES = ("preference", "correction", "rating")
+# Values of down and up.
+_SCALE = (-1.0, 1.0)
+
+
+class FeedbackPool(TextGenPool):
+    """Feedback of users on replies, as ``rl4dialog chat`` and ``rl4dialog ui`` write it."""
+
+    why_empty = (
+        ": replies to learn are corrections, chosen replies and those that were rated up; other judgements are for "
+        "alg.id: reward_model"
+    )
+
+    def __init__(
+        self,
+        feedback: Sequence[Feedback],
+        dialogue_format: DialogueFormat,
+        source: str = "feedback",
+        start_utterances: int = 1,
+    ) -> None:
+        self._feedback, self._source, self._start_utterances = list(feedback), source, start_utterances
+        super().__init__(list(_learned_replies(self._feedback, dialogue_format, start_utterances)))
+        self.use_format(dialogue_format)
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        path: FilePath | None = None,
+        dataset: Literal["small_talk"] | None = None,
+        use: Use = "all",
+        context_size: Count | None = None,
+        format: FormatName = "eou",
+        in_conversation: bool = False,
+        held_out_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.25,
+        split_seed: int = 0,
+        start_utterances: Count = 1,
+        max_size: Count | None = None,
+        render_chat: RenderChat | None = None,
+    ) -> FeedbackPool:
+        """Load one split. The later judgement of the same reply holds, and splits are drawn by conversation.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            path: A feedback file.
+            dataset: Instead of a file: ``small_talk``, the feedback of a simulated person on generated dialogues.
+            use: Judgements to learn from: ``preferences``, ``corrections``, ``ratings``, or ``all`` of these, which are
+                about replies; or ``conversation_ratings``, for reward models of whole conversations.
+            context_size: Number of utterances before a reply, in prompts and in the texts of a reward model; by default
+                all.
+            format: Format of prompts: ``eou`` or ``chat_template``.
+            in_conversation: Whether prompts have the markup of conversations of several turns, as in runs with
+                ``env.args.max_turns`` above 1; relevant for ``eou`` only.
+            held_out_share: Share of the conversations in each of ``val`` and ``test``. With 0, all are in ``train``,
+                which is of use in a mixture with other data.
+            split_seed: Random seed of the splits.
+            start_utterances: Conversations count as one if they start with the same utterances, this many; more than
+                one for tasks in which all conversations have the same opening.
+            max_size: Keep only the first judgements.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+
+        Returns:
+            A pool with one sample per reply to learn: a correction, a chosen reply, or one that was rated up.
+
+        Raises:
+            DataError: If the file is missing, malformed or empty, has no such judgements, or too few for three splits.
+            ConfigError: If both or neither of ``path`` and ``dataset`` are set.
+        """
+        check_split(split)
+        if (path is None) == (dataset is None):
+            raise ConfigError("datapool.args: set either path, to a feedback file, or dataset")
+        source = str(path if path is not None else dataset)
+        given = small_talk_feedback() if path is None else read_latest(expand_path(path))
+        kinds = _OF_REPLIES if use == "all" else (use.removesuffix("s"),)
+        used = [each for each in given if each.kind in kinds]
+        if not used:
+            wanted = "judgements of replies" if use == "all" else in_words(use)
+            raise DataError(f"{source} has no {wanted} (it has {count_kinds(given)}); choose another use")
+        if use == "all" and split == "train" and len(used) < len(given):
+            others = count_kinds(each for each in given if each.rates_conversation)
+            _logger.warning("%s: %s left out; use: conversation_ratings learns from them", source, others)
+        if use == "conversation_ratings" and context_size is not None:
+            raise ConfigError("datapool.args.context_size has no meaning with conversations, which are read whole")
+        chosen = used if split == "train" else []
+        if held_out_share > 0:
+            starts = [conversation_of(each, start_utterances) for each in used]
+            own = drawn_conversations(starts, split, held_out_share, split_seed, source)
+            chosen = [each for each, start in zip(used, starts, strict=True) if start in own]
+        dialogue_format = DialogueFormat(format, context_size, render_chat, in_conversation)
+        pool = cls(chosen[:max_size], dialogue_format, source, start_utterances)
+        if split == "train":
+            _logger.info("%s: %s in split 'train'", source, count_kinds(pool._feedback))
+        return pool
+
+    def judged(self) -> JudgedTexts:
+        """Return the judgements for a reward model."""
+        assert self.dialogue_format is not None
+        context_size = self.dialogue_format.context_size
+        if not self._feedback:
+            raise DataError(f"{self._source}: with held_out_share 0, there are no judgements to evaluate on; use 0.25")
+        _warn_of_positions(self._feedback, self._source)
+        samples = [_judgement(each, context_size, self._start_utterances) for each in self._feedback]
+        pool = JudgedTexts(samples)  # type: ignore[abstract]
+        pool.context_size = context_size
+        if self._feedback[0].rates_conversation:
+            pool.unit = "dialogue"
+        if any(each.rating is not None for each in self._feedback):
+            pool.ratings, pool.scale = (FEEDBACK_RATING,), _SCALE
+        return pool
+
+
+def _learned_replies(
+    feedback: Iterable[Feedback], dialogue_format: DialogueFormat, start_utterances: int
+) -> Iterable[Sample]:
+    """The replies to learn, with their prompts: none that was corrected or rated down."""
+    feedback = [each for each in feedback if not each.rates_conversation]
+    bad = {
+        (each.persona, *each.turns, each.replies[0].text)
+        for each in feedback
+        if each.kind == "correction" or each.rating == -1
+    }
+    for each in feedback:
+        reply = each.correction
+        if reply is None:
+            reply = each.replies[each.chosen or 0].text
+            if (each.persona, *each.turns, reply) in bad:
+                continue
+        context = dialogue_format.context(each.turns)
+        persona = {} if each.persona is None else {"persona": [each.persona]}
+        conversation = conversation_of(each, start_utterances)
+        meta_data = {"history": context, "conversation": conversation, "kind": each.kind, **persona}
+        yield Sample(each.id, dialogue_format.prompt(context, each.persona), [reply], meta_data)
+
+
+def _judgement(feedback: Feedback, context_size: int | None, start_utterances: int) -> Sample:
+    """What a reward model learns from an item."""
+    better, worse = feedback.compared or (feedback.replies[0].text, None)
+    dialogue = judged_dialogue(feedback, better)
+    text = dialogue_text(dialogue, context_size)
+    n_words = sum(len(said.split()) for said in dialogue.texts(AGENT))
+    meta_data = {"n_words": n_words, "conversation": conversation_of(feedback, start_utterances)}
+    if worse is None:
+        assert feedback.rating is not None
+        lowest, highest = _SCALE
+        return Sample(feedback.id, text, [], {RATING: (feedback.rating - lowest) / (highest - lowest), **meta_data})
+    other = dialogue_text(judged_dialogue(feedback, worse), context_size)
+    return Sample(feedback.id, text, [], {WORSE: other, N_WORDS_OF_WORSE: len(worse.split()), **meta_data})
+
+
+def _warn_of_positions(feedback: Iterable[Feedback], source: str) -> None:
+    """Warn if always the same side was chosen, which may say more about the page than about the replies."""
+    choices = [each.chosen for each in feedback if each.chosen is not None]
+    if len(choices) >= 10 and len(set(choices)) == 1:
+        side = ("first", "second")[choices[0]]
+        _logger.warning("%s: in all %d preferences of a split, the %s reply was chosen", source, len(choices), side)

@@ -13,8 +13,7 @@ from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.types import Prompt, is_number
-from rl4dialog.data.chat_markup import INSTRUCTIONS, Message, n_instructions
-from rl4dialog.data.dialogue_format import DialogueFormat, chat_messages
+from rl4dialog.data.dialogue_format import INSTRUCTIONS, DialogueFormat, Message, chat_messages, n_instructions
 from rl4dialog.data.rows import Row, parse_json
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -48,17 +47,12 @@ class Utterance:
 
 @dataclass(frozen=True)
 class DialogueKeys:
-    """Keys of the utterances of a dialogue.
+    """Keys of the utterances of a dialogue."""
 
-    Attributes:
-        speaker: Key of the speaker; by default the one of :data:`SPEAKER_KEYS` that exists.
-        text: Key of the text; by default the one of :data:`TEXT_KEYS` that exists.
-        agent: The speaker whose role the model takes; by default one of :data:`AGENTS`, or else the only speaker who
-            is neither one of :data:`PEOPLE` nor the one that the model answers.
-    """
-
-    speaker: str | None = None
-    text: str | None = None
+    speaker: str | None = None  # key of the speaker; by default the one of :data:`SPEAKER_KEYS` that exists
+    text: str | None = None  # key of the text; by default the one of :data:`TEXT_KEYS` that exists
+    # the speaker whose role the model takes; by default one of :data:`AGENTS`, or else the only speaker who is neither
+    # one of :data:`PEOPLE` nor the one that the model answers
     agent: str | None = None
 
 
@@ -70,16 +64,7 @@ def log_notes(notes: Notes, source: str) -> None:
 
 
 def read_messages(row: Row, column: str, roles: Sequence[str] | None = ROLES) -> list[Message]:
-    """Read a column of messages with role and content.
-
-    Args:
-        row: The row.
-        column: Its column.
-        roles: Known roles; ``None`` for any text.
-
-    Raises:
-        DataError: If it contains anything else.
-    """
+    """Read a column of messages with role and content."""
     value = row[column]
     if not isinstance(value, list) or not value:
         raise row.error(f"{column} must be a list of messages with role and content, not {shown(value)}")
@@ -163,16 +148,9 @@ def check_turns(
     dialogue_format: DialogueFormat | None = None,
     sides: Sequence[str] = _SIDES,
 ) -> int:
-    """Check that after the instructions two sides take turns, on which rewards and conversations rely.
+    """Check that after the instructions, whose number is returned, two sides take turns, as rewards rely on.
 
-    Args:
-        messages: Messages with a role and a content.
-        row: Their row.
-        dialogue_format: Format of the prompt, if it can have a place for later instructions and for answers of tools.
-        sides: Roles of the two sides.
-
-    Returns:
-        Number of instructions at the beginning.
+    The format, if there is one, can have a place for later instructions and for answers of tools.
     """
     begin = n_instructions(messages)
     before: tuple[int, str] | None = None
@@ -197,17 +175,10 @@ def check_turns(
 def render_messages(
     messages: Sequence[Message], row: Row, dialogue_format: DialogueFormat, persona: str | None = None
 ) -> tuple[Prompt, list[str]]:
-    """Format the prompt for a reply to messages; returns it with the utterances that it contains.
+    """The prompt for a reply to messages, with the utterances that it contains.
 
-    Args:
-        messages: What was said before the reply.
-        row: Their row.
-        dialogue_format: Format of the prompt.
-        persona: System message for messages that do not begin with instructions, of which empty ones then mean none.
-
-    Raises:
-        DataError: If there are only instructions, the last message is the assistant's, a message has no place in the
-            format, or a text contains its markup.
+    The persona is the system message of messages that do not begin with instructions, of which empty ones then mean
+    none.
     """
     begin = check_turns(messages, row, dialogue_format)
     utterances = [number for number, message in enumerate(messages) if message["role"] not in INSTRUCTIONS]

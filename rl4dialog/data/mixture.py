@@ -5,75 +5,55 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Annotated, Any, NotRequired, TypeVar
 
-from rl4dialog.core.arguments import Count
-from rl4dialog.core.errors import ConfigError, DataError, nearest_hint, shown
-from rl4dialog.core.types import Dialogue, Sample, is_number
+from pydantic import ConfigDict, Field
+from typing_extensions import TypedDict
+
+from rl4dialog.core.arguments import Count, Positive
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.types import Dialogue, Sample
 from rl4dialog.data.dialogue_format import RenderChat
 from rl4dialog.data.judged_texts import JudgedTexts
 from rl4dialog.data.pool import TextGenPool, check_split
 from rl4dialog.data.splits import shuffled
 
 T = TypeVar("T")
-_KEYS = ("id", "args", "share")
 
 _logger = logging.getLogger(__name__)
 
 
+class PoolBlock(TypedDict):
+    """An entry of ``pools`` in a config."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc]
+    id: str
+    args: NotRequired[dict[str, Any] | None]
+    share: Positive
+
+
 @dataclass(frozen=True)
 class PoolShare:
-    """An entry of ``pools``: a datapool and its share.
+    """A datapool of a mixture, and its share relative to the others'."""
 
-    Attributes:
-        name: Its id, with a number if others have the same id.
-        id: Its id.
-        args: Its arguments.
-        share: Its share, relative to the others'.
-    """
-
-    name: str
+    name: str  # its id, with a number if others have the same id
     id: str
     args: Mapping[str, Any]
     share: float
 
 
-def checked_pools(pools: Sequence[Mapping[str, Any]]) -> list[PoolShare]:
-    """Check the entries of a mixture, without building their datapools.
-
-    Raises:
-        ConfigError: If there are none, or one is malformed.
-    """
-    where = "datapool.args.pools"
-    if not pools:
-        raise ConfigError(f"{where}: a mixture needs at least one datapool, with id, args and share")
-    found: list[PoolShare] = []
-    ids = [entry.get("id") for entry in pools]
-    for number, entry in enumerate(pools):
-        for key in entry:
-            if key not in _KEYS:
-                raise ConfigError(f"{where}[{number}]: unknown key {key!r}{nearest_hint(str(key), _KEYS)}")
-        id, args = entry.get("id"), entry.get("args") or {}
-        share: Any = entry.get("share")
-        if not isinstance(id, str) or not isinstance(args, Mapping):
-            raise ConfigError(
-                f"{where}[{number}]: needs the id of a datapool, and args as a mapping, not {shown(entry)}"
-            )
-        if not is_number(share) or not 0 < share < float("inf"):
-            raise ConfigError(f"{where}[{number}].share must be a positive number, not {shown(share)}")
-        found.append(PoolShare(id if ids.count(id) == 1 else f"{id}_{number}", id, args, float(share)))
-    return found
+def checked_pools(pools: Sequence[PoolBlock]) -> list[PoolShare]:
+    """The entries of a mixture, without their datapools."""
+    ids = [entry["id"] for entry in pools]
+    names = [id if ids.count(id) == 1 else f"{id}_{number}" for number, id in enumerate(ids)]
+    return [
+        PoolShare(name, entry["id"], entry.get("args") or {}, float(entry["share"]))
+        for name, entry in zip(names, pools, strict=True)
+    ]
 
 
 class Mixture(TextGenPool):
-    """Samples of several datapools by share, such as corrections of users together with older data.
-
-    Args:
-        pools: The datapools by name.
-        shares: Their shares; ``None`` for all samples of each.
-        size: Total number of samples with shares; by default the smallest for which every pool is whole.
-        seed: Random seed of the order.
-    """
+    """Samples of several datapools by share, such as corrections of users together with older data."""
 
     def __init__(
         self,
@@ -93,7 +73,7 @@ class Mixture(TextGenPool):
     def prepare(
         cls,
         split: str,
-        pools: list[dict[str, Any]],
+        pools: Annotated[list[PoolBlock], Field(min_length=1)],
         size: Count | None = None,
         seed: int = 0,
         render_chat: RenderChat | None = None,
@@ -118,7 +98,6 @@ class Mixture(TextGenPool):
             A pool whose samples have the name of their ``pool`` in the meta data.
 
         Raises:
-            ConfigError: If an entry of ``pools`` is malformed.
             DataError: If the pools have different dialogue formats, or one is invalid or has no samples.
         """
         check_split(split)
@@ -143,22 +122,14 @@ class Mixture(TextGenPool):
         return mixture
 
     def conversations(self) -> Iterator[Dialogue]:
-        """Yield the conversations of all pools by share. They are held in memory.
-
-        Raises:
-            DataError: If only some of the pools have rewards.
-        """
+        """Yield the conversations of all pools by share. They are held in memory."""
         yield from self._all(TextGenPool.conversations.__name__)
 
     def prompted_conversations(self) -> Iterator[Dialogue]:
         yield from self._all(TextGenPool.prompted_conversations.__name__)
 
     def judged(self) -> JudgedTexts:
-        """Return the judgements of all pools by share, for a reward model.
-
-        Raises:
-            ConfigError: If the pools do not judge the same texts: replies or dialogues, with equal contexts.
-        """
+        """Return the judgements of all pools by share, for a reward model."""
         judged: dict[str, JudgedTexts] = {name: pool.judged() for name, pool in self._pools.items()}  # type: ignore[attr-defined]
         first, *others = judged.values()
         for other in others:

@@ -10,18 +10,22 @@ are an additional first utterance. Format ``chat_template`` uses them as the sys
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat, SampleUnit
-from rl4dialog.data.hub import load_hub_dataset
-from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
-from rl4dialog.data.text_files import FilePath, expand_path, is_count, read_lines
+from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, hub_split, limit_samples
+from rl4dialog.data.rows import FilePath, Row, expand_path, is_count, read_lines, table_suffix
+from rl4dialog.data.splits import HeldOutShare, SplitPath, dataset_rows, file_readers, load_hub_dataset, read_split
+from rl4dialog.data.tables import DRAW_HINT
 
 HUB_ID = "bavard/personachat_truecased"
 PersonaSide = Literal["self", "other", "both", "none"]
@@ -36,23 +40,14 @@ _FILE_PREFIXES = {"train": "train", "val": "valid", "test": "test"}
 
 @dataclass
 class Exchange:
-    """One reply of the agent and its context.
+    """One reply of the agent and its context."""
 
-    Attributes:
-        history: Utterances before the reply, oldest first.
-        reply: The agent's reply.
-        persona: Sentences about the agent.
-        partner_persona: Sentences about the other side.
-        candidates: Candidate replies, if available; they include the true one.
-        place: File and line, for messages.
-    """
-
-    history: list[str]
-    reply: str
-    persona: list[str]
-    partner_persona: list[str]
-    candidates: list[str]
-    place: str = ""
+    history: list[str]  # utterances before the reply, oldest first
+    reply: str  # the agent's reply
+    persona: list[str]  # sentences about the agent
+    partner_persona: list[str]  # sentences about the other side
+    candidates: list[str]  # candidate replies, if available; they include the true one
+    place: str = ""  # file and line, for messages
 
     @property
     def said(self) -> list[str]:
@@ -108,25 +103,14 @@ class PersonaChat(TextGenPool):
             file = find_file(split, path, persona_side)
             source, exchanges = str(file), parse_exchanges(read_lines(file), str(file))
         found = _make_samples(exchanges, dialogue_format, persona_side, source, samples)
-        pool = cls(limit_samples(found, max_size, "persona_chat", split, source))
-        pool.use_format(dialogue_format)
-        return pool
+        return cls(limit_samples(found, max_size, "persona_chat", split, source), dialogue_format=dialogue_format)
 
 
 def find_file(split: str, path: FilePath | Mapping[str, FilePath], persona_side: PersonaSide = "self") -> Path:
     """Find the text file of a split.
 
-    Args:
-        split: ``train``, ``val`` or ``test``.
-        path: A file, a folder, or a mapping from split to file.
-        persona_side: Preferred files in a folder: those named after this side, then ``both``, then ``self``; among
-            them original personas before revised ones, and files with candidates before those without.
-
-    Returns:
-        An existing file.
-
-    Raises:
-        DataError: If there is none; the message lists the names that were tried.
+    In a folder, files named after this side are preferred, then ``both``, then ``self``; among them original personas
+    before revised ones, and files with candidates before those without.
     """
     if isinstance(path, Mapping):
         if split not in path:
@@ -159,16 +143,6 @@ def parse_exchanges(lines: Iterable[str], file: str) -> list[Exchange]:
     ``1 your persona: ...`` and ``1 partner's persona: ...`` contain one sentence each; other lines are
     ``7 PARTNER'S UTTERANCE<TAB>REPLY``, optionally followed by a reward column and by the candidates, joined by ``|``.
     A new dialogue starts at number 1.
-
-    Args:
-        lines: Lines without line ends.
-        file: Name of the file, for messages.
-
-    Returns:
-        The exchanges of all dialogues, in order.
-
-    Raises:
-        DataError: If a line has another format; the message contains file and line number.
     """
     exchanges: list[Exchange] = []
     history: list[str] = []
@@ -252,20 +226,7 @@ def dialogue_ranges(exchanges: Sequence[Exchange]) -> Iterator[range]:
 
 
 def persona_text(persona: Sequence[str], partner_persona: Sequence[str], side: str, source: str) -> str | None:
-    """Format the personas of a prompt.
-
-    Args:
-        persona: Sentences about the agent.
-        partner_persona: Sentences about the other side.
-        side: A ``PersonaSide``; with ``both``, each one is preceded by ``your persona:`` or ``partner's persona:``.
-        source: Path or hub id of the data, for messages.
-
-    Returns:
-        The text; ``None`` for side ``none``.
-
-    Raises:
-        DataError: If a persona has no sentences.
-    """
+    """The personas of a prompt; ``None`` for side ``none``."""
     if side == "none":
         return None
     chosen = {"self": [(_YOURS, persona)], "other": [(_PARTNERS, partner_persona)]}
@@ -284,31 +245,184 @@ def persona_text(persona: Sequence[str], partner_persona: Sequence[str], side: s
 def _load_from_hub(split: str, dataset_id: str) -> list[Exchange]:
     hint = "Without a network, set 'path:' to ConvAI2's text file, or a folder of such files."
     splits = load_hub_dataset(dataset_id, hint)
-    if split == "train" or "test" in splits:
-        name = "validation" if split == "val" else split
-        if name not in splits:
-            raise DataError(f"hub dataset {dataset_id!r} has no split {name!r}, only {', '.join(splits)}")
-        rows = list(splits[name])
-    else:
-        rows = _half_of_validation(split, list(splits["validation"]), dataset_id)
+    is_halved = split != "train" and "test" not in splits
+    name = "validation" if is_halved else hub_split(split)
+    if name not in splits:
+        raise DataError(f"hub dataset {dataset_id!r} has no split {name!r}, only {', '.join(splits)}")
+    rows = list(dataset_rows(splits[name], f"hub dataset {dataset_id!r}, split {name}"))
+    if is_halved:  # whole conversations of the first half are val, those of the second half test
+        conversations = list(dict.fromkeys(row["conv_id"] for row in rows))
+        middle = (len(conversations) + 1) // 2
+        kept = set(conversations[:middle] if split == "val" else conversations[middle:])
+        rows = [row for row in rows if row["conv_id"] in kept]
     exchanges = []
     for row in rows:
-        try:
-            history, candidates, persona = row["history"], row["candidates"], row["personality"]
-        except KeyError as error:
-            raise DataError(
-                f"hub dataset {dataset_id!r} has no column {error}; required: personality, history, candidates"
-            ) from error
-        said = [text for text in history if text != _SILENCE]
-        exchanges.append(Exchange(said, candidates[-1], list(persona), [], list(candidates)))
+        said = [text for text in row["history"] if text != _SILENCE]
+        candidates = list(row["candidates"])
+        exchanges.append(Exchange(said, candidates[-1], list(row["personality"]), [], candidates))
     return exchanges
 
 
-def _half_of_validation(split: str, rows: list[dict[str, Any]], dataset_id: str) -> list[dict[str, Any]]:
-    """Return whole conversations of the first half (val) or the second half (test) of the validation split."""
-    if rows and "conv_id" not in rows[0]:
-        raise DataError(f"hub dataset {dataset_id!r} has no test split, and no column 'conv_id' to create one")
-    conversations = list(dict.fromkeys(row["conv_id"] for row in rows))
-    middle = (len(conversations) + 1) // 2
-    kept = set(conversations[:middle] if split == "val" else conversations[middle:])
-    return [row for row in rows if row["conv_id"] in kept]
+# Reads personas from the files of convogym, ConvAI2 and Synthetic-Persona-Chat.
+#
+# =============================== =================================================================================
+# file                            content
+# =============================== =================================================================================
+# convogym's CSV                  a persona per row, in the columns ``Fact 1``, ``Fact 2``, ...; empty cells are skipped
+# ConvAI2's text                  the lines ``your persona:`` and ``partner's persona:`` of each dialogue
+# Synthetic-Persona-Chat's CSV    a pair per row, in the columns ``user 1 personas`` and ``user 2 personas``, one fact
+#                                 per line
+# =============================== =================================================================================
+Persona = tuple[str, ...]
+_FACT = "fact"
+_USERS = ("user 1 personas", "user 2 personas")
+
+
+class PersonaPair(NamedTuple):
+    """The personas of a row or dialogue."""
+
+    first: Persona  # sentences about one person
+    second: Persona | None = None  # those about the other one, if the file has them
+
+
+def read_personas(split: str, path: SplitPath, held_out_share: float | None, split_seed: int) -> list[PersonaPair]:
+    """Read the personas of one split, in the order of the file.
+
+    A text file is used for every split, a CSV file for ``train``, of which a share can be held out.
+    """
+    if _is_table(path):
+        hint = f"Set a file for each split: path: {{train: FILE, val: FILE, test: FILE}}{DRAW_HINT}"
+        rows = read_split(split, file_readers(path, (".csv",)), str(path), held_out_share, split_seed, hint)
+        return [_pair_of(row) for row in rows]
+    if held_out_share is not None:
+        raise DataError(f"{path} has no CSV file, so held_out_share has no effect; remove it")
+    return list(_pairs_in_text(str(find_file(split, path, "both"))))
+
+
+def _is_table(path: SplitPath) -> bool:
+    places = [expand_path(file) for file in (path.values() if isinstance(path, Mapping) else [path])]
+    files = chain.from_iterable(place.iterdir() if place.is_dir() else [place] for place in places)
+    return any(table_suffix(file) == ".csv" for file in files)
+
+
+def _pair_of(row: Row) -> PersonaPair:
+    if set(_USERS) <= row.values.keys():
+        first, second = (_facts(row, row.text(column).splitlines(), f"column {column!r}") for column in _USERS)
+        return PersonaPair(first, second)
+    columns = [name for name in row.values if name.lower().startswith(_FACT)]
+    if not columns:
+        raise row.error(
+            f"unknown columns ({', '.join(row.values)}); expected Fact 1, Fact 2, ... (convogym) or "
+            f"{' and '.join(_USERS)} (Synthetic-Persona-Chat)"
+        )
+    return PersonaPair(_facts(row, (row.text(name) for name in columns), "the row"))
+
+
+def _facts(row: Row, texts: Iterable[str], what: str) -> Persona:
+    facts = tuple(text.strip() for text in texts if text.strip())
+    if not facts:
+        raise row.error(f"{what} has no facts")
+    return facts
+
+
+def _pairs_in_text(file: str) -> Iterator[PersonaPair]:
+    exchanges = parse_exchanges(read_lines(expand_path(file)), file)
+    for dialogue in dialogue_ranges(exchanges):
+        first = exchanges[dialogue.start]
+        if not first.persona:
+            raise DataError(f"{first.place}: the dialogue has no 'your persona:' line before this one")
+        yield PersonaPair(tuple(first.persona), tuple(first.partner_persona) or None)
+
+
+def distinct(pairs: Iterable[PersonaPair]) -> list[Persona]:
+    """Return all personas once, in order; the same facts in another order are the same persona."""
+    found: dict[frozenset[str], Persona] = {}
+    for persona in chain.from_iterable(pairs):
+        if persona is not None:
+            found.setdefault(frozenset(persona), persona)
+    return list(found.values())
+
+
+class PersonaPairs(TextGenPool):
+    """Two personas per sample, from files of convogym, ConvAI2 or Synthetic-Persona-Chat, without replies."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        path: SplitPath,
+        order: Literal["random", "sequence"] = "random",
+        max_size: Count | None = None,
+        greeting: str = "hello !",
+        persona_side: PersonaSide = "self",
+        held_out_share: HeldOutShare | None = None,
+        seed: int = 0,
+        format: FormatName = "eou",
+        render_chat: RenderChat | None = None,
+    ) -> PersonaPairs:
+        """Load one split.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            path: convogym's CSV files, ConvAI2's text files, or Synthetic-Persona-Chat's CSV files: one file, a folder
+                of files named after their splits, or a mapping from split to file. One text file is used for every
+                split; one CSV file is ``train``.
+            order: ``random`` draws two different personas for each sample. ``sequence`` takes the pairs of the file in
+                order; if it has single personas, the first and the second one, the third and the fourth one and so on,
+                each persona once, without a last one that is left over.
+            max_size: Number of samples that are drawn, by default one for each persona; with ``sequence``, the maximum.
+            greeting: The partner's first utterance, which the agent answers with ``first_speaker: sample``.
+            persona_side: Persona in the prompt: the agent's (``self``), the partner's (``other``), ``both`` or
+                ``none``.
+            held_out_share: Share of the personas in ``train`` that is sampled for each of ``val`` and ``test`` that is
+                missing among CSV files.
+            seed: Random seed of the pairs and of the held-out personas.
+            format: ``eou`` or ``chat_template``.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+
+        Returns:
+            A pool of samples without references. In the meta data are ``persona`` and ``partner_persona``, two lists of
+            sentences, and the ``history``, which is the greeting.
+
+        Raises:
+            DataError: If a file is missing or malformed; the message contains the file and the line.
+        """
+        check_split(split)
+        if not greeting.strip():
+            raise DataError("datapool 'persona_pairs': greeting is blank; the agent needs something to answer")
+        dialogue_format = DialogueFormat(format, None, render_chat)
+        found = read_personas(split, path, held_out_share, seed)
+        in_order = _file_pairs(found) if order == "sequence" else _drawn_pairs(found, f"{seed}/{split}", str(path))
+        n_samples = max_size if order == "sequence" or max_size is not None else len(distinct(found))
+        samples = (
+            Sample(
+                index,
+                dialogue_format.prompt([greeting], persona_text(persona, partner_persona, persona_side, str(path))),
+                [],
+                {"history": [greeting], "persona": [*persona], "partner_persona": [*partner_persona]},
+            )
+            for index, (persona, partner_persona) in enumerate(in_order)
+        )
+        return cls(
+            limit_samples(samples, n_samples, "persona_pairs", split, str(path)), dialogue_format=dialogue_format
+        )
+
+
+def _file_pairs(found: Sequence[PersonaPair]) -> Iterator[tuple[Persona, Persona]]:
+    if all(pair.second is not None for pair in found):
+        return ((pair.first, pair.second) for pair in found if pair.second is not None)
+    personas = distinct(found)
+    return zip(personas[::2], personas[1::2], strict=False)
+
+
+def _drawn_pairs(found: Sequence[PersonaPair], seed: str, source: str) -> Iterator[tuple[Persona, Persona]]:
+    """Draw pairs without end."""
+    personas = distinct(found)
+    if len(personas) < 2:
+        raise DataError(f"{source} has {len(personas)} persona in this split; pairs need at least two different ones")
+    rng = random.Random(f"persona_pairs/{seed}")
+    # random() alone has the same sequence in all versions of Python.
+    for _ in itertools.count():
+        one = int(rng.random() * len(personas))
+        other = int(rng.random() * (len(personas) - 1))
+        yield personas[one], personas[other + (other >= one)]

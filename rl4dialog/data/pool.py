@@ -12,23 +12,12 @@ import math
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.core.protocols import Player
-from rl4dialog.core.types import (
-    PARTNER,
-    SYSTEM_KEY,
-    Dialogue,
-    Frame,
-    Prompt,
-    Sample,
-    Turn,
-    is_whole_number,
-    reply_dialogue,
-    system_text,
-)
+from rl4dialog.core.types import PARTNER, SYSTEM_KEY, Dialogue, Frame, Prompt, Sample, Turn, reply_dialogue, system_text
 from rl4dialog.data.dialogue_format import DialogueFormat
 
 SPLITS = ("train", "val", "test")
@@ -40,6 +29,7 @@ class TextGenPool:
     Args:
         samples: The samples, in the order of ``pool[i]``.
         weights: Relative sampling weights; equal by default.
+        dialogue_format: Format of the prompts, if they are conversations; it sets the end of a reply, too.
 
     Raises:
         DataError: If a weight is not a positive number, or their number differs from that of the samples.
@@ -47,7 +37,7 @@ class TextGenPool:
     Attributes:
         end_of_turn: Text that ends a reply, in addition to the tokenizer's end-of-sequence tokens; ``None`` if there is
             none. References do not contain it.
-        dialogue_format: Format of the prompts, if they are conversations.
+        dialogue_format: As above.
         players: Scripted speakers of the agent's side by name, for the floor and ceiling of evaluations; for tasks with
             a partner whose rules they know. Each value creates a new player.
         has_rewards: Whether :meth:`conversations` have rewards.
@@ -63,8 +53,15 @@ class TextGenPool:
     why_empty: str = ""
     source_key: Any | None = None
 
-    def __init__(self, samples: list[Sample], weights: Sequence[float] | None = None) -> None:
+    def __init__(
+        self,
+        samples: list[Sample],
+        weights: Sequence[float] | None = None,
+        dialogue_format: DialogueFormat | None = None,
+    ) -> None:
         self._samples = samples
+        if dialogue_format is not None:
+            self.use_format(dialogue_format)
         self._weights = [1.0] * len(samples) if weights is None else [float(weight) for weight in weights]
         if len(self._weights) != len(samples) or not all(0 < weight < math.inf for weight in self._weights):
             raise DataError(f"{len(samples)} samples need as many positive weights, not {list(self._weights)[:5]} ...")
@@ -193,41 +190,20 @@ def check_split(split: str) -> None:
         raise DataError(f"unknown split {split!r}{nearest_hint(split, SPLITS)} (the splits are {', '.join(SPLITS)})")
 
 
-def check_counts(datapool: str, counts: Mapping[str, Any], at_least: int = 1) -> None:
-    """Raise a `DataError` unless all of these arguments of a datapool are whole numbers of this size."""
-    for name, value in counts.items():
-        if not is_whole_number(value, at_least):
-            raise DataError(
-                f"datapool {datapool!r}: {name} must be a whole number of at least {at_least}, not {value!r}"
-            )
+def size_of(split: str, n_train: int, n_val: int, n_test: int) -> int:
+    """The number of this split, whose name is checked."""
+    check_split(split)
+    return {"train": n_train, "val": n_val, "test": n_test}[split]
 
 
 def hub_split(split: str) -> str:
-    """Return the name of a split in hub datasets: ``validation`` for ``val``, otherwise unchanged.
-
-    Raises:
-        DataError: If the split is unknown.
-    """
+    """The name of a split in hub datasets: ``validation`` for ``val``, otherwise unchanged."""
     check_split(split)
     return "validation" if split == "val" else split
 
 
 def limit_samples(samples: Iterable[Sample], max_size: int | None, pool: str, split: str, source: str) -> list[Sample]:
-    """Return the first samples of a split, and check that there are any.
-
-    Args:
-        samples: All samples of the split; those beyond ``max_size`` are not read.
-        max_size: Maximum number of samples; ``None`` for all.
-        pool: Id of the datapool, for messages.
-        split: Name of the split, for messages.
-        source: Path or hub id of the samples, for messages.
-
-    Returns:
-        At least one sample.
-
-    Raises:
-        DataError: If there is no sample.
-    """
+    """The first samples of a split, at least one; `pool`, `split` and `source` are for the message if there is none."""
     kept = list(itertools.islice(samples, max_size))
     if not kept:
         raise DataError(
@@ -235,3 +211,27 @@ def limit_samples(samples: Iterable[Sample], max_size: int | None, pool: str, sp
             f"its dialogues are too short."
         )
     return kept
+
+
+@dataclass
+class Data:
+    """The samples of a run, how its dialogue format ends a turn, and what returns the world of its task."""
+
+    pools: dict[str, TextGenPool]
+    turn_marker: str | None
+    world: Callable[[], Any] | None = None
+
+    def samples(self, split: str, limit: int | None = None) -> list[Sample]:
+        """Samples of a split, the first ``limit`` of them."""
+        return [sample for sample, _ in self.pools[split]][:limit]
+
+    @property
+    def persona(self) -> str | None:
+        """The text before the first utterance that all prompts of the train split share, such as a system message."""
+        found = {system_text(sample.prompt_or_input_text) for sample in self.samples("train")}
+        return (found.pop() or None) if len(found) == 1 else None
+
+    def personas(self, key: str) -> list[tuple[str, ...]]:
+        """Lists of texts under a key of the meta data, such as ``persona``, in the train split; each once, in order."""
+        found = ((sample.meta_data or {}).get(key) for sample in self.samples("train"))
+        return list(dict.fromkeys(tuple(texts) for texts in found if isinstance(texts, list | tuple) and texts))

@@ -9,39 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError, nearest_hint
-from rl4dialog.data.chitchat import fetch_chitchat, read_chitchat
-from rl4dialog.data.daily_dialog import load_dialogues
-from rl4dialog.data.dstc9 import fetch_dstc9, read_dstc9
+from rl4dialog.data.dialogue_corpora import load_dialogues
 from rl4dialog.data.pool import SPLITS
-from rl4dialog.data.prepared import put_prepared
-from rl4dialog.data.text_files import FilePath, expand_path
+from rl4dialog.data.ratings import fetch_chitchat, fetch_dstc9, read_chitchat, read_dstc9
+from rl4dialog.data.rows import FilePath, expand_path
+from rl4dialog.data.splits import put_prepared
 
 
 @dataclass(frozen=True)
 class PublicDataset:
-    """A public dataset.
+    """A public dataset."""
 
-    Attributes:
-        fetch: Downloads the files into a folder.
-        check: Reads the files of a folder, and describes them in a few words.
-        patterns: Names of the files.
-    """
-
-    fetch: Callable[[Path], None]
-    check: Callable[[Path], str]
-    patterns: tuple[str, ...]
+    fetch: Callable[[Path], None]  # downloads the files into a folder
+    check: Callable[[Path], str]  # reads the files of a folder, and describes them in a few words
+    patterns: tuple[str, ...]  # names of the files
 
 
 def prepare_dataset(name: str, path: FilePath | None = None) -> str:
-    """Put a dataset into the cache.
-
-    Args:
-        name: Name of the dataset.
-        path: A folder with its files; by default they are downloaded.
-
-    Returns:
-        What the files contain, and where they are, as a line of text.
-    """
+    """Put a dataset into the cache."""
     if name not in DATASETS:
         raise DataError(f"unknown dataset {name!r}{nearest_hint(name, DATASETS)} (known: {', '.join(DATASETS)})")
     dataset, given = DATASETS[name], None if path is None else expand_path(path)

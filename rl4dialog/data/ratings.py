@@ -2,47 +2,246 @@
 
 A line of a ratings file is a conversation in ``messages`` (``role`` and ``content``), with ``ratings`` by name: of the
 conversation, beside ``messages``, or of single replies, in messages of the assistant. Optional are its ``id``, and the
-``system`` that replied. Lines of user feedback (:mod:`rl4dialog.core.feedback`) rate single replies or conversations.
+``system`` that replied. Lines of user feedback (:mod:`rl4dialog.core.feedback`) rate single replies or conversations;
+of them, the latest judgement of each reply, pair of replies or conversation holds.
 """
 
 from __future__ import annotations
 
 import logging
+import re
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from rl4dialog.core.cache import content_hash
+from rl4dialog.core.downloads import download, file_from_wheel
 from rl4dialog.core.errors import DataError, shown
-from rl4dialog.core.feedback import Feedback
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, is_number, is_whole_number
-from rl4dialog.data.chitchat import read_chitchat
-from rl4dialog.data.dstc9 import read_dstc9
-from rl4dialog.data.latest_feedback import conversation_of, count_kinds, judged_dialogue, read_latest
+from rl4dialog.core.feedback import KINDS, Feedback, counted, read_feedback
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, given_turns, is_number, is_whole_number
 from rl4dialog.data.messages import read_messages
-from rl4dialog.data.prepared import prepared_folder
-from rl4dialog.data.rows import Row, read_rows
-from rl4dialog.data.small_talk.ratings import rated_small_talk
-from rl4dialog.data.text_files import FilePath, expand_path
-
-Unit = Literal["dialogue", "reply"]
+from rl4dialog.data.rows import FilePath, Row, expand_path, parse_json, read_lines, read_rows
+from rl4dialog.data.small_talk.pool import rated_small_talk
+from rl4dialog.data.splits import prepared_folder
 
 _logger = logging.getLogger(__name__)
+
+
+def read_latest(path: Path) -> list[Feedback]:
+    """Read a feedback file without the judgements that later ones replace; see :func:`latest`."""
+    given = read_feedback(path)
+    kept = latest(given)
+    if not kept:
+        raise DataError(f"{path} has no feedback; rl4dialog chat and rl4dialog ui write it")
+    if len(kept) < len(given):
+        _logger.info(
+            "%s: later lines replace or withdraw %d of %d judgements", path, len(given) - len(kept), len(given)
+        )
+    return kept
+
+
+def latest(given: Iterable[Feedback]) -> list[Feedback]:
+    """Keep the last judgement about the same thing, at the place of the first one.
+
+    A later rating of the same conversation replaces an earlier one. After the same turns, a later rating or correction
+    of a reply replaces an earlier one, and so does a later choice between the same two replies, whatever their order. A
+    correction is also a choice between the correction and the reply: the later one of a correction and such a choice
+    holds. A judgement that was withdrawn is left out.
+    """
+    found: dict[Hashable, Feedback] = {}
+    corrected: dict[Hashable, Hashable] = {}  # key of the last correction of each reply
+    for each in given:
+        place, texts = (each.persona, *each.turns), [reply.text for reply in each.replies]
+        key: Hashable = (place, texts[0])
+        if each.rates_conversation:
+            key = (each.persona, "", *each.utterances)
+        elif each.kind != "rating":
+            key = (place, frozenset([*texts, each.correction] if each.kind == "correction" else texts))
+        if each.kind == "correction":
+            earlier = corrected.get((place, texts[0]))
+            if earlier in found and found[earlier].kind == "correction":
+                del found[earlier]
+            corrected[place, texts[0]] = key
+        found[key] = each
+    return [each for each in found.values() if not each.withdrawn]
+
+
+def count_kinds(given: Iterable[Feedback]) -> str:
+    """Say how many judgements of each kind there are, such as ``3 ratings, 1 preference``."""
+    counts = Counter(each.kind for each in given)
+    return ", ".join(counted(n, kind) for kind in KINDS if (n := counts[kind]))
+
+
+def conversation_of(feedback: Feedback, start_utterances: int = 1) -> str:
+    """What tells the conversation of a judgement from others: its first utterances, this many."""
+    said = feedback.utterances if feedback.rates_conversation else feedback.turns
+    return content_hash([feedback.persona or "", *said[:start_utterances]])
+
+
+def judged_dialogue(feedback: Feedback, reply: str) -> Dialogue:
+    """The conversation up to a reply, of which only this reply is judged; or one that is judged as a whole."""
+    turns = (*given_turns(feedback.turns), Turn(reply, AGENT))
+    persona = {} if feedback.persona is None else {"persona": feedback.persona}
+    if feedback.rates_conversation:
+        answer = () if feedback.answer is None else (Turn(feedback.answer, PARTNER),)
+        # An empty text stands for a partner that said nothing, as in logs.
+        said = tuple(turn for turn in (*turns, *answer) if turn.text or turn.speaker == AGENT)
+        return Dialogue(feedback.id, said, meta_data=persona)
+    return Dialogue(feedback.id, turns, meta_data=persona, n_given=len(turns) - 1)
+
+
+# The Chit-Chat Challenge: conversations between people, rated witty, upbeat and interesting from 1 to 10.
+#
+# The package ``chitchat-dataset`` contains the data (Myers, Etchart and Fulda 2020, "Conversational Scaffolding: An
+# Analogy-Based Approach to Response Prioritization in Open-Domain Dialogs").
+FILE = "dataset.json"
+_PACKAGE = "chitchat-dataset==0.9.0"
+_MEMBER = "chitchat_dataset/dataset.json"
+_HASH = "d2a5d0bf6acf354fef51f3af39cbece2220d3b8f6086b658c3d335105798312a"
+
+
+def fetch_chitchat(folder: Path) -> None:
+    """Extract the data from the package's wheel."""
+    shutil.copyfile(file_from_wheel(_PACKAGE, _MEMBER, _HASH), folder / FILE)
+
+
+def read_chitchat(folder: Path) -> list[RatedDialogue]:
+    """Read the conversations that were answered, those without ratings included.
+
+    Consecutive messages of one person are one utterance, joined by spaces. Both speakers are people and a rating is for
+    the whole conversation; the one who answers first has the agent's side.
+    """
+    path = folder / FILE
+    conversations = parse_json("\n".join(read_lines(path)), str(path))
+    if not isinstance(conversations, dict):
+        raise DataError(f"{path} must contain an object with one conversation per id, not {shown(conversations)}")
+    found = []
+    for id, conversation in conversations.items():
+        try:
+            turns, topic = _chitchat_turns(conversation["messages"]), conversation.get("prompt")
+            ratings = _chitchat_ratings(conversation.get("ratings", {}))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise DataError(f"{path}: conversation {id} is malformed ({type(error).__name__}: {error})") from error
+        if len(turns) > 1:
+            found.append(RatedDialogue(Dialogue(id, turns, topic), ratings, id))
+    return found
+
+
+def _chitchat_turns(groups: list[list[dict[str, Any]]]) -> tuple[Turn, ...]:
+    first = groups[0][0]["sender"]
+    return tuple(
+        Turn(" ".join(part["text"].strip() for part in group), PARTNER if group[0]["sender"] == first else AGENT)
+        for group in groups
+    )
+
+
+def _chitchat_ratings(ratings: Mapping[str, Any]) -> dict[str, float]:
+    for name, value in ratings.items():
+        if not is_number(value):
+            raise ValueError(f"the rating {name!r} must be a number, not {value!r}")
+    return {name: float(value) for name, value in ratings.items()}
+
+
+# DSTC9's interactive evaluation: conversations of people with chatbots, with human ratings.
+#
+# The files are those of Li et al. 2021, "Conversations Are Not Flat: Modeling the Dynamic Information Flow across
+# Dialogue Utterances" (https://github.com/ictnlp/DialoFlow), one per chatbot, with one row per rater of a conversation.
+# The evaluation is that of Gunasekara et al. 2020, "Overview of the Ninth Dialog System Technology Challenge: DSTC9".
+_URL = (
+    "https://raw.githubusercontent.com/ictnlp/DialoFlow/a86140824890ad5a09b764181d305a1d97eb1dd3/FlowScore/data/"
+    "chatbot{}.json"
+)
+_HASHES = (
+    "1106454ac56344e86da4cc072fdee12bfa7c515b3a991c0e90da6e54a092085c",
+    "eff39594dd2d895f76604f368d48c72c08a1e72c618f727dc4668270733ee6bb",
+    "96604aed90fdb548bedf50ab7b81c382bf9431ac42a3d6cef0f1fa776c5379c5",
+    "d4946a53a84790567a1ac3dba40157a2e9a5246167a3ed1778dd126fcc8c0bf0",
+    "1cfc061bb9b5e2144ade3ffa546735b5b2a42618cbeb04c1464bb5165fc43c61",
+    "3cb78055481bfe3db5306fd324e841045409efe664e830466462e5984108a9e1",
+    "9d90e73ba360cba845172b0a1d4dca1d028c91167a9bdd58054a06027ad57b3b",
+    "c59ae66ecf34354bcc36c001e75c87cf3967d4f639cf83fafdaf5884b0f38bb3",
+    "ece5688b18e23d2f0577dfb4dd85f915b04e1477e32e382fcf7e201499342c37",
+    "676216cefccfdf34c79f2a5d67dc3670541d3d869486cdc56f5e7dfd43fc7858",
+    "8bbc99aecb1471b49f56298148ab85da5f592dc2998ef6eeb9c1e471c1350571",
+)
+_TEXT = "context"
+_NOT_RATED = "N/A"
+_SPEAKERS = {"User": PARTNER, "System": AGENT}
+_SPEAKER = re.compile(r"^(User|System):", re.MULTILINE)
+
+
+def fetch_dstc9(folder: Path) -> None:
+    """Download the files of all 11 chatbots."""
+    for number, sha256 in enumerate(_HASHES, start=1):
+        try:
+            download(_URL.format(number), sha256, folder / f"chatbot{number}.json")
+        except DataError as error:
+            raise DataError(f"{error}; if you have the files, run: rl4dialog prepare dstc9 --path FOLDER") from error
+
+
+def read_dstc9(folder: Path) -> list[RatedDialogue]:
+    """Read the conversations of all chatbots in a folder, not necessarily of all 11.
+
+    The ratings of a conversation are means over its raters; one that no rater gave is left out. Several words of a name
+    are joined by ``_``, and ``human (overall)`` is ``overall``.
+    """
+    files = sorted(folder.glob("chatbot*.json"), key=lambda path: (len(path.name), path.name))
+    if not files:
+        raise DataError(f"{folder} contains no files of DSTC9's chatbots (chatbot1.json, chatbot2.json, ...)")
+    return [rated for file in files for rated in _read_chatbot(file)]
+
+
+def _read_chatbot(file: Path) -> list[RatedDialogue]:
+    raters: dict[str, list[Row]] = defaultdict(list)
+    for row in read_rows(file):
+        raters[row.text(_TEXT)].append(row)
+    system = file.stem
+    found = []
+    for number, (text, rows) in enumerate(raters.items()):
+        id = f"{system}_{number}"
+        dialogue = Dialogue(id, _turns(text, rows[0]), meta_data={"n_raters": len(rows)})
+        found.append(RatedDialogue(dialogue, _mean_ratings(rows), id, system))
+    return found
+
+
+def _turns(text: str, row: Row) -> tuple[Turn, ...]:
+    before, *parts = _SPEAKER.split(text)
+    if before.strip() or not parts:
+        raise row.error(f"column {_TEXT!r} must be a conversation in which each utterance starts with User: or System:")
+    return tuple(Turn(said.strip(), _SPEAKERS[name]) for name, said in zip(parts[::2], parts[1::2], strict=True))
+
+
+def _mean_ratings(rows: Iterable[Row]) -> dict[str, float]:
+    given: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        for name, value in row.values.items():
+            if name == _TEXT or value == _NOT_RATED:
+                continue
+            if not is_number(value):
+                raise row.error(f"the rating {name!r} must be a number or {_NOT_RATED!r}, not {value!r}")
+            given[_simple(name)].append(float(value))
+    return {name: sum(values) / len(values) for name, values in given.items()}
+
+
+def _simple(name: str) -> str:
+    return "overall" if "overall" in name else name.replace(" ", "_")
+
+
+Unit = Literal["dialogue", "reply"]
+PLURALS: Mapping[Unit, str] = {"dialogue": "dialogues", "reply": "replies"}
+
 _PREPARED: dict[str, Callable[[Path], list[RatedDialogue]]] = {"dstc9": read_dstc9, "chitchat": read_chitchat}
-FEEDBACK_RATING = "rating"
-"""Name of the ratings in user feedback: 1 for up, -1 for down."""
+FEEDBACK_RATING = "rating"  # name of the ratings in user feedback: 1 for up, -1 for down
 
 
 def load_ratings(source: FilePath, unit: Unit | None = None) -> tuple[Unit, list[RatedDialogue]]:
-    """Load rated dialogues or rated replies.
+    """Load the unit of a source, dialogues or replies, and all that have a rating.
 
-    Args:
-        source: ``dstc9`` or ``chitchat``, as prepared by ``rl4dialog prepare``; ``small_talk`` for generated dialogues,
-            rated by a rule; or a ratings file.
-        unit: Whether to read the ratings of dialogues or of replies; by default those that the source has.
-
-    Returns:
-        The unit, and all that have a rating.
+    The source is ``dstc9`` or ``chitchat``, as prepared by ``rl4dialog prepare``; ``small_talk`` for generated
+    dialogues, rated by a rule; or a ratings file. By default, the unit is the one that the source has.
     """
     found: dict[Unit, list[RatedDialogue]] = {"dialogue": [], "reply": []}
     if source == "small_talk":
@@ -62,14 +261,10 @@ def load_ratings(source: FilePath, unit: Unit | None = None) -> tuple[Unit, list
     rated_by_unit = {kind: [each for each in rated if each.ratings] for kind, rated in found.items()}
     units = [kind for kind, rated in rated_by_unit.items() if rated and unit in (None, kind)]
     if not units:
-        raise DataError(f"{source} has no ratings of {'dialogues or replies' if unit is None else _plural(unit)}")
+        raise DataError(f"{source} has no ratings of {'dialogues or replies' if unit is None else PLURALS[unit]}")
     if len(units) > 1:
         raise DataError(f"{source} has ratings of both dialogues and replies; choose one of them (dialogue or reply)")
     return units[0], rated_by_unit[units[0]]
-
-
-def _plural(unit: Unit) -> str:
-    return "dialogues" if unit == "dialogue" else "replies"
 
 
 def _of_row(row: Row, number: int) -> Iterator[tuple[Unit, RatedDialogue]]:

@@ -1,22 +1,24 @@
-"""Assigns data to splits: by names of files and hub splits, or by sampling if there are none."""
+"""Assigns data to splits: files and datasets of the hub by their names, or by sampling; and prepared datasets."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from rl4dialog.core.cache import find_cached, replace_cached
+from rl4dialog.core.downloads import cache_only_without_network
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.pool import SPLITS, check_split
-from rl4dialog.data.rows import Row, origin, read_rows, table_suffix
-from rl4dialog.data.text_files import UTF_8, FilePath, expand_path, stream_lines
+from rl4dialog.data.pool import SPLITS, check_split, hub_split
+from rl4dialog.data.rows import UTF_8, FilePath, Row, expand_path, origin, read_rows, stream_lines, table_suffix
 
 _logger = logging.getLogger(__name__)
 
@@ -45,17 +47,9 @@ def share_of(n: int, share: float) -> int:
 
 
 def drawn_rows(n_rows: int, split: str, held_out: Sequence[str], share: float, seed: str) -> list[int]:
-    """Sample the rows of one split from a table without splits.
+    """Row numbers, ascending, of one split of a table without splits.
 
-    Args:
-        n_rows: Number of rows of the table.
-        split: ``train`` for the remaining rows, or one of ``held_out``.
-        held_out: Splits to sample.
-        share: Share of the table for each of them; at least one row, if there are enough for all.
-        seed: Random seed.
-
-    Returns:
-        Row numbers, ascending.
+    Each held-out split has a share of the rows, at least one if there are enough for all; ``train`` has the others.
     """
     order = shuffled(n_rows, seed)
     size = round(n_rows * share)
@@ -68,15 +62,7 @@ def drawn_rows(n_rows: int, split: str, held_out: Sequence[str], share: float, s
 def drawn_conversations(
     conversations: Iterable[str | int], split: str, share: float, split_seed: int, source: str
 ) -> set[str | int]:
-    """Draw the conversations of a split, so that all judgements of a conversation are in the same split.
-
-    Args:
-        conversations: Ids of all conversations; repeated ones count once.
-        split: ``train``, ``val`` or ``test``.
-        share: Share of the conversations in each of ``val`` and ``test``; at least one.
-        split_seed: Random seed of the splits.
-        source: Where they are from, for messages.
-    """
+    """Draw the conversations of a split, so that all judgements of a conversation are in the same split."""
     ids = list(dict.fromkeys(conversations))
     rows = drawn_rows(len(ids), split, ("val", "test"), share, f"held_out/{split_seed}")
     if not rows:
@@ -95,16 +81,9 @@ def read_split(
     split_seed: int = 0,
     hint: str = FILES_HINT,
 ) -> Iterable[Row]:
-    """Return the rows of a split from a source in which splits can be missing.
+    """The rows of a split from a source in which splits can be missing.
 
-    Args:
-        split: ``train``, ``val`` or ``test``.
-        readers: Functions that read the source's splits.
-        source: Name of the source, for messages.
-        held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing, and removed
-            from ``train``. With ``None``, a missing split is an error.
-        split_seed: Random seed of this sampling.
-        hint: Advice about a missing split, for the message.
+    With a share, a missing ``val`` or ``test`` is sampled from ``train``, and removed there; otherwise it is an error.
     """
     return split_reader(split, readers, source, held_out_share, split_seed, hint)()
 
@@ -146,16 +125,12 @@ def _chosen_rows(rows: Iterable[Row], chosen: Sequence[int], source: str) -> Ite
 def file_readers(
     path: SplitPath, suffixes: Sequence[str] = TABLE_SUFFIXES, csv: CsvFormat = (None, UTF_8), with_shards: bool = False
 ) -> Readers:
-    """Return readers for the splits of table files.
+    """Readers for the splits of table files.
 
-    Args:
-        path: A mapping from split to file; a folder; or one file, which is used as ``train``. In a folder, a split is
-            the file with its name (``val.jsonl``; ``validation``, ``valid`` and ``dev`` are names of ``val``), or else
-            all files with the name as a part (``my_val_0.jsonl``, ``my_val_1.jsonl``), in order.
-        suffixes: Supported formats.
-        csv: Column delimiter and encoding of CSV files; see `read_rows`.
-        with_shards: Whether a split can be a folder whose files are its parts: one in a mapping, or one without files
-            named after splits, which is ``train``.
+    The path is a mapping from split to file; a folder; or one file, which is used as ``train``. In a folder, a split is
+    the file with its name (``val.jsonl``; ``validation``, ``valid`` and ``dev`` are names of ``val``), or else all
+    files with the name as a part (``my_val_0.jsonl``, ``my_val_1.jsonl``), in order. With shards, a split can also be a
+    folder whose files are its parts: one in a mapping, or one without files named after splits, which is ``train``.
     """
     if isinstance(path, Mapping):
         unknown = [name for name in path if name not in SPLITS]
@@ -233,3 +208,128 @@ def name_parts(name: str) -> list[str]:
 
 def _read_files(paths: Sequence[Path], csv: CsvFormat) -> Iterable[Row]:
     return chain.from_iterable(read_rows(path, *csv) for path in paths)
+
+
+# The hub keeps a script-free copy of old datasets under this revision; datasets >= 4 does not run scripts.
+_PARQUET_REVISION = "refs/convert/parquet"
+
+
+def load_hub_dataset(
+    dataset_id: str,
+    offline_hint: str,
+    split: str | None = None,
+    name: str | None = None,
+    revision: str | None = None,
+    numbers: Collection[str] | None = None,
+) -> Any:
+    """Load a dataset with ``datasets.load_dataset``; from its cache if the hub cannot be reached.
+
+    Without a split, a mapping of all splits. Of CSV files, only the columns of `numbers` can be numbers; all others are
+    texts, as they are written (``007``). By default, ``load_dataset`` decides.
+    """
+    shown = f"{dataset_id!r} ({f'configuration: {name}, ' if name else ''}split: {split or 'all'})"
+    with _explained(shown, offline_hint):
+        import datasets
+
+        options = {key: value for key, value in (("name", name), ("revision", revision)) if value is not None}
+        try:
+            found = datasets.load_dataset(dataset_id, split=split, **options)
+            first = next(iter(found.values())) if isinstance(found, dict) else found
+            if numbers is None or first.info.builder_name != "csv":
+                return found
+            text = datasets.Value("string")
+            kinds = {column: kind if column in numbers else text for column, kind in first.features.items()}
+            return datasets.load_dataset(dataset_id, split=split, features=datasets.Features(kinds), **options)
+        except RuntimeError as error:
+            if "script" not in str(error):
+                raise
+            # In this copy, each configuration is a folder.
+            options = {} if name is None else {"data_dir": name}
+            return datasets.load_dataset(dataset_id, split=split, revision=_PARQUET_REVISION, **options)
+
+
+def load_saved_dataset(folder: Path, numbers: Collection[str] | None = None) -> Any:
+    """Load a folder from ``save_to_disk``, or with data files: a mapping of splits, or a dataset without splits."""
+    is_saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
+    if not is_saved:
+        hint = "The folder must contain files that datasets.load_dataset supports."
+        return load_hub_dataset(str(folder), hint, numbers=numbers)
+    with _explained(repr(str(folder)), "The folder must be one written by save_to_disk."):
+        import datasets
+
+        return datasets.load_from_disk(str(folder))
+
+
+def hub_file(dataset_id: str, file: str, offline_hint: str) -> Path:
+    """Download one file of a dataset's repository, or find it in the cache."""
+    with _explained(f"{dataset_id!r} (file: {file})", offline_hint):
+        from huggingface_hub import hf_hub_download
+
+        return Path(hf_hub_download(dataset_id, file, repo_type="dataset"))
+
+
+def dataset_rows(dataset: Iterable[Any], source: str) -> Iterator[Row]:
+    """Yield the rows of a loaded dataset."""
+    return (Row(values, f"{source}, row {index}") for index, values in enumerate(dataset))
+
+
+def dataset_readers(dataset: Any, source: str) -> Readers:
+    """Return readers for the splits of a loaded dataset; a dataset without splits is ``train``."""
+    if not isinstance(dataset, dict):
+        dataset = {"train": dataset}
+    found = {split: next((name for name in names if name in dataset), None) for split, names in SPLIT_NAMES.items()}
+    return {
+        split: functools.partial(dataset_rows, dataset[name], f"{source}, split {name}")
+        for split, name in found.items()
+        if name is not None
+    }
+
+
+def table_rows(
+    split: str, path: SplitPath | None, dataset_id: str, files_hint: str, name: str | None = None
+) -> Iterable[Row]:
+    """The rows of one split, from table files or, without a path, from the hub."""
+    if path is not None:
+        return read_split(split, file_readers(path), str(path))
+    dataset = load_hub_dataset(dataset_id, offline_hint(files_hint), hub_split(split), name)
+    return dataset_rows(dataset, f"hub dataset {dataset_id!r}, split {hub_split(split)}")
+
+
+def offline_hint(files: str) -> str:
+    """Explain which files can be used instead of the hub."""
+    return f"Without a network, set 'path:' to {files}."
+
+
+@contextlib.contextmanager
+def _explained(shown: str, hint: str) -> Iterator[None]:
+    """Convert any error of a dataset to a message that names the dataset and a fix."""
+    try:
+        with cache_only_without_network():
+            yield
+    except ImportError as error:
+        raise DataError(f"dataset {shown} needs a package that is not installed: {error}. {hint}") from error
+    # The hub client raises dozens of unrelated types (network, missing repository, cache, parsing).
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise DataError(f"dataset {shown} cannot be loaded: {type(error).__name__}: {reason}. {hint}") from error
+
+
+_KIND = "data"
+
+
+def find_prepared(name: str) -> Path | None:
+    """The folder of a prepared dataset; ``None`` if it was not prepared or is damaged."""
+    return find_cached(_KIND, {"dataset": name})
+
+
+def prepared_folder(name: str) -> Path:
+    """The folder of a prepared dataset."""
+    folder = find_prepared(name)
+    if folder is None:
+        raise DataError(f"the dataset {name} is not in the cache; run this first: rl4dialog prepare {name}")
+    return folder
+
+
+def put_prepared(name: str, build: Callable[[Path], None]) -> Path:
+    """Put a dataset into the cache; if `build`, which writes and checks its files, raises, an earlier one is kept."""
+    return replace_cached(_KIND, {"dataset": name}, build)

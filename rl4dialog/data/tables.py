@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import string
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
 from typing import Any
 
+from pydantic import ConfigDict
+from typing_extensions import TypedDict
+
 from rl4dialog.core.arguments import Count
-from rl4dialog.core.errors import DataError, nearest_hint, shown
+from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.hub import dataset_readers, dataset_rows, load_hub_dataset, load_saved_dataset
 from rl4dialog.data.messages import (
     DialogueKeys,
     Message,
@@ -26,78 +27,60 @@ from rl4dialog.data.messages import (
     render_messages,
 )
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
-from rl4dialog.data.rows import Row
-from rl4dialog.data.splits import FILES_HINT, HeldOutShare, SplitPath, file_readers, read_split
-from rl4dialog.data.text_files import UTF_8, FilePath, expand_path
+from rl4dialog.data.rows import UTF_8, FilePath, Row, expand_path
+from rl4dialog.data.splits import (
+    FILES_HINT,
+    HeldOutShare,
+    SplitPath,
+    dataset_readers,
+    dataset_rows,
+    file_readers,
+    load_hub_dataset,
+    load_saved_dataset,
+    read_split,
+)
 
 DRAW_HINT = ", or sample the missing splits from train, for example with held_out_share: 0.1"
 _HUB_HINT = "Set the existing ones: splits: {train: NAME, val: NAME, test: NAME}" + DRAW_HINT
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Names of the columns. Dots refer to nested columns (``answers.text``).
+class Columns(TypedDict, total=False):
+    """Names of the columns. Dots refer to nested columns (``answers.text``)."""
 
-    Attributes:
-        prompt: The prompt: a text, or the previous utterances as a list. Utterances are texts of two alternating
-            speakers, or objects with speaker and text.
-        references: Reference reply, or list of references. ``None`` for data without: one empty reference.
-        id: Id, which must be unique within its split; by default the row number.
-        weight: Relative sampling weight in training; by default equal for all.
-        meta_data: Columns passed to rewards and metrics under the same names.
-        dialogue: Whole dialogues of such utterances, instead of prompt and references: each reply of the agent is a
-            sample, or each utterance after the first if speakers have no names. In CSV files they are encoded as JSON.
-        speaker: Key of an utterance's speaker; by default ``role``, ``speaker``, ``from``, ``author``, ``sender`` or
-            ``name``.
-        text: Key of an utterance's text; by default ``content``, ``text``, ``utterance``, ``value`` or ``message``.
-        agent: The speaker whose role the model takes; by default ``assistant``, ``agent``, ``bot``, ``gpt``,
-            ``chatgpt`` or ``model``, or else the only one who is not ``user``, ``human``, ``customer`` or ``prompter``.
-    """
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc]
+    # The prompt: a text, or the previous utterances as a list. Utterances are texts of two alternating speakers, or
+    # objects with speaker and text.
+    prompt: str
+    references: str | None  # reference reply, or list of references; ``None`` for data without: one empty reference
+    id: str | None  # id, which must be unique within its split; by default the row number
+    weight: str | None  # relative sampling weight in training; by default equal for all
+    meta_data: list[str]  # columns passed to rewards and metrics under the same names
+    # Whole dialogues of such utterances, instead of prompt and references: each reply of the agent is a sample, or each
+    # utterance after the first if speakers have no names. In CSV files they are encoded as JSON.
+    dialogue: str | None
+    # Key of an utterance's speaker; by default ``role``, ``speaker``, ``from``, ``author``, ``sender`` or ``name``.
+    speaker: str | None
+    # Key of an utterance's text; by default ``content``, ``text``, ``utterance``, ``value`` or ``message``.
+    text: str | None
+    # The speaker whose role the model takes; by default ``assistant``, ``agent``, ``bot``, ``gpt``, ``chatgpt`` or
+    # ``model``, or else the only one who is not ``user``, ``human``, ``customer`` or ``prompter``.
+    agent: str | None
 
-    prompt: str = "prompt"
-    references: str | None = "reference"
-    id: str | None = None
-    weight: str | None = None
-    meta_data: tuple[str, ...] = ()
-    dialogue: str | None = None
-    speaker: str | None = None
-    text: str | None = None
-    agent: str | None = None
 
-    @classmethod
-    def parse(cls, columns: Mapping[str, Any] | None) -> Columns:
-        """Parse the mapping from a config.
+_OF_UTTERANCES = ("speaker", "text", "agent")
+_DEFAULTS: Columns = {
+    **dict.fromkeys(("id", "weight", "dialogue", *_OF_UTTERANCES)),  # type: ignore[typeddict-item]
+    "prompt": "prompt",
+    "references": "reference",
+    "meta_data": [],
+}
 
-        Raises:
-            DataError: If a key is unknown or conflicts with another one, or a value is not a column name.
-        """
-        names = [field.name for field in fields(cls)]
-        if not isinstance(columns, Mapping | None):
-            raise DataError(f"columns must map {', '.join(names)} to column names, not {columns!r}")
-        values = dict(columns or {})
-        for key, value in values.items():
-            if key not in names:
-                raise DataError(f"columns has no key {key!r}{nearest_hint(str(key), names)} (keys: {', '.join(names)})")
-            if key == "meta_data":
-                is_valid = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
-            else:
-                is_valid = isinstance(value, str) or (value is None and key != "prompt")
-            if not is_valid:
-                wanted = {
-                    "meta_data": "a list of column names",
-                    "agent": "the name of a speaker",
-                    "speaker": "the name of a key",
-                    "text": "the name of a key",
-                }.get(key, "a column name")
-                raise DataError(f"columns.{key} must be {wanted}, not {value!r}")
-        if values.get("dialogue") is not None and (both := [key for key in ("prompt", "references") if key in values]):
-            raise DataError(f"columns.dialogue already contains prompts and replies; remove columns.{both[0]}")
-        return cls(**{**values, "meta_data": tuple(values.get("meta_data", ()))})
 
-    @property
-    def keys(self) -> DialogueKeys:
-        """Keys of utterances."""
-        return DialogueKeys(self.speaker, self.text, self.agent)
+def _chosen(columns: Columns | None) -> Columns:
+    given = columns or {}
+    if given.get("dialogue") is not None and (both := [key for key in ("prompt", "references") if key in given]):
+        raise DataError(f"columns.dialogue already contains prompts and replies; remove columns.{both[0]}")
+    return {**_DEFAULTS, **given}
 
 
 class HFDataset(TextGenPool):
@@ -112,7 +95,7 @@ class HFDataset(TextGenPool):
         name: str | None = None,
         revision: str | None = None,
         splits: Mapping[str, str] | None = None,
-        columns: Mapping[str, Any] | None = None,
+        columns: Columns | None = None,
         prompt_template: str | None = None,
         held_out_share: HeldOutShare | None = None,
         split_seed: int = 0,
@@ -150,8 +133,8 @@ class HFDataset(TextGenPool):
             DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dialogue_format = _format(format, context_size, render_chat)
-        chosen = Columns.parse(columns)
-        numbers = {chosen.id or "", chosen.weight or "", *chosen.meta_data}
+        chosen = _chosen(columns)
+        numbers = {chosen["id"] or "", chosen["weight"] or "", *chosen["meta_data"]}
         rows = dataset_split(split, dataset_id, path, name, revision, splits, held_out_share, split_seed, numbers)
         return _pool(
             cls, rows, "hf_dataset", split, str(path or dataset_id), columns, prompt_template, max_size, dialogue_format
@@ -166,7 +149,7 @@ class Jsonl(TextGenPool):
         cls,
         split: str,
         path: SplitPath,
-        columns: Mapping[str, Any] | None = None,
+        columns: Columns | None = None,
         prompt_template: str | None = None,
         held_out_share: HeldOutShare | None = None,
         split_seed: int = 0,
@@ -212,7 +195,7 @@ class Csv(TextGenPool):
         cls,
         split: str,
         path: SplitPath,
-        columns: Mapping[str, Any] | None = None,
+        columns: Columns | None = None,
         prompt_template: str | None = None,
         delimiter: str | None = None,
         encoding: str = UTF_8,
@@ -268,7 +251,7 @@ def dataset_split(
 ) -> Iterable[Row]:
     """Return the rows of one split of a hub dataset or of a dataset in a folder.
 
-    See `HFDataset.prepare`, and for ``numbers`` :func:`~rl4dialog.data.hub.load_hub_dataset`.
+    See `HFDataset.prepare`, and for ``numbers`` :func:`~rl4dialog.data.splits.load_hub_dataset`.
     """
     check_split(split)
     if (dataset_id is None) == (path is None):
@@ -310,16 +293,16 @@ def _pool(
     id: str,
     split: str,
     source: str,
-    columns: Mapping[str, Any] | None,
+    columns: Columns | None,
     prompt_template: str | None,
     max_size: int | None,
     dialogue_format: DialogueFormat | None,
 ) -> Any:
-    chosen = Columns.parse(columns)
-    if dialogue_format is not None and "history" in chosen.meta_data:
+    chosen = _chosen(columns)
+    if dialogue_format is not None and "history" in chosen["meta_data"]:
         raise DataError("columns.meta_data: 'history' is reserved for the prompt's utterances; rename the column")
     template = _Template(prompt_template) if prompt_template is not None else None
-    if chosen.dialogue is not None and template is not None:
+    if chosen["dialogue"] is not None and template is not None:
         raise DataError("columns.dialogue contains whole prompts; remove prompt_template")
     weights: list[float] = []
     notes = Notes()
@@ -327,20 +310,18 @@ def _pool(
 
     def samples() -> Iterable[Sample]:
         for index, row in enumerate(rows):
-            sample_id = index if chosen.id is None else row[chosen.id]
-            if chosen.id is not None and (first := places.setdefault(row.text(chosen.id), row.place)) != row.place:
-                raise row.error(f"column {chosen.id!r} has the same id, {shown(sample_id)}, as {first}")
-            weight = 1.0 if chosen.weight is None else _weight(row, chosen.weight)
+            own = chosen["id"]
+            sample_id = index if own is None else row[own]
+            if own is not None and (first := places.setdefault(row.text(own), row.place)) != row.place:
+                raise row.error(f"column {own!r} has the same id, {shown(sample_id)}, as {first}")
+            weight = 1.0 if chosen["weight"] is None else _weight(row, chosen["weight"])
             for sample in _samples(sample_id, row, chosen, template, dialogue_format, notes):
                 weights.append(weight)
                 yield sample
 
     kept = limit_samples(samples(), max_size, id, split, source)
     log_notes(notes, f"{source}, {split}")
-    pool = cls(kept, weights[: len(kept)])
-    if dialogue_format is not None:
-        pool.use_format(dialogue_format)
-    return pool
+    return cls(kept, weights[: len(kept)], dialogue_format)
 
 
 def _samples(
@@ -351,25 +332,26 @@ def _samples(
     dialogue_format: DialogueFormat | None,
     notes: Notes,
 ) -> Iterator[Sample]:
-    meta_data = {name: row[name] for name in columns.meta_data}
-    if columns.dialogue is not None:
-        chosen_format = _needed(dialogue_format, row, columns.dialogue)
-        said = read_dialogue(row, columns.dialogue, columns.keys)
-        for number, messages in dialogue_replies(row, columns.dialogue, said, columns.agent, notes):
+    meta_data = {name: row[name] for name in columns["meta_data"]}
+    keys = DialogueKeys(columns["speaker"], columns["text"], columns["agent"])
+    if columns["dialogue"] is not None:
+        chosen_format = _needed(dialogue_format, row, columns["dialogue"])
+        said = read_dialogue(row, columns["dialogue"], keys)
+        for number, messages in dialogue_replies(row, columns["dialogue"], said, columns["agent"], notes):
             prompt, history = render_messages(messages, row, chosen_format)
             yield Sample(f"{id}_{number}", prompt, [said[number].text], {**meta_data, "history": history})
         return
     said_so_far: list[Message] = []
     text = ""
-    if template is None and isinstance(row[columns.prompt], list):
-        dialogue_format = _needed(dialogue_format, row, columns.prompt)
-        said = read_dialogue(row, columns.prompt, columns.keys)
-        said_so_far = prompt_messages(row, columns.prompt, said, columns.agent)
+    if template is None and isinstance(row[columns["prompt"]], list):
+        dialogue_format = _needed(dialogue_format, row, columns["prompt"])
+        said = read_dialogue(row, columns["prompt"], keys)
+        said_so_far = prompt_messages(row, columns["prompt"], said, columns["agent"])
     else:
-        text = row.text(columns.prompt) if template is None else template.fill(row)
-        if given := [name for name in ("speaker", "text", "agent") if getattr(columns, name) is not None]:
+        text = row.text(columns["prompt"]) if template is None else template.fill(row)
+        if given := [name for name in _OF_UTTERANCES if columns.get(name) is not None]:
             raise row.error(f"the prompt is a text and not a dialogue; remove columns.{given[0]}")
-    references = [""] if columns.references is None else row.texts(columns.references)
+    references = [""] if columns["references"] is None else row.texts(columns["references"])
     if dialogue_format is not None:
         text, history = render_messages(said_so_far or [{"role": "user", "content": text}], row, dialogue_format)
         meta_data["history"] = history

@@ -16,18 +16,20 @@ from numpy.typing import NDArray
 from rl4dialog.core.arguments import Count, ErrorRate
 from rl4dialog.core.errors import ConfigError, DataError, RewardError, shown
 from rl4dialog.tasks.dialogue_acts.acts import INFORM, DialogueAct, composite_acts, delexicalized
-from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, UserSettings
-from rl4dialog.tasks.dialogue_acts.belief import BeliefState
-from rl4dialog.tasks.dialogue_acts.convlab_outcome import ConvLabOutcome, convlab_outcome_of
-from rl4dialog.tasks.dialogue_acts.dialogue import TaskDialogue
-from rl4dialog.tasks.dialogue_acts.errors import SemanticErrors
+from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, SemanticErrors, UserSettings
+from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Exchange, Lexicalizer, RulePolicy, TaskDialogue
 from rl4dialog.tasks.dialogue_acts.goals import Goal
-from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
-from rl4dialog.tasks.dialogue_acts.outcome import Exchange, Outcome, outcome_of
+from rl4dialog.tasks.dialogue_acts.outcome import (
+    ConvLabOutcome,
+    Outcome,
+    TaskReward,
+    TaskTurn,
+    TurnReward,
+    convlab_outcome_of,
+    outcome_of,
+    transcript,
+)
 from rl4dialog.tasks.dialogue_acts.pipeline import Nlg, Nlu, TrackedBelief, Tracker, as_acts
-from rl4dialog.tasks.dialogue_acts.rule_policy import RulePolicy
-from rl4dialog.tasks.dialogue_acts.task_rewards import TaskReward, TaskTurn, TurnReward
-from rl4dialog.tasks.dialogue_acts.transcript import transcript
 from rl4dialog.tasks.dialogue_acts.vectorizer import DEFAULT_BLOCKS, ActVectorizer
 from rl4dialog.tasks.dialogue_acts.world import World, built_world
 
@@ -61,7 +63,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     The last ``info`` of an episode has ``is_success`` and ``outcome``, numbers by name.
 
     Args:
-        task: What builds the world, such as `rl4dialog.tasks.camrest.world.camrest`. It is called once per process.
+        task: What builds the world, such as `rl4dialog.tasks.camrest.camrest`. It is called once per process.
         task_args: Its arguments, of plain JSON types.
         max_turns: Largest number of turns.
         error_rate: Share of the user's acts that the agent misunderstands.
@@ -83,7 +85,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         goal_split: Split of the goals.
         turn_reward: Reward of a turn.
         keeps_transcripts: Whether the last ``info`` of an episode has the whole dialogue as ``transcript``; see
-            `rl4dialog.tasks.dialogue_acts.transcript.transcript`.
+            `rl4dialog.tasks.dialogue_acts.outcome.transcript`.
 
     Raises:
         ConfigError: If an argument does not fit.
@@ -288,7 +290,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         return convlab_outcome_of(dialogue.goal, dialogue.exchanges, complete, ontology, database, dialogue.told)
 
     def transcript(self) -> dict[str, Any]:
-        """The dialogue so far, as `rl4dialog.tasks.dialogue_acts.transcript.transcript` writes it."""
+        """The dialogue so far, as `rl4dialog.tasks.dialogue_acts.outcome.transcript` writes it."""
         return transcript(self.dialogue, self._rewards, self.outcome(), self._user.is_over, self.world.templates)
 
     def demonstrations(self) -> tuple[NDArray[np.int8], NDArray[Any], NDArray[np.int8]]:

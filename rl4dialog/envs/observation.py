@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.text.padded_ids import PaddedIds
+from rl4dialog.text.prompts import PaddedIds
 
 
 @dataclass

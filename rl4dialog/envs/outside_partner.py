@@ -11,7 +11,7 @@ import numpy as np
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Prompt
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.data.openings import persona_in
+from rl4dialog.data.dialogue_text import persona_in
 from rl4dialog.envs.observation import Observation
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import History

@@ -15,8 +15,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.yaml_loader import apply_overrides
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.messages import read_messages, render_messages
-from rl4dialog.data.rows import Row, read_rows, table_suffix
-from rl4dialog.data.text_files import read_lines
+from rl4dialog.data.rows import Row, read_lines, read_rows, table_suffix
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.runs.progress import Progress

@@ -25,7 +25,7 @@ from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderE
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.data.run_data import Data
+from rl4dialog.data.pool import Data
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.saved_run import (
     check_learns_v,

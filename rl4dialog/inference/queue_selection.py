@@ -22,8 +22,7 @@ from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.feedback import JudgedReply, QueuedReplies, Unit, queue_id
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, Dialogue, Sample, Turn
-from rl4dialog.data.dialogue_text import dialogue_text, replied
-from rl4dialog.data.openings import persona_in
+from rl4dialog.data.dialogue_text import dialogue_text, persona_in, replied
 from rl4dialog.data.splits import shuffled
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.simulation import begin_conversing, is_kept

@@ -17,13 +17,11 @@ from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.turn_level_agent import TurnLevelAgent
 from rl4dialog.tasks.dialogue_acts.acts import BYE, GENERAL, INFORM, DialogueAct
-from rl4dialog.tasks.dialogue_acts.belief import BeliefState
-from rl4dialog.tasks.dialogue_acts.dialogue import TaskDialogue
+from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Lexicalizer, TaskDialogue
 from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_text
-from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
 from rl4dialog.tasks.dialogue_acts.outcome import Exchange, Outcome, outcome_of
-from rl4dialog.tasks.dialogue_acts.reply_reader import ReplyReader
-from rl4dialog.tasks.dialogue_acts.state_text import user_text
+from rl4dialog.tasks.dialogue_acts.placeholders import ReplyReader
+from rl4dialog.tasks.dialogue_acts.text_task import user_text
 from rl4dialog.tasks.dialogue_acts.world import World
 from rl4dialog.training.building.texts import task_world
 

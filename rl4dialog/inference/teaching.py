@@ -11,7 +11,7 @@ from rl4dialog.core.errors import DataError, PartnerError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply, Sample
-from rl4dialog.data.openings import goal_in, persona_in
+from rl4dialog.data.dialogue_text import goal_in, persona_in
 from rl4dialog.data.splits import shuffled
 from rl4dialog.envs.conversation import Conversation, ConversationRules
 from rl4dialog.envs.outside_partner import PartnersSide, first_prompts

@@ -140,7 +140,7 @@ def simulate_agent(agent: TurnLevelAgent, split: str, n: int, seed: int, path: P
     """Write dialogues as a log, which the datapools ``conversations`` and ``conversational`` read; print a table.
 
     Each line has the ``messages``, also with the acts; the ``rewards`` of the assistant's; ``return``, their sum; and
-    all else that `rl4dialog.tasks.dialogue_acts.transcript.transcript` returns. Every batch has its own seed, so an
+    all else that `rl4dialog.tasks.dialogue_acts.outcome.transcript` returns. Every batch has its own seed, so an
     interruption changes nothing.
     """
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from rl4dialog.core.protocols import Partner
 from rl4dialog.partners.sample_texts import sample_texts
-from rl4dialog.tasks.turn_goals.goals import GoalChoice, chosen_goals
-from rl4dialog.text.content_words import content_words
+from rl4dialog.tasks.turn_goals import GoalChoice, chosen_goals
+from rl4dialog.text.words import content_words
 
 _HINT = (
     "the datapools persona_pairs and get_acquainted provide partner_persona, and so does persona_chat if its files "

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.data.dialogue_format import FormatName
-from rl4dialog.data.openings import with_goal
+from rl4dialog.data.dialogue_text import with_goal
 from rl4dialog.envs.outside_partner import PartnersSide, first_prompts
 from rl4dialog.partners.language_model import LanguageModelPartner
-from rl4dialog.tasks.turn_goals.speakers import GoalTurn, Speaker
+from rl4dialog.tasks.turn_goals import GoalTurn, Speaker
 
 
 class LanguageModelSpeaker(Speaker):

@@ -13,7 +13,7 @@ from rl4dialog.core.errors import ConfigError, EndpointError
 from rl4dialog.core.http_requests import ChatEndpoint
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import chat_messages
-from rl4dialog.data.openings import persona_in
+from rl4dialog.data.dialogue_text import persona_in
 from rl4dialog.partners.http import ServerPartner
 
 _KEY = "env.args.partner.args"

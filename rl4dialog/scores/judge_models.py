@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from rl4dialog.core.cache import cache_root
 from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.files import json_value
-from rl4dialog.data.chat_markup import ChatMarkup
+from rl4dialog.data.dialogue_format import ChatMarkup
 from rl4dialog.scores.classifiers import batches, max_tokens
 from rl4dialog.scores.language_models import load_decoder, read_decoder
 from rl4dialog.text.chat_template import ChatTemplate

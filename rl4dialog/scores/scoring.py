@@ -16,8 +16,7 @@ from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, weighted_su
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.core.types import AGENT, Dialogue
 from rl4dialog.scores.parts import AsyncReward
-from rl4dialog.text.padded_ids import PaddedIds
-from rl4dialog.text.prompts import encode_prompt
+from rl4dialog.text.prompts import PaddedIds, encode_prompt
 
 
 @dataclass

@@ -9,9 +9,9 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.core.protocols import MetricResult, RewardFunction
 from rl4dialog.scores.adapters import MetricReward
 from rl4dialog.scores.base import Batch, SentenceMetric, TextMetric, mean_of_known, meta_data_there
-from rl4dialog.tasks.comment_reply.rudeness import MILD, POLITE, STRONG, rudeness_of
-from rl4dialog.tasks.random_walks.walks import WalkTask
-from rl4dialog.tasks.turn_goals.goals import SMALL_TALK_GOAL, GoalChoice, chosen_goals, follows
+from rl4dialog.tasks.comment_reply import MILD, POLITE, STRONG, rudeness_of
+from rl4dialog.tasks.random_walks.graph import WalkTask
+from rl4dialog.tasks.turn_goals import SMALL_TALK_GOAL, GoalChoice, chosen_goals, follows
 
 
 class RudenessMetric(SentenceMetric):

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import Feedback, QueuedReplies, append_feedback, in_words, read_feedback
 from rl4dialog.data.dialogue_format import chat_messages
-from rl4dialog.data.latest_feedback import latest
+from rl4dialog.data.ratings import latest
 from rl4dialog.serving.page import Bubble, Page, Updates, Visit, help_html, note_html, problem_of, status_html
 
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.feedback import Feedback, JudgedReply, QueuedReplies, queue_id, read_feedback
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply
-from rl4dialog.data.latest_feedback import latest
-from rl4dialog.data.openings import with_goal, without_goal
+from rl4dialog.data.dialogue_text import with_goal, without_goal
+from rl4dialog.data.ratings import latest
 from rl4dialog.serving.chat import ChatModel
 from rl4dialog.serving.judging import Judging
 

@@ -1,6 +1,10 @@
-"""Conversations between a scripted player and a partner, without a model."""
+"""Scripted players of the agent's side, and their conversations with a partner, without a model."""
 
 from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
 
 from rl4dialog.core.errors import PartnerError
 from rl4dialog.core.partner_replies import checked_reply
@@ -9,19 +13,34 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, EndedBy, Sample, Turn, given_turns
 
 
+class SeededPlayer(Player):
+    """Base class of players that draw with the seed of the conversation."""
+
+    def __init__(self) -> None:
+        self._rng = random.Random(0)
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        self._rng = random.Random(seed)
+
+
+class MixedPlayer(Player):
+    """Holds a conversation as one of two players: as the first one with probability `share`."""
+
+    def __init__(self, share: float, first: Player, second: Player) -> None:
+        self._share, self._players = share, (second, first)
+        self._player = second
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        rng = random.Random(seed)
+        self._player = self._players[rng.random() < self._share]
+        self._player.reset(meta_info, rng.getrandbits(31))
+
+    def say(self, history: list[str]) -> str:
+        return self._player.say(history)
+
+
 def play(player: Player, partner: Partner, sample: Sample, max_turns: int, seed: int) -> Dialogue:
-    """Let a player and a partner talk about a sample.
-
-    Args:
-        player: The agent's side.
-        partner: The other side.
-        sample: Source of the meta data and of the first utterances, the last of which is the partner's.
-        max_turns: Number of turns after which the conversation ends.
-        seed: Seed, which determines everything that is random.
-
-    Returns:
-        The conversation.
-    """
+    """Let a player and a partner talk about a sample; the seed determines everything that is random."""
     meta_data = sample.meta_data or {}
     history = list(meta_data.get("history", [sample.prompt_or_input_text]))
     n_given = len(history)
@@ -44,3 +63,9 @@ def play(player: Player, partner: Partner, sample: Sample, max_turns: int, seed:
     return Dialogue(
         sample.id, tuple(turns), meta_data=meta_data, n_given=n_given, outcome=partner.outcome(), ended_by=ended_by
     )
+
+
+def with_game(sample: Sample, game: Dialogue) -> Sample:
+    """The sample with the player's first utterance as reference, and all later ones of both as continuation."""
+    first, *continuation = (turn.text for turn in game.said)
+    return replace(sample, references=[first], meta_data={**(sample.meta_data or {}), "continuation": continuation})

@@ -55,12 +55,7 @@ def parse_time(text: str) -> datetime:
 
 
 class ChatTemplate:
-    """Formats messages as a prompt for the assistant's reply.
-
-    Args:
-        tokenizer: A tokenizer with a chat template.
-        start: Time that the template reads; by default that of the run.
-    """
+    """Formats messages as a prompt for the assistant's reply."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, start: datetime | None = None) -> None:
         self._tokenizer, self._start = tokenizer, start or start_time()

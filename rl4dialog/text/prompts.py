@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rl4dialog.text.end_of_turn import EndOfTurn
 
+
 _CACHE_SIZE = 20_000  # utterances
 # Texts whose last token does not depend on the text after them.
 _ANCHORS = ("\n", ".")
@@ -94,13 +95,7 @@ def with_turns(text: str, end_of_turn: str | None) -> str:
 
 
 class Encoder:
-    """Encodes parts of a conversation with one tokenizer.
-
-    Attributes:
-        opening: Ids that the tokenizer puts before every text, such as the begin-of-sequence token.
-        closing: Ids that it puts after every text.
-        special_ids: Ids of its special and added tokens, except unknown words and whitespace.
-    """
+    """Encodes parts of a conversation with one tokenizer."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
@@ -110,11 +105,12 @@ class Encoder:
         if self._unknown_id not in (tokenizer.bos_token_id, tokenizer.eos_token_id):
             added.pop(self._unknown_id, None)
         added = {id: token for id, token in added.items() if not token.isspace()}
-        self.special_ids = frozenset(added)
+        self.special_ids = frozenset(added)  # of special and added tokens, except unknown words and whitespace
         longest_first = sorted(added.values(), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         inner, outer = self.ids("a"), tokenizer("a", verbose=False)["input_ids"]
         start = next((i for i in range(len(outer)) if outer[i : i + len(inner)] == inner), 0)
+        # What the tokenizer puts before and after every text, such as the begin-of-sequence token.
         self.opening, self.closing = outer[:start], outer[start + len(inner) :]
         self._known_ids = functools.lru_cache(_CACHE_SIZE)(self.ids)
         self.utterance = functools.lru_cache(_CACHE_SIZE)(self._utterance)
@@ -142,13 +138,7 @@ class Encoder:
         return self.ids(text)
 
     def _utterance(self, text: str, markup: str, before: str) -> tuple[int, ...]:
-        """Encode an utterance, in which special tokens are ordinary text, and the markup after it.
-
-        Args:
-            text: The utterance.
-            markup: Text after it.
-            before: Text before it, which ends with markup; empty at the start of the prompt.
-        """
+        """Encode an utterance, in which special tokens are ordinary text, and the markup after it."""
         ids: list[int] = []
         for piece in self._inert(text + markup, len(text)):
             ids += self.continued(piece, before)
@@ -198,19 +188,12 @@ def _encoder(tokenizer: PreTrainedTokenizerBase, n_tokens: int) -> Encoder:
 
 
 class _Utterance(NamedTuple):
-    """An utterance in a prompt.
+    """An utterance in a prompt."""
 
-    Attributes:
-        ids: Its tokens and those of the markup after it.
-        turn: The utterance as text.
-        closing: The markup after it, as far as it is in ``ids``.
-        space: Whitespace of the markup before it, as far as it is in ``ids``.
-    """
-
-    ids: Sequence[int]
-    turn: PromptTurn
-    closing: str = ""
-    space: str = ""
+    ids: Sequence[int]  # its tokens and those of the markup after it
+    turn: PromptTurn  # the utterance as text
+    closing: str = ""  # the markup after it, as far as it is in ``ids``
+    space: str = ""  # whitespace of the markup before it, as far as it is in ``ids``
 
 
 class History:
@@ -218,22 +201,6 @@ class History:
 
     Whole utterances are dropped, oldest first; only a last one that is too long alone loses its beginning. The ids of
     an utterance are computed once, and those that the agent generated are kept as they are.
-
-    Args:
-        tokenizer: The model's tokenizer.
-        prompt: The conversation so far; a plain text counts as one utterance.
-        max_length: P, the maximum number of tokens; ``None`` for no limit.
-        truncation_side: Side at which a long prompt is truncated; on the right, tokens are cut.
-        frame: Markup of the utterances to come; required to continue.
-        max_utterances: Maximum number of utterances shown; ``None`` for all that fit.
-
-    Raises:
-        DataError: If the opening leaves no room for an utterance.
-        ModelError: If the prompt is empty, and the tokenizer has no token to start from.
-
-    Attributes:
-        prompt: The whole conversation, with the utterances that were dropped.
-        n_dropped: Number of utterances dropped so far.
     """
 
     def __init__(
@@ -282,15 +249,7 @@ class History:
         end_of_turn: EndOfTurn,
         answer_ids: Sequence[int] | None = None,
     ) -> None:
-        """Append an utterance of the agent and the partner's answer.
-
-        Args:
-            own_ids: The agent's tokens, with the end if there is one.
-            own_text: The agent's utterance, without markup.
-            answer: The partner's utterance.
-            end_of_turn: Detects the end among the agent's tokens.
-            answer_ids: Tokens of the answer, if they are known; used unless a special one is among them.
-        """
+        """Append an utterance of the agent and the partner's answer."""
         assert self._frame is not None
         frame = self._frame
         own = PromptTurn(self.prompt.reply_opening + own_text, frame.to_partner, not frame.in_pairs)
@@ -316,14 +275,7 @@ class History:
         return [*ids, *self._encoder.continued(markup, "a")]
 
     def _add(self, turn: PromptTurn, leaves_space: bool = False, ids: Sequence[int] | None = None) -> None:
-        """Append an utterance.
-
-        Args:
-            turn: The utterance.
-            leaves_space: Whether whitespace at the end of its markup is left to the next utterance. The tokens of
-                whitespace depend on the text after it, which is not yet known before a reply.
-            ids: Tokens of its text, if they are known.
-        """
+        """Append an utterance."""
         closing, space = _without_space(turn.closing) if leaves_space else (turn.closing, "")
         if ids is not None:
             start = self._encoder.continued(self._space, self._before)
@@ -338,12 +290,7 @@ class History:
         return _Utterance(ids, turn, closing, self._space)
 
     def _set_opening(self, pieces: Sequence[str], first: PromptTurn | None) -> None:
-        """Encode an opening, in which markup and texts alternate.
-
-        Args:
-            pieces: The opening.
-            first: The utterance after it, if there is one.
-        """
+        """Encode an opening, in which markup and texts alternate."""
         markup = pieces[0] if pieces else first.closing if first is not None and not first.text else ""
         is_marked = self._encoder.is_marked(markup)
         self._first_ids: list[int] = [] if is_marked else self._encoder.opening
@@ -434,3 +381,71 @@ def _without_space(markup: str) -> tuple[str, str]:
     """Split whitespace off the end of markup, if anything else is in it."""
     kept = markup.rstrip()
     return (kept, markup[len(kept) :]) if kept else (markup, "")
+
+
+class PaddedIds:
+    """Mixin for a class with token ids. All tensors are int64, left-padded, and have one row."""
+
+    def token_ids(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Ids of the prompt, and of the reply so far."""
+        raise NotImplementedError
+
+    def padded_sizes(self) -> tuple[int | None, int | None]:
+        """P and T: padded lengths of prompts and replies; ``None`` for no padding."""
+        return None, None
+
+    def tokenizer_of_ids(self) -> Any:
+        """Tokenizer of the ids."""
+        raise NotImplementedError
+
+    @property
+    def prompt_or_input_encoded_pt(self) -> Any:
+        """The prompt. Shape (1, P)."""
+        return self._padded()[0][0]
+
+    @property
+    def prompt_or_input_attention_mask_pt(self) -> Any:
+        """1 at the prompt's own tokens. Shape (1, P)."""
+        return self._padded()[0][1]
+
+    @property
+    def context_encoded_pt(self) -> Any:
+        """The reply so far, without a leading start token. Shape (1, T)."""
+        return self._padded()[1][0]
+
+    @property
+    def context_attention_mask_pt(self) -> Any:
+        """1 at the reply's own tokens. Shape (1, T)."""
+        return self._padded()[1][1]
+
+    @property
+    def input_encoded_pt(self) -> Any:
+        """Prompt and reply so far. Shape (1, P + T)."""
+        return self._padded()[2][0]
+
+    @property
+    def input_attention_mask_pt(self) -> Any:
+        """1 at real tokens of prompt and reply. Shape (1, P + T)."""
+        return self._padded()[2][1]
+
+    @property
+    def action_history(self) -> list[str]:
+        """The reply so far as tokens."""
+        return list(self.tokenizer_of_ids().convert_ids_to_tokens(list(self.token_ids()[1])))
+
+    def _padded(self) -> list[tuple[Any, Any]]:
+        """Ids and mask of prompt, reply, and both."""
+        from transformers import BatchEncoding  # environments do not load torch until a reward needs a tensor
+
+        prompt, reply = map(list, self.token_ids())
+        n_prompt, n_reply = (
+            len(ids) if size is None else size for ids, size in zip((prompt, reply), self.padded_sizes(), strict=True)
+        )
+        pad_token_id = int(self.tokenizer_of_ids().pad_token_id)
+        found = []
+        for ids, size in ((prompt, n_prompt), (reply, n_reply), (prompt + reply, n_prompt + n_reply)):
+            n_before = size - len(ids)
+            rows = {"ids": [[pad_token_id] * n_before + ids], "mask": [[0] * n_before + [1] * len(ids)]}
+            tensors = BatchEncoding(rows, tensor_type="pt")
+            found.append((tensors["ids"].long(), tensors["mask"].long()))
+        return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 EOS_TOKEN = "<|endoftext|>"
 PAD_TOKEN = "<|pad|>"
 UNKNOWN_TOKEN = "<|unk|>"
-CHARACTERS = "builtin/characters"
-"""Name of the tokenizer with one token per character."""
-WORDS = "builtin/words"
-"""Name of the tokenizer with one token per word."""
+CHARACTERS = "builtin/characters"  # one token per character
+WORDS = "builtin/words"  # one token per word
+_UNITS = {CHARACTERS: "character", WORDS: "word"}
 
 
 def build_tokenizer(
@@ -55,8 +54,7 @@ def build_tokenizer(
     from transformers import AutoTokenizer
 
     if has_random_weights(model_name):
-        train = _UNITS.get(model_name, _byte_level_bpe)
-        folder = _trained(train, list(corpus), vocab_size, turn_marker)
+        folder = _trained(model_name, list(corpus), vocab_size, turn_marker)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     else:
         tokenizer = load_pretrained(
@@ -85,11 +83,8 @@ def build_tokenizer(
 def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     """Hash a tokenizer, so that token ids are only used with the tokenizer that they belong to.
 
-    Args:
-        tokenizer: The tokenizer. Its settings of padding and truncation do not count, as they change with every use.
-
-    Returns:
-        16 hexadecimal digits: of the JSON of the Rust tokenizer behind it, or of its vocabulary if there is none.
+    16 hexadecimal digits: of the JSON of the Rust tokenizer behind it, or of its vocabulary if there is none. Settings
+    of padding and truncation do not count, as they change with every use.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     found = json.loads(backend.to_str()) if backend is not None else {"vocab": tokenizer.get_vocab()}
@@ -102,20 +97,24 @@ def encoding_key(tokenizer: PreTrainedTokenizerBase) -> list[Any]:
     return [tokenizer_hash(tokenizer), {name: str(token) for name, token in tokenizer.special_tokens_map.items()}]
 
 
-def _trained(
-    train: Callable[[list[str], int, str | None], Any], corpus: list[str], vocab_size: int, turn_marker: str | None
-) -> Path:
+def _trained(name: str, corpus: list[str], vocab_size: int, turn_marker: str | None) -> Path:
     """Train a tokenizer on the corpus, cached by its content; returns the folder."""
     from rl4dialog.core.cache import cached_folder, content_hash
 
     if not corpus:
         raise ModelError("a built-in tokenizer is trained on the datapool's texts, but there are none")
     key = {"corpus": content_hash(corpus), "vocab_size": vocab_size, "turn_marker": turn_marker}
-    if train is not _byte_level_bpe:
-        key["unit"] = "character" if train is _characters else "word"
-    return cached_folder(
-        "tokenizer", key, lambda folder: train(corpus, vocab_size, turn_marker).save_pretrained(folder)
-    )
+    if name in _UNITS:
+        key["unit"] = _UNITS[name]
+
+    def build(folder: Path) -> None:
+        if name in _UNITS:
+            trained = _whole_pieces(name, corpus, vocab_size, turn_marker)
+        else:
+            trained = _byte_level_bpe(corpus, vocab_size, turn_marker)
+        trained.save_pretrained(folder)
+
+    return cached_folder("tokenizer", key, build)
 
 
 def _byte_level_bpe(corpus: list[str], vocab_size: int, turn_marker: str | None) -> Any:
@@ -139,77 +138,38 @@ def _byte_level_bpe(corpus: list[str], vocab_size: int, turn_marker: str | None)
     return _wrapped(bpe)
 
 
-def _characters(corpus: list[str], vocab_size: int, turn_marker: str | None) -> Any:
-    """Make a tokenizer with one token per character (code point) of the corpus, and one for the turn marker.
+def _whole_pieces(name: str, corpus: list[str], vocab_size: int, turn_marker: str | None) -> Any:
+    """Make a tokenizer with one token per character (code point) of the corpus, and for `WORDS` one per word.
 
-    Texts of these characters are decoded exactly as they were. Any other character is ``UNKNOWN_TOKEN``, which replies
-    and other decoded texts leave out, as all special tokens.
-
-    Raises:
-        ModelError: If there are more characters than ``vocab_size`` allows.
+    Words are separated by whitespace; those of other texts are written in characters. Texts of these characters are
+    decoded exactly as they were. Any other character is ``UNKNOWN_TOKEN``, which replies and other decoded texts leave
+    out, as all special tokens.
     """
-    from tokenizers import AddedToken, decoders
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
-    texts = corpus if turn_marker is None else [text.replace(turn_marker, "") for text in corpus]
+    has_words = name == WORDS
+    gap = " " if has_words else ""
+    texts = corpus if turn_marker is None else [text.replace(turn_marker, gap) for text in corpus]
     characters = sorted(set().union(*texts))
-    tokenizer = _without_merges(CHARACTERS, characters, f"{len(characters)} characters", vocab_size, turn_marker)
-    tokenizer.decoder = decoders.Fuse()
-    if turn_marker is not None:
-        tokenizer.add_tokens([AddedToken(turn_marker, normalized=False, special=False)])
-    return _wrapped(tokenizer, unk_token=UNKNOWN_TOKEN)
-
-
-def _words(corpus: list[str], vocab_size: int, turn_marker: str | None) -> Any:
-    """Make a tokenizer with one token per word of the corpus, one per character, and one for the turn marker.
-
-    Words are separated by whitespace. Other words are written in characters, which are as in :func:`_characters`.
-
-    Raises:
-        ModelError: If there are more words and characters than ``vocab_size`` allows.
-    """
-    from tokenizers import AddedToken, Regex, decoders, pre_tokenizers
-
-    texts = corpus if turn_marker is None else [text.replace(turn_marker, " ") for text in corpus]
-    characters = sorted(set().union(*texts))
-    words = sorted({word for text in texts for word in text.split() if len(word) > 1})
-    needed = f"{len(words)} words and {len(characters)} characters"
-    tokenizer = _without_merges(WORDS, [*characters, *words], needed, vocab_size, turn_marker)
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\s"), behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
+    words = sorted({word for text in texts for word in text.split() if len(word) > 1}) if has_words else []
+    tokens = [EOS_TOKEN, PAD_TOKEN, UNKNOWN_TOKEN, *characters, *words]
+    n_tokens = len(tokens) + (turn_marker is not None)
+    if n_tokens > vocab_size:
+        needed = f"{len(words)} words and " if has_words else ""
+        raise ModelError(
+            f"tokenizer {name!r} needs {n_tokens} tokens for the {needed}{len(characters)} characters of the "
+            f"datapool's texts, but tokenizer.vocab_size is {vocab_size}; raise it, or use another tokenizer"
+        )
+    vocabulary = {token: id for id, token in enumerate(tokens)}
+    # BPE without merges finds a whole piece in its vocabulary, or else reads it in characters; as fast as with merges.
+    bpe = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN_TOKEN, ignore_merges=True))
+    if has_words:
+        bpe.pre_tokenizer = pre_tokenizers.Split(Regex(r"\s"), behavior="isolated")
+    bpe.decoder = decoders.Fuse()
     if turn_marker is not None:
         # lstrip: as for the byte-level BPE.
-        tokenizer.add_tokens([AddedToken(turn_marker, lstrip=True, normalized=False, special=False)])
-    return _wrapped(tokenizer, unk_token=UNKNOWN_TOKEN)
-
-
-def _without_merges(name: str, tokens: list[str], needed: str, vocab_size: int, turn_marker: str | None) -> Any:
-    """Make a tokenizer that finds a whole piece in its vocabulary, or else reads it in characters.
-
-    Args:
-        name: Name of the tokenizer.
-        tokens: The tokens, without special ones and the turn marker.
-        needed: What they are, for the message.
-        vocab_size: Largest number of all tokens.
-        turn_marker: End-of-turn text, which the caller adds.
-
-    Raises:
-        ModelError: If there are too many tokens.
-    """
-    from tokenizers import Tokenizer, models
-
-    special = [EOS_TOKEN, PAD_TOKEN, UNKNOWN_TOKEN]
-    n_tokens = len(special) + len(tokens) + (turn_marker is not None)
-    if n_tokens > vocab_size:
-        raise ModelError(
-            f"tokenizer {name!r} needs {n_tokens} tokens for the {needed} of the datapool's texts, but "
-            f"tokenizer.vocab_size is {vocab_size}; raise it, or use another tokenizer"
-        )
-    vocabulary = {token: id for id, token in enumerate([*special, *tokens])}
-    # BPE without merges: as fast as with them.
-    return Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=UNKNOWN_TOKEN, ignore_merges=True))
-
-
-_UNITS = {CHARACTERS: _characters, WORDS: _words}
+        bpe.add_tokens([AddedToken(turn_marker, lstrip=has_words, normalized=False, special=False)])
+    return _wrapped(bpe, unk_token=UNKNOWN_TOKEN)
 
 
 def _wrapped(tokenizer: Any, **special: str) -> Any:

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, TextConfig
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
-from rl4dialog.data.run_data import Data
+from rl4dialog.data.pool import Data
 from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.runs.tracking import Tracker

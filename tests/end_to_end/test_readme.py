@@ -25,8 +25,7 @@ from rl4dialog.core.plugins import load_imports
 from rl4dialog.core.types import AGENT
 from rl4dialog.core.yaml_loader import load_yaml, parse_yaml
 from rl4dialog.data.tables import Columns
-from rl4dialog.tasks.guess_what.questions import NO, NOT_UNDERSTOOD, OPENING, YES
-from rl4dialog.tasks.guess_what.things import THINGS
+from rl4dialog.tasks.guess_what import NO, NOT_UNDERSTOOD, OPENING, THINGS, YES
 from rl4dialog.training.building.components import check_components
 
 

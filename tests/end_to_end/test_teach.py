@@ -12,7 +12,7 @@ from runs import complete_run, make_config, run_folder
 
 from rl4dialog import cli, load_policy
 from rl4dialog.core.feedback import Feedback, read_feedback
-from rl4dialog.data.feedback import FeedbackPool
+from rl4dialog.data.judged_texts import FeedbackPool
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.teaching import build_teaching
 from rl4dialog.serving.teaching import Teaching

@@ -15,7 +15,7 @@ from hypothesis.strategies import DrawFn
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
-from rl4dialog.data.persona_pairs import PersonaPairs
+from rl4dialog.data.persona_chat import PersonaPairs
 
 DAMAGES = ["cut", "drop", "insert", "flip", "line", "twice", "swap", "empty", "encoding", "ends", "long", "word"]
 PIECES = [

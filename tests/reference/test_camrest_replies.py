@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rl4dialog.tasks.camrest.world import ONTOLOGY, RESTAURANT
+from rl4dialog.tasks.camrest import ONTOLOGY, RESTAURANT
 from rl4dialog.tasks.dialogue_acts.acts import GENERAL, INFORM, NO_OFFER, REQUEST, DialogueAct
-from rl4dialog.tasks.dialogue_acts.database import Database
-from rl4dialog.tasks.dialogue_acts.reply_reader import ReplyReader
+from rl4dialog.tasks.dialogue_acts.ontology import Database
+from rl4dialog.tasks.dialogue_acts.placeholders import ReplyReader
 from rl4dialog.tasks.dialogue_acts.templates import Templates
 
 FILE = Path(__file__).with_name("camrest_replies.tsv")

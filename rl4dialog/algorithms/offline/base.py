@@ -55,7 +55,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         data_parallel: Whether :meth:`train` sums losses and gradients over the processes of a run.
         stop_requested: Set by a callback between iterations to prevent the next one.
         reads_returns: Whether conversations begin with their return as text; see
-            :class:`~rl4dialog.data.return_prefix.ReturnPrefix`.
+            :class:`~rl4dialog.data.dialogue_text.ReturnPrefix`.
         per_turn: Whether actions are whole turns instead of tokens.
         kept: Indices of the conversations that are learned; see :meth:`select`. Shape (n,).
         sampler: Order of these conversations.

@@ -1,27 +1,260 @@
-"""The datapool: logged conversations with their rewards, for offline learning, evaluations and warm starts."""
+"""The datapool of logged conversations, and the layouts in which it reads them.
+
+They are our own, and those of TRL, LMRL-Gym, ILQL and user feedback, which are converted to lines of our own layout.
+Sources: "Dataset formats and types" in TRL's documentation; ``train_ilql.py`` of LMRL-Gym's Wordle (Abdulhai et al.
+2023, arXiv 2311.18232); ILQL's file of tweets (Snell et al. 2022, arXiv 2206.11871); `rl4dialog.core.feedback`.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import logging
+import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rl4dialog.core.arguments import Count
-from rl4dialog.core.errors import DataError
+from rl4dialog.core.errors import DataError, shown
+from rl4dialog.core.feedback import Feedback, feedback_of
 from rl4dialog.core.manifest import file_hash
+from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, SYSTEM_KEY, Dialogue, Sample, Turn
-from rl4dialog.data.conversations.layout import Layout, dialogues_of, guess_layout, unread_columns
-from rl4dialog.data.conversations.record import is_finite
-from rl4dialog.data.conversations.tweets import game_rows
-from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
+from rl4dialog.data.conversational import plain_or_messages, preference_of, refuse_foreign, reply_of
+from rl4dialog.data.conversations.record import KEYS, MESSAGE_KEYS, NOTES, is_finite, read_dialogues
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat, chat_messages
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
-from rl4dialog.data.rows import Row
+from rl4dialog.data.rows import Row, expand_path
 from rl4dialog.data.splits import FILES_HINT, HeldOutShare, SplitPath, file_readers, split_reader
 from rl4dialog.data.tables import DRAW_HINT
-from rl4dialog.data.text_files import expand_path
+
+# Wordle games of people. Tweets show only the colours of guesses. ILQL's ``build_human_datastructure.py`` writes one
+# JSON object: ``games`` is a list of pairs, the day's word and the colours of each guess (``"<b><b><y><y><b>"``), and
+# ``transitions`` maps each hidden word to colours, and these to the guesses that have them.
+GAME_COLUMNS = ("games", "transitions")
+_OPENING = "new word"  # of the partner, as in the task wordle
+_COLOURS = re.compile(r"(?:<[gyb]>){5}")
+_SOLVED = "<g>" * 5
+
+
+def game_rows(rows: Iterable[Row], seed: int) -> Iterator[Row]:
+    """Yield each game as a line of a conversation log.
+
+    As ILQL does by default, a game gets any hidden word that its colours allow, drawn with equal probability, and for
+    each guess any word with its colours; so the same game has the same words in every reading. A game that no word
+    allows is left out, as there. Every guess but the hidden word costs 1.
+    """
+    for row in rows:
+        games, transitions = _checked(row)
+        words = sorted(transitions)
+        for number, (_, colours) in enumerate(games):
+            rng = random.Random(derive_seed(seed, "tweets", number))
+            if (word := _hidden_word(colours, transitions, words, rng)) is not None:
+                guesses = [rng.choice(transitions[word][each]) for each in colours]
+                yield Row(_record(number, word, guesses, colours), f"{row.place}, game {number}")
+
+
+def _hidden_word(
+    colours: list[str], transitions: Mapping[str, Mapping[str, list[str]]], words: list[str], rng: random.Random
+) -> str | None:
+    left = words.copy()
+    while left:
+        place = rng.randrange(len(left))
+        left[place], left[-1] = left[-1], left[place]
+        word = left.pop()
+        if all(transitions[word].get(each) for each in colours):
+            return word
+    return None
+
+
+def _record(number: int, word: str, guesses: list[str], colours: list[str]) -> dict[str, Any]:
+    messages = [{"role": "user", "content": _OPENING}]
+    for guess, shown_colours in zip(guesses, colours, strict=True):
+        messages += [
+            {"role": "assistant", "content": guess},
+            {"role": "user", "content": "".join(filter(str.isalpha, shown_colours))},
+        ]
+    rewards = [0.0 if each == _SOLVED else -1.0 for each in colours]
+    return {"id": number, "messages": messages, "rewards": rewards, "meta_data": {"word": word}}
+
+
+def _checked(row: Row) -> tuple[list[tuple[str, list[str]]], dict[str, dict[str, list[str]]]]:
+    games, transitions = row["games"], row["transitions"]
+    if not isinstance(games, list) or not isinstance(transitions, dict):
+        raise row.error("games must be a list, and transitions an object")
+    for number, game in enumerate(games):
+        is_pair = isinstance(game, list) and len(game) == 2 and isinstance(game[1], list) and bool(game[1])
+        if not is_pair or not all(isinstance(each, str) and _COLOURS.fullmatch(each) for each in game[1]):
+            raise row.error(
+                f"game {number} must be a pair of a word and the colours of its guesses, such as "
+                f"['panic', ['<b><b><y><y><b>']], not {shown(game)}"
+            )
+    for word, of_word in transitions.items():
+        if not isinstance(of_word, dict) or not all(map(_is_words, of_word.values())):
+            raise row.error(f"transitions of {word!r} must map colours to lists of words, not {shown(of_word)}")
+    return games, transitions
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
+
+
+Layout = Literal["messages", "completion", "preference", "lmrl", "feedback", "tweets"]
+Record = Mapping[str, Any]
+
+# Columns that a row of each layout must have, and further ones that are read.
+_COLUMNS: Mapping[Layout, tuple[str, ...]] = {
+    "messages": ("messages",),
+    "completion": ("prompt", "completion"),
+    "preference": ("chosen", "rejected"),
+    "lmrl": ("sequence", "reward", "done"),
+    "feedback": ("kind", "turns", "replies"),
+    "tweets": GAME_COLUMNS,
+}
+_OPTIONAL: Mapping[Layout, tuple[str, ...]] = {
+    "messages": (*KEYS, *NOTES),
+    "completion": ("label", "id", "meta_data"),
+    "preference": ("prompt", "id", "meta_data"),
+    "lmrl": ("id", "meta_data"),
+    "feedback": (*Feedback.__dataclass_fields__, "version"),
+    "tweets": (),
+}
+
+
+def guess_layout(row: Row) -> Layout:
+    """Determine the layout from the columns of the first row."""
+    found = [layout for layout in get_args(Layout) if _has_columns(row, layout)]
+    if not found:
+        refuse_foreign(row)
+    if len(found) != 1:
+        what = f"columns of several layouts ({', '.join(found)})" if found else "the columns of no layout"
+        layouts = "; ".join(f"{layout}: {', '.join(_COLUMNS[layout])}" for layout in get_args(Layout))
+        raise row.error(f"has {what}: {', '.join(row.values) or 'none'}; set layout to one of: {layouts}")
+    return found[0]
+
+
+def unread_columns(row: Row, layout: Layout) -> list[str]:
+    """Columns of a row, and keys of its messages, that its layout does not have."""
+    messages = row.get("messages") if layout == "messages" else ()
+    keys = {key: None for message in messages if isinstance(message, Mapping) for key in message}
+    return [
+        *(name for name in row.values if name not in (*_COLUMNS[layout], *_OPTIONAL[layout])),
+        *(f"{key!r} of messages" for key in keys if key not in MESSAGE_KEYS),
+    ]
+
+
+def dialogues_of(row: Row, number: int, layout: Layout, agent: str) -> Iterator[Dialogue]:
+    """Read the conversations of a row."""
+    if not _has_columns(row, layout):
+        missing = next(name for name in _COLUMNS[layout] if row.get(name) is None)
+        raise row.error(f"no column {missing!r}, but all rows of a log must have the same layout, here {layout!r}")
+    if layout == "messages":
+        yield from read_dialogues(row, number, agent)
+        return
+    for record in _RECORDS[layout](row):
+        kept = {key: row.get(key) for key in ("id", "meta_data") if row.get(key) is not None}
+        id = kept.get("id", number)
+        if (part := record.get("part")) is not None:
+            kept["id"] = f"{id}_{part}"
+        yield from read_dialogues(Row({**kept, **record}, row.place), number)
+
+
+def _has_columns(row: Row, layout: Layout) -> bool:
+    return all(row.get(name) is not None for name in _COLUMNS[layout])
+
+
+def _completions(row: Row) -> Iterator[Record]:
+    """A prompt and a reply, which TRL's KTO labels with true or false."""
+    label = row.get("label")
+    if label is not None and not isinstance(label, bool) and not is_finite(label):
+        raise row.error(f"label must be true, false or a finite number, not {shown(label)}")
+    prompt = plain_or_messages(row, "prompt")
+    yield _reply(prompt, reply_of(row, "completion", plain_or_messages(row, "completion")), label)
+
+
+def _preferences(row: Row) -> Iterator[Record]:
+    """A prompt with a better and a worse reply."""
+    prompt, chosen, rejected = preference_of(row, as_messages=True)
+    meta_data = {**(row.get("meta_data") or {}), "rejected": rejected}  # for the metric q_rank
+    yield {**_reply(prompt, chosen, 1.0), "part": "chosen", "meta_data": meta_data}
+    yield {**_reply(prompt, rejected, 0.0), "part": "rejected"}
+
+
+def _lmrl(row: Row) -> Iterator[Record]:
+    """LMRL-Gym's trajectories.
+
+    ``sequence`` is a list of pairs, a text and whether the agent said it. ``reward`` has a number for each text or, as
+    in LMRL-Gym's files, for each but the first; those of other texts are 0. ``done`` says whether the end was reached.
+    """
+    sequence, rewards, done = row["sequence"], row["reward"], row["done"]
+    if not isinstance(sequence, list) or not all(map(_is_pair, sequence)):
+        raise row.error(f"sequence must be a list of pairs [text, is_action], not {shown(sequence)}")
+    if not isinstance(rewards, list) or not 0 <= len(sequence) - len(rewards) <= 1:
+        n = len(rewards) if isinstance(rewards, list) else shown(rewards)
+        raise row.error(
+            f"reward must have a number for each of the {len(sequence)} texts of sequence, or for each but the first, "
+            f"not {n}"
+        )
+    if not isinstance(done, bool):
+        raise row.error(f"done must be true or false, not {shown(done)}")
+    aligned = [0.0] * (len(sequence) - len(rewards)) + rewards
+    for number, ((_, is_action), reward) in enumerate(zip(sequence, aligned, strict=True)):
+        if not is_finite(reward) or (reward and not is_action):
+            what = "a finite number" if is_action else "0, because the agent did not say it"
+            raise row.error(f"reward of text {number} of sequence must be {what}, not {shown(reward)}")
+    yield {
+        "messages": [
+            {"role": "assistant" if is_action else "user", "content": text.strip()} for text, is_action in sequence
+        ],
+        "rewards": [reward for (_, is_action), reward in zip(sequence, aligned, strict=True) if is_action],
+        "terminated": done,
+    }
+
+
+def _is_pair(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) != 2:
+        return False
+    text, is_action = value
+    return isinstance(text, str) and isinstance(is_action, (bool, int, float)) and is_action in (0, 1)
+
+
+def _feedback(row: Row) -> Iterator[Record]:
+    """Feedback: 1 or -1 for a rated reply or conversation, 1 for the better of two replies and for a correction."""
+    feedback = feedback_of({key: value for key, value in row.values.items() if value is not None}, row.place)
+    if feedback.withdrawn:
+        return
+    system = [] if not feedback.persona else [{"role": "system", "content": feedback.persona}]
+    prompt = [*system, *chat_messages(feedback.turns)]
+    if feedback.rates_conversation:
+        answer = [] if feedback.answer is None else [{"role": "user", "content": feedback.answer}]
+        (reply,) = feedback.replies
+        record = _reply(prompt, reply.text, float(feedback.rating or 0))
+        yield {**record, "messages": [*record["messages"], *answer], "n_given": 0, "meta_data": {"model": reply.model}}
+        return
+    if feedback.correction is not None:
+        yield _reply(prompt, feedback.correction, 1.0)
+        return
+    for number, reply in enumerate(feedback.replies):
+        score = float(number == feedback.chosen) if feedback.rating is None else float(feedback.rating)
+        part = {} if feedback.rating is not None else {"part": number}
+        yield {**_reply(prompt, reply.text, score), "meta_data": {"model": reply.model}, **part}
+
+
+def _reply(prompt: str | list[Message], reply: str, reward: float | None) -> Record:
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    messages = [*messages, {"role": "assistant", "content": reply}]
+    return {"messages": messages, "n_given": len(messages) - 1, "reward": None if reward is None else float(reward)}
+
+
+_RECORDS: Mapping[str, Callable[[Row], Iterator[Record]]] = {
+    "completion": _completions,
+    "preference": _preferences,
+    "lmrl": _lmrl,
+    "feedback": _feedback,
+}
+
 
 _logger = logging.getLogger(__name__)
 _SUFFIXES = (".jsonl", ".json", ".parquet")
@@ -42,11 +275,7 @@ class LoggedConversations(TextGenPool):
         return self._read()
 
     def split(self, split_ratios: list[float]) -> list[TextGenPool]:
-        """Not supported, because conversations are not held in memory.
-
-        Raises:
-            DataError: Always.
-        """
+        """Not supported, because conversations are not held in memory."""
         raise DataError("datapool 'conversations' cannot be split into parts; use held_out_share")
 
     @classmethod
@@ -99,9 +328,6 @@ class LoggedConversations(TextGenPool):
                 samples are checked when they are read.
         """
         check_split(split)
-        for name, value in {"reward_scale": reward_scale, "reward_shift": reward_shift}.items():
-            if not is_finite(value):
-                raise DataError(f"datapool 'conversations': {name} must be a finite number, not {value!r}")
         dialogue_format = DialogueFormat(format, None, render_chat)
         _refuse_pickles(path)
         readers = file_readers(path, _SUFFIXES, with_shards=True)

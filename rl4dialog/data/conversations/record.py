@@ -12,17 +12,8 @@ from dataclasses import replace
 from typing import Any, TypeGuard, get_args
 
 from rl4dialog.core.errors import nearest_hint, shown
-from rl4dialog.core.types import (
-    AGENT,
-    PARTNER,
-    SYSTEM_KEY,
-    Dialogue,
-    EndedBy,
-    Turn,
-    is_number,
-    is_whole_number,
-)
-from rl4dialog.data.chat_markup import INSTRUCTIONS, Message
+from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, EndedBy, Turn, is_number, is_whole_number
+from rl4dialog.data.dialogue_format import INSTRUCTIONS, Message
 from rl4dialog.data.messages import check_turns, read_messages
 from rl4dialog.data.rows import Row
 
@@ -79,13 +70,7 @@ def logged_record(dialogue: Dialogue) -> dict[str, Any]:
 
 
 def read_dialogues(row: Row, index: int, agent: str = ROLES[AGENT]) -> list[Dialogue]:
-    """Read a line of a log: its conversation from the side of each of its agents.
-
-    Args:
-        row: The line.
-        index: Number of the line, which is the id of a conversation without one.
-        agent: Role of the agent, if the line does not say it.
-    """
+    """Read line `index` of a log: its conversation from the side of each of its agents, by default of `agent`."""
     if row.get("version") not in (None, VERSION):
         raise row.error(f"version must be {VERSION}, not {shown(row['version'])}")
     messages = read_messages(row, "messages", roles=None)

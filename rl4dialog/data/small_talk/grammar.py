@@ -1,35 +1,350 @@
-"""The course of small dialogues: a Markov chain over acts, and the choice of a phrase that fits the situation.
+"""Small generated dialogues: vocabulary (`words.yaml`), phrases (`phrases.yaml`), and their course.
 
-The act of an utterance depends only on the previous act, with one likely and one or two less likely continuations. The
-next act can therefore be predicted better than by chance, but not with certainty: the most likely act is right in about
-two of three cases, an act drawn from the chain in about one of two.
+The *teller* has done something with a thing; the *listener* hears about it. The act of an utterance depends only on the
+previous act, with one likely and one or two less likely continuations. The next act can therefore be predicted better
+than by chance, but not with certainty: the most likely act is right in about two of three cases, an act drawn from the
+chain in about one of two. Phrases have these slots, whose words a frame provides:
+
+====================================== ===========================================================================
+slot                                   content
+====================================== ===========================================================================
+``it`` / ``one`` / ``many``            the thing: "the red hat", "a red hat", "red hats"
+``these``                              "red hats", where ``many`` is sometimes just "hats"
+``thing`` / ``things``                 its noun
+``other`` / ``others``                 another thing of the topic: "a long coat", "long coats"
+``alts``                               the thing with another look: "long hats"
+``do`` / ``did``                       what the teller did with it
+``place`` / ``when``                   place and time of that
+``wrong_place`` / ``wrong_when``       another place, another day
+``my_kin`` / ``your_kin``              a relative of the speaker, of the other side
+``good`` / ``bad`` / ``joy`` / ``woe`` judgements of the thing, and its effects; ``feeling`` goes with ``woe``
+``price``                              a number of dollars
+``name day time item colour``          the last one mentioned; with ``new_`` it is replaced by another one
+``day_name`` / ``weekday``             the day without its preposition; any weekday
+``past_day``                           any day in the past
+====================================== ===========================================================================
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 from rl4dialog.core.types import Dialogue, Turn
-from rl4dialog.data.labels import COMMISSIVE, DIRECTIVE, HAPPINESS, INFORM, NO_EMOTION, QUESTION, SURPRISE
-from rl4dialog.data.small_talk.frame import Frame, pick
-from rl4dialog.data.small_talk.phrases import (
-    ANY_QUESTION,
-    COUNTER_QUESTIONS,
-    DIRECTIVES,
-    FOLLOW_UP_QUESTIONS,
-    LISTENER,
-    QUESTIONS,
-    STATEMENTS,
-    TELLER,
-    THING_COUNTER_QUESTIONS,
-    THING_QUESTION,
-    Directive,
-    Phrase,
-    Question,
+from rl4dialog.data.labels import (
+    ANGER,
+    COMMISSIVE,
+    DIRECTIVE,
+    DISGUST,
+    EMOTIONS,
+    FEAR,
+    HAPPINESS,
+    INFORM,
+    NO_EMOTION,
+    QUESTION,
+    SADNESS,
+    SURPRISE,
 )
-from rl4dialog.data.small_talk.words import TOPICS
+from rl4dialog.data.rows import packaged_yaml
+
+EMOTION_IDS = {name: number for number, name in EMOTIONS.items()}
+
+
+@dataclass(frozen=True)
+class Topic:
+    """The words of one topic."""
+
+    name: str  # name of the topic
+    things: tuple[str, ...]  # nouns that a dialogue can be about
+    looks: tuple[str, ...]  # adjectives that distinguish things
+    good: tuple[str, ...]  # positive adjectives
+    bad: tuple[str, ...]  # negative adjectives
+    verbs: tuple[tuple[str, str], ...]  # actions with a thing: base form and past tense
+    places: tuple[str, ...]  # places of these actions, with preposition
+    items: tuple[str, ...]  # items needed for them
+    joys: tuple[str, ...]  # good events: verb phrases in the past tense
+    woes: tuple[tuple[int, str], ...]  # mishaps, with the emotion that they cause
+    can_be_had: bool = True  # whether such a thing can be offered to someone
+    can_be_shown: bool = True  # whether it can be photographed
+    has_price: bool = False  # whether it can be bought
+
+
+def _topic(verbs: dict[str, str], woes: dict[str, str], **words: Any) -> Topic:
+    tuples: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
+    emotions = tuple((EMOTION_IDS[emotion], woe) for woe, emotion in woes.items())
+    return Topic(verbs=tuple(verbs.items()), woes=emotions, **tuples)
+
+
+_WORDS = packaged_yaml(Path(__file__).with_name("words.yaml"))
+TOPICS = tuple(_topic(**topic) for topic in _WORDS["topics"])
+
+NAMES, RELATIVES, WEEKDAYS, TIMES, PRICES, COLOURS = (
+    tuple(_WORDS[name]) for name in ("names", "relatives", "weekdays", "times", "prices", "colours")
+)
+DAYS = ("tomorrow", *(f"on {day}" for day in WEEKDAYS), *(f"next {day}" for day in WEEKDAYS))
+PAST_DAYS = ("yesterday", "last week", *(f"last {day}" for day in WEEKDAYS))
+FEELINGS = {ANGER: "angry", DISGUST: "disgusted", FEAR: "afraid", SADNESS: "sad"}
+IRREGULAR_PLURALS: dict[str, str] = _WORDS["irregular_plurals"]
+# Words whose spelling and pronunciation differ in starting with a vowel.
+IRREGULAR_ARTICLES: dict[str, str] = _WORDS["irregular_articles"]
+
+
+TELLER, LISTENER = "teller", "listener"
+# Emotion of a phrase whose label depends on the topic's mishap.
+WOE = -1
+# The kinds of questions that a directive can follow instead of an answer.
+ANY_QUESTION, THING_QUESTION = "any question", "question about the thing"
+
+_PHRASE = re.compile(r"(?P<liking>[+-])?\s*(?:\((?P<emotion>\w+)\))?\s*(?P<text>.+)", re.DOTALL)
+_EMOTION_IDS = {**EMOTION_IDS, "woe": WOE}
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A sentence with slots."""
+
+    text: str  # the sentence
+    emotion: int = NO_EMOTION  # its label, or ``WOE``
+    # whether only a speaker who likes (True) or dislikes (False) the thing says this, otherwise ``None``
+    liking: bool | None = None
+    slots: frozenset[str] = frozenset()  # names of the slots in ``text``
+
+
+Phrases = tuple[Phrase, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A kind of question."""
+
+    say: Phrases  # phrases that ask the question
+    answers: Phrases  # informs that answer it
+    speaker: str | None = None  # role of the speaker: ``TELLER``, ``LISTENER``, or ``None`` for both
+    told: bool | None = None  # whether the story must have been told before (True) or not (False); ``None`` for either
+    tells: bool = False  # whether the answer tells the story
+    needs: str | None = None  # name of a flag of `Frame` that must be set
+    about: str | None = None  # fact that the speaker must not know yet, see `Frame.known`
+
+
+@dataclass(frozen=True)
+class Directive:
+    """A kind of directive, and its possible continuations."""
+
+    say: Phrases  # phrases that express it
+    accept: Phrases  # commissives that agree
+    decline: Phrases  # commissives that refuse
+    objections: Phrases  # informs that answer neither yes nor no
+    doubts: tuple[str, ...]  # kinds of questions that answer it
+    thanks: Phrases  # informs after ``accept``
+    then_ask: tuple[str, ...]  # kinds of questions after ``accept``
+    regrets: Phrases  # informs after ``decline``
+    regret_ask: tuple[str, ...] = ("helper", "free", "other_time")  # kinds of questions after ``decline``
+    speaker: str | None = None  # see `Question`
+    told: bool | None = None  # see `Question`
+    needs: str | None = None  # see `Question`
+    after_inform: bool = True  # whether it can follow an inform
+    # questions that it can follow instead of an answer: ``ANY_QUESTION``, ``THING_QUESTION`` for questions about the
+    # thing, ``None`` for none
+    after_question: str | None = None
+
+
+def parse_phrases(text: str) -> Phrases:
+    """Parse phrases with their marks, one per line."""
+    phrases = []
+    for line in text.splitlines():
+        match = _PHRASE.fullmatch(line)
+        assert match is not None
+        emotion, liking = match["emotion"], match["liking"]
+        number = _EMOTION_IDS[emotion] if emotion else NO_EMOTION
+        slots = frozenset(re.findall(r"{(\w+)}", match["text"]))
+        phrases.append(Phrase(match["text"], number, None if liking is None else liking == "+", slots))
+    return tuple(phrases)
+
+
+def _parsed(move: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse the fields of a question or directive: multi-line texts are phrases."""
+
+    def value(given: Any) -> Any:
+        if isinstance(given, str) and given.endswith("\n"):
+            return parse_phrases(given)
+        return tuple(given) if isinstance(given, list) else given
+
+    return {key: value(given) for key, given in move.items()}
+
+
+_TABLES = packaged_yaml(Path(__file__).with_name("phrases.yaml"))
+STATEMENTS = {name: parse_phrases(text) for name, text in _TABLES["statements"].items()}
+"""Informs that do not answer a question: the teller's ``story`` and ``more_story``; the listener is ``glad`` or
+``sorry`` to hear it, ``curious`` about other news of the thing, and has ``noted`` all other news; ``farewells`` end a
+dialogue."""
+QUESTIONS = {kind: Question(**_parsed(question)) for kind, question in _TABLES["questions"].items()}
+"""Questions that need no occasion, if ``speaker``, ``told`` and ``needs`` allow them."""
+COUNTER_QUESTIONS = {kind: Question(**_parsed(question)) for kind, question in _TABLES["counter_questions"].items()}
+"""Questions that answer a question."""
+THING_COUNTER_QUESTIONS = ("mean", "why_thing")  # counter questions that answer only a question about the thing
+FOLLOW_UP_QUESTIONS = {kind: Question(**_parsed(question)) for kind, question in _TABLES["follow_up_questions"].items()}
+"""Questions that answer a directive, or follow a commissive."""
+DIRECTIVES = {
+    kind: Directive(**_parsed({"regrets": _TABLES["regrets"], **directive}))
+    for kind, directive in _TABLES["directives"].items()
+}
+
+
+_T = TypeVar("_T")
+
+
+def pick(rng: random.Random, choices: Sequence[_T]) -> _T:
+    """Draw one element, identically in all versions of Python.
+
+    Python guarantees the sequence of `random.Random.random`, but not that of ``choice``.
+    """
+    return choices[int(rng.random() * len(choices))]
+
+
+def plural(noun: str) -> str:
+    """Return the plural of a countable noun."""
+    if noun in IRREGULAR_PLURALS:
+        return IRREGULAR_PLURALS[noun]
+    if noun.endswith(("s", "x", "z", "ch", "sh")):
+        return noun + "es"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return noun[:-1] + "ies"
+    return noun + "s"
+
+
+def with_article(phrase: str) -> str:
+    """Prepend ``a`` or ``an`` to a noun phrase."""
+    first = phrase.split(" ", 1)[0]
+    article = IRREGULAR_ARTICLES.get(first) or ("an" if first[0] in "aeiou" else "a")
+    return f"{article} {phrase}"
+
+
+class Frame:
+    """The facts of one dialogue.
+
+    The listener's knowledge of the story are the slots ``place``, ``when`` and ``my_kin``, and ``event`` for ``joy`` or
+    ``woe``.
+    """
+
+    def __init__(self, rng: random.Random, topic: Topic) -> None:
+        self.topic = topic
+        self.told = False
+        self.known: set[str] = set()
+        self.likes = {role: rng.random() < 0.6 for role in (TELLER, LISTENER)}
+        self._rng = rng
+        self._thing, other_thing = self._two_of(topic.things)
+        self._look, other_look = self._two_of(topic.looks)
+        self._woe_emotion, woe = pick(rng, topic.woes)
+        base, past = pick(rng, topic.verbs)
+        place, wrong_place = self._two_of(topic.places)
+        when, wrong_when = self._two_of(PAST_DAYS)
+        kin = self._two_of(RELATIVES)
+        self._kin = dict(zip((TELLER, LISTENER), kin, strict=True))
+        self._fixed = {
+            "thing": self._thing,
+            "things": plural(self._thing),
+            "one": with_article(f"{self._look} {self._thing}"),
+            "other": with_article(f"{other_look} {other_thing}"),
+            "others": f"{other_look} {plural(other_thing)}",
+            "these": f"{self._look} {plural(self._thing)}",
+            "alts": f"{other_look} {plural(self._thing)}",
+            "do": base,
+            "did": past,
+            "place": place,
+            "wrong_place": wrong_place,
+            "when": when,
+            "wrong_when": wrong_when,
+            "good": pick(rng, topic.good),
+            "bad": pick(rng, topic.bad),
+            "joy": pick(rng, topic.joys),
+            "woe": woe,
+            "feeling": FEELINGS[self._woe_emotion],
+            "price": pick(rng, PRICES),
+        }
+        self._choices = {
+            "name": NAMES,
+            "day": DAYS,
+            "time": TIMES,
+            "item": topic.items,
+            "colour": COLOURS,
+        }
+        self._current = {slot: pick(rng, choices) for slot, choices in self._choices.items()}
+
+    def allows(self, needs: str | None) -> bool:
+        """Whether the flag required by a question or directive is set; ``None`` requires nothing."""
+        if needs is None:
+            return True
+        if needs == "bad_news":
+            return "event" in self.known and not self.likes[TELLER]
+        return bool(getattr(self.topic, needs))
+
+    def can_say(self, phrase: Phrase, role: str) -> bool:
+        """Whether a phrase fits a role's preferences and knowledge."""
+        if phrase.liking not in (None, self.likes[role]):
+            return False
+        if role == TELLER or not self.told:
+            return True
+        known = {"your_kin" if slot == "my_kin" else slot for slot in self.known}
+        return phrase.slots & {"place", "when", "your_kin"} <= known
+
+    def say(self, phrase: Phrase, role: str) -> tuple[str, int]:
+        """Fill the slots of a phrase; returns the utterance, and the number of its emotion."""
+        if self.told and role == TELLER:
+            self.known |= phrase.slots & {"place", "when", "my_kin"}
+            if phrase.slots & {"joy", "woe"}:
+                self.known.add("event")
+        text = phrase.text.format_map(_Slots(self, role))
+        return text, self._woe_emotion if phrase.emotion == WOE else phrase.emotion
+
+    def slot(self, name: str, role: str) -> str:
+        """Return the words for a slot in an utterance of a role."""
+        if name in self._fixed:
+            return self._fixed[name]
+        if name.startswith("new_"):
+            name = name.removeprefix("new_")
+            others = [choice for choice in self._choices[name] if choice != self._current[name]]
+            self._current[name] = pick(self._rng, others)
+        if name in self._current:
+            return self._current[name]
+        if name == "it":
+            if not self.told:
+                return self._fixed["one"]
+            return f"the {self._look} {self._thing}" if self._rng.random() < 0.7 else f"the {self._thing}"
+        if name == "many":
+            things = self._fixed["things"]
+            return f"{self._look} {things}" if self._rng.random() < 0.8 else things
+        if name in ("my_kin", "your_kin"):
+            mine = name == "my_kin"
+            owner = role if mine else {TELLER: LISTENER, LISTENER: TELLER}[role]
+            return f"{'my' if mine else 'your'} {self._kin[owner]}"
+        if name == "day_name":
+            return self._current["day"].removeprefix("on ")
+        if name == "weekday":
+            return pick(self._rng, WEEKDAYS)
+        if name == "past_day":
+            return pick(self._rng, PAST_DAYS)
+        raise KeyError(name)
+
+    def _two_of(self, choices: Sequence[_T]) -> tuple[_T, _T]:
+        first = pick(self._rng, choices)
+        return first, pick(self._rng, [choice for choice in choices if choice != first])
+
+
+class _Slots(dict[str, str]):
+    """Fills slots of a phrase on access, from left to right."""
+
+    def __init__(self, frame: Frame, role: str) -> None:
+        super().__init__()
+        self._frame = frame
+        self._role = role
+
+    def __missing__(self, name: str) -> str:
+        return self._frame.slot(name, self._role)
+
 
 MIN_TURNS, MAX_TURNS = 4, 12
 
@@ -49,15 +364,7 @@ _THING_SLOTS = {"it", "one", "many", "thing", "things"}
 
 
 def generate_dialogue(id: str, seed: str) -> Dialogue:
-    """Generate one dialogue.
-
-    Args:
-        id: Id of the dialogue.
-        seed: Random seed, which determines everything else.
-
-    Returns:
-        4 to 12 turns of two alternating speakers, each labeled with act and emotion, and the name of the topic.
-    """
+    """Generate 4 to 12 turns of two alternating speakers, each labeled with act and emotion."""
     rng = random.Random(seed)
     topic = pick(rng, TOPICS)
     acts = draw_acts(rng)

@@ -1,6 +1,6 @@
 """The loop of votes, reward model, PPO and comparison with a simulated person, whose preferences are known.
 
-The person of :mod:`rl4dialog.data.small_talk.person` chooses between pairs of replies of a run's model. What is learned
+The person of :mod:`rl4dialog.data.small_talk.pool` chooses between pairs of replies of a run's model. What is learned
 from the choices is measured by the person's true utility, which is not trained on, except to see how much could be
 gained.
 """
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import QueuedReplies, append_feedback, read_pairs
 from rl4dialog.data.dialogue_text import dialogue_text
-from rl4dialog.data.latest_feedback import judged_dialogue
-from rl4dialog.data.small_talk.person import SimulatedPerson, utility
+from rl4dialog.data.ratings import judged_dialogue
+from rl4dialog.data.small_talk.pool import SimulatedPerson, utility
 from rl4dialog.experiments.improvement.plan import Plan
 from rl4dialog.experiments.improvement.stage_configs import COMPARISON, POLICY, REWARD_MODEL
 from rl4dialog.experiments.improvement.votes import read_verdict

@@ -8,8 +8,7 @@ from typing import Any
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, SPEAKERS, Dialogue, Sample, Turn, given_turns
-from rl4dialog.tasks.turn_goals.goals import TurnGoal, follows
-from rl4dialog.tasks.turn_goals.speakers import GoalTurn
+from rl4dialog.tasks.turn_goals import GoalTurn, TurnGoal, follows
 
 
 def check_samples(samples: Sequence[Sample]) -> None:

@@ -20,8 +20,7 @@ from rl4dialog.core.types import Dialogue, Sample
 from rl4dialog.rollouts.turn_goals.conversation import GoalConversation, check_samples
 from rl4dialog.rollouts.turn_goals.estimators import StateEstimator
 from rl4dialog.rollouts.turn_goals.partners import answering
-from rl4dialog.tasks.turn_goals.goals import GoalChoice, chosen_goals
-from rl4dialog.tasks.turn_goals.speakers import Speaker
+from rl4dialog.tasks.turn_goals import GoalChoice, Speaker, chosen_goals
 
 
 class TurnGoalVecEnv(VecEnv):

@@ -14,34 +14,23 @@ from rl4dialog.core.errors import DataError
 INFORM, REQUEST, NO_OFFER, BOOK, NO_BOOK = "inform", "request", "nooffer", "book", "nobook"
 RECOMMEND, SELECT, OFFER_BOOK, OFFER_BOOKED = "recommend", "select", "offerbook", "offerbooked"
 BYE, THANK, GREET, WELCOME, REQ_MORE = "bye", "thank", "greet", "welcome", "reqmore"
-GENERAL = "general"
-"""Domain of acts such as ``bye``, which belong to no other."""
-BOOKING = "booking"
-"""Domain of an agent's acts about the booking of whatever is being talked about, as in MultiWOZ."""
-DONT_CARE = "dontcare"
-"""Value of a constraint that admits every value."""
+GENERAL = "general"  # domain of acts such as ``bye``, which belong to no other
+BOOKING = "booking"  # domain of an agent's acts about the booking of whatever is being talked about, as in MultiWOZ
+DONT_CARE = "dontcare"  # value of a constraint that admits every value
 NAMING = frozenset({INFORM, RECOMMEND, SELECT, OFFER_BOOK})
 """Intents of acts whose values describe an entity of the database."""
-BOOKS = frozenset({BOOK, OFFER_BOOKED})
-"""Intents of acts that make a booking."""
-TELLING = NAMING | BOOKS
-"""Intents of acts that tell the user a value."""
+BOOKS = frozenset({BOOK, OFFER_BOOKED})  # intents of acts that make a booking
+TELLING = NAMING | BOOKS  # intents of acts that tell the user a value
 
 
 class DialogueAct(NamedTuple):
-    """One act of an utterance.
+    """One act of an utterance."""
 
-    Attributes:
-        intent: What is done, such as ``inform``.
-        domain: What it is about, such as ``restaurant``.
-        slot: The attribute, such as ``food``; empty if there is none.
-        value: The value. Empty for requests, and if there is none. In a delexicalized act, ``"1"`` stands for the first
-            value that the utterance has for this slot, ``"2"`` for the second, and so on.
-    """
-
-    intent: str
-    domain: str
-    slot: str = ""
+    intent: str  # what is done, such as ``inform``
+    domain: str  # what it is about, such as ``restaurant``
+    slot: str = ""  # the attribute, such as ``food``; empty if there is none
+    # Empty for requests, and if there is none. In a delexicalized act, ``"1"`` stands for the first value that the
+    # utterance has for this slot, ``"2"`` for the second, and so on.
     value: str = ""
 
     def __str__(self) -> str:
@@ -68,11 +57,7 @@ def delexicalized(acts: Iterable[DialogueAct]) -> list[DialogueAct]:
 
 
 class ActVocabulary:
-    """Delexicalized acts, numbered.
-
-    Args:
-        acts: The acts, in the order of their numbers.
-    """
+    """Delexicalized acts, numbered."""
 
     def __init__(self, acts: Iterable[DialogueAct]) -> None:
         self.acts: tuple[DialogueAct, ...] = tuple(acts)
@@ -87,11 +72,7 @@ class ActVocabulary:
         return act in self._number
 
     def encode(self, acts: Iterable[DialogueAct]) -> NDArray[np.int8]:
-        """A bit per act: 1 for each of these delexicalized acts; those outside the vocabulary are left out.
-
-        Returns:
-            Shape (number of acts,).
-        """
+        """A bit per act, shape (number of acts,): 1 for these delexicalized acts. Unknown ones are left out."""
         bits = np.zeros(len(self.acts), np.int8)
         for act in acts:
             number = self._number.get(act)
@@ -100,21 +81,12 @@ class ActVocabulary:
         return bits
 
     def decode(self, bits: NDArray[Any]) -> list[DialogueAct]:
-        """The acts whose bit is not 0.
-
-        Args:
-            bits: Shape (number of acts,).
-        """
+        """The acts whose bit is not 0."""
         return [self.acts[i] for i in bits.nonzero()[0].tolist()]
 
 
 def counted_vocabulary(turns: Iterable[Collection[DialogueAct]], min_count: int = 1) -> ActVocabulary:
-    """All acts that occur in at least `min_count` turns, in alphabetical order.
-
-    Args:
-        turns: Acts of each utterance.
-        min_count: The smallest number of utterances.
-    """
+    """All acts that occur in at least `min_count` turns, in alphabetical order."""
     counts = Counter(act for acts in turns for act in delexicalized(acts))
     return ActVocabulary(sorted(act for act, count in counts.items() if count >= min_count))
 
@@ -122,16 +94,7 @@ def counted_vocabulary(turns: Iterable[Collection[DialogueAct]], min_count: int 
 def composite_acts(
     turns: Iterable[Collection[DialogueAct]], vocabulary: ActVocabulary, size: int
 ) -> list[tuple[DialogueAct, ...]]:
-    """The most frequent combinations of acts in an utterance, most frequent first.
-
-    Args:
-        turns: Acts of each utterance.
-        vocabulary: Acts to keep.
-        size: Number of combinations at most.
-
-    Returns:
-        Sorted acts of each combination. The empty combination, silence, is never one of them.
-    """
+    """The most frequent combinations of known acts in an utterance, most frequent first, without silence."""
     counts: Counter[tuple[DialogueAct, ...]] = Counter()
     for acts in turns:
         known: Sequence[DialogueAct] = sorted(act for act in delexicalized(acts) if act in vocabulary)

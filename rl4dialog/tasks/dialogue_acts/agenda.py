@@ -1,7 +1,4 @@
-"""Agenda-based user simulator.
-
-Source: Schatzmann et al. 2007, "Agenda-based user simulation for bootstrapping a POMDP dialogue system".
-"""
+"""The agenda-based user simulator, and what the agent misunderstands of the user's acts."""
 
 from __future__ import annotations
 
@@ -28,6 +25,61 @@ from rl4dialog.tasks.dialogue_acts.acts import (
 from rl4dialog.tasks.dialogue_acts.goals import Goal
 from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Domain, Ontology, satisfies
 
+_DELETIONS = 0.5  # share of errors that delete the act
+
+
+class SemanticErrors:
+    """Deletes or changes a share of the user's acts on their way to the agent.
+
+    This stands for the errors of speech recognition and language understanding, as in PyDial (Casanueva et al. 2017,
+    arXiv 1711.11023). The user and the evaluation know the true acts. An error deletes an act, or changes its value or,
+    for a request, its slot; acts without another value are deleted. Acts of the domain ``general`` are always
+    understood. At rate 0, nothing is drawn.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        values: Mapping[str, Mapping[str, Sequence[str]]],
+        requestable: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.rate = rate
+        self._values, self._requestable = values, requestable
+
+    def understood(self, acts: Iterable[DialogueAct], rng: np.random.Generator) -> list[DialogueAct]:
+        """What the agent understands."""
+        if self.rate == 0:
+            return list(acts)
+        acts, found = list(acts), []
+        for act, draw in zip(acts, rng.random(len(acts)).tolist(), strict=True):
+            if draw < self.rate and act.domain != GENERAL:
+                changed = None if rng.random() < _DELETIONS else self._changed(act, rng)
+                if changed is None:
+                    continue
+                act = changed
+            found.append(act)
+        return list(dict.fromkeys(found))
+
+    def _changed(self, act: DialogueAct, rng: np.random.Generator) -> DialogueAct | None:
+        if act.intent == REQUEST:
+            slot = _other(self._requestable.get(act.domain, ()), act.slot, rng)
+            return act._replace(slot=slot) if slot is not None else None
+        if act.intent != INFORM or not act.slot:
+            return None
+        value = _other(self._values.get(act.domain, {}).get(act.slot, ()), act.value, rng)
+        return act._replace(value=value) if value is not None else None
+
+
+def _other(values: Sequence[str], own: str, rng: np.random.Generator) -> str | None:
+    """One of the values that is not `own`; ``None`` if there is no other."""
+    if all(value == own for value in values):
+        return None
+    while True:
+        value = values[int(rng.random() * len(values))]
+        if value != own:
+            return value
+
+
 _GOODBYE = DialogueAct(BYE, GENERAL)
 
 
@@ -40,7 +92,7 @@ class UserSettings(TypedDict, total=False):
 
 
 class AgendaUser:
-    """A user who pursues a goal with a stack of acts to say.
+    """A user who pursues a goal with a stack of acts to say (Schatzmann et al. 2007, agenda-based user simulation).
 
     The user comes to the goal's domains one after the other: first all constraints, then the requests, then the
     booking. To what the agent says, it reacts as follows:
@@ -54,12 +106,6 @@ class AgendaUser:
     - It asks again for what is not answered, offered or booked yet.
 
     It says goodbye once, at the end: when all is done, when it gives up, or when its patience ends.
-
-    Args:
-        ontology: The domains.
-        max_acts: Largest number of acts in an utterance.
-        patience: The user leaves after this number of identical utterances in a row; ``None`` for never.
-        places: Values for the ends of a ride, by domain and slot, where the goal has none.
     """
 
     def __init__(
@@ -73,15 +119,7 @@ class AgendaUser:
         self._places = places or {}
 
     def reset(self, goal: Goal, rng: np.random.Generator) -> list[DialogueAct]:
-        """Begin a dialogue.
-
-        Args:
-            goal: The goal.
-            rng: Source of everything random in this dialogue. The user keeps it.
-
-        Returns:
-            The first utterance.
-        """
+        """Begin a dialogue, whose randomness is all from `rng`; returns the first utterance."""
         self.goal, self._rng = goal, rng
         self._left = list(goal.domains)
         self._info = {name: wanted.first_info for name, wanted in goal.domains.items()}
@@ -104,14 +142,7 @@ class AgendaUser:
         return all(self._is_done(name) for name in self.goal.domains)
 
     def reply(self, acts: Sequence[DialogueAct]) -> list[DialogueAct]:
-        """Hear the agent and answer.
-
-        Args:
-            acts: What the agent says, with values.
-
-        Returns:
-            The user's acts; ``bye`` at the end.
-        """
+        """Hear the agent's acts with values, and answer; ``bye`` at the end."""
         about = [act for act in acts if act.domain in self.goal.domains]
         wrong = {act.domain for act in about if act.intent in TELLING and not self._accepts(act)}
         self._offered -= wrong
@@ -156,12 +187,7 @@ class AgendaUser:
         return wanted is None or satisfies(self._ontology[act.domain], act.slot, act.value, wanted)
 
     def _hear(self, act: DialogueAct, is_wrong: bool) -> None:
-        """React to one act.
-
-        Args:
-            act: The act.
-            is_wrong: Whether the agent says something about this domain that contradicts the goal.
-        """
+        """React to one act. `is_wrong`: something said about this domain contradicts the goal."""
         intent, name, slot, value = act
         spec = self._ontology[name]
         if intent == REQUEST or (intent == SELECT and not value):

@@ -1,38 +1,259 @@
-"""A dialogue in progress, from the agent's side: what it understands, believes and says."""
+"""A dialogue from the agent's side: what it understands, believes and says, with rules for each, and for a policy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from rl4dialog.tasks.dialogue_acts.acts import DONT_CARE, DialogueAct
-from rl4dialog.tasks.dialogue_acts.belief import BeliefState
-from rl4dialog.tasks.dialogue_acts.errors import SemanticErrors
+from rl4dialog.tasks.dialogue_acts.acts import (
+    BOOK,
+    BOOKING,
+    BOOKS,
+    BYE,
+    DONT_CARE,
+    GENERAL,
+    INFORM,
+    NAMING,
+    NO_BOOK,
+    NO_OFFER,
+    REQ_MORE,
+    REQUEST,
+    TELLING,
+    ActVocabulary,
+    DialogueAct,
+)
+from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, SemanticErrors
 from rl4dialog.tasks.dialogue_acts.goals import Goal
-from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer, Said
-from rl4dialog.tasks.dialogue_acts.outcome import Exchange
-from rl4dialog.tasks.dialogue_acts.placeholders import filled, placeholders_in
-from rl4dialog.tasks.dialogue_acts.reply_reader import ReplyReader
+from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Database, Domain, Ontology
+from rl4dialog.tasks.dialogue_acts.placeholders import ReplyReader, filled, placeholders_in
+from rl4dialog.tasks.dialogue_acts.templates import Templates
+from rl4dialog.tasks.dialogue_acts.world import CorpusDialogue, CorpusTurn
+
+
+@dataclass
+class DomainBelief:
+    """Belief about one domain."""
+
+    constraints: dict[str, str] = field(default_factory=dict)  # what the user looks for, by slot
+    booking: dict[str, str] = field(default_factory=dict)  # values of the booking, by slot
+    # slots that the user asked for and that are not answered, in the order of the questions
+    requested: list[str] = field(default_factory=list)
+    offered: str = ""  # key of the entity that the agent named last; empty if there is none
+    reference: str = ""  # reference number of the booking; empty if nothing is booked
+
+
+class BeliefState:
+    """Belief about the user's goal, updated by every utterance."""
+
+    def __init__(self, ontology: Ontology) -> None:
+        self._ontology = ontology
+        self.domains = {name: DomainBelief() for name in ontology.domains}
+        self.active = ""
+
+    def hear(self, acts: Iterable[DialogueAct]) -> None:
+        """Update the belief by what the agent understood of the user's utterance. Acts of unknown slots are ignored."""
+        for intent, name, slot, value in acts:
+            belief = self.domains.get(name)
+            if belief is None:
+                continue
+            self.active = name
+            if intent == REQUEST:
+                if slot not in belief.requested:
+                    belief.requested.append(slot)
+            elif intent == INFORM:
+                spec = self._ontology[name]
+                if slot in spec.informable:
+                    if belief.constraints.get(slot) != value:
+                        belief.constraints[slot] = value
+                        belief.offered = belief.reference = ""  # other entities may fit now
+                elif slot in spec.bookable and belief.booking.get(slot) != value:
+                    belief.booking[slot] = value
+                    belief.reference = ""
+
+    def say(self, acts: Iterable[DialogueAct]) -> None:
+        """Update the belief by what the agent said, with values."""
+        for intent, name, slot, value in acts:
+            belief = self.domains.get(name)
+            if belief is None:
+                continue
+            self.active = name
+            if intent not in TELLING or not slot:
+                continue
+            if slot in belief.requested:
+                belief.requested.remove(slot)
+            if slot == self._ontology[name].key:
+                belief.offered = value
+            elif slot == REFERENCE:
+                belief.reference = value
+
+
+class Booking(NamedTuple):
+    """A booking that was made, or an offer that was made up from the user's constraints, such as a taxi."""
+
+    domain: str  # the domain
+    entity: str  # key of the entity
+    values: Mapping[str, str]  # what was booked, by slot; of an offer, the constraints
+    reference: str  # the reference number; empty for an offer
+
+
+@dataclass
+class Said:
+    """What the agent says."""
+
+    acts: list[DialogueAct] = field(default_factory=list)  # acts with values, as the user hears them
+    # value of each delexicalized act that was said with one
+    values: dict[DialogueAct, str] = field(default_factory=dict)
+    bookings: list[Booking] = field(default_factory=list)  # bookings that were made by saying it
+    n_unsayable: int = 0  # number of chosen acts that have no value and are therefore not said
+
+
+class Lexicalizer:
+    """Fills delexicalized acts with values.
+
+    - Value ``"1"`` speaks of the entity that was offered last, if it still satisfies all constraints, and otherwise of
+      the first entity that does; ``"2"`` speaks of the next one.
+    - ``booking`` as a domain means the domain that was talked about last.
+    - A domain with generated slots, such as a taxi, always has an offer once the required constraints are known.
+    - Acts ``book`` and ``offerbooked`` make a booking with the values that the agent believes. The user hears all of
+      these values and the reference number. If the values are not available, the user hears ``nobook`` instead.
+    - An act without a value is not said: the third of two entities, the phone number of an entity that has none, a
+      booking whose day is unknown.
+    """
+
+    def __init__(self, ontology: Ontology, database: Database) -> None:
+        self._ontology, self._database = ontology, database
+
+    def say(self, acts: Iterable[DialogueAct], belief: BeliefState, goal: Goal | None = None) -> Said:
+        """Fill acts with values. The `fail_book` values of the goal are not available; without a goal, all are."""
+        said = Said()
+        candidates: dict[str, Sequence[int]] = {}
+        for act in acts:
+            name = belief.active if act.domain == BOOKING else act.domain
+            about = belief.domains.get(name)
+            if about is None:
+                if act.domain == BOOKING:
+                    said.n_unsayable += 1
+                else:
+                    said.acts.append(act)
+                continue
+            spec = self._ontology[name]
+            if act.intent in BOOKS:
+                if not any(booking.domain == name for booking in said.bookings):
+                    self._book(act, spec, about, goal, said)
+                continue
+            value = act.value
+            if value:
+                value = self._value(act, spec, about, candidates)
+                if not value:
+                    said.n_unsayable += 1
+                    continue
+                said.values[act] = value
+            said.acts.append(DialogueAct(act.intent, name, act.slot, value))
+            if spec.generated and act.slot == spec.key:
+                said.bookings.append(Booking(name, value, dict(about.constraints), ""))
+        return said
+
+    def can_say(self, act: DialogueAct, belief: BeliefState) -> bool:
+        """Whether a delexicalized act has a value in this state."""
+        name = belief.active if act.domain == BOOKING else act.domain
+        about = belief.domains.get(name)
+        if about is None:
+            return act.domain != BOOKING
+        spec = self._ontology[name]
+        if act.intent in BOOKS:
+            return self._can_book(spec, about)
+        return not act.value or bool(self._value(act, spec, about, {}))
+
+    def candidates(self, name: str, belief: DomainBelief) -> Sequence[int]:
+        """Numbers of the entities that satisfy all constraints, the offered one first."""
+        found = self._database.query(name, belief.constraints)
+        if belief.offered:
+            key, entities = self._ontology[name].key, self._database.entities(name)
+            for position, i in enumerate(found):
+                if entities[i].get(key) == belief.offered:
+                    return (i, *found[:position], *found[position + 1 :]) if position else found
+        return found
+
+    def _value(self, act: DialogueAct, spec: Domain, belief: DomainBelief, candidates: dict[str, Sequence[int]]) -> str:
+        """The value of an act; empty if it has none. `candidates` keeps those of the domains of this utterance."""
+        slot = act.slot
+        if slot == REFERENCE:
+            return belief.reference
+        if slot in spec.bookable:
+            return belief.booking.get(slot, "")
+        if act.intent == NO_OFFER:
+            return belief.constraints.get(slot, "")
+        if act.intent not in NAMING:
+            return ""
+        if spec.generated:
+            return self._generated(spec, slot, belief)
+        if slot == CHOICE:
+            return str(len(self._database.query(spec.name, belief.constraints)))
+        found = candidates.get(spec.name)
+        if found is None:
+            found = candidates[spec.name] = self.candidates(spec.name, belief)
+        number = int(act.value) - 1
+        return self._database.entities(spec.name)[found[number]].get(slot, "") if number < len(found) else ""
+
+    def _generated(self, spec: Domain, slot: str, belief: DomainBelief) -> str:
+        """A value of an offer that is made up from the constraints, always the same for the same constraints."""
+        if slot not in spec.generated:
+            value = belief.constraints.get(slot, "")
+            return "" if value == DONT_CARE else value
+        if not all(any(slot in belief.constraints for slot in group) for group in spec.required):
+            return ""
+        entities = self._database.entities(spec.name)
+        digest = _digest(spec.name, belief.constraints)
+        return entities[digest % len(entities)].get(slot, "") if entities else ""
+
+    def _can_book(self, spec: Domain, belief: DomainBelief) -> bool:
+        known = all(slot in belief.booking for slot in spec.bookable)
+        return bool(spec.bookable) and known and bool(self._database.query(spec.name, belief.constraints))
+
+    def _book(self, act: DialogueAct, spec: Domain, belief: DomainBelief, goal: Goal | None, said: Said) -> None:
+        if not self._can_book(spec, belief):
+            said.n_unsayable += 1
+            return
+        values = {slot: belief.booking[slot] for slot in spec.bookable}
+        taken = goal.domains[spec.name].fail_book if goal is not None and spec.name in goal.domains else {}
+        if taken and all(values[slot] == value for slot, value in taken.items()):
+            refusal = DialogueAct(NO_BOOK, spec.name)
+            if refusal not in said.acts:  # other acts of the same booking
+                said.acts.append(refusal)
+            return
+        entity = self._database.entities(spec.name)[self.candidates(spec.name, belief)[0]].get(spec.key, "")
+        reference = f"{_digest(spec.name, {**values, spec.key: entity}):08X}"
+        said.bookings.append(Booking(spec.name, entity, values, reference))
+        told = {spec.key: entity, **values, REFERENCE: reference}
+        said.acts += [DialogueAct(act.intent, spec.name, slot, value) for slot, value in told.items()]
+        said.values[act] = told.get(act.slot, "")
+
+
+def _digest(name: str, values: Mapping[str, str]) -> int:
+    """A number below 2**32 that depends on the values only."""
+    text = "\n".join((name, *(f"{slot}={value}" for slot, value in sorted(values.items()))))
+    return int.from_bytes(hashlib.blake2s(text.encode(), digest_size=4).digest(), "big")
+
+
+class Exchange(NamedTuple):
+    """A turn of the agent, with the user's utterance before it."""
+
+    user: tuple[DialogueAct, ...]
+    heard: tuple[DialogueAct, ...]  # what the agent understood
+    chosen: tuple[DialogueAct, ...]  # the agent's delexicalized acts
+    said: tuple[DialogueAct, ...]  # the agent's acts with values, as the user understands them
+    bookings: tuple[Booking, ...] = ()
+    text: str = ""  # the agent's words; empty if acts reach the user as acts
 
 
 class TaskDialogue:
-    """The turns of a dialogue, and the agent's belief.
+    """The turns of a dialogue so far, and the agent's belief.
 
-    Args:
-        goal: The user's goal.
-        belief: The agent's belief, at its beginning.
-        lexicalizer: Fills the agent's acts with values.
-        rng: Source of everything random in errors and in what the user hears.
-        errors: What the agent misunderstands; nothing by default.
-        max_acts: The user hears at most this number of the agent's acts a turn. Of more, that many are drawn.
-
-    Attributes:
-        goal: The goal.
-        belief: The belief.
-        told: The user's last acts.
-        heard: The same, as the agent understood them.
-        exchanges: The turns so far.
+    The user hears at most `max_acts` acts a turn; of more, that many are drawn. All randomness is from `rng`.
     """
 
     def __init__(
@@ -51,12 +272,7 @@ class TaskDialogue:
         self._lexicalizer, self._rng, self._errors, self._max_acts = lexicalizer, rng, errors, max_acts
 
     def listen(self, told: Sequence[DialogueAct], heard: list[DialogueAct] | None = None) -> None:
-        """Hear an utterance of the user, and update the belief.
-
-        Args:
-            told: What the user says.
-            heard: What the agent understands; by default the same with errors.
-        """
+        """Hear an utterance of the user, by default with semantic errors, and update the belief."""
         self.told = told
         self.heard = self.with_errors(told) if heard is None else heard
         self.belief.hear(self.heard)
@@ -66,11 +282,7 @@ class TaskDialogue:
         return list(acts) if self._errors is None else self._errors.understood(acts, self._rng)
 
     def say(self, chosen: Sequence[DialogueAct]) -> tuple[Said, int]:
-        """Say delexicalized acts, and update the belief.
-
-        Returns:
-            What is said, and how many of the acts the user does not hear, because they are too many.
-        """
+        """Say delexicalized acts, and update the belief; also returns how many the user does not hear."""
         spoken = chosen
         if self._max_acts is not None and len(chosen) > self._max_acts:
             kept = self._rng.choice(len(chosen), self._max_acts, replace=False)
@@ -83,15 +295,7 @@ class TaskDialogue:
         return said, len(chosen) - len(spoken)
 
     def say_text(self, text: str, reader: ReplyReader) -> Said:
-        """Say what a user understands of words with placeholders; the user hears their values.
-
-        Args:
-            text: The agent's words.
-            reader: Understands them.
-
-        Returns:
-            What is said.
-        """
+        """Say what a user understands of words with placeholders, and hears with values."""
         said, _ = self.say(reader.read(text, self.belief.active))
         values = {act[1:]: value for act, value in said.values.items()}
         for _, name, slot, number in placeholders_in(text):  # "no [restaurant_food] restaurants" is about a constraint
@@ -103,11 +307,130 @@ class TaskDialogue:
         return said
 
     def reword(self, text: str, reaching: Sequence[DialogueAct] | None = None) -> None:
-        """Note the words of the last turn.
-
-        Args:
-            text: The agent's words.
-            reaching: What the user understands of them; by default what was said.
-        """
+        """Note the words of the last turn, and what the user understands of them; by default what was said."""
         last = self.exchanges[-1]
         self.exchanges[-1] = last._replace(text=text, said=last.said if reaching is None else tuple(reaching))
+
+
+class RulePolicy:
+    """Answers what was asked, asks for one missing constraint at a time, offers, and books.
+
+    It asks for another constraint while at least `many` entities fit, and repeats `told` constraints with an offer, so
+    that the user can correct them. For an act that its vocabulary lacks, it says the one of the domain ``booking``; for
+    ``nooffer``, that the number of choices is 0; for a request, ``reqmore``, after which the user repeats itself; and
+    for ``reqmore``, its offer or, at the beginning, a request for a constraint.
+    """
+
+    def __init__(
+        self,
+        ontology: Ontology,
+        lexicalizer: Lexicalizer,
+        many: int = 4,
+        told: int = 0,
+        vocabulary: ActVocabulary | None = None,
+    ) -> None:
+        self._ontology, self._lexicalizer, self._many, self._told = ontology, lexicalizer, many, told
+        self._vocabulary = vocabulary
+
+    def act(self, belief: BeliefState, heard: list[DialogueAct]) -> list[DialogueAct]:
+        """Choose delexicalized acts."""
+        return [self._sayable(act, belief.active) for act in self._chosen(belief, heard)]
+
+    def _sayable(self, act: DialogueAct, active: str) -> DialogueAct:
+        """The act, or one of the vocabulary that does the same."""
+        if self._vocabulary is None or act in self._vocabulary:
+            return act
+        if act.intent == NO_OFFER:
+            return DialogueAct(INFORM, act.domain, CHOICE, "1")
+        if act.intent == REQ_MORE:
+            offer = DialogueAct(INFORM, active, self._ontology[active].key, "1") if active else None
+            return offer or next(filter(self._asks_for_a_constraint, self._vocabulary.acts), act)
+        of_booking = act._replace(domain=BOOKING)
+        if act.intent == REQUEST and of_booking not in self._vocabulary:
+            return self._sayable(DialogueAct(REQ_MORE, GENERAL), active)
+        return of_booking
+
+    def _asks_for_a_constraint(self, act: DialogueAct) -> bool:
+        return act.intent == REQUEST and act.slot in self._ontology[act.domain].informable
+
+    def _chosen(self, belief: BeliefState, heard: list[DialogueAct]) -> list[DialogueAct]:
+        if any(act.intent == BYE for act in heard):
+            return [DialogueAct(BYE, GENERAL)]
+        name = belief.active
+        if not name:
+            return [DialogueAct(REQ_MORE, GENERAL)]
+        spec, about = self._ontology[name], belief.domains[name]
+        if spec.generated:
+            for group in spec.required:
+                if not any(slot in about.constraints for slot in group):
+                    return [DialogueAct(REQUEST, name, slot) for slot in group]
+            known = [slot for slot, value in about.constraints.items() if value != DONT_CARE]
+            return self._answers(name, [*spec.generated, *known[: self._told]])
+        found = self._lexicalizer.candidates(name, about)
+        if not found:
+            return [DialogueAct(NO_OFFER, name)]
+        asked = [slot for slot in about.requested if slot != REFERENCE]
+        open_slots = [slot for slot in spec.informable if slot not in about.constraints and slot != spec.key]
+        if not about.offered and not asked and len(found) >= self._many and open_slots:
+            return [DialogueAct(REQUEST, name, open_slots[0])]
+        if about.booking and not about.reference and (about.offered or len(about.booking) == len(spec.bookable)):
+            missing = [slot for slot in spec.bookable if slot not in about.booking]
+            if missing:
+                return [DialogueAct(REQUEST, name, missing[0])]
+            return [*self._answers(name, asked), DialogueAct(BOOK, name, REFERENCE, "1")]
+        if REFERENCE in about.requested and about.reference:
+            asked = [*asked, REFERENCE]
+        offer = [DialogueAct(INFORM, name, spec.key, "1")] if not about.offered or asked else []
+        repeated = [slot for slot, value in about.constraints.items() if value != DONT_CARE and slot != spec.key]
+        told = [DialogueAct(INFORM, name, slot, "1") for slot in repeated[: self._told]] if offer else []
+        acts = list(dict.fromkeys([*offer, *told, *self._answers(name, asked)]))
+        if acts:
+            return acts
+        return [DialogueAct(INFORM, name, CHOICE, "1")] if not about.offered else [DialogueAct(REQ_MORE, GENERAL)]
+
+    @staticmethod
+    def _answers(name: str, slots: list[str]) -> list[DialogueAct]:
+        return [DialogueAct(INFORM, name, slot, "1") for slot in slots]
+
+
+class ActPolicy(Protocol):
+    """What chooses the agent's acts, such as `RulePolicy`."""
+
+    def act(self, belief: BeliefState, heard: list[DialogueAct]) -> list[DialogueAct]:
+        """Choose delexicalized acts."""
+
+
+def simulate(
+    policy: ActPolicy,
+    user: AgendaUser,
+    ontology: Ontology,
+    lexicalizer: Lexicalizer,
+    goal: Goal,
+    rng: np.random.Generator,
+    max_turns: int = 20,
+    errors: SemanticErrors | None = None,
+) -> list[Exchange]:
+    """Hold a dialogue, without an environment, until the user leaves; `user.is_complete` is about it afterwards."""
+    dialogue = TaskDialogue(goal, BeliefState(ontology), lexicalizer, rng, errors)
+    told = user.reset(goal, rng)
+    while not user.is_over and len(dialogue.exchanges) < max_turns:
+        dialogue.listen(told)
+        said, _ = dialogue.say(policy.act(dialogue.belief, dialogue.heard))
+        told = user.reply(said.acts)
+    return dialogue.exchanges
+
+
+def corpus_dialogue(
+    id: str, goal: Goal, exchanges: Sequence[Exchange], templates: Templates | None = None
+) -> CorpusDialogue:
+    """A simulated dialogue as one of a corpus: what was understood, and what was said; without templates, no words."""
+    turns = [
+        CorpusTurn(
+            exchange.heard,
+            exchange.said,
+            templates.render(exchange.user, "user") if templates is not None else "",
+            templates.render(exchange.said, "agent") if templates is not None else "",
+        )
+        for exchange in exchanges
+    ]
+    return CorpusDialogue(id, tuple(turns), goal)

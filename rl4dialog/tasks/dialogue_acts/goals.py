@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import itertools
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
 
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.tasks.dialogue_acts.acts import DONT_CARE
-from rl4dialog.tasks.dialogue_acts.database import Database
-from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Ontology
+from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Database, Ontology
 from rl4dialog.tasks.dialogue_acts.templates import Templates
 
-VALUED_FIELDS = ("info", "fail_info", "book", "fail_book")
-"""Fields of `DomainGoal` that map slots to values."""
+VALUED_FIELDS = ("info", "fail_info", "book", "fail_book")  # fields of `DomainGoal` that map slots to values
 
 
 @dataclass(frozen=True)
 class DomainGoal:
-    """What a user wants in one domain.
+    """What a user wants in one domain."""
 
-    Attributes:
-        info: Constraints on the entity, by slot.
-        fail_info: Constraints that the user names first, where they differ from `info`; the user replaces them by
-            `info` after "no offer".
-        requests: Slots of the entity that the user wants to know.
-        book: Values of the booking, by slot; empty if nothing is booked.
-        fail_book: Values that the user asks for first and that are not available, where they differ from `book`.
-    """
-
-    info: Mapping[str, str] = field(default_factory=dict)
+    info: Mapping[str, str] = field(default_factory=dict)  # constraints on the entity, by slot
+    # constraints that the user names first, where they differ from `info`, which replaces them after "no offer"
     fail_info: Mapping[str, str] = field(default_factory=dict)
-    requests: tuple[str, ...] = ()
-    book: Mapping[str, str] = field(default_factory=dict)
+    requests: tuple[str, ...] = ()  # slots of the entity that the user wants to know
+    book: Mapping[str, str] = field(default_factory=dict)  # values of the booking, by slot; empty if nothing is booked
+    # values that the user asks for first and that are not available, where they differ from `book`
     fail_book: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -48,17 +45,11 @@ class DomainGoal:
 
 @dataclass(frozen=True)
 class Goal:
-    """A user's goal.
-
-    Attributes:
-        id: Identifier.
-        domains: Goal of each domain, in the order in which the user comes to them.
-        text: The goal in words, for people; empty if there are none.
-    """
+    """A user's goal."""
 
     id: str
-    domains: Mapping[str, DomainGoal]
-    text: str = ""
+    domains: Mapping[str, DomainGoal]  # goal of each domain, in the order in which the user comes to them
+    text: str = ""  # the goal in words, for people; empty if there are none
 
     @property
     def key(self) -> str:
@@ -96,13 +87,7 @@ def goal_text(domains: Mapping[str, DomainGoal], templates: Templates) -> str:
 
 
 def goal_of(record: Any, ontology: Ontology, where: str) -> Goal:
-    """Read a goal from JSON, as `Goal.to_json` writes it. Values are normalized.
-
-    Args:
-        record: The JSON.
-        ontology: The domains.
-        where: What contains it, for the error message.
-    """
+    """Read a goal from JSON, as `Goal.to_json` writes it. Values are normalized."""
     if not isinstance(record, Mapping) or not isinstance(record.get("domains"), Mapping) or not record["domains"]:
         raise DataError(f"{where}: a goal must be an object with 'domains', not {shown(record)}")
     domains = {}
@@ -160,3 +145,114 @@ def problems(goal: Goal, ontology: Ontology, database: Database) -> list[str]:
             if not of_booking and not any(entity.get(slot) for entity in entities):
                 found.append(f"{name}: no entity that satisfies {dict(wanted.info)} has a {slot}")
     return found
+
+
+_MAX_TRIES = 10_000
+T = TypeVar("T")
+
+
+class Shape(NamedTuple):
+    """A goal of one domain without its values: slots in alphabetical order, of each field of `DomainGoal`."""
+
+    info: tuple[str, ...]
+    fail_info: tuple[str, ...]
+    book: tuple[str, ...]
+    fail_book: tuple[str, ...]
+    requests: tuple[str, ...]
+
+
+class GoalStatistics:
+    """Counts over goals, from which new goals are drawn, but none whose key is held out.
+
+    ConvLab-2's goal generator counts each slot by itself, and repairs what does not go together. Here, the slots of a
+    domain's goal are counted as a whole, so a drawn goal has slots that some user had together. Values are drawn
+    independently of each other and of other domains: a hotel is in the area of the restaurant only by chance.
+    """
+
+    def __init__(
+        self,
+        goals: Iterable[Goal],
+        ontology: Ontology,
+        database: Database,
+        held_out: Collection[str],
+        templates: Templates,
+    ) -> None:
+        self._ontology, self._database = ontology, database
+        self._held_out, self._templates = frozenset(held_out), templates
+        self.combinations: Counter[tuple[str, ...]] = Counter()
+        self.shapes: dict[str, Counter[Shape]] = {}
+        self.values: dict[tuple[str, str, str], Counter[str]] = {}
+        for goal in goals:
+            self.combinations[tuple(goal.domains)] += 1
+            for name, wanted in goal.domains.items():
+                self.shapes.setdefault(name, Counter())[shape_of(wanted)] += 1
+                for kind in VALUED_FIELDS:
+                    for slot, value in getattr(wanted, kind).items():
+                        self.values.setdefault((name, kind, slot), Counter())[value] += 1
+        self._combinations = _Draws(self.combinations)
+        self._shapes = {name: _Draws(counts) for name, counts in self.shapes.items()}
+        self._values = {key: _Draws(counts) for key, counts in self.values.items()}
+
+    def draw(self, rng: np.random.Generator) -> tuple[Goal, int]:
+        """Draw a goal that the database can satisfy; also return how often values or the whole were drawn again.
+
+        First come the domains, then the slots of each, then their values. Values are drawn again until an entity
+        satisfies all constraints and has what is requested, and none satisfies the first constraints of a goal with
+        others to fall back on. A held-out goal is drawn again as a whole.
+        """
+        n_again = 0
+        for _ in range(_MAX_TRIES):
+            domains = {}
+            for name in self._combinations(rng):
+                domains[name], n_tries = self._domain_goal(name, self._shapes[name](rng), rng)
+                n_again += n_tries - 1
+            goal = Goal("", domains)
+            if goal.key not in self._held_out:
+                id = hashlib.blake2s(goal.key.encode(), digest_size=6).hexdigest()
+                return Goal(id, domains, goal_text(domains, self._templates)), n_again
+            n_again += 1
+        raise DataError(
+            f"env.args.goals: statistics: all of {_MAX_TRIES:,} drawn goals are goals of val or test, too; use goals: "
+            f"corpus"
+        )
+
+    def _domain_goal(self, name: str, shape: Shape, rng: np.random.Generator) -> tuple[DomainGoal, int]:
+        """Draw values until the database can satisfy them; also returns the number of tries."""
+        for n_tries in range(1, _MAX_TRIES + 1):
+            drawn = {
+                kind: {slot: self._values[name, kind, slot](rng) for slot in getattr(shape, kind)}
+                for kind in VALUED_FIELDS
+            }
+            wanted = DomainGoal(requests=shape.requests, **drawn)
+            if self._can_be_reached(name, wanted):
+                return wanted, n_tries
+        slots = ", ".join(f"{kind} {' and '.join(found)}" for kind, found in shape._asdict().items() if found)
+        raise DataError(
+            f"env.args.goals: statistics: domain {name!r}: none of {_MAX_TRIES:,} goals with {slots} can be "
+            f"reached with the database; use goals: corpus"
+        )
+
+    def _can_be_reached(self, name: str, wanted: DomainGoal) -> bool:
+        """Whether an entity satisfies the goal and, if it has fallbacks, none satisfies what comes before them."""
+        for first, final in ((wanted.fail_info, wanted.info), (wanted.fail_book, wanted.book)):
+            if any(value == final.get(slot) for slot, value in first.items()):
+                return False
+        if problems(Goal("", {name: wanted}), self._ontology, self._database):
+            return False
+        is_offered_first = not self._ontology[name].generated and self._database.query(name, wanted.first_info)
+        return not (wanted.fail_info and is_offered_first)
+
+
+def shape_of(wanted: DomainGoal) -> Shape:
+    """The slots of a goal."""
+    return Shape(*(tuple(sorted(getattr(wanted, field))) for field in Shape._fields))
+
+
+class _Draws(Generic[T]):
+    """Draws items as often as they were counted."""
+
+    def __init__(self, counts: Mapping[T, int]) -> None:
+        self._items, self._ends = [*counts], [*itertools.accumulate(counts.values())]
+
+    def __call__(self, rng: np.random.Generator) -> T:
+        return self._items[bisect_right(self._ends, int(rng.integers(self._ends[-1])))]

@@ -1,68 +1,37 @@
-"""Outcome of a dialogue: whether the user's goal was reached, judged by what was really said and booked."""
+"""Outcome of a dialogue: whether the user's goal was reached, by our rules and by ConvLab-2's; rewards and records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from difflib import SequenceMatcher
+from typing import Any
 
-from rl4dialog.tasks.dialogue_acts.acts import (
-    INFORM,
-    NO_BOOK,
-    SELECT,
-    TELLING,
-    DialogueAct,
-)
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.types import AGENT, PARTNER, SPEAKERS
+from rl4dialog.tasks.dialogue_acts.acts import BOOK, DONT_CARE, INFORM, NO_BOOK, SELECT, TELLING, DialogueAct
 from rl4dialog.tasks.dialogue_acts.agenda import is_no_offer
-from rl4dialog.tasks.dialogue_acts.database import Database, Entity
-from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
-from rl4dialog.tasks.dialogue_acts.lexicalizer import Booking
-from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Domain, Ontology, satisfies
-
-_TELLING = TELLING - {SELECT}
-
-
-class Exchange(NamedTuple):
-    """A turn of the agent, with the user's utterance before it.
-
-    Attributes:
-        user: What the user said.
-        heard: What the agent understood.
-        chosen: The agent's delexicalized acts.
-        said: The agent's acts with values, as the user understands them.
-        bookings: Bookings that were made.
-        text: The agent's words; empty if acts reach the user as acts.
-    """
-
-    user: tuple[DialogueAct, ...]
-    heard: tuple[DialogueAct, ...]
-    chosen: tuple[DialogueAct, ...]
-    said: tuple[DialogueAct, ...]
-    bookings: tuple[Booking, ...] = ()
-    text: str = ""
+from rl4dialog.tasks.dialogue_acts.dialogue import Booking, Exchange, TaskDialogue
+from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_text
+from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Database, Domain, Entity, Ontology, minutes, satisfies
+from rl4dialog.tasks.dialogue_acts.templates import Templates
 
 
 @dataclass
 class DomainOutcome:
-    """Outcome in one domain of the goal.
+    """Outcome in one domain of the goal."""
 
-    Attributes:
-        match: Whether the entity that was named last satisfies the user's constraints; where something is booked, the
-            booked one.
-        book: Whether the booking is as asked; ``None`` if the goal has none.
-        n_answered: Number of requests answered with the value of this entity.
-        n_requested: Number of requests of the goal.
-        n_told: Number of requestable slots that the agent told, apart from the goal's constraints, the key and values
-            of the booking.
-        failures: Why the goal was not reached, in words.
-    """
-
+    # whether the entity that was named last satisfies the user's constraints; where something is booked, the booked one
     match: bool = False
-    book: bool | None = None
-    n_answered: int = 0
-    n_requested: int = 0
+    book: bool | None = None  # whether the booking is as asked; ``None`` if the goal has none
+    n_answered: int = 0  # number of requests answered with the value of this entity
+    n_requested: int = 0  # number of requests of the goal
+    # requestable slots that the agent told, apart from the goal's constraints, the key and values of the booking
     n_told: int = 0
-    failures: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)  # why the goal was not reached, in words
 
     @property
     def success(self) -> bool:
@@ -72,19 +41,12 @@ class DomainOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a dialogue.
-
-    Attributes:
-        domains: Outcome in each domain of the goal.
-        complete: Whether the user believes that it has everything.
-        n_turns: Number of the agent's turns.
-        n_acts: Number of acts that the agent said.
-    """
+    """Outcome of a dialogue."""
 
     domains: dict[str, DomainOutcome]
-    complete: bool
+    complete: bool  # whether the user believes that it has everything
     n_turns: int
-    n_acts: int
+    n_acts: int  # that the agent said
 
     @property
     def success(self) -> bool:
@@ -125,15 +87,7 @@ class Outcome:
 def outcome_of(
     goal: Goal, exchanges: Sequence[Exchange], complete: bool, ontology: Ontology, database: Database
 ) -> Outcome:
-    """Judge a dialogue.
-
-    Args:
-        goal: The user's goal.
-        exchanges: The dialogue.
-        complete: Whether the user believes that it has everything.
-        ontology: The domains.
-        database: Their entities.
-    """
+    """Judge a dialogue by what was really said and booked. `complete`: the user believes that it has everything."""
     said = [act for exchange in exchanges for act in exchange.said]
     told = [act for exchange in exchanges for act in exchange.user if act.intent == INFORM]
     bookings = {booking.domain: booking for exchange in exchanges for booking in exchange.bookings}
@@ -164,7 +118,7 @@ def _domain_outcome(
     if spec.generated:  # the goal need not have the ends of a ride: what the user said counts
         info = {**asked, **info}
     book = dict(wanted.book) if NO_BOOK in intents else wanted.first_book
-    told = {act.slot: act.value for act in said if act.intent in _TELLING and act.slot}
+    told = {act.slot: act.value for act in said if act.intent in TELLING - {SELECT} and act.slot}
     outcome = DomainOutcome(n_requested=len(wanted.requests))
     named = booking.entity if booking is not None and (book or spec.generated) else told.get(spec.key, "")
     found: Entity = {}
@@ -199,3 +153,330 @@ def _domain_outcome(
 
 def _wrong(spec: Domain, values: Entity, info: Mapping[str, str]) -> list[str]:
     return [slot for slot, value in info.items() if not satisfies(spec, slot, values.get(slot, ""), value)]
+
+
+NEVER_IN_VAIN = frozenset(
+    {"address", "postcode", "pricerange", "entrance fee", "openhours", "price", "duration", "trainID"}
+    | {"leaveAt", "arriveBy", "car type"}
+)
+"""Slots that do not count as told in vain, whether they were requested or not."""
+RESEMBLANCE = 60  # smallest resemblance, in percent, of a told value and that of an entity
+_UNKNOWN = "?"
+_PATTERNS = {
+    "arriveBy": r"(?:[01]\d|2[0-4]):[0-5]\d",
+    "leaveAt": r"(?:[01]\d|2[0-4]):[0-5]\d",
+    "duration": r".*minute.*",
+    "phone": r"\d{11}",
+    "postcode": r"cb\d{1,3}[a-z]{2,3}|pe296fl",
+    "price": r".*pound.*",
+    "stars": r"\d",
+    "trainID": r"tr\d{4}",
+}
+_LISTED = frozenset({"area", "day", "internet", "parking", "pricerange"})
+"""Slots whose well-formed values are those of the database."""
+_UNCHECKED = frozenset({("restaurant", "phone"), ("attraction", "pricerange")})
+_RIDES = frozenset({"departure", "destination"})
+
+
+@dataclass(frozen=True)
+class ConvLabDomain:
+    """Outcome in one domain of the goal."""
+
+    n_answered: int
+    n_requested: int
+    n_in_vain: int  # number of slots that were told without a request, and of malformed values
+    # share of the constraints that the booked entity satisfies; 0 without a booking, ``None`` if nothing is to be
+    # booked or there are no constraints
+    match: float | None
+    is_consistent: bool  # whether an entity satisfies all constraints, resembles what was told and is the booked one
+
+    @property
+    def success(self) -> bool:
+        """Whether all requests are answered and the booked entity is right. `is_consistent` is not part of it."""
+        return _is_success(self.n_answered, self.n_requested, self.match)
+
+
+@dataclass(frozen=True)
+class ConvLabOutcome:
+    """Outcome of a dialogue by the rules of ConvLab-2, so that results can be compared with published ones.
+
+    Source: ConvLab-2's ``convlab2/evaluator/multiwoz_eval.py``. Its rules differ from those of `Outcome`:
+
+    - A request counts as answered by any well-formed value of any entity, at any time. Requests for the reference
+      number of a booking are not judged.
+    - A booking is judged by the first one, and only by its entity. Times and numbers of people are not compared, and
+      neither are the ends of a ride.
+    - The constraints are always the final ones, even if the user had no reason to replace the first.
+    - A booking without constraints is not judged, and a goal with neither requests nor judged bookings always fails.
+    - In addition, one entity must satisfy the constraints and resemble all that was told about the requests.
+    - Some slots are never told in vain, as ConvLab-2 compares two spellings of them: see `NEVER_IN_VAIN`.
+
+    A pattern of well-formed values is used where the database has such a value; elsewhere, all are well-formed.
+    """
+
+    domains: dict[str, ConvLabDomain]  # those of the goal
+    complete: bool  # whether the user believes that it has everything
+    active: str  # the domain that was talked about last; empty before that
+    n_in_vain: int = 0  # number of slots that were told of domains outside the goal, and of malformed values of them
+
+    @property
+    def book(self) -> float | None:
+        """Mean share of satisfied constraints over the judged bookings; ``None`` if there are none."""
+        matches = [outcome.match for outcome in self.domains.values() if outcome.match is not None]
+        return sum(matches) / len(matches) if matches else None
+
+    @property
+    def success(self) -> bool:
+        """Whether the goal is reached."""
+        outcomes = self.domains.values()
+        answered, requested = (sum(getattr(o, name) for o in outcomes) for name in ("n_answered", "n_requested"))
+        return _is_success(answered, requested, self.book) and all(outcome.is_consistent for outcome in outcomes)
+
+    def numbers(self) -> dict[str, float]:
+        """Scores by name, from 0 to 1. Those of bookings and requests are missing if the goal has none."""
+        outcomes = self.domains.values()
+        answered, requested, in_vain = (
+            sum(getattr(outcome, name) for outcome in outcomes) for name in ("n_answered", "n_requested", "n_in_vain")
+        )
+        in_vain += self.n_in_vain
+        found = {"convlab2/success": float(self.success), "convlab2/complete": float(self.complete)}
+        if self.book is not None:
+            found["convlab2/book"] = self.book
+        if requested:
+            found["convlab2/inform_precision"] = answered / (answered + in_vain) if answered else 0.0
+            found["convlab2/inform_recall"] = answered / requested
+            found["convlab2/inform_f1"] = 2 * answered / (answered + in_vain + requested) if answered else 0.0
+        return found
+
+
+def _is_success(n_answered: int, n_requested: int, match: float | None) -> bool:
+    """Whether all is answered and matches; at least one of them must be judged."""
+    return n_answered == n_requested and (match == 1 if match is not None else n_requested > 0)
+
+
+def convlab_outcome_of(
+    goal: Goal,
+    exchanges: Sequence[Exchange],
+    complete: bool,
+    ontology: Ontology,
+    database: Database,
+    reply: Sequence[DialogueAct] = (),
+) -> ConvLabOutcome:
+    """Judge a dialogue, after whose last exchange the user says `reply`, by ConvLab-2's rules."""
+    said = [act for exchange in exchanges for act in exchange.said]
+    judged = TELLING - {SELECT, BOOK}
+    told = [act for act in said if act.intent in judged and act.slot and act.value not in ("", DONT_CARE)]
+    first: dict[str, Booking] = {}
+    for exchange in exchanges:
+        for booking in exchange.bookings:
+            first.setdefault(booking.domain, booking)
+    outcomes = {
+        name: _convlab_domain(
+            goal.domains.get(name, DomainGoal()),
+            [act for act in told if act.domain == name],
+            first.get(name),
+            ontology[name],
+            database,
+        )
+        for name in dict.fromkeys((*goal.domains, *(act.domain for act in told)))
+        if name in ontology
+    }
+    wanted = {name: outcomes[name] for name in goal.domains}
+    elsewhere = sum(outcome.n_in_vain for name, outcome in outcomes.items() if name not in wanted)
+    spoken = [act for exchange in exchanges for act in (*exchange.user, *exchange.said)]
+    active = next((act.domain for act in reversed([*spoken, *reply]) if act.domain in ontology), "")
+    return ConvLabOutcome(wanted, complete, active, elsewhere)
+
+
+def _convlab_domain(
+    wanted: DomainGoal, told: list[DialogueAct], booking: Booking | None, spec: Domain, database: Database
+) -> ConvLabDomain:
+    right = [act for act in told if _is_well_formed(act.slot, act.value, spec, database)]
+    slots = {act.slot for act in right}
+    surplus = slots & {*spec.requestable} - {*wanted.requests} - {*wanted.info} - NEVER_IN_VAIN
+    requests = [slot for slot in wanted.requests if slot != REFERENCE]
+    answers = {act.slot: act.value for act in told if act.slot in requests}
+    return ConvLabDomain(
+        n_answered=sum(slot in slots for slot in requests),
+        n_requested=len(requests),
+        n_in_vain=len(surplus) + len(told) - len(right),
+        match=_match(wanted, booking, spec, database),
+        is_consistent=bool(spec.generated) or _is_consistent(wanted, answers, booking, spec, database),
+    )
+
+
+def _match(wanted: DomainGoal, booking: Booking | None, spec: Domain, database: Database) -> float | None:
+    """Share of the constraints that the booked entity satisfies."""
+    if not wanted.book or not wanted.info:
+        return None
+    if booking is None:
+        return 0.0
+    judged = {slot: value for slot, value in wanted.info.items() if slot not in _RIDES}
+    if spec.generated or not judged:
+        return 1.0 if spec.generated else None
+    return max(
+        sum(_fits(spec, slot, entity.get(slot, ""), value) for slot, value in judged.items()) / len(judged)
+        for entity in database.named(spec.name, booking.entity)
+    )
+
+
+def _fits(spec: Domain, slot: str, value: str, wanted: str) -> bool:
+    """Whether a value satisfies a constraint; what should be a time and is none always does."""
+    if slot in spec.bounds and (minutes(value) is None or minutes(wanted) is None):
+        return True
+    return satisfies(spec, slot, value, wanted)
+
+
+def _is_consistent(
+    wanted: DomainGoal, answers: dict[str, str], booking: Booking | None, spec: Domain, database: Database
+) -> bool:
+    """Whether an entity satisfies the constraints, resembles the answers and, if something was booked, is that."""
+    entities = [database.entities(spec.name)[i] for i in database.query(spec.name, wanted.info)]
+    fitting = (entity for entity in entities if _resembles(spec, entity, answers))
+    if not wanted.book or booking is None:
+        return any(True for _ in fitting)
+    return any(entity.get(spec.key) == booking.entity for entity in fitting)
+
+
+def _resembles(spec: Domain, entity: Entity, answers: dict[str, str]) -> bool:
+    """Whether an entity may be the one of the answers. An answer with a time is taken as a bound."""
+    for slot, value in answers.items():
+        found = entity.get(slot, _UNKNOWN)
+        if slot in spec.bounds:
+            if not _fits(spec, slot, found, value):
+                return False
+        elif found not in (_UNKNOWN, value) and resemblance(value, found) < RESEMBLANCE:
+            return False
+    return True
+
+
+@functools.lru_cache(maxsize=100_000)
+def resemblance(one: str, other: str) -> float:
+    """Resemblance of the shorter text and the part of the longer one that resembles it most, in percent."""
+    short, long = sorted((one.strip().lower(), other.strip().lower()), key=len)
+    if short in long:
+        return 100.0 if short else 0.0
+    parts = (long[i : i + len(short)] for i in range(len(long) - len(short) + 1))
+    return 100 * max(SequenceMatcher(None, short, part).ratio() for part in parts)
+
+
+def _is_well_formed(slot: str, value: str, spec: Domain, database: Database) -> bool:
+    if (spec.name, slot) in _UNCHECKED or (slot not in _PATTERNS and slot not in _LISTED):
+        return True
+    values = database.values(spec.name, slot)
+    if slot in _LISTED:
+        return value in values or not values
+    fits = functools.partial(re.fullmatch, _PATTERNS[slot])
+    return bool(fits(value)) or not any(map(fits, values))
+
+
+@dataclass(frozen=True)
+class TaskTurn:
+    """What a reward sees."""
+
+    exchange: Exchange
+    outcome: Outcome | None  # that of the dialogue; ``None`` before its last turn
+    # judges the dialogue so far, with the user's answer, by ConvLab-2's rules
+    convlab: Callable[[], ConvLabOutcome] | None = None
+
+
+TurnReward = Callable[[TaskTurn], float]
+
+
+class TaskReward:
+    """Pays for success at the end, and charges every turn.
+
+    The defaults are ConvLab-3's 80, -40 and -1, divided by 80.
+
+    Args:
+        success: Paid at the end of a successful dialogue.
+        failure: Paid at the end of any other.
+        turn: Paid for every turn.
+    """
+
+    def __init__(self, success: float = 1.0, failure: float = -0.5, turn: float = -0.0125) -> None:
+        if success < failure or success == failure == turn == 0:
+            raise ConfigError(f"reward 'task_reward': success ({success:g}) must be above failure ({failure:g})")
+        self._success, self._failure, self._turn = success, failure, turn
+
+    def __call__(self, turn: TaskTurn) -> float:
+        if turn.outcome is None:
+            return self._turn
+        return self._turn + (self._success if turn.outcome.success else self._failure)
+
+
+class ConvLab2Reward:
+    """Reward of ConvLab-2, by its own rules of success.
+
+    Every turn pays one of three amounts, so an agent can earn more by staying in a domain that has succeeded.
+
+    Args:
+        success: Paid for every turn while the whole dialogue is a success.
+        domain: Paid for every other turn while the domain that was talked about last is a success.
+        turn: Paid for any other turn.
+    """
+
+    def __init__(self, success: float = 40.0, domain: float = 5.0, turn: float = -1.0) -> None:
+        self._success, self._domain, self._turn = success, domain, turn
+
+    def __call__(self, turn: TaskTurn) -> float:
+        if turn.convlab is None:
+            raise ValueError("ConvLab2Reward needs a TaskTurn with 'convlab'")
+        found = turn.convlab()
+        if found.success:
+            return self._success
+        current = found.domains.get(found.active)
+        return self._domain if current is not None and current.success else self._turn
+
+
+_OUTCOME = ("success", "complete", "match", "book")
+
+
+def transcript(
+    dialogue: TaskDialogue,
+    rewards: Sequence[float],
+    outcome: Outcome,
+    user_is_over: bool,
+    templates: Templates,
+) -> dict[str, Any]:
+    """Write a dialogue as plain JSON types, with the acts that each side understood or chose, and why it failed."""
+    turns: list[dict[str, Any]] = []
+    for exchange, reward in zip(dialogue.exchanges, rewards, strict=True):
+        heard = _plain(exchange.heard)
+        turns.append(_turn(PARTNER, templates.render(exchange.user, "user"), exchange.user, understood=heard))
+        text = exchange.text or templates.render(exchange.said, "agent")
+        bookings = [booking._asdict() for booking in exchange.bookings]
+        chosen = _plain(exchange.chosen)
+        turns.append(_turn(AGENT, text, exchange.said, chosen=chosen, bookings=bookings, reward=reward))
+    turns.append(_turn(PARTNER, templates.render(dialogue.told, "user"), dialogue.told))
+    return {
+        "goal": dialogue.goal.to_json(),
+        "goal_text": goal_text(dialogue.goal.domains, templates),
+        "turns": turns,
+        "outcome": {key: value for key, value in outcome.numbers().items() if key in _OUTCOME},
+        "ended_by": "partner" if user_is_over else "max_turns",
+        "failures": failures(dialogue.exchanges, outcome, user_is_over),
+    }
+
+
+def _turn(speaker: int, text: str, acts: Iterable[DialogueAct], **more: Any) -> dict[str, Any]:
+    return {"speaker": SPEAKERS[speaker], "text": text, "acts": _plain(acts), **more}
+
+
+def failures(exchanges: Sequence[Exchange], outcome: Outcome, user_is_over: bool) -> list[str]:
+    """Why a dialogue failed, in words; empty if it did not."""
+    return [] if outcome.success else [*outcome.failures, *_causes(exchanges, outcome, user_is_over)]
+
+
+def _causes(exchanges: Sequence[Exchange], outcome: Outcome, user_is_over: bool) -> Iterable[str]:
+    """What else went wrong in a dialogue that failed."""
+    if any(one.chosen == other.chosen for one, other in itertools.pairwise(exchanges)):
+        yield "the agent repeated itself"
+    if not user_is_over:
+        yield "out of turns"
+    elif not outcome.complete:
+        yield "the user gave up"
+
+
+def _plain(acts: Iterable[DialogueAct]) -> list[list[str]]:
+    return [list(act) for act in acts]

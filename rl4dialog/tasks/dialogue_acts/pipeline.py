@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from rl4dialog.core.errors import ConfigError, shown
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
-from rl4dialog.tasks.dialogue_acts.belief import BeliefState
+from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState
 from rl4dialog.tasks.dialogue_acts.ontology import Ontology
 from rl4dialog.tasks.dialogue_acts.world import World
 
@@ -87,12 +87,7 @@ class TemplateNlg:
 
 
 class TrackedBelief(BeliefState):
-    """A belief whose constraints and values of bookings come from a tracker; requests and offers follow our rules.
-
-    Args:
-        ontology: The domains.
-        tracker: The tracker, which begins a dialogue.
-    """
+    """A belief whose constraints and values of bookings come from a tracker; requests and offers follow our rules."""
 
     def __init__(self, ontology: Ontology, tracker: Tracker) -> None:
         super().__init__(ontology)
@@ -100,11 +95,7 @@ class TrackedBelief(BeliefState):
         tracker.init_session()
 
     def hear(self, acts: Iterable[DialogueAct]) -> None:
-        """Update the belief by what the agent understood of the user's utterance.
-
-        Raises:
-            ConfigError: If the tracker returns another shape.
-        """
+        """Update the belief by what the agent understood of the user's utterance."""
         heard = list(acts)
         super().hear(heard)
         state = self._tracker.update([list(act) for act in heard])
@@ -126,11 +117,7 @@ class TrackedBelief(BeliefState):
 
 
 def as_acts(found: Any, part: str) -> list[DialogueAct]:
-    """Acts as a part of the agent returns them.
-
-    Raises:
-        ConfigError: If they are not lists of two to four texts.
-    """
+    """Acts as a part of the agent returns them: lists of two to four texts."""
     try:
         acts = [DialogueAct(*map(str, act)) for act in found if not isinstance(act, str)]
     except TypeError as error:

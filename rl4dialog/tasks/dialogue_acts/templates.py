@@ -32,22 +32,16 @@ from rl4dialog.tasks.dialogue_acts.acts import (
     WELCOME,
     DialogueAct,
 )
-from rl4dialog.tasks.dialogue_acts.database import Database
-from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Ontology
+from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Database, Ontology
 
 Side = Literal["user", "agent"]
 
 
 class Words(NamedTuple):
-    """Words of a domain or a slot.
+    """Words of a domain or a slot."""
 
-    Attributes:
-        nouns: Its names; sentences use the first one.
-        phrase: Words around a value of the slot, such as ``in the {}``. Default: ``with NOUN {}``.
-    """
-
-    nouns: tuple[str, ...]
-    phrase: str = ""
+    nouns: tuple[str, ...]  # its names; sentences use the first one
+    phrase: str = ""  # words around a value of the slot, such as ``in the {}``. Default: ``with NOUN {}``
 
 
 SLOTS = {
@@ -120,14 +114,7 @@ _MASK = 0xE000  # first code point of a private area: masked characters separate
 
 
 class Templates:
-    """Sentences of a world.
-
-    Args:
-        ontology: The domains.
-        database: Their entities, whose values are recognized.
-        values: More values by domain and slot, such as days of bookings.
-        words: Words of domains and slots that differ from the usual ones, by name of the domain or slot.
-    """
+    """Sentences of a world."""
 
     def __init__(
         self,
@@ -196,15 +183,9 @@ class Templates:
         return f"with any {words.nouns[0]}" if value == DONT_CARE else words.phrase.format(value)
 
     def render(self, acts: Sequence[DialogueAct], side: Side) -> str:
-        """Say acts.
+        """Say acts with values: one sentence for adjacent acts of the same intent and domain.
 
-        Args:
-            acts: The acts, with values.
-            side: Who says them.
-
-        Returns:
-            One sentence for adjacent acts of the same intent and domain. An act without a template is written as it is
-            printed, such as ``hotel-confirm(area=north)``, which `parse` reads as well.
+        An act without a template is written as it is printed, such as ``hotel-confirm(area=north)``; `parse` reads it.
         """
         return " ".join(
             self._sentence(intent, name, list(group), side)
@@ -240,13 +221,8 @@ class Templates:
     def parse(self, text: str, context: Sequence[DialogueAct] = ()) -> list[DialogueAct]:
         """Understand a text, of either side.
 
-        Args:
-            text: The text.
-            context: What the other side said before: the domain that it is about if the text names none, and the
-                slots that it asked for.
-
-        Returns:
-            The acts; none if nothing is understood.
+        The `context`, what the other side said before, gives the domain if the text names none, and the slots that were
+        asked for.
         """
         names = [act.domain for act in context if act.domain in self._ontology]
         only = next(iter(self._ontology.domains)) if len(self._ontology.domains) == 1 else ""

@@ -13,17 +13,14 @@ from numpy.typing import NDArray
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.tasks.dialogue_acts.acts import BYE, ActVocabulary, DialogueAct
-from rl4dialog.tasks.dialogue_acts.belief import BeliefState
-from rl4dialog.tasks.dialogue_acts.database import Database
-from rl4dialog.tasks.dialogue_acts.ontology import Ontology
+from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState
+from rl4dialog.tasks.dialogue_acts.ontology import Database, Ontology
 
 DEFAULT_BLOCKS = ("user_acts", "system_acts", "belief", "requests", "offered", "booked", "db", "turn")
 CONVLAB2_BLOCKS = ("user_acts", "system_acts", "convlab2_belief", "convlab2_booked", "convlab2_db", "convlab2_over")
 """Blocks of ConvLab-2's vector of MultiWOZ (``convlab2/policy/vector/vector_multiwoz.py``)."""
-N_BINS = 6
-"""Bits of the block ``db`` per domain: none, 1, 2, 3, 4 and at least 5 entities."""
-N_TURN_BITS = 10
-"""Bits of the block ``turn``: one for each tenth of the allowed turns that has begun."""
+N_BINS = 6  # bits of the block ``db`` per domain: none, 1, 2, 3, 4 and at least 5 entities
+N_TURN_BITS = 10  # bits of the block ``turn``: one for each tenth of the allowed turns that has begun
 _CONVLAB2_SLOTS = {
     "attraction": ("type", "name", "area"),
     "restaurant": ("food", "pricerange", "name", "area"),
@@ -38,19 +35,12 @@ _SMALLEST = {"train": (0, 1, 3, 6, 11, 41)}
 
 
 class State(NamedTuple):
-    """What an observation is made of.
+    """What an observation is made of."""
 
-    Attributes:
-        heard: The user's last acts, as understood, delexicalized.
-        said: The agent's last action, a bit per act. Shape (number of system acts,).
-        belief: The belief.
-        progress: Share of the allowed turns that is over, below 1.
-    """
-
-    heard: Sequence[DialogueAct]
-    said: NDArray[Any]
-    belief: BeliefState
-    progress: float
+    heard: Sequence[DialogueAct]  # the user's last acts, as understood, delexicalized
+    said: NDArray[Any]  # the agent's last action, a bit per act. Shape (number of system acts,)
+    belief: BeliefState  # the belief
+    progress: float  # share of the allowed turns that is over, below 1
 
 
 Writer = Callable[[bytearray, State], None]
@@ -73,13 +63,6 @@ class ActVectorizer:
     MultiWOZ, a bit for each of 4 domains in which something is booked, 6 bits for the number of entities in each of
     these domains, with wider bins for trains, and a bit for the end of the dialogue. Bits of domains that the world
     lacks are 0.
-
-    Args:
-        ontology: The domains.
-        database: Their entities.
-        user_acts: Vocabulary of the user's delexicalized acts.
-        system_acts: Vocabulary of the agent's delexicalized acts.
-        blocks: Blocks of an observation, or ``convlab2`` for those of ConvLab-2.
     """
 
     def __init__(
@@ -139,17 +122,7 @@ class ActVectorizer:
     def observation(
         self, heard: Sequence[DialogueAct], said: NDArray[Any], belief: BeliefState, progress: float
     ) -> NDArray[np.int8]:
-        """Bits of a state.
-
-        Args:
-            heard: The user's last acts, as understood, delexicalized.
-            said: The agent's last action, a bit per act. Shape (number of system acts,).
-            belief: The belief.
-            progress: Share of the allowed turns that is over, below 1.
-
-        Returns:
-            Shape (length of the layout,).
-        """
+        """Bits of a state; see `State`. Shape (length of the layout,)."""
         bits = bytearray(len(self._layout))  # setting a byte takes a third of the time of setting an array's item
         state = State(heard, said, belief, progress)
         for write in self._writers:

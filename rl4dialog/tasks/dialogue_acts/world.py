@@ -1,4 +1,4 @@
-"""A world: everything that a task in dialogue acts needs."""
+"""A world: everything that a task in dialogue acts needs; its corpus, and the files of published datasets."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
-from rl4dialog.core.errors import DataError
+from rl4dialog.core.errors import DataError, shown
+from rl4dialog.core.files import json_value
+from rl4dialog.data.rows import walk_files
 from rl4dialog.tasks.dialogue_acts.acts import (
+    BOOKING,
     BYE,
     GENERAL,
     INFORM,
@@ -22,12 +26,116 @@ from rl4dialog.tasks.dialogue_acts.acts import (
     counted_vocabulary,
     delexicalized,
 )
-from rl4dialog.tasks.dialogue_acts.corpus import CorpusDialogue
-from rl4dialog.tasks.dialogue_acts.database import Database
-from rl4dialog.tasks.dialogue_acts.goal_statistics import GoalStatistics
-from rl4dialog.tasks.dialogue_acts.goals import Goal, problems
-from rl4dialog.tasks.dialogue_acts.ontology import Ontology
+from rl4dialog.tasks.dialogue_acts.goals import Goal, GoalStatistics, problems
+from rl4dialog.tasks.dialogue_acts.ontology import Database, Ontology
 from rl4dialog.tasks.dialogue_acts.templates import Templates, Words
+
+SPLITS = ("train", "val", "test")
+_Dialogues = TypeVar("_Dialogues", list[Any], dict[str, Any])
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file, or the one of this name in a zip archive beside it."""
+    archive = path.with_name(path.name + ".zip")
+    try:
+        if path.is_file():
+            return json_value(path.read_text(encoding="utf-8"))
+        if archive.is_file():
+            for _, content in walk_files(archive, lambda name: name == path.name):
+                return json_value(content)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be read as JSON: {error}") from error
+    released = path.with_name("data.json").is_file()
+    hint = "; its data.json is MultiWOZ as released, and ConvLab-2's files are needed" if released else ""
+    raise DataError(f"the file {path.name} (or {archive.name}) is missing in {path.parent}{hint}")
+
+
+def read_entities(path: Path) -> list[dict[str, Any]]:
+    """Read a database: a list of objects."""
+    found = read_json(path)
+    if not isinstance(found, list) or not all(isinstance(entity, dict) for entity in found):
+        raise DataError(f"{path} must be a list of objects, one for each entity, not {shown(found)}")
+    return found
+
+
+def read_splits(
+    folder: Path, kind: type[_Dialogues], splits: Mapping[str, str] | None = None
+) -> dict[str, tuple[_Dialogues, str]]:
+    """Read ``train.json``, ``val.json`` and ``test.json``.
+
+    Splits that share a file divide its dialogues: the first of train, test and val gets all but every fifth dialogue.
+    `splits` names the split that stands in for a missing one. A file is a list, or an object with dialogues by id.
+    """
+    found = {}
+    sources = {split: (splits or {}).get(split, split) for split in SPLITS}
+    unknown = [split for split in splits or {} if split not in SPLITS]
+    if unknown:
+        raise DataError(f"splits: {unknown[0]!r} is not a split; use one of {', '.join(SPLITS)}")
+    for split, source in sources.items():
+        path = folder / f"{source}.json"
+        if source not in SPLITS:
+            raise DataError(f"splits: {split}: {source!r} is not a split; use one of {', '.join(SPLITS)}")
+        try:
+            contents = read_json(path)
+        except DataError as error:
+            raise DataError(f"{error}{'' if path.exists() else _stand_in(folder, split)}") from error
+        if not isinstance(contents, kind):
+            expected = "a list of dialogues" if kind is list else "an object with dialogues by id"
+            raise DataError(f"{path}: expected {expected}, not {shown(contents)}")
+        sharing = [other for other in ("train", "test", "val") if sources[other] == source]
+        found[split] = (_part(contents, sharing.index(split), len(sharing)), str(path))
+    return found
+
+
+def _stand_in(folder: Path, missing: str) -> str:
+    """Which split can stand in for a missing one; empty if there is none."""
+    for split in ("val", "test", "train"):
+        if any((folder / f"{split}.json{suffix}").is_file() for suffix in ("", ".zip")):
+            return f". Another split can stand in for it: task.args.splits: {{{missing}: {split}}}"
+    return ""
+
+
+def _part(contents: _Dialogues, part: int, n_parts: int) -> _Dialogues:
+    """One part of a list or an object: of each five entries, one for every part but the first, which has the rest."""
+    if n_parts == 1:
+        return contents
+    entries = contents.items() if isinstance(contents, dict) else contents
+    kept = [entry for i, entry in enumerate(entries) if max(0, i % 5 - (5 - n_parts)) == part]
+    return type(contents)(kept)
+
+
+@dataclass(frozen=True)
+class CorpusTurn:
+    """An utterance of the user and the agent's answer."""
+
+    user: tuple[DialogueAct, ...]  # acts of the user
+    system: tuple[DialogueAct, ...]  # acts of the agent, with values
+    user_text: str = ""  # the user's words; empty if they are not known
+    system_text: str = ""  # the agent's words
+
+
+@dataclass(frozen=True)
+class CorpusDialogue:
+    """A dialogue."""
+
+    id: str  # identifier
+    turns: tuple[CorpusTurn, ...]  # its turns
+    goal: Goal | None = None  # the user's goal; ``None`` if it is unknown or has no domain
+
+
+def normalized_acts(acts: Iterable[DialogueAct], ontology: Ontology, where: str) -> Iterator[DialogueAct]:
+    """Check acts against the ontology, and normalize their values."""
+    for act in acts:
+        if act.domain in (GENERAL, BOOKING):
+            yield act
+            continue
+        if act.domain not in ontology:
+            raise DataError(f"{where}: act {act}: unknown domain (known: {', '.join(ontology.domains)})")
+        known = {*ontology[act.domain].slots, ""}
+        if act.slot not in known:
+            raise DataError(f"{where}: act {act}: unknown slot (known: {', '.join(sorted(known - {''}))})")
+        yield act._replace(value=ontology.normalized(act.domain, act.slot, act.value)) if act.value else act
+
 
 _logger = logging.getLogger(__name__)
 OnUnreachable = Literal["drop", "error"]
@@ -84,12 +192,7 @@ class World:
 
 @functools.cache
 def built_world(task: Callable[..., World], args: str) -> World:
-    """Build a world once per process.
-
-    Args:
-        task: What builds it, such as `rl4dialog.tasks.camrest.world.camrest`.
-        args: Its arguments as JSON, with sorted keys.
-    """
+    """Build a world once per process; `args` are the task's arguments as JSON, with sorted keys."""
     return task(**json.loads(args))
 
 

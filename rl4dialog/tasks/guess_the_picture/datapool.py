@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 
 from rl4dialog.core.arguments import Count, Fraction
-from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import Dialogue, Sample, is_number
+from rl4dialog.core.types import Dialogue, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.pool import TextGenPool, check_counts, check_split
-from rl4dialog.tasks.guess_the_picture.partner import MAX_ROUNDS, GuessThePicturePartner
-from rl4dialog.tasks.guess_the_picture.penalties import YesNoPenalty
-from rl4dialog.tasks.guess_the_picture.players import InformedPlayer, MixedPlayer, OpenPlayer, RandomPlayer
+from rl4dialog.data.pool import TextGenPool, size_of
+from rl4dialog.tasks.guess_the_picture.partner import (
+    MAX_ROUNDS,
+    GuessThePicturePartner,
+    InformedPlayer,
+    OpenPlayer,
+    RandomPlayer,
+    YesNoPenalty,
+    data_player,
+)
 from rl4dialog.tasks.guess_the_picture.scenes import N_IMPRESSIONS, scene_table
-from rl4dialog.tasks.playing import play
+from rl4dialog.tasks.playing import play, with_game
 
 
 class GuessThePicture(TextGenPool):
@@ -67,33 +71,25 @@ class GuessThePicture(TextGenPool):
             ``continuation``, which contains all later utterances, starting with the partner's answer.
 
         Raises:
-            DataError: If an argument is invalid.
+            DataError: If the split is unknown.
         """
-        check_split(split)
-        sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
-        check_counts("guess_the_picture", {**sizes, "n_scenes": n_scenes, "max_rounds": max_rounds})
-        if not (is_number(open_share) and 0 <= open_share <= 1):
-            raise DataError(
-                f"datapool 'guess_the_picture': open_share must be a number from 0 to 1, not {open_share!r}"
-            )
+        n_games = size_of(split, n_train, n_val, n_test)
         dialogue_format = DialogueFormat(format, None, render_chat)
         scenes = scene_table(n_scenes, seed)
         play_game = partial(_play_game, seed, open_share, yes_no_penalty, max_rounds)
         samples = []
-        for index in range(sizes[f"n_{split}"]):
+        for index in range(n_games):
             id = f"{split}_{index}"
             hidden = random.Random(derive_seed(seed, "hidden", id)).randrange(0, n_scenes, N_IMPRESSIONS)
             caption = scenes[hidden].view
             meta_data = {"history": [caption], "scene": hidden, "table": {"n_scenes": n_scenes, "seed": seed}}
             sample = Sample(id, dialogue_format.prompt([caption]), [], meta_data)
-            first, *continuation = (turn.text for turn in play_game(sample).said)
-            samples.append(replace(sample, references=[first], meta_data={**meta_data, "continuation": continuation}))
-        pool = cls(samples)
+            samples.append(with_game(sample, play_game(sample)))
+        pool = cls(samples, dialogue_format=dialogue_format)
         pool._play_game = play_game
-        pool.use_format(dialogue_format)
         pool.players = {
             "random": RandomPlayer,
-            "data": partial(MixedPlayer, open_share),
+            "data": partial(data_player, open_share),
             "open": OpenPlayer,
             "informed": InformedPlayer,
         }
@@ -107,4 +103,4 @@ class GuessThePicture(TextGenPool):
 def _play_game(seed: int, open_share: float, yes_no_penalty: YesNoPenalty, max_rounds: int, sample: Sample) -> Dialogue:
     """Play the game of a sample; it is the same each time."""
     partner = GuessThePicturePartner(yes_no_penalty, max_rounds)
-    return play(MixedPlayer(open_share), partner, sample, max_rounds, derive_seed(seed, "game", sample.id))
+    return play(data_player(open_share), partner, sample, max_rounds, derive_seed(seed, "game", sample.id))

@@ -14,25 +14,15 @@ from rl4dialog.core.types import is_whole_number
 
 @dataclass(frozen=True)
 class Attribute:
-    """A property that all scenes have.
+    """A property that all scenes have."""
 
-    Attributes:
-        name: Its name.
-        values: Possible values, as they are said.
-        group: The values for which the answer to ``group_question`` is yes.
-        open_question: Question for the value, without its question mark; likewise below.
-        group_question: Yes/no question for the group.
-        asks: Begin of yes/no questions for one value.
-        states: Begin of whole sentences with the value.
-    """
-
-    name: str
-    values: tuple[str, ...]
-    group: frozenset[str]
-    open_question: str
-    group_question: str
-    asks: str = "is it"
-    states: str = "it is"
+    name: str  # its name
+    values: tuple[str, ...]  # possible values, as they are said
+    group: frozenset[str]  # the values for which the answer to ``group_question`` is yes
+    open_question: str  # question for the value, without its question mark; likewise below
+    group_question: str  # yes/no question for the group
+    asks: str = "is it"  # begin of yes/no questions for one value
+    states: str = "it is"  # begin of whole sentences with the value
 
 
 def _attribute(name: str, others: str, group: str, *words: str) -> Attribute:
@@ -89,17 +79,11 @@ N_IMPRESSIONS = 4
 
 @dataclass(frozen=True)
 class Scene:
-    """A scene, as a picture of it.
+    """A scene, as a picture of it."""
 
-    Attributes:
-        view: The view, a key of ``VIEWS``.
-        values: Value of each attribute, by its name.
-        impression: Points from 0 to 3 that the guesser gives to the scene before anything is said.
-    """
-
-    view: str
-    values: Mapping[str, str]
-    impression: int
+    view: str  # the view, a key of ``VIEWS``
+    values: Mapping[str, str]  # value of each attribute, by its name
+    impression: int  # points from 0 to 3 that the guesser gives to the scene before anything is said
 
     @property
     def hard_to_see(self) -> frozenset[str]:
@@ -109,12 +93,7 @@ class Scene:
 
 @functools.lru_cache(maxsize=8)
 def scene_table(n_scenes: int, seed: int) -> tuple[Scene, ...]:
-    """Draw the scenes of a table: views and values at random, and the impressions 0, 1, 2, 3 in turn.
-
-    Args:
-        n_scenes: Number of scenes. A longer table starts with the same ones.
-        seed: Random seed of the table.
-    """
+    """Draw the scenes of a table: views and values at random, and the impressions 0, 1, 2, 3 in turn."""
     rng = random.Random(derive_seed(seed, "scenes"))
     return tuple(
         Scene(
@@ -135,3 +114,85 @@ def table_of(meta_info: Mapping[str, Any]) -> tuple[Scene, ...] | None:
     if not (is_whole_number(n_scenes, at_least=hidden + 1) and isinstance(seed, int)):
         return None
     return scene_table(n_scenes, seed)
+
+
+YES, NO = "yes", "no"
+PROBABLY, PROBABLY_NOT = "i think so", "i do not think so"
+NOT_SEEN, NOT_UNDERSTOOD = "i can not tell", "i do not understand"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of the agent."""
+
+    words: str  # the question without its question mark
+    attribute: str  # name of the attribute
+    values: frozenset[str] | None = None  # the values for which the answer is yes; ``None`` for an open question
+    # whether it asks for a group of values, which can be answered if the attribute is hard to see
+    is_broad: bool = False
+
+    @property
+    def text(self) -> str:
+        """The question as it is said."""
+        return f"{self.words} ?"
+
+    def is_answered(self, hard_to_see: frozenset[str]) -> bool:
+        """Whether the answer says anything, if these attributes are hard to see."""
+        return self.is_broad or self.attribute not in hard_to_see
+
+
+OPEN_QUESTIONS = tuple(Question(attribute.open_question, name) for name, attribute in ATTRIBUTES.items())
+"""One question for the value of each attribute."""
+YES_NO_QUESTIONS = tuple(
+    question
+    for name, attribute in ATTRIBUTES.items()
+    for question in (
+        Question(attribute.group_question, name, attribute.group, is_broad=True),
+        *(Question(f"{attribute.asks} {value}", name, frozenset({value})) for value in attribute.values),
+    )
+)
+"""For each attribute, one question for its group of values and one for each value."""
+QUESTIONS = (*OPEN_QUESTIONS, *YES_NO_QUESTIONS)
+
+_BY_WORDS = {question.words: question for question in QUESTIONS}
+
+
+def parse(text: str) -> Question | None:
+    """Read a question. Case, spaces and question marks at the end do not matter."""
+    return _BY_WORDS.get(" ".join(text.lower().split()).rstrip(" ?"))
+
+
+def answer(question: Question, scene: Scene, in_sentences: bool) -> str:
+    """Answer a question about a scene."""
+    attribute, value = ATTRIBUTES[question.attribute], scene.values[question.attribute]
+    if not question.is_answered(scene.hard_to_see):
+        return NOT_SEEN
+    if question.values is None:
+        return f"{attribute.states} {value}" if in_sentences else value
+    is_so = value in question.values
+    if question.attribute in scene.hard_to_see:
+        return PROBABLY if is_so else PROBABLY_NOT
+    if in_sentences:
+        return _yes(attribute) if is_so else _no(attribute)
+    return YES if is_so else NO
+
+
+def values_left(question: Question, answer: str) -> frozenset[str] | None:
+    """Return the values of the question's attribute that an answer leaves possible; ``None`` if it says nothing."""
+    attribute = ATTRIBUTES[question.attribute]
+    if question.values is None:
+        said = answer.removeprefix(f"{attribute.states} ")
+        return frozenset({said}) if said in attribute.values else None
+    if answer in (YES, PROBABLY, _yes(attribute)):
+        return question.values
+    if answer in (NO, PROBABLY_NOT, _no(attribute)):
+        return frozenset(attribute.values) - question.values
+    return None
+
+
+def _yes(attribute: Attribute) -> str:
+    return f"{YES} , {attribute.states}"
+
+
+def _no(attribute: Attribute) -> str:
+    return f"{NO} , {attribute.states} not"

@@ -9,24 +9,18 @@ from typing import Annotated
 from pydantic import Field
 
 from rl4dialog.core.arguments import Count
-from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, Sample, Turn, is_number
+from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, Sample, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.pool import TextGenPool, check_counts, check_split
-from rl4dialog.tasks.random_walks.graph import NODES, Graph, draw_graph
-from rl4dialog.tasks.random_walks.walks import WalkTask
+from rl4dialog.data.pool import TextGenPool, size_of
+from rl4dialog.tasks.random_walks.graph import NODES, Graph, WalkTask, draw_graph
 
 
 class RandomWalks(TextGenPool):
-    """Random walks on a seeded graph, from which shortest paths can be learned; without files or network.
-
-    Attributes:
-        graph: The graph, which is the same in all splits.
-    """
+    """Random walks on a seeded graph, from which shortest paths can be learned; without files or network."""
 
     has_rewards = True
 
-    graph: Graph
+    graph: Graph  # the graph, which is the same in all splits
 
     @classmethod
     def prepare(
@@ -67,23 +61,20 @@ class RandomWalks(TextGenPool):
             ``shortest_path``, the ``walk``'s start, edges, goal and max_steps.
 
         Raises:
-            DataError: If an argument is invalid, or no graph is found.
+            DataError: If no graph is found.
         """
-        check_split(split)
-        sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
-        _check_arguments(sizes, n_nodes, edge_share, max_steps)
+        n_walks = size_of(split, n_train, n_val, n_test)
         graph = draw_graph(n_nodes, edge_share, max_steps, f"random_walks/graph/{graph_seed}")
         dialogue_format = DialogueFormat(format, None, render_chat)
         prompts = {start: _prompt(dialogue_format, start) for start in graph.starts}
         meta_data = {start: {"history": [_question(start)], **WalkTask(graph, start).to_meta()} for start in prompts}
         rng, samples = random.Random(f"random_walks/{seed}/{split}"), []
-        for number in range(sizes[f"n_{split}"]):
+        for number in range(n_walks):
             start = graph.starts[number % len(graph.starts)]
             walk = " ".join(graph.random_walk(start, rng))
             samples.append(Sample(f"{split}_{number}", prompts[start], [walk], meta_data[start]))
-        pool = cls(samples)
+        pool = cls(samples, dialogue_format=dialogue_format)
         pool.graph = graph
-        pool.use_format(dialogue_format)
         return pool
 
     def conversations(self) -> Iterator[Dialogue]:
@@ -105,12 +96,3 @@ def _prompt(dialogue_format: DialogueFormat, start: str) -> Prompt:
         return prompt
     # With a space before it, the first node of a reply has the token that it has everywhere else.
     return Prompt(prompt.turns, prompt.opening, prompt.later_opening, prompt.agent_opening, reply_opening=" ")
-
-
-def _check_arguments(sizes: dict[str, int], n_nodes: int, edge_share: float, max_steps: int) -> None:
-    check_counts("random_walks", sizes)
-    check_counts("random_walks", {"n_nodes": n_nodes, "max_steps": max_steps}, at_least=2)
-    if n_nodes > len(NODES):
-        raise DataError(f"datapool 'random_walks': n_nodes must be at most {len(NODES)}, not {n_nodes}")
-    if not (is_number(edge_share) and 0 < edge_share <= 1):
-        raise DataError(f"datapool 'random_walks': edge_share must be above 0 and at most 1, not {edge_share!r}")

@@ -10,9 +10,10 @@ import random
 import string
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from rl4dialog.core.errors import DataError
+from rl4dialog.core.errors import DataError, shown
 
 NODES = string.ascii_lowercase
 """Names of nodes, in order. The first one is the goal."""
@@ -21,17 +22,12 @@ _MAX_DRAWS = 10_000
 
 @dataclass(frozen=True)
 class Graph:
-    """A directed graph with a goal.
+    """A directed graph with a goal."""
 
-    Attributes:
-        edges: By node, the nodes to which a step can lead; none from the goal, where walks end.
-        goal: Node at which walks should end.
-        max_steps: Number of steps after which a walk has failed.
-    """
-
+    # by node, the nodes to which a step can lead; none from the goal, where walks end
     edges: Mapping[str, Sequence[str]]
-    goal: str
-    max_steps: int
+    goal: str  # node at which walks should end
+    max_steps: int  # number of steps after which a walk has failed
 
     @property
     def starts(self) -> list[str]:
@@ -77,11 +73,7 @@ class Graph:
         return sum(returns[start] for start in self.starts) / len(self.starts)
 
     def random_walk(self, start: str, rng: random.Random) -> list[str]:
-        """Walk at random until the goal or ``max_steps``; each next node is equally likely.
-
-        Returns:
-            The nodes after the start.
-        """
+        """Walk at random until the goal or ``max_steps``; each next node is equally likely."""
         walk = [start]
         while walk[-1] != self.goal and len(walk) <= self.max_steps:
             nodes = self.edges[walk[-1]]
@@ -94,12 +86,6 @@ def draw_graph(n_nodes: int, edge_share: float, max_steps: int, seed: str) -> Gr
 
     Each edge between two nodes exists with probability ``edge_share``. Graphs that violate the condition are drawn
     again.
-
-    Args:
-        n_nodes: Number of nodes, the goal included; at most 26.
-        edge_share: Share of the possible edges.
-        max_steps: Maximum number of steps of a walk.
-        seed: Random seed.
     """
     rng, nodes = random.Random(seed), NODES[:n_nodes]
     goal = nodes[0]
@@ -113,3 +99,60 @@ def draw_graph(n_nodes: int, edge_share: float, max_steps: int, seed: str) -> Gr
         f"datapool 'random_walks': none of {_MAX_DRAWS} graphs of {n_nodes} nodes with edge_share {edge_share} has "
         f"paths of fewer than {max_steps} steps from every node to the goal; raise edge_share or max_steps"
     )
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A walk as far as it counts: until the goal, the first illegal step, or the last step that is allowed."""
+
+    n_steps: int  # number of steps, without an illegal one
+    reached: bool = False  # whether it reached the goal
+    illegal: bool = False  # whether it was ended by a word that is no node to which an edge leads
+
+
+@dataclass(frozen=True)
+class WalkTask:
+    """A start node on a graph, as the meta data of a sample describe it."""
+
+    graph: Graph  # the graph
+    start: str  # node at which the walk starts
+
+    def to_meta(self) -> dict[str, Any]:
+        """Return the task as meta data of a sample, under the key ``walk``."""
+        return {"walk": {"start": self.start, **asdict(self.graph)}}
+
+    @classmethod
+    def from_meta(cls, meta_data: Mapping[str, Any] | None, user: str) -> WalkTask:
+        """Read the task from the meta data of a sample."""
+        walk = (meta_data or {}).get("walk")
+        if not isinstance(walk, Mapping) or walk.keys() != {"start", "edges", "goal", "max_steps"}:
+            raise DataError(
+                f"{user} needs samples with a walk's start, edges, goal and max_steps in meta_data['walk'], not "
+                f"{shown(walk)}; use the datapool random_walks"
+            )
+        return cls(Graph(walk["edges"], walk["goal"], walk["max_steps"]), walk["start"])
+
+    def read(self, text: str) -> Walk:
+        """Read a walk: the nodes after the start, separated by whitespace. Words after its end do not matter."""
+        node, n_steps = self.start, 0
+        for word in text.split()[: self.graph.max_steps]:
+            if word not in self.graph.edges[node]:
+                return Walk(n_steps, illegal=True)
+            node, n_steps = word, n_steps + 1
+            if node == self.graph.goal:
+                return Walk(n_steps, reached=True)
+        return Walk(n_steps)
+
+    def return_so_far(self, text: str) -> float:
+        """Return the rewards of an unfinished reply: -1 per step, or at once the lowest return for an illegal one."""
+        walk = self.read(text)
+        return -float(self.graph.max_steps if walk.illegal else walk.n_steps)
+
+    def return_of(self, text: str) -> float:
+        """Return minus the number of steps to the goal, or the lowest return if it is not reached."""
+        walk = self.read(text)
+        return -float(walk.n_steps if walk.reached else self.graph.max_steps)
+
+    def optimal_return(self) -> float:
+        """Return the highest possible return from this start."""
+        return self.graph.optimal_returns()[self.start]

@@ -1,31 +1,268 @@
-"""The world of the town guide: a generated town, goals of its visitors, and a corpus of simulated dialogues."""
+"""The world of the town guide: a generated town, goals of its visitors, and a corpus of simulated dialogues.
+
+All names are made up. Every goal is drawn around entities of the town, so its final constraints can always be
+satisfied. The domains of a goal share one trip: its day, its number of people and, more often than not, its area and
+price. Which place the agent will offer is not known in advance, so a ride has the name of a place as an end only where
+the goal itself names that place. The agent asks for the other ends, and the user answers with a place that it was
+offered (`AgendaUser`). A taxi arrives when the table is booked, or leaves after dinner.
+"""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.arguments import Fraction
 from rl4dialog.tasks.dialogue_acts.acts import GENERAL, INFORM, REQ_MORE, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
-from rl4dialog.tasks.dialogue_acts.belief import BeliefState
-from rl4dialog.tasks.dialogue_acts.files import SPLITS
-from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
-from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, Ontology
-from rl4dialog.tasks.dialogue_acts.rule_policy import RulePolicy
-from rl4dialog.tasks.dialogue_acts.simulation import corpus_dialogue, simulate
-from rl4dialog.tasks.dialogue_acts.templates import Templates
-from rl4dialog.tasks.dialogue_acts.world import World, make_world
-from rl4dialog.tasks.town_guide.goals import draw_goals
-from rl4dialog.tasks.town_guide.town import BOOKING_VALUES, ONTOLOGY, WORDS, make_town, places_of
+from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Lexicalizer, RulePolicy, corpus_dialogue, simulate
+from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_text
+from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, Database, Domain, Entity, Ontology
+from rl4dialog.tasks.dialogue_acts.templates import Templates, Words
+from rl4dialog.tasks.dialogue_acts.world import SPLITS, World, make_world
+
+RESTAURANT, HOTEL, SIGHT, TAXI = "restaurant", "hotel", "sight", "taxi"
+ONTOLOGY = Ontology(
+    [
+        Domain(
+            RESTAURANT,
+            informable=("food", "price", "area", "name"),
+            requestable=("phone", "address", "postcode", "price", "area", "food"),
+            bookable=("day", "time", "people"),
+            times=("time",),
+        ),
+        Domain(
+            HOTEL,
+            informable=("type", "stars", "price", "area", "parking", "internet", "name"),
+            requestable=("phone", "address", "postcode", "type", "stars", "price", "area", "parking", "internet"),
+            bookable=("day", "people", "stay"),
+        ),
+        Domain(
+            SIGHT,
+            informable=("type", "area", "fee", "name"),
+            requestable=("phone", "address", "postcode", "type", "area", "fee", "hours"),
+        ),
+        Domain(
+            TAXI,
+            informable=("from", "to", "leave", "arrive"),
+            requestable=("car", "phone"),
+            key="car",
+            bounds={"leave": "at least", "arrive": "at most"},
+            generated=("car", "phone"),
+            required=(("from",), ("to",), ("leave", "arrive")),
+        ),
+    ],
+    {"center": "centre", "moderately priced": "moderate", "inexpensive": "cheap"},
+)
+WORDS = {
+    "restaurant": Words(("restaurant", "place to eat")),
+    "hotel": Words(("hotel", "place to stay")),
+    "sight": Words(("sight", "attraction")),
+    "taxi": Words(("taxi", "cab")),
+    "fee": Words(("entrance fee", "fee")),
+    "hours": Words(("opening hours", "hours")),
+    "parking": Words(("parking",), "with parking: {}"),
+    "internet": Words(("internet", "wifi"), "with internet: {}"),
+}
+"""Words of domains and slots, where the usual ones do not fit; see `templates`."""
+BOOKING_VALUES = {
+    "day": ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
+    "time": tuple(f"{hour}:{minute:02d}" for hour in range(12, 21) for minute in (0, 15, 30, 45)),
+    "people": ("2", "3", "4", "5", "6", "7", "8"),
+    "stay": ("2", "3", "4", "5"),
+}
+"""Values of bookings by slot."""
+
+_AREAS = ("centre", "north", "east", "south", "west")
+_PRICES = ("cheap", "moderate", "expensive")
+_FOODS = ("italian", "indian", "chinese", "thai", "french", "greek", "turkish", "seafood", "vegetarian", "british")
+_LODGINGS = ("inn", "guest house", "hostel")
+_SIGHTS = ("museum", "gallery", "park", "theatre", "castle", "church")
+_FEES = ("free", "3 pounds", "5 pounds", "8 pounds")
+_HOURS = ("09:00 to 17:00", "10:00 to 18:00", "10:00 to 20:00", "12:00 to 22:00")
+_FIRST = ("amber", "brass", "copper", "crooked", "golden", "ivory", "lucky", "old", "quiet", "red", "silver", "wild")
+_TABLES = ("fork", "kettle", "ladle", "lantern", "orchard", "oven", "pan", "pepper", "spoon", "table")
+_BEDS = ("acorn", "badger", "heron", "meadow", "otter", "pillow", "robin", "swan", "thistle", "willow")
+_FOUNDERS = ("alder", "birch", "cedar", "corbett", "fairley", "hazel", "lindow", "marlow", "quince", "rowan")
+_STREETS = ("abbey", "bridge", "chapel", "ferry", "garden", "harbour", "market", "mill", "river", "station")
+_COLOURS = ("black", "blue", "green", "grey", "red", "white")
+_CARS = ("estate", "minibus", "saloon", "van")
+
+
+def make_town(rng: np.random.Generator, n_restaurants: int = 40, n_hotels: int = 30, n_sights: int = 30) -> Database:
+    """Draw a town."""
+    return Database(
+        ONTOLOGY,
+        {
+            RESTAURANT: [
+                {"name": name, "food": pick(rng, _FOODS), "price": pick(rng, _PRICES), **_site(rng)}
+                for name in _names(rng, _FIRST, _TABLES, n_restaurants)
+            ],
+            HOTEL: [
+                {
+                    "name": name,
+                    "type": pick(rng, _LODGINGS),
+                    "stars": str(rng.integers(1, 6)),
+                    "price": pick(rng, _PRICES),
+                    "parking": pick(rng, ("yes", "no")),
+                    "internet": pick(rng, ("yes", "no")),
+                    **_site(rng),
+                }
+                for name in _names(rng, _FIRST, _BEDS, n_hotels)
+            ],
+            SIGHT: [
+                {
+                    "name": name,
+                    "type": name.split()[-1],
+                    "fee": pick(rng, _FEES),
+                    "hours": pick(rng, _HOURS),
+                    **_site(rng),
+                }
+                for name in _names(rng, _FOUNDERS, _SIGHTS, n_sights)
+            ],
+            TAXI: [{"car": f"{colour} {car}", "phone": _phone(rng)} for colour in _COLOURS for car in _CARS],
+        },
+    )
+
+
+def places_of(database: Database) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Names of all places, as the ends of a taxi ride."""
+    names = tuple(entity["name"] for name in (RESTAURANT, HOTEL, SIGHT) for entity in database.entities(name))
+    return {TAXI: {"from": names, "to": names}}
+
+
+def pick(rng: np.random.Generator, values: Sequence[str]) -> str:
+    """Draw one of the values."""
+    return values[int(rng.integers(len(values)))]
+
+
+def _names(rng: np.random.Generator, first: Sequence[str], second: Sequence[str], n: int) -> list[str]:
+    """Draw `n` different names of two words."""
+    numbers = rng.choice(len(first) * len(second), n, replace=False)
+    return [f"{first[i % len(first)]} {second[i // len(first)]}" for i in numbers]
+
+
+def _site(rng: np.random.Generator) -> Entity:
+    letters = "".join(chr(ord("a") + int(i)) for i in rng.integers(26, size=2))
+    return {
+        "area": pick(rng, _AREAS),
+        "address": f"{rng.integers(1, 100)} {pick(rng, _STREETS)} {pick(rng, ('street', 'lane', 'road'))}",
+        "postcode": f"tg{rng.integers(1, 10)} {rng.integers(1, 10)}{letters}",
+        "phone": _phone(rng),
+    }
+
+
+def _phone(rng: np.random.Generator) -> str:
+    return f"0555 {rng.integers(1_000_000):06d}"
+
+
+_COMBINATIONS = (
+    *((RESTAURANT,), (HOTEL,), (SIGHT,), (TAXI,)),
+    *((RESTAURANT, HOTEL), (HOTEL, SIGHT), (SIGHT, RESTAURANT), (SIGHT, TAXI), (HOTEL, TAXI), (RESTAURANT, TAXI)),
+    *((HOTEL, SIGHT, RESTAURANT), (HOTEL, RESTAURANT, TAXI), (SIGHT, RESTAURANT, TAXI), (HOTEL, SIGHT, TAXI)),
+)
+_SHARES = np.array([0.09, 0.09, 0.09, 0.03, *[0.4 / 6] * 6, *[0.3 / 4] * 4])
+_NAMED, _BOOKED, _SAME_AREA, _SAME_PRICE, _FAILS, _BOOKING_FAILS = 0.15, 0.5, 0.6, 0.5, 0.3, 0.3
+_RIDE_TIMES = tuple(f"{hour:02d}:{minute:02d}" for hour in range(8, 22) for minute in (0, 15, 30, 45))
+
+
+def draw_goals(rng: np.random.Generator, database: Database, n: int, templates: Templates) -> list[Goal]:
+    """Draw goals, no two of them alike."""
+    found: dict[str, dict[str, DomainGoal]] = {}
+    while len(found) < n:
+        domains = _draw(rng, database)
+        found.setdefault(repr(domains), domains)
+    return [Goal(str(i), domains, goal_text(domains, templates)) for i, domains in enumerate(found.values(), start=1)]
+
+
+def _draw(rng: np.random.Generator, database: Database) -> dict[str, DomainGoal]:
+    names = _COMBINATIONS[int(rng.choice(len(_COMBINATIONS), p=_SHARES))]
+    trip = {slot: pick(rng, BOOKING_VALUES[slot]) for slot in ("day", "people")}
+    goals: dict[str, DomainGoal] = {}
+    for name in names:
+        if name == TAXI:
+            goals[name] = _ride(rng, goals)
+        else:
+            goals[name] = _visit(rng, database, name, trip)
+    return goals
+
+
+def _visit(rng: np.random.Generator, database: Database, name: str, trip: dict[str, str]) -> DomainGoal:
+    """Draw the goal for a place, and note its area and price as those of the trip."""
+    spec = ONTOLOGY[name]
+    same = {
+        slot: trip[slot]
+        for slot, share in (("area", _SAME_AREA), ("price", _SAME_PRICE))
+        if slot in trip and slot in spec.informable and rng.random() < share
+    }
+    numbers = database.query(name, same) or database.query(name, {})
+    entity = database.entities(name)[numbers[int(rng.integers(len(numbers)))]]
+    if rng.random() < _NAMED:
+        info = {spec.key: entity[spec.key]}
+    else:
+        slots = [slot for slot in spec.informable if slot != spec.key]
+        chosen = {*_some(rng, slots, 1, 4), *same}
+        info = {slot: entity[slot] for slot in slots if slot in chosen}
+    trip.update({slot: info[slot] for slot in ("area", "price") if slot in info})
+    book: dict[str, str] = {}
+    if spec.bookable and rng.random() < _BOOKED:
+        book = {slot: trip.get(slot) or pick(rng, BOOKING_VALUES[slot]) for slot in spec.bookable}
+    requests = _some(rng, [slot for slot in spec.requestable if slot not in info], 0 if book else 1, 3)
+    return DomainGoal(info, _fail_info(rng, database, name, info), requests, book, _fail_book(rng, book))
+
+
+def _fail_info(rng: np.random.Generator, database: Database, name: str, info: Mapping[str, str]) -> dict[str, str]:
+    """One other value for a constraint, so that no entity satisfies them all; often empty."""
+    if rng.random() >= _FAILS or ONTOLOGY[name].key in info:
+        return {}
+    values = {slot: sorted({entity[slot] for entity in database.entities(name)}) for slot in info}
+    failing = [
+        {slot: value}
+        for slot in info
+        for value in values[slot]
+        if value != info[slot] and not database.query(name, {**info, slot: value})
+    ]
+    return failing[int(rng.integers(len(failing)))] if failing else {}
+
+
+def _fail_book(rng: np.random.Generator, book: Mapping[str, str]) -> dict[str, str]:
+    """Another value for a slot of the booking, which is not available; often empty."""
+    if not book or rng.random() >= _BOOKING_FAILS:
+        return {}
+    slot = pick(rng, [slot for slot in book if slot != "people"])
+    return {slot: pick(rng, [value for value in BOOKING_VALUES[slot] if value != book[slot]])}
+
+
+def _ride(rng: np.random.Generator, goals: Mapping[str, DomainGoal]) -> DomainGoal:
+    """Draw the goal for a taxi from the first place of the goal to the second one."""
+    named = [wanted.info.get("name", "") for wanted in goals.values()]
+    info = {end: name for end, name in zip(("from", "to"), named, strict=False) if name}
+    table = goals[RESTAURANT].book.get("time") if RESTAURANT in goals else None
+    if table is None:
+        info[pick(rng, ("leave", "arrive"))] = pick(rng, _RIDE_TIMES)
+    elif len(goals) > 1:
+        info["arrive"] = table
+    else:
+        info["leave"] = f"{int(table[:2]) + 2}{table[2:]}"
+    return DomainGoal(info, requests=_some(rng, ONTOLOGY[TAXI].requestable, 1, 2))
+
+
+def _some(rng: np.random.Generator, values: Sequence[str], least: int, most: int) -> tuple[str, ...]:
+    """Between `least` and `most` of the values, in their order."""
+    n = int(rng.integers(least, most + 1))
+    chosen: Collection[int] = set(rng.permutation(len(values))[:n].tolist())
+    return tuple(value for i, value in enumerate(values) if i in chosen)
+
 
 _TOLD = 3
 _VALUES = {name: {slot: BOOKING_VALUES[slot] for slot in domain.bookable} for name, domain in ONTOLOGY.domains.items()}
-_SHARE = {"train": 1.0, "val": 0.25, "test": 0.25}
 
 
-def town_guide(seed: int = 0, n_dialogues: int = 400, noise: float = 0.1) -> World:
+def town_guide(seed: int = 0, n_dialogues: Annotated[int, Field(ge=4)] = 400, noise: Fraction = 0.1) -> World:
     """Generate a town with restaurants, hotels, sights and taxis, and dialogues about it.
 
     The dialogues are those of a rule policy and a simulated user. The policy is careless now and then, so that whoever
@@ -36,14 +273,7 @@ def town_guide(seed: int = 0, n_dialogues: int = 400, noise: float = 0.1) -> Wor
         n_dialogues: Number of training dialogues. Validation and test have a quarter of it each.
         noise: Share of turns in which the policy forgets an act, asks something superfluous, or says something else
             that makes sense.
-
-    Raises:
-        ConfigError: If an argument is out of range.
     """
-    if n_dialogues < 4:
-        raise ConfigError(f"n_dialogues must be at least 4, not {n_dialogues}")
-    if not 0 <= noise <= 1:
-        raise ConfigError(f"noise must be between 0 and 1, not {noise}")
     rng = np.random.default_rng(seed)
     database = make_town(rng)
     places = places_of(database)
@@ -51,7 +281,7 @@ def town_guide(seed: int = 0, n_dialogues: int = 400, noise: float = 0.1) -> Wor
     lexicalizer = Lexicalizer(ONTOLOGY, database)
     policy = CarelessRulePolicy(ONTOLOGY, lexicalizer, noise, rng)
     user = AgendaUser(ONTOLOGY, places=places)
-    sizes = {split: int(n_dialogues * _SHARE[split]) for split in SPLITS}
+    sizes = {split: n_dialogues if split == "train" else n_dialogues // 4 for split in SPLITS}
     goals = iter(draw_goals(rng, database, sum(sizes.values()), templates))
     dialogues = {
         split: [
@@ -64,14 +294,7 @@ def town_guide(seed: int = 0, n_dialogues: int = 400, noise: float = 0.1) -> Wor
 
 
 class CarelessRulePolicy(RulePolicy):
-    """A rule policy that does something else in a share of its turns.
-
-    Args:
-        ontology: The domains.
-        lexicalizer: Finds the entities that fit.
-        noise: The share.
-        rng: Source of randomness.
-    """
+    """A rule policy that does something else in a share of its turns."""
 
     def __init__(self, ontology: Ontology, lexicalizer: Lexicalizer, noise: float, rng: np.random.Generator) -> None:
         super().__init__(ontology, lexicalizer, told=_TOLD)

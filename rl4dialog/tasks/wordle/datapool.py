@@ -1,8 +1,13 @@
-"""The datapool: games of scripted players."""
+"""The datapool: games of one scripted player, with branches, or against imitation.
+
+Snell et al. 2022 (ILQL, arXiv 2206.11871) train on such games: those of one player, which may start with given words;
+those in which other players continue the games of an expert from each of its turns; and those whose mean is misleading.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,21 +21,164 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn, given_turns
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.pool import TextGenPool, check_counts, check_split
-from rl4dialog.tasks.wordle.game_data import (
-    MakeGames,
-    PlayedGames,
-    adversarial_games,
-    branching_games,
-    game_blocks,
-    generate_games,
-    player_games,
+from rl4dialog.data.pool import TextGenPool, size_of
+from rl4dialog.tasks.wordle.players import (
+    NO_GUESS,
+    PLAYERS,
+    Choose,
+    PlayerName,
+    WordlePlayer,
+    consistent_words,
+    draw,
+    play_games,
+    returns_of,
 )
-from rl4dialog.tasks.wordle.games import NO_GUESS
-from rl4dialog.tasks.wordle.lexicon import PATTERN_TEXTS, Lexicon
-from rl4dialog.tasks.wordle.players import PLAYERS, PlayerName, WordlePlayer
-from rl4dialog.tasks.wordle.rules import MAX_TURNS, OPENING, Duplicates, Letters, read, reward, written
-from rl4dialog.tasks.wordle.words import ListName, load_words
+from rl4dialog.tasks.wordle.rules import (
+    MAX_TURNS,
+    OPENING,
+    PATTERN_TEXTS,
+    Duplicates,
+    Letters,
+    Lexicon,
+    ListName,
+    load_words,
+    read,
+    reward,
+    written,
+)
+
+_BEGINNINGS_AT_ONCE = 256
+# Turn before which the adversary takes over a game of the expert.
+_TAKEN_OVER = 2
+
+
+@dataclass(frozen=True)
+class PlayedGames:
+    """Games without their texts."""
+
+    words: np.ndarray  # places of the hidden words. Shape (n,)
+    guesses: np.ndarray  # places of the guesses, ``NO_GUESS`` after the end. Shape (n, T)
+    kinds: np.ndarray  # who played each game, as places in the list of kinds of the data. Shape (n,)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> PlayedGames:
+        return PlayedGames(self.words[rows], self.guesses[rows], self.kinds[rows])
+
+    @property
+    def returns(self) -> np.ndarray:
+        """Sum of the rewards of each game. Shape (n,)."""
+        return returns_of(self.words, self.guesses)
+
+    @staticmethod
+    def joined(parts: Sequence[PlayedGames]) -> PlayedGames:
+        """Put games one after another."""
+        return PlayedGames(*(np.concatenate([getattr(part, name) for part in parts]) for name in _FIELDS))
+
+
+_FIELDS = ("words", "guesses", "kinds")
+MakeGames = Callable[[int, np.random.Generator], PlayedGames]  # makes the games that n beginnings lead to
+
+
+def game_blocks(make: MakeGames, n: int, seed: int) -> Iterator[PlayedGames]:
+    """Generate n games in blocks, one at a time, so that a larger number keeps the first ones."""
+    n_left = n
+    for number in itertools.count():
+        if n_left <= 0:
+            return
+        block = make(_BEGINNINGS_AT_ONCE, np.random.default_rng(derive_seed(seed, "block", number)))[:n_left]
+        n_left -= len(block)
+        yield block
+
+
+def generate_games(make: MakeGames, n: int, seed: int) -> PlayedGames:
+    """Generate the games of :func:`game_blocks` at once."""
+    return PlayedGames.joined(list(game_blocks(make, n, seed)))
+
+
+def player_games(lexicon: Lexicon, player: Choose, max_turns: int) -> MakeGames:
+    """Games of one player, of kind 0. Hidden words are drawn with equal probability."""
+
+    def make(n: int, rng: np.random.Generator) -> PlayedGames:
+        words = rng.integers(len(lexicon), size=n)
+        return PlayedGames(words, play_games(lexicon, player, words, rng, max_turns), np.zeros(n, dtype=np.int8))
+
+    return make
+
+
+def branching_games(lexicon: Lexicon, expert: Choose, other: Choose, n_branches: int, max_turns: int) -> MakeGames:
+    """Games of an expert, of kind 0, each after games of another player, of kind 1, that begin like it.
+
+    Before each turn of the expert, the first one included, the other player continues ``n_branches`` copies of the game
+    to their ends. Imitating the mean gives the other player's moves; the best ones have to be put together.
+    """
+
+    def make(n: int, rng: np.random.Generator) -> PlayedGames:
+        experts = player_games(lexicon, expert, max_turns)(n, rng)
+        games, turns = np.nonzero(experts.guesses != NO_GUESS)
+        games, turns = games.repeat(n_branches), turns.repeat(n_branches)
+        branches = _continued(lexicon, other, experts, games, turns, 1, rng)
+        return _in_order([branches, experts], [games, np.arange(n)])
+
+    return make
+
+
+def adversarial_games(
+    lexicon: Lexicon,
+    expert: Choose,
+    adversary: Choose,
+    other: Choose,
+    n_adversarial: int,
+    n_suboptimal: int,
+    max_turns: int,
+) -> MakeGames:
+    """Games in which the best beginning has a bad mean, because an adversary mostly continues it.
+
+    Each game of the expert that reaches a third turn is followed by ``n_adversarial`` games in which the adversary
+    continues it from there, and each game by ``n_suboptimal`` games of another player from the start. If the adversary
+    is worse than the other player, the mean return after the expert's beginning is worse, too: imitation, and values of
+    the player that made the data, prefer the other beginning. The expert's moves are found by values of better players
+    than the data's.
+    """
+
+    def make(n: int, rng: np.random.Generator) -> PlayedGames:
+        experts = player_games(lexicon, expert, max_turns)(n, rng)
+        long = experts.guesses[:, _TAKEN_OVER : _TAKEN_OVER + 1] != NO_GUESS
+        games = np.flatnonzero(long.any(axis=1)).repeat(n_adversarial)
+        continued = _continued(lexicon, adversary, experts, games, np.full_like(games, _TAKEN_OVER), 1, rng)
+        others = player_games(lexicon, other, max_turns)(n * n_suboptimal, rng)
+        others = PlayedGames(others.words, others.guesses, np.full_like(others.kinds, 2))
+        return _in_order([experts, continued, others], [np.arange(n), games, np.arange(n).repeat(n_suboptimal)])
+
+    return make
+
+
+def _continued(
+    lexicon: Lexicon,
+    player: Choose,
+    games: PlayedGames,
+    rows: np.ndarray,
+    turns: np.ndarray,
+    kind: int,
+    rng: np.random.Generator,
+) -> PlayedGames:
+    """Let a player continue games, given by rows and by the number of guesses that stay, of shape (m,) each.
+
+    The hidden words of the m new games are drawn anew among those that agree with the colours so far, so that games
+    with the same beginning are independent, given the beginning.
+    """
+    max_turns = games.guesses.shape[1]
+    begun = np.where(np.arange(max_turns) < turns[:, None], games.guesses[rows], NO_GUESS)
+    words = draw(consistent_words(lexicon, games.words[rows], begun), rng)
+    guesses = play_games(lexicon, player, words, rng, max_turns, begun)
+    return PlayedGames(words, guesses, np.full(len(rows), kind, dtype=np.int8))
+
+
+def _in_order(parts: Sequence[PlayedGames], numbers: Sequence[np.ndarray]) -> PlayedGames:
+    """Join games, sorted by the numbers of the expert's game that they belong to, then by part."""
+    return PlayedGames.joined(parts)[np.argsort(np.concatenate(numbers), kind="stable")]
+
 
 _logger = logging.getLogger(__name__)
 _VERSION = 1  # increase it when the same arguments give other games
@@ -50,13 +198,7 @@ _DEFAULTS: dict[GamesName, dict[str, Any]] = {
 
 
 class Wordle(TextGenPool):
-    """Games of Wordle by scripted players, without files or network; also as logged conversations with rewards.
-
-    Args:
-        source: The games of the samples, and how all games are written.
-        blocks: Generates all games of the split, block by block.
-        n_games: Number of games.
-    """
+    """Games of Wordle by scripted players, without files or network; also as logged conversations with rewards."""
 
     has_rewards = True
 
@@ -132,12 +274,9 @@ class Wordle(TextGenPool):
             it), and the rules ``letters`` and ``duplicates``.
 
         Raises:
-            DataError: If a number or the list is invalid, a start word is not in the list, or an argument has no
-                meaning with ``games``.
+            DataError: If the list is invalid, a start word is not in it, or an argument has no meaning with ``games``.
         """
-        check_split(split)
-        sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
-        check_counts("wordle", {**sizes, "max_turns": max_turns, "max_samples": max_samples})
+        n_games = size_of(split, n_train, n_val, n_test)
         chosen = _with_defaults(
             games,
             player=player,
@@ -163,7 +302,7 @@ class Wordle(TextGenPool):
         counts = {name: value for name, value in chosen.items() if name.startswith("n_")}
         make = _maker(games if split == "train" else "player", lexicon, roles, counts, max_turns)
         dialogue_format = DialogueFormat(format, None, render_chat)
-        n_games, seed_of_split = sizes[f"n_{split}"], derive_seed(seed, "wordle", split)
+        seed_of_split = derive_seed(seed, "wordle", split)
         played = generate_games(make, min(n_games, max_samples), seed_of_split)
         if n_games > max_samples:
             _logger.info("wordle: samples of split %s are the first %d games (max_samples)", split, max_samples)
@@ -202,11 +341,7 @@ class Wordle(TextGenPool):
         return [self._source.prompt]
 
     def split(self, split_ratios: list[float]) -> list[TextGenPool]:
-        """Split the games into consecutive parts, as :meth:`TextGenPool.split`.
-
-        Raises:
-            DataError: Also if there are games that are no samples.
-        """
+        """Split the games into consecutive parts, as :meth:`TextGenPool.split`."""
         if self._n_games > len(self._source.games):
             raise DataError("datapool 'wordle' cannot be split into parts with more games than max_samples; raise it")
         parts = super().split(split_ratios)
@@ -216,11 +351,7 @@ class Wordle(TextGenPool):
 
 
 def _with_defaults(games: GamesName, **given: Any) -> dict[str, Any]:
-    """Complete the arguments of one kind of games.
-
-    Raises:
-        DataError: If one is given that has no meaning with them.
-    """
+    """Complete the arguments of one kind of games; one that has no meaning with them is an error."""
     defaults = _DEFAULTS[games]
     for name, value in given.items():
         if value is not None and name not in defaults:
@@ -279,12 +410,7 @@ class _Source:
 
 
 class _Samples(Sequence[Sample]):
-    """Samples that are written when they are read: a million games need little memory as arrays.
-
-    Args:
-        source: The games.
-        rows: Which of them.
-    """
+    """Samples that are written when they are read: a million games need little memory as arrays."""
 
     def __init__(self, source: _Source, rows: range) -> None:
         self._source, self._rows = source, rows

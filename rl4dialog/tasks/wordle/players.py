@@ -1,18 +1,99 @@
-"""Scripted players. `docs/wordle.md` has their returns."""
+"""The partner, who hides a word and colours guesses, and scripted players, whose returns are in `docs/wordle.md`.
+
+Players play many games at once, as arrays of n games without texts. Each game keeps one hidden word. ILQL's environment
+instead draws the word anew before every answer, among those that agree with all colours so far. With equally likely
+words this is the posterior of the hidden one, so games have the same law either way.
+"""
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from rl4dialog.core.errors import DataError
-from rl4dialog.core.protocols import Player
-from rl4dialog.tasks.wordle.games import draw, play_games, returns_of
-from rl4dialog.tasks.wordle.lexicon import Lexicon
-from rl4dialog.tasks.wordle.rules import MAX_TURNS, Letters, read, read_colours, written
+from rl4dialog.core.errors import DataError, shown
+from rl4dialog.core.protocols import Partner, Player
+from rl4dialog.core.types import PartnerReply
+from rl4dialog.tasks.wordle.rules import (
+    MAX_TURNS,
+    NO_WORD,
+    Duplicates,
+    Letters,
+    Lexicon,
+    ListName,
+    colours,
+    load_words,
+    read,
+    read_colours,
+    reward,
+    written,
+)
+
+Choose = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
+"""Chooses the next guess of games: from consistent words (n, V) and guesses so far (n, t), the places of words (n,)."""
+NO_GUESS = -1
+
+
+def draw(weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw one column per row, with probability proportional to its weight of (n, V); one number is drawn per row."""
+    sums = np.cumsum(weights, axis=1)
+    # From (0, total], so that rounding never selects a weight of 0.
+    thresholds = sums[:, -1:] * (1.0 - rng.random((len(weights), 1)))
+    drawn: np.ndarray = np.argmax(sums >= thresholds, axis=1)
+    return drawn
+
+
+def play_games(
+    lexicon: Lexicon,
+    choose: Choose,
+    words: np.ndarray,
+    rng: np.random.Generator,
+    max_turns: int = MAX_TURNS,
+    begun: np.ndarray | None = None,
+    consistent: np.ndarray | None = None,
+) -> np.ndarray:
+    """Play games, or continue games that have begun.
+
+    Hidden `words` and guesses are places in the lexicon, of shape (n,) and (n, T); `begun` has guesses that were made
+    already, (n, t) with t <= T, whose number can differ, and `consistent` the words that agree with colours before the
+    first turn, (n, V). Guesses after the end are ``NO_GUESS``.
+    """
+    guesses = np.full((len(words), max_turns), NO_GUESS, dtype=np.int32)
+    if begun is not None:
+        guesses[:, : begun.shape[1]] = begun
+    rows = np.arange(len(words))  # games that are not over
+    if consistent is None:
+        consistent = np.ones((len(words), len(lexicon)), dtype=bool)
+    for turn in range(max_turns):
+        open_rows = guesses[rows, turn] == NO_GUESS
+        if open_rows.any():
+            guesses[rows[open_rows], turn] = choose(consistent[open_rows], guesses[rows[open_rows], :turn], rng)
+        chosen, hidden = guesses[rows, turn], words[rows]
+        goes_on = chosen != hidden
+        rows, chosen, hidden, consistent = rows[goes_on], chosen[goes_on], hidden[goes_on], consistent[goes_on]
+        if not len(rows):
+            break
+        consistent = consistent & (lexicon.patterns[chosen] == lexicon.patterns[chosen, hidden][:, None])
+    return guesses
+
+
+def consistent_words(lexicon: Lexicon, words: np.ndarray, guesses: np.ndarray) -> np.ndarray:
+    """The words that agree with all colours of games, of shape (n, V), by words (n,) and guesses (n, t)."""
+    found = np.ones((len(words), len(lexicon)), dtype=bool)
+    for chosen in guesses.T:
+        agree = lexicon.patterns[chosen] == lexicon.patterns[chosen, words][:, None]
+        found &= agree | (chosen == NO_GUESS)[:, None]
+    return found
+
+
+def returns_of(words: np.ndarray, guesses: np.ndarray) -> np.ndarray:
+    """Sum of the rewards of games: -1 for each guess that is not the word. From words (n,) and guesses (n, T)."""
+    returns: np.ndarray = -np.sum((guesses != NO_GUESS) & (guesses != words[:, None]), axis=1)
+    return returns
+
 
 PlayerName = Literal["random", "wrong", "repeat", "mixture", "consistent", "info_gain", "monte_carlo"]
 
@@ -20,10 +101,8 @@ PlayerName = Literal["random", "wrong", "repeat", "mixture", "consistent", "info
 class WordlePlayer(Player):
     """Base class: draws a guess with the weights that a subclass gives to the words.
 
-    Args:
-        lexicon: The words; also what the player takes for possible hidden words.
-        letters: How guesses and colours are written.
-        start_words: Words of the first guess, one of which is drawn; by default the player chooses it.
+    The words of the lexicon are also what the player takes for possible hidden words. One of the start words, if there
+    are any, is the first guess.
     """
 
     def __init__(self, lexicon: Lexicon, letters: Letters = "plain", start_words: Sequence[str] = ()) -> None:
@@ -54,27 +133,14 @@ class WordlePlayer(Player):
         return written(self._lexicon.words[chosen], self._letters)
 
     def choose(self, consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Choose the next guess of several games.
-
-        Args:
-            consistent: Words that agree with all colours, at least one per game. Shape (n, V), bool.
-            guesses: Places of the guesses so far. Shape (n, t).
-            rng: Source of randomness.
-
-        Returns:
-            Places of words. Shape (n,).
-        """
+        """Choose the next guess of several games, (n,), by consistent words, (n, V), and guesses so far, (n, t)."""
         if guesses.shape[1] == 0 and len(self._start):
             return rng.choice(self._start, len(guesses))
         return draw(self.weights(consistent, guesses), rng)
 
     @abstractmethod
     def weights(self, consistent: np.ndarray, guesses: np.ndarray) -> np.ndarray:
-        """Weigh the words of the list by how probable they are as next guess; arguments as in :meth:`choose`.
-
-        Returns:
-            Relative probabilities. Shape (n, V).
-        """
+        """Relative probabilities of the words as next guess, (n, V); arguments as in :meth:`choose`."""
 
 
 class RandomPlayer(WordlePlayer):
@@ -111,14 +177,7 @@ class ConsistentPlayer(WordlePlayer):
 
 
 class MixturePlayer(WordlePlayer):
-    """Guesses like `ConsistentPlayer` or like `RandomPlayer`, drawn anew on each turn.
-
-    Args:
-        lexicon: As for all players.
-        letters: As for all players.
-        start_words: As for all players.
-        p_consistent: Probability of a consistent guess.
-    """
+    """Guesses like `ConsistentPlayer`, with probability `p_consistent`, or like `RandomPlayer`, anew on each turn."""
 
     def __init__(
         self,
@@ -146,15 +205,7 @@ class InfoGainPlayer(WordlePlayer):
 
 
 class MonteCarloPlayer(ConsistentPlayer):
-    """Plays the game to its end many times like `ConsistentPlayer`, and makes the guess with the best mean return.
-
-    Args:
-        lexicon: As for all players.
-        letters: As for all players.
-        start_words: As for all players.
-        max_turns: Number of turns after which a game is lost.
-        n_samples: Number of games played before each guess, with hidden words that agree with the colours.
-    """
+    """Plays the game to its end many times like `ConsistentPlayer`, and makes the guess with the best mean return."""
 
     def __init__(
         self,
@@ -196,3 +247,87 @@ PLAYERS: dict[PlayerName, type[WordlePlayer]] = {
     "monte_carlo": MonteCarloPlayer,
 }
 """The players by name."""
+
+
+class WordlePartner(Partner):
+    """Hides the sample's word, colours guesses, pays -1 for each wrong one, and leaves after the right one.
+
+    An utterance that is not a guess costs 1, too, and is answered with ``no word``. Outcomes: ``success`` is 1 if the
+    word was guessed, and ``malformed`` is the number of utterances that were not a guess.
+
+    Args:
+        letters: How guesses and colours are written: ``plain`` (``crane``) or ``spaced`` (``c r a n e``); as in the
+            datapool.
+        duplicates: How repeated letters are coloured. With ``simple``, a letter at the wrong place is yellow if it
+            occurs in the word at all; with ``official``, as many of a repeated letter are coloured as the word has. As
+            in the datapool.
+        guesses: ``any``: any five letters are a guess, as in ILQL. ``listed``: only words of a list, as in LMRL-Gym.
+        word_list: With ``guesses: listed``, the packaged list, 40 or 240.
+        path: With ``guesses: listed``, a file with one word per line, instead.
+
+    Raises:
+        DataError: If a list is missing, not used or invalid; or, at the start of a conversation, if the sample's
+            ``meta_data["word"]`` is no word of the game, or it was made for other rules.
+    """
+
+    pays = True
+    outcomes = ("success", "malformed")
+    checks_samples = True
+
+    def __init__(
+        self,
+        letters: Letters = "plain",
+        duplicates: Duplicates = "simple",
+        guesses: Literal["any", "listed"] = "any",
+        word_list: ListName | None = None,
+        path: str | None = None,
+    ) -> None:
+        self._rules = {"letters": letters, "duplicates": duplicates}
+        self._letters, self._duplicates = letters, duplicates
+        self._list = (word_list, path) if guesses == "listed" else None
+        if self._list is not None:
+            load_words(*self._list)
+        elif word_list is not None or path is not None:
+            raise DataError(
+                "partner 'wordle': word_list and path are the words that guesses: listed allows; set it, or leave them "
+                "out"
+            )
+        self._word = ""
+        self._solved, self._n_malformed = False, 0
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        word = meta_info.get("word")
+        self._solved, self._n_malformed = False, 0
+        if not isinstance(word, str) or read(word, "plain") != word or not self._is_allowed(word):
+            allowed = "five lower-case letters" if self._list is None else "a word of the partner's list"
+            raise DataError(
+                f"partner 'wordle' needs samples whose meta_data['word'] is {allowed}, not {shown(word)}; use the "
+                f"datapool wordle, with the same list"
+            )
+        for name, own in self._rules.items():
+            if meta_info.get(name, own) != own:
+                raise DataError(
+                    f"partner 'wordle' has {name}: {own}, but the sample was made with {name}: {meta_info[name]}; set "
+                    f"the same in datapool.args and in the partner's args"
+                )
+        self._word = word
+
+    def reply(self, history: list[str]) -> PartnerReply:
+        guess = read(history[-1], self._letters)
+        if guess is None or not self._is_allowed(guess):
+            self._n_malformed += 1
+            return PartnerReply(NO_WORD, reward=reward(None, self._word))
+        self._solved = guess == self._word
+        text = written(colours(guess, self._word, self._duplicates), self._letters)
+        return PartnerReply(text, reward=reward(guess, self._word), leaves=self._solved)
+
+    def outcome(self) -> dict[str, float]:
+        return {"success": float(self._solved), "malformed": float(self._n_malformed)}
+
+    def _is_allowed(self, guess: str) -> bool:
+        return self._list is None or guess in _allowed(*self._list)
+
+
+@functools.lru_cache(maxsize=8)  # shared by the environments of a process
+def _allowed(word_list: ListName | None, path: str | None) -> frozenset[str]:
+    return frozenset(load_words(word_list, path))

@@ -31,7 +31,7 @@ from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
-from rl4dialog.tasks.turn_goals.goals import TurnGoal, chosen_goals
+from rl4dialog.tasks.turn_goals import TurnGoal, chosen_goals
 from rl4dialog.training.building.conversations import abilities, chosen_partners, plays_itself
 from rl4dialog.training.building.policy import all_arguments, evaluation_kwargs, own_policy_args, policy_class
 from rl4dialog.training.processes import sharding

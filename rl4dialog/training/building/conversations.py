@@ -14,7 +14,7 @@ from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
 from rl4dialog.core.protocols import BatchedConversationReward, Partner, PartnerService
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import PartnerReply, Prompt, Sample
-from rl4dialog.data.run_data import Data
+from rl4dialog.data.pool import Data
 from rl4dialog.envs.conversation import Conversation, ConversationRules
 from rl4dialog.envs.outside_partner import OutsidePartner, PartnersSide
 from rl4dialog.envs.utterance_view import UtteranceView

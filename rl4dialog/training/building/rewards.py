@@ -21,7 +21,7 @@ from rl4dialog.core.registry import Registry
 from rl4dialog.core.reward_parts import FinishedReplies, clip_bounds, names_needing
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
-from rl4dialog.data.run_data import Data
+from rl4dialog.data.pool import Data
 from rl4dialog.rollouts.conversing import Talk
 from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
 from rl4dialog.scores.intent import IntentClassifier

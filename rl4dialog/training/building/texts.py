@@ -18,10 +18,9 @@ from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.pretrained import has_random_weights
 from rl4dialog.core.types import Dialogue, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.data.dialogue_text import ReturnPrefix, begins_with_return
 from rl4dialog.data.mixture import checked_pools
-from rl4dialog.data.pool import SPLITS, TextGenPool
-from rl4dialog.data.return_prefix import ReturnPrefix, begins_with_return
-from rl4dialog.data.run_data import Data
+from rl4dialog.data.pool import SPLITS, Data, TextGenPool
 from rl4dialog.policies.models import named_model_positions
 from rl4dialog.tasks.dialogue_acts.world import World, built_world
 from rl4dialog.text.chat_template import ChatTemplate

@@ -21,8 +21,7 @@ from rl4dialog.core.pretrained import has_random_weights, load_model, load_pretr
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.data.judged_texts import N_WORDS_OF_WORSE, RATING, JudgedTexts, is_comparison, judged_texts, meta_data_of
-from rl4dialog.data.pool import SPLITS, TextGenPool
-from rl4dialog.data.run_data import Data
+from rl4dialog.data.pool import SPLITS, Data, TextGenPool
 from rl4dialog.functional.rank_correlation import spearman
 from rl4dialog.functional.reward_model_losses import RatingLoss, RewardModelLoss
 from rl4dialog.policies.hashing import weights_hash

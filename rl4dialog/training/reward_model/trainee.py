@@ -17,7 +17,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_text import FORMAT
 from rl4dialog.data.judged_texts import RATING, WORSE, JudgedTexts, is_comparison, judged_texts, meta_data_of
-from rl4dialog.data.run_data import Data
+from rl4dialog.data.pool import Data
 from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 from rl4dialog.runs.summary import print_summary

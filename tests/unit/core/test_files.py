@@ -17,15 +17,15 @@ from run_files import game, write_json, write_lines, write_run
 from rl4dialog.core.errors import DataError, RL4DialogError
 from rl4dialog.core.feedback import JudgedReply, QueuedReplies, read_queue, write_queue
 from rl4dialog.core.files import json_object, json_value
-from rl4dialog.data.latest_feedback import read_latest
+from rl4dialog.data.ratings import read_latest
 from rl4dialog.experiments.stand_in_data import write_original
 from rl4dialog.experiments.sweep.trials import SPLIT, evaluations
 from rl4dialog.runs.comparison import compare_runs
 from rl4dialog.runs.listing import list_runs, print_runs
 from rl4dialog.runs.report.run_report import write_report
 from rl4dialog.runs.results import read_result
-from rl4dialog.tasks.camrest.world import camrest
-from rl4dialog.tasks.multiwoz.world import multiwoz
+from rl4dialog.tasks.camrest import camrest
+from rl4dialog.tasks.multiwoz import multiwoz
 
 DEEP = "[" * 100_000 + "]" * 100_000
 OTHERS = ("[]", "[1, 2]", "{}", "null", "7", '"x"', DEEP)

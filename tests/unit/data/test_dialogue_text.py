@@ -1,12 +1,40 @@
-"""The texts that reward models read."""
+"""The text at the beginning of a prompt."""
 
 from __future__ import annotations
 
+import pytest
 from feedback_files import rating
 
+from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Prompt, PromptTurn, Turn
-from rl4dialog.data.dialogue_text import dialogue_text, reply_text
-from rl4dialog.data.latest_feedback import judged_dialogue
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.data.dialogue_text import (
+    ReturnPrefix,
+    begins_with_return,
+    dialogue_text,
+    opening_in,
+    reply_text,
+    with_goal,
+    without_goal,
+)
+from rl4dialog.data.ratings import judged_dialogue
+
+
+def test_goal_is_added_to_a_persona_and_removed_again() -> None:
+    assert with_goal(["i am old ."], "pet") == "i am old . goal : pet"
+    assert without_goal("i am old . goal : pet") == "i am old ." and without_goal("i am old .") == "i am old ."
+    assert without_goal(with_goal([], "pet")) == ""
+
+
+def test_opening_of_a_sample_is_its_persona_and_goal() -> None:
+    assert opening_in({"persona": ["i am old .", "i run ."], "goal": "pet"}) == "i am old . i run . goal : pet"
+    assert opening_in({"goal": "pet"}) == "goal : pet" and opening_in({"persona": "a", "goal": None}) == "a"
+    assert opening_in({}) is None
+
+
+def test_goal_of_the_partner_is_not_in_the_opening() -> None:
+    assert opening_in({"goal": {"inform": {"food": "thai"}}}) is None
+
 
 DIALOGUE = Dialogue(1, (Turn("hi", PARTNER), Turn("yes?", AGENT), Turn("a\nUser: b", PARTNER)))
 
@@ -38,3 +66,92 @@ def test_reply_is_scored_as_the_same_reply_in_feedback() -> None:
     given = rating("yes?", 1, ("hi",), persona="i sing . i run . goal : pet")
     expected = "Persona: i sing . i run . goal : pet\nUser: hi\nAssistant: yes?"
     assert reply_text("", "yes?", meta_data) == dialogue_text(judged_dialogue(given, "yes?")) == expected
+
+
+PREFIX = ReturnPrefix(target=-2.0)
+EOU = DialogueFormat("eou", None)
+
+
+def render(messages: list[dict[str, str]]) -> str:
+    return "".join(f"<{message['role']}>{message['content']}</>" for message in messages) + "<assistant>"
+
+
+CHAT = DialogueFormat("chat_template", None, render)
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "text"),
+    [(-2.0, 0, "return -2"), (-0.4, 0, "return 0"), (3.14159, 2, "return 3.14"), (-0.004, 2, "return 0.00")],
+)
+def test_return_is_written_with_its_decimals(value: float, decimals: int, text: str) -> None:
+    assert ReturnPrefix(0.0, decimals).text(value) == text
+    assert set(text) <= set(ReturnPrefix.characters)
+    assert begins_with_return(text)
+
+
+def test_dialogue_begins_with_the_return_as_an_utterance() -> None:
+    found = PREFIX.prompt(EOU.prompt(["a", "b", "c"]), EOU)
+    assert found == EOU.prompt(["a", "b", "c"], "return -2") == "return -2<EOU>a<EOU>b<EOU>c <EOU>"
+    assert found.__reduce__() == EOU.prompt(["a", "b", "c"], "return -2").__reduce__()
+    assert found.later_opening == ("", "return -2", "<EOU>")
+
+
+def test_agent_that_speaks_first_reads_the_return() -> None:
+    alone = PREFIX.prompt(EOU.prompt([]), EOU)
+    assert alone == EOU.prompt([], "return -2") == "return -2 <EOU>"
+    assert alone.agent_opening == ("", "return -2", " <EOU>")
+
+
+def test_persona_comes_after_the_return() -> None:
+    assert PREFIX.prompt(EOU.prompt(["a"], "I am b"), EOU) == "return -2\nI am b<EOU>a <EOU>"
+    found = PREFIX.prompt(CHAT.prompt(["a"], "I am b"), CHAT)
+    assert found == "<system>return -2\nI am b</><user>a</><assistant>"
+
+
+def test_chat_template_writes_it_as_the_system_message() -> None:
+    found = PREFIX.prompt(CHAT.prompt(["a"]), CHAT)
+    assert found == "<system>return -2</><user>a</><assistant>"
+    assert found.later_opening == ("<system>", "return -2", "</><user>")
+
+
+def test_plain_prompt_has_it_on_a_line_of_its_own() -> None:
+    assert PREFIX.prompt("some text", None) == "return -2\nsome text"
+    turns = Prompt([PromptTurn("", "a|"), PromptTurn("", "b|")], agent_opening=None)
+    assert PREFIX.prompt(turns, None) == "return -2\na|b|" and len(PREFIX.prompt(turns, None).turns) == 2
+
+
+def test_space_before_a_reply_is_kept() -> None:
+    spaced = Prompt([PromptTurn("a", " <EOU>")], (), (), ("", "", " <EOU>"), reply_opening=" ")
+    assert PREFIX.prompt(spaced, EOU).reply_opening == " "
+
+
+def test_unknown_messages_have_no_place_for_it() -> None:
+    with pytest.raises(DataError, match="whose messages are not known"):
+        PREFIX.prompt("<user>a</><assistant>", CHAT)
+    with pytest.raises(DataError, match="begins with several texts"):
+        PREFIX.prompt(Prompt([PromptTurn("a", "|")], ("", "b", "|", "c", "|")), EOU)
+
+
+def test_logged_conversation_begins_with_its_own_return() -> None:
+    turns = (
+        Turn("a", PARTNER),
+        Turn("x", AGENT, reward=9.0),
+        Turn("b", PARTNER),
+        Turn("c", AGENT, reward=-1.0, token_rewards=(-0.5, 2.0)),
+        Turn("d", PARTNER),
+        Turn("e", AGENT, reward=3.0),
+    )
+    dialogue = Dialogue("id", turns, n_given=3, prompt=EOU.prompt(["a", "x", "b"]))
+    assert PREFIX.dialogue(dialogue, dialogue.prompt or "", EOU).prompt == "return 4<EOU>a<EOU>x<EOU>b <EOU>"
+
+
+@pytest.mark.parametrize("text", ["return -3<EOU>hi <EOU>", "return 2.5\nhi", "return 0"])
+def test_text_that_begins_with_a_return_is_found(text: str) -> None:
+    assert begins_with_return(text)
+
+
+@pytest.mark.parametrize("text", ["return it, please", "return 5th", "the return -3", ""])
+def test_other_texts_do_not_begin_with_a_return(text: str) -> None:
+    assert not begins_with_return(text)
+    assert not begins_with_return(EOU.prompt(["return 5"]))
+    assert begins_with_return(PREFIX.prompt(EOU.prompt(["hi"], "a persona"), EOU))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from feedback_files import mixed_feedback, write_feedback
 
+from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.data.mixture import Mixture, checked_pools
 from rl4dialog.training.building.texts import build_pool
@@ -79,16 +80,16 @@ def test_different_formats_are_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pools", "message"),
     [
-        ([], "needs at least one datapool"),
-        ([{"id": "a", "share": 0}], r"pools\[0\].share must be a positive number, not 0"),
-        ([{"id": "a"}], r"pools\[0\].share must be a positive number, not None"),
-        ([{"id": "a", "share": 1, "arg": {}}], "unknown key 'arg'; did you mean 'args'"),
-        ([{"share": 1}], "needs the id of a datapool"),
+        ([], "pools: list should have at least 1 item"),
+        ([{"id": "a", "share": 0}], r"pools\[0\]\.share: input should be greater than 0, got 0"),
+        ([{"id": "a"}], r"pools\[0\]: the key 'share' is missing"),
+        ([{"id": "a", "share": 1, "arg": {}}], r"pools\[0\]\.arg: unknown key; did you mean 'args'"),
+        ([{"share": 1}], r"pools\[0\]: the key 'id' is missing"),
     ],
 )
 def test_malformed_entries_are_errors(pools: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        checked_pools(pools)
+        DataPoolRegistry.check("mixture", {"pools": pools})
 
 
 def test_equal_ids_get_numbers() -> None:

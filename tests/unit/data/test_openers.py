@@ -7,7 +7,7 @@ import yaml
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.openers.pool import LINES, Openers, topics
+from rl4dialog.data.openers import LINES, Openers, topics
 from rl4dialog.data.pool import SPLITS
 
 

@@ -1,4 +1,4 @@
-"""The datapool persona_pairs: two personas per sample."""
+"""Personas in the files of convogym, ConvAI2 and Synthetic-Persona-Chat."""
 
 from __future__ import annotations
 
@@ -8,7 +8,72 @@ from typing import Any
 import pytest
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.persona_pairs import PersonaPairs
+from rl4dialog.data.persona_chat import PersonaPair, PersonaPairs, distinct, read_personas
+
+CONVOGYM = 'Fact 1,Fact 2,Fact 3\ni sail .,"i eat , a lot .",\ni knit .,i run .,i read .\n'
+SELF = "1 your persona: i sail .\n2 your persona: i run .\n3 hi !\thello .\n1 your persona: i knit .\n2 hm\tho\n"
+BOTH = "1 your persona: i sail .\n2 partner's persona: i knit .\n3 hi !\thello .\n4 and ?\tno .\n"
+SYNTHETIC = (
+    'user 1 personas,user 2 personas,Best Generated Conversation\n"I sail.\nI run.","I knit.","User 1: Hi!\n'
+    'User 2: Hello!"\n"I read.","I sing.\n","User 1: Hi!"\n'
+)
+
+
+def write(folder: Path, name: str, content: str) -> Path:
+    (folder / name).write_text(content, encoding="utf-8", newline="")
+    return folder / name
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("x.csv", CONVOGYM, [(("i sail .", "i eat , a lot ."), None), (("i knit .", "i run .", "i read ."), None)]),
+        ("x.txt", SELF, [(("i sail .", "i run ."), None), (("i knit .",), None)]),
+        ("x.txt", BOTH, [(("i sail .",), ("i knit .",))]),
+        ("x.csv", SYNTHETIC, [(("I sail.", "I run."), ("I knit.",)), (("I read.",), ("I sing.",))]),
+    ],
+)
+def test_personas_are_read(tmp_path: Path, name: str, content: str, expected: list[PersonaPair]) -> None:
+    assert read_personas("train", write(tmp_path, name, content), None, 0) == expected
+
+
+def test_splits_are_named_as_in_the_published_files(tmp_path: Path) -> None:
+    for name, fact in {"train_personas": "a", "test_personas": "b"}.items():
+        write(tmp_path, f"{name}.csv", "Fact 1\n" + "".join(f"{fact}{i}\n" for i in range(10)))
+    train, val, test = (read_personas(split, tmp_path, 0.2, 0) for split in ("train", "val", "test"))
+    assert [len(each) for each in (train, val, test)] == [8, 2, 10]
+    assert not {*train} & {*val} and {pair.first[0][0] for pair in [*train, *val]} == {"a"}
+    with pytest.raises(DataError, match=r"has no split 'val' \(it has: train, test\).*held_out_share: 0.1"):
+        read_personas("val", tmp_path, None, 0)
+
+
+def test_text_files_of_a_folder_are_those_of_persona_chat(tmp_path: Path) -> None:
+    write(tmp_path, "valid_self_original.txt", SELF)
+    write(tmp_path, "valid_both_original.txt", BOTH)
+    assert len(read_personas("val", tmp_path, None, 0)) == 1
+    with pytest.raises(DataError, match="has no CSV file, so held_out_share has no effect"):
+        read_personas("val", tmp_path, 0.1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.csv", "Fact 1,Fact 2\na,b\n , \n", r"x\.csv:3: the row has no facts"),
+        ("x.csv", "Fact 1,Fact 2\na\n", r"x\.csv:2: 1 fields, but the first line has 2 columns"),
+        ("x.csv", "persona\na\n", r"x\.csv:2: unknown columns \(persona\); expected Fact 1"),
+        ("x.csv", SYNTHETIC.replace('"I read."', '""'), r"x\.csv:6: column 'user 1 personas' has no facts"),
+        ("x.txt", "1 your persona: a\n2 hi\tho\n1 hi\tho\n", r"x\.txt:3: the dialogue has no 'your persona:' line"),
+        ("x.txt", "1 your persona: a\n3 hi\tho\n", r"x\.txt:2: number 3 follows 1"),
+    ],
+)
+def test_malformed_lines_are_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_personas("train", write(tmp_path, name, content), None, 0)
+
+
+def test_facts_in_another_order_are_the_same_persona() -> None:
+    pairs = [PersonaPair(("a", "b"), ("c",)), PersonaPair(("b", "a")), PersonaPair(("c", "a"))]
+    assert distinct(pairs) == [("a", "b"), ("c",), ("c", "a")]
 
 
 def prepare(folder: Path, n_personas: int = 5, split: str = "train", **args: Any) -> list[dict[str, Any]]:

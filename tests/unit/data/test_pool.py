@@ -6,6 +6,7 @@ import inspect
 import itertools
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,9 @@ from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, Sample, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.data.pool import TextGenPool, check_split, hub_split, limit_samples
+from rl4dialog.data.pool import Data, TextGenPool, check_split, hub_split, limit_samples
+from rl4dialog.data.toy_pools import DummyPool, RandomNumbers
+from rl4dialog.scores.rules import increasing_numbers_score
 
 
 def make_pool(n_samples: int) -> TextGenPool:
@@ -174,3 +177,60 @@ def test_what_the_partner_said_first_is_the_prompt() -> None:
     assert after_partner.prompt == DialogueFormat("eou", None).prompt(["a"]) and after_partner.n_given == 1
     assert after_nobody.prompt == DialogueFormat("eou", None).prompt([]) and after_nobody.n_given == 0
     assert [turn.text for turn in after_partner.said] == [turn.text for turn in after_nobody.said] == ["b", "c"]
+
+
+def pool(*infos: dict[str, Any] | None) -> TextGenPool:
+    return TextGenPool([Sample(i, "", [], info) for i, info in enumerate(infos)])
+
+
+def test_persona_is_what_all_prompts_begin_with() -> None:
+    format = DialogueFormat("eou", 3)
+
+    def data(*personas: str | None) -> Data:
+        samples = [Sample(i, format.prompt(["hi"], persona), []) for i, persona in enumerate(personas)]
+        return Data({"train": TextGenPool(samples)}, None)
+
+    assert data("be kind", "be kind").persona == "be kind"
+    assert data("be kind", "be rude").persona is data("be kind", None).persona is data(None, None).persona is None
+
+
+def test_personas_are_those_of_the_train_split_each_once() -> None:
+    train = pool({"persona": ["a", "b"]}, None, {"persona": ["c"]}, {"persona": ["a", "b"]}, {"persona": "d"}, {})
+    data = Data({"train": train, "val": pool({"persona": ["e"]})}, None)
+    assert data.personas("persona") == [("a", "b"), ("c",)] and data.personas("partner_persona") == []
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_every_split_repeats_the_prompt(split: str) -> None:
+    pool = DummyPool.prepare(split, prompt="count:", n_samples=7)
+    assert len(pool) == 7
+    assert all(sample.prompt_or_input_text == "count:" and sample.references == [""] for sample, _ in pool)
+    assert len({sample.id for sample, _ in pool}) == 7
+    assert pool.end_of_turn is None
+
+
+def test_default_size_is_100() -> None:
+    assert len(DummyPool.prepare("train", "x")) == 100
+
+
+def test_unknown_split_is_an_error() -> None:
+    with pytest.raises(DataError, match="unknown split 'validation'"):
+        DummyPool.prepare("validation", "x")
+
+
+def references(split: str, **args: int) -> list[str]:
+    return [sample.references[0] for sample, _ in RandomNumbers.prepare(split, n_samples=50, **args)]
+
+
+def test_each_reference_is_so_many_numbers_and_far_from_increasing() -> None:
+    train = references("train", n_numbers=8, largest=20)
+    assert {len(text.split()) for text in train} == {8}
+    assert {int(word) for text in train for word in text.split()} <= set(range(21))
+    scores = [increasing_numbers_score(text, 8) for text in train]
+    assert sum(scores) / len(scores) < 0.4
+
+
+def test_splits_and_seeds_differ_and_the_same_seed_does_not() -> None:
+    assert references("train") == references("train")
+    assert references("train") != references("val")
+    assert references("train") != references("train", seed=1)

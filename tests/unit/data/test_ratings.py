@@ -1,16 +1,169 @@
+"""Which judgements of a feedback file hold."""
+
 from __future__ import annotations
 
+import errno
+import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from rated import conversation, write_dstc9, write_lines
+from feedback_files import conversation_rating, correction, preference, rating, write_feedback
+from rated import DSTC9_ROW, chitchat_conversation, conversation, write_dstc9, write_lines
 
+from rl4dialog.cli import main
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
-from rl4dialog.core.types import AGENT
+from rl4dialog.core.types import AGENT, PARTNER
+from rl4dialog.data import dialogue_corpora, ratings
+from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.data.public_datasets import prepare_dataset
-from rl4dialog.data.ratings import load_ratings
+from rl4dialog.data.ratings import (
+    conversation_of,
+    count_kinds,
+    judged_dialogue,
+    latest,
+    load_ratings,
+    read_chitchat,
+    read_dstc9,
+    read_latest,
+)
+from rl4dialog.data.splits import find_prepared
+
+
+def test_later_judgement_of_the_same_reply_holds() -> None:
+    given = [rating("a", 1), rating("b", 1), rating("a", -1), correction("a", "x"), correction("a", "y")]
+    assert [(each.kind, each.rating, each.correction) for each in latest(given)] == [
+        ("rating", -1, None),
+        ("rating", 1, None),
+        ("correction", None, "y"),
+    ]
+
+
+def test_other_turns_or_persona_are_another_judgement() -> None:
+    given = [rating("a", 1), rating("a", -1, turns=("hi", "oh", "why?")), rating("a", -1, persona="a cook")]
+    assert latest(given) == given
+    assert len({conversation_of(each) for each in given}) == 3
+
+
+@pytest.mark.parametrize("last", [preference("b", "a", 0), preference("a", "b", 1)])
+def test_a_over_b_and_b_over_a_is_the_later_choice(last) -> None:  # type: ignore[no-untyped-def]
+    assert latest([preference("a", "b", 0), last]) == [last]
+
+
+def test_correction_and_choice_between_the_same_texts_replace_each_other() -> None:
+    fix, choice = correction("a", "x"), preference("a", "x", 0)
+    assert latest([fix, choice]) == [choice]
+    assert latest([choice, fix]) == [fix]
+    assert latest([fix, choice, correction("a", "y")])[0] == choice
+
+
+def test_rating_of_a_conversation_replaces_an_earlier_one_of_the_same_conversation_only() -> None:
+    given = [rating("a", 1), conversation_rating("a", 1), conversation_rating("a", -1, answer="oh")]
+    assert latest([*given, again := conversation_rating("a", -1)]) == [given[0], again, given[2]]
+    assert count_kinds(given) == "1 rating, 2 conversation ratings"
+
+
+def test_conversation_is_judged_as_a_whole_and_a_reply_after_what_is_given() -> None:
+    whole = judged_dialogue(conversation_rating("a", 1, ("hi", "oh", "why?"), answer="yes", persona="a cook"), "a")
+    assert dialogue_text(whole) == "Persona: a cook\nUser: hi\nAssistant: oh\nUser: why?\nAssistant: a\nUser: yes"
+    assert whole.texts(AGENT) == ["oh", "a"]
+    assert judged_dialogue(rating("a", 1, ("hi", "oh", "why?")), "a").texts(AGENT) == ["a"]
+    assert dialogue_text(judged_dialogue(conversation_rating("hello", 1, ()), "hello")) == "Assistant: hello"
+    starts = [conversation_of(conversation_rating(text, 1, ())) for text in ("a", "b")]
+    assert starts[0] != starts[1]
+
+
+@pytest.mark.parametrize("given", [rating("a", 1), preference("a", "b", 0), correction("a", "x")])
+def test_judgement_that_was_withdrawn_does_not_hold_until_it_is_given_again(given: Feedback, tmp_path: Path) -> None:
+    other = rating("b", -1)
+    assert latest([given, other, given.withdrawal()]) == [other]
+    assert latest([given, given.withdrawal(), given]) == [given]
+    with pytest.raises(DataError, match=r"f.jsonl has no feedback"):
+        read_latest(write_feedback(tmp_path / "f.jsonl", [given, given.withdrawal()]))
+
+
+def test_file_without_feedback_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"f.jsonl has no feedback; rl4dialog chat and rl4dialog ui write it"):
+        read_latest(write_feedback(tmp_path / "f.jsonl", []))
+
+
+def test_line_of_another_version_is_an_error(tmp_path: Path) -> None:
+    path = write_feedback(tmp_path / "f.jsonl", [rating("a", 1)])
+    path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
+    with pytest.raises(DataError, match=r"f.jsonl:1: version must be 1, not 2"):
+        read_latest(path)
+
+
+def write(folder: Path, content: Any) -> Path:
+    (folder / "dataset.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_conversations_are_read_with_joined_messages_and_without_one_liners(tmp_path: Path) -> None:
+    conversations = {
+        "one": chitchat_conversation("hi", ["hello", "you"], prompt="Greet", ratings={"witty": 3}),
+        "two": chitchat_conversation("nobody answers", ratings={"witty": 1}),
+        "three": chitchat_conversation("a", "b"),
+    }
+    one, three = read_chitchat(write(tmp_path, conversations))
+    assert [(turn.text, turn.speaker) for turn in one.dialogue.turns] == [("hi", PARTNER), ("hello you", AGENT)]
+    assert (one.ratings, one.dialogue.topic, one.conversation) == ({"witty": 3.0}, "Greet", "one")
+    assert three.ratings == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1], "must contain an object with one conversation per id"),
+        ({"x": {"start": ""}}, r"conversation x is malformed \(KeyError: 'messages'\)"),
+        ({"x": chitchat_conversation("a", "b", ratings={"witty": "5"})}, "the rating 'witty' must be a number"),
+    ],
+)
+def test_malformed_file_is_an_error(tmp_path: Path, content: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_chitchat(write(tmp_path, content))
+
+
+def test_conversation_of_several_raters_is_one_with_their_means(tmp_path: Path) -> None:
+    first, second, *_ = read_dstc9(write_dstc9(tmp_path))
+    assert first.ratings == {"consistent": 1.0, "overall": 4.5, "topic_depth": 2.0}
+    assert first.dialogue.meta_data == {"n_raters": 2}
+    assert second.ratings == {"consistent": 1.0, "overall": 1.0}  # N/A is a gap
+    assert (first.system, first.conversation, second.conversation) == ("chatbot1", "chatbot1_0", "chatbot1_1")
+
+
+def test_utterance_on_the_line_after_its_speaker_is_read(tmp_path: Path) -> None:
+    turns = read_dstc9(write_dstc9(tmp_path))[0].dialogue.turns
+    assert [(turn.text, turn.speaker) for turn in turns] == [
+        *(("hello", PARTNER), ("hi there", AGENT), ("bye", PARTNER), ("bye", AGENT))
+    ]
+
+
+def test_chatbots_are_in_numeric_order(tmp_path: Path) -> None:
+    systems = [rated.system for rated in read_dstc9(write_dstc9(tmp_path, n_bots=10))]
+    assert list(dict.fromkeys(systems)) == [f"chatbot{n}" for n in range(1, 11)]
+
+
+def test_folder_without_chatbots_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"contains no files of DSTC9's chatbots \(chatbot1.json"):
+        read_dstc9(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"likeable": "good"}, r"row 1: the rating 'likeable' must be a number or 'N/A', not 'good'"),
+        ({"context": "hello"}, r"row 1: column 'context' must be a conversation"),
+    ],
+)
+def test_malformed_row_is_named(tmp_path: Path, change: dict[str, str], message: str) -> None:
+    (tmp_path / "chatbot1.json").write_text(json.dumps([DSTC9_ROW, {**DSTC9_ROW, **change}]))
+    with pytest.raises(DataError, match=message):
+        read_dstc9(tmp_path)
 
 
 def test_rated_dialogues_are_read_with_gaps(tmp_path: Path) -> None:
@@ -47,8 +200,8 @@ def test_source_with_both_kinds_needs_a_choice(tmp_path: Path) -> None:
 
 def test_feedback_is_read_with_the_last_rating_of_a_reply(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, reply = tmp_path / "feedback.jsonl", JudgedReply("run", "hi")
-    for rating in (1, -1):
-        append_feedback(path, Feedback("rating", ["hello"], [reply], rating=rating))
+    for value in (1, -1):
+        append_feedback(path, Feedback("rating", ["hello"], [reply], rating=value))
     append_feedback(path, Feedback("correction", ["hello"], [reply], correction="good morning"))
     unit, (rated,) = load_ratings(path)
     assert (unit, rated.ratings, rated.system) == ("reply", {"rating": -1.0}, "run")
@@ -115,3 +268,127 @@ def test_system_and_id_can_be_numbers_or_null(tmp_path: Path) -> None:
 def test_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         load_ratings(tmp_path / "nothing.jsonl")
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+
+
+def prepared(name: str) -> Path:
+    folder = find_prepared(name)
+    assert folder is not None
+    return folder
+
+
+def test_command_caches_a_dataset_from_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "dstc9", "--path", str(write_dstc9(tmp_path / "files"))]) == 0
+    assert "dstc9: 4 rated dialogues of 2 chatbots, in " in capsys.readouterr().out
+    assert len(ratings.read_dstc9(prepared("dstc9"))) == 4
+
+
+def test_dataset_is_replaced_by_a_good_one_and_kept_after_a_bad_one(tmp_path: Path) -> None:
+    for content in ({"x": chitchat_conversation("a", "b")}, {"x": chitchat_conversation("c", "d")}):
+        (tmp_path / "dataset.json").write_text(json.dumps(content))
+        prepare_dataset("chitchat", tmp_path)
+    (tmp_path / "dataset.json").write_text("{")
+    with pytest.raises(DataError, match=rf"{tmp_path}/dataset.json: not valid JSON"):
+        prepare_dataset("chitchat", tmp_path)
+    assert '"c"' in (prepared("chitchat") / "dataset.json").read_text()
+
+
+@pytest.mark.parametrize("cause", ["full", "read-only"])
+def test_cache_that_cannot_be_written_is_an_error_and_keeps_the_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cause: str
+) -> None:
+    folder = write_dstc9(tmp_path / "files")
+    prepare_dataset("dstc9", folder)
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise OSError(errno.ENOSPC if cause == "full" else errno.EROFS, "no")
+
+    monkeypatch.setattr(shutil if cause == "full" else tempfile, "copyfile" if cause == "full" else "mkdtemp", fail)
+    assert main(["prepare", "dstc9", "--path", str(folder)]) == 2
+    assert f"the cache folder {tmp_path / 'cache'} cannot be written" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
+    assert len(ratings.read_dstc9(prepared("dstc9"))) == 4
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [prepared("dstc9").name]
+
+
+def test_dataset_without_dialogues_is_refused_and_replaces_nothing(tmp_path: Path) -> None:
+    prepare_dataset("dstc9", write_dstc9(tmp_path / "files"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "chatbot1.json").write_text("[]")
+    with pytest.raises(DataError, match=f"the files in {empty} contain no dialogues"):
+        prepare_dataset("dstc9", empty)
+    assert len(ratings.read_dstc9(prepared("dstc9"))) == 4
+
+
+def test_daily_dialog_finds_the_prepared_files(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    for split in ("train", "validation", "test"):
+        (files / f"dialogues_{split}.txt").write_text(f"{split} __eou__ yes __eou__\n")
+        for label in ("act", "emotion"):
+            (files / f"dialogues_{label}_{split}.txt").write_text("1 1\n")
+    assert "1 dialogues in train, 1 dialogues in val" in prepare_dataset("daily_dialog", files)
+    assert dialogue_corpora.load_dialogues("val")[0].turns[0].text == "validation"
+
+
+def test_daily_dialog_is_not_downloaded_but_its_source_is_named() -> None:
+    with pytest.raises(DataError, match=r"http://yanran.li/dailydialog.*rl4dialog prepare daily_dialog --path FOLDER"):
+        prepare_dataset("daily_dialog")
+    assert find_prepared("daily_dialog") is None
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Downloads come from a folder."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        file = folder / request.url.path.rsplit("/", 1)[-1]
+        return httpx.Response(200, content=file.read_bytes()) if file.exists() else httpx.Response(404)
+
+    def stream(method: str, url: str, **settings: Any) -> Any:
+        return httpx.Client(transport=httpx.MockTransport(answer), **settings).stream(method, url)
+
+    monkeypatch.setattr(httpx, "stream", stream)
+
+
+def test_download_with_another_hash_is_refused_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, write_dstc9(tmp_path / "files", n_bots=11))
+    with pytest.raises(DataError, match=r"chatbot1.json is not the expected file: its SHA-256 is .* instead of 1106"):
+        prepare_dataset("dstc9")
+    assert find_prepared("dstc9") is None
+
+
+def test_downloads_with_the_right_hashes_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rl4dialog.core.manifest import file_hash
+
+    files = write_dstc9(tmp_path / "files", n_bots=11)
+    monkeypatch.setattr(ratings, "_HASHES", [file_hash(files / f"chatbot{n}.json") for n in range(1, 12)])
+    serve(monkeypatch, files)
+    assert "22 rated dialogues of 11 chatbots" in prepare_dataset("dstc9")
+
+
+def test_download_without_a_network_names_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, tmp_path)
+    address = r"https://raw.githubusercontent.com/\S*/chatbot1.json cannot be downloaded"
+    with pytest.raises(DataError, match=rf"{address}.*rl4dialog prepare dstc9 --path FOLDER"):
+        prepare_dataset("dstc9")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "needs either a name, or --config_path"),
+        (["dstc"], "unknown dataset 'dstc'; did you mean 'dstc9'?"),
+        (["dstc9", "--path", "missing"], "missing does not exist"),
+        (["dstc9", "--config_path", "x.yml"], "needs either a name, or --config_path"),
+        (["--path", "x", "--config_path", "x.yml"], "--path is the folder of a dataset"),
+    ],
+)
+def test_wrong_arguments_are_an_error(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", *arguments]) == 2
+    assert message in capsys.readouterr().err

@@ -1,8 +1,16 @@
-"""Rows of table files, and errors that name file, line and columns."""
+"""Reading text files with errors that name file and line."""
 
 from __future__ import annotations
 
 import gzip
+import io
+import json
+import os
+import re
+import struct
+import tarfile
+import tracemalloc
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,9 +18,170 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+from pages import blocks, text_of
 
+from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.core import files
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.rows import Row, read_rows
+from rl4dialog.data import rows
+from rl4dialog.data.rows import (
+    Row,
+    decode_lines,
+    expand_path,
+    read_lines,
+    read_rows,
+    read_zip_lines,
+    stream_lines,
+    walk_files,
+)
+
+
+def test_lines_end_at_newlines_only() -> None:
+    data = "a\u2028b\x85c\r\nd\n".encode()
+    assert decode_lines(data, "f") == ["a\u2028b\x85c", "d"]
+
+
+def test_byte_order_mark_is_no_text() -> None:
+    assert decode_lines(b"\xef\xbb\xbfa\nb", "f") == ["a", "b"]
+
+
+def test_empty_lines_inside_stay() -> None:
+    assert decode_lines(b"a\n\nb\n", "f") == ["a", "", "b"]
+
+
+def test_undecodable_line_is_named() -> None:
+    with pytest.raises(DataError, match=r"folder/x\.txt:2: not valid UTF-8"):
+        decode_lines(b"fine\nbr\xffken\n", "folder/x.txt")
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.txt cannot be read: No such file"):
+        read_lines(tmp_path / "gone.txt")
+
+
+def test_zip_members_are_found_by_base_name(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("__MACOSX/in/a.txt", "junk")
+        archive.writestr("in/a.txt", "one\ntwo\n")
+    assert read_zip_lines(tmp_path / "x.zip", "a.txt") == ["one", "two"]
+    with pytest.raises(DataError, match=r"x\.zip does not contain b\.txt"):
+        read_zip_lines(tmp_path / "x.zip", "b.txt")
+
+
+def test_broken_zip_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(b"no zip")
+    with pytest.raises(DataError, match=r"x\.zip cannot be read as a zip file"):
+        read_zip_lines(tmp_path / "x.zip", "a.txt")
+
+
+def test_walk_gives_the_same_files_from_folder_and_archives(tmp_path: Path) -> None:
+    files = {"top/b.txt": b"2", "top/in/a.txt": b"1", "top/skip.md": b"0"}
+    for name, data in files.items():
+        (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "folder" / name).write_bytes(data)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive, tarfile.open(tmp_path / "x.tar.gz", "w:gz") as tar:
+        for name in files:
+            archive.write(tmp_path / "folder" / name, name)
+            tar.add(tmp_path / "folder" / name, name)
+    for place in ("folder", "x.zip", "x.tar.gz"):
+        found = list(walk_files(tmp_path / place, lambda name: name.startswith("top/") and name.endswith(".txt")))
+        assert [data for _, data in found] == [b"2", b"1"]
+        assert found[1][0] == str(tmp_path / place / "top/in/a.txt")
+
+
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.tgz", "x.zip", "gone.zip"])
+def test_broken_archive_is_named(tmp_path: Path, name: str) -> None:
+    if name != "gone.zip":
+        (tmp_path / name).write_bytes(b"no archive")
+    with pytest.raises(DataError, match=rf"{name} cannot be read"):
+        list(walk_files(tmp_path / name, lambda name: True))
+
+
+def test_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "data").mkdir()
+    assert expand_path("~/data") == tmp_path / "data"
+
+
+def test_missing_path_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        expand_path(tmp_path / "nowhere")
+
+
+def test_path_of_wrong_type_is_an_error() -> None:
+    with pytest.raises(DataError, match="path must be a file or folder name, not 3"):
+        expand_path(3)  # type: ignore[arg-type]
+
+
+def test_encrypted_zip_is_named(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("a.txt", "one\n")
+    data = bytearray((tmp_path / "x.zip").read_bytes())
+    for header, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(header) + flags] |= 1
+    (tmp_path / "x.zip").write_bytes(data)
+    with pytest.raises(DataError, match=r"x\.zip/a\.txt is encrypted; unpack it"):
+        read_zip_lines(tmp_path / "x.zip", "a.txt")
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.gz"])
+def test_archive_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(files, "_SURELY_FITS", 2**20)
+    path, bomb = tmp_path / name, bytes(2**22)
+    if name == "x.gz":
+        with gzip.open(path, "wb", compresslevel=9) as file:
+            file.write(bomb)
+    elif name == "x.zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a.txt", bomb)
+    else:
+        with tarfile.open(path, "w:gz") as tar:
+            info = tarfile.TarInfo("a.txt")
+            info.size = len(bomb)
+            tar.addfile(info, io.BytesIO(bomb))
+    with pytest.raises(DataError, match=rf"{re.escape(name)} expands to more than 200 times its size"):
+        read_lines(path) if name == "x.gz" else list(walk_files(path, lambda name: True))
+
+
+def test_zip_with_a_false_size_is_not_unpacked_beyond_it(tmp_path: Path) -> None:
+    path, content = tmp_path / "x.zip", bytes(2**26)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", content)
+    path.write_bytes(path.read_bytes().replace(struct.pack("<L", len(content)), struct.pack("<L", 10)))
+    del content
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"x\.zip cannot be read as a zip file: Bad CRC"):
+        list(walk_files(path, lambda name: True))
+    assert tracemalloc.get_traced_memory()[1] < 2**22
+    tracemalloc.stop()
+
+
+def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.zip")
+    with pytest.raises(DataError, match=r"pipe\.zip cannot be read: it is a named pipe; use a regular file"):
+        read_lines(tmp_path / "pipe.zip")
+    with pytest.raises(DataError, match=r"pipe\.zip is neither a folder nor an archive"):
+        list(walk_files(tmp_path / "pipe.zip", lambda name: True))
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
+def test_lines_are_streamed_whatever_parts_the_file_is_read_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    data = "\ufeffeins\r\n\nzwölf\n\u2028drei".encode()
+    written = data if name == "x.txt" else gzip.compress(data[:9]) + gzip.compress(data[9:])
+    (tmp_path / name).write_bytes(written)
+    for size in (1, 2, 7, 100):
+        monkeypatch.setattr(rows, "_BYTES_AT_ONCE", size)
+        assert list(stream_lines(tmp_path / name)) == ["eins", "", "zwölf", "\u2028drei"]
+    (tmp_path / name).write_bytes(written + (b"\nbr\xff" if name == "x.txt" else gzip.compress(b"\nbr\xff")))
+    lines = stream_lines(tmp_path / name)
+    assert [next(lines) for _ in range(4)] == ["eins", "", "zwölf", "\u2028drei"], "lines before the error are read"
+    with pytest.raises(DataError, match=rf"{name}:5: not valid UTF-8"):
+        next(lines)
+
 
 Write = Callable[[dict[str, Any]], Path]
 ROWS = [{"a": "one, \u201ctwo\u201d", "b": "\U0001f600"}, {"a": "", "b": "x\ny"}]
@@ -134,3 +303,91 @@ def test_text_is_text_or_a_number() -> None:
         Row({"a": "\ud83d"}, "here").text("a")
     with pytest.raises(DataError, match="here: column 'e' is an empty list"):
         row.texts("e")
+
+
+LABEL_STUDIO = [
+    {
+        "id": 7,
+        "data": {"text": "Where is it?"},
+        "annotations": [
+            {"id": 1, "was_cancelled": False, "result": [{"type": "textarea", "value": {"text": ["Here.", "There."]}}]},
+            {"id": 2, "was_cancelled": True, "result": []},
+        ],
+        "predictions": [],
+    }
+]
+ARGILLA = [
+    {
+        "id": "a",
+        "status": "completed",
+        "fields": {"prompt": "Where is it?"},
+        "metadata": {},
+        "suggestions": {},
+        "responses": {"reply": [{"value": "Here.", "user_id": "u"}, {"value": "There.", "user_id": "v"}]},
+    }
+]
+PARLAI = (
+    "text:Hi, you.\\nHow are you?\tlabels:Fine.|Good.\tepisode_done:False\n"
+    "text:Bye.\tlabels:Bye, you.\tlabel_candidates:No.|Yes.\tepisode_done:True\n"
+    "text:Tea?\tlabels:Yes: tea.\tepisode_done:True\n"
+)
+EMPATHETIC = (
+    "conv_id,utterance_idx,context,prompt,speaker_idx,utterance,selfeval,tags\n"
+    'hit:0_conv:1,1,sad,I was "alone,1,Hi_comma_ you.,5|5|5_2|2|5,\n'
+    'hit:0_conv:1,2,sad,I was "alone,0,Fine.,5|5|5_2|2|5,\nhit:0_conv:1,3,sad,I was "alone,1,Bye.,5|5|5_2|2|5,\n'
+    "hit:0_conv:1,4,sad,x,0,Bye_comma_ you.,5|5|5_2|2|5,\n"
+)
+MULTIWOZ: dict[str, Any] = {
+    "SNG01.json": {
+        "goal": {},
+        "log": [{"text": text, "metadata": {}} for text in ("Hi, you.", "Fine.", "Bye.", "Bye.")],
+    }
+}
+COLUMNS = {
+    "Label Studio": {"prompt": "data.text", "references": "annotations.result.value.text"},
+    "Argilla": {"prompt": "fields.prompt", "references": "responses.reply.value"},
+}
+FILES: dict[str, tuple[str, str]] = {
+    "Label Studio": ("train.json", json.dumps(LABEL_STUDIO)),
+    "Argilla": ("train.json", json.dumps(ARGILLA, indent=2)),
+    "ParlAI": ("train.txt", PARLAI),
+    "EmpatheticDialogues": ("train.csv", EMPATHETIC),
+    "MultiWOZ": ("data.json", json.dumps(MULTIWOZ, indent=4)),
+}
+
+
+def samples(file: Path, **args: Any) -> list[Any]:
+    id = "csv" if file.suffix == ".csv" else "jsonl"
+    return [sample for sample, _ in DataPoolRegistry.get(id, {"split": "train", "path": {"train": str(file)}, **args})]
+
+
+@pytest.mark.parametrize("tool", FILES)
+def test_file_of_another_tool_is_refused_by_name(tmp_path: Path, tool: str) -> None:
+    file = tmp_path / FILES[tool][0]
+    file.write_text(FILES[tool][1], encoding="utf-8")
+    with pytest.raises(
+        DataError, match=f"{file.name}.*; this is a file of {tool}, and 'Files from elsewhere' in docs/"
+    ):
+        samples(file)
+
+
+@pytest.mark.parametrize("tool", COLUMNS)
+def test_nested_columns_read_annotations(tmp_path: Path, tool: str) -> None:
+    file = tmp_path / FILES[tool][0]
+    file.write_text(FILES[tool][1], encoding="utf-8")
+    (found,) = samples(file, columns=COLUMNS[tool])
+    assert (found.prompt_or_input_text, found.references) == ("Where is it?", ["Here.", "There."])
+    assert str(COLUMNS[tool]).replace("'", "") in text_of("docs/datapools.md")
+
+
+@pytest.mark.parametrize("tool", ["ParlAI", "EmpatheticDialogues", "MultiWOZ"])
+def test_scripts_of_the_page_convert_dialogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
+    (script,) = [each for each in blocks("docs/datapools.md", "python") if each.startswith(f"# {tool}")]
+    monkeypatch.chdir(tmp_path)
+    Path(FILES[tool][0]).write_text(FILES[tool][1], encoding="utf-8")
+    exec(script, {})
+    found = samples(tmp_path / "dialogues.jsonl", columns={"dialogue": "dialogue"}, format="eou")
+    assert (found[0].prompt_or_input_text.split()[:2], found[0].references) == (["Hi,", "you."], ["Fine."])
+    history = found[1].meta_data["history"]
+    assert history[1:] == ["Fine.", "Bye."] and found[1].references[0].startswith("Bye")
+    assert tool != "ParlAI" or found[2].references == ["Yes: tea."]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import random
 import re
 import time
@@ -13,14 +14,19 @@ from collections.abc import Iterable
 import pytest
 from other_processes import assert_other_processes_make_the_same
 
+from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Dialogue, Turn
 from rl4dialog.data.labels import ACTS, COMMISSIVE, DIRECTIVE, EMOTIONS, INFORM, QUESTION
-from rl4dialog.data.small_talk import SmallTalk, generate_dialogues
-from rl4dialog.data.small_talk.frame import plural, with_article
-from rl4dialog.data.small_talk.grammar import NEXT_ACT, draw_acts
-from rl4dialog.data.small_talk.phrases import WOE, parse_phrases
-from rl4dialog.data.small_talk.words import TOPICS
+from rl4dialog.data.small_talk.grammar import NEXT_ACT, TOPICS, WOE, draw_acts, parse_phrases, plural, with_article
+from rl4dialog.data.small_talk.pool import (
+    UTILITY_REWARD,
+    SimulatedPerson,
+    SmallTalk,
+    generate_dialogues,
+    small_talk_feedback,
+    utility,
+)
 
 SIZES = {"train": 2000, "val": 250, "test": 250}
 
@@ -287,3 +293,36 @@ def test_no_dialogues_is_an_empty_split() -> None:
 def test_unknown_split_is_an_error() -> None:
     with pytest.raises(DataError, match="unknown split 'dev'"):
         SmallTalk.prepare("dev")
+
+
+GOOD, POOR = "what do you want to do next saturday?", "i am at home on friday and sunday."
+
+
+def test_utility_rewards_questions_of_eight_words() -> None:
+    assert utility(GOOD) == pytest.approx(2.0) and utility(POOR) == pytest.approx(0.0)
+    assert utility("why?") == pytest.approx(2.0 - 1.4)
+
+
+@pytest.mark.parametrize("reply", [GOOD, POOR, "why?", "", "one two three four five six seven eight nine ten?"])
+def test_utility_as_a_reward(reply: str) -> None:
+    reward = RewardFunctionRegistry.get(UTILITY_REWARD["id"], UTILITY_REWARD["args"])
+    assert reward(["hello"], [reply], [[""]], [True]) == pytest.approx([utility(reply)])
+
+
+def test_choices_follow_bradley_and_terry_with_errors() -> None:
+    person = SimulatedPerson(temperature=2.0, error_rate=0.1)
+    share = sum(person.prefers_first(GOOD, POOR) for _ in range(4000)) / 4000
+    p = 1 / (1 + math.exp(-1))
+    assert share == pytest.approx(0.9 * p + 0.1 * (1 - p), abs=0.03)
+
+
+def test_person_without_noise_is_always_right() -> None:
+    person = SimulatedPerson(temperature=0.0, error_rate=0.0)
+    for each in small_talk_feedback(60, person):
+        texts = [reply.text for reply in each.replies]
+        if each.chosen is not None and utility(texts[0]) != utility(texts[1]):
+            assert texts[each.chosen] == max(texts, key=utility)
+        if each.correction is not None:
+            assert utility(each.correction) >= utility(texts[0]) and each.correction != texts[0]
+        if each.rating is not None:
+            assert (each.rating == 1) == (utility(texts[0]) > 0.5)

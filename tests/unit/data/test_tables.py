@@ -80,11 +80,6 @@ def test_template_must_name_columns_and_nothing_else(write: Write, template: Any
 @pytest.mark.parametrize(
     "columns, message",
     [
-        ({"promt": "q"}, r"columns has no key 'promt'; did you mean 'prompt'\? \(keys: prompt, references, id, wei"),
-        ({"prompt": None}, r"columns\.prompt must be a column name, not None"),
-        ({"agent": 0}, r"columns\.agent must be the name of a speaker, not 0"),
-        ({"meta_data": "topic"}, r"columns\.meta_data must be a list of column names, not 'topic'"),
-        (["q"], r"columns must map prompt, references, id, weight, meta_data, .*, agent to column names"),
         ({"prompt": "question"}, r"train\.jsonl:1: no column 'question' \(columns: q, a, key, topic, often\)"),
         ({"prompt": "q", "references": "topic"}, r"train\.jsonl:2: column 'topic' must contain text, not None"),
         ({"prompt": "q", "references": "a", "weight": "key"}, r"jsonl:1: column 'key' must contain a positive weight"),
@@ -93,6 +88,21 @@ def test_template_must_name_columns_and_nothing_else(write: Write, template: Any
 def test_bad_columns_are_named(write: Write, columns: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         Jsonl.prepare("train", write({"train.jsonl": jsonl(ROWS)}), columns)
+
+
+@pytest.mark.parametrize(
+    "columns, message",
+    [
+        ({"promt": "q"}, r"columns\.promt: unknown key; did you mean 'prompt'\? \(known here: prompt, references, id"),
+        ({"prompt": None}, r"columns\.prompt: input should be a valid string, got None"),
+        ({"agent": 0}, r"columns\.agent: input should be a valid string, got 0"),
+        ({"meta_data": "topic"}, r"columns\.meta_data: input should be a valid array, got 'topic'"),
+        (["q"], r"columns: input should be an object, got \['q'\]"),
+    ],
+)
+def test_names_of_columns_are_checked_with_the_config(columns: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        DataPoolRegistry.check("jsonl", {"path": "x.jsonl", "columns": columns})
 
 
 def test_repeated_id_names_both_rows(write: Write) -> None:

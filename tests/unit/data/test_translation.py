@@ -10,8 +10,7 @@ import pytest
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
-from rl4dialog.data.parallel_files import find_parallel_files
-from rl4dialog.data.translation import WMT16, IWSLT2017EnDe, WMT14ProcessedEnDe, WMT16NewsOnly
+from rl4dialog.data.translation import WMT16, IWSLT2017EnDe, WMT14ProcessedEnDe, WMT16NewsOnly, find_parallel_files
 
 Write = Callable[[dict[str, Any]], Path]
 

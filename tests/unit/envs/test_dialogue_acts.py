@@ -25,7 +25,7 @@ from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.envs.gym_wrappers import ResumableEnv, make_resumable
 from rl4dialog.envs.vectorize import vectorize
 from rl4dialog.tasks.dialogue_acts.acts import GENERAL, INFORM, REQ_MORE, REQUEST, ActVocabulary, DialogueAct
-from rl4dialog.tasks.dialogue_acts.task_rewards import TaskReward, TaskTurn
+from rl4dialog.tasks.dialogue_acts.outcome import TaskReward, TaskTurn
 from rl4dialog.tasks.town_guide.world import town_guide
 
 

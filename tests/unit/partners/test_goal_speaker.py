@@ -8,8 +8,7 @@ from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.partners.goal_speaker import LanguageModelSpeaker
-from rl4dialog.tasks.turn_goals.goals import TurnGoal
-from rl4dialog.tasks.turn_goals.speakers import GoalTurn
+from rl4dialog.tasks.turn_goals import GoalTurn, TurnGoal
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from rl4dialog.scores.composite import Linear
 from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer, check_scores
-from rl4dialog.tasks.dialogue_acts.task_rewards import TaskReward
+from rl4dialog.tasks.dialogue_acts.outcome import TaskReward
 
 
 @pytest.mark.parametrize("values", [[1, 2.0], (1, 2), np.array([1.0, 2.0]), torch.tensor([[1.0], [2.0]]), [[1], [2]]])

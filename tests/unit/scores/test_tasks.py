@@ -22,10 +22,9 @@ from rl4dialog.scores.tasks import (
     ShortestPathMetric,
     ShortestPathReward,
 )
-from rl4dialog.tasks.comment_reply.datapool import CommentReplies
+from rl4dialog.tasks.comment_reply import CommentReplies
 from rl4dialog.tasks.random_walks.datapool import RandomWalks
-from rl4dialog.tasks.random_walks.graph import Graph
-from rl4dialog.tasks.random_walks.walks import WalkTask
+from rl4dialog.tasks.random_walks.graph import Graph, WalkTask
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import build_tokenizer
 

@@ -14,7 +14,7 @@ from echo_model import Echo
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.feedback import JudgedReply, read_feedback
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.data.latest_feedback import latest
+from rl4dialog.data.ratings import latest
 from rl4dialog.scores.scoring import ReplyScores
 from rl4dialog.serving.chat import Chat, ChatState, Settings
 

@@ -13,7 +13,7 @@ from rl4dialog.cli import main
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.feedback import JudgedReply, QueuedReplies, append_feedback, read_feedback, write_queue
 from rl4dialog.core.types import PartnerReply
-from rl4dialog.data.latest_feedback import latest
+from rl4dialog.data.ratings import latest
 from rl4dialog.serving.judging import QueueJudging
 from rl4dialog.serving.teaching import Situation, Teaching
 

@@ -11,7 +11,7 @@ import pytest
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.experiments.stand_in_data import write_original
-from rl4dialog.tasks.camrest.world import camrest
+from rl4dialog.tasks.camrest import camrest
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
 
 

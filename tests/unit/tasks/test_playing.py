@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -87,3 +89,12 @@ def test_seed_decides_and_both_sides_get_different_ones() -> None:
 def test_failure_of_the_partner_is_an_error() -> None:
     with pytest.raises(PartnerError, match="the partner failed on sample 's': no network"):
         play(Counter(), Answers(PartnerReply(failed="no network")), SAMPLE, 1, seed=0)
+
+
+def test_no_task_loads_torch() -> None:
+    code = (
+        "import pkgutil, importlib, sys, rl4dialog.tasks as tasks\n"
+        "for each in pkgutil.walk_packages(tasks.__path__, tasks.__name__ + '.'): importlib.import_module(each.name)\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

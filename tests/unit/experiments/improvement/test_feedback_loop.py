@@ -9,7 +9,7 @@ import pytest
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import JudgedReply, QueuedReplies, read_feedback, write_queue
-from rl4dialog.data.small_talk.person import SimulatedPerson, utility
+from rl4dialog.data.small_talk.pool import SimulatedPerson, utility
 from rl4dialog.experiments.improvement import feedback_loop
 from rl4dialog.experiments.improvement.feedback_loop import accuracy_of, write_votes
 

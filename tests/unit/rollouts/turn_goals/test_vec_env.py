@@ -19,9 +19,8 @@ from rl4dialog.rollouts.turn_goals.estimators import BagOfWords
 from rl4dialog.rollouts.turn_goals.players import greedy_order
 from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv
 from rl4dialog.scores.persona_ranking import PersonaRankingReward
-from rl4dialog.tasks.get_acquainted.datapool import GetAcquainted
-from rl4dialog.tasks.turn_goals.goals import GOAL_SETS
-from rl4dialog.tasks.turn_goals.speakers import GoalTurn, ScriptedSpeaker
+from rl4dialog.tasks.get_acquainted import GetAcquainted
+from rl4dialog.tasks.turn_goals import GOAL_SETS, GoalTurn, ScriptedSpeaker
 
 SAMPLES = [sample for sample, _ in GetAcquainted.prepare("train", n_train=60)]
 PERSONAS = [tuple((sample.meta_data or {})["partner_persona"]) for sample in SAMPLES]

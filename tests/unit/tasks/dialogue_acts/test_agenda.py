@@ -1,4 +1,4 @@
-"""The simulated user, against agents that say anything."""
+"""Semantic errors: their rate, their kinds, and what is always understood."""
 
 from __future__ import annotations
 
@@ -9,11 +9,48 @@ from hypothesis import strategies as st
 from worlds import DATABASE, ONTOLOGY, PLACES, goals, play, rule_policy, tiny_world
 
 from rl4dialog.tasks.dialogue_acts.acts import BYE, DONT_CARE, INFORM, REQUEST, DialogueAct
-from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
-from rl4dialog.tasks.dialogue_acts.belief import BeliefState
+from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, SemanticErrors
+from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Lexicalizer
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
-from rl4dialog.tasks.dialogue_acts.lexicalizer import Lexicalizer
 from rl4dialog.tasks.dialogue_acts.ontology import satisfies
+
+VALUES = {"restaurant": {"food": ("thai", "greek", "indian"), "area": ("north",)}}
+REQUESTS = {"restaurant": ("phone", "address")}
+THAI = DialogueAct("inform", "restaurant", "food", "thai")
+NORTH = DialogueAct("inform", "restaurant", "area", "north")
+PHONE = DialogueAct("request", "restaurant", "phone")
+GOODBYE = DialogueAct("bye", "general")
+
+
+def heard(act: DialogueAct, rate: float, n: int = 4000) -> list[list[DialogueAct]]:
+    errors, rng = SemanticErrors(rate, VALUES, REQUESTS), np.random.default_rng(0)
+    return [errors.understood([act], rng) for _ in range(n)]
+
+
+def test_share_of_misunderstood_acts_is_the_rate_and_half_of_them_are_lost() -> None:
+    found = heard(THAI, 0.2)
+    assert np.mean([acts != [THAI] for acts in found]) == pytest.approx(0.2, abs=0.025)
+    assert np.mean([not acts for acts in found]) == pytest.approx(0.1, abs=0.02)
+    changed = {acts[0] for acts in found if acts and acts != [THAI]}
+    assert changed == {THAI._replace(value="greek"), THAI._replace(value="indian")}
+
+
+def test_request_becomes_another_request() -> None:
+    changed = {acts[0] for acts in heard(PHONE, 0.5) if acts and acts != [PHONE]}
+    assert changed == {PHONE._replace(slot="address")}
+
+
+def test_act_without_another_value_is_lost() -> None:
+    assert {tuple(acts) for acts in heard(NORTH, 0.5)} == {(NORTH,), ()}
+
+
+def test_goodbye_is_always_understood_and_rate_0_draws_nothing() -> None:
+    assert all(acts == [GOODBYE] for acts in heard(GOODBYE, 1.0, 100))
+    rng = np.random.default_rng(0)
+    before = rng.bit_generator.state
+    assert SemanticErrors(0.0, VALUES, REQUESTS).understood([THAI, PHONE], rng) == [THAI, PHONE]
+    assert rng.bit_generator.state == before
+
 
 GOALS = goals()
 ACTS = tiny_world().system_acts.acts

@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
-from rl4dialog.tasks.dialogue_acts.convlab_outcome import ConvLabOutcome, convlab_outcome_of, resemblance
-from rl4dialog.tasks.dialogue_acts.database import Database
+from rl4dialog.tasks.dialogue_acts.dialogue import Booking, Exchange
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
-from rl4dialog.tasks.dialogue_acts.lexicalizer import Booking
-from rl4dialog.tasks.dialogue_acts.ontology import Domain, Ontology
-from rl4dialog.tasks.dialogue_acts.outcome import Exchange
-from rl4dialog.tasks.dialogue_acts.task_rewards import ConvLab2Reward, TaskTurn
+from rl4dialog.tasks.dialogue_acts.ontology import Database, Domain, Ontology
+from rl4dialog.tasks.dialogue_acts.outcome import (
+    ConvLab2Reward,
+    ConvLabOutcome,
+    TaskTurn,
+    convlab_outcome_of,
+    resemblance,
+)
 
 ONTOLOGY = Ontology(
     [

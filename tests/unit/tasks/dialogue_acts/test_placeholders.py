@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from worlds import tiny_world
 
-from rl4dialog.tasks.dialogue_acts.acts import BOOK, BOOKING, GENERAL, INFORM, REQ_MORE, REQUEST, DialogueAct
-from rl4dialog.tasks.dialogue_acts.placeholders import Delexicalizer, filled, placeholder, placeholders_in
+from rl4dialog.tasks.dialogue_acts.acts import (
+    BOOK,
+    BOOKING,
+    BOOKS,
+    BYE,
+    GENERAL,
+    INFORM,
+    NO_BOOK,
+    NO_OFFER,
+    OFFER_BOOK,
+    REQ_MORE,
+    REQUEST,
+    THANK,
+    WELCOME,
+    DialogueAct,
+)
+from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE
+from rl4dialog.tasks.dialogue_acts.placeholders import (
+    Delexicalizer,
+    ReplyReader,
+    filled,
+    placeholder,
+    placeholders_in,
+    with_placeholders,
+)
+from rl4dialog.tasks.dialogue_acts.world import World
+from rl4dialog.tasks.town_guide.world import town_guide
 
 TEMPLATES = tiny_world().templates
 DELEXICALIZE = Delexicalizer(TEMPLATES)
@@ -71,3 +100,80 @@ def test_words_of_templates_become_words_of_templates(with_words: bool) -> None:
         "There is a restaurant called [restaurant_name], serving [restaurant_food] food, with phone number "
         "[restaurant_phone]."
     )
+
+
+MORE, GOODBYE = DialogueAct(REQ_MORE, GENERAL), DialogueAct(BYE, GENERAL)
+NAME, FOOD, PHONE = (DialogueAct(INFORM, "restaurant", slot, "1") for slot in ("name", "food", "phone"))
+BOOKED = DialogueAct(BOOK, "restaurant", REFERENCE, "1")
+
+
+@cache
+def world(name: str) -> World:
+    return tiny_world() if name == "tiny" else town_guide(n_dialogues=40)
+
+
+@cache
+def reader(name: str) -> ReplyReader:
+    return ReplyReader(world(name).ontology, world(name).templates)
+
+
+def wanted(*slots: str, of: str = "restaurant") -> list[DialogueAct]:
+    return [DialogueAct(REQUEST, of, slot) for slot in slots]
+
+
+@pytest.mark.parametrize("name", ["tiny", "town_guide"])
+def test_every_act_of_a_vocabulary_is_read_from_the_words_of_templates(name: str) -> None:
+    """A booking is read as one act, because the user hears all of its values anyway."""
+    for act in world(name).system_acts.acts:
+        text = world(name).templates.render(with_placeholders([act], act.domain), "agent")
+        read = reader(name).read(text, act.domain)
+        assert (read[-1].intent in BOOKS) if act.intent in BOOKS else read == [act], (text, read)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[restaurant_name] serves [restaurant_food] food.", [NAME, FOOD]),
+        ("[restaurant_name]'s number is [restaurant_phone], is there anything else?", [NAME, PHONE, MORE]),
+        ("What kind of food would you like?", wanted("food")),
+        ("Would you like [restaurant_food] or [restaurant_food_2]?", wanted("food")),
+        ("Do you have a preference for the area or type of food", wanted("area", "food")),
+        ("There are no [restaurant_food] restaurants. Would you like another type of food?",
+         [DialogueAct(NO_OFFER, "restaurant"), *wanted("food")]),
+        ("I'm sorry, I couldn't find any.", [DialogueAct(NO_OFFER, "restaurant")]),
+        ("No problem! The [restaurant_name] it is.", [NAME]),
+        ("How about [restaurant_name]?", [NAME]),
+        ("Would you like their phone number?", [MORE]),
+        ("What day should I book?", wanted("day")),
+        ("Booked. The reference is [restaurant_ref].", [BOOKED]),
+        ("I have reserved a table at [restaurant_name].", [NAME, BOOKED]),
+        ("I could not book a table on that day.", [DialogueAct(NO_BOOK, "restaurant")]),
+        ("Shall I book [restaurant_name]?", [NAME._replace(intent=OFFER_BOOK)]),
+        ("You're very welcome. Good bye!", [DialogueAct(WELCOME, GENERAL), GOODBYE]),
+        ("Thank you and enjoy your meal", [GOODBYE, DialogueAct(THANK, GENERAL)]),
+        ("[hotel_name] [restaurant_nonsense]", []),
+        ("ba ba ba", []),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_words_of_people_are_read(text: str, expected: list[DialogueAct]) -> None:
+    assert reader("tiny").read(text, "restaurant") == expected
+
+
+def test_a_noun_or_a_placeholder_changes_the_domain() -> None:
+    read = reader("tiny").read("The [train_id] leaves at [train_leave]. What arrival time?", "restaurant")
+    assert read == [
+        *(DialogueAct(INFORM, "train", slot, "1") for slot in ("id", "leave")),
+        *wanted("arrive", of="train"),
+    ]
+    assert reader("tiny").read("Is there a day for the restaurant?", "train") == wanted("day")
+    assert reader("tiny").read("Booking is not possible.", "") == []
+
+
+@given(st.text(alphabet="[]_ ?.,!n'taon2 restaurantnamebook", max_size=120))
+def test_any_text_is_read_as_sayable_acts(text: str) -> None:
+    found = reader("tiny").read(text, "restaurant")
+    assert len(found) == len(set(found))
+    ontology = world("tiny").ontology
+    for act in found:
+        assert act.domain == GENERAL or act.slot in (*ontology[act.domain].slots, "")

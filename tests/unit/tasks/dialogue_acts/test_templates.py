@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl4dialog.tasks.camrest.world import ONTOLOGY
+from rl4dialog.tasks.camrest import ONTOLOGY
 from rl4dialog.tasks.dialogue_acts.acts import (
     BOOKING,
     DONT_CARE,
@@ -17,11 +17,10 @@ from rl4dialog.tasks.dialogue_acts.acts import (
     REQUEST,
     DialogueAct,
 )
-from rl4dialog.tasks.dialogue_acts.corpus import CorpusDialogue, CorpusTurn
-from rl4dialog.tasks.dialogue_acts.database import Database
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
+from rl4dialog.tasks.dialogue_acts.ontology import Database
 from rl4dialog.tasks.dialogue_acts.templates import Side, Templates, Words
-from rl4dialog.tasks.dialogue_acts.world import World, make_world
+from rl4dialog.tasks.dialogue_acts.world import CorpusDialogue, CorpusTurn, World, make_world
 from rl4dialog.tasks.town_guide.world import town_guide
 
 # Values with what separates sentences, items and nouns.

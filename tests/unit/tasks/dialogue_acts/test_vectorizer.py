@@ -8,7 +8,7 @@ from worlds import DATABASE, ONTOLOGY, tiny_world
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct, delexicalized
-from rl4dialog.tasks.dialogue_acts.belief import BeliefState
+from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState
 from rl4dialog.tasks.dialogue_acts.vectorizer import DEFAULT_BLOCKS, ActVectorizer
 
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import pickle
-import random
 import time
 from typing import Any
 
 import pytest
-from other_processes import assert_other_processes_make_the_same
 
-from rl4dialog.catalog import DataPoolRegistry
-from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import AGENT, PARTNER, Sample
 from rl4dialog.tasks.guess_the_picture.datapool import GuessThePicture
-from rl4dialog.tasks.guess_the_picture.partner import GuessThePicturePartner
-from rl4dialog.tasks.guess_the_picture.penalties import is_penalized
-from rl4dialog.tasks.guess_the_picture.questions import OPEN_QUESTIONS, parse
-from rl4dialog.tasks.guess_the_picture.scenes import VIEWS, scene_table
+from rl4dialog.tasks.guess_the_picture.partner import GuessThePicturePartner, is_penalized
+from rl4dialog.tasks.guess_the_picture.scenes import OPEN_QUESTIONS, VIEWS, parse, scene_table
 from rl4dialog.tasks.playing import play
 
 N = 200
@@ -96,35 +89,6 @@ def test_games_have_at_most_max_rounds(max_rounds: int) -> None:
     assert all(game.said[-2].reward == 0.0 for game in games)
 
 
-def test_same_seed_same_pool_and_other_seeds_and_splits_differ() -> None:
-    few = {"n_train": 30, "n_val": 30, "n_test": 30}
-    assert samples(**few) == samples(**few)
-    texts = {
-        (split, seed): [
-            tuple(questions(sample)) for sample in samples(split, seed=seed, n_train=30, n_val=30, n_test=30)
-        ]
-        for split in ("train", "val", "test")
-        for seed in (0, 1)
-    }
-    assert len({tuple(games) for games in texts.values()}) == 6
-
-
-def test_more_games_leave_the_first_ones_alone() -> None:
-    assert samples(n_train=40)[:10] == samples(n_train=10)
-
-
-def test_other_processes_make_the_same_games() -> None:
-    assert_other_processes_make_the_same(functools.partial(GuessThePicture.prepare, "val", n_val=50))
-
-
-def test_global_random_state_is_untouched() -> None:
-    random.seed(3)
-    expected = random.random()
-    random.seed(3)
-    list(prepared(n_train=5).conversations())
-    assert random.random() == expected
-
-
 def test_two_thousand_games_take_little_time() -> None:
     start = time.process_time()
     assert len(GuessThePicture.prepare("train", n_train=2000)) == 2000
@@ -139,38 +103,3 @@ def test_players_of_the_pool_play_its_games() -> None:
         games = [play(new_player(), GuessThePicturePartner(), sample, 10, i) for i, (sample, _) in enumerate(pool)]
         means.append(sum(turn.reward for game in games for turn in game.said))
     assert means == sorted(means)
-
-
-def test_chat_template_has_one_user_message() -> None:
-    def render(messages: list[dict[str, str]]) -> str:
-        return "".join(f"[{message['role']}]{message['content']}" for message in messages) + "[assistant]"
-
-    pool = prepared("val", format="chat_template", render_chat=render)
-    assert pool[0][0].prompt_or_input_text == f"[user]{meta(pool[0][0])['history'][0]}[assistant]"
-    assert pool.frame().to_partner == "[user]" and pool.frame().to_agent == "[assistant]"
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        ({"n_train": 0}, "n_train must be a whole number of at least 1, not 0"),
-        ({"n_scenes": 2.5}, "n_scenes must be a whole number of at least 1, not 2.5"),
-        ({"max_rounds": True}, "max_rounds must be a whole number of at least 1, not True"),
-        ({"open_share": 1.5}, "open_share must be a number from 0 to 1, not 1.5"),
-        ({"format": "chat_template"}, "format 'chat_template' needs a tokenizer"),
-    ],
-)
-def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        GuessThePicture.prepare("train", **args)
-
-
-def test_unknown_split_is_an_error() -> None:
-    with pytest.raises(DataError, match="unknown split 'dev'"):
-        GuessThePicture.prepare("dev")
-
-
-def test_registry_checks_arguments_of_a_config() -> None:
-    DataPoolRegistry.check("guess_the_picture", {"n_train": 10, "open_share": 0.5, "yes_no_penalty": "soft"})
-    with pytest.raises(ConfigError, match="yes_no_penalty"):
-        DataPoolRegistry.check("guess_the_picture", {"yes_no_penalty": "mild"})

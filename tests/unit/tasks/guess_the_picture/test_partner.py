@@ -1,21 +1,194 @@
-"""The partner of guess_the_picture."""
+"""Answers that are penalized."""
 
 from __future__ import annotations
 
 import copy
+import math
 import pickle
-import subprocess
-import sys
+import random
+import statistics
+import typing
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.core.types import PartnerReply
-from rl4dialog.tasks.guess_the_picture.partner import GuessThePicturePartner
-from rl4dialog.tasks.guess_the_picture.questions import NOT_SEEN, NOT_UNDERSTOOD, PROBABLY
-from rl4dialog.tasks.guess_the_picture.scenes import scene_table
+from rl4dialog.core.protocols import Player
+from rl4dialog.core.types import AGENT, Dialogue, PartnerReply
+from rl4dialog.tasks.guess_the_picture.datapool import GuessThePicture
+from rl4dialog.tasks.guess_the_picture.partner import (
+    Guesser,
+    GuessThePicturePartner,
+    InformedPlayer,
+    OpenPlayer,
+    RandomPlayer,
+    YesNoPenalty,
+    all_values,
+    data_player,
+    is_penalized,
+    values_left_by,
+)
+from rl4dialog.tasks.guess_the_picture.scenes import (
+    ATTRIBUTES,
+    NOT_SEEN,
+    NOT_UNDERSTOOD,
+    OPEN_QUESTIONS,
+    PROBABLY,
+    QUESTIONS,
+    VIEWS,
+    YES,
+    Scene,
+    answer,
+    parse,
+    scene_table,
+)
+from rl4dialog.tasks.playing import play
+
+# The kinds that penalize an answer; each kind includes those before it.
+ANSWERS = {
+    "yes": ("hard", "soft", "conservative"),
+    "No": ("hard", "soft", "conservative"),
+    " YES ": ("hard", "soft", "conservative"),
+    "yes , it is": ("soft", "conservative"),
+    "no, it is not": ("soft", "conservative"),
+    "it is red, yes": ("soft", "conservative"),
+    "no.": ("soft", "conservative"),
+    "i think so": ("conservative",),
+    "i do not think so": ("conservative",),
+    "I don't know": ("conservative",),
+    "i don\u2019t know": ("conservative",),
+    "i can not tell": ("conservative",),
+    "it cannot be seen": ("conservative",),
+    "maybe": ("conservative",),
+    "it looks red": ("conservative",),
+    "it appears to be a dog": ("conservative",),
+    "i do not understand": ("conservative",),
+    "red": (),
+    "it is red": (),
+    "snowy": (),  # contains "no", but not as a word
+    "it is snowing now": (),
+    "a noble horse": (),
+    "yesterday": (),
+    "overlooks": (),
+    "": (),
+}
+
+
+@pytest.mark.parametrize("text", ANSWERS)
+@pytest.mark.parametrize("kind", typing.get_args(YesNoPenalty))
+def test_each_kind_penalizes_its_answers(text: str, kind: YesNoPenalty) -> None:
+    assert is_penalized(text, kind) == (kind in ANSWERS[text])
+
+
+def naive_ranks(scenes: tuple[Scene, ...], view: str, statements: list[tuple[str, set[str]]]) -> list[float]:
+    """Rank of every scene: sorts all of them, and gives tied ones their mean position."""
+    points = []
+    for scene in scenes:
+        score = scene.impression + int(scene.view == view)
+        for name in ATTRIBUTES:
+            about = [values for attribute, values in statements if attribute == name]
+            score += int(all(scene.values[name] in values for values in about))
+        points.append(score)
+    best_first = sorted(range(len(scenes)), key=lambda i: -points[i])
+    ranks = []
+    for i in range(len(scenes)):
+        positions = [position for position, j in enumerate(best_first, 1) if points[j] == points[i]]
+        ranks.append(sum(positions) / len(positions))
+    return ranks
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rank_and_halving_are_those_of_a_naive_computation(seed: int) -> None:
+    rng = random.Random(seed)
+    scenes = scene_table(rng.choice([1, 2, 17, 200]), seed)
+    hidden = rng.randrange(len(scenes))
+    guesser = Guesser(scenes, hidden)
+    statements: list[tuple[str, set[str]]] = []
+    start = naive_ranks(scenes, scenes[hidden].view, [])[hidden]
+    assert guesser.rank == guesser.start_rank == start
+    for _ in range(15):
+        question, about = rng.choice(QUESTIONS), scenes[rng.choice([hidden, hidden, rng.randrange(len(scenes))])]
+        said = answer(question, about, rng.random() < 0.5)  # at times about another scene, so that answers contradict
+        guesser.hear(question.text, said)
+        if question.values is None and not said.startswith("i "):
+            statements.append((question.attribute, {about.values[question.attribute]}))
+        elif question.values is not None and said.startswith(("yes", "i think so")):
+            statements.append((question.attribute, set(question.values)))
+        elif question.values is not None and said.startswith(("no", "i do not think so")):
+            statements.append((question.attribute, set(ATTRIBUTES[question.attribute].values) - question.values))
+        rank = naive_ranks(scenes, scenes[hidden].view, statements)[hidden]
+        assert guesser.rank == rank
+        assert guesser.is_halved == (2 * (rank - 1) <= start - 1)
+
+
+def scene(color: str, impression: int) -> Scene:
+    values = {name: attribute.values[0] for name, attribute in ATTRIBUTES.items()} | {"color": color}
+    return Scene("a close picture", values, impression)
+
+
+def test_ties_share_their_rank_and_half_the_distance_is_enough() -> None:
+    scenes = [scene("red", 0), scene("red", 1), *[scene("blue", 1)] * 3, scene("blue", 0)]
+    guesser = Guesser(scenes, hidden=0)
+    assert guesser.start_rank == 5.5  # four are better, and one is as good
+    assert not guesser.is_halved
+    guesser.hear("what color is it ?", "red")
+    assert guesser.rank == 1 + 1 + 3 / 2  # the red one is better, and three have as many points
+    assert not guesser.is_halved  # 2.5 > 4.5 / 2
+    three_blue = Guesser([scene("red", 0), scene("red", 1), scene("blue", 2), scene("blue", 0)], hidden=0)
+    assert three_blue.start_rank == 1 + 2 + 1 / 2
+    three_blue.hear("what color is it ?", "red")
+    assert three_blue.rank == 3.0 and not three_blue.is_halved
+    exactly = Guesser([scene("red", 0), scene("red", 1), scene("blue", 0), scene("blue", 0)], hidden=0)
+    assert exactly.start_rank == 3.0
+    exactly.hear("is it red ?", YES)
+    assert exactly.rank == 2.0 and exactly.is_halved  # exactly half of the distance
+
+
+def test_scene_in_the_first_place_has_no_distance_to_halve() -> None:
+    assert Guesser([scene("red", 3), scene("red", 0)], hidden=0).is_halved
+    assert Guesser([scene("red", 0)], hidden=0).is_halved
+
+
+def test_caption_counts_as_said() -> None:
+    far = Scene("a picture from far away", scene("red", 0).values, 0)
+    assert Guesser([far, scene("red", 0), scene("red", 0)], hidden=0).start_rank == 1.0
+    assert Guesser([scene("red", 0), far, scene("red", 0)], hidden=0).start_rank == 1.5
+
+
+def test_same_thing_in_other_words_counts_once() -> None:
+    guesser = Guesser(scene_table(200, 0), hidden=0)
+    value = scene_table(200, 0)[0].values["thing"]
+    guesser.hear("what is it ?", value)
+    rank = guesser.rank
+    assert rank < guesser.start_rank
+    for question, said in [("what is it ?", f"it is {value}"), (f"is it {value} ?", "yes"), ("what is it ?", value)]:
+        guesser.hear(question, said)
+        assert guesser.rank == rank
+
+
+@pytest.mark.parametrize("said", [("what is it", NOT_SEEN), ("who are you ?", YES), ("is it red ?", "red"), ("", "")])
+def test_what_says_nothing_changes_nothing(said: tuple[str, str]) -> None:
+    guesser = Guesser(scene_table(50, 0), hidden=0)
+    guesser.hear(*said)
+    assert guesser.rank == guesser.start_rank and guesser.left == all_values()
+
+
+def test_values_left_by_a_history_follow_from_its_answers() -> None:
+    history = [
+        "a close picture",
+        "is it a dark color ?",
+        "no",
+        "is it red ?",
+        "no , it is not",
+        "who is there ?",
+        "a boy",
+    ]
+    left = values_left_by(history)
+    assert left == all_values() | {"color": {"yellow", "white"}, "person": {"a boy"}}
+    assert values_left_by(history[:1]) == all_values()
+
 
 BRIEF, IN_SENTENCES = 0, 1  # seeds
 META = {"scene": 0, "table": {"n_scenes": 200, "seed": 0}}
@@ -128,6 +301,117 @@ def test_registry_checks_arguments(args: dict[str, Any]) -> None:
         PartnerRegistry.check("guess_the_picture", args)
 
 
-def test_import_does_not_load_torch() -> None:
-    code = "import sys, rl4dialog.tasks.guess_the_picture.datapool; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+N_GAMES = 300
+PLAYERS: list[Callable[[], Player]] = [RandomPlayer, data_player, OpenPlayer, InformedPlayer]
+POOL = [sample for sample, _ in GuessThePicture.prepare("test", n_test=N_GAMES)]
+
+
+def play_games(player: Player, **args: Any) -> list[Dialogue]:
+    return [play(player, GuessThePicturePartner(**args), sample, 10, seed) for seed, sample in enumerate(POOL)]
+
+
+@pytest.fixture(scope="module")
+def games() -> dict[type[Player], list[Dialogue]]:
+    return {kind: play_games(kind()) for kind in PLAYERS}
+
+
+def returns(games: list[Dialogue]) -> list[float]:
+    return [sum(turn.reward for turn in game.said) for game in games]
+
+
+def questions_in(game: Dialogue) -> list[str]:
+    return game.texts(AGENT)
+
+
+def test_players_are_ordered(games: dict[type[Player], list[Dialogue]]) -> None:
+    means = [statistics.mean(returns(games[kind])) for kind in PLAYERS]
+    errors = [statistics.stdev(returns(games[kind])) / math.sqrt(N_GAMES) for kind in PLAYERS]
+    for i in range(len(PLAYERS) - 1):
+        assert means[i + 1] - means[i] > 4 * math.hypot(errors[i], errors[i + 1]), PLAYERS[i]
+
+
+@pytest.mark.parametrize("kind", PLAYERS)
+def test_players_speak_the_language_of_the_game(kind: type[Player], games: dict[type[Player], list[Dialogue]]) -> None:
+    for game in games[kind]:
+        assert all(parse(text) for text in questions_in(game))
+        assert game.outcome["rounds"] == len(questions_in(game)) <= 10
+        assert sum(turn.reward for turn in game.said) == 1 - len(questions_in(game))
+        assert game.outcome["success"] == 1.0 or len(questions_in(game)) == 10
+
+
+def test_players_without_yes_no_questions_pay_no_penalty_for_them(games: dict[type[Player], list[Dialogue]]) -> None:
+    opens = {question.text for question in OPEN_QUESTIONS}
+    for game in games[OpenPlayer]:
+        assert set(questions_in(game)) <= opens and len(set(questions_in(game))) == min(len(questions_in(game)), 6)
+    assert returns(play_games(OpenPlayer(), yes_no_penalty="soft")) == returns(games[OpenPlayer])
+    assert statistics.mean(returns(play_games(RandomPlayer(), yes_no_penalty="soft"))) < -10
+
+
+def test_open_player_repeats_itself_when_it_has_asked_everything() -> None:
+    player = OpenPlayer()
+    player.reset({}, 0)
+    assert parse(player.say(["a close picture", *(question.text for question in OPEN_QUESTIONS)])) in OPEN_QUESTIONS
+
+
+def expected_loss(text: str, history: list[str], scenes: tuple[Scene, ...]) -> float:
+    """Points that the answer takes from scenes, as a mean over the scenes that agree with the history."""
+    question, left = parse(text), values_left_by(history)
+    assert question is not None
+    possible = [
+        i
+        for i, scene in enumerate(scenes)
+        if scene.view == history[0] and all(scene.values[name] in values for name, values in left.items())
+    ]
+    total = 0
+    for i in possible:
+        guesser = Guesser(scenes, i)
+        for said, answered in zip(history[1::2], history[2::2], strict=True):
+            guesser.hear(said, answered)
+        before = sum(guesser._points)
+        guesser.hear(text, answer(question, scenes[i], False))
+        total += before - sum(guesser._points)
+    return total / len(possible)
+
+
+def test_informed_player_asks_the_best_question(games: dict[type[Player], list[Dialogue]]) -> None:
+    scenes = scene_table(200, 0)
+    for game in games[InformedPlayer][:2]:
+        texts = [turn.text for turn in game.turns]
+        for index in range(1, len(texts), 2):
+            losses = {question.text: expected_loss(question.text, texts[:index], scenes) for question in QUESTIONS}
+            assert losses[texts[index]] == pytest.approx(max(losses.values()))
+
+
+def test_informed_player_asks_nothing_that_cannot_be_seen(games: dict[type[Player], list[Dialogue]]) -> None:
+    for game in games[InformedPlayer]:
+        for question in map(parse, questions_in(game)):
+            assert question is not None and question.is_answered(VIEWS[game.turns[0].text])
+
+
+@pytest.mark.parametrize(("share", "kind"), [(0.0, RandomPlayer), (1.0, OpenPlayer)])
+def test_mixture_of_one_kind_plays_like_it(
+    share: float, kind: type[Player], games: dict[type[Player], list[Dialogue]]
+) -> None:
+    found, expected = returns(play_games(data_player(share))), returns(games[kind])
+    error = math.hypot(statistics.stdev(found), statistics.stdev(expected)) / math.sqrt(N_GAMES)
+    assert statistics.mean(found) == pytest.approx(statistics.mean(expected), abs=4 * error)
+
+
+@pytest.mark.parametrize("kind", PLAYERS)
+def test_same_seed_same_words(kind: type[Player]) -> None:
+    meta_data = POOL[0].meta_data
+    assert meta_data is not None
+
+    def words(player: Player, seed: int) -> list[str]:
+        player.reset(meta_data, seed)
+        return [player.say(["a close picture"]) for _ in range(8)]
+
+    player = kind()
+    assert words(player, 3) == words(player, 3) == words(kind(), 3)
+
+
+def test_contradictory_answers_do_not_stop_the_informed_player() -> None:
+    player = InformedPlayer()
+    player.reset(POOL[0].meta_data or {}, 0)
+    history = ["a close picture", "is it red ?", "yes", "is it red ?", "no"]
+    assert parse(player.say(history)) is not None

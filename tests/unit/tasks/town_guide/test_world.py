@@ -1,4 +1,4 @@
-"""The world of the town guide, and dialogues over several domains in it."""
+"""The generated town."""
 
 from __future__ import annotations
 
@@ -9,14 +9,157 @@ import time
 import numpy as np
 import pytest
 
-from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.tasks.dialogue_acts.acts import DONT_CARE, INFORM, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
-from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
-from rl4dialog.tasks.dialogue_acts.rule_policy import RulePolicy
+from rl4dialog.tasks.dialogue_acts.dialogue import RulePolicy
+from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_of, goal_text, problems
+from rl4dialog.tasks.dialogue_acts.ontology import Database
+from rl4dialog.tasks.dialogue_acts.templates import Templates
 from rl4dialog.tasks.dialogue_acts.world import World
-from rl4dialog.tasks.town_guide.world import town_guide
+from rl4dialog.tasks.town_guide.world import (
+    HOTEL,
+    ONTOLOGY,
+    RESTAURANT,
+    TAXI,
+    WORDS,
+    draw_goals,
+    make_town,
+    places_of,
+    town_guide,
+)
+
+
+def town(seed: int = 0) -> dict[str, list[dict[str, str]]]:
+    database = make_town(np.random.default_rng(seed))
+    return {name: [dict(entity) for entity in database.entities(name)] for name in ONTOLOGY.domains}
+
+
+def test_same_seed_gives_the_same_town() -> None:
+    assert town(1) == town(1)
+    assert town(1) != town(2)
+
+
+@pytest.mark.parametrize("name", list(ONTOLOGY.domains))
+def test_entities_have_all_slots_and_a_name_of_their_own(name: str) -> None:
+    spec, entities = ONTOLOGY[name], town()[name]
+    searched = () if spec.generated else spec.informable
+    assert len(entities) >= 24
+    assert all(entity[slot] for entity in entities for slot in {*searched, *spec.requestable, spec.key})
+    assert len({entity[spec.key] for entity in entities}) == len(entities)
+
+
+def test_values_are_normalized() -> None:
+    for name, entities in town().items():
+        for entity in entities:
+            assert all(
+                ONTOLOGY.normalized(name, slot, value) == value for slot, value in entity.items() if slot != "hours"
+            )
+
+
+def test_taxis_go_between_all_places() -> None:
+    database = make_town(np.random.default_rng(0))
+    ends = places_of(database)["taxi"]
+    assert ends["from"] == ends["to"]
+    assert len(set(ends["from"])) == sum(len(database.entities(name)) for name in ("restaurant", "hotel", "sight"))
+
+
+@pytest.fixture(scope="module")
+def database() -> Database:
+    return make_town(np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def goals(database: Database) -> list[Goal]:
+    return draw_goals(np.random.default_rng(1), database, 600, Templates(ONTOLOGY, database, words=WORDS))
+
+
+def share(goals: list[Goal], of: object) -> float:
+    assert callable(of)
+    wanted = [each for goal in goals for each in goal.domains.values()]
+    return sum(bool(of(each)) for each in wanted) / len(wanted)
+
+
+def test_every_goal_can_be_reached(goals: list[Goal], database: Database) -> None:
+    assert [problem for goal in goals for problem in problems(goal, ONTOLOGY, database)] == []
+
+
+def test_no_two_goals_are_alike(goals: list[Goal]) -> None:
+    assert len({repr(goal.domains) for goal in goals}) == len({goal.id for goal in goals}) == 600
+
+
+def test_goals_have_one_to_three_domains(goals: list[Goal]) -> None:
+    sizes = [len(goal.domains) for goal in goals]
+    assert {1, 2, 3} == set(sizes)
+    assert {name for goal in goals for name in goal.domains} == set(ONTOLOGY.domains)
+
+
+def test_first_constraints_fail_in_a_share_of_goals(goals: list[Goal], database: Database) -> None:
+    assert 0.08 < share(goals, lambda wanted: wanted.fail_info) < 0.3
+    for goal in goals:
+        for name, wanted in goal.domains.items():
+            assert not wanted.fail_info or not database.query(name, wanted.first_info)
+            assert all(wanted.info[slot] != value for slot, value in wanted.fail_info.items())
+
+
+def test_desk_refuses_a_share_of_bookings(goals: list[Goal]) -> None:
+    assert 0.03 < share(goals, lambda wanted: wanted.fail_book) < 0.2
+    for goal in goals:
+        for wanted in goal.domains.values():
+            assert all(wanted.book[slot] != value for slot, value in wanted.fail_book.items())
+
+
+def test_bookings_of_a_goal_have_the_same_day_and_people(goals: list[Goal]) -> None:
+    booked = [
+        [wanted.book for wanted in goal.domains.values() if wanted.book]
+        for goal in goals
+        if {RESTAURANT, HOTEL} <= set(goal.domains)
+    ]
+    pairs = [books for books in booked if len(books) == 2]
+    assert pairs
+    assert all(first["day"] == second["day"] and first["people"] == second["people"] for first, second in pairs)
+
+
+def test_domains_of_a_goal_often_share_their_area(goals: list[Goal]) -> None:
+    areas = [[each.info["area"] for each in goal.domains.values() if "area" in each.info] for goal in goals]
+    pairs = [found for found in areas if len(found) > 1]
+    assert sum(found[0] == found[1] for found in pairs) / len(pairs) > 0.5
+
+
+def test_taxi_arrives_when_the_table_is_booked(goals: list[Goal]) -> None:
+    rides = [goal for goal in goals if TAXI in goal.domains and goal.domains.get(RESTAURANT, DomainGoal()).book]
+    assert rides
+    for goal in rides:
+        ride, table = goal.domains[TAXI].info, goal.domains[RESTAURANT].book["time"]
+        assert ride.get("arrive") == table if len(goal.domains) > 2 else ride["leave"] > table
+
+
+def test_ends_of_a_ride_are_names_that_the_goal_has(goals: list[Goal]) -> None:
+    rides = [goal for goal in goals if TAXI in goal.domains]
+    ends = [
+        (goal, value) for goal in rides for slot, value in goal.domains[TAXI].info.items() if slot in ("from", "to")
+    ]
+    assert ends
+    assert all(any(wanted.info.get("name") == end for wanted in goal.domains.values()) for goal, end in ends)
+
+
+def test_goal_survives_json(goals: list[Goal]) -> None:
+    assert [goal_of(goal.to_json(), ONTOLOGY, "here") for goal in goals[:50]] == goals[:50]
+
+
+def test_goal_in_words(database: Database) -> None:
+    wanted = DomainGoal(
+        {"food": "thai", "area": "north"},
+        {"food": "greek"},
+        ("phone", "address"),
+        {"day": "friday", "time": "18:00", "people": "4"},
+        {"time": "19:00"},
+    )
+    assert goal_text({RESTAURANT: wanted}, Templates(ONTOLOGY, database, words=WORDS)) == (
+        "You are looking for a restaurant serving greek food, in the north. If there is none, look for one serving "
+        "thai food instead. Ask about the phone number and the address. Book it on friday, at 19:00, for 4 people. If "
+        "that is not possible, book it at 18:00 instead."
+    )
 
 
 @pytest.fixture(scope="module")
@@ -111,18 +254,6 @@ def test_repeated_constraints_help_against_errors() -> None:
     plain, careful = success(300, 0.15), success(300, 0.15, told=3)
     assert plain < 0.8 < careful < 0.95
     assert success(300, 0.3, told=3) < careful
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        ({"n_dialogues": 3}, "n_dialogues must be at least 4, not 3"),
-        ({"noise": 1.5}, "noise must be between 0 and 1, not 1.5"),
-    ],
-)
-def test_arguments_out_of_range_are_errors(args: dict[str, float], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        town_guide(**args)  # type: ignore[arg-type]
 
 
 def ride(world: World, **info: str) -> tuple[AgendaUser, Goal]:

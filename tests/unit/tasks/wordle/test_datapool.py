@@ -1,8 +1,7 @@
-"""The datapool wordle: games as samples, and as conversations with rewards."""
+"""Games as data: branches, and an adversary."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import pickle
 import random
@@ -11,19 +10,114 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from other_processes import assert_other_processes_make_the_same
 
-from rl4dialog.catalog import DataPoolRegistry
-from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.errors import DataError
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.types import AGENT, Dialogue, Frame, Sample
 from rl4dialog.tasks.playing import play
-from rl4dialog.tasks.wordle.datapool import Wordle
-from rl4dialog.tasks.wordle.partner import WordlePartner
-from rl4dialog.tasks.wordle.players import PLAYERS
-from rl4dialog.tasks.wordle.rules import OPENING, read
-from rl4dialog.tasks.wordle.words import load_words
+from rl4dialog.tasks.wordle.datapool import (
+    PlayedGames,
+    Wordle,
+    adversarial_games,
+    branching_games,
+    generate_games,
+    player_games,
+)
+from rl4dialog.tasks.wordle.players import NO_GUESS, PLAYERS, WordlePartner
+from rl4dialog.tasks.wordle.rules import OPENING, Lexicon, load_words, read
+
+LEXICON = Lexicon(load_words(240))
+CHOOSE = {name: kind(LEXICON).choose for name, kind in PLAYERS.items()}
+EXPERT, OTHER, ADVERSARY = CHOOSE["info_gain"], CHOOSE["mixture"], CHOOSE["repeat"]
+MAKERS = {
+    "player": player_games(LEXICON, OTHER, 6),
+    "branching": branching_games(LEXICON, EXPERT, OTHER, 2, 6),
+    "adversarial": adversarial_games(LEXICON, EXPERT, ADVERSARY, OTHER, 4, 1, 6),
+}
+
+
+def lengths(games: PlayedGames) -> np.ndarray:
+    return (games.guesses != NO_GUESS).sum(axis=1)
+
+
+def groups(games: PlayedGames, starts: np.ndarray) -> list[PlayedGames]:
+    """Games that belong to one of the expert."""
+    ends = [*starts[1:], len(games)]
+    return [games[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_larger_number_keeps_the_first_games_and_seeds_differ(kind: str) -> None:
+    few, many = (generate_games(MAKERS[kind], n, seed=2) for n in (300, 700))
+    other = generate_games(MAKERS[kind], 300, seed=3)
+    for name in ("words", "guesses", "kinds"):
+        assert (getattr(few, name) == getattr(many, name)[:300]).all()
+    assert len(few) == 300 and (few.guesses != other.guesses).any()
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_games_end_with_the_word_or_after_all_turns(kind: str) -> None:
+    games = generate_games(MAKERS[kind], 1000, seed=0)
+    last = games.guesses[np.arange(1000), lengths(games) - 1]
+    assert ((last == games.words) | (lengths(games) == 6)).all()
+    assert (games.returns == np.where(last == games.words, 1, 0) - lengths(games)).all()
+
+
+def test_every_turn_of_the_expert_has_its_branches() -> None:
+    games = generate_games(MAKERS["branching"], 2000, seed=1)
+    ends = np.flatnonzero(games.kinds == 0)
+    for group in groups(games, np.array([0, *(ends[:-1] + 1)]))[:-1]:
+        expert = group[-1:]
+        assert group.kinds.tolist() == [1] * (len(group) - 1) + [0]
+        assert len(group) == 1 + 2 * lengths(expert)[0]
+        for i, branch in enumerate(group.guesses[:-1]):
+            kept = i // 2
+            assert (branch[:kept] == expert.guesses[0, :kept]).all()
+            patterns = LEXICON.patterns[branch[:kept]]
+            assert (patterns[:, group.words[i]] == patterns[:, expert.words[0]]).all(), "same guesses, same colours"
+
+
+def test_words_of_branches_are_drawn_among_the_consistent_ones() -> None:
+    lexicon = Lexicon(("aaaab", "aaaac", "aaaad", "aaaae", "zzzzz"))
+
+    def expert(consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return np.full(len(guesses), 4)
+
+    random = PLAYERS["random"](lexicon).choose
+    games = generate_games(branching_games(lexicon, expert, random, 1, 2), 9000, seed=0)
+    second = (games.kinds == 1) & (games.guesses[:, 0] == 4) & (np.roll(games.kinds, -1) == 0)
+    counts = np.bincount(games.words[second], minlength=5)
+    assert counts.sum() > 2000
+    second &= games.words != 4  # those that branched off before the first turn
+    counts = np.bincount(games.words[second], minlength=5)[:4] / second.sum()
+    assert counts == pytest.approx(np.full(4, 0.25), abs=4 * np.sqrt(0.19 / second.sum()))
+
+
+def test_adversary_continues_games_from_the_third_turn() -> None:
+    games = generate_games(MAKERS["adversarial"], 2000, seed=1)
+    for group in groups(games, np.flatnonzero(games.kinds == 0))[:-1]:
+        expert = group[:1]
+        is_long = lengths(expert)[0] >= 3
+        assert group.kinds.tolist() == [0, *([1] * 4 if is_long else []), 2]
+        for row in np.flatnonzero(group.kinds == 1):
+            assert (group.guesses[row, :2] == expert.guesses[0, :2]).all()
+            assert set(group.guesses[row, 2:]) <= set(expert.guesses[0, :2]), "it repeats"
+
+
+def test_beginnings_of_the_expert_have_a_bad_mean_although_it_is_the_best() -> None:
+    games = generate_games(MAKERS["adversarial"], 8000, seed=0)
+    expert, adversary, other = (games[games.kinds == kind].returns for kind in range(3))
+    assert (adversary == -6).all()
+    assert expert.mean() > -1.9 > -3.5 > other.mean()
+    assert np.concatenate([expert, adversary]).mean() < other.mean() - 0.1
+
+
+def test_short_games_have_no_third_turn() -> None:
+    games = generate_games(adversarial_games(LEXICON, EXPERT, ADVERSARY, OTHER, 4, 2, 2), 90, seed=0)
+    assert games.kinds.tolist() == [0, 2, 2] * 30
+
 
 N = 200
 
@@ -56,10 +150,6 @@ class Repeater(Player):
 
     def say(self, history: list[str]) -> str:
         return next(self._rest)
-
-
-def test_sizes_are_those_promised() -> None:
-    assert [len(Wordle.prepare(split)) for split in ("train", "val", "test")] == [20_000, 500, 500]
 
 
 def test_samples_ask_for_the_first_guess() -> None:
@@ -204,24 +294,6 @@ def test_words_come_from_the_list_that_is_given(tmp_path: Path) -> None:
             assert {meta(sample)["word"], *guesses(sample)} <= set(words)
 
 
-def test_same_seed_same_pool_and_other_seeds_and_splits_differ() -> None:
-    assert samples() == samples()
-    games = {
-        tuple((*sample.references, *meta(sample)["continuation"]) for sample in samples(split, seed=seed))
-        for split in ("train", "val", "test")
-        for seed in (0, 1)
-    }
-    assert len(games) == 6
-
-
-def test_more_games_leave_the_first_ones_alone() -> None:
-    assert samples(n_train=400)[:10] == samples(n_train=10)
-
-
-def test_other_processes_make_the_same_games() -> None:
-    assert_other_processes_make_the_same(functools.partial(Wordle.prepare, "train", n_train=50, games="adversarial"))
-
-
 def test_five_thousand_games_take_seconds() -> None:
     start = time.process_time()
     assert sum(1 for _ in Wordle.prepare("train", n_train=5000).conversations()) == 5000
@@ -256,35 +328,14 @@ def test_players_of_the_pool_play_its_games() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ({"n_train": 0}, "n_train must be a whole number of at least 1, not 0"),
-        ({"max_turns": True}, "max_turns must be a whole number of at least 1, not True"),
         ({"word_list": 40, "path": "x.txt"}, "both of them is given"),
         ({"path": "/no/such/file"}, "/no/such/file cannot be read"),
         ({"start_words": ["musik"]}, "start_words: 'musik' is not in the list of 240 words"),
         ({"expert": "info_gain"}, "expert has no meaning with games: player; it belongs to branching or adversarial"),
         ({"n_adversarial": 2, "games": "branching"}, "n_adversarial has no meaning with games: branching"),
         ({"player": "mixture", "games": "adversarial"}, "player has no meaning with games: adversarial; it belongs to"),
-        ({"format": "chat_template"}, "format 'chat_template' needs a tokenizer"),
     ],
 )
 def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         Wordle.prepare("train", **args)
-
-
-def test_unknown_split_is_an_error() -> None:
-    with pytest.raises(DataError, match="unknown split 'dev'"):
-        Wordle.prepare("dev")
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        *({"n_train": 0}, {"word_list": 100}, {"games": "all"}, {"player": "best"}, {"p_consistent": 1.5}),
-        *({"max_turns": 0}, {"n_branches": 0}, {"start_words": "music"}, {"letters": "wide"}, {"duplicates": "none"}),
-    ],
-)
-def test_registry_checks_arguments_of_a_config(args: dict[str, Any]) -> None:
-    DataPoolRegistry.check("wordle", {"n_train": 10, "word_list": 40, "start_words": ["music"], "games": "adversarial"})
-    with pytest.raises(ConfigError, match=next(iter(args))):
-        DataPoolRegistry.check("wordle", args)

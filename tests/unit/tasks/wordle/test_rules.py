@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+import math
+import pickle
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
 import pytest
 
-from rl4dialog.tasks.wordle.rules import NO_WORD, OPENING, SOLVED, colours, read, read_colours, reward, written
+from rl4dialog.core.errors import DataError
+from rl4dialog.tasks.wordle.rules import (
+    N_PATTERNS,
+    NO_WORD,
+    OPENING,
+    PATTERN_TEXTS,
+    SOLVED,
+    Duplicates,
+    Lexicon,
+    colours,
+    load_words,
+    pattern_matrix,
+    read,
+    read_colours,
+    reward,
+    written,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,3 +82,136 @@ def test_opening_has_all_letters_of_the_answer_to_no_guess() -> None:
 
 def test_only_the_word_costs_nothing() -> None:
     assert [reward(guess, "crane") for guess in ("crane", "slate", None)] == [0.0, -1.0, -1.0]
+
+
+@pytest.mark.parametrize("n", [40, 240])
+def test_packaged_lists_have_different_sorted_words(n: int) -> None:
+    words = load_words(n)  # type: ignore[arg-type]
+    assert len(words) == len(set(words)) == n
+    assert list(words) == sorted(words)
+    assert all(re.fullmatch("[a-z]{5}", word) for word in words)
+
+
+def test_short_list_is_part_of_the_long_one_which_has_all_letters() -> None:
+    assert set(load_words(40)) < set(load_words(240))
+    assert len(set("".join(load_words(240)))) == 26
+
+
+def test_lists_are_installed_with_the_package() -> None:
+    setup = (Path(__file__).parents[4] / "setup.py").read_text(encoding="utf-8")
+    assert '"rl4dialog.tasks.wordle": ["*.txt"]' in setup
+
+
+def test_file_keeps_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_bytes(b"crane\r\nabout\nslate")
+    assert load_words(path=str(path)) == ("crane", "about", "slate")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "crane\nabou\n",
+            r"words\.txt:2: 'abou' is not a word of the game; a line must be 5 lower-case letters a to z",
+        ),
+        ("crane\nabouts\n", r"words\.txt:2: 'abouts'"),
+        ("Crane\n", r"words\.txt:1: 'Crane'"),
+        ("crane\n\nabout\n", r"words\.txt:2: ''"),
+        ("crane \nabout\n", r"words\.txt:1: 'crane '"),
+        ("naïve\n", r"words\.txt:1: 'naïve'"),
+        ("crane\nabout\ncrane\n", r"words\.txt:3: 'crane' is also in line 1"),
+        ("", r"words\.txt: there are no words"),
+        ("crane\n", r"words\.txt: there is only one word"),
+    ],
+)
+def test_invalid_file_is_an_error_that_names_the_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        load_words(path=str(path))
+
+
+def test_missing_file_and_bytes_that_are_no_text_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no_such\.txt cannot be read: No such file"):
+        load_words(path=str(tmp_path / "no_such.txt"))
+    path = tmp_path / "words.txt"
+    path.write_bytes(b"crane\n\xff\xff\xff\xff\xff\n")
+    with pytest.raises(DataError, match=r"words\.txt:2: not valid UTF-8"):
+        load_words(path=str(path))
+
+
+def test_exactly_one_list_is_given() -> None:
+    with pytest.raises(DataError, match="neither of them is given"):
+        load_words()
+    with pytest.raises(DataError, match="both of them is given"):
+        load_words(40, "words.txt")
+
+
+# With many repeated letters.
+REPEATS = ("llama", "mamma", "eerie", "there", "geese", "speed", "erase", "abide", "allow", "belle", "label", "daddy")
+DUPLICATES: list[Duplicates] = ["simple", "official"]
+
+
+@pytest.mark.parametrize("duplicates", DUPLICATES)
+@pytest.mark.parametrize("words", [REPEATS, load_words(240)], ids=["repeats", "240"])
+def test_patterns_are_the_colours_of_the_rules(words: tuple[str, ...], duplicates: Duplicates) -> None:
+    patterns = pattern_matrix(words, duplicates)
+    assert patterns.shape == (len(words), len(words)) and patterns.dtype == np.uint8
+    for i, guess in enumerate(words):
+        for j, word in enumerate(words):
+            assert PATTERN_TEXTS[patterns[i, j]] == colours(guess, word, duplicates)
+
+
+def test_long_lists_are_coloured_in_parts() -> None:
+    words = [a + b + c + "ab" for a in "abcdefgh" for b in "abcdefgh" for c in "abcdefgh"]
+    patterns = pattern_matrix(words)
+    for i in (0, 255, 256, 511):
+        assert [PATTERN_TEXTS[p] for p in patterns[i]] == [colours(words[i], word) for word in words]
+
+
+def test_each_pattern_has_other_colours() -> None:
+    assert len(set(PATTERN_TEXTS)) == N_PATTERNS == 243
+    assert PATTERN_TEXTS[-1] == SOLVED
+
+
+@pytest.mark.parametrize("duplicates", DUPLICATES)
+@pytest.mark.parametrize("guess", ["label", "melee"], ids=["of the list", "another"])
+def test_consistent_words_agree_with_all_colours(duplicates: Duplicates, guess: str) -> None:
+    lexicon = Lexicon(REPEATS, duplicates)
+    for hidden in REPEATS:
+        answered = [(each, colours(each, hidden, duplicates)) for each in ("speed", guess)]
+        found = {word for word, agrees in zip(REPEATS, lexicon.consistent(answered), strict=True) if agrees}
+        assert hidden in found
+        assert found == {
+            word for word in REPEATS if all(colours(each, word, duplicates) == answer for each, answer in answered)
+        }
+
+
+def test_contradictory_colours_leave_no_word() -> None:
+    lexicon = Lexicon(REPEATS)
+    assert lexicon.consistent([]).all()
+    assert not lexicon.consistent([("speed", "ggggg"), ("llama", "ggggg")]).any()
+
+
+def test_most_informative_guesses_have_the_highest_entropy() -> None:
+    lexicon = Lexicon(load_words(240))
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 3, 10, 50, 240):
+        words = rng.choice(240, size, replace=False)
+        consistent = np.zeros(240, dtype=bool)
+        consistent[words] = True
+        entropy = {}
+        for guess in sorted(words):
+            counts = Counter(colours(lexicon.words[guess], lexicon.words[word]) for word in words)
+            entropy[guess] = sum(n / size * math.log(size / n) for n in counts.values())
+        best = [guess for guess, value in entropy.items() if value > max(entropy.values()) - 1e-9]
+        for _ in range(2):  # computed, then remembered
+            assert lexicon.most_informative(consistent).tolist() == best
+
+
+def test_copies_have_the_same_words() -> None:
+    lexicon = Lexicon(REPEATS, "official")
+    copied = pickle.loads(pickle.dumps(lexicon))
+    assert copied.words == REPEATS and copied.duplicates == "official"
+    assert (copied.patterns == lexicon.patterns).all()

@@ -17,8 +17,7 @@ from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.data.pool import TextGenPool
-from rl4dialog.data.run_data import Data
+from rl4dialog.data.pool import Data, TextGenPool
 from rl4dialog.envs.outside_partner import OutsidePartner
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.training.building.components import check_components

@@ -15,8 +15,7 @@ from tiny import make_bart, make_gpt2, make_t5, make_tokenizer
 from rl4dialog.core.config import OfflineConfig, parse_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.types import Sample
-from rl4dialog.data.pool import TextGenPool
-from rl4dialog.data.run_data import Data
+from rl4dialog.data.pool import Data, TextGenPool
 from rl4dialog.functional.replies import Replies
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.language_model import build_language_model, build_warm_start_examples, warm_start_key

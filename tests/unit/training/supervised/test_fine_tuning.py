@@ -20,8 +20,7 @@ from transformers import CohereConfig, CohereForCausalLM
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import Sample
-from rl4dialog.data.pool import TextGenPool
-from rl4dialog.data.run_data import Data
+from rl4dialog.data.pool import Data, TextGenPool
 from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.lm_head import head_is_plain
 from rl4dialog.training.building.language_model import build_warm_start_examples

@@ -1,0 +1,276 @@
+"""Texts from data: sentences from a few words (CommonGen), and from cells of tables (ToTTo).
+
+CommonGen: everyday sentences that use all of a few given words. Reads the original release (``commongen.dev.jsonl``, or
+``commongen.dev.src_alpha.txt`` with ``commongen.dev.tgt.txt``, likewise for ``train`` and ``test``), table files or a
+hub dataset with the columns ``concepts`` and ``target``. MIT license. Source: Lin et al. 2020, "CommonGen: A
+Constrained Text Generation Challenge for Generative Commonsense Reasoning"; prompts as in RL4LMs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import Sample
+from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
+from rl4dialog.data.rows import Row, expand_path, parse_json, read_lines
+from rl4dialog.data.splits import SplitPath, table_rows
+
+COMMONGEN_ID = "allenai/common_gen"
+
+_PREFIXES = {"train": "commongen.train", "val": "commongen.dev", "test": "commongen.test"}
+_TEST_INPUTS = ("commongen.test_noref.jsonl", "commongen.test_input.jsonl")
+_PART_OF_SPEECH = re.compile(r"_[A-Z]$")
+_TRAILING_COMMA = re.compile(r",\s*}\s*$")
+
+# A set of words, and one sentence that uses them (empty if the test set hides it).
+Pair = tuple[tuple[str, ...], str]
+
+
+class CommonGen(TextGenPool):
+    """Sentences that use all of a few given words (CommonGen)."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        concept_separator_token: str = " ",
+        concept_end_token: str = " ",
+        prefix: str = "summarize: ",
+        path: SplitPath | None = None,
+        max_size: Count | None = None,
+        dataset_id: str = COMMONGEN_ID,
+    ) -> CommonGen:
+        """Load one split: for ``train`` one sample per sentence, otherwise one per set of words with all its sentences.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            concept_separator_token: Text between the words.
+            concept_end_token: Text after the last word.
+            prefix: Text before the first word.
+            path: Folder of the original release, or table files; by default the hub dataset is loaded.
+            max_size: Keep only the first samples.
+            dataset_id: Hub dataset to use without ``path``.
+
+        Returns:
+            A pool whose samples have the words as ``concepts`` in their meta data. A sample with hidden sentences has
+            one empty reference.
+
+        Raises:
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
+        """
+        check_split(split)
+        pairs = _load_pairs(split, path, dataset_id)
+        entries = ((words, [sentence]) for words, sentence in pairs) if split == "train" else _grouped(pairs)
+        samples = (
+            Sample(
+                index,
+                prefix + concept_separator_token.join(words) + concept_end_token,
+                sentences,
+                {"concepts": list(words)},
+            )
+            for index, (words, sentences) in enumerate(entries)
+        )
+        return cls(limit_samples(samples, max_size, "commongen", split, str(path or dataset_id)))
+
+
+def _load_pairs(split: str, path: SplitPath | None, dataset_id: str) -> Iterable[Pair]:
+    if path is not None and not isinstance(path, Mapping):
+        folder = expand_path(path)
+        words, sentences = (folder / f"{_PREFIXES[split]}.{kind}.txt" for kind in ("src_alpha", "tgt"))
+        has_texts = words.is_file() and sentences.is_file()
+        # The released test set has no sentences; formatted copies have them, and are preferred.
+        names = [f"{_PREFIXES[split]}.jsonl", *(_TEST_INPUTS if split == "test" and not has_texts else ())]
+        for name in names:
+            if (folder / name).is_file():
+                return _row_pairs(_json_rows(folder / name))
+        if has_texts:
+            return _text_pairs(words, sentences)
+    return _row_pairs(table_rows(split, path, dataset_id, "the folder with CommonGen's files"))
+
+
+def _json_rows(file: Path) -> Iterator[Row]:
+    for number, line in enumerate(read_lines(file), start=1):
+        place = f"{file}:{number}"
+        # Some lines of the release end with ", }", which is not valid JSON.
+        values = parse_json(_TRAILING_COMMA.sub("}", line), place)
+        yield Row(values if isinstance(values, dict) else {}, place)
+
+
+def _text_pairs(words_file: Path, sentences_file: Path) -> Iterator[Pair]:
+    words, sentences = read_lines(words_file), read_lines(sentences_file)
+    if len(words) != len(sentences):
+        raise DataError(
+            f"{words_file} and {sentences_file} must have equally many lines, not {len(words)} and {len(sentences)}"
+        )
+    return ((tuple(line.split()), sentence.strip()) for line, sentence in zip(words, sentences, strict=True))
+
+
+def _row_pairs(rows: Iterable[Row]) -> Iterator[Pair]:
+    """Pairs from rows of the release (``concept_set``, ``scene``) or the hub (``concepts``, ``target``).
+
+    GEM's copy also has all sentences of a set as ``references``.
+    """
+    for row in rows:
+        if "concepts" in row:
+            words = row.texts("concepts")
+            sentences = row.texts("references") if row.get("references") else row.texts("target")
+        else:
+            words = [_PART_OF_SPEECH.sub("", word) for word in row.text("concept_set").split("#")]
+            sentences = row.texts("scene") if row.get("scene") else [""]
+        for sentence in sentences:
+            yield tuple(words), sentence
+
+
+def _grouped(pairs: Iterable[Pair]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    # Grouped only if adjacent: two sets can have the same words as different parts of speech.
+    for words, group in itertools.groupby(pairs, key=lambda pair: pair[0]):
+        yield words, [sentence for _, sentence in group]
+
+
+# ToTTo: sentences that describe the highlighted cells of a Wikipedia table.
+#
+# Reads the original release (``totto_train_data.jsonl``, ``totto_dev_data.jsonl``,
+# ``unlabeled_totto_test_data.jsonl``), table files or a hub dataset with the same columns. License: CC BY-SA 3.0.
+# Source: Parikh et al. 2020, "ToTTo: A Controlled Table-To-Text Generation Dataset"; tables are formatted as in the
+# authors' baseline, prompts as in RL4LMs.
+TOTTO_ID = "google-research-datasets/totto"
+Representation = Literal["subtable", "fulltable"]
+
+# Placeholder for sentences in the hub's test split.
+_HIDDEN = "none"
+
+
+@dataclass
+class Cell:
+    """One cell of a table with its headers."""
+
+    value: str
+    col_headers: list[str]
+    row_headers: list[str]
+
+    def linearized(self, tag: str) -> str:
+        """Format the cell as text between tags."""
+        headers = [("col_header", text) for text in self.col_headers] + [
+            ("row_header", text) for text in self.row_headers
+        ]
+        return (
+            f"<{tag}> {self.value} " + "".join(f"<{name}> {text} </{name}> " for name, text in headers) + f"</{tag}> "
+        )
+
+
+class ToTTo(TextGenPool):
+    """Sentences about highlighted cells of tables (ToTTo)."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        representation: Representation = "subtable",
+        path: SplitPath | None = None,
+        max_size: Count | None = None,
+        dataset_id: str = TOTTO_ID,
+    ) -> ToTTo:
+        """Load one split.
+
+        Args:
+            split: ``train``, ``val`` or ``test`` (without published sentences).
+            representation: Table in the prompt, which contains it once without and once with the page's titles:
+                ``subtable`` (the highlighted cells) or ``fulltable``.
+            path: Folder of the original release, a file per split, or table files; by default the hub dataset is
+                loaded.
+            max_size: Keep only the first samples.
+            dataset_id: Hub dataset to use without ``path``.
+
+        Returns:
+            A pool whose samples have the whole example as ``raw_table`` in their meta data, for PARENT. A sample
+            without sentences has one empty reference.
+
+        Raises:
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
+        """
+        check_split(split)
+        rows = table_rows(split, path, dataset_id, "the folder of ToTTo's original release")
+        samples = (_sample(f"{split}_{index}", row, representation) for index, row in enumerate(rows))
+        return cls(limit_samples(samples, max_size, "totto", split, str(path or dataset_id)))
+
+
+def _sample(id: str, row: Row, representation: str) -> Sample:
+    try:
+        highlighted = [(int(row_index), int(col_index)) for row_index, col_index in row["highlighted_cells"]]
+        cells = table_cells(row["table"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise row.error(
+            f"the table is malformed ({type(error).__name__}: {error}); it must contain rows of cells with value, "
+            f"is_header and column_span, and highlighted_cells must contain pairs of row and column"
+        ) from error
+    for row_index, col_index in highlighted:
+        if not (0 <= row_index < len(cells) and 0 <= col_index < len(cells[row_index])):
+            raise row.error(f"highlighted cell [{row_index}, {col_index}] is not in the table of {len(cells)} rows")
+    if representation == "subtable":
+        table = "".join(cells[i][j].linearized("cell") for i, j in highlighted)
+    else:
+        marked = set(highlighted)
+        table = "".join(
+            "<row> "
+            + "".join(
+                cell.linearized("highlighted_cell" if (i, j) in marked else "cell")
+                for j, cell in enumerate(cells_of_row)
+            )
+            + "</row> "
+            for i, cells_of_row in enumerate(cells)
+        )
+    table = f"<table> {table}</table>"
+    titles = (("page_title", row.text("table_page_title")), ("section_title", row.text("table_section_title")))
+    shown_titles = "".join(f"<{tag}> {text} </{tag}> " for tag, text in titles if text)
+    annotations = _annotations(row)
+    references = row.texts("sentence_annotations.final_sentence") if annotations else [_HIDDEN]
+    if set(references) == {_HIDDEN}:
+        references = [""]
+    raw_table = {
+        **row.values,
+        "sentence_annotations": annotations,
+        "overlap_subset": str(row.get("overlap_subset")) == "True",
+    }
+    return Sample(id, table + shown_titles + table, references, {"raw_table": raw_table})
+
+
+def table_cells(table: Sequence[Sequence[dict[str, Any]]]) -> list[list[Cell]]:
+    """Determine the headers of every cell, by the heuristic of ToTTo's baseline.
+
+    Headers of a cell are the header cells to its left in its row, and the header cells above it whose columns overlap
+    with its own. Columns are counted by ``column_span``; a ``row_span`` does not shift the rows below.
+    """
+    above: list[tuple[int, int, str]] = []
+    result = []
+    for row in table:
+        cells: list[Cell] = []
+        row_headers: list[str] = []
+        here: list[tuple[int, int, str]] = []
+        start = 0
+        for cell in row:
+            end = start + cell["column_span"]
+            col_headers = [text for first, last, text in above if first < end and last > start]
+            cells.append(Cell(cell["value"], col_headers, list(row_headers)))
+            if cell["is_header"]:
+                row_headers.append(cell["value"])
+                here.append((start, end, cell["value"]))
+            start = end
+        above += here
+        result.append(cells)
+    return result
+
+
+def _annotations(row: Row) -> list[dict[str, Any]]:
+    """Return the sentences with their stages of editing; the hub stores a list per stage instead of a list of them."""
+    annotations = row.get("sentence_annotations") or []
+    if isinstance(annotations, dict):
+        names = list(annotations)
+        annotations = [dict(zip(names, stages, strict=True)) for stages in zip(*annotations.values(), strict=True)]
+    return list(annotations)

@@ -1,0 +1,351 @@
+"""Published dialogues: DailyDialog, and the role-playing of CRD3.
+
+DailyDialog: everyday conversations, with an act and an emotion for every utterance. Reads the files of the original
+release, or a hub dataset with the columns ``dialog``, ``act`` and ``emotion``. Whitespace around utterances is
+stripped, so that both give the same prompts. Topics are not read. Source: Li et al. 2017, "DailyDialog: A Manually
+Labelled Multi-turn Dialogue Dataset"; prompts as in RL4LMs.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import Dialogue, Sample, Turn
+from rl4dialog.data.dialogue_format import (
+    EOU_TOKEN,
+    DialogueFormat,
+    FormatName,
+    RenderChat,
+    SampleUnit,
+    dialogue_samples,
+)
+from rl4dialog.data.labels import ACTS, EMOTIONS
+from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, hub_split, limit_samples
+from rl4dialog.data.rows import (
+    FilePath,
+    Row,
+    decode_lines,
+    expand_path,
+    is_count,
+    parse_json,
+    read_lines,
+    read_zip_lines,
+    walk_files,
+)
+from rl4dialog.data.splits import dataset_rows, drawn_rows, find_prepared, hub_file, load_hub_dataset, offline_hint
+
+DAILY_DIALOG_ID = "li2017dailydialog/daily_dialog"
+
+_logger = logging.getLogger(__name__)
+_FILE_END_OF_UTTERANCE = "__eou__"
+_FLAT_FILES = ("dialogues_text.txt", "dialogues_act.txt", "dialogues_emotion.txt")
+# The published validation and test splits have 1,000 of 13,118 dialogues each.
+_HELD_OUT_SHARE = 1000 / 13118
+_FLAT_SPLIT_SEED = "daily_dialog"
+
+# File name for messages, and lines.
+_NamedLines = tuple[str, list[str]]
+
+
+class DailyDialog(TextGenPool):
+    """Everyday dialogues with acts and emotions (DailyDialog), from the hub or from the original release's files."""
+
+    EOU_TOKEN = EOU_TOKEN
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        context_size: Count = 5,
+        path: str | os.PathLike[str] | None = None,
+        format: FormatName = "eou",
+        max_size: Count | None = None,
+        render_chat: RenderChat | None = None,
+        dataset_id: str = DAILY_DIALOG_ID,
+        samples: SampleUnit = "replies",
+    ) -> DailyDialog:
+        """Load one split.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            context_size: Number of utterances in a prompt; a dialogue's first utterances are not used as replies.
+            path: Folder of the original release (see `load_dialogues`); by default the files of ``rl4dialog prepare
+                daily_dialog`` or, if there are none, the hub dataset.
+            format: ``eou`` or ``chat_template``.
+            max_size: Keep only the first samples.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+            dataset_id: Hub dataset to use without ``path``.
+            samples: ``replies``: one sample for each reply. ``dialogues``: one for each dialogue, which begins with the
+                reply to the first utterance; all later utterances are in the meta data as ``continuation``, for the
+                partner ``replay``.
+
+        Returns:
+            A pool whose samples have ``emotion``, ``intent`` and ``history`` in their meta data.
+
+        Raises:
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
+        """
+        dialogue_format = DialogueFormat(format, context_size, render_chat)
+        found = dialogue_samples(load_dialogues(split, path, dataset_id), dialogue_format, samples)
+        return cls(
+            limit_samples(found, max_size, "daily_dialog", split, str(path or dataset_id)),
+            dialogue_format=dialogue_format,
+        )
+
+
+def load_dialogues(
+    split: str, path: str | os.PathLike[str] | None = None, dataset_id: str = DAILY_DIALOG_ID
+) -> list[Dialogue]:
+    """Load the dialogues of one split.
+
+    A folder contains one of these, checked in this order:
+
+    1. the published splits: ``train.zip``, ``validation.zip`` and ``test.zip``, or their unpacked files
+       ``dialogues_train.txt``, ``dialogues_act_train.txt``, ``dialogues_emotion_train.txt`` (in a folder ``train`` or
+       directly), likewise for ``validation`` and ``test``;
+    2. the whole release in ``dialogues_text.txt``, ``dialogues_act.txt`` and ``dialogues_emotion.txt``, which is split
+       in a fixed random order, with 1,000 of 13,118 dialogues (or the same share) each for val and test.
+    """
+    check_split(split)
+    if path is None and dataset_id == DAILY_DIALOG_ID:
+        path = find_prepared("daily_dialog")
+    if path is None:
+        return _load_from_hub(split, dataset_id)
+    folder = expand_path(path)
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder} is not a folder; path must be a folder with DailyDialog's train.zip, validation.zip and "
+            f"test.zip (or the unpacked files)"
+        )
+    if any(_find_split_files(folder, hub_split(name)) for name in SPLITS):
+        return _parse_rows(split, _read_split(folder, hub_split(split)))
+    if all((folder / name).is_file() for name in _FLAT_FILES):
+        files = [(str(folder / name), read_lines(folder / name)) for name in _FLAT_FILES]
+        rows = drawn_rows(len(files[0][1]), split, ("val", "test"), _HELD_OUT_SHARE, _FLAT_SPLIT_SEED)
+        return _parse_rows(split, files, rows)
+    raise DataError(
+        f"{folder} contains no DailyDialog files: tried {hub_split(split)}.zip, "
+        f"{', '.join(_split_file_names(hub_split(split)))} (also in a folder {hub_split(split)}), "
+        f"and {', '.join(_FLAT_FILES)}"
+    )
+
+
+def _load_from_hub(split: str, dataset_id: str) -> list[Dialogue]:
+    hint = (
+        "Without a network, set 'path:' to the folder of the original release's files, or put them into the cache: "
+        "rl4dialog prepare daily_dialog --path FOLDER"
+    )
+    dataset = load_hub_dataset(dataset_id, hint, hub_split(split))
+    dialogues, skipped = [], []
+    for index, row in enumerate(dataset_rows(dataset, f"hub dataset {dataset_id!r}, split {hub_split(split)}")):
+        texts, acts, emotions = ([*row[column]] for column in ("dialog", "act", "emotion"))
+        if len(texts) == len(acts) == len(emotions):
+            dialogues.append(_dialogue(f"{split}_{index}", texts, acts, emotions))
+        else:
+            skipped.append(f"row {index}")
+    _warn_of_skipped(skipped, dataset_id)
+    return dialogues
+
+
+def _split_file_names(split: str) -> tuple[str, str, str]:
+    return f"dialogues_{split}.txt", f"dialogues_act_{split}.txt", f"dialogues_emotion_{split}.txt"
+
+
+def _find_split_files(folder: Path, split: str) -> Path | None:
+    """Return the zip, or the folder with the text files, of a published split."""
+    archive = folder / f"{split}.zip"
+    if archive.is_file():
+        return archive
+    text_name = _split_file_names(split)[0]
+    return next((place for place in (folder / split, folder) if (place / text_name).is_file()), None)
+
+
+def _read_split(folder: Path, split: str) -> list[_NamedLines]:
+    place = _find_split_files(folder, split)
+    if place is None:
+        raise DataError(
+            f"{folder} contains some splits of DailyDialog but not {split!r}: tried {split}.zip and "
+            f"{_split_file_names(split)[0]} (also in a folder {split})"
+        )
+    if place.is_file():
+        return [(f"{place}/{name}", read_zip_lines(place, name)) for name in _split_file_names(split)]
+    return [(str(place / name), read_lines(place / name)) for name in _split_file_names(split)]
+
+
+def _parse_rows(split: str, files: list[_NamedLines], rows: list[int] | None = None) -> list[Dialogue]:
+    text, act, emotion = files
+    if len({len(lines) for _, lines in files}) > 1:
+        counts = ", ".join(f"{file} has {len(lines)}" for file, lines in files)
+        raise DataError(f"the files of one split must have the same number of lines, but {counts}")
+    dialogues, skipped = [], []
+    for row in range(len(text[1])) if rows is None else rows:
+        utterances = _parse_utterances(text[1][row], f"{text[0]}:{row + 1}")
+        acts = _parse_labels(act[1][row], ACTS, f"{act[0]}:{row + 1}")
+        emotions = _parse_labels(emotion[1][row], EMOTIONS, f"{emotion[0]}:{row + 1}")
+        if len(utterances) == len(acts) == len(emotions):
+            dialogues.append(_dialogue(f"{split}_{row}", utterances, acts, emotions))
+        else:
+            skipped.append(f"line {row + 1} ({len(utterances)} utterances, {len(acts)} acts, {len(emotions)} emotions)")
+    _warn_of_skipped(skipped, text[0])
+    return dialogues
+
+
+def _parse_utterances(line: str, place: str) -> list[str]:
+    if _FILE_END_OF_UTTERANCE not in line:
+        raise DataError(f"{place}: no {_FILE_END_OF_UTTERANCE} in this line; every utterance must end with it")
+    utterances = [part.strip() for part in line.split(_FILE_END_OF_UTTERANCE)]
+    if not utterances[-1]:
+        utterances.pop()
+    if not all(utterances):
+        raise DataError(f"{place}: utterance {utterances.index('') + 1} is empty")
+    return utterances
+
+
+def _parse_labels(line: str, names: dict[int, str], place: str) -> list[int]:
+    labels = []
+    for word in line.split():
+        if not is_count(word) or int(word) not in names:
+            raise DataError(f"{place}: {word!r} is not a valid label ({min(names)} to {max(names)})")
+        labels.append(int(word))
+    return labels
+
+
+def _dialogue(id: str, texts: list[str], acts: list[int], emotions: list[int]) -> Dialogue:
+    turns = zip(texts, acts, emotions, strict=True)
+    return Dialogue(
+        id, tuple(Turn(text.strip(), index % 2, act, emotion) for index, (text, act, emotion) in enumerate(turns))
+    )
+
+
+def _warn_of_skipped(skipped: list[str], source: str) -> None:
+    if skipped:
+        shown = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
+        _logger.warning(
+            "%s: skipped %d dialogue(s) with unequal numbers of utterances and labels: %s",
+            source,
+            len(skipped),
+            shown,
+        )
+
+
+# CRD3: the next turns of players in Critical Role's Dungeons and Dragons sessions.
+#
+# Reads the original repository (folder or zip), or its aligned data from the hub, in which every episode is cut into
+# overlapping pieces; they are joined here. The rows of the hub dataset itself do not separate episodes. License: CC
+# BY-SA 4.0. Source: Rameshkumar and Bailey 2020, "Storytelling with Dialogue: A Critical Role Dungeons and Dragons
+# Dataset"; prompts as in RL4LMs.
+CRD3_ID = "microsoft/crd3"
+_CRD3_FILE = "data/aligned data.zip"
+
+# The repository contains a frozen second copy in its folder baseline.
+_SPLIT_LIST = r"(?<!baseline/data/)aligned data/{split}_files$"
+_CLEANED = re.compile(r"(?<!baseline/data/)cleaned data/([^/_]+)\.json$")
+_ALIGNED = re.compile(r"(?<!baseline/data/)aligned data/c=2/([^/_]+)_[^/]*\.json$")
+
+# Speaker and text.
+Line = tuple[str, str]
+
+
+class CRD3(TextGenPool):
+    """Table-top role-playing among friends (CRD3): the next turn of a transcript from the previous turns."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        max_context_size: Count = 5,
+        path: FilePath | None = None,
+        max_size: Count | None = None,
+        dataset_id: str = CRD3_ID,
+    ) -> CRD3:
+        """Load one split: one sample for each turn with at least two earlier turns in its episode.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            max_context_size: Maximum number of turns in a prompt.
+            path: The repository's folder or zip; by default the hub dataset is loaded.
+            max_size: Keep only the first samples.
+            dataset_id: Hub dataset with the file ``data/aligned data.zip``, to use without ``path``.
+
+        Returns:
+            A pool whose prompts have a line ``NAME: TEXT`` per turn and end with the name of the next speaker. Samples
+            have the ``history`` and the ``speaker`` in their meta data.
+
+        Raises:
+            DataError: If an argument is invalid, or the data is missing, malformed or empty.
+        """
+        check_split(split)
+        hint = offline_hint("the folder or zip of CRD3's repository")
+        place = hub_file(dataset_id, _CRD3_FILE, hint) if path is None else expand_path(path)
+        samples = _samples(split, load_episodes(split, place), max_context_size)
+        return cls(limit_samples(samples, max_size, "crd3", split, str(path or dataset_id)))
+
+
+def load_episodes(split: str, place: Path) -> dict[str, list[Line]]:
+    """Turns of each episode of a split, in the order of its list, from the repository's folder or a zip of it."""
+    split_list = re.compile(_SPLIT_LIST.format(split=split))
+    names: list[str] = []
+    for file, data in walk_files(place, lambda name: split_list.search(name) is not None):
+        names = [line.strip() for line in decode_lines(data, file) if line.strip()]
+    if not names:
+        raise DataError(f"{place} has no file 'aligned data/{split}_files' with the episodes of split {split!r}")
+    # Cleaned data has one file per episode, and is preferred.
+    for pattern in (_CLEANED, _ALIGNED):
+        turns: dict[str, dict[int, Line]] = {}
+        for file, data in walk_files(place, functools.partial(_is_episode_of, names, pattern)):
+            match = pattern.search(file)
+            assert match is not None
+            episode = turns.setdefault(match.group(1), {})
+            for row in _turn_rows(parse_json("\n".join(decode_lines(data, file)), file), file):
+                episode[_number(row, len(episode))] = _line(row)
+        if turns:
+            missing = [name for name in names if name not in turns]
+            if missing:
+                _logger.warning(
+                    "%s lacks %d episode(s) of split %r: %s", place, len(missing), split, ", ".join(missing)
+                )
+            return {name: [turns[name][number] for number in sorted(turns[name])] for name in names if name in turns}
+    raise DataError(f"{place} has no episodes: tried 'cleaned data/*.json' and 'aligned data/c=2/*.json'")
+
+
+def _is_episode_of(names: list[str], pattern: re.Pattern[str], file: str) -> bool:
+    match = pattern.search(file)
+    return match is not None and match.group(1) in names
+
+
+def _turn_rows(content: Any, file: str) -> Iterator[Row]:
+    """Yield the turns of a cleaned file (one object) or an aligned file (a list of pieces)."""
+    for piece in content if isinstance(content, list) else [content]:
+        if not isinstance(piece, Mapping) or not isinstance(piece.get("TURNS"), list):
+            raise DataError(f"{file}: no list 'TURNS', so it is not a CRD3 episode")
+        for index, turn in enumerate(piece["TURNS"]):
+            yield Row(turn if isinstance(turn, Mapping) else {}, f"{file}, turn {index}")
+
+
+def _number(row: Row, default: int) -> int:
+    number = row.get("NUMBER", default)
+    if not isinstance(number, int):
+        raise row.error(f"NUMBER must be an integer, not {number!r}")
+    return number
+
+
+def _line(row: Row) -> Line:
+    return row.texts("NAMES")[0], " ".join(row.texts("UTTERANCES") if row["UTTERANCES"] else [])
+
+
+def _samples(split: str, episodes: dict[str, list[Line]], context_size: int) -> Iterator[Sample]:
+    for episode_index, lines in enumerate(episodes.values()):
+        for turn in range(2, len(lines)):
+            context = lines[max(0, turn - context_size) : turn]
+            speaker, reply = lines[turn]
+            prompt = "\n".join([*(f"{name}: {text}" for name, text in context), f"{speaker}: "])
+            meta_data = {"history": [text for _, text in context], "speaker": speaker}
+            yield Sample(f"{split}_ep_{episode_index}_turn_{turn}", prompt, [reply], meta_data)

@@ -1,0 +1,83 @@
+"""The datapool of openers: one message each, to be answered freely."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rl4dialog.core.arguments import Count
+from rl4dialog.core.types import Sample
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
+from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
+from rl4dialog.data.rows import packaged_yaml
+
+LINES = Path(__file__).with_suffix(".yaml")
+_COMMON = """
+about again already been before came every finally first from gave have into just know last like made more most much
+myself never next said same since some somebody something that their them there they think this time today tomorrow
+tonight used very want went were what when where which with without yesterday
+"""
+_COMMON_WORDS = frozenset(_COMMON.split())
+_TOPICS_PER_ROUND = 5  # of each five topics, three are for training, one for val and one for test
+
+
+class Openers(TextGenPool):
+    """Openers of everyday chats, such as "We missed our train by two minutes.", for rewards without references."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        system: str | None = None,
+        format: FormatName = "eou",
+        max_size: Count | None = None,
+        render_chat: RenderChat | None = None,
+    ) -> Openers:
+        """Load one split. No topic is in two splits.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            system: Instruction for the replying side: the system message in ``chat_template``, an additional first
+                utterance in ``eou``.
+            format: ``eou`` or ``chat_template``.
+            max_size: Keep only the first samples.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+
+        Returns:
+            A pool whose samples have one empty reference. Their meta data has the ``topic``, the ``words`` that the
+            line is about (for the reward ``keyword``), and the ``history``.
+
+        Raises:
+            DataError: If an argument is invalid.
+        """
+        check_split(split)
+        dialogue_format = DialogueFormat(format, 1, render_chat)
+        samples = [
+            Sample(
+                f"{topic}_{number}",
+                dialogue_format.prompt([line], system),
+                [""],
+                {"topic": topic, "words": content_words(line), "history": [line]},
+            )
+            for topic, lines in topics(split).items()
+            for number, line in enumerate(lines)
+        ]
+        return cls(limit_samples(samples, max_size, "openers", split, str(LINES)), dialogue_format=dialogue_format)
+
+
+def content_words(line: str) -> list[str]:
+    """Words that a line is about: those with four letters or more, without common ones."""
+    words = re.findall(r"[a-z]{4,}", line.lower())
+    return [word for word in words if word not in _COMMON_WORDS] or words
+
+
+def topics(split: str) -> dict[str, list[str]]:
+    """Lines of a split, by topic."""
+    places = {"train": (0, 1, 2), "val": (3,), "test": (4,)}
+    assert places.keys() == set(SPLITS)
+    all_topics = packaged_yaml(LINES)
+    return {
+        topic: lines
+        for number, (topic, lines) in enumerate(all_topics.items())
+        if number % _TOPICS_PER_ROUND in places[split]
+    }

@@ -1,1 +1,0 @@
-"""Openers of everyday chats."""

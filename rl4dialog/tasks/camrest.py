@@ -1,0 +1,128 @@
+"""The world of CamRest676, read from the files of ConvLab-2's ``data/camrest``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.errors import DataError, shown
+from rl4dialog.tasks.dialogue_acts.acts import NO_OFFER, REQUEST, DialogueAct
+from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_of
+from rl4dialog.tasks.dialogue_acts.ontology import Database, Domain, Ontology
+from rl4dialog.tasks.dialogue_acts.world import (
+    CorpusDialogue,
+    CorpusTurn,
+    OnUnreachable,
+    World,
+    make_world,
+    normalized_acts,
+    read_entities,
+    read_splits,
+)
+
+RESTAURANT = "restaurant"
+ONTOLOGY = Ontology(
+    [
+        Domain(
+            RESTAURANT,
+            informable=("food", "pricerange", "area"),
+            requestable=("address", "phone", "postcode", "food", "pricerange", "area"),
+        )
+    ],
+    {"center": "centre", "asian": "asian oriental", "moderately": "moderate"},
+)
+# The goal's text gives what the user wants first; the goal's slots give what it wants if there is no such venue.
+_FALLBACK = re.compile(r"no such venue how about (?:the |an? )?(.+?) (type of food|price range|area|part of town)")
+_FIRST = {
+    "food": re.compile(r"should serve (.+?) food"),
+    "pricerange": re.compile(r"\b(cheap|moderate|expensive)(?:ly)?\b"),
+    "area": re.compile(r"in (?:the )?(north|south|east|west|centre|any)\b"),
+}
+_SLOT = {"type of food": "food", "price range": "pricerange", "area": "area", "part of town": "area"}
+
+
+def camrest(
+    path: str, splits: Mapping[str, str] | None = None, min_count: int = 3, on_unreachable: OnUnreachable = "drop"
+) -> World:
+    """Read CamRest676.
+
+    Args:
+        path: Folder with ``train.json``, ``val.json`` and ``test.json`` (or ``.json.zip``) and ``db/CamRestDB.json``.
+        splits: Split that stands in for a missing one, such as ``{"train": "val"}``. Splits that share a file divide
+            its dialogues: the first of train, test and val gets all but every fifth dialogue.
+        min_count: Acts of the agent in fewer training utterances are not in its vocabulary.
+        on_unreachable: Whether goals that the database cannot satisfy are dropped, with a note, or are an error.
+
+    Raises:
+        DataError: If a file is missing or malformed.
+    """
+    folder = Path(path).expanduser()
+    entities = read_entities(folder / "db" / "CamRestDB.json")
+    database = Database(ONTOLOGY, {RESTAURANT: [{k: str(v) for k, v in entity.items()} for entity in entities]})
+    dialogues = {
+        split: [_dialogue(record, f"{where}, dialogue {i}") for i, record in enumerate(records, 1)]
+        for split, (records, where) in read_splits(folder, list, splits).items()
+    }
+    return make_world("camrest", ONTOLOGY, database, dialogues, min_count, on_unreachable)
+
+
+def _dialogue(record: Any, where: str) -> CorpusDialogue:
+    try:
+        turns = [
+            CorpusTurn(
+                tuple(_acts(turn["usr"]["dialog_act"], f"{where}, turn {i}")),
+                tuple(_acts(turn["sys"]["dialog_act"], f"{where}, turn {i}")),
+                turn["usr"]["transcript"],
+                turn["sys"]["sent"],
+            )
+            for i, turn in enumerate(record["dial"], 1)
+        ]
+        return CorpusDialogue(str(record["dialogue_id"]), tuple(turns), _goal(record, where))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{where}: not a dialogue of CamRest676 in ConvLab-2's format: {error!r}") from error
+
+
+def _acts(given: Mapping[str, list[list[str]]], where: str) -> Iterator[DialogueAct]:
+    acts = []
+    for intent, pairs in given.items():
+        for slot, value in pairs:
+            has_value = intent != REQUEST and not (intent == NO_OFFER and slot == "none")
+            acts.append(
+                DialogueAct(intent, RESTAURANT, "" if slot == "none" else slot, str(value) if has_value else "")
+            )
+    return normalized_acts(acts, ONTOLOGY, where)
+
+
+def _goal(record: Mapping[str, Any], where: str) -> Goal:
+    goal = record["goal"]
+    text = goal.get("text", "")
+    return goal_of(
+        {
+            "id": str(record["dialogue_id"]),
+            "text": text,
+            "domains": {
+                RESTAURANT: {
+                    "info": goal["info"],
+                    "fail_info": _first_wish(text, goal["info"]),
+                    "requests": goal["reqt"],
+                }
+            },
+        },
+        ONTOLOGY,
+        where,
+    )
+
+
+def _first_wish(text: str, info: Mapping[str, str]) -> dict[str, str]:
+    """What the user wants before "no such venue", where it differs from the final constraints."""
+    fallback = _FALLBACK.search(text)
+    if fallback is None:
+        return {}
+    slot = _SLOT[fallback[2]]
+    first = _FIRST[slot].search(text)
+    if first is None:
+        raise DataError(f"the goal has a second wish for the {slot}, but no first one: {shown(text)}")
+    value = ONTOLOGY.normalized(RESTAURANT, slot, first[1])
+    return {slot: value} if value != info.get(slot) else {}

@@ -1,1 +1,0 @@
-"""Replies to comments, with rudeness and upvotes."""

@@ -1,0 +1,291 @@
+"""Twenty questions: the partner thinks of a thing, and the agent asks yes/no questions until it can guess it.
+
+All things differ in at least one property. Fruits and vegetables count as food and not as alive. Players over 20,000
+games each, of 8 turns, with a return of ``success - 0.05 * turns``:
+
+=========================== ======= ===== ======
+player                      success turns return
+=========================== ======= ===== ======
+`BlindPlayer`               0.18    7.3   -0.18
+`CarelessPlayer`            0.41    7.5   +0.03
+the data: mixed, share 0.4  0.43    7.6   +0.06
+`ConsistentPlayer`          0.50    7.7   +0.11
+`InformationGainPlayer`     1.00    5.8   +0.71
+=========================== ======= ===== ======
+"""
+
+from __future__ import annotations
+
+import random
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from rl4dialog.core.arguments import Count, Fraction
+from rl4dialog.core.errors import DataError, shown
+from rl4dialog.core.protocols import Partner
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import PartnerReply, Sample
+from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
+from rl4dialog.data.pool import TextGenPool, size_of
+from rl4dialog.tasks.playing import MixedPlayer, SeededPlayer, play, with_game
+
+MAX_TURNS = 8
+
+_THINGS = """
+dog mouse elephant frog duck penguin eagle bee butterfly spider shark whale tree rose
+apple banana potato pizza cookie sandwich
+car bus ship airplane bicycle
+chair plate pot book key coin ring button needle ball balloon kite drum guitar umbrella
+"""
+THINGS = tuple(_THINGS.split())
+
+_YES = {
+    "is it alive": "dog mouse elephant frog duck penguin eagle bee butterfly spider shark whale tree rose",
+    "is it food": "apple banana potato pizza cookie sandwich",
+    "is it made by people": """
+        pizza cookie sandwich car bus ship airplane bicycle chair plate pot book key coin ring button needle ball
+        balloon kite drum guitar umbrella
+    """,
+    "is it made of metal": "car bus ship airplane bicycle pot key coin ring needle",
+    "is it round": "apple pizza cookie plate pot coin ring button ball balloon drum",
+    "is it flat": "pizza cookie plate book key coin button kite",
+    "is it smaller than a hand": "mouse frog bee butterfly spider apple potato cookie key coin ring button needle",
+    "is it bigger than a car": "elephant whale tree bus ship airplane",
+    "can it fly": "duck eagle bee butterfly airplane balloon kite",
+    "does it make sounds": "dog mouse elephant frog duck penguin eagle bee whale car bus ship airplane drum guitar",
+    "do you find it in water": "frog duck penguin shark whale ship",
+    "do you find it in most kitchens": "apple banana potato pizza cookie sandwich chair plate pot",
+}
+
+PROPERTIES = {words: frozenset(things.split()) for words, things in _YES.items()}
+"""By words of the question, the things for which the answer is yes."""
+
+
+OPENING = "guess what i think of"
+YES, NO, NOT_UNDERSTOOD = "yes", "no", "i do not understand"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of the agent."""
+
+    words: str  # the question without its question mark
+    things: frozenset[str]  # the things for which the answer is yes
+    is_guess: bool = False  # whether it asks for one thing, and not for a property
+
+    @property
+    def text(self) -> str:
+        """The question as it is said."""
+        return f"{self.words} ?"
+
+
+def with_article(thing: str) -> str:
+    """Return a thing with its article, such as ``a dog`` or ``an apple``."""
+    return f"{'an' if thing[0] in 'aeiou' else 'a'} {thing}"
+
+
+QUESTIONS = tuple(Question(words, things) for words, things in PROPERTIES.items())  # one question for each property
+GUESSES = {thing: Question(f"is it {with_article(thing)}", frozenset({thing}), is_guess=True) for thing in THINGS}
+"""The guess of each thing."""
+
+_BY_WORDS = {question.words: question for question in (*QUESTIONS, *GUESSES.values())}
+
+
+def parse(text: str) -> Question | None:
+    """Read a question. Case, spaces and question marks at the end do not matter."""
+    return _BY_WORDS.get(" ".join(text.lower().split()).rstrip(" ?"))
+
+
+def win(thing: str) -> str:
+    """Return the answer to the right guess."""
+    return f"yes , it is {with_article(thing)} !"
+
+
+def consistent_things(history: Sequence[str]) -> list[str]:
+    """Return the things that agree with all answers of a conversation."""
+    things = list(THINGS)
+    for said, answer in pairwise(history):
+        question = parse(said) if answer in (YES, NO) else None
+        if question is not None:
+            things = [thing for thing in things if (thing in question.things) == (answer == YES)]
+    return things
+
+
+class GuessWhatPartner(Partner):
+    """Thinks of the sample's thing, answers yes/no questions about it, and leaves after the right guess.
+
+    Its outcome ``success`` is 1 if the thing was guessed.
+
+    Raises:
+        DataError: At the start of a conversation, if the sample's ``meta_data["thing"]`` is not a thing of the game.
+    """
+
+    outcomes = ("success",)
+    checks_samples = True
+
+    def __init__(self) -> None:
+        self._thing = ""
+        self._guessed = False
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        self._thing, self._guessed = meta_info.get("thing", ""), False
+        if self._thing not in THINGS:
+            raise DataError(
+                f"partner 'guess_what' needs samples whose meta_data['thing'] is a thing of the game, not "
+                f"{shown(meta_info.get('thing'))}; use the datapool guess_what (things: {', '.join(THINGS)})"
+            )
+
+    def reply(self, history: list[str]) -> PartnerReply | str:
+        question = parse(history[-1])
+        if question is None:
+            return NOT_UNDERSTOOD
+        if self._thing not in question.things:
+            return NO
+        if not question.is_guess:
+            return YES
+        self._guessed = True
+        return PartnerReply(win(self._thing), leaves=True)
+
+    def outcome(self) -> dict[str, float]:
+        return {"success": float(self._guessed)}
+
+
+class GuessWhatPlayer(SeededPlayer):
+    """Base class: counts turns, and guesses on the last one, after which the game is lost."""
+
+    def __init__(self, max_turns: int = MAX_TURNS) -> None:
+        super().__init__()
+        self._max_turns, self._n_said = max_turns, 0
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        super().reset(meta_info, seed)
+        self._n_said = 0
+
+    def say(self, history: list[str]) -> str:
+        self._n_said += 1
+        # If the answers of a partner contradict each other, everything is possible again.
+        things = consistent_things(history) or list(THINGS)
+        question = None if self._n_said >= self._max_turns else self.choose(history, things)
+        return (question or self.guess(things)).text
+
+    def guess(self, things: list[str]) -> Question:
+        """Guess one of the things, at random."""
+        return GUESSES[self._rng.choice(things)]
+
+    @abstractmethod
+    def choose(self, history: list[str], things: list[str]) -> Question | None:
+        """Choose a question, or ``None`` to guess; `things` agree with all answers."""
+
+
+class BlindPlayer(GuessWhatPlayer):
+    """Guesses any thing in every turn, and does not remember its guesses."""
+
+    def choose(self, history: list[str], things: list[str]) -> None:
+        return None
+
+    def guess(self, things: list[str]) -> Question:
+        return super().guess(list(THINGS))
+
+
+class CarelessPlayer(GuessWhatPlayer):
+    """Asks for properties at random, also for the same one again, and often guesses early."""
+
+    guess_share = 0.25  # share of guesses before the last turn
+
+    def choose(self, history: list[str], things: list[str]) -> Question | None:
+        return None if self._rng.random() < self.guess_share else self._rng.choice(QUESTIONS)
+
+
+class ConsistentPlayer(GuessWhatPlayer):
+    """Asks for properties at random, never for the same one again, and guesses when only one thing is left."""
+
+    def choose(self, history: list[str], things: list[str]) -> Question | None:
+        unasked = [question for question in QUESTIONS if question.text not in history]
+        return self._rng.choice(unasked) if unasked and len(things) > 1 else None
+
+
+class InformationGainPlayer(GuessWhatPlayer):
+    """Asks the question with the most informative answer; among equally informative ones, it prefers a guess.
+
+    With all things equally likely, the entropy of the answer, which is the expected information gain, is the higher
+    the closer the question comes to halving the things that are left.
+    """
+
+    def choose(self, history: list[str], things: list[str]) -> Question | None:
+        smaller_parts = {
+            question: min(n_yes := sum(thing in question.things for thing in things), len(things) - n_yes)
+            for question in QUESTIONS
+        }
+        best = max(smaller_parts.values())
+        if best <= 1:  # the smaller part of a guess is one thing
+            return None
+        return self._rng.choice([question for question, part in smaller_parts.items() if part == best])
+
+
+def data_player(consistent_share: float = 0.4, max_turns: int = MAX_TURNS) -> MixedPlayer:
+    """The player of the data."""
+    return MixedPlayer(consistent_share, ConsistentPlayer(max_turns), CarelessPlayer(max_turns))
+
+
+class GuessWhat(TextGenPool):
+    """Games of twenty questions about everyday things, played by scripted players, without files or network."""
+
+    @classmethod
+    def prepare(
+        cls,
+        split: str,
+        n_train: Count = 5000,
+        n_val: Count = 500,
+        n_test: Count = 500,
+        consistent_share: Fraction = 0.4,
+        max_turns: Count = MAX_TURNS,
+        seed: int = 0,
+        format: FormatName = "eou",
+        render_chat: RenderChat | None = None,
+    ) -> GuessWhat:
+        """Generate the games of one split.
+
+        All splits have the same 40 things; ``val`` and ``test`` are other games about them.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            n_train: Number of games in ``train``. A larger number keeps the first ones; likewise below.
+            n_val: Number of games in ``val``.
+            n_test: Number of games in ``test``.
+            consistent_share: Share of games by a player who asks at random, but never twice; the others are played by
+                one who repeats questions and guesses early.
+            max_turns: Number of turns after which a game is lost; use the same number in ``env.args``.
+            seed: Random seed of the games.
+            format: ``eou`` or ``chat_template``.
+            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+
+        Returns:
+            A pool with one sample per game. The prompt is the partner's opening line and the reference is the first
+            question. In the meta data are ``history``, the ``thing`` and the ``continuation``, which contains all later
+            utterances, starting with the partner's answer; it includes lost games.
+
+        Raises:
+            DataError: If the split is unknown.
+        """
+        n_games = size_of(split, n_train, n_val, n_test)
+        dialogue_format = DialogueFormat(format, None, render_chat)
+        player, prompt = data_player(consistent_share, max_turns), dialogue_format.prompt([OPENING])
+        samples = []
+        for index in range(n_games):
+            game_seed = derive_seed(seed, "guess_what", split, index)
+            thing = random.Random(derive_seed(game_seed, "thing")).choice(THINGS)
+            sample = Sample(f"{split}_{index}", prompt, [], {"history": [OPENING], "thing": thing})
+            samples.append(with_game(sample, play(player, GuessWhatPartner(), sample, max_turns, game_seed)))
+        pool = cls(samples, dialogue_format=dialogue_format)
+        pool.players = {
+            "blind": partial(BlindPlayer, max_turns),
+            "careless": partial(CarelessPlayer, max_turns),
+            "data": partial(data_player, consistent_share, max_turns),
+            "consistent": partial(ConsistentPlayer, max_turns),
+            "information_gain": partial(InformationGainPlayer, max_turns),
+        }
+        return pool

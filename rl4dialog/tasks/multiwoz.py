@@ -1,0 +1,271 @@
+"""MultiWOZ 2.1: seven domains in Cambridge (Eric et al. 2020, arXiv 1907.01669), from ConvLab-2's files.
+
+Domains and constraints are in the order of ConvLab-2's vectors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rl4dialog.core.errors import DataError, shown
+from rl4dialog.tasks.dialogue_acts.acts import BOOKING, GENERAL, ActVocabulary, DialogueAct
+from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_of
+from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Database, Domain, Entity, Ontology
+from rl4dialog.tasks.dialogue_acts.world import (
+    CorpusDialogue,
+    CorpusTurn,
+    OnUnreachable,
+    World,
+    make_world,
+    normalized_acts,
+    read_entities,
+    read_json,
+    read_splits,
+)
+
+_CONTACT = ("address", "phone", "postcode")
+ONTOLOGY = Ontology(
+    [
+        Domain(
+            "attraction",
+            informable=("type", "name", "area"),
+            requestable=(*_CONTACT, "entrance fee", "area", "type", "pricerange", "openhours"),
+        ),
+        Domain(
+            "restaurant",
+            informable=("food", "pricerange", "name", "area"),
+            requestable=(*_CONTACT, "food", "pricerange", "area"),
+            bookable=("people", "day", "time"),
+            times=("time",),
+        ),
+        Domain(
+            "train",
+            informable=("leaveAt", "destination", "day", "arriveBy", "departure"),
+            requestable=("duration", "price", "trainID", "arriveBy", "leaveAt"),
+            bookable=("people",),
+            key="trainID",
+            bounds={"leaveAt": "at least", "arriveBy": "at most"},
+        ),
+        Domain(
+            "hotel",
+            informable=("name", "area", "parking", "pricerange", "stars", "internet", "type"),
+            requestable=(*_CONTACT, "pricerange", "internet", "parking", "area", "type", "stars"),
+            bookable=("people", "day", "stay"),
+        ),
+        Domain(
+            "taxi",
+            informable=("leaveAt", "destination", "departure", "arriveBy"),
+            requestable=("car type", "phone"),
+            key="car type",
+            times=("leaveAt", "arriveBy"),
+            generated=("car type", "phone"),
+            required=(("leaveAt", "arriveBy"), ("departure",), ("destination",)),
+        ),
+        Domain("hospital", informable=("department",), requestable=_CONTACT, key="department"),
+        Domain("police", informable=(), requestable=_CONTACT),
+    ],
+    {
+        "center": "centre",
+        "mutliple sports": "multiple sports",
+        "night club": "nightclub",
+        "portugese": "portuguese",
+        "swimming pool": "swimmingpool",
+    },
+)
+_SLOTS = {
+    "Addr": "address",
+    "Arrive": "arriveBy",
+    "Car": "car type",
+    "Choice": CHOICE,
+    "Depart": "departure",
+    "Dest": "destination",
+    "Fee": "entrance fee",
+    "Id": "trainID",
+    "Leave": "leaveAt",
+    "Open": "openhours",
+    "Post": "postcode",
+    "Price": "pricerange",
+    "Ref": REFERENCE,
+    "Ticket": "price",
+    "none": "",
+}
+BOOKING_SLOTS = frozenset({"", "day", "name", "people", "stay", "time", REFERENCE})
+"""Slots of acts of the domain `booking`."""
+
+
+def slot_of(domain: str, spelling: str) -> str:
+    """The database's name of a slot."""
+    if (domain, spelling) == ("train", "Time"):
+        return "duration"
+    return _SLOTS.get(spelling, spelling.lower())
+
+
+TAXI = "taxi"
+_TAG = re.compile(r"<[^>]*>")
+_FLAGS = ("invalid", "pre_invalid")
+"""Keys of a booking in a goal that say whether it fails at first; `fail_book` says that, too."""
+
+
+def multiwoz(
+    path: str,
+    splits: Mapping[str, str] | None = None,
+    min_count: int = 5,
+    on_unreachable: OnUnreachable = "drop",
+    vocabulary: Literal["data", "convlab2"] = "data",
+) -> World:
+    """Read MultiWOZ 2.1.
+
+    A taxi is made up from the user's constraints. If a goal does not name the ends of the ride, they are places that
+    the user was offered before.
+
+    Args:
+        path: Folder with ``train.json``, ``val.json`` and ``test.json`` (or ``.json.zip``) and the folder ``db``.
+        splits: Split that stands in for a missing one, such as ``{"train": "val"}``. Splits that share a file divide
+            its dialogues: the first of train, test and val gets all but every fifth dialogue.
+        min_count: Acts in fewer training utterances are not in the vocabulary. Not used with ``convlab2``.
+        on_unreachable: Whether goals that the database cannot satisfy are dropped, with a note, or are an error.
+        vocabulary: Acts of the training dialogues, or those of ConvLab-2, from the folder's ``usr_da_voc.txt`` and
+            ``sys_da_voc.txt``.
+
+    Raises:
+        DataError: If a file is missing or malformed.
+    """
+    folder = Path(path).expanduser()
+    database = _database(folder / "db")
+    dialogues = {}
+    for split, (records, where) in read_splits(folder, dict, splits).items():
+        dialogues[split] = [
+            _dialogue(str(id), record, database, f"{where}, dialogue {id}") for id, record in records.items()
+        ]
+    files = ("usr_da_voc.txt", "sys_da_voc.txt")
+    vocabularies = None if vocabulary == "data" else (_vocabulary(folder / files[0]), _vocabulary(folder / files[1]))
+    names = []
+    for name in ("attraction", "hotel", "restaurant"):
+        for i, entity in enumerate(database.entities(name), 1):
+            if "name" not in entity:
+                raise DataError(f"{folder / 'db' / f'{name}_db.json'}: entity {i} needs a text as its name")
+            names.append(entity["name"])
+    return make_world(
+        "multiwoz",
+        ONTOLOGY,
+        database,
+        dialogues,
+        min_count,
+        on_unreachable,
+        places={TAXI: dict.fromkeys(("departure", "destination"), names)},
+        vocabularies=vocabularies,
+    )
+
+
+def _database(folder: Path) -> Database:
+    entities: dict[str, Sequence[Entity]] = {TAXI: _taxis(read_json(folder / "taxi_db.json"), str(folder))}
+    for name, spec in ONTOLOGY.domains.items():
+        if name != TAXI:
+            slots = {*spec.informable, *spec.requestable, spec.key}
+            entities[name] = [
+                {slot: value for slot, value in entity.items() if slot in slots and isinstance(value, str)}
+                for entity in read_entities(folder / f"{name}_db.json")
+            ]
+    return Database(ONTOLOGY, entities)
+
+
+def _taxis(given: Any, where: str) -> list[Entity]:
+    """A taxi of each color and make, with a phone number of its own."""
+    try:
+        cars = [f"{color} {make}" for color in given["taxi_colors"] for make in given["taxi_types"]]
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{where}: taxi_db.json must have 'taxi_colors' and 'taxi_types'") from error
+    return [{"car type": car, "phone": f"07{_digits(car, 9)}"} for car in cars]
+
+
+def _digits(text: str, n: int) -> str:
+    number = int.from_bytes(hashlib.blake2s(text.encode(), digest_size=8).digest(), "big")
+    return f"{number % 10**n:0{n}d}"
+
+
+def _dialogue(id: str, record: Any, database: Database, where: str) -> CorpusDialogue:
+    try:
+        utterances = record["log"]
+        turns = []
+        for i in range(0, len(utterances) - 1, 2):
+            here = f"{where}, turn {i // 2 + 1}"
+            user, system = utterances[i : i + 2]
+            acts = [tuple(_acts(utterance.get("dialog_act", {}), here)) for utterance in (user, system)]
+            turns.append(CorpusTurn(acts[0], acts[1], user["text"], system["text"]))
+        goal = _goal(id, record["goal"], turns, database, where)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{where}: not a dialogue of MultiWOZ in ConvLab-2's format: {error!r}") from error
+    return CorpusDialogue(id, tuple(turns), goal)
+
+
+def _acts(given: Mapping[str, list[list[str]]], where: str) -> Iterator[DialogueAct]:
+    acts = []
+    for kind, pairs in given.items():
+        domain, intent = kind.split("-")
+        acts += [_act(where, domain, intent, slot, str(value)) for slot, value in pairs]
+    return normalized_acts(acts, ONTOLOGY, where)
+
+
+def _act(where: str, domain: str, intent: str, slot: str, value: str) -> DialogueAct:
+    """An act, from MultiWOZ's spelling. Slots of the domains `general` and `booking` are checked here."""
+    name = domain.lower()
+    act = DialogueAct(intent.lower(), name, slot_of(name, slot), "" if slot == "none" or value == "?" else value)
+    if (name == GENERAL and act.slot) or (name == BOOKING and act.slot not in BOOKING_SLOTS):
+        raise DataError(f"{where}: act {act}: unknown slot")
+    return act
+
+
+def _goal(
+    id: str, given: Mapping[str, Any], turns: Sequence[CorpusTurn], database: Database, where: str
+) -> Goal | None:
+    """The goal, with its domains in the order in which the user comes to them, and the taxi last.
+
+    First constraints that the database can satisfy are left out: most of them are not in the goal's text, and the user
+    would have no reason to replace them.
+    """
+    order = list(dict.fromkeys(act.domain for turn in turns for act in turn.user))
+    names = [name for name in ONTOLOGY.domains if given.get(name)]
+    names.sort(key=lambda name: (name == TAXI, order.index(name) if name in order else len(order)))
+    if not names:
+        return None
+    text = _TAG.sub("", ". ".join(given.get("message", ())))
+    domains = {name: _domain_goal(given[name]) for name in names}
+    goal = goal_of({"id": id, "text": text, "domains": domains}, ONTOLOGY, where)
+    wanted = {
+        name: replace(found, fail_info={}) if found.fail_info and database.query(name, found.first_info) else found
+        for name, found in goal.domains.items()
+    }
+    return replace(goal, domains=wanted)
+
+
+def _domain_goal(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The goal of a domain, with only those values of `fail_info` and `fail_book` that differ from the final ones."""
+    found: dict[str, Any] = {"requests": tuple(given.get("reqt", ()))}
+    for key in ("info", "book"):
+        final = {slot: value for slot, value in given.get(key, {}).items() if slot not in _FLAGS}
+        first = {slot: value for slot, value in given.get(f"fail_{key}", {}).items() if slot not in _FLAGS}
+        found[key] = final
+        found[f"fail_{key}"] = {slot: value for slot, value in first.items() if value != final.get(slot)}
+    return found
+
+
+def _vocabulary(file: Path) -> ActVocabulary:
+    """Read delexicalized acts, one a line, such as ``Hotel-Inform-Area-1``, ``Hotel-Request-Area-?``."""
+    try:
+        lines = file.read_text(encoding="utf-8").split()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error}. Use vocabulary: data to count the acts instead") from error
+    acts: list[DialogueAct] = []
+    for i, line in enumerate(lines, 1):
+        where, fields = f"{file}, line {i}", line.split("-")
+        if len(fields) != 4:
+            raise DataError(f"{where}: expected an act such as Hotel-Inform-Area-1, not {shown(line)}")
+        acts += normalized_acts([_act(where, *fields)], ONTOLOGY, where)
+    if not acts:
+        raise DataError(f"{file}: the vocabulary of dialogue acts is empty")
+    return ActVocabulary(acts)

@@ -1,1 +1,0 @@
-"""Games of TextArena, an optional package: the other players and the rules are the partner."""

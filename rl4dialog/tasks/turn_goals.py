@@ -1,0 +1,135 @@
+"""Goals of single turns, such as asking about pets, which goal a reply has, and who speaks to reach one."""
+
+from __future__ import annotations
+
+import functools
+import random
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rl4dialog.core.errors import ConfigError, nearest_hint, shown
+from rl4dialog.data.rows import packaged_yaml
+from rl4dialog.tasks.get_acquainted import REACTIONS, SMALL_TALK, TOPICS
+from rl4dialog.text.words import content_words
+
+GoalChoice = str | list[str | dict[str, Any]]
+"""The id of a set, or a list with names of goals from the sets and mappings for others."""
+_KEYS = ("name", "questions", "words")
+
+
+@dataclass(frozen=True)
+class TurnGoal:
+    """What a speaker wants with a turn."""
+
+    name: str  # the goal as a language model reads it
+    questions: tuple[str, ...] = ()  # what the scripted speaker says, one of them at random
+    words: tuple[str, ...] = ()  # words that show the goal in a reply; empty for a goal without a topic
+
+    @functools.cached_property
+    def content(self) -> frozenset[str]:
+        """The words as `content_words` reads them."""
+        return frozenset(content_words(" ".join(self.words)))
+
+
+GOAL_SETS: Mapping[str, tuple[TurnGoal, ...]] = {
+    "get_acquainted": tuple(TurnGoal(topic.name, topic.questions, (topic.name,)) for topic in TOPICS),
+    "convogym": tuple(
+        TurnGoal(name, tuple(goal["questions"]), tuple(goal["words"].split()))
+        for name, goal in packaged_yaml(Path(__file__).with_suffix(".yaml")).items()
+    ),
+}
+"""Built-in sets by id."""
+SMALL_TALK_GOAL = TurnGoal(SMALL_TALK, REACTIONS)
+_KNOWN = {goal.name: goal for goal in (*(goal for goals in GOAL_SETS.values() for goal in goals), SMALL_TALK_GOAL)}
+
+
+def chosen_goals(chosen: GoalChoice, where: str) -> tuple[TurnGoal, ...]:
+    """Return the goals that a config names."""
+    if isinstance(chosen, str):
+        if chosen not in GOAL_SETS:
+            known = ", ".join(GOAL_SETS)
+            raise ConfigError(f"{where}: unknown set of goals {chosen!r}{nearest_hint(chosen, GOAL_SETS)}; use {known}")
+        return GOAL_SETS[chosen]
+    goals = tuple(_goal(item, f"{where}[{i}]") for i, item in enumerate(chosen))
+    if not goals:
+        raise ConfigError(f"{where} is empty; an agent without goals has nothing to choose from")
+    names = [goal.name for goal in goals]
+    if twice := [name for i, name in enumerate(names) if name in names[:i]]:
+        raise ConfigError(f"{where}: the goal {twice[0]!r} is named twice")
+    return goals
+
+
+def _goal(item: Any, where: str) -> TurnGoal:
+    if isinstance(item, str):
+        if item not in _KNOWN:
+            raise ConfigError(
+                f"{where}: unknown goal {item!r}{nearest_hint(item, _KNOWN)} (known: {', '.join(map(repr, _KNOWN))}); "
+                f"for a new one, write {{name: ..., questions: [...], words: [...]}}"
+            )
+        return _KNOWN[item]
+    lists = [item.get(key, []) for key in _KEYS[1:]]
+    if not (set(item) <= set(_KEYS) and isinstance(item.get("name"), str) and item["name"].strip()):
+        raise ConfigError(f"{where} must have a name, and can have {' and '.join(_KEYS[1:])}; it is {shown(item)}")
+    if not all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in lists):
+        raise ConfigError(f"{where}: questions and words must be lists of texts; it is {shown(item)}")
+    return TurnGoal(item["name"], *map(tuple, lists))
+
+
+def said_goal(text: str, goals: Sequence[TurnGoal]) -> TurnGoal | None:
+    """Find the goal of a reply: the one with most words in its last question or, without one, its last sentence.
+
+    Of goals with equally many, the first one counts.
+    """
+    sentences = [sentence for sentence in re.findall(r"[^.?!]+[.?!]*", text) if sentence.strip()]
+    words = content_words(next((each for each in reversed(sentences) if "?" in each), "".join(sentences[-1:])))
+    found = max(goals, key=lambda goal: len(goal.content & words), default=None)
+    return found if found is not None and found.content & words else None
+
+
+def follows(text: str, goal: TurnGoal, goals: Sequence[TurnGoal]) -> bool:
+    """Whether a reply has this goal. A goal without words is followed by a reply without those of any other goal."""
+    found = said_goal(text, goals)
+    return found is None if not goal.content else found == goal
+
+
+class GoalTurn(NamedTuple):
+    """A turn that is to be spoken."""
+
+    goal: TurnGoal  # its goal
+    history: list[str]  # all utterances so far; the last one is the partner's
+    meta_info: dict[str, Any]  # the sample's ``meta_data``
+    seed: int  # seed of the turn
+
+
+class Speaker(ABC):
+    """Puts goals into words, for many conversations at once. It is not trained."""
+
+    def check(self, goals: Sequence[TurnGoal]) -> None:  # noqa: B027 (a language model reads any name)
+        """Check that it can speak to reach these goals.
+
+        Raises:
+            ConfigError: If not.
+        """
+
+    @abstractmethod
+    def speak(self, turns: Sequence[GoalTurn]) -> list[str]:
+        """Return one utterance for each turn."""
+
+
+class ScriptedSpeaker(Speaker):
+    """Says one of the goal's questions, at random."""
+
+    def check(self, goals: Sequence[TurnGoal]) -> None:
+        for goal in goals:
+            if not goal.questions:
+                raise ConfigError(
+                    f"speaker 'scripted' says the questions of a goal, and {goal.name!r} has none; add questions: "
+                    f"[...] to it in env.args.goals"
+                )
+
+    def speak(self, turns: Sequence[GoalTurn]) -> list[str]:
+        return [random.Random(turn.seed).choice(turn.goal.questions) for turn in turns]

@@ -1,0 +1,174 @@
+"""CommonGen from the original files, in both forms, and from a stand-in for the hub."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import Sample
+from rl4dialog.data.data_to_text import COMMONGEN_ID, TOTTO_ID, CommonGen, ToTTo, table_cells
+from rl4dialog.experiments.stand_in_data import COMMONGEN, TABLE_EXAMPLE, cell
+
+Write = Callable[[dict[str, Any]], Path]
+
+
+def samples_of(pool: CommonGen) -> list[Sample]:
+    return [sample for sample, _ in pool]
+
+
+def test_prompt_is_that_of_rl4lms(write: Write) -> None:
+    folder = write({"commongen.train.jsonl": COMMONGEN})
+    sample = DataPoolRegistry.get("commongen", {"split": "train", "path": str(folder)})[0][0]
+    assert sample.prompt_or_input_text == "summarize: boat row "
+    assert sample.meta_data == {"concepts": ["boat", "row"]}
+    changed = CommonGen.prepare("train", ", ", ".", "generate a sentence with: ", folder)
+    assert changed[0][0].prompt_or_input_text == "generate a sentence with: boat, row."
+
+
+def test_train_has_a_sample_per_sentence_and_the_others_one_per_set(write: Write) -> None:
+    folder = write({"commongen.train.jsonl": COMMONGEN, "commongen.dev.jsonl": COMMONGEN})
+    train, val = samples_of(CommonGen.prepare("train", path=folder)), samples_of(CommonGen.prepare("val", path=folder))
+    assert [s.references for s in train] == [["They row a boat."], ["A boat is rowed."], ["We sing a song."]]
+    assert [s.references for s in val] == [["They row a boat.", "A boat is rowed."], ["We sing a song."]]
+
+
+def test_formatted_text_files_give_the_same_samples(write: Write) -> None:
+    folder = write(
+        {
+            "commongen.dev.src_alpha.txt": "boat row\nboat row\nsing song\n",
+            "commongen.dev.tgt.txt": "They row a boat.\nA boat is rowed.\nWe sing a song. \n",
+        }
+    )
+    from_text = samples_of(CommonGen.prepare("val", path=folder))
+    write({"commongen.dev.jsonl": COMMONGEN})
+    assert samples_of(CommonGen.prepare("val", path=folder)) == from_text
+
+
+def test_hidden_test_sentences_are_one_empty_reference(write: Write) -> None:
+    folder = write({"commongen.test_noref.jsonl": '{"concept_set": "boat_N#row_V", }\n'})
+    assert [s.references for s in samples_of(CommonGen.prepare("test", path=folder))] == [[""]]
+    write({"commongen.test.src_alpha.txt": "boat row\n", "commongen.test.tgt.txt": "Row!\n"})
+    assert [s.references for s in samples_of(CommonGen.prepare("test", path=folder))] == [["Row!"]]
+
+
+def test_hub_rows_become_samples(fake_hub: Any) -> None:
+    rows = [
+        {"concept_set_idx": 0, "concepts": ["a", "b"], "target": "b a"},
+        {"concept_set_idx": 0, "concepts": ["a", "b"], "target": "a b"},
+        {"concept_set_idx": 1, "concepts": ["c"], "target": ""},
+    ]
+    gem_row = {"concepts": ["a", "b"], "target": "b a", "references": ["b a", "a b"]}
+    fake_hub[("GEM/common_gen", None)] = {"validation": [gem_row]}
+    assert CommonGen.prepare("val", dataset_id="GEM/common_gen")[0][0].references == ["b a", "a b"]
+    fake_hub[(COMMONGEN_ID, None)] = {"validation": rows}
+    samples = samples_of(CommonGen.prepare("val"))
+    assert [(s.prompt_or_input_text, s.references) for s in samples] == [
+        ("summarize: a b ", ["b a", "a b"]),
+        ("summarize: c ", [""]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        ({"commongen.train.jsonl": '{"concept_set": "a_N"}\n{"words": "b"}\n'}, r"jsonl:2: no column 'concept_set'"),
+        ({"commongen.train.jsonl": "[]\n"}, r"jsonl:1: no column 'concept_set' \(columns: none\)"),
+        ({"commongen.train.jsonl": '{"concept_set": \n'}, r"commongen\.train\.jsonl:1: not valid JSON"),
+        (
+            {"commongen.train.src_alpha.txt": "a\nb\n", "commongen.train.tgt.txt": "a\n"},
+            r"src_alpha\.txt and .*tgt\.txt must have equally many lines, not 2 and 1",
+        ),
+        ({"commongen.train.jsonl": ""}, r"'commongen' has no samples in split 'train'"),
+        ({"commongen.dev.jsonl": COMMONGEN}, r"has no split 'train' \(it has: val\)"),
+    ],
+)
+def test_bad_files_are_named(write: Write, files: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        CommonGen.prepare("train", path=write(files))
+
+
+SUBTABLE = (
+    "<table> <cell> Japan <col_header> Place </col_header> <row_header> Green </row_header> </cell> </table>"
+    "<page_title> Tea </page_title> "
+    "<table> <cell> Japan <col_header> Place </col_header> <row_header> Green </row_header> </cell> </table>"
+)
+FULLTABLE = (
+    "<table> <row> <cell> Kind </cell> <cell> Place <row_header> Kind </row_header> </cell> </row> "
+    "<row> <cell> Green <col_header> Kind </col_header> </cell> "
+    "<cell> China <col_header> Place </col_header> <row_header> Green </row_header> </cell> "
+    "<highlighted_cell> Japan <col_header> Place </col_header> <row_header> Green </row_header> </highlighted_cell> "
+    "</row> </table>"
+)
+
+
+def write_examples(write: Write, *examples: dict[str, Any]) -> Path:
+    return write({"totto_dev_data.jsonl": "".join(json.dumps(example) + "\n" for example in examples)})
+
+
+def test_highlighted_cells_are_written_with_their_headers(write: Write) -> None:
+    sample = DataPoolRegistry.get("totto", {"split": "val", "path": str(write_examples(write, TABLE_EXAMPLE))})[0][0]
+    assert sample.prompt_or_input_text == SUBTABLE
+    assert sample.references == ["Green tea is from Japan.", "Japan makes green tea."]
+    assert sample.id == "val_0"
+    assert sample.meta_data == {"raw_table": TABLE_EXAMPLE}
+
+
+def test_full_table_marks_highlighted_cells(write: Write) -> None:
+    (sample,) = [s for s, _ in ToTTo.prepare("val", "fulltable", write_examples(write, TABLE_EXAMPLE))]
+    assert sample.prompt_or_input_text == FULLTABLE + "<page_title> Tea </page_title> " + FULLTABLE
+
+
+def test_span_of_columns_moves_the_cells_behind_it() -> None:
+    table = [
+        [cell("wide", True, column_span=2), cell("narrow", True)],
+        [cell("a"), cell("b"), cell("c"), cell("beyond")],
+    ]
+    assert [c.col_headers for c in table_cells(table)[1]] == [["wide"], ["wide"], ["narrow"], []]
+
+
+def test_hub_rows_give_the_same_sample_as_the_file(write: Write, fake_hub: Any) -> None:
+    hub_row = copy.deepcopy(TABLE_EXAMPLE)
+    stages = hub_row["sentence_annotations"]
+    hub_row["sentence_annotations"] = {name: [stage[name] for stage in stages] for name in stages[0]}
+    hub_row["overlap_subset"] = "True"
+    fake_hub[(TOTTO_ID, None)] = {"validation": [hub_row]}
+    assert list(ToTTo.prepare("val")) == list(ToTTo.prepare("val", path=write_examples(write, TABLE_EXAMPLE)))
+
+
+@pytest.mark.parametrize("annotations", [None, [{"final_sentence": "none", "original_sentence": "none"}]])
+def test_hidden_sentences_are_one_empty_reference(write: Write, annotations: Any) -> None:
+    hidden = {**TABLE_EXAMPLE, "sentence_annotations": annotations}
+    (sample,) = [s for s, _ in ToTTo.prepare("val", path=write_examples(write, hidden))]
+    assert sample.references == [""]
+
+
+def test_highlighted_cell_outside_the_table_is_named(write: Write) -> None:
+    folder = write_examples(write, TABLE_EXAMPLE, {**TABLE_EXAMPLE, "highlighted_cells": [[2, 0]]})
+    with pytest.raises(DataError, match=r"jsonl:2: highlighted cell \[2, 0\] is not in the table of 2 rows"):
+        ToTTo.prepare("val", path=folder)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"table": [[{"value": "x"}]]}, "the table is malformed .*column_span"),
+        ({"table": 3}, "the table is malformed"),
+        ({"highlighted_cells": [[1]]}, "the table is malformed"),
+        ({"sentence_annotations": [{"original_sentence": "x"}]}, r"no column 'sentence_annotations\.final_sentence'"),
+    ],
+)
+def test_malformed_example_is_named(write: Write, change: Any, message: str) -> None:
+    with pytest.raises(DataError, match=rf"totto_dev_data\.jsonl:1: {message}"):
+        ToTTo.prepare("val", path=write_examples(write, {**TABLE_EXAMPLE, **change}))
+
+
+def test_file_of_something_else_names_the_column_that_is_missing(write: Write) -> None:
+    with pytest.raises(DataError, match=r"totto_dev_data\.jsonl:1: no column 'highlighted_cells' \(columns: text\)"):
+        ToTTo.prepare("val", path=write_examples(write, {"text": "x"}))

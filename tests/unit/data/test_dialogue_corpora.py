@@ -1,0 +1,347 @@
+"""DailyDialog from its original files, in every layout, and from a stand-in for the hub."""
+
+from __future__ import annotations
+
+import json
+import logging
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import huggingface_hub
+import pytest
+
+from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.core import downloads as hub
+from rl4dialog.core.errors import DataError
+from rl4dialog.data.dialogue_corpora import CRD3, DailyDialog, load_dialogues
+
+TEXT = (
+    "Hello , Ann . __eou__ Hi ! How are you ? __eou__ I \u2019 m fine . __eou__\n"
+    "Go home ! __eou__ All right . __eou__\n"
+)
+ACTS = "1 2 1 \n3 4 \n"
+EMOTIONS = "0 4 0 \n1 0 \n"
+
+
+def split_files(split: str, text: str = TEXT, acts: str = ACTS, emotions: str = EMOTIONS) -> dict[str, str]:
+    names = f"dialogues_{split}.txt", f"dialogues_act_{split}.txt", f"dialogues_emotion_{split}.txt"
+    return dict(zip(names, (text, acts, emotions), strict=True))
+
+
+def write_files(folder: Path, files: dict[str, str]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_text(content, encoding="utf-8", newline="")
+    return folder
+
+
+def write_zip(folder: Path, split: str) -> Path:
+    with zipfile.ZipFile(folder / f"{split}.zip", "w") as archive:
+        for name, content in split_files(split).items():
+            archive.writestr(f"{split}/{name}", content)
+    return folder
+
+
+def test_sample_is_that_of_rl4lms(tmp_path: Path) -> None:
+    pool = DailyDialog.prepare("train", context_size=2, path=write_files(tmp_path, split_files("train")))
+    sample, _ = pool[0]
+    assert len(pool) == 1
+    assert sample.id == 2
+    assert sample.prompt_or_input_text == "Hello , Ann .<EOU>Hi ! How are you ? <EOU>"
+    assert sample.references == ["I \u2019 m fine ."]
+    assert sample.meta_data == {
+        "emotion": [0],
+        "intent": [1],
+        "history": ["Hello , Ann .", "Hi ! How are you ?"],
+    }
+    assert pool.end_of_turn == "<EOU>" == DailyDialog.EOU_TOKEN
+
+
+def test_whole_dialogues_can_be_replayed(tmp_path: Path) -> None:
+    folder = write_files(tmp_path, split_files("train"))
+    pool = DailyDialog.prepare("train", context_size=2, path=folder, samples="dialogues")
+    assert [(sample.prompt_or_input_text, sample.references) for sample, _ in pool] == [
+        ("Hello , Ann . <EOU>", ["Hi ! How are you ?"]),
+        ("Go home ! <EOU>", ["All right ."]),
+    ]
+    assert [(sample.meta_data or {})["continuation"] for sample, _ in pool] == [["I \u2019 m fine ."], []]
+
+
+@pytest.mark.parametrize("layout", ["zip", "folder", "same_folder"])
+@pytest.mark.parametrize("split, file_split", [("train", "train"), ("val", "validation"), ("test", "test")])
+def test_published_splits_are_read_from_every_layout(tmp_path: Path, layout: str, split: str, file_split: str) -> None:
+    if layout == "zip":
+        write_zip(tmp_path, file_split)
+    else:
+        folder = tmp_path / file_split if layout == "folder" else tmp_path
+        write_files(folder, split_files(file_split))
+    dialogues = load_dialogues(split, tmp_path)
+    assert [[turn.act for turn in dialogue.turns] for dialogue in dialogues] == [[1, 2, 1], [3, 4]]
+    assert [[turn.emotion for turn in dialogue.turns] for dialogue in dialogues] == [[0, 4, 0], [1, 0]]
+    assert [turn.speaker for turn in dialogues[0].turns] == [0, 1, 0]
+    assert dialogues[1].turns[0].text == "Go home !"
+
+
+def test_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_zip(write_files(tmp_path / "dd", {}), "train")
+    assert len(load_dialogues("train", "~/dd")) == 2
+
+
+def flat_files(n_rows: int) -> dict[str, str]:
+    rows = range(n_rows)
+    return {
+        "dialogues_text.txt": "".join(f"row {row} __eou__ yes __eou__\n" for row in rows),
+        "dialogues_act.txt": "2 1 \n" * n_rows,
+        "dialogues_emotion.txt": "0 0 \n" * n_rows,
+    }
+
+
+def test_whole_release_is_split_once_and_in_published_proportions(tmp_path: Path) -> None:
+    write_files(tmp_path, flat_files(1312))
+    texts = {split: [d.turns[0].text for d in load_dialogues(split, tmp_path)] for split in ("train", "val", "test")}
+    assert {split: len(rows) for split, rows in texts.items()} == {"train": 1112, "val": 100, "test": 100}
+    assert {text for rows in texts.values() for text in rows} == {f"row {row}" for row in range(1312)}
+    assert texts["val"] == [d.turns[0].text for d in load_dialogues("val", tmp_path)]
+    assert texts["val"] != [f"row {row}" for row in range(100)], "the rows must be drawn, not cut off"
+
+
+def test_small_whole_release_has_every_split(tmp_path: Path) -> None:
+    write_files(tmp_path, flat_files(4))
+    assert [len(load_dialogues(split, tmp_path)) for split in ("train", "val", "test")] == [2, 1, 1]
+
+
+def test_whole_release_never_stands_in_for_a_missing_published_split(tmp_path: Path) -> None:
+    write_zip(write_files(tmp_path, flat_files(20)), "train")
+    assert len(load_dialogues("train", tmp_path)) == 2
+    with pytest.raises(DataError, match=r"some splits of DailyDialog but not 'test': tried test\.zip"):
+        load_dialogues("test", tmp_path)
+
+
+def test_rows_with_unequal_numbers_are_skipped_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_files(tmp_path, split_files("train", acts="1 2 1 \n3 \n"))
+    with caplog.at_level(logging.WARNING):
+        dialogues = load_dialogues("train", folder)
+    assert [len(dialogue.turns) for dialogue in dialogues] == [3]
+    assert len(caplog.records) == 1
+    message = caplog.records[0].getMessage()
+    assert "dialogues_train.txt: skipped 1 dialogue(s)" in message
+    assert "line 2 (2 utterances, 1 acts, 2 emotions)" in message
+
+
+def test_last_marker_may_be_missing(tmp_path: Path) -> None:
+    text = "Hello . __eou__ Hi .\n"
+    folder = write_files(tmp_path, split_files("train", text, "1 1\n", "0 0\n"))
+    assert [turn.text for turn in load_dialogues("train", folder)[0].turns] == ["Hello .", "Hi ."]
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        ({"acts": "1 2 1\n3 five\n"}, r"dialogues_act_train\.txt:2: 'five' is not a valid label \(1 to 4\)"),
+        ({"acts": "1 2 1\n3 5\n"}, r"dialogues_act_train\.txt:2: '5' is not a valid label \(1 to 4\)"),
+        ({"acts": "1 2 0\n3 4\n"}, r"dialogues_act_train\.txt:1: '0' is not a valid label"),
+        ({"emotions": "0 4 0\n7 0\n"}, r"dialogues_emotion_train\.txt:2: '7' is not a valid label \(0 to 6\)"),
+        ({"emotions": "0 4 0\n-1 0\n"}, r"dialogues_emotion_train\.txt:2: '-1' is not a valid label"),
+        ({"text": "a __eou__ b __eou__ c __eou__\nno marker\n"}, r"dialogues_train\.txt:2: no __eou__ in this line"),
+        ({"text": "a __eou__ __eou__ c __eou__\nd __eou__\n"}, r"dialogues_train\.txt:1: utterance 2 is empty"),
+        ({"acts": "1 2 1\n"}, r"the same number of lines, but .*dialogues_train\.txt has 2, .*act_train\.txt has 1"),
+    ],
+)
+def test_malformed_line_names_file_and_line(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    folder = write_files(tmp_path, split_files("train", **files))
+    with pytest.raises(DataError, match=message):
+        load_dialogues("train", folder)
+
+
+def test_undecodable_line_names_file_and_line(tmp_path: Path) -> None:
+    folder = write_files(tmp_path, split_files("train"))
+    (folder / "dialogues_train.txt").write_bytes(b"a __eou__\nb\xff __eou__\n")
+    with pytest.raises(DataError, match=r"dialogues_train\.txt:2: not valid UTF-8"):
+        load_dialogues("train", folder)
+
+
+def test_malformed_line_inside_a_zip_names_the_zip(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "train.zip", "w") as archive:
+        for name, content in split_files("train", acts="1 2 1\n3 9\n").items():
+            archive.writestr(f"train/{name}", content)
+    with pytest.raises(DataError, match=r"train\.zip/dialogues_act_train\.txt:2: '9' is not a valid label"):
+        load_dialogues("train", tmp_path)
+
+
+def test_missing_label_file_is_named(tmp_path: Path) -> None:
+    write_files(tmp_path, {"dialogues_train.txt": TEXT})
+    with pytest.raises(DataError, match=r"dialogues_act_train\.txt cannot be read"):
+        load_dialogues("train", tmp_path)
+
+
+def test_folder_without_files_lists_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"contains no DailyDialog files: .*validation\.zip.*dialogues_text\.txt"):
+        load_dialogues("val", tmp_path)
+
+
+def test_path_must_be_a_folder(tmp_path: Path) -> None:
+    write_zip(tmp_path, "train")
+    with pytest.raises(DataError, match=r"train\.zip is not a folder; path must be a folder"):
+        load_dialogues("train", tmp_path / "train.zip")
+
+
+def test_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        load_dialogues("train", tmp_path / "nowhere")
+
+
+def test_too_large_context_is_an_empty_split(tmp_path: Path) -> None:
+    folder = write_files(tmp_path, split_files("train"))
+    with pytest.raises(DataError, match=r"'daily_dialog' has no samples in split 'train' \(source: .*too short"):
+        DailyDialog.prepare("train", context_size=9, path=folder)
+
+
+def test_max_size_and_chat_template_are_honoured(tmp_path: Path) -> None:
+    folder = write_files(tmp_path, split_files("train"))
+    pool = DailyDialog.prepare(
+        "train", 1, folder, "chat_template", max_size=2, render_chat=lambda messages: repr(messages)
+    )
+    assert len(pool) == 2
+    assert pool[0][0].prompt_or_input_text == "[{'role': 'user', 'content': 'Hello , Ann .'}]"
+    assert pool.end_of_turn is None
+
+
+ROWS = [
+    {"dialog": [" Hello . ", " Hi . "], "act": [1, 1], "emotion": [0, 4]},
+    {"dialog": ["a", "b", "c"], "act": [1, 2], "emotion": [0, 0]},
+]
+
+
+def test_hub_rows_give_the_same_samples_as_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def load(id: str, split: str) -> list[dict[str, Any]]:
+        asked.append((id, split))
+        return ROWS
+
+    monkeypatch.setattr(hub, "_resolves", lambda host: True)
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    pool = DailyDialog.prepare("val", context_size=1)
+    assert asked == [("li2017dailydialog/daily_dialog", "validation")]
+    assert len(pool) == 1
+    assert pool[0][0].prompt_or_input_text == "Hello . <EOU>"
+    assert pool[0][0].meta_data == {"emotion": [4], "intent": [1], "history": ["Hello ."]}
+
+
+def test_hub_dataset_with_other_columns_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "_resolves", lambda host: True)
+    monkeypatch.setattr(datasets, "load_dataset", lambda id, split: [{"text": "x"}])
+    with pytest.raises(DataError, match=r"'some/id', split validation, row 0: no column 'dialog' \(columns: text\)"):
+        DailyDialog.prepare("val", dataset_id="some/id")
+
+
+def test_unreachable_hub_says_what_to_do_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise ConnectionError("offline")
+
+    monkeypatch.setattr(datasets, "load_dataset", fail)
+    with pytest.raises(DataError, match=r"'li2017dailydialog/daily_dialog'.*cannot be loaded.*'path:'"):
+        DailyDialog.prepare("train")
+
+
+Write = Callable[[dict[str, Any]], Path]
+
+
+def turn(number: int, name: str, *utterances: str) -> dict[str, Any]:
+    return {"NAMES": [name], "UTTERANCES": list(utterances), "NUMBER": number}
+
+
+TURNS = [
+    turn(0, "MATT", "Roll,", "please."),
+    turn(1, "SAM", "Nine!"),
+    turn(2, "MATT", "Missed."),
+    turn(3, "SAM", "Oh."),
+]
+LISTS = {f"data/aligned data/{split}_files": f"{name}\n" for split, name in
+         (("train", "C1E001"), ("val", "C1E002"), ("test", "C1E003"))}  # fmt: skip
+CLEANED = {f"data/cleaned data/C1E00{i}.json": json.dumps({"METADATA": {}, "TURNS": TURNS}) for i in (1, 2, 3)}
+# The same turns in two overlapping series of pieces.
+ALIGNED = {
+    "data/aligned data/c=2/C1E001_2_0.json": json.dumps([{"CHUNK": "", "TURNS": TURNS[2:]}, {"TURNS": TURNS[:2]}]),
+    "data/aligned data/c=2/C1E001_2_1.json": json.dumps([{"CHUNK": "", "TURNS": TURNS[1:3]}]),
+    "data/aligned data/c=3/C1E001_3_0.json": "never read",
+    "baseline/data/aligned data/c=2/C1E001_2_0.json": "never read",
+}
+
+
+def zipped(folder: Path, files: dict[str, str]) -> Path:
+    with zipfile.ZipFile(folder / "CRD3.zip", "w") as archive:
+        for name, content in files.items():
+            archive.writestr(f"CRD3-master/{name}", content)
+    return folder / "CRD3.zip"
+
+
+def test_prompt_is_that_of_rl4lms(write: Write) -> None:
+    args = {"split": "train", "path": str(write(LISTS | CLEANED)), "max_context_size": 2}
+    samples = [sample for sample, _ in DataPoolRegistry.get("crd3", args)]
+    assert [sample.prompt_or_input_text for sample in samples] == [
+        "MATT: Roll, please.\nSAM: Nine!\nMATT: ",
+        "SAM: Nine!\nMATT: Missed.\nSAM: ",
+    ]
+    assert [sample.references for sample in samples] == [["Missed."], ["Oh."]]
+    assert [sample.id for sample in samples] == ["train_ep_0_turn_2", "train_ep_0_turn_3"]
+    assert samples[1].meta_data == {"history": ["Nine!", "Missed."], "speaker": "SAM"}
+
+
+def test_zip_and_aligned_data_give_the_same_samples(write: Write, tmp_path: Path) -> None:
+    expected = list(CRD3.prepare("train", path=write(LISTS | CLEANED)))
+    assert list(CRD3.prepare("train", path=zipped(tmp_path, LISTS | CLEANED))) == expected
+    assert list(CRD3.prepare("train", path=zipped(tmp_path, LISTS | ALIGNED))) == expected
+
+
+def test_hub_file_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    place = zipped(tmp_path, LISTS | ALIGNED)
+    asked = []
+
+    def download(*args: Any, **kwargs: Any) -> str:
+        asked.append((args, kwargs))
+        return str(place)
+
+    monkeypatch.setattr(hub, "_resolves", lambda host: True)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    assert len(CRD3.prepare("train")) == 2
+    assert asked == [(("microsoft/crd3", "data/aligned data.zip"), {"repo_type": "dataset"})]
+
+
+def test_missing_episode_is_named_in_a_warning(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    lists = LISTS | {"data/aligned data/train_files": "C1E009\nC1E001\n"}
+    with caplog.at_level(logging.WARNING):
+        assert len(CRD3.prepare("train", path=write(lists | CLEANED))) == 2
+    assert "lacks 1 episode(s) of split 'train': C1E009" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        ({"data/cleaned data/C1E001.json": "{}"}, "has no file 'aligned data/train_files'"),
+        (LISTS, "has no episodes: tried 'cleaned data"),
+        (
+            LISTS | {"data/cleaned data/C1E001.json": "{}"},
+            r"C1E001\.json: no list 'TURNS', so it is not a CRD3 episode",
+        ),
+        (LISTS | {"data/cleaned data/C1E001.json": "{"}, r"C1E001\.json: not valid JSON"),
+        (
+            LISTS | {"data/cleaned data/C1E001.json": json.dumps({"TURNS": [TURNS[0], {"NAMES": ["A"]}]})},
+            r"C1E001\.json, turn 1: no column 'UTTERANCES' \(columns: NAMES\)",
+        ),
+        (
+            LISTS | {"data/cleaned data/C1E001.json": json.dumps({"TURNS": [{**TURNS[0], "NUMBER": "x"}]})},
+            "turn 0: NUMBER must be an integer, not 'x'",
+        ),
+        (LISTS | {"data/cleaned data/C1E001.json": json.dumps({"TURNS": TURNS[:2]})}, "'crd3' has no samples in split"),
+    ],
+)
+def test_bad_files_are_named(write: Write, files: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        CRD3.prepare("train", path=write(files))

@@ -1,0 +1,142 @@
+"""What the agent believes after each utterance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from worlds import DATABASE, ONTOLOGY
+
+from rl4dialog.envs.dialogue_acts import DialogueActEnv
+from rl4dialog.tasks.dialogue_acts.acts import GENERAL, INFORM, REQ_MORE, REQUEST, DialogueAct
+from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, SemanticErrors
+from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Lexicalizer, RulePolicy, corpus_dialogue, simulate
+from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
+from rl4dialog.tasks.dialogue_acts.ontology import Database, Domain, Ontology
+from rl4dialog.tasks.dialogue_acts.templates import Templates
+from rl4dialog.tasks.town_guide.world import town_guide
+
+
+def act(intent: str, slot: str = "", value: str = "") -> DialogueAct:
+    return DialogueAct(intent, "restaurant", slot, value)
+
+
+def test_constraints_bookings_and_requests_are_remembered() -> None:
+    belief = BeliefState(ONTOLOGY)
+    assert belief.active == ""
+    belief.hear([act("inform", "food", "thai"), act("inform", "day", "monday"), act("request", "phone")])
+    belief.hear([act("request", "phone"), act("request", "area"), DialogueAct("thank", "general")])
+    about = belief.domains["restaurant"]
+    assert about.constraints == {"food": "thai"} and about.booking == {"day": "monday"}
+    assert about.requested == ["phone", "area"]
+    assert belief.active == "restaurant"
+
+
+def test_answers_offers_and_references_come_from_what_is_said() -> None:
+    belief = BeliefState(ONTOLOGY)
+    belief.hear([act("request", "phone"), act("request", "area")])
+    belief.say([act("inform", "name", "wok"), act("inform", "phone", "1"), act("book", "ref", "X7")])
+    about = belief.domains["restaurant"]
+    assert about.requested == ["area"] and (about.offered, about.reference) == ("wok", "X7")
+
+
+def test_new_constraint_ends_offer_and_booking_and_new_booking_value_the_reference() -> None:
+    belief = BeliefState(ONTOLOGY)
+    belief.hear([act("inform", "food", "thai"), act("inform", "day", "monday")])
+    belief.say([act("inform", "name", "wok"), act("book", "ref", "X7")])
+    about = belief.domains["restaurant"]
+    belief.hear([act("inform", "food", "thai"), act("inform", "day", "monday")])
+    assert (about.offered, about.reference) == ("wok", "X7"), "nothing has changed"
+    belief.hear([act("inform", "day", "friday")])
+    assert (about.offered, about.reference) == ("wok", "")
+    belief.hear([act("inform", "food", "greek")])
+    assert about.offered == ""
+
+
+def test_unknown_domains_and_slots_are_ignored() -> None:
+    belief = BeliefState(ONTOLOGY)
+    belief.hear([DialogueAct("inform", "castle", "age", "9"), act("inform", "smell", "good")])
+    assert belief.domains["restaurant"].constraints == {} and "castle" not in belief.domains
+
+
+def test_booking_is_refused_once_whatever_is_said_of_it() -> None:
+    wanted = DomainGoal({"food": "thai"}, {}, (), {"day": "friday", "people": "3"}, {"day": "monday"})
+    belief = BeliefState(ONTOLOGY)
+    said = {"food": "thai", "day": "monday", "people": "3"}
+    belief.hear(DialogueAct("inform", "restaurant", slot, value) for slot, value in said.items())
+    acts = [DialogueAct("book", "restaurant", slot, "1") for slot in ("name", "day", "ref")]
+    found = Lexicalizer(ONTOLOGY, DATABASE).say(acts, belief, Goal("1", {"restaurant": wanted}))
+    assert found.acts == [DialogueAct("nobook", "restaurant")]
+    assert not found.bookings and not found.n_unsayable
+
+
+CAFE = Ontology([Domain("cafe", informable=("area",), requestable=("phone",))])
+ENTITIES = [{"name": "red cup", "area": "north", "phone": "1"}, {"name": "blue cup", "area": "south", "phone": "2"}]
+GOAL = Goal("1", {"cafe": DomainGoal({"area": "north"}, requests=("phone",))})
+
+
+class Silent:
+    def act(self, belief: BeliefState, heard: list[DialogueAct]) -> list[DialogueAct]:
+        return [DialogueAct(REQ_MORE, GENERAL)]
+
+
+@pytest.fixture
+def lexicalizer() -> Lexicalizer:
+    return Lexicalizer(CAFE, Database(CAFE, {"cafe": ENTITIES}))
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_dialogue_ends_when_the_user_leaves(lexicalizer: Lexicalizer) -> None:
+    user = AgendaUser(CAFE)
+    exchanges = simulate(RulePolicy(CAFE, lexicalizer), user, CAFE, lexicalizer, GOAL, rng())
+    assert user.is_over and user.is_complete
+    assert [list(map(str, exchange.user)) for exchange in exchanges] == [
+        ["cafe-inform(area=north)"],
+        ["cafe-request(phone)"],
+    ]
+    assert list(map(str, exchanges[-1].said)) == ["cafe-inform(name=red cup)", "cafe-inform(phone=1)"]
+    assert exchanges[-1].chosen == (DialogueAct(INFORM, "cafe", "name", "1"), DialogueAct(INFORM, "cafe", "phone", "1"))
+
+
+def test_dialogue_ends_after_max_turns(lexicalizer: Lexicalizer) -> None:
+    user = AgendaUser(CAFE)
+    assert len(simulate(Silent(), user, CAFE, lexicalizer, GOAL, rng(), max_turns=3)) == 3
+    assert not user.is_complete
+
+
+def test_agent_hears_what_errors_leave(lexicalizer: Lexicalizer) -> None:
+    deaf = SemanticErrors(1.0, {}, {})
+    exchanges = simulate(Silent(), AgendaUser(CAFE), CAFE, lexicalizer, GOAL, rng(), max_turns=2, errors=deaf)
+    assert all(exchange.user and not exchange.heard for exchange in exchanges)
+
+
+def test_corpus_has_what_was_understood_and_said_and_its_words(lexicalizer: Lexicalizer) -> None:
+    exchanges = simulate(RulePolicy(CAFE, lexicalizer), AgendaUser(CAFE), CAFE, lexicalizer, GOAL, rng())
+    plain = corpus_dialogue("7", GOAL, exchanges)
+    assert (plain.id, plain.goal) == ("7", GOAL)
+    assert plain.turns[0].user_text == plain.turns[0].system_text == ""
+    worded = corpus_dialogue("7", GOAL, exchanges, Templates(CAFE, Database(CAFE, {"cafe": ENTITIES})))
+    last = worded.turns[-1]
+    assert last.user == (DialogueAct(REQUEST, "cafe", "phone"),)
+    assert last.user_text == "What is the phone number of the cafe?"
+    assert last.system_text == "There is a cafe called red cup, with phone number 1."
+
+
+def test_dialogue_is_that_of_the_environment() -> None:
+    env = DialogueActEnv(town_guide, {"n_dialogues": 40})
+    world = town_guide(n_dialogues=40)
+    lexicalizer = Lexicalizer(world.ontology, world.database)
+    policy = RulePolicy(world.ontology, lexicalizer)
+    user = AgendaUser(world.ontology, places=world.places)
+    for goal in world.goals["train"][:10]:
+        env.reset(seed=3, options={"goal": goal})
+        said, is_over = [], False
+        while not is_over:
+            acts = policy.act(env.dialogue.belief, env.dialogue.heard)
+            _, _, is_over, _, _ = env.step(world.system_acts.encode(acts))
+            said.append(sorted(env.lexicalizer.say(acts, BeliefState(world.ontology)).acts))
+        exchanges = simulate(policy, user, world.ontology, lexicalizer, goal, rng(3))
+        assert len(exchanges) == len(said)
+        assert env.outcome().success == user.is_complete is True

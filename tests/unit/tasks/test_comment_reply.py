@@ -1,0 +1,302 @@
+"""The rudeness of a text by its words, and its noise."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import random
+import statistics
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.types import AGENT, PARTNER, Sample
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.data.small_talk.grammar import TOPICS
+from rl4dialog.tasks.comment_reply import (
+    AFTER,
+    BEFORE,
+    COMMENTS,
+    MEAN_UPVOTES,
+    MILD,
+    POLITE,
+    REPLIES,
+    SHARES,
+    STRONG,
+    UPVOTE_RANGE,
+    WORDS,
+    CommentReplies,
+    CommentReply,
+    draw_labels,
+    generate_replies,
+    noised,
+    read_replies,
+    rudeness_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("", POLITE),
+        ("i love soups too.", POLITE),
+        ("Duh, i love soups.", MILD),
+        ("i love soups.Whatever", MILD),
+        ("so  what?", MILD),
+        ("so\nwhat?", MILD),
+        ("so, what do you cook?", POLITE),
+        ("you clown.", STRONG),
+        ("yawn. SHUT UP!", STRONG),
+        ("you idiot, duh.", STRONG),
+        ("clowns are foolish", POLITE),
+        ("a dumbbell", POLITE),
+    ],
+)
+def test_level_is_that_of_the_rudest_whole_word(text: str, level: int) -> None:
+    assert rudeness_of(text) == level
+
+
+def test_every_word_has_its_level() -> None:
+    assert all(rudeness_of(f"x {word}.") == level for level, words in WORDS.items() for word in words)
+
+
+def test_noise_moves_mild_rudeness_up_or_down_with_equal_probability() -> None:
+    rng, n = random.Random(0), 4000
+    levels = [noised(MILD, rng) for _ in range(n)]
+    assert set(levels) == {POLITE, STRONG}
+    assert abs(statistics.mean(levels) - 1) < 4 / n**0.5
+    assert [noised(level, rng) for level in (POLITE, STRONG) * 50] == [POLITE, STRONG] * 50
+
+
+SPLITS = ("train", "val", "test")
+
+
+def first(split: str, n: int, seed: int = 0) -> list[CommentReply]:
+    return list(itertools.islice(generate_replies(split, seed), n))
+
+
+@pytest.fixture(scope="module")
+def replies() -> list[CommentReply]:
+    return first("train", 4000)
+
+
+def test_words_of_a_reply_show_its_rudeness(replies: list[CommentReply]) -> None:
+    assert all(rudeness_of(each.reply) == each.rudeness for each in replies)
+    assert all(rudeness_of(each.comment) == POLITE for each in replies)
+
+
+def test_every_rude_opening_and_end_has_its_level() -> None:
+    for parts in (BEFORE, AFTER):
+        assert all(rudeness_of(part) == level for level, texts in parts.items() for part in texts)
+
+
+def test_labels_have_their_law() -> None:
+    rng, n = random.Random(0), 20_000
+    labels = [draw_labels(rng) for _ in range(n)]
+    counts = Counter(rudeness for rudeness, _ in labels)
+    for rudeness, share in SHARES.items():
+        assert counts[rudeness] / n == pytest.approx(share, abs=4 * (share * (1 - share) / n) ** 0.5)
+        upvotes = Counter(up for level, up in labels if level == rudeness)
+        values = range(MEAN_UPVOTES[rudeness] - UPVOTE_RANGE, MEAN_UPVOTES[rudeness] + UPVOTE_RANGE + 1)
+        assert sorted(upvotes) == list(values)
+        p = 1 / len(values)
+        error = 4 * (p * (1 - p) / counts[rudeness]) ** 0.5
+        assert all(upvotes[value] / counts[rudeness] == pytest.approx(p, abs=error) for value in values)
+
+
+def test_rudeness_does_not_depend_on_the_comment(replies: list[CommentReply]) -> None:
+    for asks in (True, False):
+        levels = [each.rudeness for each in replies if each.comment.endswith("?") == asks]
+        assert len(levels) > 1000 and sum(levels) / len(levels) == pytest.approx(0.7, abs=0.1)
+
+
+def test_texts_are_filled_and_various(replies: list[CommentReply]) -> None:
+    texts = [text for each in replies for text in (each.comment, each.reply)]
+    assert not any(mark in text for text in texts for mark in "{}+")
+    assert all(text == " ".join(text.split()) and text[-1] in ".?!" for text in texts)
+    assert len({(each.comment, each.reply) for each in replies}) > 3990
+    assert {each.topic for each in replies} == {topic.name for topic in TOPICS}
+    assert max(len(each.reply.split()) for each in replies) < 30
+
+
+def test_every_phrase_is_used(replies: list[CommentReply]) -> None:
+    for phrases, texts in ((COMMENTS, [r.comment for r in replies]), (REPLIES, [r.reply for r in replies])):
+        for phrase in phrases:
+            longest = max(phrase.text.replace("{", "}").split("}")[::2], key=len)
+            assert any(longest in text for text in texts), phrase.text
+
+
+def test_no_comment_is_in_two_splits() -> None:
+    comments = [{each.comment for seed in (0, 1) for each in first(split, 1000, seed)} for split in SPLITS]
+    assert all(not one & other for one, other in itertools.combinations(comments, 2))
+    assert all(len(each) > 1500 for each in comments)
+
+
+def test_same_seed_same_replies_and_other_seeds_differ() -> None:
+    assert first("val", 20) == first("val", 20) == first("val", 40)[:20]
+    assert first("val", 20) != first("val", 20, seed=1)
+
+
+EOU = DialogueFormat("eou", None)
+CSV = 'parent,reply,score\nhello there,"hi, you",3\nhello again,duh,-2.5\n'
+
+
+def read(path: Path, split: str = "train", **args: Any) -> list[CommentReply]:
+    return list(read_replies(split, path, EOU, **args))
+
+
+def written(folder: Path, text: str, name: str = "replies.csv") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_csv_file_is_read_and_judged_by_its_words(tmp_path: Path) -> None:
+    assert read(written(tmp_path, CSV), score_column="score") == [
+        CommentReply("hello there", "hi, you", 0, 3.0),
+        CommentReply("hello again", "duh", 1, -2.5),
+    ]
+    assert [each.upvotes for each in read(written(tmp_path, CSV))] == [None, None]
+
+
+def test_json_lines_may_have_other_names_and_labels(tmp_path: Path) -> None:
+    rows = [{"post": " a ", "answer": "b", "ups": 7, "rude": 2}, {"post": "c", "answer": "duh", "ups": "8", "rude": 0}]
+    path = written(tmp_path, "\n".join(map(json.dumps, rows)), "replies.jsonl")
+    columns = {"parent_column": "post", "reply_column": "answer", "score_column": "ups", "rudeness_column": "rude"}
+    assert read(path, **columns) == [CommentReply("a", "b", 2, 7.0), CommentReply("c", "duh", 0, 8.0)]
+
+
+def test_splits_of_one_file_are_drawn_and_disjoint(tmp_path: Path) -> None:
+    path = written(tmp_path, "parent,reply\n" + "".join(f"p{i},r{i}\n" for i in range(40)))
+    drawn = [[each.reply for each in read(path, split, held_out_share=0.1)] for split in ("train", "val", "test")]
+    assert [len(each) for each in drawn] == [32, 4, 4]
+    assert len({reply for each in drawn for reply in each}) == 40
+    with pytest.raises(DataError, match="has no split 'val'"):
+        read(path, "val")
+
+
+def test_removed_texts_are_left_out_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = written(tmp_path, "parent,reply\n[deleted],hi\nhello,[removed]\nhello,hi\n")
+    with caplog.at_level(logging.WARNING):
+        assert [each.reply for each in read(path)] == ["hi"]
+    assert "replies.csv, train: 2 replies were left out, because a text was removed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("parent,score\nhello,3\n", r"replies\.csv:2: no column 'reply' \(columns: parent, score\)"),
+        ("parent,reply,score\nhello,hi,3\n\nhello,hi,many\n", r":4: column 'score' must contain a number, not 'many'"),
+        ("parent,reply,score\nhello,hi,nan\n", r":2: column 'score' must contain a number, not 'nan'"),
+        ("parent,reply,score\nhello, ,3\n", r":2: column 'reply' is empty; it must contain a text"),
+        ("parent,reply,score\nhello <EOU>,hi,3\n", r":2: column 'parent': a text cannot contain <EOU>, which ends a"),
+        ("parent,reply,score\nhello,hi\n", r":2: 2 fields, but the first line has 3 columns"),
+    ],
+)
+def test_malformed_row_is_an_error_that_names_file_and_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(written(tmp_path, text), score_column="score")
+
+
+@pytest.mark.parametrize("value", [3, -1, 0.5, "rude"])
+def test_unknown_level_of_rudeness_is_an_error(tmp_path: Path, value: Any) -> None:
+    path = written(tmp_path, json.dumps({"parent": "a", "reply": "b", "rude": value}), "replies.jsonl")
+    with pytest.raises(DataError, match=r"replies\.jsonl:1: column 'rude' must contain"):
+        read(path, rudeness_column="rude")
+
+
+def test_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"missing\.csv does not exist"):
+        read(tmp_path / "missing.csv")
+
+
+def samples(split: str = "train", **args: Any) -> list[Sample]:
+    return [sample for sample, _ in CommentReplies.prepare(split, **args)]
+
+
+def rewards(n: int = 4000, **args: Any) -> list[tuple[int, float]]:
+    """Rudeness and logged reward of each reply."""
+    return [(each.meta_data["rudeness"], each.meta_data["reward"]) for each in samples(n_train=n, **args)]
+
+
+def test_samples_are_comments_with_one_reply() -> None:
+    data = samples("val")
+    assert len({sample.id for sample in data}) == 500
+    for sample in data:
+        assert sample.meta_data is not None and len(sample.references) == 1
+        assert sample.prompt_or_input_text == f"{sample.meta_data['history'][0]} <EOU>"
+        assert sample.meta_data.keys() == {"history", "rudeness", "reward", "upvotes", "topic"}
+    assert samples("val", n_val=10) == data[:10] == samples("val", max_size=10)
+
+
+def test_conversations_have_the_logged_reward() -> None:
+    pool = CommentReplies.prepare("test", reward="upvote_count")
+    dialogues = list(pool.conversations())
+    assert len(dialogues) == 500 and len({turn.reward for each in dialogues for turn in each.turns}) > 8
+    for dialogue, (sample, _) in zip(dialogues, pool, strict=True):
+        comment, reply = dialogue.turns
+        assert (comment.text, comment.speaker, comment.reward) == (sample.meta_data["history"][0], PARTNER, 0)
+        assert (reply.text, reply.speaker) == (sample.references[0], AGENT)
+        assert reply.reward == sample.meta_data["upvotes"] == sample.meta_data["reward"]
+        assert (dialogue.id, dialogue.topic) == (sample.id, sample.meta_data["topic"])
+        assert dialogue.n_given == 1 and dialogue.terminated and dialogue.meta_data == sample.meta_data
+
+
+def test_rudeness_costs_its_scale() -> None:
+    assert set(rewards(300)) == {(0, 0.0), (1, -5.0), (2, -10.0)}
+    assert set(rewards(300, scale=2)) == {(0, 0.0), (1, -2.0), (2, -4.0)}
+    assert not any(str(reward) == "-0.0" for _, reward in rewards(300))
+
+
+def test_noise_replaces_only_mild_rudeness_and_keeps_the_mean() -> None:
+    clean, noisy = rewards(), rewards(reward="noised")
+    assert [level for level, _ in clean] == [level for level, _ in noisy], "the replies and labels are the same"
+    counts = Counter(noisy)
+    assert counts.keys() == {(0, 0.0), (1, 0.0), (1, -10.0), (2, -10.0)}
+    mild = [reward for level, reward in noisy if level == 1]
+    assert abs(statistics.mean(mild) + 5) < 4 * 5 / len(mild) ** 0.5
+    assert noisy == rewards(reward="noised") != rewards(reward="noised", seed=1)
+
+
+@pytest.mark.parametrize(
+    ("reward", "expected"), [("rudeness", -3.5), ("noised", -3.5), ("upvote_count", 3.2), ("upvotes", 0.6)]
+)
+def test_mean_reward_of_the_data_is_that_of_the_docs(reward: str, expected: float) -> None:
+    found = [each for _, each in rewards(reward=reward)]
+    standard_error = statistics.stdev(found) / len(found) ** 0.5
+    assert abs(statistics.mean(found) - expected) < 4 * standard_error < 0.4
+
+
+def test_file_gives_samples_and_rewards(tmp_path: Path) -> None:
+    path = tmp_path / "replies.csv"
+    path.write_text("parent,reply,score\nhello,hi,57\nhello,duh,-3\nhello,oh,0\nhello,fine,1\n")
+    by_rudeness = samples(path=path)
+    assert by_rudeness[1] == Sample(
+        "train_1", "hello <EOU>", ["duh"], {"history": ["hello"], "rudeness": 1, "reward": -5.0}
+    )
+    for reward, expected in (("upvote_count", [57, -3, 0, 1]), ("upvotes", [1, -1, -1, 1])):
+        assert [each.meta_data["reward"] for each in samples(path=path, reward=reward)] == expected
+    path.write_text("parent,reply\nhello,hi\n")
+    assert len(samples(path=path)) == 1, "upvotes are needed only for rewards of upvotes"
+    for reward in ("upvotes", "upvote_count"):
+        with pytest.raises(DataError, match="no column 'score'"):
+            samples(path=path, reward=reward)
+    path.write_text("parent,reply\n")
+    with pytest.raises(DataError, match="datapool 'comment_reply' has no samples"):
+        samples(path=path)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"n_val": 5, "path": "x.csv"}, "n_val is the number of generated replies, and path reads"),
+        ({"held_out_share": 0.1}, "held_out_share divides files, which need path"),
+    ],
+)
+def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        CommentReplies.prepare("train", **args)

@@ -1,0 +1,123 @@
+"""What holds for every datapool that generates its samples; other processes are in `tests/invariants`."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from rl4dialog.catalog import DataPoolRegistry
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.types import Sample
+from rl4dialog.data.pool import TextGenPool
+
+SIZES = {
+    "comment_reply": [5000, 500, 500],
+    "get_acquainted": [3000, 300, 300],
+    "guess_the_picture": [5000, 500, 500],
+    "guess_what": [5000, 500, 500],
+    "random_walks": [1000, 100, 100],
+    "small_talk": [2000, 250, 250],  # dialogues
+    "wordle": [20_000, 500, 500],
+}
+POOLS = sorted(SIZES)
+
+
+def pool(id: str, split: str = "train", n: int | None = 30, **args: Any) -> TextGenPool:
+    sizes = {} if n is None else {"n_train": n, "n_val": n, "n_test": n}
+    return DataPoolRegistry.resolve(id).prepare(split, **sizes, **args)  # type: ignore[no-any-return]
+
+
+def samples(id: str, split: str = "train", n: int = 30, **args: Any) -> list[Sample]:
+    return [sample for sample, _ in pool(id, split, n, **args)]
+
+
+@pytest.mark.parametrize("id", POOLS)
+def test_sizes_are_those_promised(id: str) -> None:
+    found = [len({str(sample.id) for sample, _ in pool(id, split, None)}) for split in ("train", "val", "test")]
+    if id == "small_talk":
+        assert [len(pool(id, split, None, samples="dialogues")) for split in ("train", "val", "test")] == SIZES[id]
+    else:
+        assert found == SIZES[id]
+
+
+@pytest.mark.parametrize("id", POOLS)
+def test_same_seed_same_samples_and_other_seeds_and_splits_differ(id: str) -> None:
+    found = {(split, seed): samples(id, split, seed=seed) for split in ("train", "val", "test") for seed in (0, 1)}
+    assert found["train", 0] == samples(id)
+    texts = {
+        tuple((str(each.prompt_or_input_text), *each.references, *(each.meta_data or {}).get("continuation", ()))
+              for each in split)
+        for split in found.values()
+    }  # fmt: skip
+    assert len(texts) == 6
+
+
+@pytest.mark.parametrize("id", POOLS)
+def test_a_larger_number_keeps_the_first_samples(id: str) -> None:
+    few = samples(id, n=10)
+    assert samples(id, n=300)[: len(few)] == few
+
+
+@pytest.mark.parametrize("id", POOLS)
+def test_global_random_state_is_untouched(id: str) -> None:
+    before = random.getstate()
+    list(pool(id, n=5).conversations())
+    assert random.getstate() == before
+
+
+@pytest.mark.parametrize("id", POOLS)
+def test_formats_have_their_markup(id: str) -> None:
+    def render(messages: list[dict[str, str]]) -> str:
+        return "".join(f"[{message['role']}]{message['content']}" for message in messages) + "[assistant]"
+
+    chat, plain = pool(id, format="chat_template", render_chat=render), pool(id)
+    said = (chat[0][0].meta_data or {})["history"][-1]
+    assert chat[0][0].prompt_or_input_text.endswith(f"[user]{said}[assistant]")
+    assert plain[0][0].prompt_or_input_text.endswith(f"{said} <EOU>")
+    assert (chat.end_of_turn, plain.end_of_turn) == (None, "<EOU>")
+    assert (chat.frame().to_partner, chat.frame().to_agent) == ("[user]", "[assistant]")
+    assert [sample.references for sample, _ in chat] == [sample.references for sample, _ in plain]
+    with pytest.raises(DataError, match="format 'chat_template' needs a tokenizer"):
+        pool(id, format="chat_template")
+
+
+@pytest.mark.parametrize("id", POOLS)
+def test_unknown_split_is_an_error(id: str) -> None:
+    with pytest.raises(DataError, match="unknown split 'dev'"):
+        pool(id, "dev", None)
+
+
+@pytest.mark.parametrize(
+    ("id", "args"),
+    [
+        *((id, {name: value}) for id in POOLS for name, value in (("n_train", -1), ("n_val", 2.5), ("n_test", True))),
+        *((id, {"n_trains": 3}) for id in POOLS),
+        *((id, {"n_train": 0}) for id in POOLS if id != "small_talk"),
+        ("comment_reply", {"reward": "rudenes"}),
+        ("comment_reply", {"scale": "5"}),
+        ("get_acquainted", {"n_turns": 0}),
+        ("guess_the_picture", {"n_scenes": 0}),
+        ("guess_the_picture", {"max_rounds": 0}),
+        ("guess_the_picture", {"open_share": 1.5}),
+        ("guess_what", {"max_turns": 0}),
+        ("guess_what", {"consistent_share": float("nan")}),
+        ("random_walks", {"n_nodes": 1}),
+        ("random_walks", {"n_nodes": 27}),
+        ("random_walks", {"max_steps": 1}),
+        ("random_walks", {"edge_share": 0}),
+        ("wordle", {"word_list": 100}),
+        ("wordle", {"games": "all"}),
+        ("wordle", {"player": "best"}),
+        ("wordle", {"p_consistent": 1.5}),
+        ("wordle", {"max_turns": 0}),
+        ("wordle", {"n_branches": 0}),
+        ("wordle", {"start_words": "music"}),
+        ("wordle", {"letters": "wide"}),
+        ("wordle", {"duplicates": "none"}),
+    ],
+)
+def test_arguments_of_a_config_have_names_types_and_bounds(id: str, args: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(args))):
+        DataPoolRegistry.check(id, args)

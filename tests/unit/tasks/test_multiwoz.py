@@ -1,0 +1,197 @@
+"""The reader of MultiWOZ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from multiwoz_files import ATTRACTION, HOTEL, TAXI, TRAIN, dialogue, log, write_multiwoz
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.envs.dialogue_acts import DialogueActEnv
+from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
+from rl4dialog.tasks.dialogue_acts.dialogue import RulePolicy
+from rl4dialog.tasks.dialogue_acts.vectorizer import ActVectorizer
+from rl4dialog.tasks.dialogue_acts.world import World
+from rl4dialog.tasks.multiwoz import multiwoz
+
+
+def read(tmp_path: Path, vocabulary: Any = "data", **splits: Any) -> World:
+    splits = {"train": {"T1": dialogue(hotel=HOTEL, train=TRAIN)}, "val": {"V1": dialogue(taxi=TAXI)}, **splits}
+    return multiwoz(write_multiwoz(tmp_path / "data", **splits), min_count=1, vocabulary=vocabulary)
+
+
+def test_acts_have_the_names_of_the_database(tmp_path: Path) -> None:
+    first, second = read(tmp_path).dialogues["train"][0].turns
+    assert [str(act) for act in first.user] == [
+        "train-inform(destination=ely)", "train-inform(arriveBy=12:00)", "train-request(duration)",
+    ]  # fmt: skip
+    assert [str(act) for act in first.system] == [
+        "train-inform(trainID=tr0001)", "train-inform(duration=17 minutes)", "general-reqmore()",
+    ]  # fmt: skip
+    assert [str(act) for act in second.system] == [
+        "booking-book(ref=AB12)", "hotel-select()", "hotel-inform(pricerange=cheap)",
+    ]  # fmt: skip
+
+
+def test_goals_are_those_of_the_file_in_the_order_of_the_dialogue(tmp_path: Path) -> None:
+    goal = read(tmp_path).goals["train"][0]
+    assert list(goal.domains) == ["train", "hotel"]
+    assert goal.domains["train"].requests == ("duration", "price") and goal.domains["train"].book == {"people": "3"}
+    hotel = goal.domains["hotel"]
+    assert hotel.fail_info == {"area": "west"} and hotel.fail_book == {"stay": "5"}
+    assert hotel.book == {"people": "3", "day": "monday", "stay": "2"}
+
+
+def test_first_constraints_that_the_database_can_satisfy_are_left_out(tmp_path: Path) -> None:
+    world = read(tmp_path, train={"T1": dialogue(hotel={**HOTEL, "fail_info": {"area": "north"}})})
+    assert world.goals["train"][0].domains["hotel"].fail_info == {}
+
+
+def test_values_are_normalized(tmp_path: Path) -> None:
+    world = read(tmp_path)
+    (attraction, *_), info = world.database.entities("attraction"), world.goals["test"][0].domains["attraction"].info
+    assert info == {"type": "multiple sports", "area": "dontcare"}
+    assert attraction["name"] == "the field" and "location" not in attraction
+    assert world.database.query("train", {"leaveAt": "09:30", "day": "monday", "arriveBy": "12:00"}) == (2,)
+
+
+def test_the_taxi_comes_last_and_goes_between_the_places_of_the_dialogue(tmp_path: Path) -> None:
+    goals = {"T1": dialogue(taxi=TAXI, hotel={"info": {"area": "east"}}, train=TRAIN, attraction=ATTRACTION)}
+    path = write_multiwoz(tmp_path / "data", train=goals)
+    env = DialogueActEnv(multiwoz, {"path": path, "min_count": 1})
+    assert list(env.world.goals["train"][0].domains) == ["train", "hotel", "attraction", "taxi"]
+    lexicalizer = env.lexicalizer
+    policy = RulePolicy(env.world.ontology, lexicalizer)
+    user = AgendaUser(env.world.ontology, places=env.world.places)
+    said = user.reset(env.world.goals["train"][0], np.random.default_rng(0))
+    env.reset()
+    heard = []
+    while not user.is_over:
+        env.dialogue.belief.hear(said)
+        answer = lexicalizer.say(policy.act(env.dialogue.belief, said), env.dialogue.belief).acts
+        env.dialogue.belief.say(answer)
+        said = user.reply(answer)
+        heard += [str(act) for act in said]
+    assert user.is_complete
+    assert "taxi-inform(departure=a and b)" in heard and "taxi-inform(destination=the field)" in heard
+
+
+def test_two_splits_share_a_file_without_a_goal_in_common(tmp_path: Path) -> None:
+    records = {
+        f"V{i}": dialogue(hotel={"info": {"area": area}, "reqt": reqt})
+        for i, (area, reqt) in enumerate((area, reqt) for area in ("east", "north") for reqt in
+                                         (["phone"], ["address"], ["postcode"], ["stars"], ["type"]))
+    }  # fmt: skip
+    world = multiwoz(write_multiwoz(tmp_path / "data", val=records), splits={"train": "val"}, min_count=1)
+    assert [dialogue.id for dialogue in world.dialogues["val"]] == ["V4", "V9"]
+    assert len(world.dialogues["train"]) == 8
+    assert not {goal.id for goal in world.goals["train"]} & {goal.id for goal in world.goals["val"]}
+
+
+def test_a_goal_of_an_evaluation_split_is_not_in_training(tmp_path: Path) -> None:
+    twice = {"T1": dialogue(hotel=HOTEL), "T2": dialogue(attraction=ATTRACTION, taxi=TAXI)}
+    assert [goal.id for goal in read(tmp_path, train=twice).goals["train"]] == ["T1"]
+
+
+def test_convlab2s_vocabulary_keeps_its_order(tmp_path: Path) -> None:
+    world = read(tmp_path, "convlab2")
+    assert [str(act) for act in world.user_acts.acts] == [
+        "hotel-inform(area=1)",
+        "police-request(postcode)",
+        "general-bye()",
+    ]
+    assert [str(act) for act in world.system_acts.acts] == [
+        "booking-book(ref=1)",
+        "train-inform(duration=1)",
+        "hotel-nooffer()",
+    ]
+
+
+def test_convlab2s_blocks_have_53_inputs_besides_the_acts(tmp_path: Path) -> None:
+    world = read(tmp_path, "convlab2")
+    vectorizer = ActVectorizer(world.ontology, world.database, world.user_acts, world.system_acts, "convlab2")
+    layout = vectorizer.layout()
+    assert len(layout) == 3 + 3 + 24 + 4 + 24 + 1  # with ConvLab-2's 78 and 209 acts: 340
+    assert [name for name in layout if name.startswith("convlab2_db: train")] == [
+        f"convlab2_db: train: {count}" for count in ("0", "1 to 2", "3 to 5", "6 to 10", "11 to 40", "41 or more")
+    ]
+
+
+def test_convlab2s_blocks_describe_the_state(tmp_path: Path) -> None:
+    path = write_multiwoz(tmp_path / "data", train={"T1": dialogue(train=TRAIN)})
+    env = DialogueActEnv(multiwoz, {"path": path, "vocabulary": "convlab2"}, blocks="convlab2")
+    observation, _ = env.reset(seed=0)
+    env.dialogue.belief.domains["train"].reference = "A"
+    env.dialogue.belief.domains["train"].constraints["leaveAt"] = "23:00"
+    env.dialogue.belief.domains["train"].booking["people"] = "3"
+    observation, *_ = env.step(np.zeros(3, np.int8))
+    layout = env._vectorizer.layout()
+    on = {layout[i] for i in np.flatnonzero(observation)}
+    assert "convlab2_booked: train" in on and "convlab2_db: train: 0" in on and "convlab2_db: hotel: 2" in on
+    slots = {name for name in on if name.startswith("convlab2_belief")}
+    assert slots == {
+        f"convlab2_belief: train-{slot}" for slot in ("leaveAt", "destination", "day", "arriveBy", "departure")
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rule_policy_reaches_the_goals_with_the_acts_of_its_vocabulary(tmp_path: Path, seed: int) -> None:
+    path = write_multiwoz(tmp_path / "data", train={"T1": dialogue(hotel=HOTEL, train=TRAIN)})
+    names = ["Booking-Book-Ref-1", "Booking-Request-Day-?", "Hotel-NoOffer-none-none", "Train-Inform-Choice-1"]
+    names += [f"Hotel-Inform-{slot}-1" for slot in ("Name", "Phone")]
+    names += [f"Train-Inform-{slot}-1" for slot in ("Id", "Time", "Ticket")]
+    Path(path, "sys_da_voc.txt").write_text("\n".join(names))
+    env = DialogueActEnv(multiwoz, {"path": path, "vocabulary": "convlab2"}, max_system_acts=8, convlab2=True)
+    vocabulary = env.world.system_acts
+    policy = RulePolicy(env.world.ontology, env.lexicalizer, vocabulary=vocabulary)
+    env.reset(seed=seed)
+    is_over = False
+    while not is_over:
+        *_, is_over, _, info = env.step(vocabulary.encode(policy.act(env.dialogue.belief, env.dialogue.heard)))
+    assert info["is_success"] and info["outcome"]["convlab2/success"] == info["outcome"]["convlab2/book"] == 1
+
+
+def test_missing_training_split_names_the_way_out(tmp_path: Path) -> None:
+    path = write_multiwoz(tmp_path / "data")
+    message = (
+        r"train\.json \(or train\.json\.zip\) is missing in .*Another split can stand in for it: task\.args\.splits: "
+        r"\{train: val\}"
+    )
+    with pytest.raises(DataError, match=message):
+        multiwoz(path)
+
+
+def test_unknown_act_names_file_dialogue_and_turn(tmp_path: Path) -> None:
+    wrong = log({}, {}, {"Hotel-Inform": [["Food", "thai"]]}, {})
+    with pytest.raises(
+        DataError, match=r"train\.json, dialogue T9, turn 2: act hotel-inform\(food=thai\): unknown slot"
+    ):
+        read(tmp_path, train={"T9": dialogue(wrong, hotel=HOTEL)})
+
+
+def test_unknown_slot_of_a_booking_is_an_error(tmp_path: Path) -> None:
+    wrong = log({}, {"Booking-Book": [["Food", "thai"]]})
+    with pytest.raises(DataError, match=r"dialogue T9, turn 1: act booking-book\(food=thai\): unknown slot"):
+        read(tmp_path, train={"T9": dialogue(wrong, hotel=HOTEL)})
+
+
+def test_empty_vocabulary_names_the_file(tmp_path: Path) -> None:
+    path = write_multiwoz(tmp_path / "data", train={"T1": dialogue(hotel=HOTEL)})
+    Path(path, "sys_da_voc.txt").write_text("\n")
+    with pytest.raises(DataError, match=r"sys_da_voc\.txt: the vocabulary of dialogue acts is empty"):
+        multiwoz(path, vocabulary="convlab2")
+
+
+def test_malformed_vocabulary_names_the_line(tmp_path: Path) -> None:
+    path = write_multiwoz(tmp_path / "data", train={"T1": dialogue(hotel=HOTEL)})
+    Path(path, "sys_da_voc.txt").write_text("Hotel-Inform-Area-1\nHotel-Inform\n")
+    with pytest.raises(DataError, match=r"sys_da_voc\.txt, line 2: expected an act such as Hotel-Inform-Area-1"):
+        multiwoz(path, vocabulary="convlab2")
+
+
+def test_a_list_of_dialogues_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"train\.json: expected an object with dialogues by id"):
+        read(tmp_path, train=[])

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import ConfigError, DataError, PartnerError
+from rl4dialog.core.types import Sample
+from rl4dialog.data.pool import SPLITS
+from rl4dialog.tasks.playing import play
+from rl4dialog.tasks.text_arena import TextArenaGame, TextArenaGames, TextArenaPartner, TextArenaPlayer, random_move
+
+TIC_TAC_TOE: dict[str, Any] = {"game": "TicTacToe-v0", "n_players": 2, "opponent": "random"}
+GUESSING: dict[str, Any] = {"game": "GuessTheNumber-v0"}
+
+
+def test_the_package_is_named_if_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "textarena.envs.registration", None)
+    monkeypatch.setitem(sys.modules, "textarena", None)
+    with pytest.raises(ConfigError, match=r"pip install 'rl4dialog\[textarena\]'"):
+        TextArenaPartner(**GUESSING)
+
+
+@pytest.fixture(autouse=True)
+def _needs_the_package(request: pytest.FixtureRequest) -> None:
+    if "missing" not in request.node.name:
+        pytest.importorskip("textarena")
+
+
+def bisect(text: str) -> str:
+    """Guess the number in the middle of what is left."""
+    low, high = 1, 20
+    guesses = [int(word[1:-1]) for word in text.split() if word[:1] == "[" and word[1:-1].isdigit()]
+    for number, hint in zip(
+        guesses, [line for line in text.lower().splitlines() if "target number" in line], strict=False
+    ):
+        low, high = (number + 1, high) if "higher" in hint else (low, number - 1)
+    return f"[{(low + high) // 2}]"
+
+
+def test_a_game_pays_its_own_reward_and_ends_the_conversation() -> None:
+    partner = TextArenaPartner(**GUESSING)
+    partner.reset({}, seed=3)
+    history, rewards = [partner.open()], []
+    assert "between 1 and 20" in history[0]
+    low, high = 1, 20
+    for _ in range(10):
+        guess = (low + high) // 2
+        history.append(f"[{guess}]")
+        reply = partner.reply(history)
+        assert reply.text is not None
+        history.append(reply.text)
+        rewards.append(reply.reward)
+        if reply.leaves:
+            break
+        low, high = (guess + 1, high) if "higher" in reply.text.lower() else (low, guess - 1)
+    assert reply.leaves and "correct" in history[-1]
+    assert rewards[-1] == 1.0 and not any(rewards[:-1])
+    assert partner.outcome() == {"success": 1.0, "invalid_move": 0.0}
+
+
+def test_invalid_moves_lose_and_are_counted() -> None:
+    partner = TextArenaPartner(**TIC_TAC_TOE)
+    partner.reset({}, seed=0)
+    warned = partner.reply([partner.open(), "hello"])
+    assert not warned.leaves and warned.text is not None and "invalid move" in warned.text
+    lost = partner.reply([partner.open(), "hello", warned.text, "hello"])
+    assert lost.leaves and lost.reward == -1.0
+    assert partner.outcome() == {"success": 0.0, "invalid_move": 1.0}
+
+
+def moves_of(seed: int, n_other_draws: int = 0) -> list[str]:
+    """A game against a random opponent, in which others draw from the global random numbers meanwhile."""
+    game = TextArenaGame("TicTacToe-v0", 2, 0, "random", None)
+    seen = [game.begin(seed)]
+    random.seed(n_other_draws)
+    other = TextArenaGame("TicTacToe-v0", 2, 1, "random", None)
+    while not game.over:
+        for _ in range(n_other_draws):
+            random.random()
+            other.begin(random.randrange(100))
+        free = [str(i) for i in range(9) if f"[{i}]" in seen[-1].rsplit("Moves", 1)[-1]]
+        seen.append(game.move(f"[{free[0]}]"))
+    return seen
+
+
+def test_games_of_one_process_do_not_disturb_each_other() -> None:
+    assert moves_of(5) == moves_of(5, n_other_draws=2) != moves_of(6)
+    before = random.getstate()
+    TextArenaGame("TicTacToe-v0", 2, 1, "random", None).begin(7)
+    assert random.getstate() == before
+
+
+def test_the_agent_sees_others_moves_and_only_the_last_board() -> None:
+    game = TextArenaGame("TicTacToe-v0", 2, 1, "random", None)
+    opening = game.begin(1)
+    assert "You are Player 1" in opening and "Player 0: [" in opening
+    assert opening.count("Current Board") == 1
+    free = random_move(opening)
+    shown = game.move(free)
+    assert shown.count("Current Board") == 1 and f"Player 1: {free}" not in shown
+
+
+def test_random_moves_are_the_last_listed_ones() -> None:
+    text = "For example [9]. Available Moves: '[0]', '[1]'\nPlayer 1: [0]\nAvailable Moves: '[1]', '[a b]'"
+    assert {random_move(text) for _ in range(50)} == {"[1]", "[a b]"}
+    with pytest.raises(DataError, match="does not list the possible moves"):
+        random_move("Guess [a number]")
+
+
+def test_samples_begin_as_the_partners_games() -> None:
+    pools = {
+        split: TextArenaGames.prepare(split, **TIC_TAC_TOE, player="random", n_train=4, n_val=4, n_test=4)
+        for split in SPLITS
+    }
+    seeds = {pool[i][0].meta_data["game_seed"] for pool in pools.values() for i in range(4)}
+    assert len(seeds) == 12
+    partner = TextArenaPartner(**TIC_TAC_TOE)
+    for i in range(4):
+        sample = pools["test"][i][0]
+        said = [*sample.references, *sample.meta_data["continuation"]]
+        partner.reset(sample.meta_data, seed=99)
+        history = list(sample.meta_data["history"])
+        for move, answer in zip(said[::2], said[1::2], strict=True):
+            reply = partner.reply([*history, move])
+            assert reply.text == answer
+            history += [move, answer]
+        assert reply.leaves
+    other: Sample = pools["val"][0][0]
+    assert other.meta_data is not None
+    changed = {**other.meta_data, "history": ["something else"]}
+    with pytest.raises(DataError, match="begins differently"):
+        partner.reset(changed, seed=0)
+
+
+def test_players_are_functions_too() -> None:
+    pool = TextArenaGames.prepare("test", **GUESSING, player=f"{__name__}:bisect", n_test=3)
+    assert set(pool.players) == {"random", f"{__name__}:bisect"}
+    for i in range(3):
+        dialogue = play(TextArenaPlayer(f"{__name__}:bisect"), TextArenaPartner(**GUESSING), pool[i][0], 10, seed=i)
+        assert dialogue.outcome == {"success": 1.0, "invalid_move": 0.0}
+
+
+def test_a_fault_of_a_game_loses_one_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    partner = TextArenaPartner(**GUESSING)
+    partner.reset({}, seed=0)
+    monkeypatch.setattr(partner._game, "move", lambda text: 1 / 0)
+    reply = partner.reply([partner.open(), "[3]"])
+    assert reply.failed == "ZeroDivisionError: division by zero"
+    with pytest.raises(PartnerError, match="division by zero"):
+        play(TextArenaPlayer(f"{__name__}:bisect"), partner, Sample("0", "", [], {}), 3, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"game": "TicTacToe"}, "did you mean 'TicTacToe-v0'"),
+        ({"game": "TicTacToe-v0-train", "n_players": 2, "opponent": "random"}, "unknown game"),
+        ({"game": "TicTacToe-v0", "n_players": 2}, "with several players, set opponent"),
+        ({**GUESSING, "opponent": "random"}, "with one player, leave it out"),
+        ({**TIC_TAC_TOE, "position": 2}, "position must be from 0 to 1"),
+        ({**TIC_TAC_TOE, "opponent": "no_such_module:move"}, "must be random or a function as module:function"),
+        ({**TIC_TAC_TOE, "opponent": "random.choice"}, "must be random or a function as module:function"),
+        ({**TIC_TAC_TOE, "opponent": "sys:path"}, "is no function"),
+    ],
+)
+def test_bad_arguments_are_refused(args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TextArenaPartner(**args)
+
+
+def test_a_game_that_cannot_begin_says_why() -> None:
+    with pytest.raises(DataError, match=r"TicTacToe-v0 cannot begin with 3 player\(s\)"):
+        TextArenaGames.prepare("test", game="TicTacToe-v0", n_players=3, opponent="random", n_test=1)
+    with pytest.raises(DataError, match=r"settings .*sides"):
+        TextArenaGames.prepare("test", **GUESSING, settings={"sides": 3}, n_test=1)

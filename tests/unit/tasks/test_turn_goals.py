@@ -1,0 +1,88 @@
+"""Goals of turns: which ones there are, and which one a reply has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.tasks.get_acquainted import REACTIONS, TOPICS
+from rl4dialog.tasks.turn_goals import (
+    GOAL_SETS,
+    SMALL_TALK_GOAL,
+    GoalTurn,
+    ScriptedSpeaker,
+    TurnGoal,
+    chosen_goals,
+    follows,
+    said_goal,
+)
+
+TOPIC_GOALS = GOAL_SETS["get_acquainted"]
+
+
+@pytest.mark.parametrize("goals", GOAL_SETS.values(), ids=GOAL_SETS)
+def test_all_questions_show_their_goal_and_no_other(goals: tuple[TurnGoal, ...]) -> None:
+    assert len(goals) in (11, 12)
+    for goal in goals:
+        for question in goal.questions:
+            assert said_goal(question, goals) == goal
+            assert [other for other in goals if follows(question, other, goals)] == [goal]
+
+
+def test_facts_and_reactions_of_the_dialogues_have_their_goals() -> None:
+    for goal, topic in zip(TOPIC_GOALS, TOPICS, strict=True):
+        assert all(follows(fact, goal, TOPIC_GOALS) for fact in topic.facts)
+    assert all(follows(text, SMALL_TALK_GOAL, TOPIC_GOALS) for text in REACTIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("my pet is a dog . what do you drink ?", "drink"),
+        ("what do you drink ? my pet is a dog .", "drink"),
+        ("i travel to peru . my pet is a dog .", "pet"),
+        ("oh , i see .", None),
+        ("", None),
+    ],
+)
+def test_last_question_counts_and_otherwise_the_last_sentence(text: str, name: str | None) -> None:
+    found = said_goal(text, TOPIC_GOALS)
+    assert (found and found.name) == name
+
+
+def test_goals_of_a_config() -> None:
+    own = {"name": "ask about cars .", "questions": ["do you have a car ?"], "words": ["car"]}
+    goals = chosen_goals(["pet", "ask about kids.", own, {"name": "be kind"}], "g")
+    assert [goal.name for goal in goals] == ["pet", "ask about kids.", "ask about cars .", "be kind"]
+    assert goals[2] == TurnGoal(own["name"], ("do you have a car ?",), ("car",)) and goals[3].questions == ()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ("convogim", "g: unknown set of goals 'convogim'; did you mean 'convogym'\\?"),
+        ([], "g is empty"),
+        (["pets"], "g\\[0\\]: unknown goal 'pets'; did you mean 'pet'\\?"),
+        (["pet", "pet"], "g: the goal 'pet' is named twice"),
+        ([{"question": ["a ?"]}], "g\\[0\\] must have a name, and can have questions and words"),
+        ([{"name": "a", "words": "b"}], "g\\[0\\]: questions and words must be lists of texts"),
+    ],
+)
+def test_what_goals_cannot_be(chosen: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        chosen_goals(chosen, "g")
+
+
+def test_scripted_speaker_says_each_of_its_questions() -> None:
+    goals, speaker = GOAL_SETS["get_acquainted"], ScriptedSpeaker()
+    turns = [GoalTurn(goal, ["hello ."], {}, seed) for goal in goals for seed in range(40)]
+    said = speaker.speak(turns)
+    assert set(said) == {question for goal in goals for question in goal.questions}
+    assert speaker.speak(turns) == said
+
+
+def test_goal_without_questions_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"speaker 'scripted' .* 'be kind' has none; add questions"):
+        ScriptedSpeaker().check([TurnGoal("be kind")])
