@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
-from runs import keep_registries
+from runs import DENSE_REWARD, SAMPLING, complete_run, keep_registries, make_config, run_folder
 from tiny import MODELS, make_tokenizer
 from transformers import PreTrainedTokenizerFast
 
@@ -49,6 +50,15 @@ def _isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))
     torch.manual_seed(0)
     keep_registries(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A complete run, whose checkpoints have a critic, for tests that read it and leave it as it is."""
+    folder = tmp_path_factory.mktemp("plain")
+    evaluation = {"train_evaluation__generation_kwargs": SAMPLING, "train_evaluation__save_every": 1}
+    with complete_run(folder, make_config(folder, reward_fn=DENSE_REWARD, **evaluation)):
+        return run_folder(folder)
 
 
 @pytest.fixture

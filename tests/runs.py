@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,12 @@ CONFIG: dict[str, Any] = {
 
 DENSE_REWARD = {"id": "chrf"}
 """Differs from reply to reply, where the config's own is 0 for most: for tests in which weights have to move."""
+SHORT: dict[str, Any] = {
+    "train_evaluation__n_iters": 1,
+    "train_evaluation__max_eval_samples": 2,
+    "train_evaluation__metrics": [{"id": "length"}],
+}
+"""Overrides for a run of one iteration, whose evaluations are as small as can be."""
 
 
 def make_config(tmp_path: Path, **overrides: Any) -> dict[str, Any]:
@@ -72,14 +78,16 @@ def write_config(tmp_path: Path, config: dict[str, Any] | str) -> Path:
 
 def train(tmp_path: Path, config: dict[str, Any] | str, *flags: str) -> int:
     """Run the command line; the run folder is ``tmp_path / "runs" / "p" / "e"``."""
-    return cli.main_of(
-        "train",
-        [
-            *("--config_path", str(write_config(tmp_path, config))),
-            *("--base_path_to_store_results", str(tmp_path / "runs")),
-            *("--project_name", "p", "--experiment_name", "e", *flags),
-        ],
-    )
+    return cli.main(train_arguments(tmp_path, config, *flags))
+
+
+def train_arguments(tmp_path: Path, config: dict[str, Any] | str, *flags: str) -> list[str]:
+    """The command line of :func:`train`."""
+    return [
+        *("train", "--config_path", str(write_config(tmp_path, config))),
+        *("--base_path_to_store_results", str(tmp_path / "runs")),
+        *("--project_name", "p", "--experiment_name", "e", *flags),
+    ]
 
 
 def run_folder(tmp_path: Path) -> Path:
@@ -131,6 +139,9 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert [name for name in a if a[name] != b[name]] == []
 
 
+SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
+
+
 @contextmanager
 def complete_run(folder: Path, config: dict[str, Any]) -> Iterator[None]:
     """Trains in a folder that a whole test module reads; its cache is in there too.
@@ -148,6 +159,43 @@ def complete_run(folder: Path, config: dict[str, Any]) -> Iterator[None]:
             for name, module in [*sys.modules.items()]:
                 if (file := getattr(module, "__file__", None)) and Path(file).is_relative_to(folder):
                     del sys.modules[name]
+
+
+def module_run(config_of: Callable[[Path], dict[str, Any]]) -> Any:
+    """A fixture: the folder of a complete run that all tests of a module read, and leave as it is.
+
+    Args:
+        config_of: Gives its config, for a folder for all that belongs to it.
+    """
+
+    @pytest.fixture(scope="module")
+    def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+        folder = tmp_path_factory.mktemp("whole")
+        with complete_run(folder, config_of(folder)):
+            yield run_folder(folder)
+
+    return run
+
+
+class Ended:
+    """In the place of a process: a command that ran in this one."""
+
+    def __init__(self, code: int) -> None:
+        self.wait = self.poll = lambda: code
+        self.terminate = self.kill = lambda: None
+
+
+def start_commands_here(patch: pytest.MonkeyPatch) -> None:
+    """Run what `rl4dialog.experiments` starts as commands in this process: another one takes seconds to load torch."""
+
+    def start(arguments: Any, folder: Path | None = None, environment: Any = None, output: Path | None = None) -> Ended:
+        with pytest.MonkeyPatch.context() as inside:
+            inside.chdir(folder or Path.cwd())
+            for name, value in (environment or {}).items():
+                inside.setenv(name, value)
+            return Ended(cli.main(arguments))
+
+    patch.setattr("rl4dialog.experiments.own_process.start_command", start)
 
 
 def keep_registries(patch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ def test_memory_of_all_processes_is_watched(capsys: pytest.CaptureFixture[str]) 
     assert "KiB per iteration after 1" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_two_runs_are_told_apart() -> None:
     config = soak.run_config(1)
     one, same = soak.run(config), soak.run(config)

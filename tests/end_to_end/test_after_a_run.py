@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from http_servers import Server, saying
-from runs import complete_run, make_config, run_folder, train
+from runs import complete_run, make_config, run_folder, start_commands_here, train
 
 import rl4dialog
 from rl4dialog import cli
@@ -407,12 +407,13 @@ def test_mistakes_of_generate_are_told(run: Path, tmp_path: Path, capsys: pytest
 
 
 def test_reproduced_run_is_identical(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    start_commands_here(monkeypatch)
     again = tmp_path / "project" / "again"
     assert cli.main(["reproduce", str(run), "--trust", "--output_path", str(again)]) == 0
-    assert "Identical: all" in capfd.readouterr().out
+    assert "Identical: all" in capsys.readouterr().out
     assert read(again / "provenance.json")["working_directory"] == read(run / "provenance.json")["working_directory"]
 
 

@@ -7,20 +7,19 @@ import io
 import os
 import re
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import lines, make_config, run_folder, train, write_config
+import reward_models
+from apart import Command
+from runs import SHORT, lines, make_config, run_folder, train, train_arguments
 
 from rl4dialog import cli
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
-
-ROOT = Path(__file__).parents[2]
+from rl4dialog.training.building.components import check_components
 
 
 def error_of(capsys: pytest.CaptureFixture[str], status: int) -> str:
@@ -29,6 +28,18 @@ def error_of(capsys: pytest.CaptureFixture[str], status: int) -> str:
     assert status == 2
     assert len(errors) == 1
     return errors[0]
+
+
+def assert_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    config: dict[str, Any] | str,
+    words: tuple[str, ...],
+    *flags: str,
+) -> None:
+    message = error_of(capsys, train(tmp_path, config, *flags))
+    for word in words:
+        assert word in message
 
 
 # -- the config -------------------------------------------------------------------------------------------------------
@@ -40,18 +51,15 @@ def test_missing_config_file(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    "text, words",
+    ("text", "words"),
     [
         ("seed: [1, 2\nalg: {", ("line 2", "column")),
         ("seed: 1\nseed: 2\n", ("duplicate key 'seed'", "line 2")),
-        ("\n", ("contains nothing",)),
         ("- a\n", ("mapping",)),
     ],
 )
 def test_broken_yaml(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: tuple[str, ...]) -> None:
-    message = error_of(capsys, train(tmp_path, text))
-    for word in ("config.yml", *words):
-        assert word in message
+    assert_refused(tmp_path, capsys, text, ("config.yml", *words))
 
 
 SAY_MORE = {"id": "three_sentence_summary", "args": {"n": 4}}
@@ -59,10 +67,6 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"alg__args__n_step": 5}, ("'ppo'", "'n_step'", "'n_steps'")),
     ({"algo": {}}, ("'algo'", "'alg'")),
     ({"train_evaluation__n_iters": "many"}, ("train_evaluation.n_iters", "'many'")),
-    ({"train_evaluation__n_iters": -1}, ("train_evaluation.n_iters", "-1")),
-    ({"env__vec_env": "threads"}, ("env.vec_env", "'threads'", "blocks")),
-    ({"env__n_envs": 0}, ("env.n_envs", "0")),
-    ({"env__n_workers": 0}, ("env.n_workers", "0")),
     ({"reward_fn__id": "roug"}, ("'roug'", "'rouge'")),
     ({"datapool__id": "dayly_dialog"}, ("'dayly_dialog'", "'daily_dialog'")),
     ({"alg__id": "pppo"}, ("'pppo'", "'ppo'")),
@@ -73,11 +77,9 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"reward_fn__clip": "much"}, ("reward_fn.clip", "positive number", "'much'")),
     ({"reward_fn__normalize": "always"}, ("reward_fn.normalize", "'always'", "running")),
     ({"reward_fn__async_calls": {"concurency": 2}}, ("reward_fn.async_calls.concurency", "'concurrency'")),
-    ({"reward_fn__async_calls": {"timeout_s": 0}}, ("reward_fn.async_calls.timeout_s", "0")),
     ({"reward_fn": {"id": "composite", "args": {"rewards": [{"id": "roug"}]}}}, ("'roug'", "'rouge'")),
     ({"train_evaluation__metrics": [{"id": "reward", "args": {"id": "roug"}}]}, ("'roug'", "'rouge'")),
     ({"datapool__args": {"context": 2}}, ("'context'", "context_size")),
-    ({"datapool__args": {"context_size": 0}}, ("context_size", "0")),
     ({"alg__policy__args__critik": "shared"}, ("critik", "'critic'")),
     ({"alg__policy__args__critic": "both"}, ("critic", "'both'", "separate")),
     ({"alg__policy__args__generation_kwargs": {"topk": 3}}, ("topk", "'top_k'")),
@@ -106,17 +108,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ),
     ({"alg__policy__args__generation_kwargs": {"post_processing_fn": 3}}, ("post_processing_fn", "not 3")),
     ({"env__args__priority_scale": -1}, ("env.args.priority_scale", "-1")),
-    ({"env__args__priority_scale": "high"}, ("env.args.priority_scale", "'high'")),
-    ({"alg__kl_div__type": "fixed"}, ("target_kl", "fixed")),
-    ({"alg__kl_div__coeff": -1.0}, ("alg.kl_div.coeff", "-1.0")),
-    ({"alg__args__n_steps": 0}, ("n_steps", "0")),
     ({"alg__args__n_steps": 1, "env__n_envs": 1}, ("n_steps",)),
-    ({"alg__args__batch_size": 0}, ("batch_size", "0")),
-    ({"alg__args__batch_size": 2.5}, ("batch_size", "2.5")),
-    ({"alg__args__batch_size": 4096}, ("batch_size", "4096", "32")),
-    ({"alg__args__n_epochs": 0}, ("n_epochs", "0")),
-    ({"alg__args__micro_batch_size": 0}, ("micro_batch_size", "0")),
-    ({"alg__args__learning_rate": "fast"}, ("learning_rate", "'fast'")),
     ({"alg__id": "nlpo"}, ("nlpo", "'maskable_causal_lm_actor_critic_policy'")),
     (
         {"alg__policy__id": "maskable_causal_lm_actor_critic_policy"},
@@ -136,16 +128,12 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"alg__id": "grpo", "alg__args__gamma": 0.9, "alg__args__n_generations": 2}, ("gamma", "without a critic")),
     ({"alg__id": "rloo", "alg__args__credit": "turn", "alg__args__n_generations": 2}, ("alg.args.credit", "total")),
     ({"alg__policy__args__critic": "none"}, ("ppo", "needs a critic")),
-    ({"alg__policy__args__reference": "none"}, ("alg.kl_div.coeff is 0.1", "alg.policy.args.reference is none")),
     (
         {"alg__policy__args__reference": "none", "alg__policy__args__offload_reference": True, "alg__kl_div__coeff": 0},
         ("alg.policy.args.offload_reference is true", "alg.policy.args.reference is none"),
     ),
     ({"alg__args__seed": 3}, ("alg.args.seed", "is set by other parts")),
-    ({"alg__args__gamma": 1.5}, ("gamma", "1.5")),
-    ({"alg__args__gae_lambda": "high"}, ("gae_lambda", "'high'")),
     ({"alg__args__turn_gamma": 1.5}, ("alg.args.turn_gamma", "less than or equal to 1", "1.5")),
-    ({"alg__args__turn_gae_lambda": -0.1}, ("alg.args.turn_gae_lambda", "greater than or equal to 0", "-0.1")),
     ({"alg__args__credit": "turns"}, ("alg.args.credit", "did you mean 'turn'")),
     ({"warm_start": {"warmup_ratio": 1.0}}, ("warm_start.warmup_ratio", "1.0")),
     ({"imports": ["./not_there.py"]}, ("not_there.py",)),
@@ -212,13 +200,63 @@ WRONG += [
 ]
 
 
-@pytest.mark.parametrize("overrides, words", WRONG, ids=["-".join(o).replace("__", ".") for o, _ in WRONG])
+# Values that are no booleans, numbers or names, or out of bounds: the message has the key, the place and this.
+OUT_OF_BOUNDS: list[tuple[str, Any, str]] = [
+    ("alg.args.normalize_advantage", "no", "valid boolean, got 'no'"),
+    ("alg.args.use_sde", True, "False"),
+    ("alg.args.max_grad_norm", float("nan"), "nan"),
+    ("alg.args.vf_coef", float("inf"), "finite number, got inf"),
+    ("alg.args.n_steps", True, "valid integer, got True"),
+    ("alg.args.learning_rate", "1e-4x", "valid number"),
+    ("alg.args.device", "cuda:99", "device of this machine"),
+    ("seed", "1:30:00", "valid integer, got '1:30:00'"),
+    ("alg.kl_div.target_kl", float("nan"), "got nan"),
+    ("alg.policy.args.optimizer_kwargs", {"betas": 3}, "betas"),
+    ("alg.policy.args.optimizer_class", "sgdd", "sgdd"),
+    ("alg.policy.args.generation_kwargs", {"temperature": 0}, "temperature"),
+    ("datapool.args.split", "val", "all three splits"),
+    ("tokenizer.vocab_size", 10**12, "tokenizer.vocab_size"),
+    ("warm_start", {"learning_rate": float("inf")}, "warm_start.learning_rate"),
+    ("train_evaluation.metrics", [{"id": "meteor", "args": {"synonyms": "off"}}], "metrics[0].args.synonyms"),
+    ("callbacks", [{"id": "early_stopping", "args": {"metric": "x", "patience": 0}}], "callbacks[0].args.patience"),
+    (
+        "reward_fn",
+        {"id": "composite", "args": {"rewards": [{"id": "missing_eos_penalty", "args": {"penalty": "much"}}]}},
+        "reward_fn.args.rewards[0].args.penalty",
+    ),
+]
+WRONG += [({key.replace(".", "__"): value}, (key, words)) for key, value, words in OUT_OF_BOUNDS]
+
+
+SMALL_TALK = {"id": "small_talk", "share": 3, "args": {"context_size": 1, "n_train": 4, "n_val": 2, "n_test": 2}}
+RATED = {"id": "rated_dialogues", "share": 1, "args": {"dataset": "small_talk", "unit": "reply"}}
+
+
+def mixture(*pools: dict[str, Any]) -> dict[str, Any]:
+    return {"id": "mixture", "args": {"pools": list(pools)}}
+
+
+MIXED: list[tuple[list[dict[str, Any]], tuple[str, ...]]] = [
+    ([{**SMALL_TALK, "args": {"contxt_size": 1}}], ("pools[0].args.contxt_size", "did you mean 'context_size'")),
+    ([SMALL_TALK, {**SMALL_TALK, "args": {"split": "val"}}], ("pools[1].args.split: every run reads",)),
+    ([SMALL_TALK, RATED], ("pools[1].id: rated_dialogues has no prompts",)),
+    ([{"id": "task_dialogues", "share": 1}], ("pools[0].id: task_dialogues needs a task",)),
+    ([{"id": "smal_talk", "share": 1}], ("unknown datapool 'smal_talk'; did you mean 'small_talk'",)),
+]
+WRONG += [({"datapool": mixture(*pools)}, words) for pools, words in MIXED]
+
+
+@pytest.mark.parametrize(("overrides", "words"), WRONG, ids=["-".join(o).replace("__", ".") for o, _ in WRONG])
 def test_wrong_value(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], overrides: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    message = error_of(capsys, train(tmp_path, make_config(tmp_path, **overrides)))
-    for word in words:
-        assert word in message
+    assert_refused(tmp_path, capsys, make_config(tmp_path, **overrides), words)
+
+
+def test_reward_model_needs_judgements_in_every_part() -> None:
+    check_components(parse_config(reward_models.make_config(datapool=mixture(RATED)), "c.yml"))
+    with pytest.raises(ConfigError, match=r"pools\[1\].id: small_talk has no judgements"):
+        check_components(parse_config(reward_models.make_config(datapool=mixture(RATED, SMALL_TALK)), "c.yml"))
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
@@ -226,126 +264,97 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
         train(tmp_path, make_config(tmp_path, reward_fn__id="roug"), "--debug")
 
 
-def test_wrong_override(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    message = error_of(capsys, train(tmp_path, make_config(tmp_path), "--set", "alg.args.n_epoch=3"))
-    assert "n_epoch" in message and "n_epochs" in message
-    message = error_of(capsys, train(tmp_path, make_config(tmp_path), "--set", "seed"))
-    assert "--set" in message and "alg.args.n_epochs=3" in message
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [("alg.args.n_epoch=3", ("n_epoch", "n_epochs")), ("seed", ("--set", "alg.args.n_epochs=3"))],
+)
+def test_wrong_override(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], override: str, words: tuple[str, ...]
+) -> None:
+    assert_refused(tmp_path, capsys, make_config(tmp_path), words, "--set", override)
 
 
 @pytest.mark.parametrize(
-    "code, words",
+    ("code", "words"),
     [("import does_not_exist", ("does_not_exist",)), ("1 / 0", ("ZeroDivisionError",)), ("x =", ("line 1",))],
 )
 def test_import_that_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str, words: tuple[str, ...]
 ) -> None:
     (tmp_path / "mine.py").write_text(code, encoding="utf-8")
-    message = error_of(capsys, train(tmp_path, make_config(tmp_path, imports=["./mine.py"])))
-    for word in ("mine.py", *words):
-        assert word in message
+    assert_refused(tmp_path, capsys, make_config(tmp_path, imports=["./mine.py"]), ("mine.py", *words))
 
 
 # -- the data ---------------------------------------------------------------------------------------------------------
 
 
-def test_missing_data_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    message = error_of(capsys, train(tmp_path, make_config(tmp_path, datapool__args={"path": str(tmp_path / "none")})))
-    assert "none" in message
-
-
-def test_empty_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = make_config(tmp_path, datapool__args__context_size=9)
-    assert "'train'" in error_of(capsys, train(tmp_path, config))
-
-
-def test_malformed_line_is_named_by_file_and_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_that_is_missing_too_short_or_malformed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert_refused(tmp_path, capsys, make_config(tmp_path, datapool__args={"path": str(tmp_path / "none")}), ("none",))
+    assert_refused(tmp_path, capsys, make_config(tmp_path, datapool__args__context_size=9), ("'train'",))
     config = make_config(tmp_path)
     acts = tmp_path / "dialogues" / "dialogues_act_train.txt"
     acts.write_text(acts.read_text().replace("2 1 3 4\n1 3", "2 1 3 4\n1 x", 1), encoding="utf-8")
-    message = error_of(capsys, train(tmp_path, config))
-    assert "dialogues_act_train.txt:2" in message and "'x'" in message
+    assert_refused(tmp_path, capsys, config, ("dialogues_act_train.txt:2", "'x'"))
 
 
-def test_prompt_and_reply_longer_than_the_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(tmp_path, make_config(tmp_path, train_evaluation__n_iters=0)) == 0
-    model = str(run_folder(tmp_path) / "model")
-    (tmp_path / "elsewhere").mkdir()
-    config = make_config(
-        tmp_path,
-        tokenizer={"model_name": model},
-        alg__policy__args__model_name=model,
-        env__args__max_prompt_length=500,
-    )
-    capsys.readouterr()
-    message = error_of(capsys, train(tmp_path / "elsewhere", config))
-    assert "max_prompt_length" in message and "510" in message and "34 positions" in message
+def test_prompt_and_reply_longer_than_the_positions(
+    plain_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(plain_run / "model")
+    names = {"tokenizer": {"model_name": model}, "alg__policy__args__model_name": model}
+    config = make_config(tmp_path, **names, env__args__max_prompt_length=500)
+    assert_refused(tmp_path, capsys, config, ("max_prompt_length", "510", "34 positions"))
 
 
 # -- rewards ----------------------------------------------------------------------------------------------------------
 
-REWARDS = {
-    "raises": ("def bad(prompt_text, gen_text, ref_texts, meta_info):\n    return 1 / 0\n", "ZeroDivisionError"),
-    "nan": ("def bad(prompt_text, gen_text, ref_texts, meta_info):\n    return float('nan')\n", "nan"),
-    "none": ("def bad(prompt_text, gen_text, ref_texts, meta_info):\n    pass\n", "None"),
-    "text": ("def bad(prompt_text, gen_text, ref_texts, meta_info):\n    return 'good'\n", "'good'"),
-    "batch raises": (
-        "def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):\n    return 1 / 0\n",
-        "Zero",
-    ),
-    "batch nan": (
-        "def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):\n"
-        "    return [float('nan') for _ in gen_texts]\n",
-        "nan",
-    ),
-    "batch none": ("def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):\n    pass\n", "None"),
-    "batch short": ("def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):\n    return [1.0]\n", "1"),
+OF_ONE = "def bad(prompt_text, gen_text, ref_texts, meta_info):\n    "
+OF_BATCH = "def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):\n    "
+REWARDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "raises": (OF_ONE + "return 1 / 0", ("ZeroDivisionError", "sample")),
+    "nan": (OF_ONE + "return float('nan')", ("nan", "sample")),
+    "none": (OF_ONE + "pass", ("None", "sample")),
+    "text": (OF_ONE + "return 'good'", ("'good'", "sample")),
+    "batch raises": (OF_BATCH + "return 1 / 0", ("Zero", "sample")),
+    "batch nan": (OF_BATCH + "return [float('nan') for _ in gen_texts]", ("nan", "sample")),
+    # Of a whole batch that is missing no sample is to blame.
+    "batch none": (OF_BATCH + "pass", ("None",)),
+    "batch short": (OF_BATCH + "return [1.0]", ("1",)),
 }
 
 
-def failing_reward(tmp_path: Path, name: str, **overrides: Any) -> dict[str, Any]:
-    code = "from rl4dialog import RewardFunctionRegistry\n@RewardFunctionRegistry.register('bad')\n" + REWARDS[name][0]
-    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
-    return make_config(tmp_path, imports=["./mine.py"], reward_fn={"id": "bad"}, **overrides)
+def with_reward(tmp_path: Path, code: str, **overrides: Any) -> dict[str, Any]:
+    """A run whose reward is the function ``bad``."""
+    imports = "import os, time\nfrom rl4dialog import RewardFunctionRegistry\n"
+    (tmp_path / "mine.py").write_text(f"{imports}@RewardFunctionRegistry.register('bad')\n{code}\n", encoding="utf-8")
+    return make_config(tmp_path, **{"imports": ["./mine.py"], "reward_fn": {"id": "bad"}, **overrides})
 
 
-@pytest.mark.parametrize("name", REWARDS)
-@pytest.mark.parametrize("vec_env", ["dummy", "blocks"])
+@pytest.mark.parametrize(("vec_env", "name"), [*(("dummy", name) for name in REWARDS), ("blocks", "raises")])
 def test_reward_that_fails_names_itself_the_cause_and_the_sample(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, vec_env: str
 ) -> None:
-    if vec_env == "blocks" and "batch" in name:
-        pytest.skip("batched rewards are scored in the main process whatever the env workers are")
-    config = failing_reward(tmp_path, name, env__vec_env=vec_env, train_evaluation__score_predictions=False)
-    message = error_of(capsys, train(tmp_path, config))
-    # Of a whole batch that is missing no sample is to blame.
-    for word in ("'bad'", REWARDS[name][1], *(["sample"] if name not in ("batch none", "batch short") else [])):
-        assert word in message
-    # What was measured before is kept.
-    assert (run_folder(tmp_path) / "test_split_metrics.jsonl").is_file()
+    code, words = REWARDS[name]
+    unscored = {**SHORT, "train_evaluation__score_predictions": False}
+    config = with_reward(tmp_path, code, env__vec_env=vec_env, **unscored)
+    assert_refused(tmp_path, capsys, config, ("'bad'", *words))
+    assert (run_folder(tmp_path) / "test_split_metrics.jsonl").is_file(), "what was measured before is kept"
 
 
-@pytest.mark.parametrize("name", ["raises", "none", "batch none"])
 def test_reward_that_fails_ends_the_run_at_the_first_evaluation(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    message = error_of(capsys, train(tmp_path, failing_reward(tmp_path, name)))
-    assert "'bad'" in message and REWARDS[name][1] in message
-    assert not (run_folder(tmp_path) / "test_split_metrics.jsonl").exists()
-    assert not (run_folder(tmp_path) / "rollout_info.jsonl").exists()
+    code, words = REWARDS["batch none"]
+    assert_refused(tmp_path, capsys, with_reward(tmp_path, code, **SHORT), ("'bad'", *words))
+    for name in ("test_split_metrics.jsonl", "rollout_info.jsonl"):
+        assert not (run_folder(tmp_path) / name).exists()
 
 
 FAILS_LATER = """
-from pathlib import Path
-from rl4dialog import RewardFunctionRegistry
-
-N_EVALUATED, N_EVALUATIONS = 6, []
-
-@RewardFunctionRegistry.register('bad')
-def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):
-    if len(gen_texts) == N_EVALUATED:
-        N_EVALUATIONS.append(1)
-        if len(N_EVALUATIONS) > {n} and not Path({mended!r}).exists():
+def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None, seen=[]):
+    if len(gen_texts) == 6:  # the samples of an evaluation
+        seen.append(1)
+        if len(seen) > {n} and not os.path.exists({mended!r}):
             raise ConnectionError('no judge')
     return [1.0] * len(gen_texts)
 """
@@ -355,10 +364,8 @@ def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):
 def test_reward_that_fails_in_a_later_evaluation_loses_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], n: int, iteration: int
 ) -> None:
-    (tmp_path / "mine.py").write_text(FAILS_LATER.format(n=n, mended=str(tmp_path / "mended")), encoding="utf-8")
-    config = make_config(tmp_path, imports=["./mine.py"], reward_fn={"id": "bad"})
-    message = error_of(capsys, train(tmp_path, config))
-    assert "no judge" in message and f"after iteration {iteration}" in message and "--resume" in message
+    config = with_reward(tmp_path, FAILS_LATER.format(n=n, mended=str(tmp_path / "mended")))
+    assert_refused(tmp_path, capsys, config, ("no judge", f"after iteration {iteration}", "--resume"))
     folder = run_folder(tmp_path)
     assert (folder / "model" / "model.safetensors").is_file()
     measured = lines(folder / "val_split_metrics.jsonl")[-1]
@@ -369,8 +376,7 @@ def test_reward_that_fails_in_a_later_evaluation_loses_nothing(
 
 
 HANGS = {
-    "batch": "def bad(prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):\n    time.sleep(600)\n",
-    "reply": "def bad(prompt_text, gen_text, ref_texts, meta_info):\n    time.sleep(600)\n",
+    "batch": OF_BATCH + "time.sleep(600)",
     # An answer that is never fetched: what waits inside swallows every Exception.
     "stubborn": """
 def bad(prompt_text, gen_text, ref_texts, meta_info):
@@ -385,64 +391,34 @@ def bad(prompt_text, gen_text, ref_texts, meta_info):
 
 @pytest.mark.parametrize(
     ("name", "vec_env", "in_evaluation"),
-    [
-        ("batch", "dummy", False),
-        ("batch", "dummy", True),
-        ("reply", "dummy", False),
-        ("stubborn", "dummy", True),
-        ("stubborn", "blocks", False),
-    ],
+    [("batch", "dummy", False), ("stubborn", "dummy", True), ("stubborn", "blocks", False)],
 )
 def test_reward_that_never_returns_ends_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, vec_env: str, in_evaluation: bool
 ) -> None:
-    code = "import time\nfrom rl4dialog import RewardFunctionRegistry\n@RewardFunctionRegistry.register('bad')\n"
-    (tmp_path / "mine.py").write_text(code + HANGS[name], encoding="utf-8")
-    reward = {"id": "bad", "timeout_s": 0.5}
-    config = make_config(tmp_path, imports=["./mine.py"], reward_fn=reward, env__vec_env=vec_env)
+    config = with_reward(tmp_path, HANGS[name], env__vec_env=vec_env, **SHORT)
+    config["reward_fn"]["timeout_s"] = 0.5
     config["train_evaluation"]["score_predictions"] = in_evaluation
-    message = error_of(capsys, train(tmp_path, config))
-    for word in ("reward 'bad'", "sample", "after 0.5 s", "reward_fn.timeout_s"):
-        assert word in message
+    assert_refused(tmp_path, capsys, config, ("reward 'bad'", "sample", "after 0.5 s", "reward_fn.timeout_s"))
     if not in_evaluation:
         assert any((run_folder(tmp_path) / "checkpoints").iterdir()), "what was saved is kept"
 
 
 def test_worker_of_stable_baselines3_that_dies_ends_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = "import os\nfrom rl4dialog import RewardFunctionRegistry\n@RewardFunctionRegistry.register('bad')\n"
-    code += "def bad(prompt_text, gen_text, ref_texts, meta_info):\n    os._exit(7)\n"
-    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
-    config = make_config(
-        tmp_path, imports=["./mine.py"], reward_fn={"id": "bad"}, env__vec_env="subproc", env__n_envs=1
-    )
-    config["train_evaluation"]["score_predictions"] = False
-    message = error_of(capsys, train(tmp_path, config))
-    for word in ("process", "environment 0", "exit code 7", "same command continues"):
-        assert word in message
+    unscored = {**SHORT, "train_evaluation__score_predictions": False}
+    config = with_reward(tmp_path, OF_ONE + "os._exit(7)", env__vec_env="subproc", env__n_envs=1, **unscored)
+    words = ("process", "environment 0", "exit code 7", "same command continues")
+    assert_refused(tmp_path, capsys, config, words)
     assert any((run_folder(tmp_path) / "checkpoints").iterdir())
 
 
-def test_failed_rewards_can_be_left_out_and_counted(tmp_path: Path) -> None:
-    config = failing_reward(tmp_path, "nan")
-    code = (tmp_path / "mine.py").read_text(encoding="utf-8")
-    sometimes = code.replace("float('nan')", "float('nan') if meta_info['intent'] == [1] else 1.0")
-    (tmp_path / "mine.py").write_text(sometimes, encoding="utf-8")
-    config["reward_fn"]["on_error"] = "mask"
-    config["datapool"]["args"]["context_size"] = 1
-    assert train(tmp_path, config) == 0
-    info = lines(run_folder(tmp_path) / "rollout_info.jsonl")
-    assert sum(line["rollout/masked_rewards"] for line in info) > 0
-    assert {line["rollout/task_reward"] for line in info} == {1.0}
-
-
 def test_rewards_that_always_fail_end_the_run_though_masked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = failing_reward(tmp_path, "raises")
+    config = with_reward(tmp_path, REWARDS["raises"][0], **SHORT)
     config["reward_fn"]["on_error"] = "mask"
-    assert "on_error" in error_of(capsys, train(tmp_path, config))
+    assert_refused(tmp_path, capsys, config, ("on_error",))
 
 
-# -- the machine ------------------------------------------------------------------------------------------------------
-
+# -- partners ---------------------------------------------------------------------------------------------------------
 
 FAILING_PARTNER = """
 from rl4dialog.catalog import PartnerRegistry
@@ -468,8 +444,8 @@ def failing_partner(tmp_path: Path, every: int, **overrides: Any) -> dict[str, A
     (tmp_path / "mine.py").write_text(FAILING_PARTNER, encoding="utf-8")
     settings = {
         **talking({"id": "ill", "args": {"every": every}}, max_turns=2),
-        **{"imports": ["./mine.py"], "env__vec_env": "blocks", "env__n_workers": 2, "train_evaluation__n_iters": 1},
-        **{"train_evaluation__partner": RULES, "train_evaluation__metrics": [{"id": "conversation"}]},
+        **{**SHORT, "imports": ["./mine.py"], "train_evaluation__partner": RULES},
+        "train_evaluation__metrics": [{"id": "conversation"}],
     }
     return make_config(tmp_path, **settings, **overrides)
 
@@ -481,13 +457,12 @@ def failing_partner(tmp_path: Path, every: int, **overrides: Any) -> dict[str, A
 def test_partner_that_always_fails_ends_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], on_error: str, words: tuple[str, ...]
 ) -> None:
-    message = error_of(capsys, train(tmp_path, failing_partner(tmp_path, 1, env__args__partner_on_error=on_error)))
-    for word in words:
-        assert word in message
+    assert_refused(tmp_path, capsys, failing_partner(tmp_path, 1, env__args__partner_on_error=on_error), words)
 
 
 def test_partner_that_fails_at_times_is_left_out_and_counted(tmp_path: Path) -> None:
-    settings = {"env__args__partner_on_error": "mask", "alg__args__n_steps": 100}
+    workers = {"env__vec_env": "blocks", "env__n_workers": 2}
+    settings = {"env__args__partner_on_error": "mask", "alg__args__n_steps": 60, **workers}
     config = failing_partner(tmp_path, 4, **settings)
     config["train_evaluation"]["partner"] = config["env"]["args"]["partner"]  # evaluations, too
     assert train(tmp_path, config) == 0
@@ -496,12 +471,15 @@ def test_partner_that_fails_at_times_is_left_out_and_counted(tmp_path: Path) -> 
     assert "the partner failed in " in (run_folder(tmp_path) / "log.txt").read_text(encoding="utf-8")
 
 
+# -- the machine ------------------------------------------------------------------------------------------------------
+
+
 def test_complete_run_is_left_alone_by_the_same_command_and_by_another_config(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     config = make_config(tmp_path, train_evaluation__n_iters=0)
     assert train(tmp_path, config) == 0
-    before = {path: path.stat().st_mtime_ns for path in run_folder(tmp_path).rglob("*")}
+    before = times_of_files(tmp_path)
     first = capsys.readouterr().out
     assert train(tmp_path, config) == 0
     again = capsys.readouterr().out
@@ -512,21 +490,16 @@ def test_complete_run_is_left_alone_by_the_same_command_and_by_another_config(
     assert "is complete, so this has no effect: train_evaluation.eval_every was 1 and is now 7" in caplog.text
     message = error_of(capsys, train(tmp_path, config, "--set", "seed=7"))
     assert "seed was 0 and is now 7" in message and "(--resume), replace it with --overwrite, or" in message
-    assert {path: path.stat().st_mtime_ns for path in run_folder(tmp_path).rglob("*")} == before
+    # A run that cannot start replaces nothing.
+    for model, is_inside in ((str(run_folder(tmp_path) / "model"), True), ("/nope", False)):
+        override = ("--overwrite", "--set", f"alg.policy.args.model_name={model}")
+        message = error_of(capsys, train(tmp_path, config, *override))
+        assert model in message and ("which the new run would replace" in message) == is_inside
+    assert times_of_files(tmp_path) == before
 
 
-@pytest.mark.parametrize("inside", [True, False])
-def test_run_that_cannot_start_replaces_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: bool
-) -> None:
-    config = make_config(tmp_path, train_evaluation__n_iters=0)
-    assert train(tmp_path, config) == 0
-    before = {path: path.stat().st_mtime_ns for path in run_folder(tmp_path).rglob("*")}
-    capsys.readouterr()
-    model = str(run_folder(tmp_path) / "model") if inside else "/nope"
-    message = error_of(capsys, train(tmp_path, config, "--overwrite", "--set", f"alg.policy.args.model_name={model}"))
-    assert model in message and ("which the new run would replace" in message) == inside
-    assert {path: path.stat().st_mtime_ns for path in run_folder(tmp_path).rglob("*")} == before
+def times_of_files(tmp_path: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in run_folder(tmp_path).rglob("*")}
 
 
 def test_run_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -565,105 +538,51 @@ def test_run_is_complete_though_nothing_can_be_printed(
     assert (run_folder(tmp_path) / "result.json").is_file()
 
 
-def start(tmp_path: Path, config: dict[str, Any]) -> subprocess.Popen[str]:
-    """A run of its own, in a process group of its own."""
-    command = [sys.executable, str(ROOT / "scripts" / "train_text_generation.py")]
-    command += ["--config_path", str(write_config(tmp_path, config)), "--experiment_name", "e"]
-    command += ["--base_path_to_store_results", str(tmp_path / "runs"), "--project_name", "p"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        start_new_session=True,
-        # A shell lets what it starts in the background ignore Ctrl-C, and that is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+def start(tmp_path: Path, **overrides: Any) -> Command:
+    """A run that does not end by itself, once it has done an iteration."""
+    config = make_config(tmp_path, **{**SHORT, "train_evaluation__n_iters": 10_000, **overrides})
+    command = Command(train_arguments(tmp_path, config), tmp_path)
+    command.wait_for(lambda: (run_folder(tmp_path) / "rollout_info.jsonl").is_file())
+    return command
 
 
-def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 120) -> Any:
-    """Poll until the condition holds; a process that ended before is a failure."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return value
-
-
-def iterations(tmp_path: Path) -> int:
-    path = run_folder(tmp_path) / "rollout_info.jsonl"
-    return len(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else 0
-
-
-def workers_of(process: subprocess.Popen[str]) -> list[int]:
+def workers_of(command: Command) -> list[int]:
     """Process ids of the env workers."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
-            command = path.with_name("cmdline").read_bytes()
+            line = path.with_name("cmdline").read_bytes()
         except OSError:
             continue
         parent, session = int(fields[1]), int(fields[3])
         # The server that forks them is a child of the run's.
-        if session == process.pid and b"forkserver" in command and parent != process.pid:
+        if session == command.pid and b"forkserver" in line and parent != command.pid:
             found.append(int(path.parent.name))
     return found
 
 
-def long_run(tmp_path: Path) -> dict[str, Any]:
-    return make_config(tmp_path, env__vec_env="blocks", train_evaluation__n_iters=10_000)
-
-
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")
 def test_worker_that_dies_ends_the_run_at_once(tmp_path: Path) -> None:
-    process = start(tmp_path, long_run(tmp_path))
-    try:
-        wait_for(lambda: iterations(tmp_path), process)
-        os.kill(max(workers_of(process)), signal.SIGKILL)
-        _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 2
-    assert "error: an environment worker died" in errors and "exit code -9" in errors
-    assert "Traceback" not in errors
+    command = start(tmp_path, env__vec_env="blocks")
+    os.kill(max(workers_of(command)), signal.SIGKILL)
+    assert command.wait(60) == 2
+    assert "error: an environment worker died" in command.errors and "exit code -9" in command.errors
+    assert "Traceback" not in command.errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_saves_the_run_which_then_goes_on(tmp_path: Path, number: signal.Signals) -> None:
-    config = long_run(tmp_path)
-    process = start(tmp_path, config)
-    try:
-        wait_for(lambda: iterations(tmp_path), process)
-        os.killpg(process.pid, number)
-        _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == cli.EXIT_INTERRUPTED
-    assert "Traceback" not in errors
+    workers = {"env__vec_env": "blocks"} if number == signal.SIGINT else {}
+    command = start(tmp_path, **workers)
+    os.killpg(command.pid, number)
+    assert command.wait(60) == cli.EXIT_INTERRUPTED
+    assert "Traceback" not in command.errors
     (n_done,) = re.findall(
-        rf"stopped by {number.name} after iteration (\d+); saved\. Rerun the command to continue", errors
+        rf"stopped by {number.name} after iteration (\d+); saved\. Rerun the command to continue", command.errors
     )
-    n_iters = int(n_done) + 2
-    assert train(tmp_path, config, "--resume", "auto", "--set", f"train_evaluation.n_iters={n_iters}") == 0
-    assert [line["iteration"] for line in lines(run_folder(tmp_path) / "training_info.jsonl")] == [
-        *range(1, n_iters + 1)
-    ]
-
-
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the workers in /proc")
-def test_workers_end_when_the_run_is_killed(tmp_path: Path) -> None:
-    process = start(tmp_path, long_run(tmp_path))
-    try:
-        wait_for(lambda: iterations(tmp_path), process)
-        assert workers_of(process)
-    finally:
-        process.kill()
-        process.communicate()
-    deadline = time.monotonic() + 30
-    while workers_of(process):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    n_iters = int(n_done) + 1
+    config = make_config(tmp_path, **{**SHORT, **workers, "train_evaluation__n_iters": n_iters})
+    assert train(tmp_path, config, "--resume", "auto") == 0
+    done = [line["iteration"] for line in lines(run_folder(tmp_path) / "training_info.jsonl")]
+    assert done == [*range(1, n_iters + 1)]

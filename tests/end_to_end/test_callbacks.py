@@ -74,6 +74,7 @@ def test_callback_that_returns_false_ends_the_rollout(tmp_path: Path, capsys: py
         tmp_path,
         imports=["./mine.py"],
         callbacks=[{"id": "second_rollout"}],
+        train_evaluation__max_eval_samples=2,
         train_evaluation__score_predictions=False,
         train_evaluation__eval_every=5,
     )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from partners import Failing
-from runs import DENSE_REWARD, complete_run, keep_registries, make_config, run_folder, write_config
+from runs import keep_registries, make_config, write_config
 
 import rl4dialog
 from rl4dialog import cli
@@ -19,23 +18,10 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.inference.chat_agent import ChatAgent
 from rl4dialog.serving.page import visible
 
-SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
-
-
-@pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a complete run, whose checkpoint has a critic. Tests leave it as it is."""
-    folder = tmp_path_factory.mktemp("workshop")
-    evaluation = {"train_evaluation__generation_kwargs": SAMPLING, "train_evaluation__save_every": 2}
-    config = make_config(folder, reward_fn=DENSE_REWARD, **evaluation)
-    with complete_run(folder, config):
-        yield folder
-
 
 @pytest.fixture
-def run(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RL4DIALOG_CACHE", str(workshop / "cache"))
-    return run_folder(workshop)
+def run(plain_run: Path) -> Path:
+    return plain_run
 
 
 def chat(lines: str, monkeypatch: pytest.MonkeyPatch, *flags: str) -> int:

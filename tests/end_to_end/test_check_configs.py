@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -21,9 +21,11 @@ from rl4dialog.cli import main_of
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.experiments.config_check import ConfigReport, _tiny_model, check_configs
 
+SCRIPT = Path(__file__).parents[2] / "scripts" / "check_configs.py"
 OURS = Path(__file__).parent / "rl4lms_configs"
 THEIRS = Path(os.environ.get("RL4DIALOG_TEST_RL4LMS_CONFIGS", "not given"))
 RL, SUPERVISED, DIALOGUE = "summarization_t5_ppo.yml", "film_gpt2_supervised.yml", "dialog_gpt2_nlpo.yml"
+IN_SHORT = (SUPERVISED, DIALOGUE)
 MODEL_PARALLEL = "alg.policy.args.apply_model_parallel has no effect"
 START = "env.args.context_start_token has no effect: an encoder-decoder's"
 NOTES = {
@@ -58,24 +60,34 @@ def check(folder: Path) -> list[ConfigReport]:
     return check_configs(folder, partial(main_of, "train"), lambda report: None)
 
 
-def test_configs_in_rl4lms_schema_run_and_say_what_they_mean() -> None:
-    reports = check(OURS)
-    assert [(report.name, report.failed, report.error) for report in reports] == [(name, "", "") for name in NOTES]
-    for report in reports:
-        for expected in NOTES[report.name]:
-            assert [note for note in report.notes if note.startswith(expected)], (report.name, expected, report.notes)
+@pytest.mark.parametrize(
+    "name", [name if name in IN_SHORT else pytest.param(name, marks=pytest.mark.long) for name in NOTES]
+)
+def test_config_in_rl4lms_schema_runs_and_says_what_it_means(tmp_path: Path, name: str) -> None:
+    shutil.copy(OURS / name, tmp_path)
+    (report,) = check(tmp_path)
+    assert (report.name, report.failed, report.error) == (name, "", "")
+    for expected in NOTES[name]:
+        assert [note for note in report.notes if note.startswith(expected)], (expected, report.notes)
 
 
-def test_config_that_does_not_run_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
+def test_every_config_in_rl4lms_schema_is_known() -> None:
+    assert [path.name for path in sorted(OURS.glob("*.yml"))] == [*NOTES]
+
+
+def test_config_that_does_not_run_is_one_line_and_an_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = (OURS / "summarization_t5_ppo.yml").read_text(encoding="utf-8")
     (tmp_path / "a.yml").write_text(text.replace("length_penalty", "lenght_penalty"), encoding="utf-8")
     (tmp_path / "b.yml").write_text("alg: {}\n", encoding="utf-8")
-    script = Path(__file__).parents[2] / "scripts" / "check_configs.py"
-    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
-    first, second, last = done.stdout.splitlines()
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    first, second, last = capsys.readouterr().out.splitlines()
     assert first.startswith("a.yml: --dry_run failed") and "did you mean 'length_penalty'" in first
     assert second.startswith("b.yml: reading failed: b.yml: the key 'alg.id' is missing; ")
-    assert (last, done.returncode) == ("0 of 2 configs pass --dry_run and run two iterations", 1)
+    assert (last, ended.value.code) == ("0 of 2 configs pass --dry_run and run two iterations", 1)
 
 
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -54,7 +54,8 @@ def error_of(capsys: pytest.CaptureFixture[str], code: int) -> str:
 
 def test_last_and_best_are_kept_and_load_with_transformers(tmp_path: Path) -> None:
     keep = {"train_evaluation__keep_last": 1, "train_evaluation__keep_best": "length/words"}
-    assert train(tmp_path, config_of(tmp_path, **keep, train_evaluation__n_iters=4)) == 0
+    # Without a run to resume, auto begins one.
+    assert train(tmp_path, config_of(tmp_path, **keep, train_evaluation__n_iters=4), "--resume", "auto") == 0
     words = {
         line["epoch"]: line["metrics"]["length/words"]
         for line in lines(run_folder(tmp_path) / "val_split_metrics.jsonl")
@@ -105,14 +106,6 @@ def test_full_disk_at_save_time_costs_the_checkpoint_and_not_the_run(
     assert "no space left" in caplog.text
     assert os.listdir(run_folder(tmp_path) / "checkpoints") == ["iteration_000000"]
     assert len(lines(run_folder(tmp_path) / "training_info.jsonl")) == 3
-
-
-def test_resume_auto_begins_where_there_is_nothing_to_go_on_with(tmp_path: Path) -> None:
-    config = config_of(tmp_path, train_evaluation__save_every=None)
-    assert train(tmp_path, config, "--resume", "auto") == 0
-    assert kept(tmp_path) == [3]
-    assert train(tmp_path, config, "--resume", "auto") == 0
-    assert [line["iteration"] for line in lines(run_folder(tmp_path) / "rollout_info.jsonl")] == [1, 2, 3]
 
 
 def test_run_that_was_stopped_after_its_last_iteration_does_what_follows_it_once(
@@ -196,6 +189,17 @@ def test_resumptions_that_make_no_sense_are_refused(tmp_path: Path, capsys: pyte
     assert "no metric 'length/word'; did you mean 'length/words'?" in unknown
 
 
+def test_log_that_lost_lines_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_of(tmp_path, train_evaluation__n_iters=1)
+    assert train(tmp_path, config) == 0
+    (run_folder(tmp_path) / "rollout_info.jsonl").write_text("", encoding="utf-8")
+    capsys.readouterr()
+    before = contents(tmp_path)
+    more = ("--resume", "--set", "train_evaluation.n_iters=2")
+    assert "rollout_info.jsonl has lost lines" in error_of(capsys, train(tmp_path, config, *more))
+    assert contents(tmp_path) == before
+
+
 def test_run_that_another_process_trains_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = config_of(tmp_path)
     with only_writer(run_folder(tmp_path)):
@@ -205,11 +209,11 @@ def test_run_that_another_process_trains_is_refused(tmp_path: Path, capsys: pyte
 
 
 def test_another_reference_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(tmp_path, config_of(tmp_path)) == 0
+    assert train(tmp_path, config_of(tmp_path, train_evaluation__n_iters=0)) == 0
     model = tmp_path / "start"
     (run_folder(tmp_path) / "model").rename(model)
     named = {"tokenizer": {"model_name": str(model)}, "alg__policy__args__model_name": str(model)}
-    config = config_of(tmp_path, **named)
+    config = config_of(tmp_path, **named, train_evaluation__n_iters=1)
     train_but_for_the_end(tmp_path, config, "--overwrite")
     changed = AutoModelForCausalLM.from_pretrained(model)
     changed.transformer.wte.weight.data[0, 0] += 1
@@ -217,15 +221,4 @@ def test_another_reference_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     capsys.readouterr()
     before = contents(tmp_path)
     assert "the reference of the KL penalty" in error_of(capsys, train(tmp_path, config, "--resume"))
-    assert contents(tmp_path) == before
-
-
-def test_log_that_lost_lines_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = config_of(tmp_path)
-    assert train(tmp_path, config) == 0
-    (run_folder(tmp_path) / "rollout_info.jsonl").write_text("", encoding="utf-8")
-    capsys.readouterr()
-    before = contents(tmp_path)
-    more = ("--resume", "--set", "train_evaluation.n_iters=4")
-    assert "rollout_info.jsonl has lost lines" in error_of(capsys, train(tmp_path, config, *more))
     assert contents(tmp_path) == before

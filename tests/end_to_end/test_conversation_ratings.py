@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import reward_models
 from page_client import Tab
-from page_process import start_page
+from page_process import page_of
 from runs import lines, make_config, run_folder, train
 
 from rl4dialog.cli import main
@@ -34,12 +34,10 @@ def test_rated_conversations_become_a_reward(tmp_path: Path, capsys: pytest.Capt
     queued = read_queue(queue)
     assert all(each.is_conversation and [each.turns[-1], each.answer] == ["oh .", "i see ."] for each in queued)
 
-    process, address = start_page("--queue", str(queue), "--feedback", str(feedback))
-    person = Tab(address)
-    for i in range(N):
-        person.rate(bool(i % 2))
-    process.kill()
-    process.communicate()
+    with page_of("--queue", str(queue), "--feedback", str(feedback)) as address:
+        person = Tab(address)
+        for i in range(N):
+            person.rate(bool(i % 2))
     assert [each.rating for each in read_feedback(feedback)] == [-1, 1] * (N // 2)
 
     judged = {"id": "feedback", "args": {"path": str(feedback), "use": "conversation_ratings"}}

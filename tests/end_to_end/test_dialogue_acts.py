@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import yaml
 from page_client import Tab
 from page_process import page_of
-from runs import complete_run, lines, make_config, run_folder, train
+from runs import lines, make_config, module_run, train
 
 from rl4dialog import cli
 from rl4dialog.core.types import AGENT
@@ -29,16 +28,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("acts")
-    with complete_run(folder, CONFIG):
-        yield folder
-
-
-@pytest.fixture
-def run(workshop: Path) -> Path:
-    return run_folder(workshop)
+run = module_run(lambda folder: CONFIG)
 
 
 def evaluated(output: Path, *flags: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pages import EXAMPLES, yaml_of
-from runs import complete_run, lines, run_folder, train
+from runs import lines, module_run, run_folder, start_commands_here, train
 from safetensors.torch import load_file
 
 import rl4dialog
@@ -36,12 +36,7 @@ CART_POLE: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A complete run of DQN on CartPole."""
-    folder = tmp_path_factory.mktemp("cart_pole")
-    with complete_run(folder, CART_POLE):
-        yield run_folder(folder)
+run = module_run(lambda folder: CART_POLE)
 
 
 def test_custom_environment_of_the_page_is_learned(tmp_path: Path) -> None:
@@ -106,7 +101,8 @@ def test_run_is_evaluated_again(run: Path, tmp_path: Path) -> None:
     assert found["metrics"] == lines(run / "test_split_metrics.jsonl")[-1]["metrics"]
 
 
-def test_run_is_reproduced(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_is_reproduced(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start_commands_here(monkeypatch)
     assert cli.main(["reproduce", str(run), "--output_path", str(tmp_path / "again")]) == 0
 
 

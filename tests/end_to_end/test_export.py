@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from gguf import GGUFReader
-from runs import complete_run, make_config, run_folder, train
+from runs import make_config, module_run, run_folder, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import rl4dialog
@@ -19,20 +19,14 @@ from rl4dialog import cli
 from rl4dialog.inference.saved_adapters import _as_trained
 
 
-@pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a complete run with LoRA, also of a tied head, and a checkpoint. Tests leave the run as it is."""
-    folder = tmp_path_factory.mktemp("workshop")
+def with_adapters(folder: Path) -> dict[str, Any]:
+    """A run with LoRA, also of a tied head, and checkpoints."""
     lora = {"r": 2, "init_lora_weights": False, "target_modules": ["q_proj", "lm_head"]}
-    settings = {"lora": lora, "train_evaluation__save_every": 1}
     name = {"tokenizer__model_name": "builtin/tiny-llama", "alg__policy__args__model_name": "builtin/tiny-llama"}
-    with complete_run(folder, make_config(folder, **settings, **name)):
-        yield folder
+    return make_config(folder, lora=lora, train_evaluation__save_every=1, **name)
 
 
-@pytest.fixture
-def run(workshop: Path) -> Path:
-    return run_folder(workshop)
+run = module_run(with_adapters)
 
 
 @pytest.fixture
@@ -145,17 +139,13 @@ def test_output_without_a_place_is_refused(run: Path, tmp_path: Path, capsys: py
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda run: shutil.rmtree(run), "does not exist; pass a run folder"),
-        (lambda run: (run / "config.json").write_text("{}"), "config.json"),
-        (lambda run: shutil.rmtree(run / "model"), "is missing: the run is not complete"),
-        (lambda run: (run / "model" / "config.json").unlink(), "language model '.*model' cannot be loaded"),
         (lambda run: (run / "model" / "tokenizer.json").unlink(), "cannot be loaded|has an empty vocabulary"),
         (
             lambda run: (run / "model" / "model.safetensors").write_bytes(b"\x10" + b"\0" * 9),
             "language model '.*model' cannot be loaded .*incomplete or damaged",
         ),
     ],
-    ids=["run", "config", "model", "model_config", "tokenizer", "weights"],
+    ids=["tokenizer", "weights"],
 )
 def test_damaged_run_is_named(
     copied: Path, tmp_path: Path, damage: object, message: str, capsys: pytest.CaptureFixture[str]

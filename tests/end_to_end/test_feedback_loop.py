@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from runs import complete_run, make_config, run_folder
 
 from rl4dialog.cli import main
 from rl4dialog.core.errors import ConfigError
@@ -34,7 +33,11 @@ def loop() -> ModuleType:
 
 
 def test_selected_rounds_and_ppo_on_the_utility(
-    loop: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    loop: ModuleType,
+    plain_run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     commands: list[str] = []
 
@@ -47,27 +50,23 @@ def test_selected_rounds_and_ppo_on_the_utility(
     output = tmp_path / "loop"
 
     def run_script(*flags: str) -> list[dict[str, Any]]:
-        argv = [str(SCRIPT), "--run", str(run_folder(tmp_path)), "--output", str(output), "--n_held_out", "6", *flags]
+        argv = [str(SCRIPT), "--run", str(plain_run), "--output", str(output), "--n_held_out", "6", *flags]
         monkeypatch.setattr(sys, "argv", [*argv, "--n_votes", "16", "10", "--strategy", "disagreement", *QUICK])
         loop.main()
         found: list[dict[str, Any]] = json.loads((output / "results.json").read_text(encoding="utf-8"))
         return found
 
-    config = make_config(tmp_path, train_evaluation__n_iters=1, train_evaluation__max_eval_samples=4)
-    with complete_run(tmp_path, config):
-        first, second = run_script("--without_ppo")
-        assert (first["n_votes"], second["n_votes"]) == (10, 16) and first["policy"] is None
-        added = read_pairs(output / "pairs_16.jsonl")
-        assert added[:10] == read_pairs(output / "pairs_10.jsonl")
-        assert [pair.strategy for pair in added] == ["random"] * 10 + ["disagreement"] * 6
-        votes = [(output / f"votes_{n}.jsonl").read_text(encoding="utf-8").splitlines() for n in (10, 16)]
-        assert [json.loads(line)["chosen"] for line in votes[1][:10]] == [
-            json.loads(line)["chosen"] for line in votes[0]
-        ]
-        n_before = len(commands)
-        *with_ppo, ceiling = run_script("--ceiling")
-        with pytest.raises(ConfigError, match=r"was made with --seed 0, not 1; choose another --output"):
-            run_script("--seed", "1")
+    first, second = run_script("--without_ppo")
+    assert (first["n_votes"], second["n_votes"]) == (10, 16) and first["policy"] is None
+    added = read_pairs(output / "pairs_16.jsonl")
+    assert added[:10] == read_pairs(output / "pairs_10.jsonl")
+    assert [pair.strategy for pair in added] == ["random"] * 10 + ["disagreement"] * 6
+    votes = [(output / f"votes_{n}.jsonl").read_text(encoding="utf-8").splitlines() for n in (10, 16)]
+    assert [json.loads(line)["chosen"] for line in votes[1][:10]] == [json.loads(line)["chosen"] for line in votes[0]]
+    n_before = len(commands)
+    *with_ppo, ceiling = run_script("--ceiling")
+    with pytest.raises(ConfigError, match=r"was made with --seed 0, not 1; choose another --output"):
+        run_script("--seed", "1")
     # Reward models and queues are not made again.
     assert [command.split()[0] for command in commands[n_before:]] == ["train"] * 4
     assert [each["accuracy"] for each in with_ppo] == [first["accuracy"], second["accuracy"]]

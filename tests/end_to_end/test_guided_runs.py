@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from guided_runs import walks_config
-from runs import complete_run, lines, run_folder, train, write_config
+from runs import lines, module_run, run_folder, train, write_config
 
 import rl4dialog
 from rl4dialog import cli
@@ -27,18 +26,7 @@ SHARED = {"alg__policy__args__critic": "shared", "alg__policy__args__target": "h
 BETA = "alg.policy.args.guidance.beta"
 
 
-@pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a complete ILQL run. Tests leave it as it is."""
-    folder = tmp_path_factory.mktemp("workshop")
-    with complete_run(folder, walks_config()):
-        yield folder
-
-
-@pytest.fixture
-def run(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RL4DIALOG_CACHE", str(workshop / "cache"))
-    return run_folder(workshop)
+run = module_run(lambda folder: walks_config())
 
 
 @pytest.fixture
@@ -161,11 +149,11 @@ def test_language_model_of_a_guided_run_is_named_by_a_suffix(run: Path, tmp_path
 
 
 def test_run_that_another_run_reads_without_its_values_is_not_replaced(
-    run: Path, workshop: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = f"{run / 'model'}#prior_only"
     config = walks_config(alg__policy__args__model_name=name, tokenizer__model_name=name)
-    assert train(workshop, config, "--overwrite") == 2
+    assert train(run.parents[2], config, "--overwrite") == 2
     assert f"{name} is in the run folder" in capsys.readouterr().err
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import yaml
 from feedback_files import correction, mixed_feedback, preference, rating, write_feedback
-from runs import complete_run, make_config, run_folder
 
 from rl4dialog.cli import main
 from rl4dialog.core.feedback import Feedback
@@ -25,12 +24,9 @@ QUICK = (
 Improve = Callable[..., int]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("improved_run")
-    config = make_config(folder, train_evaluation__n_iters=1, train_evaluation__max_eval_samples=4)
-    with complete_run(folder, config):
-        yield run_folder(folder)
+@pytest.fixture
+def run(plain_run: Path) -> Path:
+    return plain_run
 
 
 @pytest.fixture

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import DENSE_REWARD, make_config, run_folder, train, write_config
+from apart import Command
+from runs import DENSE_REWARD, SHORT, lines, make_config, run_folder, train, train_arguments
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -19,8 +17,10 @@ from rl4dialog.core.config import OnPolicyConfig, parse_config
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.memory import MemoryPlan, predict_memory
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "train_text_generation.py"
+FLAGS = (["--dry_run"], [])
 WIDE = {
+    **SHORT,
+    "train_evaluation__score_predictions": False,
     "tokenizer__vocab_size": 1000,
     "env__n_envs": 32,
     "alg__args": {"n_steps": 40, "batch_size": 1280, "n_epochs": 1, "learning_rate": 1e-4},
@@ -45,7 +45,7 @@ SUPERVISED = {**WIDE["alg__args"], "micro_batch_size": 32, "supervised_coef": 0.
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.long),
         pytest.param(CONVERSATIONS, id="conversations"),
         pytest.param({"alg__policy__args__critic": "shared", "lora": {"r": 8}}, marks=pytest.mark.long),
         pytest.param({"alg__policy__args__gradient_checkpointing": True}, marks=pytest.mark.long),
@@ -54,16 +54,13 @@ SUPERVISED = {**WIDE["alg__args"], "micro_batch_size": 32, "supervised_coef": 0.
     ],
 )
 def test_the_predicted_peak_is_near_the_measured_one(tmp_path: Path, changes: dict[str, Any]) -> None:
-    config = str(write_config(tmp_path, make_config(tmp_path, **{**WIDE, **changes})))
-    arguments = ["--config_path", config, "--base_path_to_store_results", str(tmp_path)]
-    predicted, _ = (
-        subprocess.run([sys.executable, str(SCRIPT), *arguments, *flags], check=True, capture_output=True, text=True)
-        for flags in (["--dry_run"], [])
-    )
-    found = re.search(r"peak per process\D+([\d,]+) MiB", predicted.stdout)
-    assert found is not None, predicted.stdout
-    run = tmp_path / "rl4dialog_exps" / "rl4dialog_experiment"
-    measured = [json.loads(line)["memory/peak_mib"] for line in (run / "training_info.jsonl").read_text().splitlines()]
+    config = make_config(tmp_path, **{**WIDE, **changes})
+    # In processes of their own, which hold nothing else in memory.
+    plan, run = (Command(train_arguments(tmp_path, config, *flags), tmp_path / "".join(flags)) for flags in FLAGS)
+    assert plan.wait() == run.wait(500) == 0, run.errors
+    found = re.search(r"peak per process\D+([\d,]+) MiB", plan.output)
+    assert found is not None, plan.output
+    measured = [line["memory/peak_mib"] for line in lines(run_folder(tmp_path) / "training_info.jsonl")]
     assert float(found[1].replace(",", "")) == pytest.approx(max(measured), rel=0.25)
 
 
@@ -107,7 +104,7 @@ def test_nothing_is_loaded_to_predict(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("supervised", [False, True])
 def test_a_run_with_lora_in_bf16_leaves_merged_weights_and_adapters(tmp_path: Path, supervised: bool) -> None:
-    config = make_config(tmp_path, lora={"r": 2, "lora_alpha": 16}, precision="bf16", reward_fn=DENSE_REWARD)
+    config = make_config(tmp_path, **SHORT, lora={"r": 2, "lora_alpha": 16}, precision="bf16", reward_fn=DENSE_REWARD)
     if supervised:
         config["alg"] = {
             "id": "supervised",
@@ -124,11 +121,6 @@ def test_a_run_with_lora_in_bf16_leaves_merged_weights_and_adapters(tmp_path: Pa
     assert any(name.endswith("lora_B.weight") and weight.abs().max() > 0 for name, weight in adapters.items())
     merged = AutoModelForCausalLM.from_pretrained(model)
     assert not any("lora" in name for name in merged.state_dict())
-    # The next run starts from it.
-    (tmp_path / "next").mkdir()
-    config = make_config(tmp_path / "next", tokenizer={"model_name": str(model)})
-    config["alg"]["policy"]["args"]["model_name"] = str(model)
-    assert train(tmp_path / "next", config) == 0
 
 
 @pytest.mark.parametrize("split_by_length", [False, True])

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import contents, make_config, run_folder, train, without_times
-from transformers import AutoModelForCausalLM
+from runs import SHORT, contents, make_config, run_folder, train, without_times
 
 import rl4dialog
 from rl4dialog import cli
@@ -50,15 +49,16 @@ def config_of(tmp_path: Path, id: str = "ilql", **overrides: Any) -> dict[str, A
     return make_config(tmp_path, **{**settings, **overrides})
 
 
-@pytest.mark.parametrize(
-    "id",
-    ["ilql", "cql", "mc_returns", "psi_learning", "awac", "bc", "filtered_bc", "decision_transformer", *OF_REPLIES],
-)
+IDS = ["ilql", "cql", "mc_returns", "psi_learning", "awac", "bc", "filtered_bc", "decision_transformer", *OF_REPLIES]
+IN_SHORT = ("ilql", "filtered_bc", "chai")
+
+
+@pytest.mark.parametrize("id", [id if id in IN_SHORT else pytest.param(id, marks=pytest.mark.long) for id in IDS])
 def test_run_is_resumed_bit_for_bit(id: str, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder in (whole, parts):
         folder.mkdir()
-    n_iters = {"train_evaluation__n_iters": 3, "train_evaluation__save_every": 1}
+    n_iters = {"train_evaluation__n_iters": 2, "train_evaluation__save_every": 1}
     assert train(whole, config_of(whole, id, **n_iters)) == 0
     shorter = config_of(parts, id, **{**n_iters, "train_evaluation__n_iters": 1})
     assert train(parts, shorter) == 0
@@ -73,33 +73,6 @@ def test_run_is_resumed_bit_for_bit(id: str, tmp_path: Path) -> None:
     assert any(name.endswith("optimizer.safetensors") for name in names)
     for name in names:
         assert without_times(found[0][name]) == without_times(found[1][name]), name
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tmp_path = tmp_path_factory.mktemp("offline")
-    assert train(tmp_path, config_of(tmp_path, train_evaluation__n_iters=2)) == 0
-    return run_folder(tmp_path)
-
-
-def test_model_folder_is_a_language_model_with_values_beside_it(finished: Path) -> None:
-    assert AutoModelForCausalLM.from_pretrained(finished / "model").num_parameters() > 0
-    settings = json.loads((finished / "model" / "value_guidance.json").read_text())
-    assert settings["guidance"]["beta"] == 2.0
-    assert {"critic.safetensors", "target.safetensors"} <= {
-        path.name for path in (finished / "checkpoints" / "iteration_000002").iterdir()
-    }
-
-
-def test_loaded_policy_is_guided_like_the_one_that_was_trained(finished: Path) -> None:
-    final, last = rl4dialog.load_policy(finished), rl4dialog.load_policy(finished, checkpoint="last")
-    prompts, replies = ["hello there <EOU>"], ["good morning"]
-    for name in ("q_values", "advantages", "values", "log_probs"):
-        assert getattr(final, name)(prompts, replies) == getattr(last, name)(prompts, replies)
-    assert len(final.q_values(prompts, replies)[0]) == len(final.log_probs(prompts, replies)[0])
-    guided = final.log_probs(prompts, replies)
-    final.policy.guidance = type(final.policy.guidance)(beta=0.0)
-    assert final.log_probs(prompts, replies) != guided
 
 
 def test_loaded_policy_reranks_like_the_one_that_was_trained(tmp_path: Path) -> None:
@@ -123,15 +96,6 @@ def test_loaded_policy_reranks_like_the_one_that_was_trained(tmp_path: Path) -> 
     assert found and all(logged[key] == value for key, value in found.items())
 
 
-def test_plain_model_has_no_values(tmp_path: Path) -> None:
-    assert train(tmp_path, config_of(tmp_path, "bc", train_evaluation__n_iters=1)) == 0
-    policy = rl4dialog.load_policy(run_folder(tmp_path))
-    assert not (run_folder(tmp_path) / "model" / "value_guidance.json").exists()
-    assert policy.generate(["hello <EOU>"])
-    with pytest.raises(rl4dialog.core.errors.ModelError, match="bc is not guided"):
-        policy.q_values(["hello <EOU>"], ["hi"])
-
-
 def test_changed_log_is_refused_on_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     n_iters = {"train_evaluation__n_iters": 1, "train_evaluation__save_every": 1}
     assert train(tmp_path, config_of(tmp_path, **n_iters)) == 0
@@ -148,88 +112,52 @@ def test_ids_in_the_schema_are_those_of_the_catalog() -> None:
     assert set(AlgorithmRegistry.ids()) >= set(ON_POLICY)
 
 
-ERRORS: list[tuple[dict[str, Any], str]] = [
-    ({"alg__kl_div": {"coeff": 0.1}}, "the key 'kl_div' has no meaning with alg.id: ilql"),
-    (
-        {"alg__policy__id": "causal_lm_actor_critic_policy", "alg__policy__args": {"model_name": "builtin/tiny-llama"}},
-        "alg.id: ilql, which needs a policy with values of tokens",
-    ),
-    ({"alg__args__tau": 1.0}, "alg.args.tau"),
-    ({"alg__args__gamma": 1.5}, "alg.args.gamma"),
-    ({"alg__args__polyak_rate": 2.0}, "alg.args.polyak_rate"),
-    ({"alg__args__batch_size": 1024}, "alg.args.batch_size is 1024 agent tokens, but an iteration has only 256"),
-    ({"alg__args__cql_temperature": 2.0}, "no effect without alg.args.cql_weight"),
-    ({"alg__policy__args__guidance": {"bta": 2.0}}, "unknown key 'alg.policy.args.guidance.bta'; did you mean"),
-    ({"alg__policy__args__guidance": {"prior": {"min_p": 1.5}}}, "guidance.prior.min_p"),
-    ({"alg__policy__args__guidance": {"num_beams": 3}}, "num_beams has a meaning only with"),
-    ({"alg__policy__args__reference": "initial"}, "the reference is the language model itself"),
-    ({"alg__rewards": "reward_fn", "reward_fn": None}, "alg.rewards: reward_fn needs the key 'reward_fn'"),
-    ({"alg__rewards": "log"}, "have the return 0, so alg.id: ilql has nothing to learn from"),
-    ({"reward_fn": None}, "have the return 0, so alg.id: ilql has nothing to learn from"),
-]
-
-
+GUIDANCE = "alg__policy__args__guidance"
 GREEDY = {"alg__policy__args__generation_kwargs": {"max_new_tokens": 6}}
-ERRORS_OF_REPLIES: list[tuple[str, dict[str, Any], str]] = [
+PLAIN = {"alg__policy__id": "causal_lm_actor_critic_policy", "alg__policy__args": {"model_name": "builtin/tiny-llama"}}
+MIN_RETURN = "alg__args__min_return"
+ERRORS: list[tuple[str, dict[str, Any], str]] = [
+    ("ilql", {"alg__kl_div": {"coeff": 0.1}}, "the key 'kl_div' has no meaning with alg.id: ilql"),
+    ("ilql", PLAIN, "alg.id: ilql, which needs a policy with values of tokens"),
+    ("ilql", {"alg__args__tau": 1.0}, "alg.args.tau"),
+    ("ilql", {"alg__args__gamma": 1.5}, "alg.args.gamma"),
+    ("ilql", {"alg__args__polyak_rate": 2.0}, "alg.args.polyak_rate"),
+    ("ilql", {"alg__args__batch_size": 1024}, "batch_size is 1024 agent tokens, but an iteration has only 256"),
+    ("ilql", {"alg__args__cql_temperature": 2.0}, "no effect without alg.args.cql_weight"),
+    ("ilql", {GUIDANCE: {"bta": 2.0}}, "unknown key 'alg.policy.args.guidance.bta'; did you mean"),
+    ("ilql", {GUIDANCE: {"prior": {"min_p": 1.5}}}, "guidance.prior.min_p"),
+    ("ilql", {GUIDANCE: {"num_beams": 3}}, "num_beams has a meaning only with"),
+    ("ilql", {"alg__policy__args__reference": "initial"}, "the reference is the language model itself"),
+    ("ilql", {"alg__rewards": "reward_fn", "reward_fn": None}, "alg.rewards: reward_fn needs the key 'reward_fn'"),
+    ("ilql", {"alg__rewards": "log"}, "have the return 0, so alg.id: ilql has nothing to learn from"),
+    ("ilql", {"reward_fn": None}, "have the return 0, so alg.id: ilql has nothing to learn from"),
     ("ilql_of_replies", GREEDY, "n_candidates is 3, but evaluations decode greedily"),
     ("ilql_of_replies", {"alg__args__cql_weight": 0.1}, "alg.args.cql_weight: the penalty is a sum over all actions"),
     (
         "ilql_of_replies",
         {"alg__args__discount_per": "token"},
-        "discount_per: token has no meaning with values of whole",
+        "discount_per: token has no meaning with values",
     ),
     ("cql_of_replies", {"alg__args__backup": "max"}, "alg.args.backup: max is a maximum over all actions"),
     ("chai", {"alg__args__policy_weight": 1.0}, "policy_weight has no effect, because chai trains no language model"),
     ("chai", {"alg__args__v_weight": 1.0}, "v_weight has no effect, because this algorithm learns no V"),
     ("chai", {"alg__policy__id": "value_guided_causal_lm_policy"}, "value_reranked_causal_lm_policy"),
-    ("chai", {"alg__policy__args__guidance": {"beta": 1.0}}, "unknown key 'alg.policy.args.guidance.beta'"),
+    ("chai", {GUIDANCE: {"beta": 1.0}}, "unknown key 'alg.policy.args.guidance.beta'"),
     ("chai", {"alg__policy__args__train_prior": True}, "train_prior has no effect with alg.id: chai"),
+    ("filtered_bc", {"alg__args__top_share": 0.001}, "conversations is none; raise it"),
+    ("filtered_bc", {MIN_RETURN: 100.0, "alg__args__top_share": None}, "but the highest return of the log is"),
+    ("filtered_bc", {MIN_RETURN: 0.1}, "needs one of alg.args.top_share and"),
+    ("awac", {"alg__args__temperature": 0.0}, "alg.args.temperature"),
 ]
 
 
-@pytest.mark.parametrize(("id", "changes", "message"), ERRORS_OF_REPLIES)
-def test_mistake_with_values_of_replies_is_one_paragraph(
+@pytest.mark.parametrize(("id", "changes", "message"), ERRORS, ids=[f"{id}: {said[:40]}" for id, _, said in ERRORS])
+def test_mistake_is_one_paragraph(
     id: str, changes: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert train(tmp_path, config_of(tmp_path, id, **changes)) == 2
+    assert train(tmp_path, config_of(tmp_path, id, train_evaluation__score_predictions=False, **changes)) == 2
     printed = " ".join(capsys.readouterr().err.split())
     assert message in printed and "Traceback" not in printed
-
-
-@pytest.mark.parametrize(("changes", "message"), ERRORS, ids=[message[:40] for _, message in ERRORS])
-def test_mistake_is_one_paragraph(
-    changes: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = config_of(tmp_path, train_evaluation__score_predictions=False)
-    for dotted, value in changes.items():
-        *path, last = dotted.split("__")
-        block = config
-        for key in path:
-            block = block.setdefault(key, {})
-        block[last] = value
-    assert train(tmp_path, config) == 2
-    printed = capsys.readouterr().err
-    assert message in printed, printed
-    assert "Traceback" not in printed
-
-
-@pytest.mark.parametrize(
-    ("id", "args", "message"),
-    [
-        ("filtered_bc", {"top_share": 0.001}, "conversations is none; raise it"),
-        ("filtered_bc", {"min_return": 100.0}, "but the highest return of the log is"),
-        ("filtered_bc", {"min_return": 0.1, "top_share": 0.5}, "needs one of alg.args.top_share and"),
-        ("awac", {"temperature": 0.0}, "alg.args.temperature"),
-    ],
-)
-def test_shares_out_of_range_are_errors(
-    id: str, args: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = config_of(tmp_path, id)
-    config["alg"]["args"].pop("top_share", None)
-    config["alg"]["args"].update(args)
-    assert train(tmp_path, config) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_dry_run_shows_the_log_and_the_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,17 +167,12 @@ def test_dry_run_shows_the_log_and_the_heads(tmp_path: Path, capsys: pytest.Capt
         assert row in printed
 
 
-def test_evaluate_and_simulate_take_another_beta(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--run", str(finished), "--set", "alg.policy.args.guidance.beta=0"]
-    assert cli.main_of("evaluate", [*arguments, "--split", "val"]) == 0
-
-
 def test_log_of_a_ppo_run_is_learned_with_its_own_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ppo, offline = tmp_path / "ppo", tmp_path / "offline"
     for folder in (ppo, offline):
         folder.mkdir()
     reward = {"reward_fn": {"id": "regex", "args": {"pattern": "e"}}, "logging": {"conversations": True}}
-    assert train(ppo, make_config(ppo, **reward)) == 0
+    assert train(ppo, make_config(ppo, **SHORT, **reward)) == 0
     run = run_folder(ppo)
     config = config_of(offline, "ilql", train_evaluation__n_iters=1)
     config["tokenizer"] = {"model_name": str(run / "model")}

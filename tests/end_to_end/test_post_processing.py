@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import make_config, run_folder, train
+from runs import SHORT, make_config, run_folder, train
 
 MINE = """
 from rl4dialog import PostProcessorRegistry, RewardFunctionRegistry
@@ -27,7 +27,7 @@ EVALUATION_KWARGS = "train_evaluation__generation_kwargs"
 
 def config_of(tmp_path: Path, returned: str = "word", **overrides: Any) -> dict[str, Any]:
     (tmp_path / "mine.py").write_text(MINE.format(returned=returned), encoding="utf-8")
-    settings = {"imports": ["./mine.py"], "reward_fn": {"id": "says"}, "train_evaluation__n_iters": 1}
+    settings = {**SHORT, "imports": ["./mine.py"], "reward_fn": {"id": "says"}}
     return make_config(tmp_path, **settings, **overrides)
 
 
@@ -39,8 +39,6 @@ def replies_of(tmp_path: Path, epoch: int = 1) -> set[str]:
 @pytest.mark.parametrize(
     ("overrides", "replies"),
     [
-        ({EVALUATION_KWARGS: {"post_processing_fn": "say"}}, {"nothing"}),
-        ({EVALUATION_KWARGS: {"post_processing_fn": SAY_WORD}}, {"WORD"}),
         # The evaluation generates with the rollouts' settings if it has none of its own.
         ({ALG_KWARGS: {"post_processing_fn": SAY_WORD}}, {"WORD"}),
         ({ALG_KWARGS: {"post_processing_fn": "say"}, EVALUATION_KWARGS: {"post_processing_fn": SAY_WORD}}, {"WORD"}),

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from apart import Command, launched
 from runs import lines, make_config, write_config
 from safetensors.torch import load_file
 
@@ -34,17 +35,35 @@ SAME = {
 }
 
 
-def launch(tmp_path: Path, config: dict[str, Any], n_processes: int, *flags: str, **kwargs: Any) -> subprocess.Popen:
-    (tmp_path / f"by_{n_processes}").mkdir(exist_ok=True)
+def trained(tmp_path: Path, config: dict[str, Any], n_processes: int, *flags: str, **environment: str) -> list[Command]:
+    """The processes of a run in ``p/by_<n>``, started side by side."""
+    folder = tmp_path / f"by_{n_processes}"
+    folder.mkdir(exist_ok=True)
     arguments = [
-        *("--config_path", str(write_config(tmp_path / f"by_{n_processes}", config))),
+        *("train", "--config_path", str(write_config(folder, config))),
         *("--base_path_to_store_results", str(tmp_path)),
-        *("--project_name", "p", "--experiment_name", f"by_{n_processes}"),
-        *flags,
+        *("--project_name", "p", "--experiment_name", folder.name, *flags),
     ]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(n_processes)]
-    command = [sys.executable, *(launcher if n_processes > 1 else []), str(SCRIPT), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs)
+    if n_processes == 1:
+        return [Command(arguments, folder, environment)]
+    return launched(n_processes, arguments, folder, environment)
+
+
+def finished(tmp_path: Path, config: dict[str, Any], n_processes: int, *flags: str, **environment: str) -> str:
+    """What the first process of a run printed, which must not fail."""
+    processes = trained(tmp_path, config, n_processes, *flags, **environment)
+    for process in processes:
+        assert process.wait(500) == 0, process.errors
+    return processes[0].errors
+
+
+def by_torchrun(tmp_path: Path, config: dict[str, Any]) -> subprocess.Popen[str]:
+    """The same by the launcher itself, in two processes."""
+    (tmp_path / "by_2").mkdir(exist_ok=True)
+    place = ["--base_path_to_store_results", str(tmp_path), "--project_name", "p", "--experiment_name", "by_2"]
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT), *place]
+    command += ["--config_path", str(write_config(tmp_path / "by_2", config))]
+    return subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 MINE = '''
@@ -89,7 +108,6 @@ def plain_config(tmp_path: Path, algorithm: str, kind: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("algorithm", "kind", "variables"),
     [
-        ("ppo", "causal", {}),
         ("rloo", "causal", {}),
         pytest.param("ppo", "causal", FSDP, marks=pytest.mark.long),
         ("nlpo", "seq2seq", FSDP),
@@ -99,8 +117,21 @@ def plain_config(tmp_path: Path, algorithm: str, kind: str) -> dict[str, Any]:
 def test_two_processes_give_the_weights_of_one(
     tmp_path: Path, algorithm: str, kind: str, variables: dict[str, str]
 ) -> None:
-    rollout, _ = assert_same_by_one_and_two(tmp_path, plain_config(tmp_path, algorithm, kind), variables)
+    config = plain_config(tmp_path, algorithm, kind)
+    for n, environment in ((1, {}), (2, variables)):
+        finished(tmp_path, config, n, **environment)
+    rollout, _ = assert_same_by_one_and_two(tmp_path)
     assert rollout["rollout/task_reward_std"] > 0.01, "the reward varies"
+
+
+@pytest.mark.long
+def test_torchrun_with_an_empty_cache_gives_the_weights_of_one_process(tmp_path: Path) -> None:
+    config = plain_config(tmp_path, "ppo", "causal")
+    process = by_torchrun(tmp_path, config)
+    output, _ = process.communicate(timeout=500)
+    assert process.returncode == 0, output
+    finished(tmp_path, config, 1)
+    assert_same_by_one_and_two(tmp_path)
 
 
 def test_two_processes_make_no_step_on_rounding(tmp_path: Path) -> None:
@@ -108,21 +139,17 @@ def test_two_processes_make_no_step_on_rounding(tmp_path: Path) -> None:
     config = plain_config(tmp_path, "ppo", "causal")
     config["reward_fn"] = {"id": "regex", "args": {"pattern": "no such word"}}
     config["alg"]["policy"]["id"] = "rounded_by_process"
-    rollout, trained = assert_same_by_one_and_two(tmp_path, config, {})
+    for n in (1, 2):
+        finished(tmp_path, config, n)
+    rollout, trained = assert_same_by_one_and_two(tmp_path)
     assert rollout["rollout/kl_se"] > 0, "its KL is not 0"
     assert rollout["rollout/kl_is_rounding"] == rollout["rollout/constant_rewards"] == 1
     assert trained["train/constant_advantages"] == 1
     assert trained["train/value_loss"] == trained["train/grad_norm"] == 0
 
 
-def assert_same_by_one_and_two(
-    tmp_path: Path, config: dict[str, Any], variables: dict[str, str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Train twice, compare weights, replies and log; returns what two processes logged of rollout and training."""
-    for n in (1, 2):
-        process = launch(tmp_path, config, n, env={**os.environ, **(variables if n > 1 else {})})
-        output, _ = process.communicate(timeout=500)
-        assert process.returncode == 0, output
+def assert_same_by_one_and_two(tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Compare weights, replies and log of both runs; returns what two processes logged of rollout and training."""
     one, two = (load_file(tmp_path / "p" / f"by_{n}" / "model" / "model.safetensors") for n in (1, 2))
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, rtol=0, atol=1e-5)
@@ -153,9 +180,7 @@ def test_two_processes_learn_from_a_log_as_one(tmp_path: Path, id: str) -> None:
         train_evaluation__max_eval_samples=2,
     )
     for n in (1, 2):
-        process = launch(tmp_path, config, n, env=dict(os.environ))
-        output, _ = process.communicate(timeout=500)
-        assert process.returncode == 0, output
+        finished(tmp_path, config, n)
     for name in ("model.safetensors", *(["value_guidance.safetensors"] if id == "ilql" else [])):
         one, two = (load_file(tmp_path / "p" / f"by_{n}" / "model" / name) for n in (1, 2))
         for key, weight in one.items():
@@ -188,9 +213,7 @@ def test_sharded_processes_stay_in_step(tmp_path: Path, variables: dict[str, str
         alg__policy__args__critic="shared",
         train_evaluation__n_iters=5,
     )
-    process = launch(tmp_path, config, 2, env={**os.environ, **variables})
-    output, _ = process.communicate(timeout=500)
-    assert process.returncode == 0, output
+    output = finished(tmp_path, config, 2, **variables)
     assert [line["iteration"] for line in lines(tmp_path / "p" / "by_2" / "training_info.jsonl")] == [1, 2, 3]
     assert "stopped after iteration 3 of 5 by second_process: its _on_step returned False" in output
     assert (tmp_path / "p" / "by_2" / "best_model" / "model.safetensors").is_file()
@@ -199,15 +222,12 @@ def test_sharded_processes_stay_in_step(tmp_path: Path, variables: dict[str, str
 @pytest.mark.long
 def test_sharded_run_is_resumed_bit_by_bit(tmp_path: Path) -> None:
     config = make_config(tmp_path, env__n_envs=4, alg__policy__args__critic="shared", train_evaluation__save_every=1)
-    environment = {**os.environ, **FSDP, "OMP_NUM_THREADS": "1"}
     last = tmp_path / "p" / "by_2" / "checkpoints" / "iteration_000002"
     found = []
     for flags in ((), ("--resume",)):
         shutil.rmtree(last, ignore_errors=True)
         (tmp_path / "p" / "by_2" / "result.json").unlink(missing_ok=True)  # a run that has it is complete
-        process = launch(tmp_path, config, 2, *flags, env=environment)
-        output, _ = process.communicate(timeout=500)
-        assert process.returncode == 0, output
+        output = finished(tmp_path, config, 2, *flags, **FSDP)
         files = sorted(last.rglob("*.safetensors"))
         assert [path.name for path in files] == ["critic.safetensors", "model.safetensors", "optimizer.safetensors"]
         found.append([{name: tensor.tolist() for name, tensor in load_file(path).items()} for path in files])
@@ -239,10 +259,6 @@ class Poisoned(CausalLMActorCriticPolicy):
 
 @needs_deepspeed
 def test_deepspeed_leaves_out_a_step_without_finite_gradient(tmp_path: Path) -> None:
-    check_that_a_step_is_left_out(tmp_path, DEEPSPEED)
-
-
-def check_that_a_step_is_left_out(tmp_path: Path, variables: dict[str, str]) -> None:
     """In all processes, though the gradient is NaN in one of them only."""
     (tmp_path / "mine.py").write_text(POISONED)
     config = make_config(
@@ -252,17 +268,16 @@ def check_that_a_step_is_left_out(tmp_path: Path, variables: dict[str, str]) -> 
         alg__args={"n_steps": 20, "batch_size": 30, "n_epochs": 2, "learning_rate": 1e-3},
         alg__policy__id="poisoned",
     )
-    process = launch(tmp_path, config, 2, env={**os.environ, **variables})
-    output, _ = process.communicate(timeout=500)
-    assert process.returncode == 0, output
+    finished(tmp_path, config, 2, **DEEPSPEED)
     skipped = [line["train/skipped_steps"] for line in lines(tmp_path / "p" / "by_2" / "training_info.jsonl")]
     assert skipped == [1, 0]
     weights = load_file(tmp_path / "p" / "by_2" / "model" / "model.safetensors")
     assert all(torch.isfinite(weight).all() for weight in weights.values())
 
 
+@pytest.mark.long
 def test_a_killed_process_ends_the_run(tmp_path: Path) -> None:
-    process = launch(tmp_path, make_config(tmp_path, train_evaluation__n_iters=1000), 2)
+    process = by_torchrun(tmp_path, make_config(tmp_path, train_evaluation__n_iters=1000))
     progress = tmp_path / "p" / "by_2" / "training_info.jsonl"
     deadline = time.monotonic() + 200
     while not progress.exists() and process.poll() is None and time.monotonic() < deadline:
@@ -276,25 +291,20 @@ def test_a_killed_process_ends_the_run(tmp_path: Path) -> None:
     assert "Signal 9" in output or "lost another process" in output
 
 
-def test_what_fsdp_cannot_do_is_refused(tmp_path: Path) -> None:
-    process = launch(tmp_path, make_config(tmp_path, lora={"r": 2}), 2, env={**os.environ, **FSDP})
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert "lora is not supported with FSDP" in output
-
-
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "variables", "message"),
     [
-        ({"env__n_envs": 3}, "env.n_envs is 3, which is not divisible by 2 processes"),
-        ({"alg__id": "trpo", "alg__args": {"n_steps": 16}}, "alg.id: trpo trains in one process"),
+        ({"env__n_envs": 3}, {}, "env.n_envs is 3, which is not divisible by 2 processes"),
+        ({"alg__id": "trpo", "alg__args": {"n_steps": 16}}, {}, "alg.id: trpo trains in one process"),
+        ({"lora": {"r": 2}}, FSDP, "lora is not supported with FSDP"),
     ],
 )
-def test_what_processes_cannot_share_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    process = launch(tmp_path, make_config(tmp_path, **changes), 2)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert message in output
+def test_what_processes_cannot_do_is_refused(
+    tmp_path: Path, changes: dict[str, Any], variables: dict[str, str], message: str
+) -> None:
+    processes = trained(tmp_path, make_config(tmp_path, **changes), 2, **variables)
+    assert all(process.wait() != 0 for process in processes)
+    assert message in processes[0].errors
 
 
 def _children_of(pid: int) -> list[int]:

@@ -1,9 +1,8 @@
-"""A session of votes and corrections on the page of a queue, whose program is killed."""
+"""A session of votes and corrections on the page of a queue, whose program is killed, and ended by Ctrl-C."""
 
 from __future__ import annotations
 
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,11 +20,6 @@ QUEUE = [
     QueuedReplies("single", ["bye"], [JudgedReply("m", "see you")]),
     QueuedReplies("whole", ["good day"], [JudgedReply("m", "hi")], is_conversation=True, answer="so long"),
 ]
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
 
 
 def test_votes_and_corrections_outlive_a_kill(tmp_path: Path) -> None:
@@ -50,14 +44,14 @@ def test_votes_and_corrections_outlive_a_kill(tmp_path: Path) -> None:
         expected.append((f"hello {number}", "preference", number % 2))
         assert [judgement(each) for each in read_feedback(file)] == expected  # before anything else happens
 
-    process, address = start_page(*flags)
+    process, address = start_page(tmp_path, *flags)
     person = Tab(address)
     for _ in range(11):
         vote(person)
-    kill(process)
+    process.kill()
     assert number_of(person) == 11
 
-    process, address = start_page(*flags)
+    process, address = start_page(tmp_path, *flags)
     person = Tab(address, person.key)
     assert "11 of 22 done." in person.value("help") and number_of(person) == 11
     while "see you" not in person.turns():
@@ -66,7 +60,8 @@ def test_votes_and_corrections_outlive_a_kill(tmp_path: Path) -> None:
     assert person.turns() == ["good day", "hi", "so long"]
     person.rate(False, number=1)
     assert "22 of 22 done. You can close this page." in person.value("help")
-    kill(process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 0 and "Traceback" not in process.errors
     kinds = [each.kind for each in read_feedback(file)]
     assert [kinds.count(kind) for kind in ("preference", "correction", "rating")] == [N_VOTES, 5, 5]
     last = [("bye", "rating", 1), ("good day", "conversation_rating", -1)]

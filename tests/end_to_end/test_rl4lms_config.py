@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import run_folder, train, write_dialogues
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from runs import SHORT, lines, make_config, run_folder, train, write_dialogues
+from stand_ins import bert_config, bert_folder, bert_tokenizer  # noqa: F401 (fixtures)
 
 GENERATION: dict[str, Any] = {"do_sample": True, "top_k": 20, "min_length": 2, "max_new_tokens": 20}
 
 
-def dialog_config(data: Path, bert: Path) -> dict[str, Any]:
+def dialog_config(data: Path, bert: str) -> dict[str, Any]:
     """The keys and values of RL4LMs' dialog task for GPT-2 and PPO, with fewer iterations and environments."""
     coefficients = [(0.5, 0.5), (0.25, 0.75), (0.75, 0.25)]
     return {
@@ -51,7 +50,7 @@ def dialog_config(data: Path, bert: Path) -> dict[str, Any]:
         },
         "train_evaluation": {
             "eval_batch_size": 32,
-            "n_iters": 2,
+            "n_iters": 1,
             "eval_every": 5,
             "save_every": 10,
             "metrics": [
@@ -64,7 +63,7 @@ def dialog_config(data: Path, bert: Path) -> dict[str, Any]:
                 {"id": "meteor", "args": {"synonyms": False}},
                 {"id": "rouge"},
                 {"id": "bleu", "args": {}},
-                {"id": "bert_score", "args": {"language": "en", "model_type": str(bert), "num_layers": 1}},
+                {"id": "bert_score", "args": {"language": "en", "model_type": bert, "num_layers": 1}},
                 {"id": "sacre_bleu", "args": {"tokenize": "intl"}},
             ],
             "generation_kwargs": GENERATION,
@@ -72,21 +71,12 @@ def dialog_config(data: Path, bert: Path) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def bert(tmp_path: Path) -> Path:
-    """A tiny encoder with random weights, for BERTScore."""
-    vocab = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"])}
-    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(tmp_path / "bert")
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    BertModel(BertConfig(vocab_size=len(vocab), **size)).save_pretrained(tmp_path / "bert")
-    return tmp_path / "bert"
-
-
-def test_dialog_config_runs(tmp_path: Path, bert: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = dialog_config(write_dialogues(tmp_path / "data"), bert)
+def test_dialog_config_runs(
+    tmp_path: Path,
+    bert_folder: str,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = dialog_config(write_dialogues(tmp_path / "data"), bert_folder)
     # METEOR without synonyms: WordNet is a download, which this test does without.
     config["reward_fn"]["values"] = [
         {**value, "args": {**value["args"], "synonyms": False}} for value in config["reward_fn"]["values"]
@@ -95,7 +85,7 @@ def test_dialog_config_runs(tmp_path: Path, bert: Path, capsys: pytest.CaptureFi
     folder = run_folder(tmp_path)
     resolved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert resolved["reward_fn"]["args"]["intent_coeff"] == 0.75
-    metrics = json.loads((folder / "test_split_metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])["metrics"]
+    metrics = lines(folder / "test_split_metrics.jsonl")[-1]["metrics"]
     assert {
         "intent/accuracy",
         "fluency_metrics/perplexity",
@@ -109,7 +99,7 @@ def test_dialog_config_runs(tmp_path: Path, bert: Path, capsys: pytest.CaptureFi
     assert "3 variants" in notes and "apply_model_parallel has no effect" in notes
 
 
-def test_classes_written_for_rl4lms_work_by_changing_the_import(tmp_path: Path, bert: Path) -> None:
+def test_classes_written_for_rl4lms_work_by_changing_the_import(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from rl4dialog import BatchedRewardFunction, RewardFunction, RewardFunctionRegistry\n"
         "class StepReward(RewardFunction):\n"
@@ -129,13 +119,11 @@ def test_classes_written_for_rl4lms_work_by_changing_the_import(tmp_path: Path, 
         "RewardFunctionRegistry.add('batch_reward', BatchReward)\n",
         encoding="utf-8",
     )
-    config = dialog_config(write_dialogues(tmp_path / "data"), bert)
-    config["imports"] = ["./mine.py"]
-    config["train_evaluation"]["metrics"] = [{"id": "rouge"}]
+    config = make_config(tmp_path, **SHORT, imports=["./mine.py"])
     for reward in ({"id": "step_reward", "args": {"bonus": 2.0}}, {"id": "batch_reward"}):
         config["reward_fn"] = reward
         assert train(tmp_path, config, "--overwrite") == 0
-        info = json.loads((run_folder(tmp_path) / "rollout_info.jsonl").read_text(encoding="utf-8").splitlines()[0])
+        (info,) = lines(run_folder(tmp_path) / "rollout_info.jsonl")
         assert info["rollout/task_reward"] == pytest.approx(reward.get("args", {}).get("bonus", 1.0), abs=0.2)
 
 
@@ -170,13 +158,10 @@ def test_building_blocks_in_the_form_of_rl4lms_readme_work(tmp_path: Path) -> No
         "MetricRegistry.add('my_metric', MyMetric)\n",
         encoding="utf-8",
     )
-    config = dialog_config(tmp_path, tmp_path)
-    config["imports"] = ["./blocks.py"]
-    config["datapool"], config["reward_fn"] = {"id": "my_pool"}, {"id": "my_reward"}
-    config["tokenizer"]["vocab_size"] = 270
-    config["train_evaluation"]["metrics"] = [{"id": "my_metric"}]
+    config = make_config(tmp_path, **SHORT, imports=["./blocks.py"], reward_fn={"id": "my_reward"})
+    config["datapool"], config["train_evaluation"]["metrics"] = {"id": "my_pool"}, [{"id": "my_metric"}]
     assert train(tmp_path, config) == 0
-    (first, _) = (run_folder(tmp_path) / "rollout_info.jsonl").read_text(encoding="utf-8").splitlines()
-    assert json.loads(first)["rollout/task_reward"] == 1.0
-    metrics = (run_folder(tmp_path) / "test_split_metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1]
-    assert json.loads(metrics)["metrics"]["custom_metrics/my_metric"] == 0.7
+    (info,) = lines(run_folder(tmp_path) / "rollout_info.jsonl")
+    assert info["rollout/task_reward"] == 1.0
+    metrics = lines(run_folder(tmp_path) / "test_split_metrics.jsonl")[-1]["metrics"]
+    assert metrics["custom_metrics/my_metric"] == 0.7

@@ -2,71 +2,43 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from runs import complete_run, lines, make_config, run_folder, train
+from apart import Command
+from http_servers import free_port
+from runs import lines, make_config, run_folder, train
 
 import rl4dialog
 from rl4dialog import cli
 
 openai = pytest.importorskip("openai", reason="needs openai, a part of rl4dialog[dev]")
-ROOT = Path(__file__).parents[2]
-SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
-
-
-@pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("workshop")
-    config = make_config(folder, train_evaluation__generation_kwargs=SAMPLING, train_evaluation__n_iters=1)
-    with complete_run(folder, config):
-        yield folder
 
 
 @contextmanager
-def command(run: Path, cache: Path, *flags: str) -> Iterator[str]:
-    """The command in its own process; gives the address of the API, and ends it as Ctrl-C does."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = str(listener.getsockname()[1])
-    arguments = [sys.executable, "-u", "-m", "rl4dialog.cli", "serve", "--run", str(run), "--port", port, *flags]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-        "RL4DIALOG_CACHE": str(cache),
-        "SERVE_KEY": "secret",
-    }
-    with subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        try:
-            assert process.stdout is not None and process.stderr is not None
-            url = f"http://127.0.0.1:{port}/v1"
-            started = f"e is at {url}; press Ctrl-C to stop.\n"
-            assert started in iter(process.stdout.readline, ""), process.stderr.read()
-            yield url
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
-            assert "Traceback" not in process.stderr.read()
-        finally:
-            process.kill()
+def served(run: Path, folder: Path, *flags: str) -> Iterator[str]:
+    """The address of the API of a command, which is ended as Ctrl-C does."""
+    url = f"http://127.0.0.1:{(port := free_port())}/v1"
+    command = Command(["serve", "--run", str(run), "--port", str(port), *flags], folder)
+    try:
+        command.wait_for(lambda: f"e is at {url}; press Ctrl-C to stop.\n" in command.output)
+        yield url
+        command.send_signal(signal.SIGINT)
+        assert command.wait(60) == 0
+        assert "Traceback" not in command.errors
+    finally:
+        command.kill()
 
 
 def test_client_gets_the_replies_of_a_chat_and_a_run_can_have_it_as_partner(
-    workshop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plain_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RL4DIALOG_CACHE", str(workshop / "cache"))
     monkeypatch.setenv("SERVE_KEY", "secret")
-    agent = rl4dialog.load_policy(run_folder(workshop))
-    with command(run_folder(workshop), workshop / "cache", "--api_key_env", "SERVE_KEY") as url:
+    agent = rl4dialog.load_policy(plain_run)
+    with served(plain_run, tmp_path, "--api_key_env", "SERVE_KEY") as url:
         client = openai.OpenAI(base_url=url, api_key="secret", max_retries=20)  # the server is about to listen
         for seed in range(3):
             messages = [{"role": "user", "content": "do you like tea ?"}]
@@ -114,9 +86,7 @@ def test_client_gets_the_replies_of_a_chat_and_a_run_can_have_it_as_partner(
 def test_wrong_option_is_an_error_before_the_model_is_loaded(
     flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = str(listener.getsockname()[1])
+    port = str(free_port())
     assert cli.main(["serve", "--run", str(tmp_path / "none"), "--port", port, *flags]) == 2
     error = capsys.readouterr().err
     assert words in error and error.count("\n") == 1

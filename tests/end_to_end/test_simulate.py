@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import complete_run, lines, make_config, run_folder
+from runs import lines, make_config, module_run
 from transformers import AutoTokenizer
 
 from rl4dialog import cli
@@ -17,7 +16,7 @@ from rl4dialog.data.conversational import Conversational
 from rl4dialog.data.conversations.pool import LoggedConversations
 from rl4dialog.text.tokenizer import tokenizer_hash
 
-N = 11  # more than the samples of the split
+N = 9  # more than the samples of the split
 GUESS_WHAT: dict[str, Any] = {
     "tokenizer__vocab_size": 400,
     "datapool": {"id": "guess_what", "args": {"path": "", "n_train": 32, "n_val": 4, "n_test": 8}},
@@ -35,18 +34,13 @@ GUESS_WHAT: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("simulate")
+def guess_what(folder: Path) -> dict[str, Any]:
     config = make_config(folder, **GUESS_WHAT)
     del config["datapool"]["args"]["path"]
-    with complete_run(folder, config):
-        yield folder
+    return config
 
 
-@pytest.fixture
-def run(workshop: Path) -> Path:
-    return run_folder(workshop)
+run = module_run(guess_what)
 
 
 def simulate(run: Path, output: Path, *flags: str) -> int:
@@ -76,13 +70,12 @@ def test_simulated_conversations_are_read_back(run: Path, tmp_path: Path, flags:
         for n, message in enumerate(record["messages"])
         if message["role"] == "assistant"
     ]
+    assert_is_a_log(run, tmp_path / "found.jsonl", has_log_probs=not flags)
 
 
-@pytest.mark.parametrize("flags", [(), ("--player", "careless")], ids=["model", "player"])
-def test_simulated_conversations_are_a_log(run: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
-    assert simulate(run, tmp_path / "found.jsonl", *flags) == 0
-    records = lines(tmp_path / "found.jsonl")
-    pool = LoggedConversations.prepare("train", tmp_path / "found.jsonl")
+def assert_is_a_log(run: Path, path: Path, has_log_probs: bool) -> None:
+    records = lines(path)
+    pool = LoggedConversations.prepare("train", path)
     conversations, tokenizer = list(pool.conversations()), AutoTokenizer.from_pretrained(run / "model")
     assert [each.id for each in conversations] == list(range(N)) and len(pool) == N
     for record, conversation in zip(records, conversations, strict=True):
@@ -94,7 +87,7 @@ def test_simulated_conversations_are_a_log(run: Path, tmp_path: Path, flags: tup
         assert conversation.tokenizer == tokenizer_hash(tokenizer)
         for turn in said:
             assert tokenizer.decode(turn.ids, skip_special_tokens=True).split("<EOU>")[0].strip() == turn.text
-            assert (turn.log_probs is None) == bool(flags)
+            assert (turn.log_probs is not None) == has_log_probs
             assert turn.log_probs is None or len(turn.log_probs) == len(turn.ids or ())
         assert conversation.outcome == record["outcome"] and conversation.ended_by == record["ended_by"]
 
@@ -122,7 +115,7 @@ def test_same_seed_gives_the_same_file_also_after_an_interruption(
     assert simulate(run, tmp_path / "cut.jsonl", *sampling) == 0
     assert (tmp_path / "cut.jsonl").read_bytes() == whole
     output = capsys.readouterr().out
-    assert "5 conversations written" in output and f"{N} conversations\n" in output
+    assert "3 conversations written" in output and f"{N} conversations\n" in output
     assert simulate(run, tmp_path / "other.jsonl", *sampling, "--seed", "1") == 0
     assert [r["seed"] for r in lines(tmp_path / "other.jsonl")] != [r["seed"] for r in lines(tmp_path / "whole.jsonl")]
 
@@ -178,9 +171,10 @@ def test_players_stand_beside_the_model(run: Path, tmp_path: Path, capsys: pytes
     assert f'data-name="information_gain">{best["conversation/turns"]:.3f}' in page
 
 
-def test_plan_of_conversations(workshop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--dry_run", "--set", "env.args.max_partner_length=30"]
-    assert cli.main(["train", "--config_path", str(workshop / "config.yml"), *flags]) == 0
+def test_plan_of_conversations(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", "--config_path", str(run.parents[2] / "config.yml"), "--dry_run"]
+    command += ["--set", "env.args.max_partner_length=30"]
+    assert cli.main(command) == 0
     plan = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for words in (
         "conversation partner guess_what",
@@ -189,8 +183,5 @@ def test_plan_of_conversations(workshop: Path, capsys: pytest.CaptureFixture[str
         "rows whole conversations, at most 176 tokens, or about 4 turns of maximum length",
     ):
         assert words in plan
-    assert (
-        cli.main(["train", "--config_path", str(workshop / "config.yml"), *flags, "--set", "alg.args.join_turns=false"])
-        == 0
-    )
+    assert cli.main([*command, "--set", "alg.args.join_turns=false"]) == 0
     assert "single replies with their prompts" in " ".join(capsys.readouterr().out.replace("│", " ").split())

@@ -6,15 +6,12 @@ import copy
 import io
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from page_client import Tab
-from page_process import page_of
-from runs import complete_run, lines, run_folder, train
+from runs import lines, module_run, run_folder, train
 
 from rl4dialog import cli
 from rl4dialog.core.errors import ConfigError
@@ -58,21 +55,12 @@ CONFIG: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("words")
-    with complete_run(folder, CONFIG):
-        yield folder
-
-
-@pytest.fixture
-def run(workshop: Path) -> Path:
-    return run_folder(workshop)
+run = module_run(lambda folder: CONFIG)
 
 
 @pytest.fixture(scope="module")
-def loaded(workshop: Path) -> LoadedPolicy:
-    return load_policy(run_folder(workshop))
+def loaded(run: Path) -> LoadedPolicy:
+    return load_policy(run)
 
 
 def test_predictions_have_the_goal_what_was_said_and_why_it_failed(run: Path) -> None:
@@ -97,6 +85,7 @@ def test_metrics_have_the_outcome(run: Path) -> None:
     assert metrics.keys() > {f"conversation/{name}" for name in ("success", "complete", "inform_f1", "unparsed")}
 
 
+@pytest.mark.long
 def test_resumed_run_equals_the_uninterrupted_one(run: Path, tmp_path: Path) -> None:
     config = copy.deepcopy(CONFIG)
     config["train_evaluation"]["n_iters"] = 1
@@ -106,6 +95,7 @@ def test_resumed_run_equals_the_uninterrupted_one(run: Path, tmp_path: Path) -> 
         assert (run_folder(tmp_path) / name).read_bytes() == (run / name).read_bytes(), name
 
 
+@pytest.mark.long
 def test_worker_processes_change_nothing(run: Path, tmp_path: Path) -> None:
     config = copy.deepcopy(CONFIG)
     config["env"] |= {"vec_env": "blocks", "n_workers": 2}
@@ -150,17 +140,6 @@ def test_chat_command_takes_a_goal(run: Path, monkeypatch: pytest.MonkeyPatch, c
     said = capsys.readouterr().out
     assert "Goal: You are looking for" in said and "agent: " in said
     assert "Failure: " in said or "Success: " in said
-
-
-def test_page_is_the_chat_about_a_goal(run: Path) -> None:
-    pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
-    with page_of("--run", str(run), "--seed", "0") as address:
-        tab = Tab(address)
-        assert "You are looking for" in tab.value("help")
-        tab.act("send", text="I need a cheap hotel", acts=True)
-        assert "understood: hotel-inform(price=cheap)" in tab.below(number=0) and "acts: " in tab.below()
-        tab.act("done", acts=True)
-        assert "Success: " in tab.below() or "Failure: " in tab.below()
 
 
 def test_chats_without_a_belief_refuse_the_run(loaded: LoadedPolicy) -> None:

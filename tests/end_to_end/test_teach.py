@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import complete_run, make_config, run_folder
+from runs import make_config, module_run
 
 from rl4dialog import cli, load_policy
 from rl4dialog.core.feedback import Feedback, read_feedback
@@ -34,12 +33,7 @@ GOALS: dict[str, Any] = {
 GOALS["env"]["args"]["partner"] = {"id": "facts"}
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A run whose prompts have goals. Tests leave it as it is."""
-    folder = tmp_path_factory.mktemp("goals")
-    with complete_run(folder, GOALS):
-        yield run_folder(folder)
+run = module_run(lambda folder: GOALS)
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +96,12 @@ def corrected(teaching: Teaching, *texts: str) -> list[Feedback]:
     return teaching.given
 
 
-@pytest.fixture(scope="module")
-def on_small_talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("small_talk")
+def small_talk(folder: Path) -> dict[str, Any]:
     datapool = {"id": "small_talk", "args": {"n_train": 10, "n_val": 3, "n_test": 3, "samples": "dialogues"}}
-    config = make_config(folder, datapool=datapool, train_evaluation__n_iters=0, env__args__max_prompt_length=60)
-    with complete_run(folder, config):
-        yield run_folder(folder)
+    return make_config(folder, datapool=datapool, train_evaluation__n_iters=0, env__args__max_prompt_length=60)
+
+
+on_small_talk = module_run(small_talk)
 
 
 def test_without_a_partner_the_samples_own_utterances_follow(on_small_talk: Path, tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pages import yaml_of
-from runs import complete_run, lines, run_folder
+from runs import lines, module_run
 
 from rl4dialog import cli
 from rl4dialog.data.conversations.pool import LoggedConversations
@@ -16,18 +16,18 @@ from rl4dialog.data.conversations.pool import LoggedConversations
 PLAYERS = {"random", "round_robin", "best_order"}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A run of the config on the page, with few samples."""
+def config_of_page(folder: Path) -> dict[str, Any]:
+    """The config of the page, with few samples."""
     config = yaml_of("docs/personas.md", "datapool: {id: get_acquainted}")
     config["datapool"]["args"] = {"n_train": 60, "n_val": 10, "n_test": 10}
     config["env"]["n_envs"] = 8
     config["alg"]["args"] = {"learning_starts": 32, "buffer_size": 200, "batch_size": 16}
     config["alg"]["policy"] = {"id": "mlp_policy"}
     config["train_evaluation"] = {"n_iters": 6, "n_eval_episodes": 10}
-    folder = tmp_path_factory.mktemp("goals")
-    with complete_run(folder, config):
-        yield run_folder(folder)
+    return config
+
+
+folder = module_run(config_of_page)
 
 
 def test_evaluation_has_the_scores_of_the_ranking_and_fixed_agents(folder: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from page_process import page_of
-from runs import DENSE_REWARD, complete_run, make_config, run_folder, write_config
+from runs import make_config, write_config
 
 from rl4dialog import cli
 from rl4dialog.commands.options import compared_name, load_compared
@@ -24,24 +24,10 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.serving.page import visible, without_joiners
 
-SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
-
-
-@pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a complete run, whose checkpoint has a critic. Tests leave it as it is."""
-    folder = tmp_path_factory.mktemp("workshop")
-    config = make_config(
-        folder, reward_fn=DENSE_REWARD, train_evaluation__generation_kwargs=SAMPLING, train_evaluation__save_every=1
-    )
-    with complete_run(folder, config):
-        yield folder
-
 
 @pytest.fixture
-def run(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RL4DIALOG_CACHE", str(workshop / "cache"))
-    return run_folder(workshop)
+def run(plain_run: Path) -> Path:
+    return plain_run
 
 
 def parsed(*flags: str) -> argparse.Namespace:

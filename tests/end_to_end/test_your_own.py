@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pages import EXAMPLES, blocks, yaml_of
-from runs import lines, make_config, run_folder, train
+from runs import SHORT, lines, make_config, run_folder, train
 
 from rl4dialog.catalog import MetricRegistry, PartnerRegistry, RewardFunctionRegistry
 from rl4dialog.core.partner_replies import checked_reply
@@ -23,12 +23,13 @@ def imports_of(*names: str) -> list[str]:
 def test_rewards_metric_and_datapool_train_together(tmp_path: Path) -> None:
     starts_with = yaml_of("docs/your_own/reward.md", "imports: [./my_reward")["reward_fn"]
     trl = yaml_of("docs/coming_from/trl.md")["reward_fn"]
+    metrics = yaml_of("docs/your_own/metric.md", "imports: [./my_m")["train_evaluation"]["metrics"]
     config = make_config(
         tmp_path,
+        **{**SHORT, "train_evaluation__metrics": metrics},
         imports=imports_of("my_reward", "trl_reward", "my_metric", "my_datapool"),
         datapool=yaml_of("docs/your_own/datapool.md", "imports: [./my_datapool")["datapool"],
         reward_fn={"id": "composite", "args": {"rewards": [starts_with, {"id": "new_words"}, trl]}},
-        train_evaluation__metrics=yaml_of("docs/your_own/metric.md", "imports: [./my_m")["train_evaluation"]["metrics"],
     )
     assert train(tmp_path, config) == 0
     info = lines(run_folder(tmp_path) / "rollout_info.jsonl")[0]

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from learn import ALGORITHMS, ARCHITECTURES, SEEDS, learn, share_of_target
 
 from rl4dialog.scores.rules import IncreasingNumbersReward
 
+# RLOO stands for GRPO.
+IN_SHORT = [("gpt2", algorithm) for algorithm in ALGORITHMS if algorithm != "grpo"]
 pytestmark = [
     SEEDS,
-    pytest.mark.parametrize("architecture", ARCHITECTURES),
-    pytest.mark.parametrize("algorithm", ALGORITHMS),
+    pytest.mark.parametrize(
+        ("architecture", "algorithm"),
+        [
+            pytest.param(*each, marks=() if each in IN_SHORT else pytest.mark.long)
+            for each in itertools.product(ARCHITECTURES, ALGORITHMS)
+        ],
+    ),
 ]
 
 # A2C takes one step where the others take many.

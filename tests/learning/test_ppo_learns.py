@@ -11,6 +11,7 @@ from learn import SEEDS, W, learn, share_of_target
 from rl4dialog.core.protocols import Partner
 
 
+@pytest.mark.long
 @SEEDS
 def test_ppo_learns_to_copy_the_prompt(seed: int) -> None:
     def copies(previous: Any, action: int, current: Any, done: bool, meta: Any) -> float:
@@ -21,6 +22,7 @@ def test_ppo_learns_to_copy_the_prompt(seed: int) -> None:
     assert np.mean(rewards[-3:]) > 0.9
 
 
+@pytest.mark.long
 @SEEDS
 def test_ppo_learns_a_length(seed: int) -> None:
     def near_three(previous: Any, action: int, current: Any, done: bool, meta: Any) -> float:

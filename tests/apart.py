@@ -1,0 +1,198 @@
+"""Console commands in processes of their own, forked from one that has loaded torch: each would take seconds for that.
+
+That process knows nothing of the test: it is started once, and gets arguments and environment of each command.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from http_servers import free_port
+
+ROOT = Path(__file__).parents[1]
+_LOADED = (
+    *("rl4dialog.commands.train", "rl4dialog.training.trainer", "rl4dialog.inference.loading"),
+    *("stable_baselines3", "transformers.models.gpt2.modeling_gpt2"),
+)
+_PREPARE = "rl4dialog.commands.train._prepare_in_a_process_of_its_own"
+
+
+class Command:
+    """A command that runs in a session of its own.
+
+    Args:
+        arguments: Name of the command and its arguments.
+        folder: Of the files with its output.
+        environment: Environment variables to add.
+        without: Functions, with their modules, that do nothing in it.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str] = {},
+        without: Sequence[str] = (),
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._files = [folder / "stdout.txt", folder / "stderr.txt"]
+        for file in self._files:
+            file.write_text("")
+        self.pid: int = _ask(
+            arguments=list(arguments),
+            environment={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            files=[str(file) for file in self._files],
+            without=list(without),
+        )
+        self.returncode: int | None = None
+
+    @property
+    def output(self) -> str:
+        return self._files[0].read_text(encoding="utf-8")
+
+    @property
+    def errors(self) -> str:
+        return self._files[1].read_text(encoding="utf-8")
+
+    def poll(self) -> int | None:
+        """The exit code, negative for the number of a signal, or None while it runs."""
+        if self.returncode is None:
+            self.returncode = _ask(pid=self.pid)
+        return self.returncode
+
+    def wait(self, seconds: float = 120) -> int:
+        """Wait for the end; one that does not end is killed, and an error."""
+        deadline = time.monotonic() + seconds
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                self.kill()
+                raise AssertionError(f"it did not end within {seconds} s:\n{self.output}\n{self.errors}")
+            time.sleep(0.02)
+        assert self.returncode is not None
+        return self.returncode
+
+    def wait_for(self, happened: Callable[[], Any], seconds: float = 120) -> None:
+        """Wait for something that happens while it runs."""
+        deadline = time.monotonic() + seconds
+        while not happened():
+            assert self.poll() is None, self.errors
+            assert time.monotonic() < deadline, self.errors
+            time.sleep(0.02)
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+        while self.poll() is None:
+            time.sleep(0.02)
+
+
+def launched(
+    n_processes: int, arguments: Sequence[str], folder: Path, environment: Mapping[str, str] = {}
+) -> list[Command]:
+    """The processes of one run, with the variables that ``torchrun`` sets; the cache is to be filled."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
+    size = {"WORLD_SIZE": str(n_processes), "LOCAL_WORLD_SIZE": str(n_processes)}
+    return [
+        Command(
+            arguments,
+            folder / f"process_{number}",
+            {**place, **size, "RANK": str(number), "LOCAL_RANK": str(number), **environment},
+            [_PREPARE],
+        )
+        for number in range(n_processes)
+    ]
+
+
+def _ask(**request: Any) -> Any:
+    control, _ = _server()
+    control.write(json.dumps(request) + "\n")
+    control.flush()
+    answer = control.readline()
+    assert answer, "the process that starts commands has died"
+    return json.loads(answer)
+
+
+@functools.cache
+def _server() -> Any:
+    ours, theirs = socket.socketpair()
+    code = f"import sys; sys.path[:] = {sys.path!r}; from apart import serve; serve({theirs.fileno()})"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        pass_fds=[theirs.fileno()],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+    )
+    theirs.close()
+    return ours.makefile("rw"), process
+
+
+# -- in that process --------------------------------------------------------------------------------------------------
+
+
+def serve(handle: int) -> None:
+    """Start commands until the tests end."""
+    for name in _LOADED:
+        importlib.import_module(name)
+    codes: dict[int, int | None] = {}
+    connection = socket.socket(fileno=handle)
+    with connection, connection.makefile("rw") as control:
+        for line in control:
+            request = json.loads(line)
+            if "arguments" in request:
+                answer = os.fork()
+                if answer == 0:
+                    connection.close()
+                    _run(**request)
+                codes[answer] = None
+            else:
+                pid = request["pid"]
+                if codes[pid] is None and (ended := os.waitpid(pid, os.WNOHANG))[0]:
+                    codes[pid] = os.waitstatus_to_exitcode(ended[1])
+                answer = codes[pid]
+            control.write(json.dumps(answer) + "\n")
+            control.flush()
+    for pid, code in codes.items():
+        if code is None:
+            os.kill(pid, signal.SIGKILL)
+
+
+def _run(arguments: list[str], environment: dict[str, str], files: list[str], without: list[str]) -> None:
+    from rl4dialog import cli
+
+    os.setsid()
+    # A shell lets what it starts in the background ignore Ctrl-C, and that is inherited.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, file in enumerate(files, start=1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    os.environ.clear()
+    os.environ.update(environment)
+    for name in without:
+        module, _, function = name.rpartition(".")
+        setattr(importlib.import_module(module), function, lambda *_: None)
+    code = 1
+    try:
+        code = cli.main(arguments)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
