@@ -1,4 +1,4 @@
-"""CommonGen from the original files, in both forms, and from a stand-in for the hub."""
+"""CommonGen and ToTTo from their files, in every form, and from a stand-in for the hub."""
 
 from __future__ import annotations
 

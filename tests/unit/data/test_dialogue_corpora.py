@@ -1,4 +1,4 @@
-"""DailyDialog from its original files, in every layout, and from a stand-in for the hub."""
+"""DailyDialog and CRD3 from their files, in every layout, and from a stand-in for the hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How dialogues become prompts."""
+"""How dialogues become prompts, and the markup of chat templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text at the beginning of a prompt."""
+"""Texts about conversations: openings, returns, and what reward models read."""
 
 from __future__ import annotations
 

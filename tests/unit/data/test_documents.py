@@ -1,4 +1,4 @@
-"""IMDB from the original release, from tables and from a stand-in for the hub."""
+"""IMDB, CNN/DailyMail and NarrativeQA from their files, from tables and from a stand-in for the hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Excerpts of rated conversations: equal in length, and in one file only."""
+"""Excerpts of rated conversations, and preference pairs of feedback."""
 
 from __future__ import annotations
 

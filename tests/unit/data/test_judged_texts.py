@@ -1,4 +1,4 @@
-"""The datapool of user feedback."""
+"""The datapools of user feedback and of rated dialogues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Personas in the files of convogym, ConvAI2 and Synthetic-Persona-Chat."""
+"""Personas in the files of convogym, ConvAI2 and Synthetic-Persona-Chat, and pairs of them."""
 
 from __future__ import annotations
 

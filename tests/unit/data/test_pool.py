@@ -1,4 +1,4 @@
-"""The datapool interface and its checks."""
+"""The datapool interface and its checks, the samples of a run, and the toy pools."""
 
 from __future__ import annotations
 

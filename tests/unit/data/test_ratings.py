@@ -1,4 +1,4 @@
-"""Which judgements of a feedback file hold."""
+"""Human ratings: feedback files, prepared datasets, and files of ratings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading text files with errors that name file and line."""
+"""Lines and rows of files, with errors that name file and line; files of other tools."""
 
 from __future__ import annotations
 

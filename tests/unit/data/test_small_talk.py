@@ -1,4 +1,4 @@
-"""The generated dialogues: sizes, labels, predictability, and that they are the same everywhere."""
+"""The generated dialogues and their judge: sizes, labels, predictability, and that they are the same everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding the files of a split, and drawing splits that are missing."""
+"""Finding the files and hub datasets of a split, and drawing splits that are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rudeness of a text by its words, and its noise."""
+"""Comments and replies: rudeness, grammar, files and the datapool."""
 
 from __future__ import annotations
 

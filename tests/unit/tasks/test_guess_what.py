@@ -1,4 +1,4 @@
-"""The table of things and properties."""
+"""Twenty questions: things, questions, partner, players and games as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goals of turns: which ones there are, and which one a reply has."""
+"""Goals of turns, which one a reply has, and who speaks to reach one."""
 
 from __future__ import annotations
 

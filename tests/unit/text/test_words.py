@@ -1,4 +1,4 @@
-"""Sentences and words without downloaded data."""
+"""Sentences and words without downloaded data, words of a topic, and post-processing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Games of ILQL's tweets, refitted with words."""
+"""Logged conversations: their layouts, games of ILQL's tweets, and the datapool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Semantic errors: their rate, their kinds, and what is always understood."""
+"""Semantic errors and the agenda-based user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent believes after each utterance."""
+"""Belief, values and whole dialogues from the agent's side."""
 
 from __future__ import annotations
 

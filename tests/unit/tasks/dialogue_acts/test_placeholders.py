@@ -1,4 +1,4 @@
-"""Placeholders in place of values, and back."""
+"""Placeholders in place of values, and what a user understands of them."""
 
 from __future__ import annotations
 

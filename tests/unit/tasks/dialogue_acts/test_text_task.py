@@ -1,4 +1,4 @@
-"""Dialogues of a task as samples."""
+"""Dialogues of a task as samples, and the user as partner of a language model."""
 
 from __future__ import annotations
 

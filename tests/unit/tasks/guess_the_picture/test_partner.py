@@ -1,4 +1,4 @@
-"""Answers that are penalized."""
+"""Penalties, guesser, partner and players."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of scenes."""
+"""The tables of scenes, and questions about them."""
 
 from __future__ import annotations
 

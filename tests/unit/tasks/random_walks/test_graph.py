@@ -1,4 +1,4 @@
-"""The graph: shortest paths, and the exact returns of random walks."""
+"""The graph and walks on it: shortest paths, and the exact returns of random walks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated town."""
+"""The generated town, its goals and its world."""
 
 from __future__ import annotations
 

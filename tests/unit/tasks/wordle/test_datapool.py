@@ -1,4 +1,4 @@
-"""Games as data: branches, and an adversary."""
+"""Games as data: branches, an adversary, and the datapool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law of games: hidden words against words that are drawn anew, exactly; games as arrays against that law."""
+"""Games against their exact law, and what distinguishes partner and players."""
 
 from __future__ import annotations
 

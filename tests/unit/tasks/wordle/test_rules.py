@@ -1,4 +1,4 @@
-"""Guesses, colours and rewards."""
+"""Guesses, colours, rewards and lists of words."""
 
 from __future__ import annotations
 
