@@ -29,8 +29,7 @@ from rl4dialog.core.types import Sample
 from rl4dialog.envs.conversation import Conversation
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.functional.joining import joined_turns
-from rl4dialog.functional.replies import Replies
+from rl4dialog.functional.replies import Replies, joined_turns
 from rl4dialog.partners.language_model import LanguageModelPartner
 from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy

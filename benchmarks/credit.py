@@ -18,8 +18,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
+from rl4dialog.algorithms.on_policy.critic_free import RLOO
 from rl4dialog.algorithms.on_policy.ppo import PPO
-from rl4dialog.algorithms.on_policy.rloo import RLOO
 from rl4dialog.core.protocols import ConversationReward
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import AGENT, Dialogue, Sample

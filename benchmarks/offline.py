@@ -21,7 +21,7 @@ from rl4dialog.core.types import AGENT, Dialogue, Frame
 from rl4dialog.data.pool import Data, TextGenPool
 from rl4dialog.data.small_talk.pool import SmallTalk
 from rl4dialog.functional.masks import padded
-from rl4dialog.policies.guidance import Guidance, PriorFilter
+from rl4dialog.policies.value_guided import Guidance, PriorFilter
 from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.offline import build_log, build_offline_algorithm

@@ -92,14 +92,14 @@ PartnerRegistry = Registry(
     "partner",
     {
         "agenda_user": "rl4dialog.tasks.dialogue_acts.text_task:AgendaUserPartner",
-        "facts": "rl4dialog.partners.facts:FactsPartner",
+        "facts": "rl4dialog.partners.scripted:FactsPartner",
         "guess_the_picture": "rl4dialog.tasks.guess_the_picture.partner:GuessThePicturePartner",
         "guess_what": "rl4dialog.tasks.guess_what:GuessWhatPartner",
         "http": "rl4dialog.partners.http:HttpPartner",
         "language_model": "rl4dialog.partners.language_model:LanguageModelPartner",
         "openai": "rl4dialog.partners.openai:OpenAIPartner",
-        "replay": "rl4dialog.partners.replay:ReplayPartner",
-        "rules": "rl4dialog.partners.rules:RulesPartner",
+        "replay": "rl4dialog.partners.scripted:ReplayPartner",
+        "rules": "rl4dialog.partners.scripted:RulesPartner",
         "scripted": "rl4dialog.partners.scripted:ScriptedPartner",
         "self_play": "rl4dialog.partners.self_play:SelfPlayPartner",
         "text_arena": "rl4dialog.tasks.text_arena:TextArenaPartner",
@@ -164,7 +164,7 @@ PolicyRegistry = Registry(
         "seq2seq_lm_actor_critic_policy": "rl4dialog.policies.seq2seq:Seq2SeqLMActorCriticPolicy",
         "value_guided_causal_lm_policy": "rl4dialog.policies.value_guided:ValueGuidedCausalLMPolicy",
         "value_guided_seq2seq_lm_policy": "rl4dialog.policies.value_guided:ValueGuidedSeq2SeqLMPolicy",
-        "value_reranked_causal_lm_policy": "rl4dialog.policies.value_reranked:ValueRerankedCausalLMPolicy",
+        "value_reranked_causal_lm_policy": "rl4dialog.policies.value_guided:ValueRerankedCausalLMPolicy",
     },
     provided=(
         *("observation_space", "action_space", "lr_schedule", "model", "end_of_turn", "precision", "lora"),
@@ -175,11 +175,11 @@ PolicyRegistry = Registry(
 AlgorithmRegistry = Registry(
     "algorithm",
     {
-        "a2c": "rl4dialog.algorithms.on_policy.a2c:A2C",
-        "grpo": "rl4dialog.algorithms.on_policy.grpo:GRPO",
-        "nlpo": "rl4dialog.algorithms.on_policy.nlpo:NLPO",
+        "a2c": "rl4dialog.algorithms.on_policy.ppo:A2C",
+        "grpo": "rl4dialog.algorithms.on_policy.critic_free:GRPO",
+        "nlpo": "rl4dialog.algorithms.on_policy.ppo:NLPO",
         "ppo": "rl4dialog.algorithms.on_policy.ppo:PPO",
-        "rloo": "rl4dialog.algorithms.on_policy.rloo:RLOO",
+        "rloo": "rl4dialog.algorithms.on_policy.critic_free:RLOO",
         "trpo": "rl4dialog.algorithms.on_policy.trpo:TRPO",
     },
     adapter="rl4dialog.algorithms.on_policy.rollout_mixin:with_rollouts",
@@ -192,15 +192,15 @@ AlgorithmRegistry = Registry(
 OfflineAlgorithmRegistry = Registry(
     "offline algorithm",
     {
-        "awac": "rl4dialog.algorithms.offline.awac:AWAC",
+        "awac": "rl4dialog.algorithms.offline.bc:AWAC",
         "bc": "rl4dialog.algorithms.offline.bc:BC",
         "chai": "rl4dialog.algorithms.offline.chai:CHAI",
-        "cql": "rl4dialog.algorithms.offline.cql:CQL",
+        "cql": "rl4dialog.algorithms.offline.q_learning:CQL",
         "decision_transformer": "rl4dialog.algorithms.offline.bc:DecisionTransformer",
         "filtered_bc": "rl4dialog.algorithms.offline.bc:FilteredBC",
-        "ilql": "rl4dialog.algorithms.offline.ilql:ILQL",
-        "mc_returns": "rl4dialog.algorithms.offline.mc_returns:MCReturns",
-        "psi_learning": "rl4dialog.algorithms.offline.psi_learning:PsiLearning",
+        "ilql": "rl4dialog.algorithms.offline.q_learning:ILQL",
+        "mc_returns": "rl4dialog.algorithms.offline.bc:MCReturns",
+        "psi_learning": "rl4dialog.algorithms.offline.bc:PsiLearning",
     },
     provided=("policy", "env", "log", "policy_kwargs", "seed", "stats_window_size", "verbose"),
 )
@@ -255,7 +255,7 @@ EnvRegistry = Registry(
 SpeakerRegistry = Registry(
     "speaker",
     {
-        "lm": "rl4dialog.partners.goal_speaker:LanguageModelSpeaker",
+        "lm": "rl4dialog.partners.language_model:LanguageModelSpeaker",
         "scripted": "rl4dialog.tasks.turn_goals:ScriptedSpeaker",
     },
     provided=("max_prompt_length", "max_length"),
@@ -283,7 +283,7 @@ TurnWarmStartRegistry = Registry(
     "turn-level warm start",
     {
         "bc": "rl4dialog.algorithms.turn_level.behaviour_cloning:warm_start_by_cloning",
-        "replay": "rl4dialog.algorithms.turn_level.demonstrations:warm_start_by_replay",
+        "replay": "rl4dialog.algorithms.turn_level.behaviour_cloning:warm_start_by_replay",
     },
 )
 
@@ -294,7 +294,7 @@ TurnAlgorithmRegistry = Registry(
         "bc": "rl4dialog.algorithms.turn_level.behaviour_cloning:BehaviourCloning",
         "crossq": "sb3_contrib:CrossQ",
         "ddpg": "stable_baselines3:DDPG",
-        "double_dqn": "rl4dialog.algorithms.turn_level.double_dqn:DoubleDQN",
+        "double_dqn": "rl4dialog.algorithms.turn_level.iterations:DoubleDQN",
         "dqn": "stable_baselines3:DQN",
         "gdpl": "rl4dialog.algorithms.turn_level.gdpl:GDPL",
         "maskable_ppo": "sb3_contrib:MaskablePPO",
@@ -313,7 +313,7 @@ TurnAlgorithmRegistry = Registry(
 )
 
 TurnPolicyRegistry = Registry(
-    "turn-level policy", {"mlp_policy": "rl4dialog.policies.mlp:mlp_policy"}, provided=("observation_space",)
+    "turn-level policy", {"mlp_policy": "rl4dialog.policies.plain:mlp_policy"}, provided=("observation_space",)
 )
 
 CallbackRegistry = Registry(

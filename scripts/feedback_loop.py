@@ -33,7 +33,7 @@ from rl4dialog.experiments.improvement.plan import Plan, make_plan, write_files
 from rl4dialog.experiments.improvement.running import improve, train_stage
 from rl4dialog.experiments.improvement.stage_configs import POLICY, REWARD_MODEL
 from rl4dialog.experiments.own_process import run_command
-from rl4dialog.functional.bootstrap import Estimate
+from rl4dialog.functional.statistics import Estimate
 from rl4dialog.inference.model_comparison import compare_models
 from rl4dialog.inference.queue_selection import STRATEGIES
 from rl4dialog.inference.saved_run import read_run_config

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from rl4dialog.experiments.quality.win_rate import win_rate
-from rl4dialog.functional.bootstrap import CONFIDENCE, Interval, bootstrap_intervals
-from rl4dialog.functional.proportions import wilson_interval
+from rl4dialog.functional.statistics import CONFIDENCE, Interval, bootstrap_intervals, wilson_interval
 from rl4dialog.runs.report.statistics import mean_and_standard_error, mean_interval, student_interval
 
 Array = NDArray[np.float64]

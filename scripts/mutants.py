@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # Where mutmut runs, the number of mutants, and one whose function is small: the first run needs a name.
 SAMPLES = {
-    "core": (ROOT, 300, "rl4dialog.algorithms.on_policy.rloo.*"),
+    "core": (ROOT, 300, "rl4dialog.algorithms.on_policy.critic_free.*"),
     "around": (ROOT / "mutants" / "around", 100, "rl4dialog.text.words.*"),
 }
 # mutmut's exit codes for a mutant's tests.

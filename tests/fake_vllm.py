@@ -17,7 +17,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from rl4dialog.policies import vllm_engine
+from rl4dialog.policies import vllm_backend
 
 
 @dataclass
@@ -184,7 +184,7 @@ def install(monkeypatch: pytest.MonkeyPatch, version: str = "0.33.0", n_devices:
     module: Any = ModuleType("vllm")
     module.__version__, module.LLM, module.SamplingParams = version, LLM, SamplingParams
     monkeypatch.setitem(sys.modules, "vllm", module)
-    monkeypatch.setattr(vllm_engine, "device_count", lambda: n_devices)
+    monkeypatch.setattr(vllm_backend, "device_count", lambda: n_devices)
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "unset")  # which is changed, and put back with the rest
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "WARNING")
     return LLM

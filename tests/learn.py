@@ -8,11 +8,8 @@ import pytest
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_gpt2, make_t5, make_tokenizer, maskable_class_of, policy_class_of
 
-from rl4dialog.algorithms.on_policy.a2c import A2C
-from rl4dialog.algorithms.on_policy.grpo import GRPO
-from rl4dialog.algorithms.on_policy.nlpo import NLPO
-from rl4dialog.algorithms.on_policy.ppo import PPO
-from rl4dialog.algorithms.on_policy.rloo import RLOO
+from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO
+from rl4dialog.algorithms.on_policy.ppo import A2C, NLPO, PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import Sample

@@ -13,11 +13,13 @@ from tokenizers import AddedToken
 
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, Turn
 from rl4dialog.envs.conversation import ConversationRules
-from rl4dialog.functional.turns import Turns
-from rl4dialog.policies.value_guided import ValueGuidedCausalLMPolicy, ValueGuidedSeq2SeqLMPolicy
-from rl4dialog.policies.value_reranked import ValueRerankedCausalLMPolicy
-from rl4dialog.rollouts.conversation_log import ConversationEncoder, ConversationLog
-from rl4dialog.rollouts.conversation_rows import Limits
+from rl4dialog.functional.advantages import Turns
+from rl4dialog.policies.value_guided import (
+    ValueGuidedCausalLMPolicy,
+    ValueGuidedSeq2SeqLMPolicy,
+    ValueRerankedCausalLMPolicy,
+)
+from rl4dialog.rollouts.conversation_log import ConversationEncoder, ConversationLog, Limits
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import tokenizer_hash
 from tests.tiny import all_tokens, make_env, make_tokenizer, policy_class_of

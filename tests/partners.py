@@ -11,8 +11,8 @@ import numpy as np
 from rl4dialog.core.protocols import Partner, PartnerService
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import EOU_TOKEN, DialogueFormat
-from rl4dialog.envs.outside_partner import OutsidePartner
-from rl4dialog.partners.rules import RulesPartner
+from rl4dialog.envs.conversation import OutsidePartner
+from rl4dialog.partners.scripted import RulesPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import encoder_of
 

@@ -27,7 +27,7 @@ from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.decoding import CausalDecoder
-from rl4dialog.policies.lm_head import head_is_plain, lm_logits
+from rl4dialog.policies.heads import head_is_plain, lm_logits
 from rl4dialog.policies.maskable import (
     MaskableCausalLMActorCriticPolicy,
     MaskableMixin,

@@ -18,7 +18,7 @@ MetricResult = dict[str, tuple[list[float] | None, float]]
 
 
 class ObservationLike(Protocol):
-    """The state available to token-level rewards (see :class:`rl4dialog.envs.observation.Observation`)."""
+    """The state available to token-level rewards (see :class:`rl4dialog.envs.conversation.Observation`)."""
 
     prompt_or_input_text: str
     target_or_reference_texts: list[str]
@@ -296,7 +296,7 @@ class PartnerService(ABC):
     """The other side of conversations in the main process, for all environments together.
 
     An environment shows the partner's prompts, in the partner's own tokens (see
-    :class:`rl4dialog.envs.outside_partner.OutsidePartner`), and takes its tokens as actions.
+    :class:`rl4dialog.envs.conversation.OutsidePartner`), and takes its tokens as actions.
     """
 
     can_open = True

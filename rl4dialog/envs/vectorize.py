@@ -25,7 +25,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from rl4dialog.core.errors import EnvWorkerError
-from rl4dialog.envs.shared_samples import SharedSamples
+from rl4dialog.envs.text_generation import SharedSamples
 from rl4dialog.envs.worker import (
     EnvFn,
     Failure,

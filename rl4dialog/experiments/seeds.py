@@ -16,7 +16,7 @@ from rich.text import Text
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.experiments.own_process import run_command
-from rl4dialog.functional.bootstrap import Interval
+from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.report.statistics import mean_and_standard_error, mean_interval
 from rl4dialog.runs.results import is_complete, read_result
 from rl4dialog.runs.run_folder import write_json

@@ -1,15 +1,15 @@
-"""Losses of proximal policy optimization (Schulman et al. 2017, arXiv 1707.06347), per agent token.
-
-The caller averages them over the agent tokens of the whole minibatch, so that the result does not depend on the split
-into micro-batches. Weights of the tokens turn this mean into other aggregations.
-"""
+"""Losses of policies, values and reward models."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, huber_loss, logsigmoid, mse_loss
 
 from rl4dialog.functional.distributed import all_reduce_numbers
 
@@ -120,3 +120,206 @@ def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_range_v
     if clip_range_vf is not None:
         values = old_values + (values - old_values).clamp(-clip_range_vf, clip_range_vf)
     return (returns - values).square()
+
+
+# -- values of logged data --------------------------------------------------------------------------------------------
+
+
+def next_states(values: Tensor, episodes: Tensor) -> Tensor:
+    """Values of the states after the tokens; 0 after the last token of an episode.
+
+    Args:
+        values: Values of the states before the tokens. Shape (N,).
+        episodes: Number of the episode of each token; tokens of an episode are consecutive. Shape (N,).
+
+    Returns:
+        Shape (N,).
+    """
+    same = episodes[1:] == episodes[:-1]
+    return torch.cat([values[1:] * same, values.new_zeros(min(1, len(values)))])
+
+
+def step_discounts(units: Tensor, gamma: float) -> Tensor:
+    """Discount of the step after each token: gamma where a unit ends, and 1 within it. Shape (N,) -> (N,).
+
+    Args:
+        units: Number of the unit of each token, such as its turn; tokens of a unit are consecutive.
+        gamma: Discount per unit.
+    """
+    ends = torch.nn.functional.pad(units[1:] != units[:-1], (0, 1), value=True)
+    return torch.where(ends, gamma, 1.0)
+
+
+def td_targets(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor:
+    """Targets r_i + d_i V(s_{i+1}). Shapes (N,), (N,), (N,) -> (N,).
+
+    Args:
+        rewards: Reward of each token.
+        discounts: Discount of the step after each token.
+        next_values: Values of the states after the tokens; 0 where a conversation has ended.
+    """
+    return rewards + discounts * next_values
+
+
+def returns_to_go(rewards: np.ndarray, discounts: np.ndarray, episodes: np.ndarray) -> np.ndarray:
+    """Returns G_i = r_i + d_i G_{i+1} of each token's episode, by a scan from the end. Shapes (N,) -> (N,).
+
+    Powers of a discount are never divided, so long conversations neither overflow nor become NaN.
+    """
+    returns, following, episode = np.zeros(len(rewards)), 0.0, None
+    for i in range(len(rewards) - 1, -1, -1):
+        if episodes[i] != episode:
+            following, episode = 0.0, episodes[i]
+        following = returns[i] = rewards[i] + discounts[i] * following
+    return returns.astype(np.float32)
+
+
+def expectile_loss(errors: Tensor, tau: float) -> Tensor:
+    """Asymmetric squares |tau - 1(u < 0)| u^2 (Kostrikov et al. 2021, arXiv 2110.06169, eq. 5). Shape (N,) -> (N,).
+
+    Args:
+        errors: Targets minus values.
+        tau: Expectile between 0 and 1: 0.5 is half of the squared error, and near 1 the value approaches the largest
+            target.
+    """
+    return (tau - (errors < 0).float()).abs() * errors.square()
+
+
+def q_loss(values: Tensor, targets: Tensor, huber_delta: float | None = None) -> Tensor:
+    """Squared error, or Huber's loss with a limit delta. Shapes (N,), (N,) -> (N,)."""
+    if huber_delta is None:
+        return mse_loss(values, targets, reduction="none")
+    return huber_loss(values, targets, reduction="none", delta=huber_delta)
+
+
+def conservative_penalty(all_values: Tensor, values: Tensor, temperature: float = 1.0) -> Tensor:
+    """logsumexp_a Q(s, a) / T - Q(s, a_i) / T (Kumar et al. 2020, arXiv 2006.04779, CQL(H)).
+
+    It lowers the values of tokens that are not in the log: the cross-entropy of the logged token under softmax(Q / T).
+
+    Args:
+        all_values: Values of all tokens of the vocabulary. Shape (N, V).
+        values: Values of the logged tokens. Shape (N,).
+        temperature: T.
+
+    Returns:
+        Shape (N,).
+    """
+    return (all_values / temperature).logsumexp(dim=-1) - values / temperature
+
+
+def sampled_conservative_penalty(
+    candidate_values: Tensor,
+    candidate_log_probs: Tensor,
+    random_values: Tensor,
+    random_log_probs: Tensor,
+    values: Tensor,
+) -> Tensor:
+    """log[ (sum_k e^Q(a_k) / mu(a_k) + sum_k e^Q(b_k) / u(b_k)) / 2n ] - Q(s, a) (CHAI; Verma et al. 2022).
+
+    The sum of e^Q over actions, of which there are too many, is estimated by importance sampling with two proposals: n
+    candidates a_k ~ mu, and n random actions b_k ~ u. The mean over both is taken inside of the logarithm.
+
+    Args:
+        candidate_values: Values of the candidates. Shape (U, n).
+        candidate_log_probs: log mu of the candidates, each as a whole. Shape (U, n).
+        random_values: Values of the random actions. Shape (U, n).
+        random_log_probs: log u of the random actions. Shape (U, n).
+        values: Values of the logged actions. Shape (U,).
+
+    Returns:
+        Shape (U,).
+    """
+    weighted = torch.cat([candidate_values - candidate_log_probs, random_values - random_log_probs], dim=1)
+    return weighted.logsumexp(dim=1) - math.log(weighted.shape[1]) - values
+
+
+def advantage_weights(advantages: Tensor, temperature: float, max_log_weight: float) -> Tensor:
+    """Weights exp(min(A / lambda, c)) of the logged tokens (AWAC; Nair et al. 2020, arXiv 2006.09359, eq. 13).
+
+    Args:
+        advantages: Shape (N,).
+        temperature: lambda; the larger, the closer to imitation.
+        max_log_weight: c, which limits a weight to exp(c).
+
+    Returns:
+        Shape (N,).
+    """
+    return (advantages / temperature).clamp(max=max_log_weight).exp()
+
+
+# -- reward models ----------------------------------------------------------------------------------------------------
+
+
+RatingLoss = Literal["squared_error", "cross_entropy"]
+
+
+@dataclass(frozen=True)
+class RewardModelLoss:
+    """The loss of a judgement: a comparison of two texts, or a rating of one.
+
+    Attributes:
+        rating_loss: Loss of a rating; see :func:`rating_losses`.
+        rating_weight: Weight of the loss of a rating.
+        center_coef: Coefficient of the squared sum of both scores; see :func:`comparison_losses`.
+    """
+
+    rating_loss: RatingLoss = "squared_error"
+    rating_weight: float = 1.0
+    center_coef: float = 0.0
+
+    def __call__(self, scores: Tensor, labels: Tensor, is_comparison: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Compute the sum of the losses of a batch.
+
+        Args:
+            scores: Scores of all first texts, and then of the worse text of each comparison, in the same order. Shape
+                (N + C, K) for N judgements, C of them comparisons, by K models.
+            labels: Ratings from 0 to 1; not read where a judgement is a comparison. Shape (N,).
+            is_comparison: True where two texts are compared, of which the first one is better. Shape (N,).
+            weights: How often each judgement counts for each model; 1 by default. Shape (N, K).
+
+        Returns:
+            Sum over judgements, for each model. Shape (K,).
+        """
+        first, worse = scores[: len(labels)], scores[len(labels) :]
+        losses = torch.empty_like(first)
+        losses[is_comparison] = comparison_losses(first[is_comparison], worse, self.center_coef)
+        ratings = labels[~is_comparison].unsqueeze(-1)
+        losses[~is_comparison] = self.rating_weight * rating_losses(first[~is_comparison], ratings, self.rating_loss)
+        return (losses if weights is None else losses * weights).sum(0)
+
+
+def comparison_losses(better: Tensor, worse: Tensor, center_coef: float = 0.0) -> Tensor:
+    """Negative log-likelihood of choices by the model of Bradley and Terry (1952): -log sigmoid(better - worse).
+
+    As in Ouyang et al. 2022 (arXiv 2203.02155, eq. 1). The likelihood depends on differences only; the added
+    ``center_coef * (better + worse)**2`` keeps scores near 0 (Eisenstein et al. 2023, arXiv 2312.09244).
+
+    Args:
+        better: Scores of the better texts, in nats. Any shape.
+        worse: Scores of the worse ones. The same shape.
+        center_coef: Coefficient of the squared sum.
+
+    Returns:
+        The loss of each comparison. The same shape.
+    """
+    return center_coef * (better + worse) ** 2 - logsigmoid(better - worse)
+
+
+def rating_losses(scores: Tensor, ratings: Tensor, kind: RatingLoss) -> Tensor:
+    """Loss of ratings from 0 to 1.
+
+    With ``squared_error``, the best score is the mean rating, and scores have no bounds. With ``cross_entropy``, it is
+    the log-odds of the mean rating, as the scores that explain comparisons are.
+
+    Args:
+        scores: Any shape.
+        ratings: Broadcastable to the scores.
+        kind: ``squared_error`` or ``cross_entropy``.
+
+    Returns:
+        The loss of each score. The same shape as the scores.
+    """
+    if kind == "squared_error":
+        return (scores - ratings) ** 2
+    return binary_cross_entropy_with_logits(scores, ratings.expand_as(scores), reduction="none")

@@ -1,10 +1,15 @@
-"""Statistics of an iteration's replies other than means."""
+"""Intervals and errors of means, proportions and correlations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 
 def ratio_standard_error(sums: Sequence[float], counts: Sequence[int]) -> float:
@@ -33,3 +38,95 @@ def repeated_share(ids: np.ndarray, n: int = 3) -> float:
     if n_grams < 2:
         return 0.0
     return 1 - len({ids[i : i + n].tobytes() for i in range(n_grams)}) / n_grams
+
+
+def wilson_interval(n_successes: float, n_trials: int) -> Interval:
+    """Score interval of a proportion (Wilson 1927, doi 10.2307/2276774).
+
+    Unlike the bootstrap, it has a width also if all trials succeed, and covers well for few trials.
+
+    Args:
+        n_successes: Number of successes; a tie may count half.
+        n_trials: Number of independent trials; at least 1.
+
+    Raises:
+        ValueError: If there are no trials.
+    """
+    if n_trials < 1:
+        raise ValueError("an interval of a proportion needs at least one trial")
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    share, spread = n_successes / n_trials, z * z / n_trials
+    centre = (share + spread / 2) / (1 + spread)
+    half = z / (1 + spread) * math.sqrt(share * (1 - share) / n_trials + spread / (4 * n_trials))
+    return Interval(max(centre - half, 0.0), min(centre + half, 1.0))
+
+
+def spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Spearman's rank correlation; NaN if a column is constant or empty.
+
+    Args:
+        x: Values. Shape (N,).
+        y: The same.
+    """
+    return math.nan if _has_no_order(x) or _has_no_order(y) else float(stats.spearmanr(x, y).statistic)
+
+
+def kendall_tau_b(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Kendall's tau-b; NaN if a column is constant or empty.
+
+    Args:
+        x: Values. Shape (N,).
+        y: The same.
+    """
+    return math.nan if _has_no_order(x) or _has_no_order(y) else float(stats.kendalltau(x, y).statistic)
+
+
+def _has_no_order(values: NDArray[np.float64]) -> bool:
+    return len(values) == 0 or bool((values == values[0]).all())
+
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its confidence interval; ``None`` if unknown."""
+
+    value: float
+    interval: Interval | None = None
+
+
+def bootstrap_intervals(
+    statistics: Callable[..., ArrayLike], *sizes: int, n_resamples: int, seed: int = 0
+) -> list[Interval]:
+    """Compute confidence intervals of statistics of one or several samples, each of which is resampled on its own.
+
+    The same as ``scipy.stats.bootstrap`` with ``method="percentile"``, except that resamples without a value are left
+    out.
+
+    Args:
+        statistics: Computes the statistics, of shape (C,), from the drawn rows of each sample; NaN for none. All
+            statistics see the same rows, so the statistic of a difference is a paired comparison.
+        sizes: Number of rows of each sample.
+        n_resamples: Number of resamples.
+        seed: Random seed of the resampling.
+
+    Returns:
+        One interval per statistic.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = [statistics(*(rng.integers(size, size=size) for size in sizes)) for _ in range(n_resamples)]
+    tail = (1 - CONFIDENCE) / 2
+    lows, highs = np.nanquantile(np.asarray(drawn, dtype=float), (tail, 1 - tail), axis=0)
+    return [Interval(float(low), float(high)) for low, high in zip(lows, highs, strict=True)]

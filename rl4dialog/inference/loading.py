@@ -40,8 +40,8 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings, without_beams
 from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import load_language_model
+from rl4dialog.policies.references import WeightCopy
 from rl4dialog.policies.saving import CRITIC_FILE, load_state_beside
-from rl4dialog.policies.weight_copies import WeightCopy
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.runs.provenance import read_provenance, recorded_start
 from rl4dialog.runs.run_folder import MODEL_FOLDER

@@ -19,7 +19,7 @@ from rl4dialog.core.config import TextConfig
 from rl4dialog.core.files import json_value
 from rl4dialog.data.judged_texts import FeedbackPool
 from rl4dialog.data.pool import Data
-from rl4dialog.functional.kl import kl_estimates
+from rl4dialog.functional.log_probs import kl_estimates
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.rollouts.conversing import Talk
 from rl4dialog.runs.provenance import recorded_start

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.data.pool import check_split
-from rl4dialog.functional.bootstrap import Interval
+from rl4dialog.functional.statistics import Interval
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.summary import format_interval, format_number, is_headline, print_players, table_style

@@ -21,10 +21,9 @@ from rl4dialog.core.errors import ConfigError, ModelError, RL4DialogError, RunFo
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.hashing import weights_hash
 from rl4dialog.policies.lora import ADAPTER_FOLDER
-from rl4dialog.policies.saving import CRITIC_FILE, MASK_FILE, TARGET_FILE, load_state_beside
-from rl4dialog.policies.value_guidance import load_value_guidance
+from rl4dialog.policies.saving import CRITIC_FILE, MASK_FILE, TARGET_FILE, load_state_beside, weights_hash
+from rl4dialog.policies.value_guided import load_value_guidance
 from rl4dialog.runs.provenance import config_folder, read_provenance
 from rl4dialog.runs.results import check_is_run, is_complete, read_result
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, MODEL_FOLDER

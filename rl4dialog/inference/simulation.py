@@ -21,8 +21,7 @@ from rl4dialog.data.conversations.record import ROLES, logged_record
 from rl4dialog.inference.batch_generation import ContinuedFile, Record
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
-from rl4dialog.rollouts.conversing import Conversing, Talk
-from rl4dialog.rollouts.said_tokens import with_tokens
+from rl4dialog.rollouts.conversing import Conversing, Talk, with_tokens
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.summary import format_number, table_style

@@ -13,13 +13,12 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply, Sample
 from rl4dialog.data.dialogue_text import goal_in, persona_in
 from rl4dialog.data.splits import shuffled
-from rl4dialog.envs.conversation import Conversation, ConversationRules
-from rl4dialog.envs.outside_partner import PartnersSide, first_prompts
+from rl4dialog.envs.conversation import Conversation, ConversationRules, PartnersSide, first_prompts
 from rl4dialog.envs.utterance_view import LEAVES_ACTION
 from rl4dialog.inference.chat_agent import ChatAgent
 from rl4dialog.inference.loading import LoadedPolicy
-from rl4dialog.partners.replay import ReplayPartner
-from rl4dialog.rollouts.partner_answers import partner_answers
+from rl4dialog.partners.scripted import ReplayPartner
+from rl4dialog.rollouts.conversing import partner_answers
 from rl4dialog.serving.teaching import Answers, Situation, Teaching
 from rl4dialog.training.building.conversations import AnyPartner, build_partner
 

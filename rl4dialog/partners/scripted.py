@@ -1,15 +1,42 @@
-"""A partner with a given script."""
+"""Partners without a model: lines in order, the dataset's own dialogue, facts of a persona, and patterns."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired
 
-from pydantic import Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from typing_extensions import TypedDict
 
+from rl4dialog.core.errors import ConfigError, DataError, nearest_hint, shown
 from rl4dialog.core.protocols import Partner
-from rl4dialog.partners.sample_texts import sample_texts
+from rl4dialog.core.types import PartnerReply
+from rl4dialog.tasks.turn_goals import GoalChoice, chosen_goals
+from rl4dialog.text.words import content_words
 
-_HINT = "set the argument replies, or use a datapool whose samples have such a script"
+
+def sample_texts(meta_info: dict[str, Any], key: str, partner: str, hint: str, at_least: int = 0) -> list[str]:
+    """Return a list of texts in a sample's ``meta_data``.
+
+    Args:
+        meta_info: The sample's ``meta_data``.
+        key: Key of the texts.
+        partner: Id of the partner, for the message.
+        hint: Source of such samples, for the message.
+        at_least: Required number of texts.
+    """
+    texts = meta_info.get(key)
+    if not isinstance(texts, (list, tuple)) or len(texts) < at_least or not all(isinstance(t, str) for t in texts):
+        raise DataError(
+            f"partner {partner!r} needs samples with a list of texts in meta_data[{key!r}], not {shown(texts)}; {hint}"
+        )
+    return list(texts)
+
+
+_SCRIPTED_HINT = "set the argument replies, or use a datapool whose samples have such a script"
 
 
 class ScriptedPartner(Partner):
@@ -29,7 +56,9 @@ class ScriptedPartner(Partner):
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         given = self._given
-        self._replies = sample_texts(meta_info, "partner_replies", "scripted", _HINT) if given is None else given
+        if given is None:
+            given = sample_texts(meta_info, "partner_replies", "scripted", _SCRIPTED_HINT)
+        self._replies = given
         self._n_said = 0
 
     def reply(self, history: list[str]) -> str | None:
@@ -37,3 +66,232 @@ class ScriptedPartner(Partner):
             return None
         self._n_said += 1
         return self._replies[self._n_said - 1]
+
+
+_REPLAY_HINT = (
+    "the datapools daily_dialog, persona_chat and small_talk provide it with datapool.args.samples: dialogues, and "
+    "conversational with datapool.args.turns: first"
+)
+
+
+class ReplayPartner(Partner):
+    """Says the next utterance of the dataset's own dialogue, whatever the agent said; leaves at the end of it.
+
+    Samples need ``meta_data["continuation"]``: the utterances after the reference reply, by the partner and the agent
+    in turn. Those of the agent, and their labels, are the references and labels of its later replies.
+
+    Raises:
+        DataError: At the start of a conversation, if the sample has no continuation.
+    """
+
+    gives_references = True
+    checks_samples = True
+
+    def __init__(self) -> None:
+        self._continuation: list[str] = []
+        self._labels: list[dict[str, Any]] = []
+        self._position = 0
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        self._continuation = sample_texts(meta_info, "continuation", "replay", _REPLAY_HINT)
+        self._labels = meta_info.get("continuation_labels") or [{}] * len(self._continuation)
+        self._position = 0
+
+    def reply(self, history: list[str]) -> PartnerReply:
+        said = self._continuation[self._position : self._position + 2]
+        labels = self._labels[self._position + 1 : self._position + 2]
+        self._position += 2
+        text, references = next(iter(said), None), said[1:]
+        # Without a reference, the agent had nothing more to say.
+        info = {"references": references, "labels": labels[0]} if references else {}
+        return PartnerReply(text, info=info, leaves=not references)
+
+
+_FACTS_HINT = (
+    "the datapools persona_pairs and get_acquainted provide partner_persona, and so does persona_chat if its files "
+    "contain the personas of both sides, such as path: {train: train_both_original.txt}"
+)
+
+
+class FactsPartner(Partner):
+    """Answers a question with the fact of its persona that shares most words with it.
+
+    A question is an utterance with a question mark. It matches a fact if both contain the same content word, that is,
+    any word that is not a function word such as "the" or "do". Case and a final ``s`` are ignored. Of several facts
+    that match equally well, the first is the answer. A repeated question gets the same answer.
+
+    Args:
+        persona_key: Key of the meta data with the list of facts.
+        otherwise: Answer to questions that match no fact, and to other utterances.
+        goals: Goals of turns, whose words stand for one another: with ``convogym``, a question about pets finds "i have
+            two dogs .". The id of a set, or a list, as in ``env.args.goals`` of ``turn_goals``.
+
+    Raises:
+        ConfigError: If a goal is unknown.
+        DataError: At the start of a conversation, if the sample has no facts.
+    """
+
+    checks_samples = True
+
+    def __init__(
+        self,
+        persona_key: str = "partner_persona",
+        otherwise: str = "nothing special .",
+        goals: GoalChoice | None = None,
+    ) -> None:
+        self._key, self._otherwise = persona_key, otherwise
+        self._goals = () if goals is None else chosen_goals(goals, "partner 'facts': goals")
+        self._facts: list[tuple[str, set[str]]] = []
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        facts = sample_texts(meta_info, self._key, "facts", _FACTS_HINT, at_least=1)
+        self._facts = [(fact, self._words(fact)) for fact in facts]
+
+    def reply(self, history: list[str]) -> str:
+        if "?" not in history[-1]:
+            return self._otherwise
+        asked = self._words(history[-1])
+        fact, words = max(self._facts, key=lambda fact: len(fact[1] & asked))
+        return fact if words & asked else self._otherwise
+
+    def _words(self, text: str) -> set[str]:
+        """Content words, and the names of the goals among whose words they are."""
+        words = content_words(text)
+        return words | {goal.name for goal in self._goals if goal.content & words}
+
+
+Texts = Annotated[list[str], Field(min_length=1)] | str
+
+_BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+
+
+def _check_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"should be a regular expression in Python's syntax: {error}") from error
+    return pattern
+
+
+class Rule(TypedDict):
+    """A rule in YAML.
+
+    Attributes:
+        pattern: Regular expression, searched in the agent's utterance; case is ignored.
+        replies: One reply, or several to choose from at random. ``{1}`` or ``{name}`` inserts a group of the match.
+        leaves: Whether the partner then ends the conversation.
+        reward: Reward of the agent for the utterance.
+    """
+
+    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)  # type: ignore[misc]
+    pattern: Annotated[str, AfterValidator(_check_pattern)]
+    replies: NotRequired[Texts]
+    leaves: NotRequired[bool]
+    reward: NotRequired[float]
+
+
+def _check_keys(rule: Any) -> Any:
+    """Name an unknown or missing key, which pydantic's own messages do not."""
+    if isinstance(rule, Mapping):
+        keys = Rule.__annotations__
+        for key in rule:
+            if key not in keys:
+                raise ValueError(f"unknown key {key!r}{nearest_hint(key, keys)} (accepted: {', '.join(keys)})")
+        if "pattern" not in rule:
+            raise ValueError("a rule needs the key 'pattern'")
+    return rule
+
+
+def _check_groups(rule: Rule) -> Rule:
+    """Check that the pattern has all groups that the replies insert."""
+    pattern = re.compile(rule["pattern"])
+    for name in (name for reply in _as_list(rule.get("replies")) for name in _BRACES.findall(reply) if name):
+        if not (int(name) <= pattern.groups if name.isdecimal() else name in pattern.groupindex):
+            raise ValueError(
+                f"replies insert {{{name}}}, but the pattern has no such group; write {{{{{name}}}}} for the text "
+                f"itself, in braces"
+            )
+    return rule
+
+
+CheckedRule = Annotated[Rule, BeforeValidator(_check_keys), AfterValidator(_check_groups)]
+
+
+@dataclass(frozen=True)
+class _Rule:
+    pattern: re.Pattern[str]
+    replies: list[str]
+    leaves: bool
+    reward: float
+
+
+class RulesPartner(Partner):
+    """Replies by rules: the first whose pattern matches the agent's utterance decides.
+
+    Replies are drawn with the seed of the conversation.
+
+    Args:
+        rules: List of ``{pattern, replies, leaves, reward}``. ``pattern`` is a regular expression, searched regardless
+            of case. ``replies`` is a text or a list to choose from at random; ``{1}`` or ``{name}`` in it inserts a
+            group of the match, and ``{{`` a brace; without it the partner says nothing. With ``leaves: true`` the
+            partner then ends the conversation. ``reward`` is paid for the utterance by ``reward_fn: {id: partner}``.
+        otherwise: Reply, or replies to choose from, if no pattern matches; by default the partner says nothing.
+        opening: First utterance of the conversation, or several to choose from; required for
+            ``first_speaker: partner``.
+    """
+
+    def __init__(
+        self,
+        rules: Annotated[list[CheckedRule], Field(min_length=1)],
+        otherwise: Texts | None = None,
+        opening: Texts | None = None,
+    ) -> None:
+        self._rules = [
+            _Rule(
+                re.compile(rule["pattern"], re.IGNORECASE),
+                _as_list(rule.get("replies")),
+                rule.get("leaves", False),
+                rule.get("reward", 0.0),
+            )
+            for rule in rules
+        ]
+        patterns = [rule["pattern"] for rule in rules]
+        if "" in patterns or len({*patterns}) < len(patterns):
+            raise ConfigError("partner 'rules': a pattern is empty or listed twice, so rules after it never decide")
+        self._otherwise, self._opening = _as_list(otherwise), _as_list(opening)
+        self._random = random.Random()
+        self.can_open = bool(self._opening)
+        self.pays = any(rule.reward for rule in self._rules)
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def open(self) -> str:
+        return self._random.choice(self._opening)
+
+    def reply(self, history: list[str]) -> PartnerReply:
+        for rule in self._rules:
+            match = rule.pattern.search(history[-1])
+            if match is not None:
+                text = self._random.choice(rule.replies) if rule.replies else None
+                text = None if text is None else _with_groups(text, match)
+                return PartnerReply(text, reward=rule.reward, leaves=rule.leaves)
+        return PartnerReply(self._random.choice(self._otherwise) if self._otherwise else None)
+
+
+def _with_groups(reply: str, match: re.Match[str]) -> str:
+    """Insert the groups of a match; one that did not take part is empty."""
+
+    def inserted(braces: re.Match[str]) -> str:
+        name = braces[1]
+        if name is None:
+            return braces[0][0]
+        return match[int(name) if name.isdecimal() else name] or ""
+
+    return _BRACES.sub(inserted, reply)
+
+
+def _as_list(texts: Texts | None) -> list[str]:
+    if texts is None:
+        return []
+    return [texts] if isinstance(texts, str) else texts

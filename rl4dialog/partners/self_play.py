@@ -13,13 +13,13 @@ from rl4dialog.core.arguments import Count, Fraction, NonNegativeInt
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.envs.outside_partner import OutsidePartner
+from rl4dialog.envs.conversation import OutsidePartner
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.answering import answering_policy, sampled_answers, sampled_replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.models import embedding_rows
+from rl4dialog.policies.references import WeightCopy
 from rl4dialog.policies.saving import copy_all
-from rl4dialog.policies.weight_copies import WeightCopy
 
 POOL_SIZE, LATEST_SHARE = 4, 0.8
 

@@ -10,12 +10,10 @@ from transformers import PreTrainedModel
 
 from rl4dialog.core.errors import ModelError
 from rl4dialog.functional.masks import padded
-from rl4dialog.policies.architectures import is_listed, refusal
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
-from rl4dialog.policies.decoding import TOLERANCE, Seq2SeqDecoder, decoded_log_probs
-from rl4dialog.policies.encoder_decoder import EncoderDecoder
-from rl4dialog.policies.lm_head import head_is_plain, lm_logits
-from rl4dialog.policies.models import decoder_start_id
+from rl4dialog.policies.decoding import TOLERANCE, EncoderDecoder, Seq2SeqDecoder, decoded_log_probs
+from rl4dialog.policies.heads import head_is_plain, lm_logits
+from rl4dialog.policies.models import decoder_start_id, is_listed, refusal
 
 _PROMPTS = [[2, 3, 4, 5, 6], [7, 8]]
 _REPLIES = [[9, 10, 11], [12, 13, 14]]

@@ -24,8 +24,7 @@ from rl4dialog.core.arguments import Count, Fraction, NonNegative
 from rl4dialog.functional.log_probs import NEVER, scale_logits, token_entropy, token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.beam_search import beam_search
-from rl4dialog.policies.checkpointing import checkpoint_layers
-from rl4dialog.policies.decoding import Decoder, Head
+from rl4dialog.policies.decoding import Decoder, Head, PromptCache, can_continue_prompts
 from rl4dialog.policies.generation import (
     NOT_IN_CONVERSATIONS,
     NOT_IN_ROLLOUTS,
@@ -36,16 +35,12 @@ from rl4dialog.policies.generation import (
     all_steps,
     sample_steps,
 )
-from rl4dialog.policies.gradient_steps import GradientSteps
-from rl4dialog.policies.heads import ValueHead
-from rl4dialog.policies.lm_head import head_is_plain, hidden_size, lm_logits
+from rl4dialog.policies.gradient_steps import GradientSteps, check_optimizer, checkpoint_layers, with_defaults
+from rl4dialog.policies.gradient_steps import optimizer_class as find_optimizer
+from rl4dialog.policies.heads import ValueHead, head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_restores, check_settings
 from rl4dialog.policies.models import embedding_rows, ids_without_token
-from rl4dialog.policies.optimizers import check_optimizer, with_defaults
-from rl4dialog.policies.optimizers import optimizer_class as find_optimizer
-from rl4dialog.policies.prompt_cache import PromptCache, can_continue_prompts
-from rl4dialog.policies.references import MovingReference, Reference, check_reference
-from rl4dialog.policies.weight_copies import WeightCopy
+from rl4dialog.policies.references import MovingReference, Reference, WeightCopy, check_reference
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 Precision = Literal["fp32", "bf16"]

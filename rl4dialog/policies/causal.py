@@ -10,12 +10,24 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
-from rl4dialog.functional.batching import SHARING_COST
-from rl4dialog.functional.masks import left_aligned, position_ids_from_mask, rows_to_share, trim_left_padding
+from rl4dialog.functional.masks import (
+    SHARING_COST,
+    left_aligned,
+    position_ids_from_mask,
+    rows_to_share,
+    trim_left_padding,
+)
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.decoding import CausalDecoder, Decoder, Head, UncachedCausalDecoder, cache_holds, keeps_states
-from rl4dialog.policies.prompt_cache import PromptCache
+from rl4dialog.policies.decoding import (
+    CausalDecoder,
+    Decoder,
+    Head,
+    PromptCache,
+    UncachedCausalDecoder,
+    cache_holds,
+    keeps_states,
+)
 
 
 class CausalLMActorCriticPolicy(LMActorCriticPolicy):

@@ -10,20 +10,166 @@ import inspect
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
-from transformers.cache_utils import LinearAttentionCacheLayerMixin
+from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixin
 
-from rl4dialog.functional.masks import distinct_rows, left_aligned, position_ids_from_mask, trim_left_padding
-from rl4dialog.policies.architectures import CACHED, UNCACHED
-from rl4dialog.policies.encoder_decoder import EncoderDecoder
-from rl4dialog.policies.lm_head import head_is_plain, lm_logits
-from rl4dialog.policies.prompt_cache import PromptCache
+from rl4dialog.functional.masks import (
+    distinct_rows,
+    left_aligned,
+    position_ids_from_mask,
+    rows_to_share,
+    trim_left_padding,
+)
+from rl4dialog.policies.heads import head_is_plain, lm_logits
+from rl4dialog.policies.models import CACHED, CONTINUED, HIDES_PAD_TOKENS, SKIPS_PAD_TOKENS, UNCACHED, decoder_start_id
+
+
+class EncoderDecoder(nn.Module):
+    """Encoder and decoder of a language model, without its head.
+
+    Args:
+        model: The language model.
+        share_prompts: Encode a prompt only once for all replies to it.
+    """
+
+    def __init__(self, model: PreTrainedModel, share_prompts: bool) -> None:
+        super().__init__()
+        self.share_prompts = share_prompts
+        self.encoder, self.decoder = model.get_encoder(), model.get_decoder()
+        self.start_id = decoder_start_id(model)
+        self._wants_mask = model.config.model_type == HIDES_PAD_TOKENS
+        self._wants_embeddings = model.config.model_type == SKIPS_PAD_TOKENS
+
+    def forward(self, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor) -> Tensor:
+        """Last hidden state after the start token and after each of ``ids``. Shape (B, 1 + T, H).
+
+        Args:
+            prompt_ids: Prompts, with padding in any place. Shape (B, P).
+            prompt_mask: True at real tokens. Shape (B, P).
+            ids: Reply tokens, padded on the right, where they do not affect real tokens. Shape (B, T).
+        """
+        prompt_ids, prompt_mask = left_aligned(prompt_ids, prompt_mask)
+        start = torch.full_like(prompt_ids[:, :1], self.start_id)
+        encoded = self.encode_distinct(prompt_ids, prompt_mask, self.share_prompts)
+        return self.decode(torch.cat([start, ids], dim=1), encoded, prompt_mask)
+
+    def decode(
+        self, ids: Tensor, encoded: Tensor, prompt_mask: Tensor, cache: EncoderDecoderCache | None = None
+    ) -> Tensor:
+        """Last hidden state after each token; with a cache, of the last one only.
+
+        Args:
+            ids: Start token and reply tokens. Shape (B, T).
+            encoded: Encoded prompts. Shape (B, P, H).
+            prompt_mask: True at their real tokens. Shape (B, P).
+            cache: Keys and values of all tokens but the last one, to which this one is added.
+
+        Returns:
+            Shape (B, T, H), or (B, 1, H) with a cache.
+        """
+        new_ids = ids if cache is None else ids[:, -1:]
+        inputs = {"input_ids": new_ids}
+        if self._wants_embeddings:
+            inputs = {"inputs_embeds": self.decoder.get_input_embeddings()(new_ids)}
+        output = self.decoder(
+            **inputs,
+            attention_mask=torch.ones_like(ids) if self._wants_mask else None,
+            encoder_hidden_states=encoded,
+            encoder_attention_mask=prompt_mask.long(),
+            past_key_values=cache,
+            use_cache=cache is not None,
+        )
+        hidden: Tensor = output.last_hidden_state
+        return hidden
+
+    def encode_distinct(self, ids: Tensor, mask: Tensor, share: bool = True) -> Tensor:
+        """Encode prompts, padded on the right; equal ones only once with ``share``. Shape (B, P) -> (B, P, H)."""
+        if share and (shared := rows_to_share(ids, mask)):
+            first, repeats = shared
+            return self._encode(ids[first], mask[first])[repeats]
+        return self._encode(ids, mask)
+
+    def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
+        hidden: Tensor = self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+        return hidden
+
+
+class PromptCache:
+    """Keys and values of the last batch of prompts, valid as long as the model's weights do not change.
+
+    In conversations, a prompt is the last prompt with a turn added to it, so only this turn has to be read. The model
+    must be a decoder-only one for which :func:`can_continue_prompts` holds.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[bytes, int] = {}  # of the last batch, by prompt
+        self._lengths: list[int] = []  # of these prompts, longest first
+        self._layers: list[tuple[Tensor, Tensor]] = []
+        self._mask = torch.zeros(0, 0, dtype=torch.bool)
+
+    def load(self, prompts: Sequence[np.ndarray], cache: DynamicCache) -> tuple[Tensor, int]:
+        """Write the keys and values of prompts that these prompts begin with into an empty cache.
+
+        Args:
+            prompts: Token ids of n prompts.
+            cache: The cache. Beginnings are padded on the left to C columns.
+
+        Returns:
+            The mask of the C columns and of those that are still to be read, which are the last ones of the prompts if
+            these are padded on the left, shape (n, C + N); and N.
+        """
+        device = self._mask.device
+        rows, n_known = torch.tensor([self._find(prompt) for prompt in prompts], device=device).unbind(dim=1)
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        n_new, longest = int((lengths - n_known).max()), int(lengths.max())
+        if 2 * n_new > longest:  # reading everything is not much more, and needs no copy of the cache
+            return _at_end(lengths, longest), longest
+        # Without the columns that are padding in these rows.
+        n_columns = int(n_known.max())
+        columns = self._mask[rows].int().argsort(dim=1, stable=True)[:, self._mask.shape[1] - n_columns :]
+        for i, layer in enumerate(self._layers):
+            keys, values = (each[rows[:, None], :, columns].transpose(1, 2) for each in layer)
+            cache.update(keys, values, i)
+        return torch.cat([_at_end(n_known, n_columns), _at_end(lengths - n_known, n_new)], dim=1), n_new
+
+    def store(self, prompts: Sequence[np.ndarray], cache: DynamicCache, mask: Tensor) -> None:
+        """Keep these prompts, which the model has read, instead of the last batch.
+
+        Args:
+            prompts: Token ids of n prompts.
+            cache: Their keys and values. Later tokens are added to copies of its tensors.
+            mask: True at its columns that belong to the prompts. Shape (n, C).
+        """
+        self._rows = {prompt.tobytes(): row for row, prompt in enumerate(prompts)}
+        self._lengths = sorted({len(prompt) for prompt in prompts}, reverse=True)
+        self._layers = [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[misc, union-attr]
+        self._mask = mask
+
+    def _find(self, prompt: np.ndarray) -> tuple[int, int]:
+        """Row of the longest known beginning of a prompt, and its length; at least one token is left to read."""
+        for length in self._lengths:
+            if length < len(prompt) and (row := self._rows.get(prompt[:length].tobytes())) is not None:
+                return row, length
+        return 0, 0
+
+
+def can_continue_prompts(model: PreTrainedModel) -> bool:
+    """Whether a model can read a prompt whose beginning is in its cache. It cannot if its attention has a window."""
+    layers = DynamicCache(config=model.config).layers
+    return model.config.model_type in CONTINUED and all(type(layer) is DynamicLayer for layer in layers)
+
+
+def _at_end(lengths: Tensor, n_columns: int) -> Tensor:
+    """Mask of rows of these lengths, padded on the left. Shape (n,) -> (n, n_columns)."""
+    return torch.arange(n_columns, device=lengths.device) >= n_columns - lengths[:, None]
+
 
 _logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ token under the policy's own distribution, and removes finished replies from the
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
 import pydantic
@@ -29,6 +29,29 @@ from rl4dialog.functional.log_probs import scale_logits, token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.decoding import Decoder
 from rl4dialog.text.end_of_turn import EndOfTurn
+
+
+@dataclass
+class TokenDetails:
+    """Values per token. Each list has the length of ``texts``, or is ``None`` if it is not available.
+
+    Attributes:
+        texts: Text of each token.
+        log_probs: Log-probability under the policy's own distribution, in nats.
+        values: The critic's value before each token.
+        kl: Log-probability under the policy minus that under the reference, in nats, as used by the KL penalty; for a
+            policy that values guide, minus that under its language model.
+        advantages: Q(s, a) - V(s) of each token, by which a policy is guided.
+        missing: Reason for each ``None``, by name of the list.
+    """
+
+    texts: list[str]
+    log_probs: list[float]
+    values: list[float] | None = None
+    kl: list[float] | None = None
+    advantages: list[float] | None = None
+    missing: dict[str, str] = field(default_factory=dict)
+
 
 # Keys from RL4LMs and transformers configs that do not affect sampling. The evaluation reads `post_processing_fn`.
 _IGNORED = {"post_processing_fn", "use_cache", "pad_token_id"}

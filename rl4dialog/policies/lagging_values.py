@@ -20,10 +20,9 @@ from rl4dialog.core.arguments import Count, Fraction
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.beam_search import Sample
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings, SampledTokens, all_steps
-from rl4dialog.policies.guided_search import Sample
-from rl4dialog.policies.heads import ActionValueHeads
-from rl4dialog.policies.lm_head import hidden_size
+from rl4dialog.policies.heads import ActionValueHeads, hidden_size
 
 Target = Literal["model", "heads"]
 
@@ -42,8 +41,8 @@ class LaggingValuesMixin(LMActorCriticPolicy):
         init_value: Value of all states and actions before training. A value near the returns of the log saves steps.
         train_prior: Whether the language model is trained, too.
         guidance: How values guide the language model: settings of
-            :class:`~rl4dialog.policies.guidance.Guidance` for values of tokens, or of
-            :class:`~rl4dialog.policies.guidance.Reranking` for values of replies.
+            :class:`~rl4dialog.policies.value_guided.Guidance` for values of tokens, or of
+            :class:`~rl4dialog.policies.value_guided.Reranking` for values of replies.
         kwargs: Keyword arguments of the policy.
     """
 

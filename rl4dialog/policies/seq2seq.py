@@ -12,9 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.decoding import Head, Seq2SeqDecoder
-from rl4dialog.policies.encoder_decoder import EncoderDecoder
-from rl4dialog.policies.prompt_cache import PromptCache
+from rl4dialog.policies.decoding import EncoderDecoder, Head, PromptCache, Seq2SeqDecoder
 
 
 class Seq2SeqLMActorCriticPolicy(LMActorCriticPolicy):

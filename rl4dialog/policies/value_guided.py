@@ -5,33 +5,268 @@ Heads estimate Q(s, a) for all tokens and V(s).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
+import pydantic
 import torch
+from pydantic import Field
+from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import LogitsProcessorList, MinPLogitsWarper, PreTrainedModel, TopKLogitsWarper, TopPLogitsWarper
 
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint, shown
+from rl4dialog.core.pretrained import GUIDANCE_FILE
+from rl4dialog.functional.advantages import Turns
 from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.beam_search import Sample, guided_beams, reranked
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.decoding import Decoder
-from rl4dialog.policies.generation import GenerationSettings, StepEditor
-from rl4dialog.policies.guidance import Guidance, guided_logits, kept_by_prior, prior_logits
-from rl4dialog.policies.guided_search import Sample, guided_beams, reranked
+from rl4dialog.policies.generation import MIN_TEMPERATURE, GenerationSettings, StepEditor
 from rl4dialog.policies.heads import ActionValueHeads
 from rl4dialog.policies.lagging_values import LaggingValuesMixin
 from rl4dialog.policies.models import embedding_rows
+from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, copy_all, gathered, states_beside
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
+
+T = TypeVar("T")
+_STRICT = pydantic.ConfigDict(strict=True)
+_WHERE = "alg.policy.args.guidance"
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=_STRICT)
+class PriorFilter:
+    """Settings of the language model before it is guided, with transformers' names.
+
+    Values of tokens that are not in the log are not learned from anything, so a guided policy should not try tokens
+    that the language model finds very unlikely; ``min_p`` excludes them.
+    """
+
+    temperature: float = Field(default=1.0, ge=MIN_TEMPERATURE, allow_inf_nan=False)
+    top_k: int = Field(default=0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    min_p: float = Field(default=0.0, ge=0, lt=1)
+
+    def kept(self, logits: Tensor) -> Tensor:
+        """Whether each token is kept. Shape (n, V) -> (n, V).
+
+        Args:
+            logits: Logits of the language model, divided by the temperature.
+        """
+        warpers = LogitsProcessorList()
+        if self.top_k > 0:
+            warpers.append(TopKLogitsWarper(self.top_k))
+        if self.top_p < 1:
+            warpers.append(TopPLogitsWarper(self.top_p))
+        if self.min_p > 0:
+            warpers.append(MinPLogitsWarper(self.min_p))
+        filtered: Tensor = warpers(None, logits)  # type: ignore[arg-type]
+        return ~filtered.isneginf()
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether no token is excluded."""
+        return self == PriorFilter(temperature=self.temperature)
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=_STRICT)
+class Guidance:
+    """How values guide a language model.
+
+    pi(a|s) = softmax_a[ (w log filter(pi_beta(a|s)) + min(beta (Q(s,a) - V(s)), clip)) / T ], where T is the
+    temperature of ``generation_kwargs``. V changes pi only if ``clip`` is set.
+
+    Attributes:
+        beta: Weight of the advantage, in nats per unit of reward; 0 is the language model itself.
+        clip: Largest contribution of the advantage, in nats; ``None`` for no limit.
+        prior_weight: w.
+        prior: Filter of pi_beta.
+        use: ``target`` for the lagging copy of the values, or ``online`` for the trained ones.
+        search: ``sample`` token by token, ``beam`` search over guided log-probabilities, or ``rerank`` sampled replies
+            by their advantage.
+        num_beams: Number of beams.
+        n_candidates: Number of replies to rerank.
+        log_prob_weight: Weight of a reply's log-probability under the language model in its rank.
+    """
+
+    beta: float = Field(default=4.0, ge=0, allow_inf_nan=False)
+    clip: float | None = Field(default=None, ge=0)
+    prior_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    prior: PriorFilter = Field(default_factory=PriorFilter)
+    use: Literal["target", "online"] = "target"
+    search: Literal["sample", "beam", "rerank"] = "sample"
+    num_beams: int = Field(default=1, ge=1)
+    n_candidates: int = Field(default=1, ge=1)
+    log_prob_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any] | None) -> Guidance:
+        """Parse and validate a ``guidance`` block."""
+        given = dict(settings or {})
+        if isinstance(given.get("prior"), Mapping):
+            given["prior"] = _parsed(PriorFilter, given["prior"], f"{_WHERE}.prior")
+        guidance = _parsed(cls, given)
+        for name, search in (("num_beams", "beam"), ("n_candidates", "rerank"), ("log_prob_weight", "rerank")):
+            if name in given and guidance.search != search:
+                raise ConfigError(f"{_WHERE}.{name} has a meaning only with {_WHERE}.search: {search}")
+        if guidance.search == "beam" and guidance.num_beams == 1:
+            raise ConfigError(f"{_WHERE}.search: beam needs num_beams of at least 2")
+        if not guidance.prior_weight and not guidance.beta:
+            raise ConfigError(f"{_WHERE}: prior_weight and beta are both 0, which leaves nothing to choose tokens by")
+        return guidance
+
+    def with_beta(self, beta: float) -> Guidance:
+        """Return the same settings with another ``beta``."""
+        if isinstance(beta, bool) or not isinstance(beta, (int, float)) or not 0 <= beta < math.inf:
+            raise ConfigError(f"beta must be a number of at least 0, not {shown(beta)}")
+        if not beta and not self.prior_weight:
+            raise ConfigError("beta must be above 0, because prior_weight is 0: only the values choose tokens")
+        return dataclasses.replace(self, beta=float(beta))
+
+    @property
+    def searches(self) -> bool:
+        """Whether replies are found by a search."""
+        return self.search != "sample"
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether every token has its probability under the language model."""
+        return not self.beta and self == Guidance(
+            beta=0.0,
+            clip=self.clip,
+            use=self.use,
+            search=self.search,
+            num_beams=self.num_beams,
+            n_candidates=self.n_candidates,
+            log_prob_weight=self.log_prob_weight,
+        )
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=_STRICT)
+class Reranking:
+    """How values of replies choose among replies that a language model samples.
+
+    The reply is the candidate with the highest Q(s, a) + lambda log pi_beta(a|s).
+
+    Attributes:
+        n_candidates: Number of sampled replies; 1 is the language model itself.
+        log_prob_weight: lambda.
+        use: ``target`` for the lagging copy of the values, or ``online`` for the trained ones.
+    """
+
+    n_candidates: int = Field(default=8, ge=1)
+    log_prob_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    use: Literal["target", "online"] = "target"
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any] | None) -> Reranking:
+        """Parse and validate a ``guidance`` block."""
+        return _parsed(cls, settings)
+
+    @property
+    def searches(self) -> bool:
+        """Whether replies are found by a search."""
+        return self.n_candidates > 1
+
+
+def _parsed(cls: type[T], settings: Mapping[str, Any] | None, where: str = _WHERE) -> T:
+    """Make an object of one of the classes above from a block at ``where``."""
+    given, names = dict(settings or {}), [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for key in given:
+        if key not in names:
+            raise ConfigError(f"unknown key '{where}.{key}'{nearest_hint(key, names)} (known: {', '.join(names)})")
+    try:
+        return cls(**given)
+    except pydantic.ValidationError as error:
+        problem = error.errors()[0]
+        path = ".".join(map(str, problem["loc"]))
+        message = problem["msg"][0].lower() + problem["msg"][1:]
+        raise ConfigError(f"{where}.{path}: {message}, got {problem['input']!r}") from error
+
+
+def prior_logits(logits: Tensor, guidance: Guidance, temperature: float) -> Tensor:
+    """Logits of the language model at the filter's own temperature. Shape (n, V) -> (n, V).
+
+    Args:
+        logits: Logits of the language model, divided by the temperature of ``generation_kwargs``.
+        guidance: The settings.
+        temperature: That temperature.
+    """
+    return logits * (temperature / guidance.prior.temperature)
+
+
+def kept_by_prior(prior: Tensor, guidance: Guidance, ids: Tensor | None = None) -> Tensor | None:
+    """Whether the filter of the language model keeps each token; ``None`` for all. Shape (n, V) -> (n, V).
+
+    Args:
+        prior: What :func:`prior_logits` returns. Shape (n, V).
+        guidance: The settings.
+        ids: Tokens that count as kept, because they were sampled. Rounding can differ between passes. Shape (n,).
+    """
+    if guidance.prior.keeps_all:
+        return None
+    kept = guidance.prior.kept(prior)
+    return kept if ids is None else kept.scatter(-1, ids.unsqueeze(-1), True)
+
+
+def guided_logits(
+    prior: Tensor, advantages: Tensor, guidance: Guidance, temperature: float, kept: Tensor | None = None
+) -> Tensor:
+    """Logits of the guided policy. Shape (n, V) -> (n, V).
+
+    Args:
+        prior: What :func:`prior_logits` returns. Shape (n, V).
+        advantages: Q(s, a) - V(s) of the kept tokens; without a clip, Q(s, a) gives the same policy. Shape (n, V).
+        guidance: The settings.
+        temperature: T.
+        kept: What :func:`kept_by_prior` returns.
+    """
+    bonus = guidance.beta * advantages
+    if guidance.clip is not None:
+        bonus = bonus.clamp(max=guidance.clip)
+    weighted = guidance.prior_weight * prior if guidance.prior_weight != 1 else prior
+    guided = (weighted + bonus) / temperature
+    return guided if kept is None else guided.masked_fill(~kept, float("-inf"))
+
+
+VALUES_FILE = "value_guidance.safetensors"
+GUIDANCE_FILES = (GUIDANCE_FILE, VALUES_FILE)
+
+
+def save_value_guidance(policy: LMActorCriticPolicy, folder: Path) -> None:
+    """Write the values of a guided policy."""
+    guidance: Any = policy.guidance  # type: ignore[union-attr]
+    settings = {"version": 1, "guidance": dataclasses.asdict(guidance), "policy": type(policy).__name__}
+    (folder / GUIDANCE_FILE).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+    save_file(gathered(_values(policy)), folder / VALUES_FILE)
+
+
+def load_value_guidance(policy: LMActorCriticPolicy, folder: Path) -> None:
+    """Load the values into a policy of the same architecture."""
+    path = folder / VALUES_FILE
+    if not path.is_file():
+        raise ModelError(f"{path} is missing, so the language model in this folder cannot be guided")
+    copy_all(_values(policy), load_file(path))
+
+
+def _values(policy: LMActorCriticPolicy) -> dict[str, Tensor]:
+    states = states_beside(policy)
+    return {**states.get(CRITIC_FILE, {}), **states.get(TARGET_FILE, {})}
 
 
 class ValueGuidedMixin(LaggingValuesMixin):
     """Mixin for a policy class.
 
     Arguments: see :class:`~rl4dialog.policies.lagging_values.LaggingValuesMixin`; ``guidance`` has the settings of
-    :class:`~rl4dialog.policies.guidance.Guidance`.
+    :class:`~rl4dialog.policies.value_guided.Guidance`.
     """
 
     guidance_class = Guidance
@@ -184,3 +419,114 @@ class ValueGuidedCausalLMPolicy(ValueGuidedMixin, CausalLMActorCriticPolicy):
 
 class ValueGuidedSeq2SeqLMPolicy(ValueGuidedMixin, Seq2SeqLMActorCriticPolicy):
     """Encoder-decoder language model, guided by values of tokens."""
+
+
+@dataclass(frozen=True)
+class TurnHidden:
+    """Hidden states of a trunk at the U turns of replies.
+
+    Attributes:
+        tokens: Before each of the N agent tokens. Shape (N, H).
+        starts: Before the first token of each turn, for V. Shape (U, H).
+        ends: Of each turn as a whole, for Q. Shape (U, H).
+    """
+
+    tokens: Tensor
+    starts: Tensor
+    ends: Tensor
+
+    def detach(self) -> TurnHidden:
+        """The same states without gradients."""
+        return TurnHidden(self.tokens.detach(), self.starts.detach(), self.ends.detach())
+
+
+class ValueRerankedCausalLMPolicy(LaggingValuesMixin, CausalLMActorCriticPolicy):
+    """Decoder-only language model, whose reply is the best of several samples by their values.
+
+    Log-probabilities are those of the language model, which proposes the replies.
+
+    Args:
+        args: Arguments of :class:`~rl4dialog.policies.lagging_values.LaggingValuesMixin`.
+        features: What Q reads of a turn: the hidden state behind its ``last`` token, or the ``mean`` of those behind
+            all its tokens.
+        kwargs: Keyword arguments of :class:`~rl4dialog.policies.lagging_values.LaggingValuesMixin`; ``guidance`` has
+            the settings of :class:`~rl4dialog.policies.value_guided.Reranking`.
+
+    Raises:
+        ConfigError: If an argument is invalid.
+    """
+
+    reranked = True
+    guidance_class = Reranking
+    guidance: Reranking
+
+    def __init__(self, *args: Any, features: Literal["last", "mean"] = "last", **kwargs: Any) -> None:
+        self._features = features
+        super().__init__(*args, **kwargs)
+
+    def _n_actions(self, model: PreTrainedModel) -> int:
+        return 1
+
+    # -- values of the U turns of replies ---------------------------------------------------------------------------
+
+    def _read(self, trunk: Any, replies: Replies) -> TurnHidden:
+        turns = Turns.of(replies)
+        pad, mask = torch.nn.functional.pad, replies.response_mask
+        # States behind tokens are those before the next ones, so one place more is read in each row.
+        wanted = pad(mask, (0, 1)) | pad(mask, (1, 0))
+        further = pad(replies.token_mask, (1, 0), value=True)
+        ids = pad(replies.response_ids, (0, 1))
+        hidden = self._hidden_states(trunk, Replies(replies.prompt_ids, replies.prompt_mask, ids, wanted, further))
+        numbers = (wanted.flatten().cumsum(dim=0) - 1).view(wanted.shape)
+        before, behind = numbers[:, :-1][mask], numbers[:, 1:][mask]
+        tokens = hidden[before]
+        ends = hidden[behind[turns.last]] if self._features == "last" else turns.means(hidden[behind])
+        return TurnHidden(tokens, tokens[turns.first], ends)
+
+    @staticmethod
+    def turn_q(heads: ActionValueHeads, hidden: TurnHidden) -> Tensor:
+        """Values of turns by each of the J heads. Shape (J, U)."""
+        return heads.q_all(hidden.ends).squeeze(-1)
+
+    @torch.no_grad()
+    def target_turn_q(self, hidden: TurnHidden) -> Tensor:
+        """Lagging estimates min_j Q_j(s, a) of turns. Shape (U,)."""
+        return self.turn_q(self._target_heads, hidden).amin(dim=0)
+
+    @torch.no_grad()
+    def turn_values(self, replies: Replies) -> Tensor:
+        """Values Q(s, a) of turns, by which they are ranked. Shape (U,)."""
+        heads, hidden = self._guiding(replies)
+        return self.turn_q(heads, hidden).amin(dim=0)
+
+    @torch.no_grad()
+    def q_values(self, replies: Replies) -> Tensor:
+        """Value Q(s, a) of the turn that each response token belongs to; 0 where masked. Shape (B, T)."""
+        return replies.scattered(Turns.of(replies).spread(self.turn_values(replies)))
+
+    @torch.no_grad()
+    def advantages(self, replies: Replies) -> Tensor:
+        """Advantage Q(s, a) - V(s) of the turn that each response token belongs to; 0 where masked. Shape (B, T)."""
+        heads, hidden = self._guiding(replies)
+        advantages = self.turn_q(heads, hidden).amin(dim=0) - heads(hidden.starts)
+        return replies.scattered(Turns.of(replies).spread(advantages))
+
+    @torch.no_grad()
+    def predict_sequence_values(self, replies: Replies) -> Tensor:
+        """Value V(s) of the state before the turn of each response token; 0 where masked. Shape (B, T)."""
+        hidden = self.value_hidden(replies)
+        return replies.scattered(Turns.of(replies).spread(self.heads(hidden.starts)))
+
+    # -- the reranked policy ----------------------------------------------------------------------------------------
+
+    def ranks(self, replies: Replies) -> Tensor:
+        """Ranks Q(s, a) + lambda log pi_beta(a|s) of one reply per row, lambda = ``log_prob_weight``. Shape (B,)."""
+        ranks, weight = self.turn_values(replies), self.guidance.log_prob_weight
+        return ranks + weight * self.sequence_log_probs(replies).sum(dim=1) if weight else ranks
+
+    def sample(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Replies:
+        """Sample one reply of the language model per prompt; arguments as for :meth:`generate`."""
+        return CausalLMActorCriticPolicy.generate(self, obs, **generation_kwargs)
+
+    def _search(self, sample: Sample, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
+        return reranked(self, sample, obs, settings)

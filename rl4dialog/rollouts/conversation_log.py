@@ -19,11 +19,142 @@ from datasets.table import InMemoryTable
 
 from rl4dialog.core.cache import cached_folder
 from rl4dialog.core.errors import DataError
+from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, Turn
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.functional.replies import Replies
-from rl4dialog.rollouts.conversation_rows import LearnedTurn, Limits, joined_rows, learned_turns
 from rl4dialog.text.end_of_turn import EndOfTurn
+from rl4dialog.text.prompts import History, encode_reply
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Maximum lengths in tokens; ``None`` for no limit.
+
+    Attributes:
+        prompt: Of a prompt.
+        reply: Of a reply with its end. A longer one is cut, and has no end.
+        total: Of a prompt and its reply together.
+    """
+
+    prompt: int | None = None
+    reply: int | None = None
+    total: int | None = None
+
+
+@dataclass(frozen=True)
+class LearnedTurn:
+    """One reply in a conversation: what the model reads, and what it learns to say.
+
+    Attributes:
+        prompt: Token ids of the prompt.
+        reply: Token ids of the reply with its end; empty after the last answer of the partner.
+        is_cut: Whether the reply lost its end.
+        n_dropped: Utterances dropped from the prompt so far.
+    """
+
+    prompt: list[int]
+    reply: list[int]
+    is_cut: bool
+    n_dropped: int
+
+
+@dataclass
+class Row:
+    """A prompt and all that followed it.
+
+    Attributes:
+        prompt: Token ids of the first prompt.
+        response: Token ids of the replies, and of what is between them.
+        is_agents: Whether each token of the response is the agent's.
+        turns: Turn number of each of these tokens of the agent, from 0.
+    """
+
+    prompt: list[int]
+    response: list[int] = field(default_factory=list)
+    is_agents: list[bool] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
+
+    @property
+    def ids(self) -> list[int]:
+        """All token ids."""
+        return self.prompt + self.response
+
+
+def learned_turns(
+    prompt: str,
+    said: Sequence[str],
+    end: EndOfTurn,
+    limits: Limits,
+    frame: Frame,
+    rules: ConversationRules,
+    ids: Sequence[Sequence[int] | None] = (),
+    in_encoder: bool = False,
+) -> list[LearnedTurn]:
+    """Encode a conversation.
+
+    Args:
+        prompt: Prompt before the first reply.
+        said: What was said after it; the agent and its partner alternate.
+        end: Detects the end of a reply, and has the tokenizer.
+        limits: Maximum lengths.
+        frame: Markup around the utterances.
+        rules: How much the model reads, and what ends a conversation; ``max_turns`` does not apply.
+        ids: Token ids of the utterances, where they are known; those of a reply include its end.
+        in_encoder: Whether an encoder reads the prompts and a decoder generates the replies.
+
+    Returns:
+        One element per reply of the agent. If the partner has the last word, one more, with an empty reply.
+    """
+    tokenizer, before = end.tokenizer, "" if in_encoder else prompt
+    known = [*ids, *[None] * (len(said) - len(ids))]
+    ends = (i for i in range(0, len(said) - 1, 2) if rules.ends("agent", said[i]) or rules.ends("partner", said[i + 1]))
+    said = said[: next(ends, len(said)) + 1]
+    whole = [
+        list(own) if own is not None else encode_reply(tokenizer, text, end.marker, prompt=before)
+        for text, own in zip(said[::2], known[::2], strict=False)
+    ]
+    limit = min((n for n in (limits.reply, limits.total and limits.total - 1) if n is not None), default=None)
+    replies = []
+    for text, own, all_ids in zip(said[::2], known[::2], whole, strict=False):
+        fits = limit is None or len(all_ids) <= limit
+        cut = all_ids[:limit] if own is not None else None
+        replies.append(all_ids if fits else cut or encode_reply(tokenizer, text, end.marker, limit, before))
+    room = limits.total and limits.total - max(map(len, replies))
+    limit = min((n for n in (limits.prompt, room) if n is not None), default=None)
+    history = History(tokenizer, prompt, limit, frame=frame, max_utterances=rules.context_turns)
+    turns = []
+    for i, reply in enumerate(replies):
+        turns.append(LearnedTurn(history.prompt_ids, reply, len(reply) < len(whole[i]), history.n_dropped))
+        if 2 * i + 1 < len(said):
+            answer, answer_ids = rules.heard(said[2 * i + 1], frame, tokenizer, known[2 * i + 1])
+            history.go_on(reply, said[2 * i], answer, end, answer_ids)
+    if len(said) % 2 == 0:
+        turns.append(LearnedTurn(history.prompt_ids, [], False, history.n_dropped))
+    return turns
+
+
+def joined_rows(turns: Sequence[LearnedTurn], join: bool = True) -> list[Row]:
+    """Join turns to rows; a new row begins where earlier utterances were dropped, or after every turn.
+
+    A row is as long as its last turn's prompt and reply together.
+
+    Args:
+        turns: Turns of one conversation.
+        join: Whether to join them.
+    """
+    rows: list[Row] = []
+    for number, turn in enumerate(turns):
+        ids = rows[-1].ids if rows else []
+        if not rows or not join or turn.prompt[: len(ids)] != ids:
+            rows.append(Row(turn.prompt))
+            ids = turn.prompt
+        between = turn.prompt[len(ids) :]
+        rows[-1].response += [*between, *turn.reply]
+        rows[-1].is_agents += [*[False] * len(between), *[True] * len(turn.reply)]
+        rows[-1].turns += [number] * len(turn.reply)
+    return rows
+
 
 _FILE, _COUNTS_FILE = "conversations.arrow", "counts.json"
 _ROWS_AT_ONCE = 1000
@@ -268,3 +399,63 @@ def _write(folder: Path, conversations: Iterable[Dialogue], encoder: Conversatio
         raise DataError("the datapool has no conversations in split 'train'")
     counts = {name: n for name, n in encoder.counts.items() if n}
     (folder / _COUNTS_FILE).write_text(json.dumps(counts), encoding="utf-8")
+
+
+class OfflineSampler:
+    """Minibatches of whole conversations in random order, each conversation once per epoch.
+
+    Conversations of similar length are not grouped: where length goes with reward, as in games that a good player ends
+    early, such minibatches differ from each other so much that Adam learns another mean. Padding is saved by splitting
+    a minibatch by length. The state is two integers.
+
+    Args:
+        n_tokens: Agent tokens of each conversation. Shape (n,).
+        batch_size: Approximate number of agent tokens per minibatch.
+        seed: Random seed.
+    """
+
+    def __init__(self, n_tokens: np.ndarray, batch_size: int, seed: int) -> None:
+        self._n_tokens, self._batch_size, self._seed = n_tokens, batch_size, seed
+        self._epoch = self._position = 0
+        self._begin_epoch()
+
+    @property
+    def epoch(self) -> float:
+        """Passes over the log so far."""
+        return self._epoch + self._position / len(self._batches)
+
+    def next(self) -> np.ndarray:
+        """Indices of the next minibatch's conversations. Shape (n,)."""
+        if self._position == len(self._batches):
+            self._epoch, self._position = self._epoch + 1, 0
+            self._begin_epoch()
+        start, end = self._batches[self._position]
+        self._position += 1
+        return self._order[start:end]
+
+    def first_minibatches(self) -> np.ndarray:
+        """Number of the minibatch of the first epoch that each conversation is in. Shape (n,)."""
+        first = OfflineSampler(self._n_tokens, self._batch_size, self._seed)
+        found = np.empty(len(self._n_tokens), dtype=np.int64)
+        for number, (start, end) in enumerate(first._batches):
+            found[first._order[start:end]] = number
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state, as JSON values."""
+        return {"epoch": self._epoch, "position": self._position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state."""
+        self._epoch = int(state["epoch"])
+        self._begin_epoch()
+        self._position = int(state["position"])
+
+    def _begin_epoch(self) -> None:
+        random = np.random.default_rng(derive_seed(self._seed, "offline", str(self._epoch)))
+        self._order = random.permutation(len(self._n_tokens)).astype(np.int32)
+        tokens = np.cumsum(self._n_tokens[self._order], dtype=np.int64)
+        n_batches = max(1, round(int(tokens[-1]) / self._batch_size))
+        wanted = np.arange(1, n_batches) * tokens[-1] / n_batches
+        cuts = np.unique([0, *np.searchsorted(tokens, wanted), len(tokens)])
+        self._batches = [(int(a), int(b)) for a, b in itertools.pairwise(cuts)]

@@ -8,27 +8,140 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 
-from rl4dialog.core.errors import ConfigError, DataError, RewardError
+from rl4dialog.core.errors import ConfigError, DataError, PartnerError, RewardError, RL4DialogError, shown
 from rl4dialog.core.protocols import PartnerService, Player
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, reply_dialogue
+from rl4dialog.core.time_limit import TimeIsUp, time_limit
+from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, Sample, Turn, reply_dialogue, system_text
+from rl4dialog.envs.conversation import OutsidePartner
 from rl4dialog.envs.text_generation import TextGenEnv
-from rl4dialog.envs.utterance_view import PADDING_ACTION, UtteranceView
+from rl4dialog.envs.utterance_view import FAILED_ACTION, LEAVES_ACTION, PADDING_ACTION, UtteranceView
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.weight_copies import WeightCopy
-from rl4dialog.rollouts.partner_answers import partner_answers
-from rl4dialog.rollouts.said_tokens import SaidTokens
+from rl4dialog.policies.references import WeightCopy
 from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.text.prompts import encode_reply
+
+
+@dataclass
+class SaidTokens:
+    """Tokens of one utterance of the agent.
+
+    Attributes:
+        ids: Token ids, the end included.
+        log_probs: Log-probabilities under the policy that sampled them, before top-k and other filters. Shape (n,).
+            ``None`` if no policy spoke.
+        rewards: Task rewards, without the KL penalty. Shape (n,). ``None`` if there are none.
+    """
+
+    ids: Sequence[int] | np.ndarray
+    log_probs: np.ndarray | None = None
+    rewards: np.ndarray | None = None
+
+
+def with_tokens(
+    dialogue: Dialogue, said: Iterable[SaidTokens], prompt: str, tokenizer: str, is_cut: bool = False
+) -> Dialogue:
+    """Return a conversation with the tokens of what the agent said in it.
+
+    A turn whose reward is all on its last token has this as ``reward``; otherwise, its ``token_rewards`` hold all.
+
+    Args:
+        dialogue: The conversation.
+        said: Tokens of the agent's utterances, in order.
+        prompt: Its prompt, of which the texts before the first utterance are kept in the meta data.
+        tokenizer: Hash of the tokenizer.
+        is_cut: Whether the value after the last turn is to be bootstrapped.
+    """
+    tokens = iter(said)
+    turns = [_with_tokens(turn, next(tokens)) if turn.speaker == AGENT else turn for turn in dialogue.said]
+    system = system_text(prompt)
+    return replace(
+        dialogue,
+        turns=(*dialogue.turns[: dialogue.n_given], *turns),
+        meta_data={**dialogue.meta_data, SYSTEM_KEY: system} if system else dialogue.meta_data,
+        terminated=not is_cut,
+        tokenizer=tokenizer,
+    )
+
+
+def _with_tokens(turn: Turn, said: SaidTokens) -> Turn:
+    known: dict[str, object] = {"ids": tuple(map(int, said.ids))}
+    if said.log_probs is not None:
+        known["log_probs"] = tuple(map(_short, said.log_probs))
+    if said.rewards is not None:
+        rewards = tuple(map(_short, said.rewards))
+        is_dense = any(rewards[:-1])
+        known |= {"reward": 0.0, "token_rewards": rewards} if is_dense else {"reward": rewards[-1]}
+    return replace(turn, **known)  # type: ignore[arg-type]
+
+
+def _short(number: np.floating) -> float:
+    """The shortest number that is this one in its precision, which takes less space in a file."""
+    return float(str(number))
+
+
+def partner_answers(
+    partner: PartnerService, observations: Mapping[str, np.ndarray], timeout_s: float | None = None
+) -> tuple[list[Sequence[int]], dict[int, str]]:
+    """Ask a partner for its utterances in several conversations.
+
+    Args:
+        partner: The partner.
+        observations: Its prompts: ``prompt_ids`` (n, P) and so on.
+        timeout_s: Time limit in seconds; by default none.
+
+    Returns:
+        The action of each environment, without padding; and the messages of failures, by position.
+    """
+    n = len(observations["prompt_ids"])
+    try:
+        with time_limit(timeout_s):
+            answers = partner.answers(dict(observations))
+        if not isinstance(answers, Sequence) or isinstance(answers, str) or len(answers) != n:
+            raise PartnerError(f"it returned {shown(answers)}, not a list of {n} answers")
+    except TimeIsUp:
+        problem = f"it had not returned after {timeout_s:g} s; reward_fn.timeout_s sets this limit (null disables it)"
+        return [[FAILED_ACTION]] * n, dict.fromkeys(range(n), problem)
+    except Exception as error:
+        if isinstance(error, RL4DialogError) and not isinstance(error, PartnerError):
+            raise
+        problem = str(error) if isinstance(error, PartnerError) else f"{type(error).__name__}: {error}"
+        return [[FAILED_ACTION]] * n, dict.fromkeys(range(n), problem)
+    side = partner.side
+    actions, problems = [], {}
+    for i, answer in enumerate(answers):
+        if (what := _problem(answer, side)) is not None:
+            problems[i] = f"it answered {shown(answer)}, but {what}"
+        actions.append([FAILED_ACTION] if i in problems else [LEAVES_ACTION] if answer is None else answer)
+    return actions, problems
+
+
+def _problem(answer: Any, side: OutsidePartner) -> str | None:
+    """Find out what is wrong with an answer."""
+    if answer is None:
+        return None
+    if not isinstance(answer, (Sequence, np.ndarray)) or not all(isinstance(id, Integral) for id in answer):
+        return "an answer is a sequence of token ids, or None to leave"
+    if not len(answer):
+        return "even an answer without text has the token that ends it; None leaves"
+    if not 0 <= min(answer) <= max(answer) < side.vocab_size:
+        return f"its vocabulary has the ids 0 to {side.vocab_size - 1}"
+    ids = [int(id) for id in answer]
+    ends = (i + 1 for i in range(len(ids)) if side.end_of_turn.is_end(ids[: i + 1]))
+    n = min(next(ends, side.max_length), side.max_length)
+    if len(ids) != n:
+        return f"its utterance ends with its end of turn, or with token {side.max_length}"
+    return None
 
 
 @dataclass

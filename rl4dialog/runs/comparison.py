@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.files import json_value
-from rl4dialog.policies.hashing import tensors_hash
+from rl4dialog.policies.saving import tensors_hash
 from rl4dialog.runs.run_folder import CONVERSATIONS_FILE, MODEL_FOLDER, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE
 
 _MISSING = "(missing)"

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, Turn
-from rl4dialog.functional.bootstrap import Estimate, Interval
+from rl4dialog.functional.statistics import Estimate, Interval
 from rl4dialog.runs.conversations import ending
 from rl4dialog.runs.report.changes import change_intervals
 from rl4dialog.runs.report.statistics import MIN_SAMPLES

@@ -210,7 +210,7 @@ class AnswerProbabilities:
     @cached_property
     def _model_key(self) -> list[Any] | None:
         """Weights and settings, as a folder can get others; ``None`` without a cache."""
-        from rl4dialog.policies.hashing import model_key
+        from rl4dialog.policies.saving import model_key
 
         return model_key(self._model) if self._cache else None
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.http_requests import read_api_key
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.policies.streaming import PartialReply
+from rl4dialog.policies.answering import PartialReply
 from rl4dialog.serving.api_request import ApiError, ChatRequest, parse_request
 from rl4dialog.serving.chat import ChatModel
 from rl4dialog.serving.server import App, PageGuard, PageHosts, Send, check_address, web_address

@@ -16,9 +16,8 @@ from rl4dialog.core.errors import ConfigError, DataError, RewardError, RL4Dialog
 from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.policies.streaming import PartialReply
-from rl4dialog.policies.token_details import TokenDetails
+from rl4dialog.policies.answering import PartialReply
+from rl4dialog.policies.generation import GenerationSettings, TokenDetails
 from rl4dialog.scores.scoring import ReplyScores
 
 _RATINGS = {1: "up", -1: "down"}

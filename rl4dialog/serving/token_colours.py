@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rl4dialog.policies.token_details import TokenDetails
+from rl4dialog.policies.generation import TokenDetails
 from rl4dialog.serving.page import escaped
 
 Colour = tuple[int, int, int]

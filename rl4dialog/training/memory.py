@@ -22,13 +22,12 @@ from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.process_memory import peak_resident_mib, resident_mib
-from rl4dialog.functional.batching import FIXED_COST, PASS_SIZE, SHARING_COST, length_groups
 from rl4dialog.functional.distributed import n_processes
-from rl4dialog.policies.architectures import CACHED, UNCACHED
-from rl4dialog.policies.checkpointing import checkpoint_layers
+from rl4dialog.functional.masks import FIXED_COST, PASS_SIZE, SHARING_COST, length_groups
 from rl4dialog.policies.decoding import keeps_states
+from rl4dialog.policies.gradient_steps import checkpoint_layers
 from rl4dialog.policies.lora import LoRA
-from rl4dialog.policies.models import embedding_rows, language_model_without_weights
+from rl4dialog.policies.models import CACHED, UNCACHED, embedding_rows, language_model_without_weights
 from rl4dialog.text.prompts import encoder_of
 from rl4dialog.training.building.conversations import n_weight_copies
 from rl4dialog.training.building.policy import policy_class

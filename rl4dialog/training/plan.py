@@ -27,10 +27,9 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.data.judged_texts import JudgedTexts, is_comparison
 from rl4dialog.envs.vectorize import close, worker_count
 from rl4dialog.policies.architecture_check import examine
-from rl4dialog.policies.architectures import is_listed
 from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.policies.lm_head import hidden_size
-from rl4dialog.policies.models import embedding_rows, ids_without_token, language_model_without_weights
+from rl4dialog.policies.heads import hidden_size
+from rl4dialog.policies.models import embedding_rows, ids_without_token, is_listed, language_model_without_weights
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.algorithm import check_env_workers

@@ -37,7 +37,7 @@ from rl4dialog.policies.saving import (
     save_policy,
 )
 from rl4dialog.policies.sharding import whole_weights
-from rl4dialog.policies.value_guidance import save_value_guidance
+from rl4dialog.policies.value_guided import save_value_guidance
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.tracking import Tracker

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import CheckpointError
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.hashing import weights_hash
+from rl4dialog.policies.saving import weights_hash
 from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.assembly import Assembly

@@ -20,8 +20,7 @@ from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderE
 from rl4dialog.core.manifest import write_manifest
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.hashing import weights_hash
-from rl4dialog.policies.saving import save_policy
+from rl4dialog.policies.saving import save_policy, weights_hash
 from rl4dialog.training.building.language_model import build_language_model
 
 OWN_REWARD = """

@@ -21,14 +21,10 @@ from conversing import (
 from rows import evaluated
 from tiny import make_env, make_gpt2, make_llama, make_policy, make_t5, make_tokenizer, maskable_class_of
 
-from rl4dialog.algorithms.on_policy.a2c import A2C
-from rl4dialog.algorithms.on_policy.grpo import GRPO
-from rl4dialog.algorithms.on_policy.nlpo import NLPO
-from rl4dialog.algorithms.on_policy.ppo import PPO
-from rl4dialog.algorithms.on_policy.rloo import RLOO
+from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO
+from rl4dialog.algorithms.on_policy.ppo import A2C, NLPO, PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
-from rl4dialog.functional.joining import joined_turns
-from rl4dialog.functional.replies import Replies, ReplySamples
+from rl4dialog.functional.replies import Replies, ReplySamples, joined_turns
 from rl4dialog.rollouts.collector import RolloutCollector
 
 CAUSAL = {"gpt2": make_gpt2, "llama": make_llama}

@@ -22,8 +22,7 @@ from tiny import (
     policy_class_of,
 )
 
-from rl4dialog.algorithms.on_policy.nlpo import NLPO
-from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.algorithms.on_policy.ppo import NLPO, PPO
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.policies.saving import load_policy_weights, save_policy

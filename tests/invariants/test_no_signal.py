@@ -17,7 +17,7 @@ from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import FixedKLController
-from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
+from rl4dialog.rollouts.task_rewards import RewardNormalizer
 
 NOISE = {"fp32": 3e-7, "bf16": 5e-3}
 """Of the KL between equal models, per token and in nats."""

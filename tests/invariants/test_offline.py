@@ -10,16 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from rl4dialog.algorithms.offline.awac import AWAC
-from rl4dialog.algorithms.offline.bc import BC
-from rl4dialog.algorithms.offline.cql import CQL
-from rl4dialog.algorithms.offline.ilql import ILQL
-from rl4dialog.algorithms.offline.mc_returns import MCReturns
-from rl4dialog.algorithms.offline.psi_learning import PsiLearning
+from rl4dialog.algorithms.offline.bc import AWAC, BC, MCReturns, PsiLearning
+from rl4dialog.algorithms.offline.q_learning import CQL, ILQL
+from rl4dialog.functional.losses import returns_to_go
 from rl4dialog.functional.replies import Replies
-from rl4dialog.functional.value_losses import returns_to_go
 from rl4dialog.policies.saving import load_policy_weights, save_policy
-from rl4dialog.policies.value_guidance import load_value_guidance, save_value_guidance
+from rl4dialog.policies.value_guided import load_value_guidance, save_value_guidance
 from tests.offline import (
     dialogues,
     gradients,

@@ -18,7 +18,7 @@ from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.config import OnPolicyConfig, parse_config
 from rl4dialog.core.types import AGENT
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.envs.outside_partner import OutsidePartner
+from rl4dialog.envs.conversation import OutsidePartner
 from rl4dialog.partners.self_play import SelfPlayPartner
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.text.end_of_turn import EndOfTurn

@@ -23,9 +23,9 @@ from rl4dialog.core.types import Sample
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.architecture_check import examine
-from rl4dialog.policies.architectures import CACHED, REFUSED, UNCACHED, check_architecture
 from rl4dialog.policies.decoding import UncachedCausalDecoder, decoded_log_probs
-from rl4dialog.policies.lm_head import head_is_plain
+from rl4dialog.policies.heads import head_is_plain
+from rl4dialog.policies.models import CACHED, REFUSED, UNCACHED, check_architecture
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, PaddingCollator, build_example_sets, build_examples

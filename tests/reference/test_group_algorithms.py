@@ -12,8 +12,7 @@ import torch
 from grouped import BETA, collect, groups_of, make_group_algorithm
 from tiny import make_gpt2, make_t5, make_tokenizer, reply_log_probs
 
-from rl4dialog.algorithms.on_policy.grpo import GRPO
-from rl4dialog.algorithms.on_policy.rloo import RLOO
+from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.partners.scripted import ScriptedPartner
 

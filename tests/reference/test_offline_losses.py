@@ -11,12 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl4dialog.algorithms.offline.awac import AWAC
-from rl4dialog.algorithms.offline.bc import BC
-from rl4dialog.algorithms.offline.cql import CQL
-from rl4dialog.algorithms.offline.ilql import ILQL
-from rl4dialog.algorithms.offline.mc_returns import MCReturns
-from rl4dialog.algorithms.offline.psi_learning import PsiLearning
+from rl4dialog.algorithms.offline.bc import AWAC, BC, MCReturns, PsiLearning
+from rl4dialog.algorithms.offline.q_learning import CQL, ILQL
 from tests.covering import covering
 from tests.offline import (
     assert_gradients,

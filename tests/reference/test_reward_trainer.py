@@ -12,7 +12,7 @@ import torch
 from tiny import WORDS, make_tokenizer
 from transformers import GPT2Config, GPT2ForSequenceClassification, TrainingArguments
 
-from rl4dialog.functional.reward_model_losses import RewardModelLoss
+from rl4dialog.functional.losses import RewardModelLoss
 from rl4dialog.training.resumable_trainer import run_trainer
 from rl4dialog.training.reward_model.models import RewardEnsemble, RewardModelTrainer, pad_judged
 

@@ -17,8 +17,8 @@ from stable_baselines3.common.callbacks import (
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
+from rl4dialog.algorithms.on_policy.critic_free import RLOO
 from rl4dialog.algorithms.on_policy.ppo import PPO
-from rl4dialog.algorithms.on_policy.rloo import RLOO
 from rl4dialog.envs.utterance_view import UtteranceView
 
 N_ENVS, N_STEPS = 4, 6

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from rl4dialog.algorithms.offline.bc import MCReturns
 from rl4dialog.algorithms.offline.chai import CHAI
-from rl4dialog.algorithms.offline.cql import CQL
-from rl4dialog.algorithms.offline.ilql import ILQL
-from rl4dialog.algorithms.offline.mc_returns import MCReturns
-from rl4dialog.functional.turns import Turns, turn_numbers
-from rl4dialog.functional.value_losses import sampled_conservative_penalty
+from rl4dialog.algorithms.offline.q_learning import CQL, ILQL
+from rl4dialog.functional.advantages import Turns, turn_numbers
+from rl4dialog.functional.losses import sampled_conservative_penalty
 from tests.covering import covering
 from tests.offline import (
     assert_gradients,

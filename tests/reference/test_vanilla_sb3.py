@@ -19,9 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import MODELS, make_env, make_gpt2, make_policy, make_tokenizer, maskable_class_of, policy_class_of
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rl4dialog.algorithms.on_policy.a2c import A2C
-from rl4dialog.algorithms.on_policy.nlpo import NLPO
-from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.algorithms.on_policy.ppo import A2C, NLPO, PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView

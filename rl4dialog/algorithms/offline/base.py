@@ -19,7 +19,7 @@ from rl4dialog.algorithms.schedules import ScheduleSettings, as_schedule
 from rl4dialog.core.arguments import Count, Fraction, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
-from rl4dialog.functional.batching import FIXED_COST, length_groups
+from rl4dialog.functional.advantages import Turns
 from rl4dialog.functional.distributed import (
     all_reduce,
     all_reduce_max,
@@ -30,12 +30,11 @@ from rl4dialog.functional.distributed import (
     process_index,
 )
 from rl4dialog.functional.log_probs import token_log_probs
+from rl4dialog.functional.losses import returns_to_go, step_discounts
+from rl4dialog.functional.masks import FIXED_COST, length_groups
 from rl4dialog.functional.replies import Replies
-from rl4dialog.functional.turns import Turns
-from rl4dialog.functional.value_losses import returns_to_go, step_discounts
 from rl4dialog.policies.gradient_steps import StepGuard
-from rl4dialog.rollouts.conversation_log import ConversationLog
-from rl4dialog.rollouts.offline_sampler import OfflineSampler
+from rl4dialog.rollouts.conversation_log import ConversationLog, OfflineSampler
 
 PolicyKind = Literal["plain", "guided", "reranked"]
 

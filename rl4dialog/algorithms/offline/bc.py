@@ -5,15 +5,21 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from rl4dialog.algorithms.offline.base import OfflineAlgorithm
+from rl4dialog.algorithms.offline.q_learning import QLearning
+from rl4dialog.algorithms.offline.states import States, TokenStates
+from rl4dialog.core.arguments import Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.data.splits import share_of
+from rl4dialog.functional.log_probs import token_log_probs
+from rl4dialog.functional.losses import advantage_weights, expectile_loss, td_targets
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.conversation_log import ConversationLog
 
@@ -129,3 +135,106 @@ class DecisionTransformer(BC):
                 f"all returns of the log are {low:g} with alg.args.decimals: {decimals}, so they say nothing; raise "
                 f"decimals"
             )
+
+
+class AWAC(QLearning):
+    """Advantage-weighted actor-critic (Nair et al. 2020, arXiv 2006.09359) over tokens.
+
+    The language model imitates logged tokens with weights exp(A / ``temperature``). Expectations over its tokens are
+    exact. The result is an ordinary language model without guidance.
+
+    Args:
+        args: Arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
+        temperature: lambda, in units of reward; the larger, the closer to imitation.
+        max_log_weight: Largest exponent, which limits a weight.
+        kwargs: Keyword arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
+    """
+
+    has_values = False
+
+    def __init__(self, *args: Any, temperature: Positive = 1.0, max_log_weight: Positive = 3.0, **kwargs: Any) -> None:
+        self.temperature, self.max_log_weight = temperature, max_log_weight
+        super().__init__(*args, **kwargs)
+
+    @classmethod
+    def policy_arguments(cls) -> dict[str, Any]:
+        return {"guidance": {"beta": 0.0}}
+
+    @torch.no_grad()
+    def _expected_q(self, states: TokenStates) -> Tensor:
+        """sum_a pi(a|s) Q(s, a) of the lagging values. Shape (N,)."""
+        policy = states.policy
+        probabilities = policy.model_logits(states.policy_hidden).softmax(dim=-1)
+        return (probabilities * policy.target_q_all(states.target_hidden)).sum(dim=-1)
+
+    def _q_targets(self, states: TokenStates) -> Tensor:
+        return td_targets(states.rewards, states.discounts, states.after(self._expected_q(states)))
+
+    def _terms(self, batch: Replies) -> dict[str, Tensor]:
+        terms = super()._terms(batch)
+        if "policy_loss" not in terms:
+            return terms
+        return {**terms, "weight_mean": self._weights, "weight_square": self._weights.square()}
+
+    def _policy_loss(self, states: TokenStates) -> Tensor:
+        advantages = states.target_q - self._expected_q(states)
+        self._weights = advantage_weights(advantages, self.temperature, self.max_log_weight)
+        return self._weights * super()._policy_loss(states)
+
+    def _logged(self, means: dict[str, float]) -> dict[str, float]:
+        """Add the effective sample size of the weights, as a share of the tokens: E[w]^2 / E[w^2]."""
+        others = {name: mean for name, mean in means.items() if name != "weight_square"}
+        if len(others) == len(means):
+            return means
+        return {**others, "effective_share": means["weight_mean"] ** 2 / means["weight_square"]}
+
+
+class PsiLearning(QLearning):
+    """Psi-learning (Jaques et al. 2017, arXiv 1611.02796): values that contain the prior's log-probabilities.
+
+    The target of Q is r / ``reward_scale`` + log pi_beta(a|s) + gamma logsumexp_a' Q(s', a'). The policy is
+    softmax(Q), which is ``guidance: {beta: 1, prior_weight: 0}``.
+
+    Args:
+        args: Arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
+        reward_scale: c, the reward that weighs as much as one nat.
+        backup: ``logsumexp``, or ``max`` for KL-regularized Q-learning.
+        huber_delta: Limit of Huber's loss for Q; ``null`` is the squared error.
+        kwargs: Keyword arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
+    """
+
+    has_values = values_are_returns = False
+
+    def __init__(
+        self,
+        *args: Any,
+        reward_scale: Positive = 1.0,
+        backup: Literal["logsumexp", "max"] = "logsumexp",
+        huber_delta: Positive | None = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        self.reward_scale, self.backup = reward_scale, backup
+        super().__init__(*args, huber_delta=huber_delta, **kwargs)
+
+    def _q_targets(self, states: TokenStates) -> Tensor:
+        q = states.policy.target_q_all(states.target_hidden)
+        values = q.logsumexp(dim=-1) if self.backup == "logsumexp" else q.amax(dim=-1)
+        with torch.no_grad():
+            prior = token_log_probs(states.policy.model_logits(states.policy_hidden), states.ids)
+        return td_targets(states.rewards / self.reward_scale + prior, states.discounts, states.after(values))
+
+
+class MCReturns(QLearning):
+    """Monte-Carlo returns: Q and V of the behaviour in the log, by regression on its returns.
+
+    Guidance by their difference is one step of policy improvement. Actions are tokens, or whole replies with
+    ``value_reranked_causal_lm_policy``.
+    """
+
+    policy_kinds = ("guided", "reranked")
+
+    def _q_targets(self, states: States) -> Tensor:
+        return states.returns
+
+    def _v_loss(self, states: States) -> Tensor:
+        return expectile_loss(states.returns - states.values, 0.5)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from rl4dialog.algorithms.offline.base import OfflineAlgorithm, weighted_means
@@ -13,8 +14,8 @@ from rl4dialog.algorithms.offline.states import States, TokenStates, TurnStates
 from rl4dialog.core.arguments import Fraction, NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.log_probs import token_log_probs
+from rl4dialog.functional.losses import conservative_penalty, expectile_loss, q_loss, td_targets
 from rl4dialog.functional.replies import Replies
-from rl4dialog.functional.value_losses import conservative_penalty, expectile_loss, q_loss
 from rl4dialog.policies.lagging_values import LaggingValuesMixin
 
 
@@ -153,3 +154,70 @@ class QLearning(OfflineAlgorithm):
 
     def _after_step(self) -> None:
         self.guided_policy.update_targets(self.polyak_rate)
+
+
+class ILQL(QLearning):
+    """Implicit language Q-learning (Snell et al. 2022, arXiv 2206.11871).
+
+    V(s) is an expectile of Q(s, a) over the logged actions, which approaches the best of them, and the target of Q is
+    r + gamma V(s'). No action outside of the log is ever evaluated. Actions are tokens, or whole replies with
+    ``value_reranked_causal_lm_policy``.
+
+    Args:
+        args: Arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
+        tau: Expectile: 0.5 is the value of the behaviour in the log, and near 1 that of its best actions.
+        kwargs: Keyword arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
+    """
+
+    policy_kinds = ("guided", "reranked")
+
+    def __init__(self, *args: Any, tau: Annotated[float, Field(gt=0, lt=1)] = 0.7, **kwargs: Any) -> None:
+        self.tau = tau
+        super().__init__(*args, **kwargs)
+
+    def _q_targets(self, states: States) -> Tensor:
+        return td_targets(states.rewards, states.discounts, states.after(states.values))
+
+    def _v_loss(self, states: States) -> Tensor:
+        return expectile_loss(states.target_q - states.values, self.tau)
+
+
+class CQL(QLearning):
+    """Conservative Q-learning (Kumar et al. 2020, arXiv 2006.04779) over tokens.
+
+    With ``value_reranked_causal_lm_policy``, actions are whole replies. They cannot all be compared, so this needs
+    ``cql_weight: 0`` and ``backup: data``.
+
+    Args:
+        args: Arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
+        cql_weight: Weight of the conservative penalty.
+        backup: Value of the next state: the highest of all tokens (``max``), or that of the next logged token
+            (``data``, which is SARSA).
+        kwargs: Keyword arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
+    """
+
+    policy_kinds = ("guided", "reranked")
+
+    def __init__(
+        self, *args: Any, cql_weight: NonNegative = 1.0, backup: Literal["max", "data"] = "max", **kwargs: Any
+    ) -> None:
+        self.backup = backup
+        super().__init__(*args, cql_weight=cql_weight, **kwargs)
+
+    @classmethod
+    def check_policy(cls, policy: Any, given: Mapping[str, Any], args: Mapping[str, Any]) -> None:
+        super().check_policy(policy, given, args)
+        if policy.reranked and args["backup"] == "max":
+            raise ConfigError(
+                "alg.args.backup: max is a maximum over all actions, which are too many if they are whole replies; set "
+                "it to data, or use alg.id: chai"
+            )
+
+    def _q_targets(self, states: TokenStates | TurnStates) -> Tensor:
+        if self.backup == "data":
+            # There is no action in the state after a conversation that was cut, which has only V.
+            values = states.target_q.where(states.weights > 0, states.values.detach())
+        else:
+            assert isinstance(states, TokenStates)
+            values = states.policy.target_q_all(states.target_hidden).amax(dim=-1)
+        return td_targets(states.rewards, states.discounts, states.after(values))

@@ -8,11 +8,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from rl4dialog.functional.advantages import Turns
+from rl4dialog.functional.losses import next_states
 from rl4dialog.functional.replies import Replies
-from rl4dialog.functional.turns import Turns
-from rl4dialog.functional.value_losses import next_states
-from rl4dialog.policies.value_guided import ValueGuidedMixin
-from rl4dialog.policies.value_reranked import TurnHidden, ValueRerankedCausalLMPolicy
+from rl4dialog.policies.value_guided import TurnHidden, ValueGuidedMixin, ValueRerankedCausalLMPolicy
 
 
 @dataclass

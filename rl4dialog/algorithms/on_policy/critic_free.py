@@ -1,4 +1,4 @@
-"""Policy gradient without a critic, based on comparing several replies to each prompt."""
+"""RLOO and GRPO, whose baseline is the mean of a group of replies to the same prompt."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from pydantic import Field
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.kl import kl_estimates
+from rl4dialog.functional.advantages import group_advantages, leave_one_out_advantages
+from rl4dialog.functional.log_probs import kl_estimates
 from rl4dialog.functional.losses import ClipRange
 from rl4dialog.functional.replies import ReplySamples
 from rl4dialog.functional.rounding import log_probs_differ
-from rl4dialog.rollouts.group_buffer import GroupRolloutBuffer
-from rl4dialog.rollouts.groups import ConstantGroups
+from rl4dialog.rollouts.buffer import GroupRolloutBuffer
+from rl4dialog.rollouts.conversations import ConstantGroups
 
 _WITHOUT_MEANING = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf", "critic_warmup_iters")
 _OF_CREDIT = ("credit", "turn_gamma", "turn_gae_lambda")
@@ -115,3 +116,48 @@ class CriticFree(PPO):
             differ = log_probs_differ(log_prob, batch.ref_log_prob, self.policy.precision)  # type: ignore[arg-type]
             terms["loss"] = terms["loss"] + self.kl_controller.coeff * differ * terms["kl_loss"]
         return terms
+
+
+class RLOO(CriticFree):
+    """RLOO: the advantage of a reply is its reward minus the mean of the other replies to the same prompt.
+
+    With ``n_epochs: 1`` and one minibatch, the gradient is that of REINFORCE. Further updates are clipped as in PPO.
+    """
+
+    def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:
+        return leave_one_out_advantages(rewards)
+
+
+class GRPO(CriticFree):
+    """GRPO: the advantage of a reply is its reward, normalized over the replies to the same prompt.
+
+    Losses are averaged over the agent tokens of a minibatch by default, as in all algorithms here. The paper first
+    averages over each reply (``loss_aggregation: sequence_mean``).
+
+    Args:
+        args: Arguments of :class:`CriticFree`.
+        scale_rewards: Divide by the standard deviation of the rewards of the ``group`` (``true``), of all replies of
+            the iteration (``batch``; Liu et al. 2025, arXiv 2508.08221), or not at all (``none`` or ``false``).
+        kl_in: Where the KL penalty is applied: ``reward`` or ``loss``. Default: ``loss``, as in the paper.
+        kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``. Default: ``k3``, as in the paper.
+        kwargs: Keyword arguments of :class:`CriticFree`.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        scale_rewards: Literal["group", "batch", "none"] | bool = "group",
+        kl_in: KLIn = "loss",
+        kl_estimator: KLEstimator = "k3",
+        **kwargs: Any,
+    ) -> None:
+        if isinstance(scale_rewards, bool):
+            scale_rewards = "group" if scale_rewards else "none"
+        self.scale_rewards = scale_rewards
+        super().__init__(*args, kl_in=kl_in, kl_estimator=kl_estimator, **kwargs)
+
+    def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:
+        return group_advantages(rewards, scale=self.scale_rewards == "group")
+
+    def _buffer_kwargs(self) -> dict[str, Any]:
+        return {**super()._buffer_kwargs(), "scale_by_batch": self.scale_rewards == "batch"}

@@ -1,4 +1,4 @@
-"""Proximal policy optimization (Schulman et al. 2017, arXiv 1707.06347) over whole replies."""
+"""PPO, NLPO and A2C for language models."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.algorithms.schedules import ScheduleSettings, as_schedule
 from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.batching import FIXED_COST
 from rl4dialog.functional.distributed import all_reduce, all_reduce_max, all_reduce_numbers, n_processes
-from rl4dialog.functional.importance import BeyondCap, Correction, effective_share, sampler_weights
+from rl4dialog.functional.log_probs import BeyondCap, Correction, effective_share, sampler_weights
 from rl4dialog.functional.losses import (
     ClipRange,
     LossAggregation,
@@ -28,7 +27,7 @@ from rl4dialog.functional.losses import (
     sequence_log_ratio,
     value_loss,
 )
-from rl4dialog.functional.masks import whiten
+from rl4dialog.functional.masks import FIXED_COST, whiten
 from rl4dialog.functional.replies import Replies, ReplySamples
 from rl4dialog.policies.gradient_steps import GradientSteps
 
@@ -305,3 +304,24 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             # Omit the term if possible: its backward pass runs over the whole vocabulary.
             "loss": surrogate + self.ent_coef * entropy_loss if self.ent_coef else surrogate,
         }
+
+
+class NLPO(PPO):
+    """PPO with a maskable policy. The mask is updated with the trained weights every ``target_update_iterations``.
+
+    The reward may drop after an update: tokens outside a mask are not trained, and a new mask may allow them. The KL
+    penalty, which ignores the mask, keeps these tokens near the reference.
+    """
+
+    maskable = True
+
+    def train(self) -> None:
+        """Update policy and critic, and periodically the mask."""
+        super().train()
+        # The mask policy periodically becomes a copy of the trained policy (algorithm 1).
+        policy: Any = self.policy
+        self.logger.record("train/mask_synced", float(policy.end_iteration()))
+
+
+class A2C(LMRolloutMixin, stable_baselines3.A2C):  # type: ignore[misc]
+    """stable-baselines3's A2C: one optimizer step per iteration, on all replies at once."""

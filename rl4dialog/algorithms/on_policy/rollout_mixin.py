@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
+import torch
+from pydantic import AfterValidator, Field, InstanceOf
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.vec_env import VecEnv
 from typing_extensions import Unpack
 
-from rl4dialog.algorithms.on_policy.arguments import TextArguments
-from rl4dialog.algorithms.schedules import SCHEDULED, as_schedule
-from rl4dialog.core.arguments import Fraction
+from rl4dialog.algorithms.schedules import SCHEDULED, ScheduleSettings, as_schedule
+from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
 from rl4dialog.envs.vectorize import worker_death_as_error
@@ -25,13 +27,70 @@ from rl4dialog.functional.distributed import (
     n_processes,
     process_index,
 )
-from rl4dialog.policies.deepspeed_steps import use_deepspeed
 from rl4dialog.policies.gradient_steps import StepGuard
-from rl4dialog.policies.sharding import shard_policy
+from rl4dialog.policies.sharding import shard_policy, use_deepspeed
 from rl4dialog.rollouts.buffer import Credit, SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
-from rl4dialog.rollouts.groups import ConstantGroups, GroupSettings
+from rl4dialog.rollouts.conversations import ConstantGroups, GroupSettings
 from rl4dialog.rollouts.kl_controllers import FixedKLController, KLController
+
+
+def existing_device(name: str) -> str:
+    """Check that a device exists on this machine and return its name."""
+    if name == "auto":
+        return name
+    try:
+        device = torch.device(name)
+        n_devices = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+        if (device.index or 0) < n_devices[device.type]:
+            return name
+    except (RuntimeError, KeyError):
+        raise ValueError("Input should be auto, cpu, cuda, cuda:<number> or mps") from None
+    raise ValueError("Input should be a device of this machine, such as cpu, or auto")
+
+
+class CommonArguments(TypedDict, total=False):
+    """Arguments of all algorithms in stable-baselines3 and sb3-contrib, on-policy or off-policy."""
+
+    policy: Any
+    env: Any
+    policy_kwargs: dict[str, Any] | None
+    learning_rate: NonNegative | Schedule
+    n_steps: Count
+    batch_size: Count
+    gamma: Fraction
+    use_sde: Literal[False]
+    sde_sample_freq: Annotated[int, Field(ge=-1)]
+    stats_window_size: Count
+    verbose: Literal[0, 1, 2]
+    seed: Annotated[int, Field(ge=0, lt=2**32)] | None
+    device: Annotated[str, AfterValidator(existing_device)] | InstanceOf[torch.device]
+    _init_setup_model: bool
+
+
+class OnPolicyArguments(CommonArguments, total=False):
+    """Arguments of on-policy algorithms in stable-baselines3 and sb3-contrib. No algorithm has all of them."""
+
+    n_epochs: Count
+    gae_lambda: Fraction
+    clip_range: Positive | Schedule
+    clip_range_vf: Positive | Schedule | None
+    normalize_advantage: bool
+    ent_coef: NonNegative
+    vf_coef: NonNegative
+    max_grad_norm: Positive
+    target_kl: Positive | None
+    rms_prop_eps: Positive
+    use_rms_prop: bool
+    tensorboard_log: str | None
+
+
+class TextArguments(OnPolicyArguments, total=False):
+    """The same for algorithms on text, where some can have a schedule in the config."""
+
+    learning_rate: NonNegative | Schedule | ScheduleSettings  # type: ignore[misc]
+    clip_range: Positive | Schedule | ScheduleSettings  # type: ignore[misc]
+    clip_range_vf: Positive | Schedule | ScheduleSettings | None  # type: ignore[misc]
 
 
 class LMRolloutMixin:
@@ -53,7 +112,7 @@ class LMRolloutMixin:
         maskable: Whether the policy must be maskable (True) or must not be (False).
         group_size: Number of consecutive environments with the same sequence of prompts.
         constant_groups: What happens to groups with equal rewards, and until when others are collected instead: see
-            :class:`~rl4dialog.rollouts.groups.GroupSettings`.
+            :class:`~rl4dialog.rollouts.conversations.GroupSettings`.
         critic_warmup_iters: Number of first iterations that train only the critic.
         data_parallel: Whether ``train()`` sums losses and gradients over the processes of a run.
         stop_requested: Set by a callback between iterations to prevent the next rollout. If one process sets it, all

@@ -3,22 +3,50 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
+import torch
+from pydantic import Field, InstanceOf
 from sb3_contrib import MaskablePPO
+from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.noise import ActionNoise, NormalActionNoise
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import RolloutReturn
 from stable_baselines3.common.utils import safe_mean
 from stable_baselines3.common.vec_env import VecEnv
+from torch import Tensor
+from torch.nn import functional as F
 from typing_extensions import Unpack
 
-from rl4dialog.algorithms.on_policy.arguments import OnPolicyArguments
-from rl4dialog.algorithms.turn_level.arguments import OffPolicyArguments
+from rl4dialog.algorithms.on_policy.rollout_mixin import CommonArguments, OnPolicyArguments
+from rl4dialog.core.arguments import Count, Fraction, NonNegative, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
+
+
+class OffPolicyArguments(CommonArguments, total=False):
+    """Arguments of off-policy algorithms in stable-baselines3 and sb3-contrib. No algorithm has all of them."""
+
+    buffer_size: Count
+    learning_starts: NonNegativeInt
+    tau: Fraction
+    train_freq: Count
+    gradient_steps: Annotated[int, Field(ge=-1)]
+    optimize_memory_usage: Literal[False]
+    target_update_interval: Count
+    exploration_fraction: Annotated[float, Field(gt=0, le=1)]
+    exploration_initial_eps: Fraction
+    exploration_final_eps: Fraction
+    max_grad_norm: Positive | None
+    policy_delay: Count
+    target_policy_noise: NonNegative
+    target_noise_clip: NonNegative
+    top_quantiles_to_drop_per_net: NonNegativeInt
+    action_noise: NonNegative | InstanceOf[ActionNoise] | None
+    use_sde_at_warmup: Literal[False]
+
 
 # Loops that carry nothing from one rollout to the next but what a checkpoint holds.
 _KNOWN_LOOPS = {
@@ -168,3 +196,27 @@ def with_iterations(algorithm: Any) -> Any:
     package = algorithm.__module__.partition(".")[0].replace("_", "-")
     described = {"__doc__": f"{algorithm.__name__} of {package}.", "__module__": algorithm.__module__}
     return type(algorithm.__name__, (mixin, algorithm), described)
+
+
+class DoubleDQN(DQN):
+    """DQN of stable-baselines3, whose next action is chosen by the online network and valued by the target network."""
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        target = self.q_net_target
+        # DQN takes the maximum of what it believes to be the target network.
+        self.q_net_target = cast(Any, lambda observed: chosen_by(self.q_net(observed), target(observed)))
+        try:
+            super().train(gradient_steps, batch_size)
+        finally:
+            self.q_net_target = target
+
+
+def chosen_by(online: Tensor, target: Tensor) -> Tensor:
+    """Target values of the actions with the highest online values, and minus infinity for all other actions.
+
+    Args:
+        online: Shape (B, number of actions).
+        target: Shape (B, number of actions).
+    """
+    best = F.one_hot(online.argmax(dim=1), online.shape[1]).bool()
+    return torch.where(best, target, -torch.inf)

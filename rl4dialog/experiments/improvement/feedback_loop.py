@@ -22,7 +22,7 @@ from rl4dialog.data.small_talk.pool import SimulatedPerson, utility
 from rl4dialog.experiments.improvement.plan import Plan
 from rl4dialog.experiments.improvement.stage_configs import COMPARISON, POLICY, REWARD_MODEL
 from rl4dialog.experiments.improvement.votes import read_verdict
-from rl4dialog.functional.bootstrap import Estimate
+from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.report.improvement_report import KL
 from rl4dialog.runs.report.predictions import Predictions, pair
 from rl4dialog.runs.report.runs import read_run

@@ -11,8 +11,7 @@ from pathlib import Path
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.core.feedback import counted
 from rl4dialog.data.ratings import read_latest
-from rl4dialog.functional.bootstrap import Interval
-from rl4dialog.functional.proportions import wilson_interval
+from rl4dialog.functional.statistics import Interval, wilson_interval
 from rl4dialog.runs.report.runs import read_run
 
 MIN_PREFERENCES = 50

@@ -17,7 +17,7 @@ from rl4dialog.experiments.quality.statistics import (
     tokens_to_reward,
 )
 from rl4dialog.experiments.quality.win_rate import win_rate
-from rl4dialog.functional.bootstrap import Estimate
+from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.plots import save_figure
 
 _SHARE_OF_GAIN = 0.8

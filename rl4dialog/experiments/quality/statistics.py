@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rl4dialog.functional.bootstrap import Estimate
+from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.report.statistics import mean_interval
 
 

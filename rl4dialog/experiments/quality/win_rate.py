@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.functional.bootstrap import Estimate
+from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.report.predictions import pair
 from rl4dialog.runs.report.runs import read_run
 from rl4dialog.runs.report.statistics import student_interval

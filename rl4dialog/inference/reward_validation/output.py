@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rl4dialog.functional.bootstrap import Interval
+from rl4dialog.functional.statistics import Interval
 from rl4dialog.inference.offline_evaluation import make_folder
 from rl4dialog.inference.reward_validation.validation import Agreement, Correlation, Validation
 from rl4dialog.runs.plots import plot_correlations

@@ -22,8 +22,7 @@ from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, names_needi
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Dialogue, RatedDialogue
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.functional.bootstrap import Interval, bootstrap_intervals
-from rl4dialog.functional.rank_correlation import kendall_tau_b, spearman
+from rl4dialog.functional.statistics import Interval, bootstrap_intervals, kendall_tau_b, spearman
 from rl4dialog.rollouts.conversing import Talk
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.summary import is_headline

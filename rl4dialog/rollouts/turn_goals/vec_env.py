@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,14 +15,177 @@ import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
 from rl4dialog.core.arguments import Count
-from rl4dialog.core.errors import ConfigError, RewardError
+from rl4dialog.core.errors import ConfigError, DataError, PartnerError, RewardError, RL4DialogError
+from rl4dialog.core.partner_replies import checked_reply
 from rl4dialog.core.protocols import BatchedConversationReward, Partner, PartnerService
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import Dialogue, Sample
-from rl4dialog.rollouts.turn_goals.conversation import GoalConversation, check_samples
+from rl4dialog.core.types import AGENT, PARTNER, SPEAKERS, Dialogue, PartnerReply, Sample, Turn, given_turns
+from rl4dialog.envs.conversation import PartnersSide, first_prompts
+from rl4dialog.envs.utterance_view import LEAVES_ACTION
+from rl4dialog.rollouts.conversing import partner_answers
 from rl4dialog.rollouts.turn_goals.estimators import StateEstimator
-from rl4dialog.rollouts.turn_goals.partners import answering
-from rl4dialog.tasks.turn_goals import GoalChoice, Speaker, chosen_goals
+from rl4dialog.tasks.turn_goals import GoalChoice, GoalTurn, Speaker, TurnGoal, chosen_goals, follows
+
+
+def check_samples(samples: Sequence[Sample]) -> None:
+    """Check that conversations can begin about all samples: with a persona of the partner and its first utterance."""
+    for sample in samples:
+        info = sample.meta_data or {}
+        for key, what in (("partner_persona", "facts about the partner"), ("history", "a first utterance")):
+            found = info.get(key)
+            if not isinstance(found, list | tuple) or not found:
+                raise DataError(
+                    f"env.id: turn_goals needs {what} in meta_data[{key!r}] of every sample, and sample {sample.id!r} "
+                    f"has none; the datapools get_acquainted and persona_pairs provide both"
+                )
+
+
+class GoalConversation:
+    """A conversation in progress.
+
+    Args:
+        samples: The samples.
+        place: Which of them it is about: the personas of both sides, and the partner's first utterance.
+        seed: Its seed.
+
+    Attributes:
+        goals: Numbers of the goals so far.
+        said: The agent's utterances and the partner's, in turn.
+        rewards: Reward of each turn.
+        left: Whether the partner has left.
+        estimate: Estimate of the partner's state, in its last observation.
+    """
+
+    def __init__(self, samples: Sequence[Sample], place: int, seed: int) -> None:
+        self.sample, self.place, self.seed = samples[place], place, seed
+        self.goals: list[int] = []
+        self.said: list[str] = []
+        self.rewards: list[float] = []
+        self.left = False
+        self.estimate: list[float] = []
+
+    @property
+    def meta_info(self) -> dict[str, Any]:
+        """The sample's meta data."""
+        return self.sample.meta_data or {}
+
+    @property
+    def texts(self) -> list[str]:
+        """All utterances, those of the sample included."""
+        return [*self.meta_info["history"], *self.said]
+
+    @property
+    def partner_texts(self) -> list[str]:
+        """What the partner said, its first utterance included."""
+        return [turn.text for turn in self.dialogue.turns if turn.speaker == PARTNER]
+
+    @property
+    def dialogue(self) -> Dialogue:
+        """The conversation so far."""
+        given = given_turns(self.meta_info["history"])
+        said = (Turn(text, PARTNER if i % 2 else AGENT) for i, text in enumerate(self.said))
+        return Dialogue(self.sample.id, (*given, *said), meta_data=self.meta_info, n_given=len(given))
+
+    def turn(self, goal: TurnGoal) -> GoalTurn:
+        """Return the agent's next turn."""
+        return GoalTurn(goal, self.texts, self.meta_info, derive_seed(self.seed, "turn", len(self.goals)))
+
+    def follows(self, goals: Sequence[TurnGoal]) -> list[bool]:
+        """Whether each of the agent's utterances has its goal."""
+        return [follows(text, goals[n], goals) for text, n in zip(self.said[::2], self.goals, strict=True)]
+
+    def transcript(self, goals: Sequence[TurnGoal], outcome: Mapping[str, float]) -> dict[str, Any]:
+        """Write the conversation, which is over, as plain JSON types: ``turns``, ``outcome`` and ``ended_by``."""
+        turns: list[dict[str, Any]] = []
+        dialogue = self.dialogue
+        chosen = iter(zip(self.goals, self.rewards, strict=True))
+        for i, turn in enumerate(dialogue.turns):
+            record: dict[str, Any] = {"speaker": SPEAKERS[turn.speaker], "text": turn.text}
+            if i < dialogue.n_given:
+                record["given"] = True
+            elif turn.speaker == AGENT:
+                number, reward = next(chosen)
+                record |= {"goal": goals[number].name, "reward": reward}
+            turns.append(record)
+        record = {"turns": turns, "outcome": dict(outcome), "ended_by": "partner" if self.left else "max_turns"}
+        return record | {key: self.meta_info[key] for key in ("persona", "partner_persona") if key in self.meta_info}
+
+
+class Answering(ABC):
+    """Answers in the conversations of `turn_goals`."""
+
+    def begin(self, place: int, conversation: GoalConversation) -> None:  # noqa: B027 (a service has no state)
+        """Begin a conversation, or return to where it is."""
+
+    @abstractmethod
+    def answers(self, conversations: Sequence[GoalConversation]) -> list[PartnerReply]:
+        """Answer the agent's last utterance in each conversation.
+
+        Raises:
+            PartnerError: If the partner fails.
+        """
+
+
+class OwnPartners(Answering):
+    """A copy of a partner for each conversation.
+
+    Args:
+        partner: The partner.
+        n: Number of conversations.
+    """
+
+    def __init__(self, partner: Partner, n: int) -> None:
+        self._partners, self._name = [copy.deepcopy(partner) for _ in range(n)], type(partner).__name__
+
+    def begin(self, place: int, conversation: GoalConversation) -> None:
+        partner, texts, n_given = self._partners[place], conversation.texts, len(conversation.meta_info["history"])
+        partner.reset(conversation.meta_info, conversation.seed)
+        for n in range(n_given + 1, len(texts), 2):
+            partner.reply(texts[:n])
+
+    def answers(self, conversations: Sequence[GoalConversation]) -> list[PartnerReply]:
+        return [self._answer(*pair) for pair in zip(self._partners, conversations, strict=True)]
+
+    def _answer(self, partner: Partner, conversation: GoalConversation) -> PartnerReply:
+        try:
+            reply = checked_reply(partner.reply(conversation.texts), self._name)
+        except RL4DialogError:
+            raise
+        except Exception as error:
+            raise PartnerError(
+                f"partner {self._name!r} failed on sample {conversation.sample.id!r}: {type(error).__name__}: {error}"
+            ) from error
+        if reply.failed is not None:
+            raise PartnerError(f"partner {self._name!r} failed on sample {conversation.sample.id!r}: {reply.failed}")
+        return reply
+
+
+class SharedPartner(Answering):
+    """A partner in the main process, which answers all conversations in one batch.
+
+    Args:
+        service: The partner.
+    """
+
+    def __init__(self, service: PartnerService) -> None:
+        self._service = service
+
+    def answers(self, conversations: Sequence[GoalConversation]) -> list[PartnerReply]:
+        side = PartnersSide(self._service.side)
+        prompts = first_prompts(self._service.side, [(each.texts, each.meta_info) for each in conversations])
+        answers, failures = partner_answers(self._service, prompts)
+        for i, problem in failures.items():
+            raise PartnerError(f"the partner failed on sample {conversations[i].sample.id!r}: {problem}")
+        left = [list(ids) == [LEAVES_ACTION] for ids in answers]
+        return [
+            PartnerReply(leaves=True) if leaves else checked_reply(side.said(ids), "language_model")
+            for ids, leaves in zip(answers, left, strict=True)
+        ]
+
+
+def answering(partner: Partner | PartnerService, n: int) -> Answering:
+    """Return what lets a partner answer in n conversations."""
+    return SharedPartner(partner) if isinstance(partner, PartnerService) else OwnPartners(partner, n)
 
 
 class TurnGoalVecEnv(VecEnv):
@@ -266,3 +431,32 @@ class TurnGoalVecEnv(VecEnv):
 
     def close(self) -> None:
         pass
+
+
+PLAYERS = ("random", "round_robin", "best_order")
+"""Agents that need no training: any goal; one goal after the other, from a random one on; the best fixed order."""
+
+
+def greedy_order(env: TurnGoalVecEnv) -> list[int]:
+    """Find a fixed order of goals: in each turn, the one with the highest mean reward after those before it.
+
+    All goals of a turn are compared in the same conversations, one for each that the environment holds.
+
+    Args:
+        env: Conversations of the train split.
+    """
+    order: list[int] = []
+    env.reset()
+    for _ in range(env.max_turns):
+        states = env.env_method("state_dict")
+        rewards = [_mean_reward(env, states, goal) for goal in range(len(env.goals))]
+        order.append(int(np.argmax(rewards)))
+        _mean_reward(env, states, order[-1])
+    return order
+
+
+def _mean_reward(env: TurnGoalVecEnv, states: Sequence[dict[str, Any]], goal: int) -> float:
+    """Continue conversations with a goal, from where they were."""
+    for i, state in enumerate(states):
+        env.env_method("load_state_dict", state, indices=[i])
+    return float(env.step(np.full(env.num_envs, goal))[1].mean())

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rl4dialog.functional.bootstrap import Estimate
+from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.metric_directions import Direction, direction
 from rl4dialog.runs.report.predictions import Predictions, pair
 from rl4dialog.runs.report.runs import Run, read_run

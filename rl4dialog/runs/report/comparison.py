@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.functional.bootstrap import Interval
+from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.metric_directions import Direction, direction
 from rl4dialog.runs.plots import mean_curve, smooth, smoothing_window
 from rl4dialog.runs.report.changes import agrees, effect_of, mean_estimates

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from rl4dialog.core.types import EndedBy
-from rl4dialog.functional.bootstrap import Interval
+from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.report.changes import agrees, mean_estimates
 from rl4dialog.runs.report.runs import Run
 from rl4dialog.runs.summary import is_headline

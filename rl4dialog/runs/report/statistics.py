@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rl4dialog.functional.bootstrap import CONFIDENCE, Interval
-from rl4dialog.functional.proportions import wilson_interval
+from rl4dialog.functional.statistics import CONFIDENCE, Interval, wilson_interval
 
 MIN_SAMPLES = 50
 """Fewer samples get no interval and no verdict: scores of samples can be skewed, and Student's t then covers less."""

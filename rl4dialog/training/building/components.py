@@ -36,7 +36,7 @@ from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.data.judged_texts import JudgedTexts
 from rl4dialog.data.mixture import Mixture, checked_pools
 from rl4dialog.functional.distributed import n_processes
-from rl4dialog.policies import vllm_engine
+from rl4dialog.policies import vllm_backend
 from rl4dialog.policies.generation import NOT_IN_ROLLOUTS, GenerationSettings
 from rl4dialog.policies.lora import check_settings
 from rl4dialog.runs.run_logger import check_outputs
@@ -231,8 +231,8 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
 def _check_vllm(config: TextConfig) -> None:
     """Check that vLLM is installed and supports the sampling settings."""
     for block in config.generation_blocks:
-        vllm_engine.check_settings(GenerationSettings.from_kwargs(block.kwargs, block.where), block.where)
-    vllm_engine.import_vllm(config.generation.tensor_parallel_size)
+        vllm_backend.check_settings(GenerationSettings.from_kwargs(block.kwargs, block.where), block.where)
+    vllm_backend.import_vllm(config.generation.tensor_parallel_size)
 
 
 _CHECKS: dict[type[RunConfig], Callable[[Any], None]] = {

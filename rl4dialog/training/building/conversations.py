@@ -15,8 +15,7 @@ from rl4dialog.core.protocols import BatchedConversationReward, Partner, Partner
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import PartnerReply, Prompt, Sample
 from rl4dialog.data.pool import Data
-from rl4dialog.envs.conversation import Conversation, ConversationRules
-from rl4dialog.envs.outside_partner import OutsidePartner, PartnersSide
+from rl4dialog.envs.conversation import Conversation, ConversationRules, OutsidePartner, PartnersSide
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.envs.worker import make_utterance_env
 from rl4dialog.partners.self_play import POOL_SIZE, SelfPlayPartner, check_pool

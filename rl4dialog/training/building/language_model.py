@@ -20,8 +20,8 @@ from rl4dialog.core.pretrained import load_model
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.policies.architecture_check import examine
-from rl4dialog.policies.hashing import model_key
 from rl4dialog.policies.models import check_fits, load_language_model
+from rl4dialog.policies.saving import model_key
 from rl4dialog.runs.progress import say
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.text.tokenizer import encoding_key

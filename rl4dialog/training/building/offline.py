@@ -25,8 +25,7 @@ from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.functional.rounding import is_constant
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.rollouts.conversation_log import ConversationEncoder, ConversationLog
-from rl4dialog.rollouts.conversation_rows import Limits
+from rl4dialog.rollouts.conversation_log import ConversationEncoder, ConversationLog, Limits
 from rl4dialog.runs.progress import say
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.end_of_turn import EndOfTurn

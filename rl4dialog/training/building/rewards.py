@@ -23,7 +23,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import Data
 from rl4dialog.rollouts.conversing import Talk
-from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
+from rl4dialog.rollouts.task_rewards import RewardNormalizer
 from rl4dialog.scores.intent import IntentClassifier
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer

@@ -15,7 +15,7 @@ from rl4dialog.core.process_memory import available_mib, resident_mib
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.hashing import weights_hash
+from rl4dialog.policies.saving import weights_hash
 from rl4dialog.rollouts.conversing import talk_of_one_reply
 from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject, judged
 from rl4dialog.training.memory import MIB

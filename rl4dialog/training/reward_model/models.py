@@ -22,11 +22,10 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.data.judged_texts import N_WORDS_OF_WORSE, RATING, JudgedTexts, is_comparison, judged_texts, meta_data_of
 from rl4dialog.data.pool import SPLITS, Data, TextGenPool
-from rl4dialog.functional.rank_correlation import spearman
-from rl4dialog.functional.reward_model_losses import RatingLoss, RewardModelLoss
-from rl4dialog.policies.hashing import weights_hash
+from rl4dialog.functional.losses import RatingLoss, RewardModelLoss
+from rl4dialog.functional.statistics import spearman
 from rl4dialog.policies.models import embedding_rows
-from rl4dialog.policies.saving import load_language_model_weights
+from rl4dialog.policies.saving import load_language_model_weights, weights_hash
 from rl4dialog.scores.classifiers import class_logits, max_tokens
 from rl4dialog.scores.reward_models import member_folder
 from rl4dialog.text.tokenizer import build_tokenizer

@@ -23,7 +23,7 @@ from rl4dialog.core.types import Frame, Sample
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.models import position_limit
-from rl4dialog.rollouts.conversation_rows import Limits, Row, joined_rows, learned_turns
+from rl4dialog.rollouts.conversation_log import Limits, Row, joined_rows, learned_turns
 from rl4dialog.runs.progress import say
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.prompts import encode_prompt, encode_reply, encoder_of

@@ -22,8 +22,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArgum
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.types import is_number, is_whole_number
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.encoder_decoder import EncoderDecoder
-from rl4dialog.policies.lm_head import head_is_plain, lm_logits
+from rl4dialog.policies.decoding import EncoderDecoder
+from rl4dialog.policies.heads import head_is_plain, lm_logits
 from rl4dialog.training.resumable_trainer import ResumableTrainer, TrainingLoop, run_trainer
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, ExampleSets, PaddingCollator, SupervisedExample
 

@@ -40,8 +40,7 @@ from rl4dialog.core.registry import Registry
 from rl4dialog.data.pool import SPLITS, Data
 from rl4dialog.envs.gym_wrappers import NumberedEpisodes, make_resumable
 from rl4dialog.envs.vectorize import close, vectorize
-from rl4dialog.rollouts.turn_goals.players import greedy_order
-from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv
+from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv, greedy_order
 from rl4dialog.scores.persona_ranking import PersonaRanking
 from rl4dialog.tasks.turn_goals import chosen_goals
 from rl4dialog.training.building.conversations import check_partners_data, resolve_partner

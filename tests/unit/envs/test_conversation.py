@@ -13,12 +13,10 @@ from rl4dialog.core.protocols import ConversationReward, RewardFunction
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.envs.outside_partner import OutsidePartner
+from rl4dialog.envs.conversation import OutsidePartner
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.partners.replay import ReplayPartner
-from rl4dialog.partners.rules import RulesPartner
-from rl4dialog.partners.scripted import ScriptedPartner
+from rl4dialog.partners.scripted import ReplayPartner, RulesPartner, ScriptedPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 PERSONA = "w11"

@@ -50,5 +50,5 @@ def test_reward_that_reads_the_tensors_works_in_an_environment() -> None:
 
 
 def test_observations_do_without_torch_until_a_tensor_is_asked_for() -> None:
-    code = "import sys, rl4dialog.envs.observation; assert 'torch' not in sys.modules"
+    code = "import sys, rl4dialog.envs.conversation; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -9,7 +9,7 @@ from tiny import make_env, make_samples, make_tokenizer
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
-from rl4dialog.envs.shared_samples import SharedSamples, sampling_probabilities, sampling_weights
+from rl4dialog.envs.text_generation import SharedSamples, sampling_probabilities, sampling_weights
 
 
 def test_samples_come_back_as_they_were() -> None:

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rl4dialog.functional.batching import length_groups
+from rl4dialog.functional.masks import length_groups
 
 
 def cost(lengths: np.ndarray, groups: list[np.ndarray], fixed_cost: float) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rl4dialog.functional.bootstrap import Interval, bootstrap_intervals
+from rl4dialog.functional.statistics import Interval, bootstrap_intervals
 
 OURS = np.array([0.61, 0.64, 0.59, 0.63, 0.66])
 OTHERS = np.array([0.58, 0.6, 0.52, 0.55, 0.57, 0.62])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl4dialog.functional.importance import effective_share, sampler_weights
+from rl4dialog.functional.log_probs import effective_share, sampler_weights
 from rl4dialog.functional.losses import ClipRange, clipped_surrogate
 
 LOGITS, ADVANTAGES = torch.tensor([1.0, 0.2, -0.7]), torch.tensor([0.5, -1.0, 2.0])

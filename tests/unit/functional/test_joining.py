@@ -9,8 +9,7 @@ import pytest
 import torch
 from rows import one_row, rows_of
 
-from rl4dialog.functional.joining import joined_turns
-from rl4dialog.functional.replies import Replies
+from rl4dialog.functional.replies import Replies, joined_turns
 
 
 def turn_rows(*rows: tuple[list[int], list[int]], episode: int = 0, **numbers: Any) -> list[Replies]:

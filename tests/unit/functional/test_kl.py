@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl4dialog.functional.kl import kl_estimates, kl_penalized_rewards
+from rl4dialog.functional.log_probs import kl_estimates, kl_penalized_rewards
 
 
 def test_rewards_sum_to_score_minus_penalty() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binomtest
 
-from rl4dialog.functional.proportions import wilson_interval
+from rl4dialog.functional.statistics import wilson_interval
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 5), (5, 5), (31, 40), (1, 1), (250, 400)])

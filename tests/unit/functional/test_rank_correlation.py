@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from rl4dialog.functional.rank_correlation import kendall_tau_b, spearman
+from rl4dialog.functional.statistics import kendall_tau_b, spearman
 
 
 def test_monotonic_columns_have_correlation_one() -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from rl4dialog.functional.reward_model_losses import RewardModelLoss, comparison_losses, rating_losses
+from rl4dialog.functional.losses import RewardModelLoss, comparison_losses, rating_losses
 
 
 def sigmoid(x: float) -> float:

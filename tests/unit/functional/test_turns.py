@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from rl4dialog.functional.advantages import Turns, turn_states
 from rl4dialog.functional.replies import Replies
-from rl4dialog.functional.turns import Turns, turn_states
 
 
 def joined() -> Replies:

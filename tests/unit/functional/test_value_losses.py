@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl4dialog.functional.value_losses import (
+from rl4dialog.functional.losses import (
     advantage_weights,
     conservative_penalty,
     expectile_loss,

@@ -7,7 +7,7 @@ import torch
 from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.partners.goal_speaker import LanguageModelSpeaker
+from rl4dialog.partners.language_model import LanguageModelSpeaker
 from rl4dialog.tasks.turn_goals import GoalTurn, TurnGoal
 
 

@@ -10,7 +10,7 @@ from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.partners.language_model import LanguageModelPartner
-from rl4dialog.rollouts.partner_answers import partner_answers
+from rl4dialog.rollouts.conversing import partner_answers
 
 PROMPTS = {"prompt_ids": np.array([[1, 3, 4], [4, 5, 3]]), "prompt_mask": np.array([[0, 1, 1], [1, 1, 1]])}
 

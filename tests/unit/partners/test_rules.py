@@ -11,7 +11,7 @@ import pytest
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.types import PartnerReply
-from rl4dialog.partners.rules import RulesPartner
+from rl4dialog.partners.scripted import RulesPartner
 
 
 def make_partner(*rules: dict[str, Any], seed: int = 0, **args: Any) -> RulesPartner:

@@ -12,9 +12,9 @@ from tiny import make_gpt2, make_policy, make_t5, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.envs.outside_partner import OutsidePartner
+from rl4dialog.envs.conversation import OutsidePartner
 from rl4dialog.partners.self_play import SelfPlayPartner
-from rl4dialog.rollouts.partner_answers import partner_answers
+from rl4dialog.rollouts.conversing import partner_answers
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 TOKENIZER = make_tokenizer(marker=MARKER)

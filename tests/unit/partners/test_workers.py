@@ -36,6 +36,6 @@ def test_partners_import_no_torch() -> None:
     code = (
         "import sys; from rl4dialog.catalog import PartnerRegistry\n"
         f"for id in ({ids}): PartnerRegistry.resolve(id)\n"
-        "assert 'rl4dialog.partners.rules' in sys.modules and 'torch' not in sys.modules"
+        "assert 'rl4dialog.partners.scripted' in sys.modules and 'torch' not in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -16,11 +16,10 @@ from transformers import PreTrainedTokenizerFast
 from rl4dialog.core.errors import ModelError
 from rl4dialog.functional.masks import padded
 from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.answering import stream_reply
 from rl4dialog.policies.models import check_fits, ids_without_token
-from rl4dialog.policies.streaming import stream_reply
 from rl4dialog.policies.value_guided import ValueGuidedCausalLMPolicy, ValueGuidedSeq2SeqLMPolicy
-from rl4dialog.policies.vllm_backend import VLLMBackend
-from rl4dialog.policies.vllm_engine import VLLMEngine
+from rl4dialog.policies.vllm_backend import VLLMBackend, VLLMEngine
 
 TOKENIZER = make_tokenizer()
 N = len(TOKENIZER)

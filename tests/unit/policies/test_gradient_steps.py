@@ -10,9 +10,8 @@ import torch
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer
 
-from rl4dialog.algorithms.on_policy.a2c import A2C
-from rl4dialog.algorithms.on_policy.grpo import GRPO
-from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.algorithms.on_policy.critic_free import GRPO
+from rl4dialog.algorithms.on_policy.ppo import A2C, PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.core.errors import TrainingError
 from rl4dialog.envs.utterance_view import UtteranceView

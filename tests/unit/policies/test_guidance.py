@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.policies.guidance import Guidance, PriorFilter, guided_logits, kept_by_prior
 from rl4dialog.policies.heads import ActionValueHead, ActionValueHeads
-from rl4dialog.policies.value_guided import _q_of_kept
+from rl4dialog.policies.value_guided import Guidance, PriorFilter, _q_of_kept, guided_logits, kept_by_prior
 
 
 def test_value_of_chosen_actions_is_that_of_all_of_them() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tiny import make_gpt2, make_tokenizer
 
-from rl4dialog.policies.hashing import tensors_hash, weights_hash
+from rl4dialog.policies.saving import tensors_hash, weights_hash
 
 
 def test_same_weights_have_the_same_hash_and_one_bit_changes_it() -> None:

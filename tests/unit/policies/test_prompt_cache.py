@@ -10,9 +10,8 @@ import torch
 from architectures import CAUSAL, make_model
 from tiny import make_env, make_gpt2, make_policy, make_tokenizer
 
-from rl4dialog.policies.architectures import CONTINUED
-from rl4dialog.policies.decoding import CausalDecoder
-from rl4dialog.policies.prompt_cache import PromptCache, can_continue_prompts
+from rl4dialog.policies.decoding import CausalDecoder, PromptCache, can_continue_prompts
+from rl4dialog.policies.models import CONTINUED
 from tests.tiny import causal_decoder
 
 TOKENIZER = make_tokenizer()

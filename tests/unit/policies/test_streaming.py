@@ -11,8 +11,8 @@ import torch
 from tiny import make_env, make_policy, maskable_class_of
 from transformers import PreTrainedTokenizerFast
 
+from rl4dialog.policies.answering import PartialReply, stream_reply
 from rl4dialog.policies.generation import SampledTokens
-from rl4dialog.policies.streaming import PartialReply, stream_reply
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 PROMPT = [3, 4, 5]

@@ -10,12 +10,15 @@ import torch
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.answering import stream_reply
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
-from rl4dialog.policies.guidance import Reranking
 from rl4dialog.policies.saving import load_policy_weights, save_policy
-from rl4dialog.policies.streaming import stream_reply
-from rl4dialog.policies.value_guidance import load_value_guidance, save_value_guidance
-from rl4dialog.policies.value_reranked import ValueRerankedCausalLMPolicy
+from rl4dialog.policies.value_guided import (
+    Reranking,
+    ValueRerankedCausalLMPolicy,
+    load_value_guidance,
+    save_value_guidance,
+)
 from tests.offline import randomize
 from tests.tiny import make_env, make_gpt2, make_policy, make_tokenizer, next_token
 

@@ -17,8 +17,7 @@ from runs import make_config
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import WORDS, make_env, make_gpt2, make_llama, make_policy, make_tokenizer
 
-from rl4dialog.algorithms.on_policy.a2c import A2C
-from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.algorithms.on_policy.ppo import A2C, PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, GenerationError
@@ -26,8 +25,7 @@ from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.saving import load_policy_weights, save_policy
-from rl4dialog.policies.vllm_backend import VLLMBackend, _weights
-from rl4dialog.policies.vllm_engine import VLLMEngine
+from rl4dialog.policies.vllm_backend import VLLMBackend, VLLMEngine, _weights
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.components import check_components

@@ -17,8 +17,7 @@ from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import FixedKLController
-from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
-from rl4dialog.rollouts.task_rewards import TaskRewards
+from rl4dialog.rollouts.task_rewards import RewardNormalizer, TaskRewards
 from rl4dialog.scores.composite import Linear
 
 

@@ -17,7 +17,7 @@ from rl4dialog.core.errors import RewardError
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.collector import RolloutCollector
-from rl4dialog.rollouts.groups import GroupSettings
+from rl4dialog.rollouts.conversations import GroupSettings
 from rl4dialog.rollouts.task_rewards import TaskRewards
 
 

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from rows import one_row, rows_of
 
 from rl4dialog.functional.replies import Replies
-from rl4dialog.rollouts.group_buffer import GroupRolloutBuffer
+from rl4dialog.rollouts.buffer import GroupRolloutBuffer
 
 SPACE = spaces.Discrete(10)
 

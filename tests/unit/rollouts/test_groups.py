@@ -10,8 +10,7 @@ import pytest
 from rows import rows_of
 from scripted import Conversation, roll_out
 
-from rl4dialog.rollouts.conversations import EndedConversation
-from rl4dialog.rollouts.groups import Groups, GroupSettings
+from rl4dialog.rollouts.conversations import EndedConversation, Groups, GroupSettings
 
 SAME, DIFFERENT = [[5], [5]], [[5], [6]]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.rollouts.info_numbers import InfoNumbers, numbers_in
+from rl4dialog.rollouts.statistics import InfoNumbers, numbers_in
 
 INFO: dict[str, Any] = {
     "utterance_truncated": True,

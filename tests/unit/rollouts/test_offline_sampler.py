@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rl4dialog.rollouts.offline_sampler import OfflineSampler
+from rl4dialog.rollouts.conversation_log import OfflineSampler
 
 N_TOKENS = np.random.default_rng(0).integers(1, 30, size=200)
 

@@ -12,7 +12,7 @@ from tiny import make_tokenizer
 
 from rl4dialog.core.errors import GenerationError, PartnerError
 from rl4dialog.envs.utterance_view import FAILED_ACTION, LEAVES_ACTION
-from rl4dialog.rollouts.partner_answers import partner_answers
+from rl4dialog.rollouts.conversing import partner_answers
 
 END = 25  # <EOU>
 PROMPTS = {"prompt_ids": np.array([[1, 3, END], [4, 5, END]]), "prompt_mask": np.array([[0, 1, 1], [1, 1, 1]])}

@@ -11,7 +11,7 @@ from rows import one_row
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.replies import Replies
-from rl4dialog.rollouts.reward_normalizer import RewardNormalizer
+from rl4dialog.rollouts.task_rewards import RewardNormalizer
 
 
 def conversations(*episodes: list[list[float]]) -> Replies:

@@ -10,10 +10,9 @@ import torch
 from tiny import make_tokenizer
 
 from rl4dialog.functional.replies import Replies
-from rl4dialog.rollouts.conversations import EndedConversation
+from rl4dialog.rollouts.collector import RunningConversations
+from rl4dialog.rollouts.conversations import EndedConversation, GroupSettings
 from rl4dialog.rollouts.conversing import Speech
-from rl4dialog.rollouts.groups import GroupSettings
-from rl4dialog.rollouts.running_conversations import RunningConversations
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 END = 0

@@ -6,7 +6,7 @@ import numpy as np
 
 from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.rollouts.said_tokens import SaidTokens, with_tokens
+from rl4dialog.rollouts.conversing import SaidTokens, with_tokens
 
 DIALOGUE = Dialogue(
     "x",

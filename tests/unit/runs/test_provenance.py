@@ -14,7 +14,7 @@ from tiny import make_gpt2, make_samples, make_tokenizer
 
 from rl4dialog.core.plugins import load_imports
 from rl4dialog.data.pool import Data, TextGenPool
-from rl4dialog.policies.hashing import weights_hash
+from rl4dialog.policies.saving import weights_hash
 from rl4dialog.runs import provenance as module
 from rl4dialog.runs.git_state import GitState
 from rl4dialog.runs.provenance import (

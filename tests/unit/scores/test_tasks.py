@@ -12,7 +12,7 @@ from replies import pay, state
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.reward_parts import FinishedReplies
-from rl4dialog.envs.observation import Observation
+from rl4dialog.envs.conversation import Observation
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.scores.tasks import (

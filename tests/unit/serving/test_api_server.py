@@ -18,7 +18,7 @@ import pytest
 from echo_model import Echo
 
 from rl4dialog.core.errors import ModelError
-from rl4dialog.policies.streaming import PartialReply
+from rl4dialog.policies.answering import PartialReply
 from rl4dialog.serving.api_request import ChatRequest
 from rl4dialog.serving.api_server import Completions, make_app, stopped
 from rl4dialog.serving.server import PageHosts

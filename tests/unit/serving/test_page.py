@@ -22,7 +22,7 @@ from page_process import served_page
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.data.ratings import latest
-from rl4dialog.policies.streaming import PartialReply
+from rl4dialog.policies.answering import PartialReply
 from rl4dialog.serving.chat import Chat
 from rl4dialog.serving.chat_page import ChatPage
 from rl4dialog.serving.page import (

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from rl4dialog.policies.token_details import TokenDetails
+from rl4dialog.policies.generation import TokenDetails
 from rl4dialog.serving.token_colours import QUANTITIES, Quantity, Scale, common_scale, tokens_html
 
 LOG_PROB, VALUE, KL, ADVANTAGE = QUANTITIES.values()

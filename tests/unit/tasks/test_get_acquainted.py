@@ -9,7 +9,7 @@ import pytest
 
 from rl4dialog.core.types import AGENT, Dialogue, Sample
 from rl4dialog.data.pool import Data
-from rl4dialog.partners.facts import FactsPartner
+from rl4dialog.partners.scripted import FactsPartner
 from rl4dialog.scores.persona_ranking import PersonaRankingMetric
 from rl4dialog.tasks.get_acquainted import (
     GOALS,

@@ -20,13 +20,13 @@ from runs import complete_run, lines, make_config, run_folder, train
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
 from rl4dialog import cli
-from rl4dialog.algorithms.offline.ilql import ILQL
+from rl4dialog.algorithms.offline.q_learning import ILQL
 from rl4dialog.core.config import OfflineConfig, parse_config
 from rl4dialog.core.errors import PartnerError
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.guidance import Guidance
+from rl4dialog.policies.value_guided import Guidance
 from rl4dialog.rollouts.conversing import Talk, talk_of_one_reply
 from rl4dialog.scores.intent import IntentAccuracyMetric
 from rl4dialog.training.building.texts import Lengths

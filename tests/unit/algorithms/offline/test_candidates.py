@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from rl4dialog.algorithms.offline.candidates import CandidateCache, LoggedReplies, alternatives
-from rl4dialog.algorithms.offline.chai import CHAI
+from rl4dialog.algorithms.offline.chai import CHAI, CandidateCache, LoggedReplies, alternatives
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.advantages import Turns, turn_numbers, turn_replies, turn_states
 from rl4dialog.functional.replies import Replies
-from rl4dialog.functional.turns import Turns, turn_numbers, turn_replies, turn_states
 from tests.offline import make_learner, make_log, marked_tokenizer
 from tests.tiny import make_gpt2
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rl4dialog.algorithms.offline.mc_returns import MCReturns
+from rl4dialog.algorithms.offline.bc import MCReturns
 from rl4dialog.algorithms.offline.states import TurnStates
-from rl4dialog.functional.turns import Turns
+from rl4dialog.functional.advantages import Turns
 from tests.offline import make_learner, make_log, marked_tokenizer, whole_batch
 from tests.tiny import make_gpt2
 

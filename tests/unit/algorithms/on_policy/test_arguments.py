@@ -6,7 +6,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from rl4dialog.algorithms.on_policy.arguments import OnPolicyArguments
+from rl4dialog.algorithms.on_policy.rollout_mixin import OnPolicyArguments
 
 DEVICE = TypeAdapter(OnPolicyArguments.__annotations__["device"], config={"arbitrary_types_allowed": True})
 

@@ -8,9 +8,7 @@ import pytest
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
-from rl4dialog.algorithms.on_policy.critic_free import CriticFree
-from rl4dialog.algorithms.on_policy.grpo import GRPO
-from rl4dialog.algorithms.on_policy.rloo import RLOO
+from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO, CriticFree
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
 

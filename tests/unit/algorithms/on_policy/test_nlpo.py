@@ -5,7 +5,7 @@ from __future__ import annotations
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, maskable_class_of
 
-from rl4dialog.algorithms.on_policy.nlpo import NLPO
+from rl4dialog.algorithms.on_policy.ppo import NLPO
 from rl4dialog.envs.utterance_view import UtteranceView
 
 

@@ -12,8 +12,7 @@ from collected import collected, make
 from rows import one_row
 from two_processes import in_two_processes
 
-from rl4dialog.algorithms.on_policy.a2c import A2C
-from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.algorithms.on_policy.ppo import A2C, PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.errors import ConfigError

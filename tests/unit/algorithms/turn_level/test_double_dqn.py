@@ -9,7 +9,7 @@ import torch
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from rl4dialog.algorithms.turn_level.double_dqn import DoubleDQN, chosen_by
+from rl4dialog.algorithms.turn_level.iterations import DoubleDQN, chosen_by
 
 
 def test_target_network_values_the_action_of_the_online_network() -> None:

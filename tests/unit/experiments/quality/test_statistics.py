@@ -12,7 +12,7 @@ from rl4dialog.experiments.quality.statistics import (
     smoothed,
     tokens_to_reward,
 )
-from rl4dialog.functional.bootstrap import Estimate, Interval
+from rl4dialog.functional.statistics import Estimate, Interval
 
 
 def test_one_run_has_no_interval() -> None:

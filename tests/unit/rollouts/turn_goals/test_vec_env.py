@@ -14,10 +14,9 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from rl4dialog.core.errors import ConfigError, DataError, PartnerError, RewardError
 from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply, Sample
-from rl4dialog.partners.facts import FactsPartner
+from rl4dialog.partners.scripted import FactsPartner
 from rl4dialog.rollouts.turn_goals.estimators import BagOfWords
-from rl4dialog.rollouts.turn_goals.players import greedy_order
-from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv
+from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv, greedy_order
 from rl4dialog.scores.persona_ranking import PersonaRankingReward
 from rl4dialog.tasks.get_acquainted import GetAcquainted
 from rl4dialog.tasks.turn_goals import GOAL_SETS, GoalTurn, ScriptedSpeaker

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from run_files import prediction, write_json, write_lines, write_run
 
-from rl4dialog.functional.bootstrap import Estimate, Interval
-from rl4dialog.functional.proportions import wilson_interval
+from rl4dialog.functional.statistics import Estimate, Interval, wilson_interval
 from rl4dialog.runs.report.changes import NO_SAMPLE_SCORES, NOT_A_MEAN, MetricChange, described, metric_changes
 from rl4dialog.runs.report.runs import read_run
 

@@ -9,7 +9,7 @@ import pytest
 from run_files import CONFIG, prediction, write_json, write_lines, write_run
 from scipy import stats
 
-from rl4dialog.functional.bootstrap import Interval
+from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.report.comparison import compared_metrics, config_differences, group_curves, group_runs
 from rl4dialog.runs.report.curves import panels
 from rl4dialog.runs.report.runs import Run, read_run

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rl4dialog.functional.bootstrap import Interval
-from rl4dialog.functional.proportions import wilson_interval
+from rl4dialog.functional.statistics import Interval, wilson_interval
 from rl4dialog.runs.report.statistics import (
     MIN_SAMPLES,
     mean_and_standard_error,

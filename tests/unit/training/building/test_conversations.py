@@ -18,7 +18,7 @@ from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.pool import Data, TextGenPool
-from rl4dialog.envs.outside_partner import OutsidePartner
+from rl4dialog.envs.conversation import OutsidePartner
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.training.building.components import check_components
 from rl4dialog.training.building.conversations import build_partner, check_conversations

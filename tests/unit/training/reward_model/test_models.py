@@ -16,7 +16,7 @@ from transformers import TrainingArguments
 
 from rl4dialog.core.config import RewardModelConfig, parse_config
 from rl4dialog.core.types import Sample
-from rl4dialog.functional.reward_model_losses import RewardModelLoss
+from rl4dialog.functional.losses import RewardModelLoss
 from rl4dialog.scores.classifiers import SequenceClassifier
 from rl4dialog.training.resumable_trainer import run_trainer
 from rl4dialog.training.reward_model.models import (

@@ -17,7 +17,7 @@ from rl4dialog.core.types import Dialogue, Prompt, PromptTurn, Sample, Turn
 from rl4dialog.data.dialogue_format import dialogue_samples
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.partners.replay import ReplayPartner
+from rl4dialog.partners.scripted import ReplayPartner
 from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, PaddingCollator, build_examples, encode_reply
 

@@ -21,8 +21,8 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import Data, TextGenPool
-from rl4dialog.policies.hashing import weights_hash
-from rl4dialog.policies.lm_head import head_is_plain
+from rl4dialog.policies.heads import head_is_plain
+from rl4dialog.policies.saving import weights_hash
 from rl4dialog.training.building.language_model import build_warm_start_examples
 from rl4dialog.training.building.texts import Texts, run_lengths
 from rl4dialog.training.supervised.examples import (
