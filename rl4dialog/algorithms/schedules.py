@@ -35,11 +35,9 @@ class ScheduleSettings(TypedDict, total=False):
 
 
 def as_schedule(value: Any, name: str) -> Any:
-    """Convert settings to a function of the remaining progress, which falls from 1 to 0 over a run.
+    """Settings as a function of the remaining progress, which falls from 1 to 0 over a run.
 
-    Args:
-        value: :class:`ScheduleSettings`; numbers and functions are returned unchanged.
-        name: Name of the argument.
+    Numbers and functions are returned unchanged.
     """
     if not isinstance(value, Mapping):
         return value

@@ -66,16 +66,9 @@ class ConversationRules:
     def heard(
         self, text: str, frame: Frame, tokenizer: PreTrainedTokenizerBase, ids: Sequence[int] | None = None
     ) -> tuple[str, Sequence[int] | None]:
-        """Remove markup and the sign of the end from an utterance of the partner, and cut it at the length limit.
+        """The partner's text that the agent reads, without markup and the sign of the end, cut at the length limit.
 
-        Args:
-            text: The utterance.
-            frame: The markup.
-            tokenizer: The agent's.
-            ids: Tokens of the text, if they are known.
-
-        Returns:
-            The text that the agent reads, and its tokens if they are still known.
+        Returns its tokens, too, if ``ids`` are given and the text has not changed.
         """
         shown = text
         for pattern in self.end_when.get("partner", ()):
@@ -94,14 +87,6 @@ class ConversationRules:
 
 class Conversation:
     """A conversation about a sample, from the agent's side.
-
-    Args:
-        rules: Who speaks first, what is shown, and when it ends.
-        end_of_turn: Detects the end of an agent utterance, and has the tokenizer.
-        max_prompt_length: P, in tokens.
-        truncation_side: Side at which a sample's prompt is truncated if it is longer than P.
-        frame: Markup around the utterances; by default each is on a separate line, or before the turn marker.
-        partner: Answers the agent; ``None`` if there is no partner, or it answers from outside.
 
     Attributes:
         sample: The sample.
@@ -126,12 +111,7 @@ class Conversation:
         self._max_prompt_length, self._truncation_side = max_prompt_length, truncation_side
 
     def begin(self, sample: Sample, seed: int) -> None:
-        """Start a conversation: :meth:`prepare` and :meth:`start`.
-
-        Raises:
-            DataError: If the sample cannot start one with this first speaker.
-            PartnerError: If the partner fails.
-        """
+        """Start a conversation: :meth:`prepare` and :meth:`start`."""
         self.prepare(sample, seed)
         self.start()
 
@@ -147,12 +127,7 @@ class Conversation:
                 self.partner.expect([])
 
     def start(self) -> None:
-        """Start the prepared conversation.
-
-        Raises:
-            DataError: If the sample cannot start one with this first speaker.
-            PartnerError: If the partner fails.
-        """
+        """Start the prepared conversation."""
         first = self.rules.first_speaker
         prompt: str = self.sample.prompt_or_input_text
         if first == "sample":
@@ -216,10 +191,7 @@ class Conversation:
     def settle(self, own_text: str, ended: bool, reply: PartnerReply) -> EndedBy | None:
         """Complete a turn, and return the cause of the conversation's end, if it has ended.
 
-        Args:
-            own_text: The agent's utterance.
-            ended: Whether the agent ended it; otherwise it was cut at the length limit.
-            reply: The partner's answer.
+        Without ``ended``, the agent's utterance was cut at the length limit.
         """
         if self.partner is not None:
             outcome = self._guarded("failed to report the outcome of", lambda partner: partner.outcome())
@@ -358,11 +330,7 @@ class Observation(PaddedIds):
         return self.end_of_turn.tokenizer
 
     def to_dict(self, max_prompt_length: int, max_episode_length: int, pad_token_id: int) -> dict[str, np.ndarray]:
-        """Convert to fixed-size arrays for gymnasium: the prompt padded on the left, the context on the right.
-
-        Returns:
-            ``prompt_ids`` (P,), ``prompt_mask`` (P,), ``context_ids`` (T,), ``context_mask`` (T,), all int64.
-        """
+        """Fixed-size int64 arrays: prompt (P,), padded on the left, context (T,), on the right, and their masks."""
         arrays = {}
         for name, ids, size in (
             ("prompt", self.prompt_ids, max_prompt_length),
@@ -401,11 +369,7 @@ class OutsidePartner:
 
 
 class PartnersSide:
-    """A conversation as an outside partner sees it: its own utterances are those of the assistant.
-
-    Args:
-        outside: What is known of the partner.
-    """
+    """A conversation as an outside partner sees it: its own utterances are those of the assistant."""
 
     def __init__(self, outside: OutsidePartner) -> None:
         self._outside = outside
@@ -419,11 +383,7 @@ class PartnersSide:
         self._persona = persona_in(meta_info, self._outside.persona_key)
 
     def asked(self, texts: Sequence[str]) -> Observation:
-        """Return the state in which the partner starts to answer.
-
-        Args:
-            texts: All utterances so far, of which the last is the agent's; empty if the partner opens.
-        """
+        """The state in which the partner starts to answer the last utterance, or opens the conversation if none."""
         outside = self._outside
         if self._history is None:
             prompt, tokenizer = self._first_prompt(texts), outside.end_of_turn.tokenizer
@@ -458,14 +418,9 @@ class PartnersSide:
 def first_prompts(
     outside: OutsidePartner, conversations: Sequence[tuple[Sequence[str], dict[str, Any]]]
 ) -> dict[str, np.ndarray]:
-    """Encode conversations for a partner that has not spoken in them, or whose tokens are not known.
+    """Prompts of conversations (utterances, meta data) in which a partner has not spoken, or with unknown tokens.
 
-    Args:
-        outside: What is known of the partner.
-        conversations: Utterances and meta data of each.
-
-    Returns:
-        ``prompt_ids`` and ``prompt_mask``, padded on the left to the longest one. Shape (conversations, L).
+    Returns ``prompt_ids`` and ``prompt_mask``, padded on the left. Shape (conversations, L).
     """
     rows = []
     for texts, meta_info in conversations:

@@ -144,14 +144,9 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     ) -> tuple[NDArray[np.int8], dict[str, Any]]:
         """Begin a dialogue.
 
-        Args:
-            seed: Seed of the environment's generator.
-            options: ``{"goal": goal}`` or ``{"goal_index": i}``, a number in the corpus, selects the goal; otherwise it
-                is drawn.
-
-        Returns:
-            The observation; and the goal's id and, with ``goals: statistics``, how often it was drawn again as
-            ``redrawn``.
+        ``options``: ``{"goal": goal}`` or ``{"goal_index": i}``, a number in the corpus, selects the goal, which is
+        drawn otherwise. The info has its id and, with ``goals: statistics``, how often it was drawn again as
+        ``redrawn``.
         """
         super().reset(seed=seed)
         info: dict[str, Any] = {}
@@ -182,15 +177,9 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     def begin(
         self, goal: Goal, acts: Sequence[DialogueAct], heard: list[DialogueAct] | None = None
     ) -> NDArray[np.int8]:
-        """Begin a dialogue with an utterance of the user, who may be a person.
+        """Begin with an utterance of the user, who may be a person; the goal has no domains if it is not known.
 
-        Args:
-            goal: The user's goal; one without domains if it is not known.
-            acts: What the user says.
-            heard: What the agent understands of it; ``None`` to find out.
-
-        Returns:
-            The observation.
+        Arguments and result are those of `listen`.
         """
         self.dialogue = TaskDialogue(
             goal, self._new_belief(), self.lexicalizer, self.np_random, self._errors, self._max_acts
@@ -200,11 +189,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         return self.listen(acts, heard)
 
     def speak(self, action: Any) -> tuple[Exchange, dict[str, Any]]:
-        """Say the chosen acts.
-
-        Returns:
-            The exchange, which also has the user's utterance before it; and the counts of ``info``.
-        """
+        """Say the chosen acts; returns the exchange, which the user's utterance begins, and counts for ``info``."""
         if self._composites is not None:
             action = self._composites[int(action)]
         said, n_unheard = self.dialogue.say(self.world.system_acts.decode(action))
@@ -215,15 +200,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         return self.dialogue.exchanges[-1], {"unheard_acts": n_unheard, "unsayable_acts": said.n_unsayable}
 
     def listen(self, acts: Sequence[DialogueAct], heard: list[DialogueAct] | None = None) -> NDArray[np.int8]:
-        """Hear an utterance of the user.
-
-        Args:
-            acts: What the user says.
-            heard: What the agent understands of it; ``None`` to find out.
-
-        Returns:
-            The observation.
-        """
+        """Hear acts of the user, understood as ``heard`` (``None`` to find out); returns the observation."""
         dialogue = self.dialogue
         if heard is None and self._nlu is not None:
             heard = dialogue.with_errors(self.understand(self.world.templates.render(acts, "user")))
@@ -237,11 +214,10 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         return self.world.fingerprint
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Actions that can be said as a whole, for sb3-contrib's ``MaskablePPO``.
+        """Actions that can be said as a whole, for sb3-contrib's ``MaskablePPO``; all if there is none.
 
-        Returns:
-            Shape (number of combinations,) or, with a bit per act, (2 * number of acts,): for each bit, whether it may
-            be 0 and whether it may be 1. If no combination can be said, all may be chosen.
+        Shape (number of combinations,) or, with a bit per act, (2 * number of acts,): whether each may be 0, and may be
+        1.
         """
         acts = self.world.system_acts.acts
         sayable = np.array([self.lexicalizer.can_say(act, self.dialogue.belief) for act in acts])
@@ -264,9 +240,6 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         """The action of the rule policy in this state.
 
         With combinations, it is the largest one that contains only acts of the rule policy.
-
-        Raises:
-            DataError: If no combination contains only acts of the rule policy.
         """
         acts = self._rule_policy.act(self.dialogue.belief, self.dialogue.heard)
         bits = self.world.system_acts.encode(acts)
@@ -297,11 +270,8 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         """Turns of the training dialogues, with the belief that the agent would have had in them.
 
         Acts outside the vocabulary are left out and, with combinations, turns whose combination has no number. A
-        warning says how many.
-
-        Returns:
-            Observations, shape (turns, length of the layout); actions, shape (turns, number of acts) or, with
-            combinations, (turns,); and 1 for the last turn of each dialogue, shape (turns,).
+        warning says how many. Returns observations (turns, length of the layout), actions (turns, number of acts) or,
+        with combinations, (turns,), and 1 for the last turn of each dialogue (turns,).
         """
         found: list[tuple[NDArray[np.int8], Any, int]] = []
         n_acts = n_unknown = 0
@@ -335,11 +305,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         return BeliefState(ontology) if self._tracker is None else TrackedBelief(ontology, self._tracker)
 
     def _paid(self, turn: TaskTurn) -> float:
-        """Reward of a turn.
-
-        Raises:
-            RewardError: If the reward fails, or is not a finite number.
-        """
+        """Reward of a turn."""
         name = getattr(self._reward, "__name__", type(self._reward).__name__)
         turn_of = f"turn {len(self.dialogue.exchanges)} of a dialogue about goal {self.dialogue.goal.id!r}"
         where = f"the reward of {turn_of} ({name})"

@@ -23,9 +23,6 @@ class ResumableEnv(gym.Wrapper):
 
     The ``info`` of the last step has the return and the length of the episode as ``episode``, under
     stable-baselines3's names ``r`` and ``l``, unless the environment provides it.
-
-    Args:
-        env: Any environment.
     """
 
     def __init__(self, env: gym.Env) -> None:
@@ -80,14 +77,9 @@ class ResumableEnv(gym.Wrapper):
 
 
 class NumberedEpisodes(gym.Wrapper):
-    """Begins every episode from a seed of its own, whatever happened before.
+    """Begins every episode from a seed of its own, whatever happened before: the first, and each step-th after it.
 
     The ``info`` of each step has the ``episode_number``.
-
-    Args:
-        env: Any environment.
-        first: Number of the first episode.
-        step: Distance to the number of the next one.
     """
 
     def __init__(self, env: gym.Env, first: int = 0, step: int = 1) -> None:

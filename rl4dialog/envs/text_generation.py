@@ -35,19 +35,10 @@ from rl4dialog.text.end_of_turn import EndOfTurn
 
 
 class SharedSamples(Sequence[Sample]):
-    """Samples as one block of bytes; each is unpickled on access.
+    """Samples, or pairs of a sample and its weight, as one block of bytes; each is unpickled on access.
 
-    Forked processes keep sharing such a block. They would soon copy a list, because even reading an object changes its
-    reference count.
-
-    Args:
-        samples: Samples, or pairs of a sample and its sampling weight.
-
-    Raises:
-        DataError: If a sample cannot be pickled.
-
-    Attributes:
-        weights: Relative sampling weights, or ``None`` if all are equal. Shape (n,).
+    So an episode cannot change a sample of another one, and workers receive it fast. ``weights`` are the sampling
+    weights, or ``None`` if all are equal. Shape (n,).
     """
 
     def __init__(self, samples: Sequence[Sample | tuple[Sample, float]]) -> None:
@@ -89,16 +80,9 @@ def sampling_weights(samples: Sequence[Sample | tuple[Sample, float]]) -> np.nda
 
 
 def sampling_probabilities(weights: np.ndarray, priority_scale: float) -> np.ndarray:
-    """Compute the probability of each sample: its weight to the power of ``priority_scale``, normalized.
+    """Probability of each sample: its weight to the power of ``priority_scale``, normalized. Shape (n,).
 
     Schaul et al. 2016, "Prioritized Experience Replay", as in RL4LMs' sampler.
-
-    Args:
-        weights: Positive weights. Shape (n,).
-        priority_scale: Exponent, at least 0; 0 samples uniformly, 1 proportionally to the weights.
-
-    Returns:
-        Probabilities that sum to 1. Shape (n,).
     """
     # At most 1, so that powers cannot overflow.
     scaled: np.ndarray = (weights / weights.max()) ** priority_scale
@@ -233,12 +217,7 @@ class TextGenEnv(gym.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Start a conversation.
-
-        Args:
-            seed: Seed for the order of samples from here on.
-            options: ``{"sample": Sample}`` selects the first sample.
-        """
+        """Start a conversation; ``options={"sample": Sample}`` selects its sample, a seed the order of others."""
         self.prepare(seed, options)
         self.start()
         return self.observe(), {"sample_id": self.sample.id}
@@ -259,12 +238,9 @@ class TextGenEnv(gym.Env):
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state that determines all coming episodes, at the start of one; contains only numbers and texts.
+        """State that determines all coming episodes, at the start of one, in numbers and texts.
 
         State of rewards and the partner from earlier episodes is not included.
-
-        Raises:
-            RuntimeError: If an episode is in progress, or started from a given sample.
         """
         if not self._sample_was_drawn or self.conversation.n_turns or self._pending or self.state.context_ids:
             raise RuntimeError(
@@ -347,12 +323,7 @@ class TextGenEnv(gym.Env):
     def hear(self, reply: PartnerReply) -> tuple[float, bool, bool, dict[str, Any]]:
         """Complete a turn with the partner's answer, or start a conversation that the partner opens.
 
-        Returns:
-            Reward of the agent's last token, terminated, truncated, and the info of the turn.
-
-        Raises:
-            PartnerError: If the answer reports a failure.
-            RewardError: If a reward fails.
+        Returns the reward of the agent's last token, terminated, truncated, and the info of the turn.
         """
         self.speaker = AGENT
         if self._pending is None:
@@ -454,16 +425,7 @@ class TextGenEnv(gym.Env):
         is_turn: bool = False,
         dialogue: Dialogue | None = None,
     ) -> dict[str, float]:
-        """Raw values of all rewards at a token.
-
-        Args:
-            previous: State before the token.
-            action: The token.
-            current: State after the token.
-            done: Whether the conversation ended with this token.
-            is_turn: Whether it completed a turn.
-            dialogue: The conversation, if a reward reads it.
-        """
+        """Raw values of all rewards at a token, which may complete a turn, and with ``done`` the conversation."""
         parts = {}
         for part in self.reward_parts:
             self.at_work = f"reward {part.name!r}"

@@ -95,11 +95,7 @@ class UtteranceView(gym.Env):
         )
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        """Perform one whole utterance.
-
-        Raises:
-            ValueError: If the tokens end before the utterance does, or continue after its end.
-        """
+        """Perform one whole utterance."""
         tokens = _tokens(action)
         if not tokens:
             return self._observation, 0.0, False, False, {}
@@ -192,11 +188,7 @@ class UtteranceView(gym.Env):
 
 
 def _tokens(action: np.ndarray) -> list[int]:
-    """Return the action's token ids.
-
-    Raises:
-        ValueError: If a token follows padding.
-    """
+    """Return the action's token ids."""
     ids = np.asarray(action).tolist()
     n_tokens = ids.index(PADDING_ACTION) if PADDING_ACTION in ids else len(ids)
     if any(id != PADDING_ACTION for id in ids[n_tokens:]):

@@ -87,13 +87,7 @@ def make_vec_env(
 
 
 def check_workers(env_kwargs: Mapping[str, Any], vec_env: str | None = None) -> str:
-    """Check that rewards and the partner can be sent to worker processes, if there are any, without starting one.
-
-    Returns where the environments run.
-
-    Raises:
-        EnvWorkerError: If one cannot be sent.
-    """
+    """Check that rewards and the partner can be sent to workers, if there are any; returns where environments run."""
     # Without rewards and a partner in the environments, workers would have nothing to do.
     has_work = env_kwargs.get("reward_parts") or env_kwargs.get("partner") is not None
     vec_env = vec_env or ("blocks" if has_work else "dummy")
@@ -114,11 +108,7 @@ def check_workers(env_kwargs: Mapping[str, Any], vec_env: str | None = None) -> 
 def vectorize(
     builds: Sequence[EnvFn], vec_env: str, n_workers: int | None = None, timeout_s: float | None = None
 ) -> VecEnv:
-    """Run any environments at once, each built where it runs; other arguments as for :func:`make_vec_env`.
-
-    Raises:
-        EnvWorkerError: If a worker process dies at its start, or an environment cannot be built in it.
-    """
+    """Run any environments at once, each built where it runs; other arguments as for `make_vec_env`."""
     if vec_env == "dummy":
         return ForeseeingVecEnv(list(builds))
     if vec_env == "blocks":
@@ -390,11 +380,7 @@ def _death(process: Any, envs: range) -> EnvWorkerError:
 
 @contextlib.contextmanager
 def worker_death_as_error(env: VecEnv) -> Iterator[None]:
-    """Convert errors caused by a dead worker of stable-baselines3's ``SubprocVecEnv`` to one that names the worker.
-
-    Raises:
-        EnvWorkerError: If a worker has died.
-    """
+    """Convert errors caused by a dead worker of stable-baselines3's ``SubprocVecEnv`` to one that names the worker."""
     try:
         yield
     except (EOFError, OSError) as error:

@@ -195,11 +195,7 @@ class SelfPlayPartner(PartnerService):
 def check_pool(
     snapshot_every: int = 0, pool_size: int | None = None, latest_share: float | None = None, learns: str = "agent"
 ) -> None:
-    """Check arguments of :class:`SelfPlayPartner` against each other.
-
-    Raises:
-        ConfigError: If they do not fit together.
-    """
+    """Check arguments of :class:`SelfPlayPartner` against each other."""
     if learns == "both" and snapshot_every:
         raise ConfigError(
             "partner 'self_play': learns: both trains the current policy on both sides; remove snapshot_every"

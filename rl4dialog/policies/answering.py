@@ -43,17 +43,7 @@ class PartialReply:
 def stream_reply(
     policy: LMActorCriticPolicy, prompt_ids: list[int], seed: int | None = None, **generation_kwargs: Any
 ) -> Iterator[PartialReply]:
-    """Stream the reply that ``policy.generate`` would sample after ``torch.manual_seed(seed)``.
-
-    Args:
-        policy: The policy.
-        prompt_ids: Token ids of the prompt.
-        seed: Sampling seed; ``None`` uses torch's global state.
-        generation_kwargs: Settings that replace all settings of the rollouts.
-
-    Yields:
-        The reply after every token, and again when it is finished.
-    """
+    """The reply that ``policy.generate`` samples after ``torch.manual_seed(seed)``, after every token and finished."""
     random = None if seed is None else torch.Generator(policy.device).manual_seed(seed)
     ids = torch.tensor([prompt_ids], device=policy.device)
     obs = {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids, dtype=torch.bool)}
@@ -68,14 +58,7 @@ def stream_reply(
 def whole_reply(
     policy: LMActorCriticPolicy, prompt_ids: list[int], seed: int | None = None, **generation_kwargs: Any
 ) -> PartialReply:
-    """Return the reply of ``policy.generate``, for policies that search for whole replies.
-
-    Args:
-        policy: The policy.
-        prompt_ids: Token ids of the prompt.
-        seed: Sampling seed; torch's global state is restored afterwards. ``None`` uses this state.
-        generation_kwargs: Settings that replace all settings of the rollouts.
-    """
+    """The reply of ``policy.generate``, for policies that search for whole replies; restores torch's global state."""
     ids = torch.tensor([prompt_ids], device=policy.device)
     devices = [policy.device] if policy.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices, enabled=seed is not None):
@@ -117,16 +100,7 @@ def answering_policy(
     generation_kwargs: Mapping[str, Any] | None,
     **kwargs: Any,
 ) -> LMActorCriticPolicy:
-    """Wrap a language model, which is not copied, in a policy without critic and reference.
-
-    Args:
-        model: The language model.
-        end_of_turn: Detects the ends of its utterances.
-        max_prompt_length: P.
-        max_length: Maximum number of tokens of an utterance.
-        generation_kwargs: Sampling settings.
-        kwargs: Further arguments of the policy.
-    """
+    """A language model, which is not copied, in a policy without critic and reference."""
     n_rows = embedding_rows(model)
     sizes = {"prompt_ids": max_prompt_length, "context_ids": max_length}
     space = spaces.Dict({name: spaces.Box(0, n_rows - 1, (size,), np.int64) for name, size in sizes.items()})
@@ -144,12 +118,7 @@ def answering_policy(
 
 
 def sampled_replies(policy: LMActorCriticPolicy, observations: Mapping[str, np.ndarray]) -> Replies:
-    """An utterance for each prompt.
-
-    Args:
-        policy: The policy.
-        observations: ``prompt_ids`` and ``prompt_mask``, padded on the left to any length. Shape (n, L).
-    """
+    """An utterance for each prompt; these are padded on the left to any length. Shape (n, L)."""
     return policy.generate({name: torch.as_tensor(array, device=policy.device) for name, array in observations.items()})
 
 
@@ -159,12 +128,7 @@ def sampled_answers(policy: LMActorCriticPolicy, observations: Mapping[str, np.n
 
 
 def answer_settings(who: str, generation_kwargs: Mapping[str, Any] | None) -> GenerationSettings:
-    """Check the sampling settings of a speaker.
-
-    Args:
-        who: What it is, such as ``partner 'language_model'``, for messages.
-        generation_kwargs: The settings.
-    """
+    """Check the sampling settings of a speaker."""
     where = f"{who}: generation_kwargs"
     return GenerationSettings.from_kwargs(dict(generation_kwargs or {}), where, NOT_IN_CONVERSATIONS)
 
@@ -178,16 +142,9 @@ def answer_lengths(
     max_length: int,
     key: str = "env.args.max_partner_length",
 ) -> tuple[int, int]:
-    """Maximum lengths of prompts and of utterances.
+    """Maximum lengths of prompts and of utterances of a speaker, within the run's limits.
 
-    Args:
-        who: What speaks, for messages.
-        model_name: Name of its model, for messages.
-        positions: Number of positions of a decoder-only model; ``None`` if there is no such limit.
-        settings: Its sampling settings.
-        max_prompt_length: Limit of the run.
-        max_length: Limit of the run.
-        key: Key that sets it, for messages.
+    ``positions`` are those of a decoder-only model, if limited; ``who`` and ``key`` are for messages.
     """
     max_length = min(settings.max_new_tokens or max_length, max_length)
     if positions is None:

@@ -21,11 +21,9 @@ _REPLIES = [[9, 10, 11], [12, 13, 14]]
 
 @torch.no_grad()
 def examine(model: PreTrainedModel, model_name: str) -> None:
-    """Compare log-probabilities of replies, in a padded batch and step by step, with those of the bare model.
+    """Compare log-probabilities, in a padded batch and step by step, with those of the bare model in float32.
 
-    Args:
-        model: A language model in float32. Tested architectures are not checked.
-        model_name: For the error message.
+    Tested architectures are not checked.
     """
     if is_listed(model.config):
         return

@@ -146,11 +146,7 @@ class LMActorCriticPolicy(BasePolicy):
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
-        """Check constraints on config arguments beyond their types, before a model is loaded.
-
-        Raises:
-            ConfigError: If an argument is invalid.
-        """
+        """Check constraints on config arguments beyond their types, before a model is loaded."""
         check_reference(args)
         check_optimizer(args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {})
         if args.get("lora") is not None:
@@ -314,18 +310,7 @@ class LMActorCriticPolicy(BasePolicy):
 
     @torch.no_grad()
     def generate(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Replies:
-        """Sample one reply per prompt, or find one by beam search.
-
-        Args:
-            obs: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
-            generation_kwargs: Settings that replace all settings of the rollouts.
-
-        Returns:
-            Replies of at most T tokens.
-
-        Raises:
-            ConfigError: If a setting is unknown, or requests beam search under a mask.
-        """
+        """Sample one reply per prompt, or find one by beam search."""
         settings, limit = self._sampler(generation_kwargs)
         if settings.num_beams > 1:
             return self._beam_search(obs, settings, limit)
@@ -337,13 +322,7 @@ class LMActorCriticPolicy(BasePolicy):
     def stream(
         self, obs: dict[str, Tensor], random: torch.Generator | None = None, **generation_kwargs: Any
     ) -> Iterator[SampledTokens]:
-        """Sample the same replies as :meth:`generate`, and yield the tokens of each step.
-
-        Args:
-            obs: As for :meth:`generate`.
-            random: Random generator; by default torch's global state.
-            generation_kwargs: As for :meth:`generate`. The policy always samples itself, without a backend.
-        """
+        """Sample the same replies as :meth:`generate`, and yield the tokens of each step."""
         settings, limit = self._sampler(generation_kwargs, only_sampling=NOT_IN_CONVERSATIONS)
         with torch.no_grad(), self._autocast():
             steps = self._sample_steps(obs, settings, limit, random=random)
@@ -444,12 +423,9 @@ class LMActorCriticPolicy(BasePolicy):
         return self._hidden_states(self._trunk(self._policy_model), replies)
 
     def _logits(self, replies: Replies, policy_hidden: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Logits of the policy's distribution at N tokens. Shape (N, V).
+        """Logits of the policy's distribution at N tokens from hidden states (N, H). Shape (N, V).
 
-        Args:
-            replies: The replies that contain the tokens.
-            policy_hidden: Hidden states of the trained model before the tokens. Shape (N, H).
-            ids: Chosen tokens, if any. A mask always allows them. Shape (N,).
+        Chosen tokens ``ids`` (N,), if any, are always allowed by a mask.
         """
         del replies, ids
         return scale_logits(self._head(self._policy_model, policy_hidden), self.settings.temperature)
@@ -459,12 +435,7 @@ class LMActorCriticPolicy(BasePolicy):
         return self._head(self._policy_model, policy_hidden)
 
     def _values(self, replies: Replies, policy_hidden: Tensor | None = None) -> Tensor:
-        """Values of the states before N tokens; 0 without a critic. Shape (N,).
-
-        Args:
-            replies: The replies that contain the tokens.
-            policy_hidden: Hidden states of the trained model before the tokens, if already computed. Shape (N, H).
-        """
+        """Values of the states before N tokens; 0 without a critic. Shape (N,)."""
         head = self._value_head
         if head is None:
             return torch.zeros(replies.n_tokens, device=replies.prompt_ids.device)
@@ -489,15 +460,7 @@ class LMActorCriticPolicy(BasePolicy):
         return actions, values.unsqueeze(1), distribution.log_prob(actions)
 
     def evaluate_actions(self, obs: dict[str, Tensor], actions: Tensor) -> EvaluatedActions:
-        """Values, log-probabilities and entropies of given actions.
-
-        Args:
-            obs: Observations, or whole replies if they include ``response_ids`` and ``response_mask``.
-            actions: N tokens: one per observation, or those of the replies row by row without padding. Shape (N,).
-
-        Returns:
-            Values, log-probabilities and entropies, each (N,).
-        """
+        """Values, log-probabilities and entropies of given actions."""
         logits, values = self._logits_and_values(obs, actions.long())
         return EvaluatedActions(values, token_log_probs(logits, actions.long()), token_entropy(logits))
 

@@ -34,21 +34,10 @@ def beam_search(
     pad_token_id: int,
     only_tokens: Callable[..., Tensor],
 ) -> Replies:
-    """Find the best reply to each prompt by beam search.
+    """The best reply to each prompt by beam search, without log-probabilities.
 
-    Settings that are not given come from the model's generation config.
-
-    Args:
-        model: The language model, in eval mode.
-        obs: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
-        settings: Generation settings with ``num_beams`` above 1.
-        end_of_turn: Detection of reply ends.
-        max_new_tokens: T, the length limit.
-        pad_token_id: Padding after the end of a reply.
-        only_tokens: Excludes ids without a token from logits, in place.
-
-    Returns:
-        The replies, without log-probabilities.
+    Prompts ``prompt_ids`` (B, P) are padded on the left; T is the length limit. Settings that are not given come from
+    the model's generation config. ``only_tokens`` excludes ids without a token from logits, in place.
     """
     prompt_ids, prompt_mask = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
     if model.config.is_encoder_decoder:
@@ -109,12 +98,7 @@ def _generation_config(
 
 
 class _EndsReply(StoppingCriteria):
-    """Ends a beam at the end of a reply, including turn markers of several tokens.
-
-    Args:
-        end_of_turn: Detection of reply ends.
-        n_before: Number of tokens before the reply.
-    """
+    """Ends a beam at the end of a reply, including turn markers of several tokens."""
 
     def __init__(self, end_of_turn: EndOfTurn, n_before: int) -> None:
         self._end_of_turn, self._n_before = end_of_turn, n_before
@@ -136,17 +120,10 @@ Sample = Callable[[dict[str, Tensor]], Replies]
 def guided_beams(
     policy: ValueGuidedMixin, obs: dict[str, Tensor], settings: GenerationSettings, limit: int, n_beams: int
 ) -> Replies:
-    """Find the reply to each prompt with the highest log-probability under the guided policy.
+    """The reply to each prompt (B, P) with the highest log-probability under the guided policy.
 
     The log-probability is not divided by the length. With as many beams as there are beginnings of replies, the search
-    is exhaustive.
-
-    Args:
-        policy: The policy.
-        obs: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
-        settings: Of these, temperature and minimum length apply.
-        limit: Maximum number of tokens of a reply.
-        n_beams: Unfinished replies kept per prompt.
+    is exhaustive. Of the settings, temperature and minimum length apply.
     """
     if replace(settings, min_length=0, do_sample=True).truncates:
         raise ConfigError(
@@ -226,14 +203,7 @@ def reranked(
     obs: dict[str, Tensor],
     settings: GenerationSettings,
 ) -> Replies:
-    """Sample ``n_candidates`` replies to each prompt and return the one with the highest rank, of equal ones the first.
-
-    Args:
-        policy: The policy, whose ``ranks`` compares replies.
-        sample: Samples replies.
-        obs: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
-        settings: Settings of the samples.
-    """
+    """Of the replies sampled to each prompt, the one that the policy ranks highest; of equal ones the first."""
     n = policy.guidance.n_candidates
     if n > 1 and (not settings.do_sample or settings.num_beams > 1):
         raise ConfigError(

@@ -69,13 +69,9 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
     def _hidden_after_shared_prompts(
         self, trunk: nn.Module, replies: Replies, first: Tensor, repeats: Tensor
     ) -> Tensor:
-        """Hidden states as in :meth:`_response_hidden`, computing keys and values of a shared prompt only once.
+        """Hidden states as in `_response_hidden`, computing keys and values of a shared prompt only once.
 
-        Args:
-            trunk: Trunk of a model.
-            replies: B replies.
-            first: Index of one row for each of the U distinct prompts. Shape (U,).
-            repeats: For each reply, the index of its prompt among the distinct ones. Shape (B,).
+        ``first`` is one row for each of the U distinct prompts (U,), ``repeats`` each reply's prompt among these (B,).
         """
         prompt_ids, prompt_mask = trim_left_padding(replies.prompt_ids, replies.prompt_mask)
         ids, mask = replies.response_ids[:, :-1], replies.token_mask[:, :-1]

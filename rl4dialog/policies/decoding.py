@@ -32,12 +32,7 @@ from rl4dialog.policies.models import CACHED, CONTINUED, HIDES_PAD_TOKENS, SKIPS
 
 
 class EncoderDecoder(nn.Module):
-    """Encoder and decoder of a language model, without its head.
-
-    Args:
-        model: The language model.
-        share_prompts: Encode a prompt only once for all replies to it.
-    """
+    """Encoder and decoder of a language model, without its head; encodes a prompt once for all replies to it."""
 
     def __init__(self, model: PreTrainedModel, share_prompts: bool) -> None:
         super().__init__()
@@ -48,12 +43,9 @@ class EncoderDecoder(nn.Module):
         self._wants_embeddings = model.config.model_type == SKIPS_PAD_TOKENS
 
     def forward(self, prompt_ids: Tensor, prompt_mask: Tensor, ids: Tensor) -> Tensor:
-        """Last hidden state after the start token and after each of ``ids``. Shape (B, 1 + T, H).
+        """Last hidden state after the start token and after each of ``ids`` (B, T). Shape (B, 1 + T, H).
 
-        Args:
-            prompt_ids: Prompts, with padding in any place. Shape (B, P).
-            prompt_mask: True at real tokens. Shape (B, P).
-            ids: Reply tokens, padded on the right, where they do not affect real tokens. Shape (B, T).
+        Prompts (B, P) may have padding in any place; replies are padded on the right, where it affects no real token.
         """
         prompt_ids, prompt_mask = left_aligned(prompt_ids, prompt_mask)
         start = torch.full_like(prompt_ids[:, :1], self.start_id)
@@ -63,16 +55,10 @@ class EncoderDecoder(nn.Module):
     def decode(
         self, ids: Tensor, encoded: Tensor, prompt_mask: Tensor, cache: EncoderDecoderCache | None = None
     ) -> Tensor:
-        """Last hidden state after each token; with a cache, of the last one only.
+        """Last hidden state after each token (B, T, H); with a cache, of the last one only (B, 1, H).
 
-        Args:
-            ids: Start token and reply tokens. Shape (B, T).
-            encoded: Encoded prompts. Shape (B, P, H).
-            prompt_mask: True at their real tokens. Shape (B, P).
-            cache: Keys and values of all tokens but the last one, to which this one is added.
-
-        Returns:
-            Shape (B, T, H), or (B, 1, H) with a cache.
+        ``ids`` are the start token and reply tokens; the cache has keys and values of all but the last one, which is
+        added.
         """
         new_ids = ids if cache is None else ids[:, -1:]
         inputs = {"input_ids": new_ids}
@@ -115,15 +101,10 @@ class PromptCache:
         self._mask = torch.zeros(0, 0, dtype=torch.bool)
 
     def load(self, prompts: Sequence[np.ndarray], cache: DynamicCache) -> tuple[Tensor, int]:
-        """Write the keys and values of prompts that these prompts begin with into an empty cache.
+        """Write keys and values of prompts that these prompts begin with into an empty cache, padded on the left to C.
 
-        Args:
-            prompts: Token ids of n prompts.
-            cache: The cache. Beginnings are padded on the left to C columns.
-
-        Returns:
-            The mask of the C columns and of those that are still to be read, which are the last ones of the prompts if
-            these are padded on the left, shape (n, C + N); and N.
+        Returns the mask of these C columns and of the N still to be read, the last ones of prompts padded on the left,
+        shape (n, C + N); and N.
         """
         device = self._mask.device
         rows, n_known = torch.tensor([self._find(prompt) for prompt in prompts], device=device).unbind(dim=1)
@@ -140,12 +121,9 @@ class PromptCache:
         return torch.cat([_at_end(n_known, n_columns), _at_end(lengths - n_known, n_new)], dim=1), n_new
 
     def store(self, prompts: Sequence[np.ndarray], cache: DynamicCache, mask: Tensor) -> None:
-        """Keep these prompts, which the model has read, instead of the last batch.
+        """Keep these prompts, which the model has read, instead of the last batch; ``mask`` (n, C) has their columns.
 
-        Args:
-            prompts: Token ids of n prompts.
-            cache: Their keys and values. Later tokens are added to copies of its tensors.
-            mask: True at its columns that belong to the prompts. Shape (n, C).
+        Later tokens are added to copies of the cache's tensors.
         """
         self._rows = {prompt.tobytes(): row for row, prompt in enumerate(prompts)}
         self._lengths = sorted({len(prompt) for prompt in prompts}, reverse=True)
@@ -221,14 +199,9 @@ class Decoder(ABC):
 
 
 class CausalDecoder(Decoder):
-    """Decoder for decoder-only models. The first step reads each distinct prompt once.
+    """Decoder for decoder-only models, after prompts padded on the left (n, P); reads each distinct one once.
 
-    Args:
-        trunk: The model without its head.
-        prompt_ids: Prompts, padded on the left. Shape (n, P).
-        prompt_mask: True at real tokens. Shape (n, P).
-        head: As for :class:`Decoder`.
-        prompt_cache: The last prompts of the same conversations, which are not read again.
+    The last prompts of the same conversations, in the ``prompt_cache``, are not read again.
     """
 
     def __init__(
@@ -312,14 +285,7 @@ class UncachedCausalDecoder(Decoder):
 
 
 class Seq2SeqDecoder(Decoder):
-    """Decoder for encoder-decoder models. Each distinct prompt is encoded once.
-
-    Args:
-        trunk: The model without its head.
-        prompt_ids: Prompts, padded on the left. Shape (n, P).
-        prompt_mask: True at real tokens. Shape (n, P).
-        head: As for :class:`Decoder`.
-    """
+    """Decoder for encoder-decoder models, after prompts (n, P). Each distinct prompt is encoded once."""
 
     def __init__(
         self, trunk: EncoderDecoder, prompt_ids: Tensor, prompt_mask: Tensor, head: Head | None = None

@@ -138,15 +138,7 @@ class GenerationSettings:
         return settings
 
     def limited(self, longest: int, n_before: int) -> tuple[GenerationSettings, int]:
-        """Return settings that fit the maximum reply length, and that length.
-
-        Args:
-            longest: Upper bound of the length.
-            n_before: Number of tokens before the reply, which ``max_length`` includes.
-
-        Raises:
-            ConfigError: If this leaves no tokens.
-        """
+        """Settings that fit the maximum reply length, and that length; ``max_length`` includes ``n_before`` tokens."""
         wanted = self.max_new_tokens
         if wanted is None and self.max_length is not None:
             wanted = self.max_length - n_before

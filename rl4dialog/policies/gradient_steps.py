@@ -103,15 +103,9 @@ MAX_SKIPPED_IN_A_ROW = 10
 
 
 class StepGuard:
-    """Skips steps with a non-finite gradient, so that weights never become NaN.
+    """Skips steps with a non-finite gradient, so that weights never become NaN, or raises an error.
 
-    Args:
-        on_nan_gradient: ``skip`` such steps, until :data:`MAX_SKIPPED_IN_A_ROW` occur in a row, or ``raise`` at the
-            first.
-
-    Attributes:
-        n_skipped: Skipped steps in this iteration.
-        n_in_a_row: Skipped steps since the last successful one.
+    It also raises after `MAX_SKIPPED_IN_A_ROW`. ``n_skipped`` counts those of this iteration.
     """
 
     def __init__(self, on_nan_gradient: str = "skip") -> None:
@@ -124,14 +118,7 @@ class StepGuard:
         self._iteration, self.n_skipped = iteration, 0
 
     def allows(self, grad_norm: Tensor) -> bool:
-        """Whether a step may be taken. Skipped steps are counted.
-
-        Args:
-            grad_norm: Gradient norm over all processes, so that all make the same decision. Scalar.
-
-        Raises:
-            TrainingError: If too many steps in a row were skipped.
-        """
+        """Whether a step with this gradient norm over all processes, so that all decide the same, may be taken."""
         if torch.isfinite(grad_norm):
             self.n_in_a_row = 0
             return True
@@ -181,26 +168,11 @@ class GradientSteps:
         self._policy.optimizer.zero_grad()
 
     def backward(self, loss: Tensor, is_last: bool) -> None:
-        """Accumulate the gradient of a micro-batch in this process.
-
-        Args:
-            loss: The micro-batch's part of the mean over the minibatch of all processes. Scalar.
-            is_last: Whether this is the last micro-batch.
-        """
+        """Accumulate the gradient of a micro-batch's part of the mean over the minibatch of all processes."""
         loss.backward()
 
     def apply(self, max_grad_norm: float) -> Tensor:
-        """Take a step with the gradient of all processes, if it is finite.
-
-        Args:
-            max_grad_norm: Larger gradients are scaled down to this norm.
-
-        Returns:
-            The norm before clipping. Scalar.
-
-        Raises:
-            TrainingError: If too many gradients in a row were not finite.
-        """
+        """Take a step with the gradient of all processes, if finite; returns its norm before it was scaled down."""
         all_reduce_gradients(self._policy.parameters())
         grad_norm = full_tensor(nn.utils.clip_grad_norm_(self._policy.parameters(), max_grad_norm))
         if self.guard.allows(grad_norm):

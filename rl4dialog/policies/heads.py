@@ -15,13 +15,7 @@ from rl4dialog.policies.models import refusal
 
 
 def lm_logits(model: PreTrainedModel, hidden: Tensor, is_plain: bool) -> Tensor:
-    """Logits of N last hidden states. Shape (N, H) -> (N, V).
-
-    Args:
-        model: A causal or an encoder-decoder language model.
-        hidden: Shape (N, H).
-        is_plain: Result of :func:`head_is_plain` for the model.
-    """
+    """Logits of N last hidden states. Shape (N, H) -> (N, V). ``is_plain`` is the result of `head_is_plain`."""
     if is_plain:
         logits: Tensor = model.get_output_embeddings()(hidden)
         return logits
@@ -112,15 +106,7 @@ def _logits_through_model(model: PreTrainedModel, hidden: Tensor) -> Tensor:
 
 
 class ValueHead(nn.Module):
-    """Value head.
-
-    Args:
-        n_hidden: H, the width of the hidden states.
-        trunk: A language model without its head that computes the hidden states; ``None`` to use the policy's.
-
-    Attributes:
-        output: Linear map from hidden states (N, H) to values (N, 1).
-    """
+    """Linear map from hidden states (N, H) to values (N, 1), with a trunk of its own or the policy's."""
 
     def __init__(self, n_hidden: int, trunk: nn.Module | None) -> None:
         super().__init__()
@@ -146,11 +132,7 @@ class ValueHead(nn.Module):
 class ActionValueHead(nn.Module):
     """Values Q(s, a) of all A actions, such as the tokens of the vocabulary: a network with one hidden layer.
 
-    Args:
-        n_hidden: H, the width of the hidden states.
-        n_actions: A.
-        width: Width of the hidden layer; ``None`` for a linear head.
-        init_value: Value of all actions before training.
+    Without ``width`` it is linear. All actions begin with ``init_value``.
     """
 
     def __init__(self, n_hidden: int, n_actions: int, width: int | None, init_value: float = 0.0) -> None:
@@ -176,16 +158,7 @@ class ActionValueHead(nn.Module):
 
 
 class ActionValueHeads(ValueHead):
-    """Several heads Q(s, a), whose minimum is the estimate, and a head V(s).
-
-    Args:
-        n_hidden: H, the width of the hidden states.
-        trunk: As for :class:`ValueHead`.
-        n_actions: A, the number of actions.
-        n_heads: J, the number of heads Q.
-        width: As for :class:`ActionValueHead`, for all heads.
-        init_value: Value of all states and actions before training.
-    """
+    """J heads Q(s, a), whose minimum is the estimate, and a head V(s)."""
 
     def __init__(
         self,

@@ -130,12 +130,7 @@ class LaggingValuesMixin(LMActorCriticPolicy):
         return self._read(self._trunk(self._policy_model), replies)
 
     def value_hidden(self, replies: Replies, policy_hidden: Any = None) -> Any:
-        """Hidden states that the trained values read.
-
-        Args:
-            replies: The replies.
-            policy_hidden: Result of :meth:`policy_hidden`, if already computed.
-        """
+        """Hidden states that the trained values read; `policy_hidden` may have been computed already."""
         trunk = self.heads.trunk
         if trunk is not None:
             return self._read(trunk, replies)
@@ -143,12 +138,7 @@ class LaggingValuesMixin(LMActorCriticPolicy):
 
     @torch.no_grad()
     def target_hidden(self, replies: Replies, value_hidden: Any = None) -> Any:
-        """Hidden states that the lagging values read.
-
-        Args:
-            replies: The replies.
-            value_hidden: Result of :meth:`value_hidden`, if already computed.
-        """
+        """Hidden states that the lagging values read; `value_hidden` may have been computed already."""
         trunk = self._target_heads.trunk
         if trunk is not None:
             return self._read(trunk, replies)
@@ -167,14 +157,7 @@ class LaggingValuesMixin(LMActorCriticPolicy):
 
     @abstractmethod
     def _search(self, sample: Sample, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
-        """Find one reply per prompt by a search, if the guidance has one.
-
-        Args:
-            sample: Samples replies, token by token.
-            obs: As for :meth:`generate`.
-            settings: Generation settings.
-            limit: Maximum number of tokens of a reply.
-        """
+        """Find one reply per prompt by a search, if the guidance has one."""
 
     @torch.no_grad()
     def generate(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Replies:

@@ -26,10 +26,6 @@ class LoRA:
     The model object stays the same. With the adapters disabled it equals the initial model, so it serves as its own
     reference without a second copy. An adapted layer no longer shares its weights with other layers, as embedding and
     head often do: merging its adapter would change the others, too.
-
-    Args:
-        model: The model to adapt.
-        settings: Arguments of ``peft.LoraConfig``: ``r``, ``lora_alpha``, ``target_modules`` and so on.
     """
 
     def __init__(self, model: PreTrainedModel, settings: Mapping[str, Any]) -> None:

@@ -107,14 +107,7 @@ class MaskableMixin(LMActorCriticPolicy):
 
     @torch.no_grad()
     def allowed_tokens(self, logits: Tensor) -> Tensor:
-        """Compute the allowed tokens from the mask policy's logits. Tokens that end a reply are always allowed.
-
-        Args:
-            logits: Logits of the mask policy. Shape (N, V).
-
-        Returns:
-            True at allowed tokens. Shape (N, V).
-        """
+        """True at tokens that the mask policy's logits allow, and at all that end a reply. Shape (N, V) -> (N, V)."""
         probabilities, order = (logits / self.settings.temperature).softmax(dim=-1).sort(dim=-1, descending=True)
         # If end tokens are suppressed for a minimum length, another token must be allowed.
         n_least = len(self._always_allowed) + 1 if self.settings.min_length else 1

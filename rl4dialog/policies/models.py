@@ -88,13 +88,7 @@ def is_listed(config: Any) -> bool:
 
 
 def check_architecture(config: Any, model_name: str, reply_length: int) -> None:
-    """Check that an architecture is supported, as far as its config shows.
-
-    Args:
-        config: The model's config.
-        model_name: For the error message.
-        reply_length: Maximum reply length in tokens.
-    """
+    """Check that an architecture is supported, as far as its config shows."""
     reason = REFUSED.get(config.model_type)
     if reason is not None:
         raise refusal(config, model_name, reason)
@@ -231,12 +225,7 @@ def embedding_rows(model: PreTrainedModel) -> int:
 
 
 def ids_without_token(tokenizer: Any, n_rows: int) -> list[int]:
-    """Rows of a model's embedding that stand for no token, such as those that pad it to a multiple of 64.
-
-    Args:
-        tokenizer: The model's tokenizer, whose ids may have gaps.
-        n_rows: Number of rows.
-    """
+    """Rows of a model's embedding that stand for no token, such as those that pad it to a multiple of 64."""
     return sorted(set(range(n_rows)) - _token_ids(tokenizer))
 
 

@@ -47,9 +47,7 @@ _MADE_FOR = "made_for"
 def save_plain_policy(policy: nn.Module, folder: Path) -> None:
     """Save the weights of a policy, including its target networks, to a folder.
 
-    Args:
-        policy: The policy. Its attribute ``made_for``, if any, is a hash of what its inputs and outputs mean.
-        folder: Target folder, created if necessary.
+    Its attribute ``made_for``, if any, is a hash of what its inputs and outputs mean.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # Cloned, because networks that share a feature extractor share its tensors.

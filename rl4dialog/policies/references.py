@@ -13,11 +13,9 @@ from rl4dialog.core.errors import ConfigError
 
 
 class WeightCopy(nn.Module):
-    """Weights of trained parameters at some time. A model runs with them while they are :meth:`in_place`.
+    """Weights of trained parameters at some time. A model runs with them while they are `in_place`.
 
-    Args:
-        trained: Trained parameters by name.
-        own: Parameters of another model by the same names, which hold the weights; by default copies are made.
+    They are copies, or those of another model by the same names (``own``).
     """
 
     def __init__(
@@ -55,11 +53,9 @@ Reference = Literal["initial", "ema", "reset", "none"]
 class MovingReference(WeightCopy):
     """Reference weights that follow the trained ones (TR-DPO; Gorbatovski et al. 2024, arXiv 2404.09656).
 
-    Args:
-        trained: Trained parameters by name.
-        decay: With ``reference: ema``, the share of the old reference that each iteration keeps; otherwise ``None``.
-        every: With ``reference: reset``, the number of iterations between copies of the policy; otherwise ``None``.
-        own: Parameters of a reference model by the same names; by default copies, which :meth:`in_place` swaps in.
+    With ``reference: ema``, each iteration keeps the share ``decay`` of the old reference; with ``reset``, the policy
+    is copied ``every`` so many iterations. Weights are swapped in (`in_place`), or those of a reference model
+    (``own``).
     """
 
     def __init__(

@@ -62,9 +62,7 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 def save_policy(policy: LMActorCriticPolicy, folder: Path | None) -> None:
     """Save the language model and its tokenizer to ``model/``, and the other parts next to it.
 
-    Args:
-        policy: The policy.
-        folder: Target folder; ``None`` in a process that only takes part in gathering the weights.
+    The folder is ``None`` in a process that only takes part in gathering the weights.
     """
     # Gather everything before writing, so that no process waits for one that failed to write.
     weights = whole_weights(policy.language_model) if policy.lockstep else None
@@ -81,14 +79,7 @@ def save_policy(policy: LMActorCriticPolicy, folder: Path | None) -> None:
 def save_language_model(
     model: PreTrainedModel, folder: Path, lora: LoRA | None = None, weights: dict[str, Tensor] | None = None
 ) -> None:
-    """Save a language model to a folder.
-
-    Args:
-        model: The model.
-        folder: Target folder.
-        lora: Adapters to merge. They are also saved separately to ``adapter/``, in peft's format.
-        weights: Gathered weights to save instead of the model's own, if those are sharded.
-    """
+    """Save a language model, or gathered weights of a sharded one; adapters are merged, and also saved alone."""
     (model if lora is None else lora.merged()).save_pretrained(folder, state_dict=weights)
     if lora is not None:
         lora.save_pretrained(folder / ADAPTER_FOLDER)
@@ -104,14 +95,7 @@ def load_policy_weights(policy: LMActorCriticPolicy, folder: Path) -> None:
 
 
 def load_language_model_weights(model: PreTrainedModel, folder: Path, auto_class: Any, lora: LoRA | None) -> None:
-    """Load weights saved by :func:`save_language_model` into a model of the same architecture.
-
-    Args:
-        model: The model.
-        folder: The folder of the saved model.
-        auto_class: The transformers Auto class of the model.
-        lora: The model's adapters, if any: only these are loaded.
-    """
+    """Load weights of `save_language_model` into a model of the same architecture; if it has adapters, only these."""
     if lora is not None:
         lora.load(folder / ADAPTER_FOLDER)
         return
@@ -142,13 +126,7 @@ def load_optimizer(optimizer: Optimizer, folder: Path) -> None:
 
 
 def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Restore the state of :func:`optimizer_tensors` in an optimizer of the same parameters.
-
-    Args:
-        optimizer: The optimizer.
-        tensors: Result of :func:`optimizer_tensors`.
-        path: The file of the tensors, for messages.
-    """
+    """Restore the state of :func:`optimizer_tensors` in an optimizer of the same parameters."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     states: dict[int, dict[str, Any]] = {}
     for key, value in tensors.items():

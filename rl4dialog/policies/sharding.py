@@ -59,13 +59,7 @@ def whole_weights(model: torch.nn.Module) -> dict[str, Tensor]:
 
 
 class DeepSpeedSteps(GradientSteps):
-    """Optimizer steps by a DeepSpeed engine.
-
-    Args:
-        policy: The policy. Its optimizer is replaced by the engine's.
-        zero_optimization: The block of this name in DeepSpeed's config.
-        max_grad_norm: Maximum gradient norm of all steps.
-    """
+    """Optimizer steps by a DeepSpeed engine."""
 
     def __init__(self, policy: LMActorCriticPolicy, zero_optimization: dict[str, Any], max_grad_norm: float) -> None:
         import deepspeed

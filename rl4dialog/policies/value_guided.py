@@ -56,11 +56,7 @@ class PriorFilter:
     min_p: float = Field(default=0.0, ge=0, lt=1)
 
     def kept(self, logits: Tensor) -> Tensor:
-        """Whether each token is kept. Shape (n, V) -> (n, V).
-
-        Args:
-            logits: Logits of the language model, divided by the temperature.
-        """
+        """Whether each token is kept, given logits divided by the temperature. Shape (n, V) -> (n, V)."""
         warpers = LogitsProcessorList()
         if self.top_k > 0:
             warpers.append(TopKLogitsWarper(self.top_k))
@@ -193,23 +189,14 @@ def _parsed(cls: type[T], settings: Mapping[str, Any] | None, where: str = _WHER
 
 
 def prior_logits(logits: Tensor, guidance: Guidance, temperature: float) -> Tensor:
-    """Logits of the language model at the filter's own temperature. Shape (n, V) -> (n, V).
-
-    Args:
-        logits: Logits of the language model, divided by the temperature of ``generation_kwargs``.
-        guidance: The settings.
-        temperature: That temperature.
-    """
+    """Logits of the language model at the filter's own temperature, from those at another one. Shape (n, V)."""
     return logits * (temperature / guidance.prior.temperature)
 
 
 def kept_by_prior(prior: Tensor, guidance: Guidance, ids: Tensor | None = None) -> Tensor | None:
     """Whether the filter of the language model keeps each token; ``None`` for all. Shape (n, V) -> (n, V).
 
-    Args:
-        prior: What :func:`prior_logits` returns. Shape (n, V).
-        guidance: The settings.
-        ids: Tokens that count as kept, because they were sampled. Rounding can differ between passes. Shape (n,).
+    Sampled tokens ``ids`` (n,) count as kept, because rounding can differ between passes.
     """
     if guidance.prior.keeps_all:
         return None
@@ -222,12 +209,7 @@ def guided_logits(
 ) -> Tensor:
     """Logits of the guided policy. Shape (n, V) -> (n, V).
 
-    Args:
-        prior: What :func:`prior_logits` returns. Shape (n, V).
-        advantages: Q(s, a) - V(s) of the kept tokens; without a clip, Q(s, a) gives the same policy. Shape (n, V).
-        guidance: The settings.
-        temperature: T.
-        kept: What :func:`kept_by_prior` returns.
+    Advantages are Q(s, a) - V(s) of the kept tokens; without a clip, Q(s, a) gives the same policy.
     """
     bonus = guidance.beta * advantages
     if guidance.clip is not None:
@@ -304,11 +286,7 @@ class ValueGuidedMixin(LaggingValuesMixin):
 
     @contextmanager
     def guided_by(self, beta: float | None) -> Iterator[None]:
-        """Context in which the guidance has another ``beta``; ``None`` changes nothing.
-
-        Raises:
-            ConfigError: If it is invalid.
-        """
+        """Context in which the guidance has another ``beta``; ``None`` changes nothing."""
         own = self.guidance
         self.guidance = own if beta is None else own.with_beta(beta)
         try:
@@ -345,13 +323,9 @@ class ValueGuidedMixin(LaggingValuesMixin):
         return replies.scattered(token_log_probs(logits, replies.flat("response_ids")))
 
     def kl_to_prior(self, replies: Replies) -> Tensor:
-        """KL divergence of the guided policy from the language model, which has the same temperature.
+        """KL of the guided policy from the language model at the same temperature, at response tokens. Shape (B, T).
 
-        Args:
-            replies: The replies.
-
-        Returns:
-            Over the whole vocabulary, before each response token, in nats; 0 where masked. Shape (B, T).
+        It is over the whole vocabulary, in nats; 0 where masked.
         """
         with torch.no_grad():
             hidden = self._policy_hidden(replies)

@@ -108,11 +108,7 @@ class VLLMEngine:
             )
 
     def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Replace all weights, given by transformers' names.
-
-        Raises:
-            GenerationError: If vLLM fails, or cannot clear its cache of the old weights.
-        """
+        """Replace all weights, given by transformers' names."""
         if not self._in_process:
             weights = [(name, weight.cpu()) for name, weight in weights]
         with _vllm_errors("vLLM did not load the policy's weights"):
@@ -124,26 +120,16 @@ class VLLMEngine:
                 raise RuntimeError("it keeps cached prompts of the old weights")
 
     def rest(self) -> None:
-        """Idle until the next :meth:`load`.
-
-        Raises:
-            GenerationError: If vLLM fails.
-        """
+        """Idle until the next :meth:`load`."""
         if self._may_sleep and not self._asleep:
             with _vllm_errors("vLLM did not enter sleep mode"):
                 self._llm.sleep(level=_DISCARD_WEIGHTS)
             self._asleep = True
 
     def write(self, requests: Sequence[Request], settings: GenerationSettings, max_new_tokens: int) -> list[Written]:
-        """Continue replies until they end or have ``max_new_tokens`` tokens, including the tokens that they had.
+        """Continue replies until they end or have ``max_new_tokens`` tokens, with those they had; at least one more.
 
         vLLM detects the turn marker in its own decoded text, so it may stop slightly early or late.
-
-        Returns:
-            At least one token per request.
-
-        Raises:
-            GenerationError: If vLLM fails or returns an unexpected result.
         """
         prompts = [{"prompt_token_ids": request.prompt + request.reply} for request in requests]
         params = [self._sampling_params(request, settings, max_new_tokens) for request in requests]
@@ -233,9 +219,6 @@ class VLLMBackend:
 
     The seeds of the replies are drawn from torch's random state. The same state results in the same replies, except for
     rounding differences between batches.
-
-    Args:
-        engine: vLLM engine. It receives the policy's weights before its first use.
     """
 
     def __init__(self, engine: VLLMEngine) -> None:
@@ -250,12 +233,7 @@ class VLLMBackend:
     def generate(
         self, policy: LMActorCriticPolicy, obs: dict[str, Tensor], settings: GenerationSettings, limit: int
     ) -> Replies:
-        """Generate one reply per prompt, like the policy's own sampler.
-
-        Raises:
-            ConfigError: If vLLM does not support a setting.
-            GenerationError: If the engine fails.
-        """
+        """Generate one reply per prompt, like the policy's own sampler."""
         check_settings(settings, "generation_kwargs")
         if self._outdated:
             self._engine.load(_weights(policy))

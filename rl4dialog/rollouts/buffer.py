@@ -83,11 +83,9 @@ class SequenceRolloutBuffer(RolloutBuffer):
         return sum(replies.n_tokens for replies in self._added)
 
     def compute_rewards(self, kl_coeff: float, precision: str = "fp32") -> None:
-        """Subtract the KL penalty from the reward of every token.
+        """Subtract the KL penalty, ``kl_coeff`` per nat, from the reward of every token.
 
-        Args:
-            kl_coeff: Penalty per nat.
-            precision: Precision of the passes that computed the log-probabilities, ``fp32`` or ``bf16``.
+        The precision of the passes, ``fp32`` or ``bf16``, decides below which size a KL is rounding.
         """
         if not self._added:
             return
@@ -156,11 +154,9 @@ class SequenceRolloutBuffer(RolloutBuffer):
             setattr(self.replies, name, self.replies.scattered(flat.astype(np.float32)))
 
     def get(self, batch_size: int | None = None) -> Generator[ReplySamples, None, None]:  # type: ignore[override]
-        """Yield minibatches of whole rows in random order, each row exactly once.
+        """Minibatches of whole rows in random order, each row exactly once; ``None`` yields everything at once.
 
-        Args:
-            batch_size: Approximate number of agent tokens per minibatch over all processes. Rows are never split, and
-                minibatches have similar sizes, without a small remainder. ``None`` yields everything at once.
+        They have about ``batch_size`` agent tokens over all processes and similar sizes, without a small remainder.
         """
         units = self._units()
         n_tokens_of = self.replies.response_mask.sum(dim=1).numpy()
@@ -197,12 +193,8 @@ class SequenceRolloutBuffer(RolloutBuffer):
 class GroupRolloutBuffer(SequenceRolloutBuffer):
     """Assigns to every token of a conversation the advantage of its total reward within its group.
 
-    Args:
-        args: Arguments of :class:`SequenceRolloutBuffer`.
-        advantages_of: Computes the advantages of the conversations about one prompt from their rewards. Shape (n,) ->
-            (n,).
-        scale_by_batch: Divide the advantages by the standard deviation of the rewards of all conversations.
-        kwargs: Keyword arguments of :class:`SequenceRolloutBuffer`.
+    ``advantages_of`` computes advantages from the rewards of the conversations about one prompt, (n,) -> (n,). With
+    ``scale_by_batch``, they are divided by the standard deviation of the rewards of all conversations.
     """
 
     def __init__(

@@ -112,12 +112,9 @@ class RunningConversations:
             self.n_spoken += n
 
     def pay(self, row: int, per_token: np.ndarray, earlier: np.ndarray) -> None:
-        """Pay the last turn of an environment, and earlier ones. A partner that learns gets the same for each turn.
+        """Pay the last reply of an environment per token, and all or none of its earlier replies.
 
-        Args:
-            row: The environment.
-            per_token: Reward of each token of the agent's last reply.
-            earlier: Further rewards of its earlier replies, of all or none.
+        A partner that learns gets the same for each turn.
         """
         numbers = self.replies[row]
         self.earned[numbers[-1]] = per_token.astype(np.float32)
@@ -181,11 +178,7 @@ class RunningConversations:
             self.keep(self.groups.add(group, conversation))
 
     def dialogues(self, tokenizer: str) -> list[Dialogue]:
-        """All conversations that have ended without a failure, with tokens, also those of groups that are left out.
-
-        Args:
-            tokenizer: Hash of the tokenizer.
-        """
+        """All conversations that ended without a failure, with tokens, also those of groups that are left out."""
         found = []
         for ended, dialogue, prompt, is_bootstrapped in self._dialogues:
             replies = self._conversations.replies_of(np.array(ended.numbers))

@@ -135,13 +135,9 @@ def learned_turns(
 
 
 def joined_rows(turns: Sequence[LearnedTurn], join: bool = True) -> list[Row]:
-    """Join turns to rows; a new row begins where earlier utterances were dropped, or after every turn.
+    """Rows of the turns of a conversation; one begins where utterances were dropped, or without ``join`` at each turn.
 
     A row is as long as its last turn's prompt and reply together.
-
-    Args:
-        turns: Turns of one conversation.
-        join: Whether to join them.
     """
     rows: list[Row] = []
     for number, turn in enumerate(turns):
@@ -276,9 +272,6 @@ class ConversationEncoder:
 class ConversationLog:
     """Tokenized conversations on disk.
 
-    Args:
-        folder: Folder of :meth:`build`.
-
     Attributes:
         hash: Hash of the conversations and the encoder's settings.
         counts: Numbers of conversations and replies, and of what was cut, by name; zeros are left out.
@@ -301,14 +294,7 @@ class ConversationLog:
     def build(
         cls, conversations: Callable[[], Iterable[Dialogue]], encoder: ConversationEncoder, key: Mapping[str, Any]
     ) -> ConversationLog:
-        """Encode conversations, or find them in the cache.
-
-        Args:
-            conversations: Yields the conversations. Called only if they are not in the cache.
-            encoder: Encodes them.
-            key: What identifies the conversations and the encoder's settings; see
-                :func:`~rl4dialog.core.cache.cached_folder`.
-        """
+        """Encode conversations, or find them in the cache under a key, as `cached_folder` does."""
         return cls(cached_folder("conversations", key, lambda folder: _write(folder, conversations(), encoder)))
 
     def __len__(self) -> int:
@@ -332,13 +318,10 @@ class ConversationLog:
         return self._of_all(of_batch)
 
     def replies(self, numbers: np.ndarray) -> Replies:
-        """Read conversations: one or more rows each, in order, with ``episode``, ``turn`` and ``rewards``.
+        """Conversations as one or more rows each, in order, with ``episode``, ``turn`` and ``rewards``.
 
         ``episode`` is the index of the conversation. ``loss_weights`` is 1 at logged tokens, and 0 at the token after
         the end of a conversation that is not terminated.
-
-        Args:
-            numbers: Indices of conversations. Shape (n,).
         """
         records = self._dataset[numbers.tolist()]
         self._release()
@@ -404,14 +387,11 @@ def _write(folder: Path, conversations: Iterable[Dialogue], encoder: Conversatio
 class OfflineSampler:
     """Minibatches of whole conversations in random order, each conversation once per epoch.
 
+    They have about ``batch_size`` agent tokens; ``n_tokens`` are those of each conversation. Shape (n,).
+
     Conversations of similar length are not grouped: where length goes with reward, as in games that a good player ends
     early, such minibatches differ from each other so much that Adam learns another mean. Padding is saved by splitting
     a minibatch by length. The state is two integers.
-
-    Args:
-        n_tokens: Agent tokens of each conversation. Shape (n,).
-        batch_size: Approximate number of agent tokens per minibatch.
-        seed: Random seed.
     """
 
     def __init__(self, n_tokens: np.ndarray, batch_size: int, seed: int) -> None:

@@ -46,10 +46,6 @@ class Conversations:
 
     With ``join``, turns are joined to rows when their conversation has ended, and evaluated then. Otherwise, and in
     lockstep, where all processes must run the same number of passes, each batch of replies is evaluated at once.
-
-    Args:
-        policy: Evaluates the replies.
-        join: Join the turns of each conversation; see :func:`~rl4dialog.functional.replies.joined_turns`.
     """
 
     def __init__(self, policy: LMActorCriticPolicy, join: bool) -> None:
@@ -60,11 +56,7 @@ class Conversations:
         self._rows: list[Replies] = []
 
     def add(self, replies: Replies | None) -> Replies | None:
-        """Append a batch of replies, and evaluate them, or the conversations that have ended.
-
-        Returns:
-            The replies in main memory.
-        """
+        """Append replies, and evaluate them, or the conversations that have ended; returns them in main memory."""
         if not self._at_once:
             self._take_ended()
         if replies is None:
@@ -152,9 +144,6 @@ class GroupSettings:
 class Groups:
     """Decides which conversations of a rollout are trained on.
 
-    Args:
-        settings: The settings.
-
     Attributes:
         n_tokens: Number of agent tokens that count towards an iteration.
         found_constant: For each complete group, whether its rewards are constant up to rounding, or fewer than two.
@@ -169,10 +158,9 @@ class Groups:
         self.found_constant: list[bool] = []
 
     def add(self, group: int, conversation: EndedConversation | None) -> list[EndedConversation]:
-        """Add a conversation that has ended, or ``None`` for one that failed.
+        """Add a conversation that has ended, or ``None`` for one that failed; returns those to train on.
 
-        Returns:
-            Conversations to train on: this one, or if constant groups are left out, those of a complete group.
+        This is the conversation itself or, if constant groups are left out, all of a complete group.
         """
         self._open[group].append(conversation)
         chosen = [conversation] if conversation is not None and self._settings.constant == "keep" else []

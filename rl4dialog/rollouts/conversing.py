@@ -51,16 +51,10 @@ class SaidTokens:
 def with_tokens(
     dialogue: Dialogue, said: Iterable[SaidTokens], prompt: str, tokenizer: str, is_cut: bool = False
 ) -> Dialogue:
-    """Return a conversation with the tokens of what the agent said in it.
+    """A conversation with the tokens of what the agent said in it, and the texts before it from the prompt.
 
-    A turn whose reward is all on its last token has this as ``reward``; otherwise, its ``token_rewards`` hold all.
-
-    Args:
-        dialogue: The conversation.
-        said: Tokens of the agent's utterances, in order.
-        prompt: Its prompt, of which the texts before the first utterance are kept in the meta data.
-        tokenizer: Hash of the tokenizer.
-        is_cut: Whether the value after the last turn is to be bootstrapped.
+    A turn whose reward is all on its last token has this as ``reward``; otherwise, its ``token_rewards`` hold all. If
+    ``is_cut``, the value after the last turn is to be bootstrapped.
     """
     tokens = iter(said)
     turns = [_with_tokens(turn, next(tokens)) if turn.speaker == AGENT else turn for turn in dialogue.said]
@@ -93,15 +87,9 @@ def _short(number: np.floating) -> float:
 def partner_answers(
     partner: PartnerService, observations: Mapping[str, np.ndarray], timeout_s: float | None = None
 ) -> tuple[list[Sequence[int]], dict[int, str]]:
-    """Ask a partner for its utterances in several conversations.
+    """Utterances of a partner after its prompts ``prompt_ids`` (n, P) and so on: actions without padding.
 
-    Args:
-        partner: The partner.
-        observations: Its prompts: ``prompt_ids`` (n, P) and so on.
-        timeout_s: Time limit in seconds; by default none.
-
-    Returns:
-        The action of each environment, without padding; and the messages of failures, by position.
+    Also returns the messages of failures, by position.
     """
     n = len(observations["prompt_ids"])
     try:
@@ -196,15 +184,9 @@ def speak(
     partner_timeout_s: float | None = None,
     **generation_kwargs: Any,
 ) -> Speech:
-    """Let the speaker of each environment say its utterance.
+    """Let the speaker say its utterance in some environments (``rows``); the others wait.
 
-    Args:
-        policy: The agent.
-        observations: Observations of all environments: ``prompt_ids`` (n_envs, P) and so on.
-        rows: Environments to act in; the others wait.
-        partner: The partner, if it answers from the main process.
-        partner_timeout_s: Time limit of its answers; by default none.
-        generation_kwargs: Generation settings; by default those of the policy.
+    Observations are those of all environments: ``prompt_ids`` (n_envs, P) and so on.
     """
     n_envs, length = observations["context_ids"].shape
     actions = np.full((n_envs, length), PADDING_ACTION, dtype=np.int64)

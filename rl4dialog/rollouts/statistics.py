@@ -19,11 +19,7 @@ PREFIX = "rollout/info/"
 
 
 class InfoNumbers:
-    """Collects numbers by name, to be averaged over an iteration.
-
-    Args:
-        names: Names of numbers in the infos or in their ``meta_info``.
-    """
+    """Collects numbers of the infos or their ``meta_info`` by name, to be averaged over an iteration."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -41,12 +37,7 @@ class InfoNumbers:
                     series[PREFIX + name].append(numbers[name])
 
     def check(self, found: Mapping[str, float], iteration: int) -> None:
-        """Check after the run's first iteration that each name was found.
-
-        Args:
-            found: Means of the iteration, over all processes.
-            iteration: Iteration number, from 1. Names may be absent in later iterations.
-        """
+        """Check after the run's first iteration that each name was found; names may be absent later."""
         if iteration > 1:
             return
         for name in self._names:
@@ -101,13 +92,7 @@ def measure_sampler(replies: Replies, series: dict[str, list[float]]) -> None:
 
 
 def summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[float]]) -> None:
-    """Fill ``stats.means``, averaged over all processes.
-
-    Args:
-        stats: Statistics of the rollout, complete but for the means.
-        replies: The replies to train on.
-        series: Further numbers to average, by key.
-    """
+    """Fill ``stats.means``, averaged over all processes, from the replies to train on and further numbers by key."""
     kl = replies.flat("unmasked_log_probs") - replies.flat("ref_log_probs")
     ids = replies.per_reply("response_ids")
     mine = {

@@ -20,10 +20,8 @@ MODES = ("none", "running", "batch")
 class RewardNormalizer:
     """Normalizes rewards and keeps the statistics of all episodes so far.
 
-    Args:
-        mode: ``running`` uses the mean and deviation of all episodes since the start of the run, including the current
-            iteration; ``batch`` uses those of the current iteration; ``none`` does not normalize.
-        clip: Lower and upper bound of normalized scores.
+    ``running`` uses mean and deviation of all episodes since the start of the run, including the current iteration;
+    ``batch`` those of the current iteration; ``none`` does not normalize. Then scores are clipped.
     """
 
     def __init__(self, mode: str = "none", clip: tuple[float, float] | None = None) -> None:
@@ -89,16 +87,11 @@ class RewardNormalizer:
 def whitened(
     rewards: np.ndarray, penalties: np.ndarray, scales: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
-    """Whiten the rewards of an iteration's tokens, including the KL penalty, like RL4LMs' ``norm_reward``.
+    """Rewards of an iteration's tokens, including the KL penalty, whitened like RL4LMs' ``norm_reward``.
 
-    Args:
-        rewards: Rewards of this process. Mean and deviation are those of all processes. Shape (N,).
-        penalties: KL penalties, which the rewards include. Shape (N,).
-        scales: Sizes of the numbers that were added up to the rewards. Shape (N,).
-
-    Returns:
-        Whitened rewards, and penalties and scales in the same unit, each (N,); and whether all rewards are equal up to
-        rounding, in which case all three are 0. The mean is subtracted from the task rewards, not from the penalties.
+    Mean and deviation are those of all processes; the mean is subtracted from the task rewards, not from the penalties.
+    Returns rewards, and penalties and scales (sizes of the numbers that were added up) in the same unit, each (N,), and
+    whether all rewards are equal up to rounding, in which case all three are 0.
     """
     mean, std = mean_and_std(rewards)
     if is_constant(rewards, scales, of_all_processes=True):
@@ -109,11 +102,6 @@ def whitened(
 
 class TaskRewards:
     """Sums the rewards of replies: raw values per token from the env workers, and per reply from this process.
-
-    Args:
-        parts: All rewards with their weights.
-        values: Computes the raw values, by name, of the parts that score whole replies in this process; required if
-            there are any.
 
     Attributes:
         weight_names: Names of the changing weights, which are logged beside the values of the parts.
@@ -133,18 +121,11 @@ class TaskRewards:
     def __call__(
         self, infos: Sequence[dict[str, Any]], lengths: Sequence[int], dones: list[bool], iteration: int
     ) -> tuple[list[np.ndarray], list[np.ndarray], dict[str, list[float]]]:
-        """Sum the rewards of a batch of replies.
+        """Sum the rewards of a batch of replies of some lengths; ``dones`` where the episode ended with the reply.
 
-        Args:
-            infos: Info dicts of :class:`~rl4dialog.envs.utterance_view.UtteranceView`.
-            lengths: Numbers of tokens.
-            dones: Whether the episode ended with the reply.
-            iteration: Iteration for changing weights, counted from 1.
-
-        Returns:
-            The weighted sum per token of each reply, (n,) float64, with rewards of whole replies on the last token
-            and NaN for a failed reward; the payments for the earlier replies of each conversation, oldest first; and by
-            name the raw value of each part per reply, and changing weights.
+        Returns the weighted sum per token of each reply, (n,) float64, with rewards of whole replies on the last token
+        and NaN for a failed reward; the payments for the earlier replies of each conversation, oldest first; and by
+        name the raw value of each part per reply, and changing weights.
         """
         per_token = [{name: values.astype(float) for name, values in info["reward_parts"].items()} for info in infos]
         rewards = [

@@ -333,13 +333,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         """Act after an optimizer step."""
 
     def _means(self, batch: Replies, n_tokens: float, n_turns: float) -> dict[str, Tensor]:
-        """The share of a micro-batch in the means of all terms, and in the ``loss``, over the minibatch.
-
-        Args:
-            batch: The micro-batch.
-            n_tokens: Number of agent tokens of the minibatch.
-            n_turns: Number of its turns.
-        """
+        """Share of a micro-batch in the means of all terms and the ``loss`` over the minibatch's tokens and turns."""
         del n_turns
         return weighted_means(self._terms(batch), batch.flat("loss_weights"), n_tokens)
 

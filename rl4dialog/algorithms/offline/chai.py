@@ -42,16 +42,10 @@ class Candidates:
 
 
 class CandidateCache:
-    """Replies that a frozen language model samples in the states of a log, generated once and kept in memory.
+    """``n_candidates`` replies that a frozen language model samples in each state of a log, once, kept in memory.
 
     States are identified by the numbers of their conversation and turn. Those of a group of conversations are generated
     together, from a seed of the group, so that a resumed run generates the same ones again.
-
-    Args:
-        log: The conversations.
-        groups: Group of each conversation. Shape (n,).
-        n_candidates: Replies per state.
-        seed: Random seed.
     """
 
     def __init__(self, log: ConversationLog, groups: np.ndarray, n_candidates: int, seed: int) -> None:
@@ -63,12 +57,7 @@ class CandidateCache:
         return self._found[state]
 
     def fill(self, policy: ValueRerankedCausalLMPolicy, conversations: np.ndarray) -> None:
-        """Generate the candidates of all states of conversations, unless they are known.
-
-        Args:
-            policy: Has the language model and its sampling settings.
-            conversations: Numbers of the conversations. Shape (n,).
-        """
+        """Generate the candidates of all states of some conversations, unless they are known."""
         for group in np.unique(self._groups[conversations]).tolist():
             if group not in self._generated:
                 self._generated.add(group)
@@ -100,12 +89,7 @@ class CandidateCache:
 
 
 class LoggedReplies:
-    """The replies of a log, to be drawn uniformly.
-
-    Args:
-        log: The conversations.
-        conversations: Numbers of those to draw from. Shape (n,).
-    """
+    """The replies of some conversations of a log, to be drawn uniformly."""
 
     def __init__(self, log: ConversationLog, conversations: np.ndarray) -> None:
         self._log, self._conversations = log, conversations
@@ -129,13 +113,7 @@ class LoggedReplies:
 
 
 def alternatives(states: list[list[int]], replies: Sequence[Sequence[Sequence[int]]], device: torch.device) -> Replies:
-    """Several replies to each state as rows, state by state.
-
-    Args:
-        states: Token ids of U states.
-        replies: Token ids of n replies to each.
-        device: Device of the rows.
-    """
+    """Several replies to each of U states as rows, state by state."""
     prompts = [state for state, own in zip(states, replies, strict=True) for _ in own]
     return Replies.from_ids(prompts, [ids for own in replies for ids in own], device)
 
@@ -231,15 +209,9 @@ class CHAI(QLearning):
         return torch.stack(penalties).sum(dim=0)
 
     def _others(self, states: TurnStates, chosen: Tensor, with_random: bool) -> tuple[Tensor, Replies]:
-        """Other replies in some states: n candidates, then n random ones.
+        """Other replies in the ``chosen`` states (U',): n candidates and, ``with_random``, n random ones.
 
-        Args:
-            states: The states.
-            chosen: Which of them. Shape (U,).
-            with_random: Whether to include random replies.
-
-        Returns:
-            Log-probabilities of the candidates, shape (U', n), and all replies as rows, state by state.
+        Returns log-probabilities of the candidates, shape (U', n), and all replies as rows, state by state.
         """
         places = chosen.nonzero().squeeze(1).tolist()
         before = turn_states(states.batch, states.turns)

@@ -105,12 +105,7 @@ class QLearning(OfflineAlgorithm):
         return kind.of(self.policy, batch, self.discounts(batch))
 
     def _value_terms(self, states: Any, q: Tensor) -> dict[str, Tensor]:
-        """Losses of Q and V of n actions, and numbers to log, each of shape (n,).
-
-        Args:
-            states: The actions, and the states before them.
-            q: Trained values of the actions by each of the J heads. Shape (J, n).
-        """
+        """Losses of Q and V of n actions, and numbers to log, each (n,), from trained values of J heads (J, n)."""
         targets = self._q_targets(states).detach()
         terms = {"q_loss": torch.stack([q_loss(one, targets, self.huber_delta) for one in q]).sum(dim=0)}
         estimate = q.detach().amin(dim=0)
@@ -137,11 +132,7 @@ class QLearning(OfflineAlgorithm):
         return self.policy  # type: ignore[return-value]
 
     def _q_targets(self, states: Any) -> Tensor:
-        """Targets of Q. Shape (n,).
-
-        Args:
-            states: :class:`~rl4dialog.algorithms.offline.states.TokenStates` or ``TurnStates``.
-        """
+        """Targets of Q. Shape (n,)."""
         raise NotImplementedError
 
     def _v_loss(self, states: States) -> Tensor:

@@ -193,11 +193,7 @@ class LMRolloutMixin:
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
-        """Check constraints on config arguments beyond their types.
-
-        Raises:
-            ConfigError: If an argument is invalid.
-        """
+        """Check constraints on config arguments beyond their types."""
         for name in SCHEDULED:
             as_schedule(args.get(name), name)
 

@@ -102,11 +102,7 @@ def warm_start_by_cloning(
 
 
 def demonstrations_of(algorithm: Any) -> Demonstrations:
-    """What the environment's ``demonstrations()`` returns, as tensors on the device of the policy.
-
-    Raises:
-        ConfigError: If the environment has no such method, or there are none.
-    """
+    """What the environment's ``demonstrations()`` returns, as tensors on the device of the policy."""
     try:
         arrays = algorithm.env.env_method("demonstrations", indices=[0])[0]
     except AttributeError as error:

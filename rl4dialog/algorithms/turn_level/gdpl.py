@@ -21,15 +21,7 @@ from rl4dialog.core.arguments import Count, NonNegativeInt, Positive
 
 
 class RewardEstimator(nn.Module):
-    """f(s, a, s') = g(s, a) + γ h(s') - h(s), where h is 0 after the end of an episode that was not truncated.
-
-    Args:
-        n_inputs: Size of an observation.
-        n_actions: Size of an action; the number of actions if they are numbered.
-        gamma: Discount.
-        width: Units of the hidden layers.
-        is_discrete: Whether actions are numbers.
-    """
+    """f(s, a, s') = g(s, a) + γ h(s') - h(s), where h is 0 after the end of an episode that was not truncated."""
 
     def __init__(self, n_inputs: int, n_actions: int, gamma: float, width: int, is_discrete: bool) -> None:
         super().__init__()
@@ -38,16 +30,9 @@ class RewardEstimator(nn.Module):
         self.h = nn.Sequential(nn.Linear(n_inputs, width), nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, observations: Tensor, actions: Tensor, next_observations: Tensor, dones: Tensor) -> Tensor:
-        """Estimate rewards.
+        """Rewards (B,) of actions (B, size of an action), or numbered ones (B,), between observations (B, size).
 
-        Args:
-            observations: Shape (B, size of an observation).
-            actions: Shape (B, size of an action) or, for numbers, (B,).
-            next_observations: Shape (B, size of an observation).
-            dones: 1 where the episode ended with the action and was not truncated, else 0. Shape (B,).
-
-        Returns:
-            Shape (B,).
+        ``dones`` is 1 where the episode ended with the action and was not truncated, else 0. Shape (B,).
         """
         if self._is_discrete:
             actions = F.one_hot(actions.long().flatten(), self._n_actions).float()

@@ -212,11 +212,6 @@ class DoubleDQN(DQN):
 
 
 def chosen_by(online: Tensor, target: Tensor) -> Tensor:
-    """Target values of the actions with the highest online values, and minus infinity for all other actions.
-
-    Args:
-        online: Shape (B, number of actions).
-        target: Shape (B, number of actions).
-    """
+    """Target values of the actions with the highest online values, minus infinity for others. Shape (B, actions)."""
     best = F.one_hot(online.argmax(dim=1), online.shape[1]).bool()
     return torch.where(best, target, -torch.inf)

@@ -44,13 +44,7 @@ class StateEstimator(ABC):
 
 
 class MeanOfTexts(StateEstimator):
-    """The mean of the vectors of the different things that the partner said.
-
-    Args:
-        embed: Embedder of single texts.
-        size: Length of its vectors.
-        about: What they depend on, for the fingerprint.
-    """
+    """The mean of the vectors of the different things that the partner said."""
 
     def __init__(self, embed: TextEmbedder, size: int, about: Sequence[object]) -> None:
         self._embed, self.size, self.fingerprint = embed, size, _hash(about)

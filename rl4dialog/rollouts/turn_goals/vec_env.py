@@ -43,11 +43,6 @@ def check_samples(samples: Sequence[Sample]) -> None:
 class GoalConversation:
     """A conversation in progress.
 
-    Args:
-        samples: The samples.
-        place: Which of them it is about: the personas of both sides, and the partner's first utterance.
-        seed: Its seed.
-
     Attributes:
         goals: Numbers of the goals so far.
         said: The agent's utterances and the partner's, in turn.
@@ -119,20 +114,11 @@ class Answering(ABC):
 
     @abstractmethod
     def answers(self, conversations: Sequence[GoalConversation]) -> list[PartnerReply]:
-        """Answer the agent's last utterance in each conversation.
-
-        Raises:
-            PartnerError: If the partner fails.
-        """
+        """Answer the agent's last utterance in each conversation."""
 
 
 class OwnPartners(Answering):
-    """A copy of a partner for each conversation.
-
-    Args:
-        partner: The partner.
-        n: Number of conversations.
-    """
+    """A copy of a partner for each conversation."""
 
     def __init__(self, partner: Partner, n: int) -> None:
         self._partners, self._name = [copy.deepcopy(partner) for _ in range(n)], type(partner).__name__
@@ -161,11 +147,7 @@ class OwnPartners(Answering):
 
 
 class SharedPartner(Answering):
-    """A partner in the main process, which answers all conversations in one batch.
-
-    Args:
-        service: The partner.
-    """
+    """A partner in the main process, which answers all conversations in one batch."""
 
     def __init__(self, service: PartnerService) -> None:
         self._service = service
@@ -438,12 +420,9 @@ PLAYERS = ("random", "round_robin", "best_order")
 
 
 def greedy_order(env: TurnGoalVecEnv) -> list[int]:
-    """Find a fixed order of goals: in each turn, the one with the highest mean reward after those before it.
+    """A fixed order of goals: in each turn, the one with the highest mean reward after those before it.
 
-    All goals of a turn are compared in the same conversations, one for each that the environment holds.
-
-    Args:
-        env: Conversations of the train split.
+    All goals of a turn are compared in the same conversations of the train split, one for each of the environments.
     """
     order: list[int] = []
     env.reset()
