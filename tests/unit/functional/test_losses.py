@@ -1,16 +1,33 @@
+"""Losses of reward models, on numbers computed by hand."""
+
+from __future__ import annotations
+
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from two_processes import in_two_processes
 
 from rl4dialog.functional.losses import (
     ClipRange,
+    RewardModelLoss,
+    advantage_weights,
     aggregation_weights,
     clipped_surrogate,
     clipped_weight_surrogate,
+    comparison_losses,
+    conservative_penalty,
+    expectile_loss,
+    next_states,
+    q_loss,
+    rating_losses,
+    returns_to_go,
     sequence_log_ratio,
+    step_discounts,
+    td_targets,
     value_loss,
 )
 
@@ -98,3 +115,108 @@ def test_two_processes_have_the_weights_of_one(aggregation: Any, tmp_path: Path)
 
     first, second = in_two_processes(work, tmp_path)
     assert first + second == pytest.approx(WEIGHTS[aggregation])
+
+
+def test_next_states_stop_at_the_end_of_an_episode() -> None:
+    values, episodes = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([0, 0, 1, 1])
+    assert next_states(values, episodes).tolist() == [2.0, 0.0, 4.0, 0.0]
+    assert next_states(torch.zeros(0), torch.zeros(0)).shape == (0,)
+
+
+def test_discounts_apply_where_a_unit_ends() -> None:
+    assert step_discounts(torch.tensor([0, 0, 1, 2, 2]), 0.5).tolist() == [1.0, 0.5, 0.5, 1.0, 0.5]
+
+
+def test_returns_by_hand() -> None:
+    rewards, discounts = np.array([1.0, 2.0, 4.0, 8.0]), np.array([0.5, 0.5, 1.0, 0.0])
+    assert returns_to_go(rewards, discounts, np.array([0, 0, 1, 1])).tolist() == [2.0, 2.0, 12.0, 8.0]
+
+
+def test_td_targets_by_hand() -> None:
+    targets = td_targets(torch.tensor([1.0, 0.0]), torch.tensor([0.9, 0.9]), torch.tensor([2.0, 0.0]))
+    torch.testing.assert_close(targets, torch.tensor([2.8, 0.0]))
+
+
+@pytest.mark.parametrize(("tau", "below", "above"), [(0.5, 0.5, 2.0), (0.9, 0.1, 3.6), (0.1, 0.9, 0.4)])
+def test_expectile_loss_by_hand(tau: float, below: float, above: float) -> None:
+    torch.testing.assert_close(expectile_loss(torch.tensor([-1.0, 2.0]), tau), torch.tensor([below, above]))
+
+
+def test_expectile_of_a_sample_minimizes_the_loss() -> None:
+    sample = torch.tensor([0.0, 1.0, 5.0])
+    grid = torch.linspace(0, 5, 5001)
+    losses = torch.stack([expectile_loss(sample - value, 0.8).sum() for value in grid])
+    best = grid[losses.argmin()]
+    # 0.2 (m - 0) + 0.2 (m - 1) = 0.8 (5 - m)
+    assert float(best) == pytest.approx(4.2 / 1.2, abs=2e-3)
+
+
+def test_huber_is_torchs() -> None:
+    values, targets = torch.tensor([0.0, 3.0]), torch.tensor([0.5, 0.0])
+    assert q_loss(values, targets).tolist() == [0.25, 9.0]
+    assert q_loss(values, targets, 1.0).tolist() == [0.125, 2.5]
+
+
+def test_conservative_penalty_is_a_cross_entropy() -> None:
+    values = torch.randn(5, 7)
+    ids = torch.arange(5)
+    expected = torch.nn.functional.cross_entropy(values / 2, ids, reduction="none")
+    torch.testing.assert_close(conservative_penalty(values, values[ids, ids], 2.0), expected)
+
+
+def test_advantage_weights_are_limited() -> None:
+    weights = advantage_weights(torch.tensor([0.0, 2.0, 100.0]), 2.0, 3.0)
+    torch.testing.assert_close(weights, torch.tensor([1.0, np.e, np.e**3], dtype=torch.float32))
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def test_comparison_is_the_log_likelihood_of_bradley_and_terry() -> None:
+    found = comparison_losses(torch.tensor([1.0, 0.0]), torch.tensor([-0.5, 0.0]), 0.1)
+    assert found.tolist() == pytest.approx([-math.log(sigmoid(1.5)) + 0.1 * 0.25, math.log(2)])
+
+
+def test_rating_is_a_squared_error_or_a_cross_entropy() -> None:
+    scores, ratings = torch.tensor([2.0, -1.0]), torch.tensor([1.0, 0.25])
+    assert rating_losses(scores, ratings, "squared_error").tolist() == pytest.approx([1.0, 1.5625])
+    expected = [-math.log(sigmoid(2)), -0.25 * math.log(sigmoid(-1)) - 0.75 * math.log(sigmoid(1))]
+    assert rating_losses(scores, ratings, "cross_entropy").tolist() == pytest.approx(expected)
+
+
+def test_batch_is_the_plain_formula_over_single_judgements_with_its_gradient() -> None:
+    torch.manual_seed(0)
+    first, worse = torch.randn(5, 2, dtype=torch.float64), torch.randn(2, 2, dtype=torch.float64)
+    labels = torch.tensor([0.3, 1.0, 1.0, 0.0, 1.0], dtype=torch.float64)
+    is_comparison = torch.tensor([False, True, False, False, True])
+    weights = torch.tensor([[1.0, 0], [2, 1], [0, 3], [1, 1], [1, 0]], dtype=torch.float64)
+    loss = RewardModelLoss("cross_entropy", rating_weight=0.5, center_coef=0.01)
+
+    scores = torch.cat([first, worse]).requires_grad_()
+    found = loss(scores, labels, is_comparison, weights)
+    found.sum().backward()
+
+    plain = torch.cat([first, worse]).requires_grad_()
+    expected, n_compared = [torch.zeros((), dtype=torch.float64) for _ in range(2)], 0
+    for row in range(5):
+        for member in range(2):
+            score = plain[row, member]
+            if is_comparison[row]:
+                other = plain[5 + n_compared, member]
+                term = -torch.log(1 / (1 + torch.exp(other - score))) + 0.01 * (score + other) ** 2
+            else:
+                p = 1 / (1 + torch.exp(-score))
+                term = -0.5 * (labels[row] * torch.log(p) + (1 - labels[row]) * torch.log(1 - p))
+            expected[member] = expected[member] + weights[row, member] * term
+        n_compared += int(is_comparison[row])
+    torch.stack(expected).sum().backward()
+    torch.testing.assert_close(found, torch.stack(expected))
+    torch.testing.assert_close(scores.grad, plain.grad)
+
+
+@pytest.mark.parametrize("all_alike", [True, False])
+def test_batch_of_one_kind_only(all_alike: bool) -> None:
+    scores = torch.zeros(4 if all_alike else 2, 1)
+    found = RewardModelLoss("cross_entropy")(scores, torch.ones(2), torch.tensor([all_alike] * 2))
+    assert found.item() == pytest.approx(2 * math.log(2))

@@ -6,8 +6,18 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
+from scipy.stats import binomtest
 
-from rl4dialog.functional.statistics import ratio_standard_error, repeated_share
+from rl4dialog.functional.statistics import (
+    Interval,
+    bootstrap_intervals,
+    kendall_tau_b,
+    ratio_standard_error,
+    repeated_share,
+    spearman,
+    wilson_interval,
+)
 
 
 def test_standard_error_is_that_of_many_draws() -> None:
@@ -43,3 +53,76 @@ def test_repetitions_of_other_lengths() -> None:
     assert repeated_share(np.array([7, 7, 7]), n=2) == 0.5
     assert repeated_share(np.array([7, 7, 7, 7])) == 0.5
     assert repeated_share(np.array([7, 7])) == 0
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 5), (5, 5), (31, 40), (1, 1), (250, 400)])
+def test_interval_equals_scipys(k: int, n: int) -> None:
+    expected = binomtest(k, n).proportion_ci(method="wilson")
+    found = wilson_interval(k, n)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_tie_counts_half() -> None:
+    assert wilson_interval(3, 10).low < wilson_interval(3.5, 10).low < wilson_interval(4, 10).low
+
+
+def test_no_trials_are_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one trial"):
+        wilson_interval(0, 0)
+
+
+def test_monotonic_columns_have_correlation_one() -> None:
+    x = np.array([1.0, 2, 3, 4])
+    assert np.allclose([spearman(x, x**3), spearman(x, -x), kendall_tau_b(x, -x)], [1, -1, -1])
+
+
+def test_constant_or_empty_column_has_no_correlation() -> None:
+    x = np.array([1.0, 2, 3])
+    assert math.isnan(spearman(x, np.ones(3))) and math.isnan(spearman(np.ones(3), x))
+    assert math.isnan(spearman(np.array([]), np.array([])))
+
+
+OURS = np.array([0.61, 0.64, 0.59, 0.63, 0.66])
+OTHERS = np.array([0.58, 0.6, 0.52, 0.55, 0.57, 0.62])
+
+
+def scipys(statistic: object, *samples: np.ndarray) -> tuple[float, float]:
+    options = {"method": "percentile", "n_resamples": 500, "vectorized": False, "rng": np.random.default_rng(0)}
+    interval = stats.bootstrap(samples, statistic, **options).confidence_interval
+    return pytest.approx((float(interval.low), float(interval.high)))
+
+
+def test_the_interval_of_one_sample_is_scipys() -> None:
+    (found,) = bootstrap_intervals(lambda rows: [np.median(OURS[rows])], 5, n_resamples=500)
+    assert (found.low, found.high) == scipys(np.median, OURS)
+
+
+def test_samples_are_resampled_on_their_own() -> None:
+    def difference(rows: np.ndarray, other_rows: np.ndarray) -> list[float]:
+        return [OURS[rows].mean() - OTHERS[other_rows].mean()]
+
+    (found,) = bootstrap_intervals(difference, 5, 6, n_resamples=20_000)
+    low, high = stats.bootstrap(
+        (OURS, OTHERS), lambda a, b, axis: a.mean(axis=axis) - b.mean(axis=axis), method="percentile", rng=1
+    ).confidence_interval
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.002)
+
+
+def test_all_statistics_see_the_same_rows() -> None:
+    first, second, difference = bootstrap_intervals(
+        lambda rows: [OURS[rows].mean(), OURS[rows].mean() + 0.25, 0.25], 5, n_resamples=50
+    )
+    assert second == Interval(first.low + 0.25, first.high + 0.25)
+    assert difference == Interval(0.25, 0.25)
+
+
+def test_resamples_without_a_value_are_left_out() -> None:
+    (found,) = bootstrap_intervals(lambda rows: [math.nan if rows.min() else 1.0], 3, n_resamples=50)
+    assert found == Interval(1.0, 1.0)
+
+
+def test_the_seed_decides_the_interval() -> None:
+    (first,), (again,), (other,) = (
+        bootstrap_intervals(lambda rows: [OURS[rows].mean()], 5, n_resamples=50, seed=seed) for seed in (0, 0, 1)
+    )
+    assert first == again != other

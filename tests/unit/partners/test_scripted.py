@@ -1,11 +1,19 @@
-"""The partner with a given script."""
+"""Partners without a model, also in environment workers."""
 
 from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from typing import Any
 
 import pytest
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.types import PartnerReply
+from rl4dialog.partners.scripted import RulesPartner
 
 
 def test_lines_are_said_in_order_and_then_it_leaves() -> None:
@@ -31,3 +39,212 @@ def test_sample_without_lines_is_an_error(meta_info: dict[str, object]) -> None:
 def test_empty_script_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"env\.args\.partner\.args\.replies: .*at least 1 item"):
         PartnerRegistry.check("scripted", {"replies": []}, "env.args.partner.args")
+
+
+A1 = {"references": ["a1"], "labels": {}}
+
+
+@pytest.mark.parametrize(
+    ("continuation", "replies"),
+    [
+        ([], [PartnerReply(leaves=True)]),
+        (["p1"], [PartnerReply("p1", leaves=True), PartnerReply(leaves=True)]),
+        (["p1", "a1"], [PartnerReply("p1", info=A1), PartnerReply(leaves=True)]),
+        (
+            ["p1", "a1", "p2"],
+            [PartnerReply("p1", info=A1), PartnerReply("p2", leaves=True)],
+        ),
+    ],
+)
+def test_references_follow_the_turn_until_the_dialogue_ends(continuation: list[str], replies: list[object]) -> None:
+    partner = PartnerRegistry.get("replay")
+    assert partner.gives_references
+    for _ in range(2):
+        partner.reset({"continuation": continuation}, seed=0)
+        assert [partner.reply(["whatever"]) for _ in replies] == replies
+
+
+def test_labels_follow_the_turn_too() -> None:
+    partner = PartnerRegistry.get("replay")
+    labels = [{"intent": [1]}, {"intent": [2]}, {"intent": [3]}, {"intent": [4]}]
+    partner.reset({"continuation": ["p1", "a1", "p2", "a2"], "continuation_labels": labels}, seed=0)
+    assert [partner.reply([]).info["labels"] for _ in range(2)] == [{"intent": [2]}, {"intent": [4]}]
+
+
+@pytest.mark.parametrize("meta_info", [{}, {"continuation": None}, {"continuation": "hello"}])
+def test_sample_without_continuation_is_an_error(meta_info: dict[str, object]) -> None:
+    with pytest.raises(DataError, match=r"'replay' needs .*meta_data\['continuation'\].*args\.samples: dialogues"):
+        PartnerRegistry.get("replay").reset(meta_info, seed=0)
+
+
+FACTS = ["i have two dogs .", "my favorite music is country .", "i don't like country food .", "i work on cars ."]
+
+
+@pytest.mark.parametrize(
+    ("utterance", "answer"),
+    [
+        ("do you have a DOG ?", FACTS[0]),
+        ("what music do you like ?", FACTS[1]),
+        ("country ?", FACTS[1]),  # the first of two
+        ("is there food in your country ?", FACTS[2]),  # two words
+        ("do you have a favorite thing ?", "nothing special ."),  # function words only
+        ("i don't know , do you ?", "nothing special ."),
+        ("i love dogs .", "nothing special ."),  # no question
+        ("", "nothing special ."),
+    ],
+)
+def test_best_fact_answers_a_question(utterance: str, answer: str) -> None:
+    partner = PartnerRegistry.get("facts")
+    partner.reset({"persona": ["i am another ."], "partner_persona": FACTS}, seed=0)
+    assert [partner.reply(["what food ?", utterance]) for _ in range(2)] == [answer, answer]
+
+
+def test_key_and_other_answer_can_be_set() -> None:
+    partner = PartnerRegistry.get("facts", {"persona_key": "persona", "otherwise": "hm ."})
+    partner.reset({"persona": FACTS}, seed=0)
+    assert partner.reply(["cars ?"]) == FACTS[3] and partner.reply(["boats ?"]) == "hm ."
+    partner.reset({"persona": ["i own a boat ."]}, seed=0)
+    assert partner.reply(["cars ?"]) == "hm ." and partner.reply(["boats ?"]) == "i own a boat ."
+
+
+@pytest.mark.parametrize("meta_info", [{}, {"partner_persona": []}, {"partner_persona": "a dog"}])
+def test_sample_without_facts_is_an_error(meta_info: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=r"'facts' needs .*meta_data\['partner_persona'\].*both_original"):
+        PartnerRegistry.get("facts").reset(meta_info, seed=0)
+
+
+def make_partner(*rules: dict[str, Any], seed: int = 0, **args: Any) -> RulesPartner:
+    partner: RulesPartner = PartnerRegistry.get("rules", {"rules": [*rules], **args})
+    partner.reset({}, seed)
+    return partner
+
+
+def test_first_rule_that_matches_decides() -> None:
+    partner = make_partner(
+        {"pattern": "^bye", "replies": "see you !", "leaves": True},
+        {"pattern": "tea|coffee", "replies": ["with milk ?"], "reward": 0.5},
+        {"pattern": "coffee", "replies": "never"},
+    )
+    assert partner.reply(["coffee", "Bye, coffee !"]) == PartnerReply("see you !", leaves=True)
+    assert partner.reply(["bye", "more Coffee ?"]) == PartnerReply("with milk ?", reward=0.5)
+
+
+def test_without_a_match_it_says_what_is_set_or_nothing() -> None:
+    rule = {"pattern": "tea", "replies": "yes"}
+    assert make_partner(rule).reply(["juice ?"]) == PartnerReply(None)
+    assert make_partner(rule, otherwise="go on .").reply(["juice ?"]) == PartnerReply("go on .")
+    assert make_partner(rule, otherwise=["{1} {"]).reply([""]) == PartnerReply("{1} {"), "has no groups to insert"
+
+
+def test_rule_without_replies_says_nothing() -> None:
+    assert make_partner({"pattern": "x", "leaves": True}).reply(["x"]) == PartnerReply(None, leaves=True)
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ("why do you like {1} ?", "why do you like tea ?"),
+        ("{name}, {name} !", "tea, tea !"),
+        ("{0}: {2}.", "i like tea: ."),
+        ("{{name}} } { {}", "{name} } { {}"),
+        (r"\1 \g<name>", r"\1 \g<name>"),
+    ],
+)
+def test_groups_of_the_match_are_inserted(reply: str, said: str) -> None:
+    partner = make_partner({"pattern": r"i like (?P<name>\w+)( a lot)?", "replies": reply})
+    assert partner.reply(["I know, i like tea ."]).text == said
+
+
+def test_what_the_agent_said_is_no_template() -> None:
+    assert make_partner({"pattern": "(.+)", "replies": "{1} ?"}).reply([r"{1} \1 {0.__class__}"]).text == (
+        r"{1} \1 {0.__class__} ?"
+    )
+
+
+def test_seed_of_the_conversation_decides_what_is_said() -> None:
+    def conversation(partner: RulesPartner, seed: int) -> list[str | None]:
+        partner.reset({}, seed)
+        return [partner.open(), *(partner.reply(["a"]).text for _ in range(10)), partner.reply(["b"]).text]
+
+    texts = list("uvwxyz")
+    partner = make_partner({"pattern": "a", "replies": texts}, otherwise=texts, opening=texts)
+    first = conversation(partner, 1)
+    assert set(first) <= set(texts) and len(set(first)) > 2
+    assert conversation(partner, 2) != first
+    assert conversation(partner, 1) == first
+    assert conversation(pickle.loads(pickle.dumps(copy.deepcopy(partner))), 1) == first
+
+
+def test_abilities_follow_from_the_arguments() -> None:
+    silent, opens = make_partner({"pattern": "a", "reward": 0}), make_partner({"pattern": "a"}, opening="hi !")
+    assert not silent.can_open and not silent.pays
+    assert opens.can_open and opens.open() == "hi !"
+    assert make_partner({"pattern": "a"}, {"pattern": "b", "reward": -1}).pays
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({}, r"args\.rules: .*needs the argument 'rules'"),
+        ({"rules": []}, r"args\.rules: .*at least 1 item"),
+        ({"rules": "hello"}, r"args\.rules: .*got 'hello'"),
+        ({"rules": ["hello"]}, r"args\.rules\[0\]: .*should be an object, got 'hello'"),
+        (
+            {"rules": [{"pattern": "a"}, {"pattern": "b"}, {"pattern": "c("}]},
+            r"args\.rules\[2\]\.pattern: .*regular expression.*: missing \), unterminated subpattern.*got 'c\('",
+        ),
+        ({"rules": [{"pattern": "a{99999999999}"}]}, r"args\.rules\[0\]\.pattern: .*repetition number is too large"),
+        ({"rules": [{"pattern": 3}]}, r"args\.rules\[0\]\.pattern: .*string, got 3"),
+        (
+            {"rules": [{"pattern": "a"}, {"patern": "b"}]},
+            r"args\.rules\[1\]: unknown key 'patern'; did you mean 'pattern'",
+        ),
+        ({"rules": [{"replies": "b"}]}, r"args\.rules\[0\]: a rule needs the key 'pattern'"),
+        ({"rules": [{"pattern": "a", "replies": []}]}, r"args\.rules\[0\]\.replies: .*at least 1 item"),
+        ({"rules": [{"pattern": "a", "replies": ["b", 4]}]}, r"args\.rules\[0\]\.replies\[1\]: .*string, got 4"),
+        ({"rules": [{"pattern": "a", "replies": "{1}"}]}, r"args\.rules\[0\]: replies insert \{1\}, .*no such group"),
+        ({"rules": [{"pattern": "(?P<x>a)", "replies": ["", "{y}"]}]}, r"args\.rules\[0\]: replies insert \{y\}"),
+        ({"rules": [{"pattern": "a", "leaves": 1}]}, r"args\.rules\[0\]\.leaves: .*boolean, got 1"),
+        ({"rules": [{"pattern": "a", "reward": float("nan")}]}, r"args\.rules\[0\]\.reward: .*finite number"),
+        ({"rules": [{"pattern": "a"}], "otherwise": []}, r"args\.otherwise: .*at least 1 item"),
+        ({"rules": [{"pattern": "a"}], "opening": 1}, r"args\.opening: .*got 1"),
+    ],
+)
+def test_mistakes_in_rules_are_named_by_their_place(args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^env\.args\.partner\.{message}"):
+        PartnerRegistry.check("rules", args, "env.args.partner.args")
+
+
+@pytest.mark.parametrize("patterns", [["a", "b", "a"], ["", "b"]])
+def test_rule_that_never_decides_is_refused(patterns: list[str]) -> None:
+    with pytest.raises(ConfigError, match="a pattern is empty or listed twice"):
+        make_partner(*({"pattern": pattern, "replies": "x"} for pattern in patterns))
+
+
+ARGS: dict[str, dict[str, Any]] = {
+    "facts": {},
+    "replay": {},
+    "rules": {"rules": [{"pattern": "dog", "replies": list("abcdef")}]},
+    "scripted": {},
+}
+META_INFO = {"partner_persona": ["i own a dog ."], "continuation": ["p", "a", "p", "a"], "partner_replies": ["x", "y"]}
+
+
+@pytest.mark.parametrize("id", sorted(ARGS))
+def test_copies_continue_a_conversation_independently(id: str) -> None:
+    partner = PartnerRegistry.get(id, ARGS[id])
+    partner.reset(META_INFO, 3)
+    partner.reply(["a dog ?"])
+    copies = [copy.deepcopy(partner), pickle.loads(pickle.dumps(partner))]
+    answers = [[one.reply(["a dog ?"]) for _ in range(3)] for one in (partner, *copies)]
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_partners_import_no_torch() -> None:
+    ids = ", ".join(repr(id) for id in (*ARGS, "http", "openai"))
+    code = (
+        "import sys; from rl4dialog.catalog import PartnerRegistry\n"
+        f"for id in ({ids}): PartnerRegistry.resolve(id)\n"
+        "assert 'rl4dialog.partners.scripted' in sys.modules and 'torch' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

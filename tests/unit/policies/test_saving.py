@@ -8,14 +8,14 @@ from typing import Any
 import peft
 import pytest
 import torch
-from tiny import MODELS, make_env, make_policy, make_tokenizer
+from tiny import MODELS, make_env, make_gpt2, make_policy, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.pretrained import load_model
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import ADAPTER_FOLDER, check_restores
-from rl4dialog.policies.saving import MODEL_FOLDER, load_policy_weights, save_policy
+from rl4dialog.policies.saving import MODEL_FOLDER, load_policy_weights, save_policy, tensors_hash, weights_hash
 from rl4dialog.policies.vllm_backend import _weights
 
 ATTENTION = {"gpt2": "c_attn", "llama": "q_proj", "t5": "q", "bart": "q_proj"}
@@ -164,3 +164,99 @@ def test_modules_that_the_model_does_not_have_are_named(key: str) -> None:
     build("h.1.mlp.c_proj")
     with pytest.raises(ConfigError, match=f"lora.{key}: the model has no module 'c_prjo'; did you mean 'c_proj'"):
         build("h.1.mlp.c_proj", "c_prjo")
+
+
+def test_same_weights_have_the_same_hash_and_one_bit_changes_it() -> None:
+    tokenizer = make_tokenizer()
+    model = make_gpt2(tokenizer)
+    before = weights_hash(model)
+    assert before == weights_hash(make_gpt2(tokenizer)) != weights_hash(make_gpt2(tokenizer, seed=1))
+    weight = model.get_input_embeddings().weight
+    with torch.no_grad():
+        weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(9.0))
+    assert weights_hash(model) != before
+
+
+def test_names_count_and_their_order_does_not() -> None:
+    one, two = torch.ones(2), torch.zeros(())
+    assert tensors_hash({"a": one, "b": two}) == tensors_hash({"b": two, "a": one})
+    assert tensors_hash({"a": one}) != tensors_hash({"b": one})
+
+
+def test_every_type_of_tensor_can_be_hashed() -> None:
+    for dtype in (torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.bool):
+        assert tensors_hash({"a": torch.ones(3, dtype=dtype)}) != tensors_hash({"a": torch.zeros(3, dtype=dtype)})
+
+
+LORA = {"r": 2, "target_modules": ["c_attn"], "init_lora_weights": False}
+BATCH = Replies.from_ids([[3, 4], [5]], [[6, 7, 8], [9, 10]])
+
+
+def policy_of(lora: Any = None, **kwargs: Any) -> LMActorCriticPolicy:
+    return make_policy(make_env(TOKENIZER), make_gpt2(TOKENIZER), lora=lora, **kwargs)
+
+
+def actor(policy: LMActorCriticPolicy) -> list[torch.Tensor]:
+    return [p.detach().clone() for p in policy.actor_parameters()]
+
+
+def shift(policy: LMActorCriticPolicy, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    for parameter in policy.actor_parameters():
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=random)
+
+
+@pytest.mark.parametrize("offload_reference", [False, True])
+@pytest.mark.parametrize("lora", [None, LORA])
+def test_average_is_that_of_the_weights_after_each_iteration(lora: Any, offload_reference: bool) -> None:
+    if lora is not None and offload_reference:
+        pytest.skip("there is no model to offload")
+    policy = policy_of(lora, reference="ema", reference_decay=0.7, offload_reference=offload_reference)
+    expected = actor(policy)
+    for iteration in (1, 2):
+        shift(policy, iteration)
+        expected = [0.7 * old + 0.3 * new for old, new in zip(expected, actor(policy), strict=True)]
+        policy.update_reference(iteration)
+    before = actor(policy)
+    found = policy.reference_log_probs(BATCH)
+    assert all(torch.equal(one, other) for one, other in zip(before, actor(policy), strict=True))
+    own = policy.sequence_log_probs(BATCH)
+    for parameter, value in zip(policy.actor_parameters(), expected, strict=True):
+        parameter.data = value
+    torch.testing.assert_close(found, policy.sequence_log_probs(BATCH), rtol=1e-5, atol=1e-5)
+    assert (found - own).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("lora", [None, LORA])
+def test_reset_copies_the_policy_every_few_iterations(lora: Any) -> None:
+    policy = policy_of(lora, reference="reset", reference_every=2)
+    first = policy.reference_log_probs(BATCH)
+    torch.testing.assert_close(first, policy.sequence_log_probs(BATCH))
+    shift(policy, 1)
+    policy.update_reference(1)
+    assert torch.equal(policy.reference_log_probs(BATCH), first)
+    policy.update_reference(2)
+    torch.testing.assert_close(policy.reference_log_probs(BATCH), policy.sequence_log_probs(BATCH))
+    assert all(not parameter.requires_grad for parameter in (policy._moving_reference or policy).parameters())
+
+
+def test_initial_reference_never_moves() -> None:
+    policy = policy_of()
+    first = policy.reference_log_probs(BATCH)
+    shift(policy, 1)
+    policy.update_reference(1)
+    assert torch.equal(policy.reference_log_probs(BATCH), first) and policy.reference_state() == {}
+
+
+def test_gradients_survive_the_swap_of_adapters() -> None:
+    policy = policy_of(LORA, reference="ema", reference_decay=0.5)
+    shift(policy, 1)
+    grads = []
+    for uses_reference in (False, True):
+        policy.optimizer.zero_grad()
+        _, log_probs, _ = policy.evaluate_actions(BATCH.observations, BATCH.flat("response_ids"))
+        if uses_reference:
+            policy.reference_log_probs(BATCH)
+        log_probs.sum().backward()
+        grads.append([p.grad.clone() for p in policy.actor_parameters() if p.grad is not None])
+    assert grads[0] and all(torch.equal(one, other) for one, other in zip(*grads, strict=True))

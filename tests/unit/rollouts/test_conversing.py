@@ -2,21 +2,120 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from partners import RulesService
 from tiny import make_env, make_gpt2, make_policy, make_tokenizer
 
-from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.errors import ConfigError, DataError, GenerationError, PartnerError
 from rl4dialog.core.protocols import Partner, Player
-from rl4dialog.core.types import AGENT, PARTNER, Sample
-from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, Sample, Turn
+from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.envs.utterance_view import FAILED_ACTION, LEAVES_ACTION, UtteranceView
 from rl4dialog.partners.language_model import LanguageModelPartner
-from rl4dialog.rollouts.conversing import Conversing
+from rl4dialog.rollouts.conversing import Conversing, SaidTokens, partner_answers, with_tokens
 from rl4dialog.text.end_of_turn import EndOfTurn
+
+DIALOGUE = Dialogue(
+    "x",
+    (Turn("given", AGENT), Turn("u", PARTNER), Turn("a", AGENT, reward=9.0), Turn("u", PARTNER), Turn("b", AGENT)),
+    n_given=2,
+    meta_data={"word": "crane"},
+)
+
+
+def test_tokens_are_on_the_turns_that_the_agent_said() -> None:
+    sparse = SaidTokens(np.array([4, 0]), np.float32([-0.1, -2.5]), np.float32([0.0, 0.3]))
+    dense = SaidTokens([5, 6, 7], None, np.float32([0.1, 0.0, -0.7]))
+    found = with_tokens(DIALOGUE, [sparse, dense], "plain", "9f2c", is_cut=True)
+    given, _, first, _, second = found.turns
+    assert given == DIALOGUE.turns[0] and not found.terminated and found.tokenizer == "9f2c"
+    assert first == Turn("a", AGENT, reward=0.3, ids=(4, 0), log_probs=(-0.1, -2.5)), "all is paid on the last token"
+    assert second == Turn("b", AGENT, ids=(5, 6, 7), token_rewards=(0.1, 0.0, -0.7))
+    assert np.float32(found.turns[2].log_probs)[0] == sparse.log_probs[0], "the shortest number is still the same"  # type: ignore[index,call-overload]
+
+
+def test_unscored_utterances_keep_their_reward() -> None:
+    found = with_tokens(DIALOGUE, [SaidTokens([1]), SaidTokens([2])], "plain", "9f2c")
+    assert [turn.reward for turn in found.turns] == [turn.reward for turn in DIALOGUE.turns] and found.terminated
+
+
+def test_persona_of_the_prompt_is_kept() -> None:
+    prompt = DialogueFormat("eou", None).prompt(["u"], "I like tea.")
+    found = with_tokens(DIALOGUE, [SaidTokens([1]), SaidTokens([2])], prompt, "9f2c")
+    assert found.meta_data == {"word": "crane", SYSTEM_KEY: "I like tea."}
+
+
+END = 25  # <EOU>
+PROMPTS = {"prompt_ids": np.array([[1, 3, END], [4, 5, END]]), "prompt_mask": np.array([[0, 1, 1], [1, 1, 1]])}
+
+
+def asked(broken: Any, timeout_s: float | None = None) -> tuple[list[list[int]], dict[int, str]]:
+    tokenizer = make_tokenizer(marker="<EOU>")
+    assert tokenizer.convert_tokens_to_ids("<EOU>") == END
+    service = RulesService([{"pattern": "w1", "replies": "w2"}], "w3", None, tokenizer, 3, 4, broken)
+    answers, problems = partner_answers(service, PROMPTS, timeout_s)
+    return [list(answer) for answer in answers], problems
+
+
+def raising(error: Exception) -> Any:
+    def broken(found: list[Any]) -> Any:
+        raise error
+
+    return broken
+
+
+def test_answers_are_actions_and_none_leaves() -> None:
+    assert asked(None) == ([[6, END], [5, END]], {})
+    assert asked(lambda found: [None, np.array([3, 4, 5, 6])]) == ([[LEAVES_ACTION], [3, 4, 5, 6]], {})
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("w1", "sequence of token ids"),
+        (3, "sequence of token ids"),
+        ([3.0, END], "sequence of token ids"),
+        ([], "token that ends it"),
+        ([-1], "ids 0 to 25"),
+        ([3, 26], "ids 0 to 25"),
+        ([3, 4], "ends with its end of turn, or with token 4"),
+        ([3, END, 4], "ends with its end of turn, or with token 4"),
+        ([3, 4, 5, 6, 7], "ends with its end of turn, or with token 4"),
+        ([10**30, END], "ids 0 to 25"),
+    ],
+)
+def test_answer_that_is_no_utterance_fails_alone(answer: Any, message: str) -> None:
+    actions, problems = asked(lambda found: [[3, END], answer])
+    assert actions == [[3, END], [FAILED_ACTION]] and list(problems) == [1] and message in problems[1]
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (raising(ZeroDivisionError("gone")), "ZeroDivisionError: gone"),
+        (raising(PartnerError("no more")), "no more"),
+        (lambda found: found[:1], "not a list of 2 answers"),
+        (lambda found: None, "not a list of 2 answers"),
+        (lambda found: "ab", "not a list of 2 answers"),
+        (lambda found: time.sleep(60), "had not returned after 0.1 s; reward_fn.timeout_s"),
+    ],
+)
+def test_call_that_fails_fails_for_all(broken: Any, message: str) -> None:
+    actions, problems = asked(broken, timeout_s=0.1)
+    assert actions == [[FAILED_ACTION]] * 2 and sorted(problems) == [0, 1] and message in problems[0]
+
+
+def test_other_errors_of_the_toolkit_are_not_the_partners() -> None:
+    with pytest.raises(GenerationError, match="engine"):
+        asked(raising(GenerationError("the engine is down")))
+
 
 MARKER = "<EOU>"
 SAMPLES = [Sample(i, "w1 <EOU>", ["w2"], {"number": i}) for i in range(3)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,25 @@ from typing import Any
 import pytest
 import torch
 from collected import collected, make
+from pages import text_of
 from rows import one_row
+from runs import make_config
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tiny import make_env, make_gpt2, make_tokenizer, maskable_class_of
 from two_processes import in_two_processes
 
-from rl4dialog.algorithms.on_policy.ppo import A2C, PPO
+from rl4dialog.algorithms.on_policy.ppo import A2C, NLPO, PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.catalog import AlgorithmRegistry
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.core.yaml_loader import parse_yaml
+from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.functional.losses import ClipRange
 from rl4dialog.functional.replies import Replies, ReplySamples
 from rl4dialog.rollouts.kl_controllers import AdaptiveKLController
+from rl4dialog.training.building.components import check_components
 
 
 class FarFromTheRollout(PPO):
@@ -223,3 +232,34 @@ def test_terms_of_the_loss_are_those_of_each_token(ent_coef: float) -> None:
     torch.testing.assert_close(terms["entropy_loss"], -entropy)
     torch.testing.assert_close(terms["loss"], torch.tensor([-2.0, 1.0, 1.0]) - ent_coef * entropy)
     assert terms["loss"].requires_grad == bool(ent_coef), "nothing goes backwards through an entropy without weight"
+
+
+def test_log_says_when_the_mask_was_synced() -> None:
+    tokenizer = make_tokenizer()
+    model = make_gpt2(tokenizer)
+    policy = {"model": model, "end_of_turn": make_env(tokenizer).end_of_turn, "target_update_iterations": 2}
+    env = DummyVecEnv([lambda: UtteranceView(make_env(tokenizer))])
+    arguments = {"n_steps": 8, "batch_size": 8, "n_epochs": 1, "seed": 0, "device": "cpu"}
+    trained = NLPO(maskable_class_of(model), env, policy_kwargs=policy, **arguments)
+    _, callback = trained._setup_learn(10**6)
+    synced = []
+    for _ in range(4):
+        trained.collect_rollouts(trained.env, callback, trained.rollout_buffer, trained.n_steps)
+        trained.train()
+        synced.append(trained.logger.name_to_value["train/mask_synced"])
+    assert synced == [0.0, 1.0, 0.0, 1.0]
+
+
+ROWS = re.findall(r"^\| ([^|(]+) \([^|]+\) \| `(\{id: .*\})` \|$", text_of("docs/algorithms.md"), re.M)
+
+
+def test_table_has_all_papers() -> None:
+    assert [name for name, _ in ROWS] == ["RLOO", "GRPO", "Dr. GRPO", "DAPO", "GSPO", "CISPO"]
+
+
+@pytest.mark.parametrize(("name", "block"), ROWS)
+def test_settings_of_a_paper_are_a_valid_config(name: str, block: str, tmp_path: Path) -> None:
+    alg: dict[str, Any] = parse_yaml(block, name)
+    config = make_config(tmp_path, alg__id=alg["id"], alg__kl_div=alg["kl_div"], env__n_envs=4)
+    config["alg"]["args"] |= alg["args"]
+    check_components(parse_config(config, name))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from pydantic import TypeAdapter, ValidationError
 from rows import rows_of
+from runs import make_config
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
@@ -16,9 +19,40 @@ from two_processes import in_two_processes
 
 from rl4dialog.algorithms.on_policy import rollout_mixin
 from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.algorithms.on_policy.rollout_mixin import OnPolicyArguments
+from rl4dialog.algorithms.schedules import as_schedule
+from rl4dialog.core.config import parse_config
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.functional.distributed import process_index
 from rl4dialog.rollouts.kl_controllers import KLController
+from rl4dialog.training.building.components import check_components
+
+DEVICE = TypeAdapter(OnPolicyArguments.__annotations__["device"], config={"arbitrary_types_allowed": True})
+
+
+@pytest.mark.parametrize("name", ["auto", "cpu", "cpu:0"])
+def test_device_of_this_machine_is_taken(name: str) -> None:
+    assert DEVICE.validate_python(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("cpu:1", "a device of this machine"), ("cuda:99", "a device of this machine"), ("gpu", "mps")],
+)
+def test_other_devices_are_refused(name: str, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        DEVICE.validate_python(name)
+
+
+def test_mps_is_taken_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for is_there in (True, False):
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda there=is_there: there)
+        if is_there:
+            assert DEVICE.validate_python("mps") == "mps"
+        else:
+            with pytest.raises(ValidationError, match="a device of this machine"):
+                DEVICE.validate_python("mps")
 
 
 class Recorder(KLController):
@@ -163,3 +197,63 @@ def test_memory_is_returned_after_every_rollout_and_update(monkeypatch: pytest.M
     monkeypatch.setattr(rollout_mixin, "return_unused_memory", lambda: returned.append(algorithm._n_updates))
     algorithm.learn(2 * algorithm.timesteps_per_iteration)
     assert returned == [0, 10, 10, 20]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"start": 2.0}, [2.0, 1.5, 1.0, 0.0]),
+        ({"start": 2.0, "end": 1.0}, [2.0, 1.75, 1.5, 1.0]),
+        ({"start": 2.0, "schedule": "cosine"}, [2.0, 1 + math.cos(math.pi / 4), 1.0, 0.0]),
+        ({"start": 2.0, "schedule": "constant"}, [2.0] * 4),
+        ({"start": 2.0, "warmup": 0.5}, [0.0, 1.0, 2.0, 0.0]),
+        ({"start": 2.0, "schedule": "constant", "warmup": 0.5}, [0.0, 1.0, 2.0, 2.0]),
+        ({"start": 2.0, "end": 1.0, "schedule": "cosine", "warmup": 0.25}, [0.0, 2.0, 1.75, 1.0]),
+    ],
+)
+def test_values_follow_the_progress(settings: dict[str, Any], expected: list[float]) -> None:
+    value = as_schedule(settings, "learning_rate")
+    assert [value(1 - done) for done in (0, 0.25, 0.5, 1)] == pytest.approx(expected)
+
+
+def test_numbers_and_functions_stay_as_they_are() -> None:
+    assert as_schedule(0.1, "learning_rate") == 0.1 and as_schedule(math.sqrt, "clip_range") is math.sqrt
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("learning_rate", {"start": 1e-4, "end": 1e-3}, r"learning_rate\.end is 0\.001, above start = 0\.0001"),
+        (
+            "learning_rate",
+            {"start": 1e-4, "end": 0.0, "schedule": "constant"},
+            r"learning_rate\.end has no effect with",
+        ),
+        ("learning_rate", {"end": 1e-3}, r"alg\.args\.learning_rate"),
+        ("learning_rate", {"start": 1e-4, "warm_up": 0.1}, r"alg\.args\.learning_rate"),
+        ("learning_rate", {"start": 1e-4, "warmup": 1.0}, r"alg\.args\.learning_rate"),
+        ("clip_range", {"start": 0.2}, r"clip_range cannot have end: 0, where every ratio is clipped"),
+        (
+            "clip_range",
+            {"start": 0.2, "end": 0.1, "warmup": 0.1},
+            r"clip_range cannot have warmup: it would begin at 0",
+        ),
+        ("clip_range_high", {"start": 0.3, "end": 0.1}, r"clip_range_high is 0\.1, below alg\.args\.clip_range = 0\.2"),
+        ("ent_coef", {"start": 0.3, "end": 0.1}, r"alg\.args\.ent_coef"),
+    ],
+)
+def test_schedules_without_meaning_are_refused(tmp_path: Path, name: str, value: Any, words: str) -> None:
+    config = make_config(tmp_path, **{f"alg__args__{name}": value})
+    with pytest.raises(ConfigError, match=words) as error:
+        check_components(parse_config(config, "test"))
+    print(error.value)
+
+
+def test_config_accepts_schedules(tmp_path: Path) -> None:
+    args = {
+        "learning_rate": {"start": 1e-4, "end": 0, "schedule": "cosine", "warmup": 0.1},
+        "clip_range": {"start": 0.2, "end": 0.1},
+        "clip_range_high": {"start": 0.3, "end": 0.1, "schedule": "linear"},
+        "clip_range_vf": {"start": 5, "schedule": "constant"},
+    }
+    check_components(parse_config(make_config(tmp_path, **{f"alg__args__{k}": v for k, v in args.items()}), "test"))
