@@ -34,6 +34,7 @@ from rl4dialog.envs.worker import (
     obey_main_process,
     partner_waits,
     run_block,
+    unstacked,
 )
 
 # Time limit of a step in addition to its rewards, for busy machines.
@@ -196,7 +197,7 @@ class _Worker:
                 raise EnvWorkerError(
                     f"{received.message}. env.vec_env: dummy runs the environments in this process."
                 ) from received.cause
-            self.answers.extend(received)
+            self.answers.extend(unstacked(*received) if isinstance(received, tuple) else received)
         return self.answers.popleft()
 
     def _receive(self) -> Any:
