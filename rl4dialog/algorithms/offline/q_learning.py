@@ -86,6 +86,8 @@ class QLearning(OfflineAlgorithm):
         states = self._states(batch)
         heads, penalty = states.policy.heads, {}
         if self.cql_weight:
+            # L_CQL = log sum_a exp Q(s, a) - Q(s, a_log): values of actions that are not in the log go down. The values
+            # of all actions, shape (J, N, V), are needed anyway, so those of the logged ones are picked from them.
             q_all = states.policy.only_tokens(heads.q_all(states.value_hidden))
             q = q_all.gather(-1, states.ids.expand(len(q_all), -1).unsqueeze(-1)).squeeze(-1)
             penalties = [
@@ -167,9 +169,11 @@ class ILQL(QLearning):
         super().__init__(*args, **kwargs)
 
     def _q_targets(self, states: States) -> Tensor:
+        # r + gamma V(s'): V(s') stands for the best logged action there, so no maximum over actions is needed.
         return td_targets(states.rewards, states.discounts, states.after(states.values))
 
     def _v_loss(self, states: States) -> Tensor:
+        # |tau - 1(u < 0)| u^2 with u = min_j Q_j(s, a) - V(s) of the lagging heads.
         return expectile_loss(states.target_q - states.values, self.tau)
 
 
@@ -210,5 +214,6 @@ class CQL(QLearning):
             values = states.target_q.where(states.weights > 0, states.values.detach())
         else:
             assert isinstance(states, TokenStates)
+            # max_a' Q(s', a') of the lagging heads over the vocabulary. Shape (N,).
             values = states.policy.target_q_all(states.target_hidden).amax(dim=-1)
         return td_targets(states.rewards, states.discounts, states.after(values))

@@ -99,10 +99,12 @@ class GDPL(OnPolicyIterations, PPO):
 
     def train(self) -> None:
         observations, actions, following, dones = turns = self._turns()
+        # 1. The estimator learns to tell the turns of the log from those of the rollout. log pi(a|s) does not change.
         with torch.no_grad():
             log_probs = self.policy.get_distribution(observations).log_prob(actions)
             demonstrated = self.policy.get_distribution(self._demonstrated[0]).log_prob(self._demonstrated[1])
         loss = self._train_estimator((turns, log_probs), (self._demonstrated, demonstrated))
+        # 2. The reward of a turn, in place of the task's: the log-odds of being from the log, f(s, a, s') - log pi(a|s)
         with torch.no_grad():
             rewards = self._estimator(observations, actions, following, dones) - log_probs
             last_values = self.policy.predict_values(obs_as_tensor(self._last_obs, self.device))  # type: ignore[arg-type]
@@ -116,6 +118,7 @@ class GDPL(OnPolicyIterations, PPO):
                 values = self.policy.predict_values(last_seen).flatten().cpu().numpy()
             buffer.rewards[tuple(np.array([*self._cut]).T)] += self.gamma * values
             self._cut = {}
+        # 3. PPO on these rewards, once the estimator has had its first iterations.
         buffer.compute_returns_and_advantage(last_values, self._last_episode_starts)  # type: ignore[arg-type]
         if self.iteration > self._warmup:
             super().train()
