@@ -10,11 +10,11 @@ import os
 import pickle
 import sys
 import types
-import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from typing import Any
 
 import cloudpickle
@@ -120,7 +120,7 @@ def vectorize(
         raise EnvWorkerError(
             "an environment worker died while its environment was built; its own error message is printed above"
         ) from error
-    weakref.finalize(env, _end, env.processes, env.remotes)
+    _ended_with(env, env.processes, env.remotes)
     return env
 
 
@@ -274,14 +274,15 @@ class BlockVecEnv(SubprocVecEnv):
             ) from error
         has_forkserver = "forkserver" in multiprocessing.get_all_start_methods()
         context: Any = multiprocessing.get_context(start_method or ("forkserver" if has_forkserver else "spawn"))
-        context.set_forkserver_preload(_PRELOADED)  # without effect if the program has used its forkserver before
+        if has_forkserver:
+            context.set_forkserver_preload(_PRELOADED)  # without effect if the program has used its forkserver before
         n_workers = worker_count(len(env_fns), n_workers)
         bounds = [worker * len(env_fns) // n_workers for worker in range(n_workers + 1)]
         self._workers: list[_Worker] = []
         self.processes = []
         connections: list[Connection] = []
         # Also ends the workers of environments that are forgotten, or open when the program ends.
-        self._end = weakref.finalize(self, _end, self.processes, connections)
+        self._end = _ended_with(self, self.processes, connections)
         with _surroundings_of_workers():
             for start, stop in itertools.pairwise(bounds):
                 ours, theirs = context.Pipe()
@@ -351,7 +352,15 @@ def _surroundings_of_workers() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _end(processes: Sequence[Any], connections: Sequence[Connection]) -> None:
+def _ended_with(env: VecEnv, processes: Sequence[Any], connections: Sequence[Any]) -> Finalize:
+    """What ends the workers; called when the environments are garbage, and at the exit of the program.
+
+    multiprocessing itself would wait forever at the exit, for workers that ignore its SIGTERM.
+    """
+    return Finalize(env, _end, args=(processes, connections), exitpriority=0)
+
+
+def _end(processes: Sequence[Any], connections: Sequence[Any]) -> None:
     """End workers; those that do not obey are killed."""
     for connection in connections:
         # Closing is not enough: another process forked by the main process may hold a copy of the connection.
