@@ -59,18 +59,7 @@ def compare_all(
     token_by_token: bool = False,
     output: Path | None = None,
 ) -> None:
-    """Measure settings, and print a table for each.
-
-    Args:
-        workloads: The workloads that the settings name.
-        settings: What is trained.
-        repeats: Iterations of each contestant, after one to warm up.
-        token_by_token: Whether unmodified stable-baselines3 takes part where there is a critic and no adapter.
-        output: Receives everything as JSON.
-
-    Raises:
-        BenchmarkError: If a contestant fails.
-    """
+    """Measure settings, and print a table for each."""
     console = Console(width=_WIDTH)
     console.print(f"{torch.get_num_threads()} threads, medians of {repeats} iterations, each contestant in its turn")
     measured = {}
@@ -98,14 +87,6 @@ def compare_offline(
 
     The code of ILQL's authors and AgileRL's take part if :data:`~benchmarks.original_ilql.SOURCE` and
     :data:`~benchmarks.agile_ilql.FOLDER` name their folders.
-
-    Args:
-        workloads: The workloads; their models are used, and their numbers of conversations.
-        critics: ``separate`` or ``shared``, for values; ``none`` for imitation.
-        repeats: Iterations of each contestant, after one to warm up.
-        device: Where.
-        contestants: Names of those that take part; by default all.
-        cpu_time: Whether seconds are those of the CPU.
     """
     console = Console(width=_WIDTH)
     console.print(f"{torch.get_num_threads()} threads, medians of {repeats} iterations, each contestant in its turn")

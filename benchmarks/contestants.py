@@ -33,25 +33,15 @@ LORA: dict[str, Any] = {"r": 16, "lora_alpha": 32, "task_type": "CAUSAL_LM"}
 
 @dataclass(frozen=True)
 class Setting:
-    """What a contestant trains.
-
-    Attributes:
-        workload: Name of a workload.
-        kind: ``causal`` or ``seq2seq``.
-        critic: ``separate``, ``shared``, or ``none`` for an algorithm without a critic.
-        algorithm: ``ppo``, or ``rloo`` or ``grpo`` without a critic.
-        device: Where.
-        lora: Whether only adapters are trained, with the settings :data:`LORA`.
-        precision: ``fp32``, or ``bf16`` for autocast; frozen weights under adapters are then bfloat16.
-    """
+    """What a contestant trains."""
 
     workload: str
-    kind: str = "causal"
-    critic: str = "separate"
+    kind: str = "causal"  # or seq2seq
+    critic: str = "separate"  # or shared, or none for RLOO and GRPO
     algorithm: str = "ppo"
     device: str = "cpu"
-    lora: bool = False
-    precision: Precision = "fp32"
+    lora: bool = False  # with the settings of LORA
+    precision: Precision = "fp32"  # or bf16 for autocast; frozen weights under adapters are then bfloat16
 
     def __str__(self) -> str:
         critic, adapters = f"critic: {self.critic}", ["LoRA"] if self.lora else []

@@ -43,14 +43,7 @@ ANSWER, ANSWER_TOKENS = "yes , it is nice .", 11  # with the markup around it
 
 
 class Setup:
-    """Model, tokenizer and algorithm for conversations.
-
-    Args:
-        n_turns: Turns of a conversation.
-        agent_tokens: Tokens of the agent's utterance.
-        partner_tokens: Tokens of the partner's utterance, if it is a language model.
-        n_more: Further tokens in the sample's prompt.
-    """
+    """Model, tokenizer and algorithm for conversations."""
 
     def __init__(
         self,

@@ -50,13 +50,7 @@ class FirstTurnOnly(ConversationReward):
 
 
 def compare_credit(n_iters: int, seeds: Sequence[int], folder: Path) -> None:
-    """Train each contestant with each seed; print the iterations that it needs, and write curves and a picture.
-
-    Args:
-        n_iters: Maximum number of iterations of a run.
-        seeds: Seeds of the runs.
-        folder: Folder for ``credit.json`` and ``credit.png``.
-    """
+    """Train each contestant with each seed; print the iterations that it needs, and write curves and a picture."""
     curves = {name: [_train(name, seed, n_iters) for seed in seeds] for name in CONTESTANTS}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "credit.json").write_text(json.dumps(curves, indent=1), encoding="utf-8")

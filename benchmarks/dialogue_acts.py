@@ -42,13 +42,7 @@ def training_turns(config: TurnLevelConfig, n_rounds: int) -> float:
 
 
 def gain_of_workers(config: TurnLevelConfig, n_workers: Sequence[int], n_rounds: int) -> dict[int, float]:
-    """Speed of an iteration with worker processes, as a multiple of the speed in one process.
-
-    Args:
-        config: Config of a run.
-        n_workers: Numbers of processes to compare.
-        n_rounds: Iterations of each, which alternate; the result is the median of the ratios.
-    """
+    """Speed of an iteration with worker processes, as a multiple of the speed in one process."""
     alone = Training(one_process(config))
     others = {n: Training(with_env(config, vec_env="blocks", n_workers=n)) for n in n_workers}
     ratios: dict[int, list[float]] = {n: [] for n in n_workers}

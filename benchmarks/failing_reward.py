@@ -9,12 +9,7 @@ FAILURES: dict[str, Any] = {"nan": float("nan"), "inf": float("inf"), "none": No
 
 
 class FailingReward:
-    """The share of letters in a reply; for some replies, always the same ones, a failure.
-
-    Args:
-        share: Of replies with a failure.
-        failure: ``raise``, or what is returned: ``nan``, ``inf`` or ``none``.
-    """
+    """The share of letters in a reply; for some replies, always the same ones, a failure."""
 
     def __init__(self, share: float, failure: str = "nan") -> None:
         self._share, self._failure = share, failure

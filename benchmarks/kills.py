@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.soak import run_config
-from rl4dialog.runs.comparison import Finding, compare_runs
+from rl4dialog.experiments.reproduction import Finding, compare_runs
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
 
 _PRELOADED = ["rl4dialog.training.trainer", "rl4dialog.algorithms.on_policy.ppo", "rl4dialog.policies.causal"]
@@ -26,12 +26,7 @@ _START_S = 3.0  # about what a process needs before its first iteration
 
 @dataclass
 class Kill:
-    """One kill -9.
-
-    Attributes:
-        after_s: Seconds from the start of the process.
-        while_saving: Whether a checkpoint was half written then.
-    """
+    """One kill -9."""
 
     after_s: float
     while_saving: bool
@@ -43,19 +38,6 @@ def run_with_kills(
     """Start ``rl4dialog train ... --resume auto``, kill it, and so on; then let it come to its end.
 
     Every second kill waits for a checkpoint that is being written; the others come at random moments.
-
-    Args:
-        arguments: Of the command, without ``--resume``.
-        run_path: Folder of the run.
-        n_kills: Fewer are done if the run comes to its end before.
-        longest_s: A process lives at most so long, but the last.
-        seed: Of the moments.
-
-    Returns:
-        The kills that were done.
-
-    Raises:
-        RuntimeError: If the run ends with an error.
     """
     rng = random.Random(seed)
     kills: list[Kill] = []
@@ -80,11 +62,7 @@ def run_with_kills(
 
 
 def kill_runs(n_kills: int) -> list[Finding]:
-    """Print what becomes of a run that is killed and resumed, beside the same run left alone.
-
-    Returns:
-        What the two have in common, by file.
-    """
+    """Print what becomes of a run that is killed and resumed, beside the same run left alone."""
     config = run_config(2 * n_kills, reward={"id": "rouge", "args": {"rouge_type": "rouge1"}})
     config["train_evaluation"]["save_every"] = 1
     with tempfile.TemporaryDirectory() as base:

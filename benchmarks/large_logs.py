@@ -28,15 +28,7 @@ N_ITERS, N_STEPS, BATCH_SIZE, N_READ = 2, 16_384, 2048, 500
 
 @dataclass
 class Start:
-    """One process.
-
-    Attributes:
-        seconds: From the start of the process until training can begin.
-        cpu_seconds: CPU time until then.
-        peak_mib: Peak resident memory until then.
-        training_mib: Peak resident memory at the end of training.
-        reading_mib: Peak resident memory after many more minibatches were read.
-    """
+    """Seconds and peak memory of a process until training can begin, after it, and after many more minibatches."""
 
     seconds: float
     cpu_seconds: float
@@ -108,13 +100,7 @@ def measured_start(n_games: int) -> Start:
 
 
 def serve(pipe: Connection, n_games: int, started: float) -> None:
-    """Start, train, read, and send the :class:`Start`.
-
-    Args:
-        pipe: Receives it.
-        n_games: Size of the log.
-        started: When the process was started, in seconds since the epoch.
-    """
+    """Start, train, read, and send the :class:`Start`."""
     trainee = OfflineTrainee(run_config(n_games), None)
     seconds, cpu_seconds, peak = time.time() - started, time.process_time(), peak_resident_mib()
     algorithm = trainee.algorithm

@@ -61,15 +61,7 @@ class BenchmarkError(RL4DialogError):
 
 @dataclass
 class Result:
-    """What one contestant needed.
-
-    Attributes:
-        name: The contestant.
-        seconds: Of each iteration, in all.
-        phases: Median seconds by phase.
-        n_tokens: Agent tokens of each iteration.
-        peak_mib: Highest resident memory of the process and its workers in MiB; on a GPU, what torch allocated there.
-    """
+    """What one contestant needed."""
 
     name: str
     seconds: list[float]
@@ -90,18 +82,7 @@ class Result:
 def measure(
     setting: Setting, workload: Workload, names: list[str], repeats: int, cpu_time: bool = False
 ) -> list[Result]:
-    """Let contestants do iterations in turns, after one each to warm up.
-
-    Args:
-        setting: What they train.
-        workload: The one that the setting names, or a variant of it.
-        names: Of the contestants.
-        repeats: Iterations of each that count.
-        cpu_time: Whether seconds are those of the CPU, in all threads, which other programs disturb less.
-
-    Raises:
-        BenchmarkError: If one fails.
-    """
+    """Let contestants do iterations in turns, after one each to warm up."""
     context = multiprocessing.get_context("spawn")
     children = {}
     for name in names:

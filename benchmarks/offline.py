@@ -124,14 +124,7 @@ class OfflineRl4dialog:
 
 
 class Decoding:
-    """Replies of a policy that is guided by values of tokens, or of its language model.
-
-    Args:
-        setting: ``ilql`` with a shared or a separate critic.
-        workload: Its ``n_episodes`` prompts are answered with the longest reply.
-        beta: Weight of the values; 0 for the language model itself.
-        top_k: Number of tokens that the filter of the language model keeps; 0 for all.
-    """
+    """Replies of a policy that is guided by values of tokens, or of its language model."""
 
     def __init__(self, setting: Setting, workload: Workload, beta: float, top_k: int = 0) -> None:
         tokenizer, samples = build_prompts(workload)
@@ -154,11 +147,7 @@ class Decoding:
 
 
 class LogLoop:
-    """Another program than this toolkit that trains the workload's model on the same log, in the same minibatches.
-
-    Attributes:
-        language_model: The model to train.
-    """
+    """Another program than this toolkit that trains the workload's model on the same log, in the same minibatches."""
 
     def __init__(self, setting: Setting, workload: Workload) -> None:
         ours = OfflineRl4dialog(setting, workload).algorithm
@@ -188,11 +177,6 @@ class OfflineLoop(LogLoop):
 
     Nothing is split by length: a minibatch is padded to its longest conversation. Logits and values are computed only
     where they are needed, as a careful author would: at the tokens of the agent, and Q only of the logged tokens.
-
-    Args:
-        setting: What is trained.
-        workload: The workload.
-        all_values: Whether Q is computed for the whole vocabulary first, as in the code of ILQL's authors.
     """
 
     def __init__(self, setting: Setting, workload: Workload, all_values: bool = False) -> None:

@@ -30,10 +30,6 @@ def compare_profiles(workloads: Mapping[str, Workload], settings: Iterable[Setti
 
     An operator's seconds are its own, without those of operators that it calls. What is left is spent between
     operators: by Python, tokenizers, environments, rewards, and the profiler itself.
-
-    Args:
-        workloads: The workloads that the settings name.
-        settings: What is trained. The plain loop has no GRPO, so settings with it are left out.
     """
     console = Console(width=100)
     for setting in settings:

@@ -98,12 +98,7 @@ class _WatchedTracker(Tracker):
 
 
 def run(config: dict[str, Any], watch: Callable[[OnPolicyTrainee], Callable[[], None]] | None = None) -> Run:
-    """Train as the command line does, in a folder that is removed.
-
-    Args:
-        config: Of the run.
-        watch: Is given what is trained before it begins, and gives what is called after every iteration.
-    """
+    """Train as the command line does, in a folder that is removed."""
     RewardFunctionRegistry.add(REWARD_ID, FailingReward)
     started, console = time.perf_counter(), io.StringIO()
     with (
@@ -128,15 +123,7 @@ def run(config: dict[str, Any], watch: Callable[[OnPolicyTrainee], Callable[[], 
 
 
 def watch_memory(n_iters: int, warm_up: int | None = None) -> dict[str, list[float]]:
-    """Print what the processes hold after each iteration, and what an iteration adds to it.
-
-    Args:
-        n_iters: Iterations.
-        warm_up: Of them, those that do not count; by default a quarter.
-
-    Returns:
-        MiB after each iteration: resident of the main process, in use on its heap, and owned by each worker alone.
-    """
+    """Print what the processes hold after each iteration, and what an iteration adds to it."""
     held: dict[str, list[float]] = {}
 
     def watch(trainee: OnPolicyTrainee) -> Callable[[], None]:

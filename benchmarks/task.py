@@ -12,12 +12,7 @@ if TYPE_CHECKING:
 
 
 class TableEndOfTurn(EndOfTurn):
-    """Ends a reply at the length that its first token chooses from a table.
-
-    Args:
-        tokenizer: Decodes the tokens.
-        lengths: In tokens.
-    """
+    """Ends a reply at the length that its first token chooses from a table."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, lengths: Sequence[int]) -> None:
         super().__init__(tokenizer, ())

@@ -14,16 +14,7 @@ from rl4dialog.training.turn_level.environments import build_turn_level_algorith
 
 
 def conversations_per_second(config: TurnLevelConfig, n_envs: int, n_rounds: int) -> tuple[float, float]:
-    """Measure whole conversations with random goals, without updates.
-
-    Args:
-        config: Config of a run with ``env.id: turn_goals``.
-        n_envs: Number of conversations that are held at once.
-        n_rounds: Repetitions, in which the two alternate.
-
-    Returns:
-        Medians of conversations per second of CPU time, all at once and one at a time.
-    """
+    """Measure whole conversations with random goals, without updates."""
     together, alone = _envs(config, n_envs), _envs(config, 1)
     found = [(_speed(together), _speed(alone)) for _ in range(n_rounds)]
     return statistics.median(pair[0] for pair in found), statistics.median(pair[1] for pair in found)

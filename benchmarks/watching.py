@@ -18,10 +18,10 @@ from pydantic import Field, field_validator
 from rl4dialog import cli
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import nearest_hint
-from rl4dialog.experiments.quality.execution import make_steps
+from rl4dialog.experiments.quality.comparison import make_steps
 from rl4dialog.experiments.quality.plan import Group, PlannedRun, QualityPlan, load_plan, planned_runs
-from rl4dialog.runs.report.runs import read_run
-from rl4dialog.runs.results import is_complete, read_result
+from rl4dialog.runs.reading import read_run
+from rl4dialog.runs.run_folder import is_complete, read_result
 from rl4dialog.training.checkpoint import is_done
 from rl4dialog.training.watch.checks import RunFacts
 from rl4dialog.training.watch.watcher import CHECKS, Watcher
@@ -55,29 +55,17 @@ class WatchPlan(QualityPlan):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the warnings said about one run.
-
-    Attributes:
-        name: Name of the run.
-        trouble: What was made to go wrong; empty for a healthy run.
-        right: The warnings that name this trouble.
-        warnings: Iteration of the first warning, by name.
-        iterations: Number of iterations in its logs.
-        stopped: Whether an error ended the run.
-        rewards: Mean task reward of the first and of the last five iterations.
-        metrics: Test metrics before and after training; empty if the run did not end.
-        seconds: Time of the run; NaN if it was already there.
-    """
+    """What the warnings said about one run."""
 
     name: str
-    trouble: str
-    right: list[str]
-    warnings: dict[str, int]
+    trouble: str  # what was made to go wrong; empty for a healthy run
+    right: list[str]  # the warnings that name this trouble
+    warnings: dict[str, int]  # iteration of the first one, by name
     iterations: int
-    stopped: bool
-    rewards: tuple[float, float]
-    metrics: dict[str, tuple[float, float]]
-    seconds: float
+    stopped: bool  # by an error
+    rewards: tuple[float, float]  # mean task reward of the first and of the last five iterations
+    metrics: dict[str, tuple[float, float]]  # test metrics before and after training; empty if the run did not end
+    seconds: float  # NaN if the run was already there
 
     @property
     def named_at(self) -> int | None:
@@ -97,18 +85,6 @@ def measure(
 
     The warnings are computed anew from the logs. After a change of their conditions, the same command judges the same
     runs again.
-
-    Args:
-        plan_paths: The plans.
-        overrides: Overrides of each plan.
-        output: The output folder: ``outcomes.json``, ``page.md``, the steps, and a folder of runs per plan.
-        command: The command, for the page.
-
-    Returns:
-        Outcomes by the plan's title.
-
-    Raises:
-        ConfigError: If a plan or a config is invalid, or differs from that of a complete run.
     """
     output = output.absolute()
     output.mkdir(parents=True, exist_ok=True)

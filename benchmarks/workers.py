@@ -19,14 +19,7 @@ from rl4dialog.scores.parts import as_parts
 
 
 def compare_workers(n_envs: int = 64, n_workers: int = 8, n_samples: int = 1000, repeats: int = 30) -> None:
-    """Print the start of the workers beside one import of stable-baselines3, and a step beside one without workers.
-
-    Args:
-        n_envs: Environments.
-        n_workers: Worker processes.
-        n_samples: Samples that the environments share.
-        repeats: Steps of each, after one to warm up.
-    """
+    """Print the start of the workers beside one import of stable-baselines3, and a step beside one without workers."""
     workload = WORKLOADS["tiny"]
     tokenizer, samples = build_prompts(workload)
     env_kwargs = {

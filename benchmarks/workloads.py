@@ -57,26 +57,17 @@ _SIZES = ("tiny", "small", "medium", "1b", "8b")
 
 @dataclass(frozen=True)
 class Workload:
-    """An iteration's worth of work.
+    """An iteration's worth of work."""
 
-    Attributes:
-        model: Its size or name; see :func:`build_model`.
-        prompt_lengths: In tokens, of the prompts; used in turn.
-        reply_lengths: In tokens. One is chosen for each reply by its first token, so that a model with random weights
-            draws from them, whoever samples.
-        n_episodes: Replies per iteration.
-        n_epochs: Passes over them.
-        batch_size: Replies per minibatch.
-        vocab_size: Of the tokenizer; a pretrained model has its own.
-    """
-
-    model: str
-    prompt_lengths: Sequence[int] = field(default=tuple(range(32, 65)), repr=False)
+    model: str  # its size or name; see `build_model`
+    prompt_lengths: Sequence[int] = field(default=tuple(range(32, 65)), repr=False)  # in tokens, used in turn
+    # In tokens. One is chosen for each reply by its first token, so that a model with random weights draws from them,
+    # whoever samples.
     reply_lengths: Sequence[int] = field(default=(20,), repr=False)
-    n_episodes: int = 64
+    n_episodes: int = 64  # replies per iteration
     n_epochs: int = 5
-    batch_size: int = 8
-    vocab_size: int = 1000
+    batch_size: int = 8  # replies
+    vocab_size: int = 1000  # of the tokenizer; a pretrained model has its own
 
     @property
     def max_prompt_length(self) -> int:
@@ -131,15 +122,7 @@ def build_model(
 ) -> PreTrainedModel:
     """A model of the workload's size with random weights, or a pretrained one, without dropout.
 
-    Args:
-        workload: Whose ``model`` is ``tiny`` (width 128, 4 layers), ``small``, ``medium``, ``1b`` or ``8b``, or what
-            `load_language_model` loads.
-        kind: ``causal`` for GPT-2 (Llama for ``1b`` and ``8b``), ``seq2seq`` for T5.
-        tokenizer: Decides the special tokens, and the vocabulary of ``tiny``.
-        device: Where Llama's weights are drawn.
-
-    Raises:
-        ValueError: If there is no such model.
+    ``tiny`` has width 128 and 4 layers. ``causal`` is GPT-2 (Llama for ``1b`` and ``8b``), ``seq2seq`` is T5.
     """
     lengths = (workload.max_prompt_length, workload.max_reply_length)
     auto_class: Any = AutoModelForSeq2SeqLM if kind == "seq2seq" else AutoModelForCausalLM

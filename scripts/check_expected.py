@@ -7,12 +7,99 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from rl4dialog.core.errors import RL4DialogError
-from rl4dialog.experiments.expected import check_expected
+from pydantic import Field, TypeAdapter, ValidationError
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rl4dialog.core.config_blocks import Block
+from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
+from rl4dialog.core.yaml_loader import load_yaml
+from rl4dialog.experiments.own_process import run_command, train_arguments
+from rl4dialog.runs.run_folder import is_complete, read_result
+from rl4dialog.runs.summary import format_number, table_style
 
 EXPECTED = Path(__file__).parents[1] / "task_configs" / "expected.yml"
+
+
+class Expectation(Block):
+    """What a config reaches."""
+
+    minutes: float = Field(gt=0)
+    """Time of a run on two cores."""
+    needs: str | None = None
+    """Folder with files of others, relative to the working directory; without it, the config is left out."""
+    metrics: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]] = Field(min_length=1)
+    """Test metrics after training: value and tolerance by key."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A measured metric beside the expected one; ``measured`` is ``None`` if the run failed or lacks the metric."""
+
+    config: str
+    key: str
+    expected: float
+    tolerance: float
+    measured: float | None
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the metric is within the tolerance."""
+        return self.measured is not None and abs(self.measured - self.expected) <= self.tolerance
+
+
+def load_expected(path: Path) -> dict[str, Expectation]:
+    """Read expectations by config, whose paths are relative to the file."""
+    try:
+        expected = TypeAdapter(dict[str, Expectation]).validate_python(load_yaml(path))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise ConfigError(f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from error
+    for name in expected:
+        if not (path.parent / name).is_file():
+            raise ConfigError(f"{path}: there is no config {path.parent / name}")
+    return expected
+
+
+def check_expected(path: Path, output: Path, max_minutes: float) -> int:
+    """Train the quick configs of a file, and compare their results; returns 0 if all are within their tolerance.
+
+    Runs that are complete in the output folder are not repeated. Configs whose files are missing are left out, which a
+    line says.
+    """
+    quick = {name: each for name, each in load_expected(path).items() if each.minutes <= max_minutes}
+    if not quick:
+        raise DataError(f"no config in {path} takes at most {max_minutes:g} minutes")
+    checks = []
+    for name, expectation in quick.items():
+        if expectation.needs is not None and not Path(expectation.needs).is_dir():
+            print(f"left out: {name}, because there is no folder {expectation.needs}")
+            continue
+        run = output / name.removesuffix(".yml").replace("/", "_")
+        run_command(train_arguments(path.parent / name, run, "--resume", "auto"))
+        after = read_result(run)["test"]["after"] if is_complete(run) else {}
+        checks += [
+            Check(name, key, value, tolerance, after.get(key))
+            for key, (value, tolerance) in expectation.metrics.items()
+        ]
+    print_checks(checks)
+    return 0 if all(check.is_met for check in checks) else 1
+
+
+def print_checks(checks: list[Check], console: Console | None = None) -> None:
+    """Print expected and measured metrics."""
+    console = console or Console()
+    table = Table("config", "metric", "expected", "measured", "", box=table_style(console), pad_edge=False)
+    for check in checks:
+        expected = f"{format_number(check.expected)} +- {format_number(check.tolerance)}"
+        row = (check.config, check.key, expected, format_number(check.measured), "ok" if check.is_met else "DIFFERENT")
+        table.add_row(*map(Text, row))
+    console.print(table)
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ A change of the code that is not meant to change results has to pass it:
     python scripts/compare_commits.py HEAD~1 HEAD --output_path /tmp/compared --only small_talk guess_what
 
 ``WORKTREE`` in place of a commit stands for the files as they are. Finished runs are kept, so that the same command
-continues after an interruption. Models, and data that are files of others, have stand-ins (experiments/config_check).
+continues after an interruption. Models, and data that are files of others, have stand-ins (check_configs.py).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from check_configs import ConfigReport, Outside, shortened, stand_in_config
 
 from rl4dialog.catalog import DataPoolRegistry
-from rl4dialog.experiments.config_check import ConfigReport, Outside, shortened, stand_in_config
 
 ROOT = Path(__file__).parents[1]
 WORKTREE = "WORKTREE"

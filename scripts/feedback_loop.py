@@ -3,9 +3,9 @@
     python scripts/feedback_loop.py --run RUN --n_votes 100 300 1000 --ceiling --output runs/votes
     python scripts/feedback_loop.py --run RUN --n_votes 100 300 --strategy gap --without_ppo --output runs/by_gap
 
-RUN is a run on small_talk. The person is described in :mod:`rl4dialog.data.small_talk.pool`, and what is measured in
-:mod:`rl4dialog.experiments.improvement.feedback_loop`. All results are in results.json of the output folder, and an
-interrupted command continues.
+RUN is a run on small_talk. The person of :mod:`rl4dialog.data.small_talk.pool` chooses between pairs of replies of
+its model. What is learned from the choices is measured by the person's true utility, which is trained on only to see
+how much could be gained. All results are in results.json of the output folder, and an interrupted command continues.
 
 With a strategy other than random, the first number of votes is about random pairs. The pairs that are added for each
 further number are selected with the reward model that was learned from those before.
@@ -16,30 +16,130 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rl4dialog.core.config import text_config
-from rl4dialog.core.errors import ConfigError, RunFolderError
-from rl4dialog.core.feedback import read_pairs, write_queue
-from rl4dialog.data.small_talk.pool import UTILITY_REWARD, SimulatedPerson
-from rl4dialog.experiments.improvement.feedback_loop import (
-    LoopResult,
-    measure_policy,
-    measure_reward_model,
-    write_votes,
-)
-from rl4dialog.experiments.improvement.plan import Plan, make_plan, write_files
-from rl4dialog.experiments.improvement.running import improve, train_stage
-from rl4dialog.experiments.improvement.stage_configs import POLICY, REWARD_MODEL
+from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
+from rl4dialog.core.feedback import QueuedReplies, append_feedback, read_pairs, write_queue
+from rl4dialog.data.dialogue_text import dialogue_text
+from rl4dialog.data.ratings import judged_dialogue
+from rl4dialog.data.small_talk.pool import UTILITY_REWARD, SimulatedPerson, utility
+from rl4dialog.experiments.improvement.running import Plan, improve, make_plan, train_stage, write_files
+from rl4dialog.experiments.improvement.stages import COMPARISON, POLICY, REWARD_MODEL, read_verdict
 from rl4dialog.experiments.own_process import run_command
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.inference.model_comparison import compare_models
 from rl4dialog.inference.queue_selection import STRATEGIES
 from rl4dialog.inference.saved_run import read_run_config
+from rl4dialog.runs.reading import Predictions, pair, read_run
+from rl4dialog.runs.report.metrics import mean_intervals
+from rl4dialog.runs.report.pages import KL
 from rl4dialog.runs.run_folder import write_json
+from rl4dialog.scores.reward_models import KEY, load_reward_model
 
 _ARGUMENTS = ("run", "strategy", "n_held_out", "temperature", "error_rate", "seed")
+
+
+@dataclass(frozen=True)
+class Point:
+    """Mean score of the reward model and mean true utility, at an evaluation of the policy's validation prompts."""
+
+    iteration: int
+    score: float
+    utility: float
+
+
+@dataclass(frozen=True)
+class PolicyResult:
+    """What PPO made of a reward."""
+
+    win_rate: Estimate
+    utility: Estimate
+    kl: float
+    curve: list[Point] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LoopResult:
+    """What was learned from a number of votes."""
+
+    n_votes: int | None
+    verdict: str | None = None
+    accuracy: Estimate | None = None
+    policy: PolicyResult | None = None
+
+
+def write_votes(queue: Path, n: int, person: SimulatedPerson, output: Path) -> None:
+    """Let a person choose between the first pairs of a queue, unless the file exists."""
+    pairs = read_pairs(queue)
+    if len(pairs) < n:
+        raise DataError(f"{queue} has {len(pairs)} pairs, fewer than {n} votes; choose another output folder")
+    if output.exists():
+        return
+    partial = output.with_suffix(".tmp")
+    partial.unlink(missing_ok=True)
+    for each in pairs[:n]:
+        append_feedback(partial, each.chosen(0 if person.prefers_first(*(reply.text for reply in each.replies)) else 1))
+    partial.replace(output)
+
+
+def measure_reward_model(plan: Plan, n_votes: int, held_out: Sequence[QueuedReplies]) -> LoopResult:
+    """Measure the reward model of an improvement by the true utility of pairs about which nobody voted."""
+    folder = plan.improvable.output / REWARD_MODEL
+    return LoopResult(n_votes, str(read_verdict(folder, plan.votes)), accuracy_of(folder, held_out))
+
+
+def measure_policy(plan: Plan) -> PolicyResult:
+    """Measure PPO in a complete improvement by the true utility."""
+    output = plan.improvable.output
+    before, after = pair(*(_predictions(output / COMPARISON, "test", epoch) for epoch in (0, 1)))
+    changes = _utilities(after.replies) - _utilities(before.replies)
+    wins, change = _means((changes > 0) + 0.5 * (changes == 0), changes)
+    kl = read_run(output / COMPARISON).metrics["test"][1][KL]
+    return PolicyResult(wins, change, kl, _curve(output / POLICY))
+
+
+def accuracy_of(reward_model: Path, pairs: Sequence[QueuedReplies]) -> Estimate:
+    """Share of pairs that a reward model ranks as the true utility does, without pairs of equal utility."""
+    model = load_reward_model(str(reward_model), "reply", 64, "feedback_loop")
+    gaps = np.subtract(*(_utilities([each.replies[i].text for each in pairs]) for i in (0, 1)))
+    texts = [[_text(each, i, model.card.context_size) for each in pairs] for i in (0, 1)]
+    scores = np.subtract(*(np.asarray(model.scores(side)) for side in texts))
+    right = (scores * gaps > 0) + 0.5 * (scores == 0)
+    return _means(right[gaps != 0])[0]
+
+
+def _text(each: QueuedReplies, index: int, context_size: int | None) -> str:
+    return dialogue_text(judged_dialogue(each.chosen(index), each.replies[index].text), context_size)
+
+
+def _curve(policy: Path) -> list[Point]:
+    run, points = read_run(policy), []
+    for epoch in run.epochs("val"):
+        found = _predictions(policy, "val", epoch)
+        points.append(Point(epoch, float(found.scores[KEY].mean()), float(_utilities(found.replies).mean())))
+    return points
+
+
+def _predictions(folder: Path, split: str, epoch: int) -> Predictions:
+    found = read_run(folder).predictions(split, epoch)
+    if found is None:
+        raise DataError(f"{folder} has no predictions of split {split!r} after iteration {epoch}")
+    return found
+
+
+def _utilities(replies: Sequence[str]) -> NDArray[np.float64]:
+    return np.array([utility(reply) for reply in replies], dtype=float)
+
+
+def _means(*columns: NDArray[np.float64]) -> list[Estimate]:
+    """Means of columns with 95 % intervals over their rows."""
+    intervals = mean_intervals(np.stack(columns, axis=1).astype(float))
+    return [Estimate(float(column.mean()), interval) for column, interval in zip(columns, intervals, strict=True)]
 
 
 def main() -> None:
@@ -89,11 +189,7 @@ def main() -> None:
 
 
 def _check_same_arguments(args: argparse.Namespace) -> None:
-    """Refuse a folder with pairs, votes or models of other arguments.
-
-    Raises:
-        ConfigError: If it has them.
-    """
+    """Refuse a folder with pairs, votes or models of other arguments."""
     file, now = args.output / "arguments.json", {name: str(vars(args)[name]) for name in _ARGUMENTS}
     if file.exists():
         before = json.loads(file.read_text(encoding="utf-8"))

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from rl4dialog.experiments.quality.win_rate import win_rate
+from rl4dialog.experiments.quality.outcomes import win_rate
 from rl4dialog.functional.statistics import CONFIDENCE, Interval, bootstrap_intervals, wilson_interval
-from rl4dialog.runs.report.statistics import mean_and_standard_error, mean_interval, student_interval
+from rl4dialog.runs.report.metrics import mean_and_standard_error, mean_interval, student_interval
 
 Array = NDArray[np.float64]
 Trial = Callable[[np.random.Generator, int], tuple[Interval | None, float]]

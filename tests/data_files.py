@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runs import write_dialogues
-
-from rl4dialog.experiments.stand_in_data import write_original
+from stand_in_data import write_original
 
 PERSONAS = (
     "1 your persona: i like tea .\n2 partner's persona: i have a cat .\n3 hello !\thi , how are you ?\n"

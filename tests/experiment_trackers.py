@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rl4dialog.runs.experiment_trackers import trackio
-from rl4dialog.runs.experiment_trackers.tracker import ExperimentTracker, RunDescription
+from rl4dialog.runs.experiment_trackers import _TRACKERS, ExperimentTracker, RunDescription
 
 
 def description(tmp_path: Path, **changes: Any) -> RunDescription:
@@ -30,7 +29,7 @@ class FakeTracker(ExperimentTracker):
 
     @classmethod
     def install(cls, monkeypatch: pytest.MonkeyPatch) -> type[FakeTracker]:
-        monkeypatch.setattr(trackio, "TrackioTracker", cls)
+        monkeypatch.setitem(_TRACKERS, "trackio", cls)
         return cls
 
     def log(self, values: Mapping[str, Any], counter: str, step: int) -> None:

@@ -14,10 +14,10 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from stand_in_data import write_dialogues
 
 from rl4dialog import catalog, cli
 from rl4dialog.core.registry import Registry
-from rl4dialog.experiments.stand_in_data import write_dialogues
 
 CONFIG: dict[str, Any] = {
     "seed": 0,

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.experiments.sweep.trials import TrialResult
+from rl4dialog.experiments.sweep.running import TrialResult
 
 
 def write_run(folder: Path, rewards: list[float], metrics: list[dict[str, float | None]] | None = None) -> Path:

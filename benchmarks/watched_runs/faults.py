@@ -44,11 +44,7 @@ class _Random(Partner):
 
 @PartnerRegistry.register("unreliable_partner")
 class UnreliablePartner(_Random):
-    """A partner whose server fails at times.
-
-    Args:
-        share: Share of calls that fail.
-    """
+    """A partner whose server fails at times."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -61,11 +57,7 @@ class UnreliablePartner(_Random):
 
 @PartnerRegistry.register("parrot")
 class Parrot(_Random):
-    """A partner that repeats some utterances.
-
-    Args:
-        share: Share of utterances that are the agent's last one.
-    """
+    """A partner that repeats some utterances."""
 
     def __init__(self, share: float) -> None:
         self._share = share

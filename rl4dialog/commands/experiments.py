@@ -14,8 +14,8 @@ from rl4dialog.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
+    from rl4dialog.experiments.sweep.running import Objective, TrialSource
     from rl4dialog.experiments.sweep.space import Dimension
-    from rl4dialog.experiments.sweep.trials import Objective, TrialSource
 
 
 _N_TRIALS = 20
@@ -173,7 +173,7 @@ def _check_arguments(args: argparse.Namespace) -> None:
 
 def _objective(args: argparse.Namespace, config: RunConfig) -> Objective:
     from rl4dialog.core.config import OnPolicyConfig
-    from rl4dialog.experiments.sweep.trials import Objective
+    from rl4dialog.experiments.sweep.running import Objective
 
     if not isinstance(config, OnPolicyConfig):
         if args.metric is None:
@@ -184,9 +184,8 @@ def _objective(args: argparse.Namespace, config: RunConfig) -> Objective:
 
 
 def _source(args: argparse.Namespace, config: RunConfig, objective: Objective, folder: Path) -> TrialSource:
-    from rl4dialog.experiments.sweep.grid import Grid
     from rl4dialog.experiments.sweep.space import check_values, combinations, extremes, parse_grid, parse_search
-    from rl4dialog.experiments.sweep.study import Study
+    from rl4dialog.experiments.sweep.study import Grid, Study
 
     def read(overrides: Sequence[str]) -> RunConfig:
         given = argparse.Namespace(**{**vars(args), "overrides": [*args.overrides, *overrides]})

@@ -127,8 +127,7 @@ class Improve:
     @staticmethod
     def run(args: argparse.Namespace) -> int:
         from rl4dialog.core.config import text_config
-        from rl4dialog.experiments.improvement.plan import make_plan, plan_text
-        from rl4dialog.experiments.improvement.running import improve
+        from rl4dialog.experiments.improvement.running import improve, make_plan, plan_text
         from rl4dialog.inference.model_comparison import compare_models
         from rl4dialog.inference.saved_run import read_run_config
 

@@ -65,8 +65,8 @@ class Report:
 
     @staticmethod
     def run(args: argparse.Namespace) -> int:
-        from rl4dialog.runs.report.comparison_report import write_comparison
-        from rl4dialog.runs.report.run_report import write_report
+        from rl4dialog.runs.report.comparison import write_comparison
+        from rl4dialog.runs.report.pages import write_report
 
         if len(args.runs) == 1:
             print(write_report(args.runs[0], args.output))

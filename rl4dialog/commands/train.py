@@ -114,7 +114,7 @@ def _prepare_in_a_process_of_its_own(args: argparse.Namespace) -> None:
 def _train_in_this_process(args: argparse.Namespace) -> int:
     config = read_config(args)
     if args.log_to_wandb and "wandb" not in config.logging.outputs:
-        from rl4dialog.runs.experiment_trackers.copies import check_trackers
+        from rl4dialog.runs.experiment_trackers import check_trackers
 
         config.logging.outputs.append("wandb")
         check_trackers(config.logging.outputs)
@@ -177,7 +177,7 @@ def _checkpoint_to_resume(args: argparse.Namespace, config: RunConfig, root: Pat
 
 def _print_result(root: Path, config: RunConfig) -> None:
     """Print the result of a complete run, and what would change it."""
-    from rl4dialog.runs.results import read_players, read_references, read_result
+    from rl4dialog.runs.run_folder import read_players, read_references, read_result
     from rl4dialog.runs.summary import print_summary
 
     more = "increase train_evaluation.n_iters to continue training, or " if config.has_rollouts else ""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.core.manifest import read_manifest, write_manifest
+from rl4dialog.core.files import read_manifest, write_manifest
 
 _logger = logging.getLogger(__name__)
 _FORMAT = 2  # increase it when the meaning of cached files changes

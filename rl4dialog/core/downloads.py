@@ -19,8 +19,7 @@ from typing import Any
 
 from rl4dialog.core.cache import cached_folder
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.files import check_expansion
-from rl4dialog.core.manifest import file_hash
+from rl4dialog.core.files import check_expansion, file_hash
 
 _BLOCK_BYTES = 1 << 20
 _TIMEOUT_S = 60.0

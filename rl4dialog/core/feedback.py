@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import DataError, RunFolderError, nearest_hint, shown
-from rl4dialog.core.files import json_value
-from rl4dialog.core.json_lines import append_record, check_appendable, whole_lines, write_records
+from rl4dialog.core.files import append_record, check_appendable, json_value, whole_lines, write_records
 
 VERSION = 1
 _CONVERSATION = "conversation_rating"

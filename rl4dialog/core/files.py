@@ -1,17 +1,29 @@
-"""User-specified files: reads files of any kind and their JSON, replaces files as a whole, limits archives."""
+"""Files of any origin, read with care; files, JSON lines and folders that survive an interruption at any moment."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
-from rl4dialog.core.errors import DataError, shown
+from rl4dialog.core.errors import DataError, RunFolderError, shown
+
+try:
+    import fcntl
+except ImportError:  # Windows has no file locks of this kind
+    fcntl = None  # type: ignore[assignment]
+
+MANIFEST = "manifest.json"
+Record = Mapping[str, Any]
+_Continued = TypeVar("_Continued", bound="ContinuedFile")
 
 _SURELY_FITS = 100 * 2**20
 _MAX_RATIO = 200
@@ -19,11 +31,7 @@ _KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_
 
 
 def read_regular(path: Path) -> bytes:
-    """Read a regular file; reading a pipe or a device might never end.
-
-    Raises:
-        OSError: If it cannot be read, or is not a regular file.
-    """
+    """Content of a regular file; an `OSError` for others, since reading a pipe or a device might never end."""
     check_regular(path)
     return path.read_bytes()
 
@@ -34,31 +42,6 @@ def check_regular(path: Path) -> None:
     for is_kind, name in _KINDS:
         if is_kind(mode):
             raise OSError(f"it is {name}; use a regular file")
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync a folder, its files and its sub-folders to disk."""
-    for path in (*folder.rglob("*"), folder):
-        sync_path(path)
-
-
-def sync_names(folder: Path) -> None:
-    """Sync the names in a folder to disk, if the file system supports it, so that a renamed file keeps its name."""
-    with suppress(OSError):
-        sync_path(folder)
-
-
-def sync_path(path: Path) -> None:
-    """Sync a file's content, or the names in a folder, to disk.
-
-    Raises:
-        OSError: If the file system does not support it.
-    """
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def check_expansion(unpacked: int, packed: int, place: Path) -> None:
@@ -76,15 +59,64 @@ def check_expansion(unpacked: int, packed: int, place: Path) -> None:
         )
 
 
+def json_value(text: str | bytes) -> Any:
+    """Parsed JSON; a `ValueError` if it is malformed or nested too deeply, or an object has a key twice."""
+    try:
+        return json.loads(text, object_pairs_hook=_distinct)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError(f"it has the key {Counter(key for key, _ in pairs).most_common(1)[0][0]!r} twice")
+    return found
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """A parsed JSON object; a `ValueError` for anything else."""
+    found = json_value(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"it must be a JSON object, not {shown(found)}")
+    return found
+
+
+@contextmanager
+def naming_errors(path: Path, advice: str = "") -> Iterator[None]:
+    """Convert an `OSError` to a `RunFolderError` that names the path, the cause, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(f"{path} cannot be written: {error.strerror or error}{advice}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync a folder, its files and its sub-folders to disk."""
+    for path in (*folder.rglob("*"), folder):
+        sync_path(path)
+
+
+def sync_names(folder: Path) -> None:
+    """Sync the names in a folder to disk, if the file system supports it, so that a renamed file keeps its name."""
+    with suppress(OSError):
+        sync_path(folder)
+
+
+def sync_path(path: Path) -> None:
+    """Sync a file's content, or the names in a folder, to disk; an `OSError` if the file system does not support it."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 @contextmanager
 def replaced(path: str | os.PathLike[str], ending: str = ".tmp") -> Iterator[Path]:
     """Yield a temporary path beside a file, which gets the file's name if the block succeeds, and is removed otherwise.
 
     The temporary name is the file's with a dot before and the ending after it. A device or pipe is written directly,
     and a link is kept: the file that it names is replaced.
-
-    Raises:
-        OSError: If the file cannot be written; an earlier file is then unchanged.
     """
     final = Path(os.path.realpath(path))
     if final.exists() and not final.is_file():
@@ -102,31 +134,215 @@ def replaced(path: str | os.PathLike[str], ending: str = ".tmp") -> Iterator[Pat
         raise
 
 
-def json_value(text: str | bytes) -> Any:
-    """Parse JSON.
+def wait_for_lock(handle: int) -> None:
+    """Lock an open file against other processes, after waiting for them."""
+    if fcntl is not None:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+
+
+def try_lock(handle: int) -> bool:
+    """Lock an open file, unless another process has locked it; an `OSError` if the file system has no locks."""
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def write_manifest(folder: Path, **about: Any) -> None:
+    """Write sizes and hashes of all files of a folder, and JSON entries about it, as its last file."""
+    files = {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": file_hash(path)}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    (folder / MANIFEST).write_text(json.dumps({**about, "files": files}, indent=1), encoding="utf-8")
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a folder, and verify all files.
 
     Raises:
-        ValueError: If it is malformed or nested too deeply, or an object has a key twice.
+        ValueError: If the manifest is missing, or a file is missing or was changed; the message names the file.
     """
     try:
-        return json.loads(text, object_pairs_hook=_distinct)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        manifest = json_object((folder / MANIFEST).read_text(encoding="utf-8"))
+        expected = {str(name): (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it has no readable {MANIFEST}, so it is incomplete") from error
+    for name, (n_bytes, sha256) in expected.items():
+        path = folder / name
+        if not path.is_file():
+            raise ValueError(f"{name} is missing")
+        if path.stat().st_size != n_bytes:
+            raise ValueError(f"{name} has {path.stat().st_size} bytes instead of {n_bytes}")
+        if file_hash(path) != sha256:
+            raise ValueError(f"{name} was changed")
+    return manifest
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
-        raise ValueError(f"it has the key {Counter(key for key, _ in pairs).most_common(1)[0][0]!r} twice")
-    return found
+def file_hash(path: Path) -> str:
+    """SHA-256 hash of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def json_object(text: str | bytes) -> dict[str, Any]:
-    """Parse a JSON object.
+def json_line(record: Record, allow_nan: bool = False) -> bytes:
+    """A record as a line of JSON."""
+    return json.dumps(record, ensure_ascii=False, allow_nan=allow_nan).encode("utf-8", "backslashreplace") + b"\n"
 
-    Raises:
-        ValueError: If it is malformed, nested too deeply, or another value.
+
+def append_whole(file: BinaryIO, data: bytes, sync: bool = False) -> None:
+    """Append data to an unbuffered file in a single write, and remove what a full disk cut short."""
+    end = file.seek(0, os.SEEK_END)
+    try:
+        if file.write(data) != len(data):
+            raise OSError(errno.ENOSPC, "no space left on the disk")
+        if sync:
+            os.fsync(file.fileno())
+    except OSError:
+        with suppress(OSError):
+            file.truncate(end)
+        raise
+
+
+def append_record(path: Path, record: Record) -> None:
+    """Append a record as one line, and sync it to disk.
+
+    A truncated last line is removed first. Several programs can append to the same file.
     """
-    found = json_value(text)
-    if not isinstance(found, dict):
-        raise ValueError(f"it must be a JSON object, not {shown(found)}")
-    return found
+    data = json_line(record)
+    with naming_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        is_new = not path.exists()
+        with open(path, "a+b", buffering=0) as file:
+            wait_for_lock(file.fileno())
+            check_appendable(path)
+            _mend_end(file)
+            append_whole(file, data, sync=True)
+        if is_new:
+            sync_path(path.parent)
+
+
+def check_appendable(path: Path, is_record: Callable[[bytes], bool] | None = None) -> None:
+    """Refuse a file with content but without a record (by default, any JSON object), so that it is something else."""
+    if path.exists() and path.stat().st_size:
+        with open(path, "rb") as file:
+            if not any(map(is_record or _is_record, file)):
+                raise RunFolderError(f"{path} has no record of this kind, so it is left as it is; choose another file")
+
+
+def write_records(path: Path, records: Iterable[Record]) -> None:
+    """Write records as lines; a file of such records is replaced, any other one refused."""
+    rows = list(records)
+    keys = {*chain.from_iterable(rows)}
+    with naming_errors(path):
+        check_appendable(path, lambda line: _is_record(line) and json_object(line).keys() <= keys)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replaced(path) as temporary:
+            temporary.write_bytes(b"".join(json_line(row, allow_nan=True) for row in rows))
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file, except a truncated last line; an `OSError` if it cannot be read."""
+    *lines, last = read_regular(path).split(b"\n")
+    return [*lines, last] if _is_record(last) else lines
+
+
+def _mend_end(file: BinaryIO) -> None:
+    """Remove a truncated last line, or add the missing newline to a complete one, which editors may omit."""
+    size = file.seek(0, os.SEEK_END)
+    if not size:
+        return
+    file.seek(size - 1)
+    if file.read(1) == b"\n":
+        return
+    file.seek(0)
+    data = file.read()
+    begin = data.rfind(b"\n") + 1
+    if _is_record(data[begin:]):
+        file.write(b"\n")
+    else:
+        file.truncate(begin)
+
+
+def _is_record(line: bytes) -> bool:
+    """Whether a line is complete: a truncated JSON object is never valid."""
+    return _record(line) is not None
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        return json_object(line)
+    except ValueError:
+        return None
+
+
+class ContinuedFile:
+    """A ``.jsonl`` file of the results of tasks, which a rerun command continues after an interruption.
+
+    Args:
+        path: The file; a truncated last line is removed.
+        n_after: Returns the number of tasks that are done after a record, given the number before it; ``None`` if the
+            record belongs to other tasks.
+        task: Description of a task, for messages, with the place of its number.
+
+    Attributes:
+        n_done: Number of tasks that are done.
+    """
+
+    def __init__(self, path: Path, n_after: Callable[[Record, int], int | None], task: str) -> None:
+        self._path, self._n_after, self._task = path, n_after, task
+        with naming_errors(path, "; choose another --output"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 (closed by `close`)
+        try:
+            self.n_done = self._count_done()
+        except OSError as error:
+            self._file.close()
+            raise RunFolderError(f"nothing can be appended to {path} ({error.strerror})") from error
+        except BaseException:
+            self._file.close()
+            raise
+
+    def write(self, record: Record) -> None:
+        """Append the record of the next task, as a whole line."""
+        with naming_errors(self._path, "; fix this and rerun the command to continue"):
+            append_whole(self._file, json_line(record, allow_nan=True))
+        self.n_done += 1
+
+    def records(self) -> list[dict[str, Any]]:
+        """All records of the file."""
+        self._file.seek(0)
+        return [json_value(line) for line in self._file.read().splitlines()]
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self: _Continued) -> _Continued:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def _count_done(self) -> int:
+        self._file.seek(0)
+        data = self._file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        n_done = 0
+        for number, line in enumerate(whole.splitlines(), start=1):
+            found = None if (record := _record(line)) is None else self._n_after(record, n_done)
+            if found is None:
+                raise DataError(
+                    f"{self._path}:{number} is not {self._task.format(n_done + 1)}; choose another --output"
+                )
+            n_done = found
+        if data and not whole:
+            # Without a complete line, the file must at least begin as the first record does.
+            record = _record(data)
+            is_own = data.startswith(b'{"'[: len(data)]) if record is None else self._n_after(record, 0) is not None
+            if not is_own:
+                raise DataError(f"{self._path} is not {self._task.format(1)}; choose another --output")
+        self._file.truncate(len(whole))
+        return n_done

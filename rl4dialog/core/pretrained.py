@@ -21,7 +21,7 @@ from typing import Any
 from rl4dialog.core.cache import cached_folder, find_cached
 from rl4dialog.core.downloads import cache_only_without_network, file_from_wheel
 from rl4dialog.core.errors import DataError, ModelError, RL4DialogError, nearest_hint
-from rl4dialog.core.manifest import file_hash
+from rl4dialog.core.files import file_hash
 
 _logger = logging.getLogger(__name__)
 BUILTIN = "builtin/"

@@ -10,8 +10,7 @@ from typing import Any
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import Feedback
-from rl4dialog.core.files import replaced
-from rl4dialog.core.json_lines import write_records
+from rl4dialog.core.files import replaced, write_records
 from rl4dialog.core.types import AGENT, RatedDialogue
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.ratings import count_kinds, read_latest

@@ -37,19 +37,9 @@ _SHARE_WHOLE = 0.95  # of prompts and replies that fit into the lengths
 
 @dataclass(frozen=True)
 class Table:
-    """What the columns of a file mean.
+    """What the columns of a file mean: prompts with or without reference replies, or whole dialogues.
 
-    Attributes:
-        path: The file.
-        prompt: Column with prompts; ``None`` if there is ``dialogue``.
-        reply: Column with reference replies, if there are any.
-        dialogue: Column with whole dialogues.
-        guessed: Whether the columns were guessed.
-        n_rows: Number of rows that were read.
-        n_prompt_words: Length of a long prompt.
-        n_reply_words: Length of a long reply; ``None`` without replies.
-        unread: Columns that the config does not use.
-        has_rewards: Whether it is a log with rewards, which the config does not use either.
+    The numbers of words are those of a long prompt and a long reply.
     """
 
     path: Path
@@ -108,13 +98,10 @@ def read_table(path: Path, prompt: str | None = None, reply: str | None = None) 
 
 
 def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | None = None) -> str:
-    """Write a commented config.
+    """Write a commented config, whose commands use the name of its file.
 
-    Args:
-        table: The data.
-        name: Name of the config file, for the commands in it.
-        model: Name of a pretrained model, or ``builtin/tiny-gpt2`` to train one from random weights.
-        reward: Id of the reward; by default METEOR with reference replies, and a length without.
+    The model can be ``builtin/tiny-gpt2``, which is trained from random weights. The default reward is METEOR with
+    reference replies, and a length without.
     """
     is_tiny = model.startswith("builtin/tiny-")
     has_replies = table.dialogue is not None or table.reply is not None

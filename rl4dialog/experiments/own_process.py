@@ -1,4 +1,4 @@
-"""Runs console commands in separate processes, unaffected by the state of this one."""
+"""Console commands in separate processes, unaffected by the state of this one: a single one, or a queue of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -37,20 +38,63 @@ def end_with_parent() -> None:
         threading.Thread(target=watch, args=arguments, name="end_with_parent", daemon=True).start()
 
 
-def run_command(arguments: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] = {}) -> int:
-    """Run ``rl4dialog`` with arguments, on this console; see :func:`ending_together`.
+@dataclass(frozen=True)
+class Command:
+    """A command of a task, with arguments, and a file to which its output is appended instead of this console.
 
-    Args:
-        arguments: Name of the command and its arguments.
-        folder: Working directory; by default the current one.
-        environment: Environment variables to add.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        SystemExit: If this process was interrupted; see :func:`ending_together`.
+    While it runs, ``is_to_stop`` is asked now and then; if true, the command is told to save its state and stop.
     """
+
+    arguments: Sequence[str]
+    output: Path | None = None
+    is_to_stop: Callable[[], bool] = lambda: False
+
+
+Task = Generator[Command, int, None]
+"""Yields commands one after another, and is sent the exit code of each."""
+
+
+def run_tasks(next_task: Callable[[], Task | None], n_jobs: int = 1) -> None:
+    """Run the commands of tasks in separate processes, which share the cores; see :func:`ending_together`.
+
+    ``n_jobs`` tasks run at a time. ``next_task`` returns ``None`` if there is none at the moment; the queue ends if
+    none is running either. An error of a task, or of asking whether a command is to stop, reaches the task where it
+    waits for the command, and then the caller.
+    """
+    running: dict[subprocess.Popen[bytes], tuple[Task, Command]] = {}
+
+    def advance(task: Task, code: int | None = None) -> None:
+        try:
+            command = next(task) if code is None else task.send(code)
+        except StopIteration:
+            return
+        process = start_command(command.arguments, environment=_shared_cores(n_jobs), output=command.output)
+        running[process] = task, command
+
+    with ending_together(running):
+        while True:
+            while len(running) < n_jobs and (task := next_task()) is not None:
+                advance(task)
+            if not running:
+                return
+            time.sleep(_POLL_S)
+            for process, (task, command) in list(running.items()):
+                code = process.poll()
+                if code is not None:
+                    del running[process]
+                    advance(task, code)
+                    continue
+                try:
+                    if command.is_to_stop():
+                        process.terminate()
+                except Exception as error:
+                    process.terminate()
+                    process.wait()
+                    task.throw(error)
+
+
+def run_command(arguments: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] = {}) -> int:
+    """Run ``rl4dialog`` with arguments on this console, and return its exit code; see :func:`ending_together`."""
     processes: list[subprocess.Popen[bytes]] = []
     with ending_together(processes):
         processes.append(start_command(arguments, folder, environment))
@@ -63,14 +107,7 @@ def start_command(
     environment: Mapping[str, str] = {},
     output: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start ``rl4dialog`` with arguments.
-
-    Args:
-        arguments: Name of the command and its arguments.
-        folder: Working directory; by default the current one.
-        environment: Environment variables to add.
-        output: File to which standard output and error are appended; by default they go to this console.
-    """
+    """Start ``rl4dialog`` with arguments, on this console or with its output appended to a file."""
     command = [sys.executable, "-m", "rl4dialog.cli", *arguments]
     environment = {**os.environ, _PARENT: str(os.getpid()), **environment}
     if output is None:
@@ -79,12 +116,19 @@ def start_command(
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT)
 
 
-def shared_cores(n_jobs: int) -> dict[str, str]:
-    """Environment variables that share the cores among simultaneous runs, unless the user has set a number of threads.
+def train_arguments(config: str | Path, run: Path, *flags: str) -> list[str]:
+    """Arguments of the command that trains a config in a run folder."""
+    place = ["--base_path_to_store_results", str(run.parent.parent), "--project_name", run.parent.name]
+    return ["train", "--config_path", str(config), *flags, *place, "--experiment_name", run.name]
 
-    Args:
-        n_jobs: Number of runs at a time. A single one needs no setting.
-    """
+
+def say(line: str) -> None:
+    """Write a line about the course of an experiment to the standard error, at once."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _shared_cores(n_jobs: int) -> dict[str, str]:
+    """Variables that share the cores among simultaneous runs, unless the user has set a number of threads."""
     if n_jobs == 1 or "OMP_NUM_THREADS" in os.environ:
         return {}
     return {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // n_jobs))}
@@ -92,17 +136,11 @@ def shared_cores(n_jobs: int) -> dict[str, str]:
 
 @contextmanager
 def ending_together(processes: Collection[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """End the given processes with this one.
+    """End the given processes with this one, also those added during the block.
 
     Ctrl-C reaches all processes, and SIGTERM is forwarded. This process waits for the others to save their state, and
-    then exits too. After any other error they are killed.
-
-    Args:
-        processes: Processes started by this one, also those added during the block.
-
-    Raises:
-        SystemExit: If this process was interrupted; with the exit code of one of them, which is 75 for one that was
-            stopped before it had anything to save.
+    then exits too: with the code of one of them, which is 75 for one that was stopped before it had anything to save.
+    After any other error they are killed.
     """
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -1,42 +1,54 @@
-"""Repeats a run and checks that the results are identical."""
+"""Repeats a run and compares the results: weights bit by bit, log lines, metrics and predictions by value."""
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from safetensors.torch import load_file
 
-from rl4dialog.core.errors import RunFolderError
+from rl4dialog.core.errors import DataError, RunFolderError
+from rl4dialog.core.files import json_value
 from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.yaml_loader import load_yaml
-from rl4dialog.experiments.own_process import run_command
-from rl4dialog.runs.comparison import Finding, compare_runs
+from rl4dialog.experiments.own_process import run_command, train_arguments
+from rl4dialog.policies.saving import tensors_hash
 from rl4dialog.runs.provenance import config_folder, differences, read_provenance, recorded_start
-from rl4dialog.runs.results import read_result
-from rl4dialog.runs.run_folder import CONFIG_FILE, write_json
+from rl4dialog.runs.run_folder import (
+    CONFIG_FILE,
+    CONVERSATIONS_FILE,
+    MODEL_FOLDER,
+    ROLLOUT_INFO_FILE,
+    TRAINING_INFO_FILE,
+    read_result,
+    write_json,
+)
 from rl4dialog.runs.summary import table_style
 from rl4dialog.runs.trust import refuse_code
 from rl4dialog.text.chat_template import START_VARIABLE
 
 _MAX_SHOWN = 60
+_MISSING = "(missing)"
+_LOGS = (
+    *(ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, CONVERSATIONS_FILE),
+    *("*_split_metrics.jsonl", "epoch_*_split_predictions.json"),
+)
 
 
 def reproduce(run: Path, output: Path | None = None, overwrite: bool = False, trust: bool = False) -> int:
-    """Repeat a run from its resolved config, in the same folder and with as many threads, and compare the results.
+    """Repeat a complete run from its config, in the same folder and with as many threads, and compare the results.
 
-    Args:
-        run: A complete run.
-        output: Folder of the new run; by default that of the original with the suffix ``_reproduced``.
-        overwrite: Replace an existing run in the output folder.
-        trust: Whether to allow the code that the run's config executes, and the addresses and files that it names.
-
-    Returns:
-        Exit code: 0 if both runs are identical, 1 if they differ, otherwise that of the failed run.
+    The new run is by default beside the original, with the suffix ``_reproduced``. Returns the exit code: 0 if both
+    runs are identical, 1 if they differ, otherwise that of the failed run.
     """
     run = run.expanduser().absolute()
     read_result(run)
@@ -69,15 +81,8 @@ def _run_again(run: Path, config: dict[str, Any], output: Path, overwrite: bool)
     with tempfile.TemporaryDirectory(prefix="rl4dialog-") as scratch:
         path = Path(scratch) / CONFIG_FILE
         write_json(path, config)
-        names = {
-            "--config_path": path,
-            "--base_path_to_store_results": output.parent.parent,
-            "--project_name": output.parent.name,
-            "--experiment_name": output.name,
-        }
-        arguments = [str(text) for pair in names.items() for text in pair]
         return run_command(
-            ["train", *arguments, *(["--overwrite"] if overwrite and output.exists() else [])],
+            train_arguments(path, output, *(["--overwrite"] if overwrite and output.exists() else [])),
             _working_directory(run),
             {name: str(value) for name, value in environment.items() if value},
         )
@@ -98,21 +103,13 @@ def print_comparison(
 ) -> None:
     """Print which files are identical, the first difference of the others, and possible causes."""
     console = console or Console()
-    style = table_style(console)
-    table = Table(box=style, pad_edge=False)
-    table.add_column("file", overflow="fold")
-    table.add_column("first difference", overflow="fold")
-    for name in ("original", "reproduced"):
-        table.add_column(name, overflow="fold", justify="right")
-    for finding in findings:
-        if finding.where is None:
-            table.add_row(Text(finding.file), Text("identical"), "", "")
-        else:
-            values = (Text(_shown(value)) for value in (finding.original, finding.reproduced))
-            table.add_row(Text(finding.file), Text(finding.where), *values)
+    rows = [
+        (each.file, each.where or "identical", *((each.original, each.reproduced) if each.where else ("", "")))
+        for each in findings
+    ]
     console.print()
     console.print(Text(f"{run.name} and {output.name}", style="bold"))
-    console.print(table)
+    console.print(_table(console, ("file", "first difference", "original", "reproduced"), rows))
     n_different = sum(finding.where is not None for finding in findings)
     console.print()
     if n_different:
@@ -122,17 +119,111 @@ def print_comparison(
     if causes:
         why = "Other differences, as possible causes:" if n_different else "Other differences:"
         console.print(Text(why))
-        origins = Table(box=style, pad_edge=False)
-        for name in ("provenance", "original", "reproduced"):
-            origins.add_column(name, overflow="fold")
-        for key, one, other in causes:
-            origins.add_row(Text(key), Text(_shown(one)), Text(_shown(other)))
-        console.print(origins)
+        console.print(_table(console, ("provenance", "original", "reproduced"), causes))
     elif n_different:
         console.print(Text("The provenance shows no difference in code, data or machine."))
     console.print(Text(f"Run folder: {output}"), soft_wrap=True)
 
 
+def _table(console: Console, titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    table = Table(box=table_style(console), pad_edge=False)
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_shown(value)) for value in row))
+    return table
+
+
 def _shown(value: Any) -> str:
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + " ..."
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The comparison of a file: the first place where it differs in two runs, if any, and both values there."""
+
+    file: str
+    where: str | None = None
+    original: Any = None
+    reproduced: Any = None
+
+
+def compare_runs(original: Path, reproduced: Path) -> list[Finding]:
+    """Compare two runs of one config, except for times and memory: one finding for each file that either run has."""
+    findings = []
+    for pattern in _LOGS:
+        for name in _names(original, reproduced, pattern):
+            findings.append(_compare_records(name, *(_records(run / name) for run in (original, reproduced))))
+    for name in _names(original, reproduced, f"{MODEL_FOLDER}/**/*.safetensors"):
+        findings.append(_compare_weights(name, original / name, reproduced / name))
+    return findings
+
+
+def _names(original: Path, reproduced: Path, pattern: str) -> list[str]:
+    found = {path.relative_to(run).as_posix() for run in (original, reproduced) for path in run.glob(pattern)}
+    return sorted(found, key=lambda name: (len(name), name))
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    """Records of a JSON list, or of a jsonl file, which can be compressed; none if the file does not exist."""
+    if not path.is_file():
+        return []
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+        found = json_value(text) if path.suffix == ".json" else [json_value(line) for line in text.split("\n") if line]
+        return [dict(_leaves(record)) for record in found]
+    except (OSError, EOFError, ValueError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} must contain JSON objects, and cannot be read: {error}") from error
+
+
+def _leaves(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Entries of a record that must be reproducible, with those of its metrics."""
+    for key, value in record.items():
+        if key == "metrics" and isinstance(value, dict):
+            yield from value.items()
+        elif not (key.startswith(("time/", "memory/")) or key.endswith("_s")):
+            yield key, value
+
+
+def _compare_records(name: str, original: list[dict[str, Any]], reproduced: list[dict[str, Any]]) -> Finding:
+    for number, (one, other) in enumerate(itertools.zip_longest(original, reproduced), start=1):
+        if one is None or other is None:
+            return Finding(name, "number of records", len(original), len(reproduced))
+        for key in dict.fromkeys([*one, *other]):
+            left, right = one.get(key, _MISSING), other.get(key, _MISSING)
+            if left != right:
+                return Finding(name, f"{_place(one, number)}, {key}", left, right)
+    return Finding(name)
+
+
+def _place(record: Mapping[str, Any], number: int) -> str:
+    """Name of a record: its iteration, epoch or sample, else its line number."""
+    for key, name in (("iteration", "iteration"), ("epoch", "epoch"), ("sample_id", "sample")):
+        if key in record:
+            return f"{name} {record[key]}"
+    return f"line {number}"
+
+
+def _compare_weights(name: str, original: Path, reproduced: Path) -> Finding:
+    if not (original.is_file() and reproduced.is_file()):
+        return Finding(
+            name, "the file", *(str(path) if path.is_file() else _MISSING for path in (original, reproduced))
+        )
+    one, other = load_file(original), load_file(reproduced)
+    hashes = tensors_hash(one), tensors_hash(other)
+    if hashes[0] == hashes[1]:
+        return Finding(name)
+    for tensor in sorted(one.keys() | other.keys()):
+        if tensor not in one or tensor not in other or one[tensor].shape != other[tensor].shape:
+            return Finding(name, tensor, *(_shape(state.get(tensor)) for state in (one, other)))
+        gap = one[tensor].double() - other[tensor].double()
+        if gap.any():
+            index = tuple(int(i) for i in torch.nonzero(gap)[0])
+            return Finding(name, f"{tensor}{list(index)}", *(float(state[tensor][index]) for state in (one, other)))
+    return Finding(name, "bits of equal numbers", hashes[0][:12], hashes[1][:12])
+
+
+def _shape(tensor: torch.Tensor | None) -> str:
+    return _MISSING if tensor is None else f"shape {tuple(tensor.shape)}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,10 @@ from rich.text import Text
 
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.experiments.own_process import run_command
+from rl4dialog.experiments.own_process import Command, Task, run_tasks, say
 from rl4dialog.functional.statistics import Interval
-from rl4dialog.runs.report.statistics import mean_and_standard_error, mean_interval
-from rl4dialog.runs.results import is_complete, read_result
-from rl4dialog.runs.run_folder import write_json
+from rl4dialog.runs.report.metrics import mean_and_standard_error, mean_interval
+from rl4dialog.runs.run_folder import is_complete, read_result, write_json
 from rl4dialog.runs.summary import format_interval, format_number, is_headline, table_style
 
 
@@ -35,31 +34,22 @@ def train_with_seeds(
     """Train with each seed in a separate process, then print means and intervals.
 
     The runs are ``<experiment_name>_seed_<n>`` in the project folder; the summary is ``<experiment_name>_seeds.json``
-    next to them. If a run fails, the error is printed and the other runs continue.
-
-    Args:
-        config_path: The config file, which is checked before the first run.
-        overrides: Overrides of the config.
-        variant: Variant of the config.
-        seeds: Distinct seeds.
-        argv: Arguments of the console command ``train``, with ``--seeds``.
-        project: The project folder.
-        experiment_name: Common prefix of all runs.
-
-    Returns:
-        Exit code: 0 if all runs are complete, otherwise that of the first failed run.
+    next to them. If a run fails, the error is printed and the other runs continue. ``argv`` are the arguments of
+    ``train``. Returns the exit code: 0 if all runs are complete, otherwise that of the first failed run.
     """
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"--seeds contains a seed twice: {' '.join(map(str, seeds))}")
     for seed in seeds:
         load_config(config_path, [*overrides, f"seed={seed}"], variant)
     failed: dict[int, int] = {}
-    for number, seed in enumerate(seeds, start=1):
-        print(f"Seed {seed} ({number} of {len(seeds)})", file=sys.stderr, flush=True)
-        code = run_command(_arguments(argv, seed, experiment_name))
-        if code:
+
+    def train(seed: int, number: int) -> Task:
+        say(f"Seed {seed} ({number} of {len(seeds)})")
+        if code := (yield Command(_arguments(argv, seed, experiment_name))):
             failed[seed] = code
-            print(f"error: the run with seed {seed} failed (exit code {code})", file=sys.stderr, flush=True)
+            say(f"error: the run with seed {seed} failed (exit code {code})")
+
+    run_tasks(partial(next, (train(seed, number) for number, seed in enumerate(seeds, start=1)), None))
     runs = {seed: project / f"{experiment_name}_seed_{seed}" for seed in seeds}
     results = {seed: read_result(run) for seed, run in runs.items() if seed not in failed and is_complete(run)}
     if results:
@@ -71,14 +61,10 @@ def train_with_seeds(
 
 
 def summarize_seeds(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Compute mean and interval of every metric over runs.
+    """Mean and interval of every metric over runs, from the contents of ``result.json`` by seed.
 
-    Args:
-        results: Contents of ``result.json`` by seed.
-
-    Returns:
-        By split, then ``before``, ``after`` and ``change``, then metric: ``mean``, ``standard_error`` and ``interval``
-        (Student's t at 95 %; both ``None`` if fewer than two runs have the metric), and ``values`` by seed.
+    By split, then ``before``, ``after`` and ``change``, then metric: ``mean``, ``standard_error`` and ``interval``
+    (Student's t at 95 %; both ``None`` if fewer than two runs have the metric), and ``values`` by seed.
     """
     splits = [key for key, value in next(iter(results.values())).items() if isinstance(value, dict)]
     return {split: _summarize_split({seed: result[split] for seed, result in results.items()}) for split in splits}
@@ -88,14 +74,14 @@ def _summarize_split(results: Mapping[int, Mapping[str, Mapping[str, float | Non
     keys = dict.fromkeys(key for result in results.values() for key in (*result["after"], *result["before"]))
     summary: dict[str, Any] = {"before": {}, "after": {}, "change": {}}
     for key in keys:
-        before, after = ({seed: r[when].get(key) for seed, r in results.items()} for when in ("before", "after"))
-        change = {
-            seed: after[seed] - before[seed]  # type: ignore[operator]
-            for seed in results
-            if before[seed] is not None and after[seed] is not None
+        values = {
+            when: {seed: value for seed, each in results.items() if (value := each[when].get(key)) is not None}
+            for when in ("before", "after")
         }
-        for when, values in (("before", before), ("after", after), ("change", change)):
-            summary[when][key] = _statistics({seed: v for seed, v in values.items() if v is not None})
+        before, after = values["before"], values["after"]
+        values["change"] = {seed: after[seed] - before[seed] for seed in before if seed in after}
+        for when, by_seed in values.items():
+            summary[when][key] = _statistics(by_seed)
     return summary
 
 

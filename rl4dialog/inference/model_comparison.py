@@ -23,10 +23,16 @@ from rl4dialog.functional.log_probs import kl_estimates
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.rollouts.conversing import Talk
 from rl4dialog.runs.provenance import recorded_start
-from rl4dialog.runs.report.improvement_report import CORRECTED, KL, LOSS
-from rl4dialog.runs.report.runs import read_run
-from rl4dialog.runs.results import is_complete, read_references, write_result
-from rl4dialog.runs.run_folder import CONFIG_FILE, REFERENCES_FILE, RunFolder
+from rl4dialog.runs.reading import read_run
+from rl4dialog.runs.report.pages import CORRECTED, KL, LOSS
+from rl4dialog.runs.run_folder import (
+    CONFIG_FILE,
+    REFERENCES_FILE,
+    RunFolder,
+    is_complete,
+    read_references,
+    write_result,
+)
 from rl4dialog.runs.summary import print_summary
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.training.evaluation import Evaluation, Evaluator

@@ -25,8 +25,14 @@ from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.saving import CRITIC_FILE, MASK_FILE, TARGET_FILE, load_state_beside, weights_hash
 from rl4dialog.policies.value_guided import load_value_guidance
 from rl4dialog.runs.provenance import config_folder, read_provenance
-from rl4dialog.runs.results import check_is_run, is_complete, read_result
-from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, MODEL_FOLDER
+from rl4dialog.runs.run_folder import (
+    CHECKPOINTS_FOLDER,
+    CONFIG_FILE,
+    MODEL_FOLDER,
+    check_is_run,
+    is_complete,
+    read_result,
+)
 from rl4dialog.runs.trust import refuse_code
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.policy import inference_arguments, is_guided

@@ -13,12 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.errors import ConfigError, PartnerError, RewardError, nearest_hint
+from rl4dialog.core.files import ContinuedFile, Record
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
 from rl4dialog.core.yaml_loader import apply_overrides
 from rl4dialog.data.conversations.record import ROLES, logged_record
-from rl4dialog.inference.batch_generation import ContinuedFile, Record
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.rollouts.conversing import Conversing, Talk, with_tokens

@@ -14,19 +14,19 @@ from stable_baselines3.common.policies import BasePolicy
 
 from rl4dialog.core.config import TurnLevelConfig
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.files import ContinuedFile, Record
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, SPEAKERS
 from rl4dialog.data.conversations.record import ROLES, VERSION
 from rl4dialog.data.pool import check_split
 from rl4dialog.envs.vectorize import close
-from rl4dialog.inference.batch_generation import ContinuedFile, Record
 from rl4dialog.inference.offline_evaluation import check_is_new, make_folder, print_metrics
 from rl4dialog.inference.saved_run import find_checkpoint, model_folder, read_run_config
 from rl4dialog.inference.simulation import print_simulation, simulated_dialogue
 from rl4dialog.policies.plain import load_plain_policy
-from rl4dialog.runs.conversations import TURNS_KEY
 from rl4dialog.runs.progress import Progress
-from rl4dialog.runs.report.statistics import mean_intervals
+from rl4dialog.runs.reading import TURNS_KEY
+from rl4dialog.runs.report.metrics import mean_intervals
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.turn_level.environments import build_evaluation_envs, build_turn_level_algorithm

@@ -14,9 +14,8 @@ from rich.text import Text
 
 from rl4dialog.core.errors import DataError, RunFolderError, nearest_hint
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.runs.report.runs import Run, read_run
-from rl4dialog.runs.results import run_state
-from rl4dialog.runs.run_folder import CONFIG_FILE, PROVENANCE_FILE, RESULT_FILE
+from rl4dialog.runs.reading import Run, read_run
+from rl4dialog.runs.run_folder import CONFIG_FILE, PROVENANCE_FILE, RESULT_FILE, run_state
 from rl4dialog.runs.summary import format_number, is_headline, table_style
 
 _N_METRICS = 2
@@ -28,13 +27,9 @@ _PIPED_WIDTH = 160
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run in the table.
+    """A run in the table, whose name is its path in the folder of the list.
 
-    Attributes:
-        name: Path of its folder, relative to that of the list.
-        run: Its contents.
-        state: ``complete``, ``running``, ``stopped``, ``damaged``, or why it cannot be read.
-        changed: When its log files were last written.
+    The state is ``complete``, ``running``, ``stopped``, ``damaged``, or why the run cannot be read.
     """
 
     name: str
@@ -84,13 +79,7 @@ def list_runs(root: Path) -> list[ListedRun]:
 
 
 def print_runs(runs: Sequence[ListedRun], metrics: Sequence[str] = (), console: Console | None = None) -> None:
-    """Print a table of runs.
-
-    Args:
-        runs: The runs.
-        metrics: Keys of the metrics to show; by default, the first ones of each run.
-        console: Console to print to; by default the standard output.
-    """
+    """Print a table of runs with these metrics, by default with the first ones of each run."""
     console, known = console or Console(), {key for run in runs for key in run.keys}
     for key in metrics:
         if key not in known:

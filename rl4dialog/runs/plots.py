@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.files import json_object, replaced
-from rl4dialog.runs.run_folder import CONFIG_FILE, ROLLOUT_INFO_FILE
+from rl4dialog.core.files import replaced
+from rl4dialog.core.yaml_loader import flatten
+from rl4dialog.runs.reading import Run, number, read_run
+from rl4dialog.runs.run_folder import ROLLOUT_INFO_FILE
 
 _logger = logging.getLogger(__name__)
 _REWARD_COLOR, _KL_COLOR = "tab:blue", "tab:orange"
@@ -28,65 +30,48 @@ def plot_reward_curve_or_warn(run_path: str | Path, output_png: str | Path) -> N
 
 
 def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
-    """Plot the task reward over the iterations, and the KL to the reference with its target if the run has one.
+    """Plot the task reward of a run over the iterations, and the KL to the reference with its target if there is one.
 
     From 20 iterations on, bold lines are moving averages over a tenth of the run, and thin lines are the raw values.
-
-    Args:
-        run_path: A run folder with ``rollout_info.jsonl``; the KL target is read from its ``config.json``.
-        output_png: The output image.
     """
     from matplotlib.ticker import MaxNLocator
 
-    run_path = Path(run_path)
-    rows = _read_rows(run_path / ROLLOUT_INFO_FILE)
-    target = _target_kl(run_path / CONFIG_FILE)
-    iterations = [float(row.get("iteration", index)) for index, row in enumerate(rows, start=1)]
-
-    figure = _figure(height=4.8)
-    has_kl = any("rollout/kl" in row for row in rows)
-    reward_axes, *kl_axes = figure.subplots(
-        1 + has_kl, 1, sharex=True, height_ratios=(3, 2)[: 1 + has_kl], squeeze=False
-    )[:, 0]
-    reward_key = "rollout/task_reward" if "rollout/task_reward" in rows[0] else "rollout/ep_rew_mean"
-    _draw(reward_axes, iterations, _column(rows, reward_key), _REWARD_COLOR, None)
+    run = _read(run_path)
+    iterations, target = run.column("iteration"), number(flatten(run.config).get("alg.kl_div.target_kl"))
+    has_kl = any("rollout/kl" in row for row in run.iterations)
+    figure, (reward_axes, *kl_axes) = plain_figure(7.0, 4.8, n_rows=1 + has_kl, height_ratios=(3, 2)[: 1 + has_kl])
+    reward_key = "rollout/task_reward" if "rollout/task_reward" in run.iterations[0] else "rollout/ep_rew_mean"
+    _draw(reward_axes, iterations, run.column(reward_key), _REWARD_COLOR, None)
     reward_axes.set_ylabel("task reward per episode")
     for axes in kl_axes:
-        _draw(axes, iterations, _column(rows, "rollout/kl"), _KL_COLOR, "policy to reference")
-        if target is not None:
+        _draw(axes, iterations, run.column("rollout/kl"), _KL_COLOR, "policy to reference")
+        if not math.isnan(target):
             axes.axhline(target, color="gray", linestyle="--", linewidth=1, label=f"target ({target:g})")
         axes.set_ylabel("KL per token [nats]")
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         axes.legend(loc="best", frameon=False, fontsize="small")
-    for axes in (reward_axes, *kl_axes):
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlabel("iteration")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    last = [reward_axes, *kl_axes][-1]
+    last.set_xlabel("iteration")
+    last.xaxis.set_major_locator(MaxNLocator(integer=True))
     save_figure(figure, output_png)
 
 
 def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | Path) -> None:
-    """Plot reward and KL of several groups of runs over the collected agent tokens.
+    """Plot reward and KL of groups of run folders, by label, over the collected agent tokens.
 
     Each line is the mean over the runs of a group, which differ in their seed; the band spans the minimum and maximum.
     All curves are smoothed over a tenth of a run. Runs of unequal length are cut to the shortest.
-
-    Args:
-        runs: Run folders by label.
-        output_png: The output image.
     """
     figure, all_axes = _comparison_figure(runs, n_plots=2)
     for i, (label, folders) in enumerate(runs.items()):
-        tables = [_read_rows(Path(folder) / ROLLOUT_INFO_FILE) for folder in folders]
-        if not all("rollout/tokens" in row for rows in tables for row in rows):
+        found = list(map(_read, folders))
+        if not all("rollout/tokens" in row for run in found for row in run.iterations):
             raise DataError(f"{label} has no agent tokens to plot over; `rl4dialog report` compares runs of all kinds")
-        length = min(map(len, tables))
+        length = min(len(run.iterations) for run in found)
         window = smoothing_window(length)
-        tokens = mean_curve([list(itertools.accumulate(_column(rows[:length], "rollout/tokens"))) for rows in tables])
+        tokens = mean_curve([list(itertools.accumulate(run.column("rollout/tokens")[:length])) for run in found])
         for axes, key in zip(all_axes, ("rollout/task_reward", "rollout/kl"), strict=True):
-            curves = [smooth(_column(rows[:length], key), window) for rows in tables]
-            _draw_band(axes, tokens, curves, f"C{i}", label)
+            _draw_band(axes, tokens, [smooth(run.column(key)[:length], window) for run in found], f"C{i}", label)
     for axes, name in zip(all_axes, ("task reward per episode", "KL per token [nats]"), strict=True):
         axes.set_ylabel(name)
     all_axes[0].legend(loc="best", frameon=False, fontsize="small")
@@ -97,49 +82,45 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
 def plot_evaluations(
     runs: Mapping[str, Sequence[str | Path]], metric: str, output_png: str | Path, split: str = "val"
 ) -> None:
-    """Plot a metric of several groups of runs over the iterations, with bands like :func:`plot_comparison`.
-
-    Args:
-        runs: Run folders by label.
-        metric: The metric, such as ``conversation/return``.
-        output_png: The output image.
-        split: The split that was evaluated during training.
-    """
+    """Plot a metric of groups of run folders over the iterations, with bands like :func:`plot_comparison`."""
     figure, (axes,) = _comparison_figure(runs, n_plots=1)
     for i, (label, folders) in enumerate(runs.items()):
-        files = [Path(folder) / f"{split}_split_metrics.jsonl" for folder in folders]
-        tables = [_read_rows(file) for file in files]
-        for file, rows in zip(files, tables, strict=True):
-            if metric not in rows[-1]["metrics"]:
-                raise DataError(f"{file} has no metric {metric!r}; it has {', '.join(sorted(rows[-1]['metrics']))}")
-        epochs = [[row["epoch"] for row in rows] for rows in tables]
+        evaluations = [read_run(folder).metrics.get(split, {}) for folder in folders]
+        for folder, found in zip(folders, evaluations, strict=True):
+            known = found[max(found)] if found else {}
+            if metric not in known:
+                raise DataError(f"{folder} has no metric {metric!r} of {split}; it has {', '.join(sorted(known))}")
+        epochs = [sorted(found) for found in evaluations]
         if any(other != epochs[0] for other in epochs):
             raise DataError(f"the runs of {label} were evaluated after different iterations")
-        _draw_band(axes, epochs[0], [[row["metrics"][metric] for row in rows] for rows in tables], f"C{i}", label)
+        curves = [[found[epoch][metric] for epoch in epochs[0]] for found in evaluations]
+        _draw_band(axes, epochs[0], curves, f"C{i}", label)
     axes.set_ylabel(f"{metric}, {split} split")
     axes.set_xlabel("iteration")
     axes.legend(loc="best", frameon=False, fontsize="small")
     save_figure(figure, output_png)
 
 
-def _figure(height: float) -> Any:
+def plain_figure(
+    width: float, height: float, n_rows: int = 1, n_columns: int = 1, **arrangement: Any
+) -> tuple[Any, list[Any]]:
+    """A figure of matplotlib that needs no display, and its axes, with a grid and without a frame."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.0, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure
+    all_axes = list(figure.subplots(n_rows, n_columns, sharex="col", squeeze=False, **arrangement).flat)
+    for axes in all_axes:
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure, all_axes
 
 
 def _comparison_figure(runs: Mapping[str, Sequence[str | Path]], n_plots: int) -> tuple[Any, list[Any]]:
     if not runs or not all(runs.values()):
         raise DataError("there are no runs to compare")
-    figure = _figure(height=2.0 + 2.0 * n_plots)
-    all_axes = list(figure.subplots(n_plots, 1, sharex=True, squeeze=False)[:, 0])
-    for axes in all_axes:
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    return figure, all_axes
+    return plain_figure(7.0, 2.0 + 2.0 * n_plots, n_rows=n_plots)
 
 
 def _draw_band(axes: Any, x: Sequence[float], curves: Sequence[Sequence[float]], color: str, label: str) -> None:
@@ -152,15 +133,8 @@ def _draw_band(axes: Any, x: Sequence[float], curves: Sequence[Sequence[float]],
 def plot_correlations(
     rating: str, bars: Sequence[tuple[str, float, tuple[float, float]]], output_png: str | Path
 ) -> None:
-    """Plot rank correlations with a rating as horizontal bars, with their confidence intervals.
-
-    Args:
-        rating: Name of the rating.
-        bars: Name, correlation and bounds of the interval of each score, from top to bottom; NaN for no interval.
-        output_png: The output image.
-    """
-    figure = _figure(height=1.2 + 0.28 * len(bars))
-    axes = figure.subplots()
+    """Plot rank correlations with a rating as horizontal bars: name, correlation, and bounds of its interval or NaN."""
+    figure, (axes,) = plain_figure(7.0, 1.2 + 0.28 * len(bars))
     for row, (name, value, (low, high)) in enumerate(bars):
         color = "tab:gray" if name.startswith("baseline/") else _REWARD_COLOR
         axes.barh(row, value, color=color, alpha=0.7)
@@ -169,8 +143,7 @@ def plot_correlations(
     axes.invert_yaxis()
     axes.axvline(0.0, color="gray", linewidth=1)
     axes.set_xlabel(f"Spearman correlation with {rating!r} (gray: length alone)")
-    axes.grid(axis="x", alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.yaxis.grid(False)
     save_figure(figure, output_png)
 
 
@@ -208,24 +181,8 @@ def smooth(values: Sequence[float], window: int) -> list[float]:
     return smoothed
 
 
-def _column(rows: list[dict[str, Any]], key: str) -> list[float]:
-    return [math.nan if row.get(key) is None else float(row[key]) for row in rows]
-
-
-def _read_rows(path: Path) -> list[dict[str, Any]]:
-    try:
-        rows = [json_object(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    if not rows:
-        raise DataError(f"{path} is empty: there is nothing to plot")
-    return rows
-
-
-def _target_kl(path: Path) -> float | None:
-    try:
-        config = json_object(path.read_text(encoding="utf-8"))
-        target = ((config.get("alg") or {}).get("kl_div") or {}).get("target_kl")
-        return None if target is None else float(target)
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None  # the plot works without a target
+def _read(folder: str | Path) -> Run:
+    run = read_run(folder)
+    if not run.iterations:
+        raise DataError(f"{folder} has no iterations in {ROLLOUT_INFO_FILE}: there is nothing to plot")
+    return run

@@ -25,12 +25,7 @@ _logger.setLevel(logging.INFO)
 
 
 def say(line: str, on_terminals: bool = False) -> None:
-    """Write a line to ``log.txt`` and to the standard error.
-
-    Args:
-        line: The line.
-        on_terminals: Also write it to a terminal, above the bars; by default a terminal shows only the bars.
-    """
+    """Write a line to ``log.txt`` and the standard error; terminals, which show bars, get it only if told so."""
     if not is_main_process():
         return
     _logger.info(line)
@@ -40,16 +35,9 @@ def say(line: str, on_terminals: bool = False) -> None:
 
 
 class Progress:
-    """Counts up to a total.
+    """Counts items up to a total, with a line at most every ``line_every_s``; with 0 each advance writes one.
 
-    Args:
-        label: Name of the task; may be empty.
-        unit: Name of the counted items, in the singular.
-        total: Number of items.
-        initial: Number of items already done.
-        line_every_s: Minimum seconds between two lines; with 0 each advance writes a line.
-        line_at_end: Whether the last advance always writes a line.
-        stays: Whether a completed bar stays on the terminal.
+    The unit is in the singular. ``initial`` items are already done. ``stays`` keeps a completed bar on the terminal.
     """
 
     def __init__(

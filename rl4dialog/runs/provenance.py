@@ -12,9 +12,10 @@ import os
 import platform
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +28,6 @@ from rl4dialog.core.cache import content_hash
 from rl4dialog.core.files import json_object
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.data.pool import Data
-from rl4dialog.runs.git_state import git_state
 from rl4dialog.runs.run_folder import DIFF_FILE, PROVENANCE_FILE, RunFolder, to_plain, write_text
 from rl4dialog.text.chat_template import parse_time, start_time
 
@@ -35,6 +35,10 @@ _PACKAGES = (
     *("torch", "transformers", "tokenizers", "stable-baselines3", "sb3-contrib", "gymnasium", "numpy", "datasets"),
     *("accelerate", "safetensors", "pydantic", "huggingface-hub", "peft", "bitsandbytes", "deepspeed", "vllm"),
 )
+_TIMEOUT_S = 20
+MAX_DIFF_BYTES = 1_000_000
+_MAX_UNTRACKED = 100
+_NO_LOCKS = {"GIT_OPTIONAL_LOCKS": "0"}  # do not lock a repository that someone may be working in
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -43,12 +47,7 @@ def record_start(
 ) -> None:
     """Record the provenance known at the start of a run; a resumed run is added to the list ``resumed``.
 
-    Args:
-        run_folder: Folder of the run.
-        config_path: The config file; relative ``imports`` are resolved against its folder.
-        argv: Arguments of the console command.
-        seed: Seed of the run.
-        imports: The config's imports, already imported.
+    The config's imports are already imported; relative ones are resolved against the folder of the config file.
     """
     path = Path(config_path).absolute()
     code, diffs = _code_state(path.parent)
@@ -75,10 +74,7 @@ def record_start(
 def record_contents(run_folder: RunFolder, data: Data, model_hash: str) -> None:
     """Record hashes of the samples and of the initial weights, unless they are already recorded.
 
-    Args:
-        run_folder: Folder of the run.
-        data: All splits.
-        model_hash: Hash of the language model before training, but after a warm start.
+    The weights are those of the language model before training, but after a warm start.
     """
     record = read_provenance(run_folder.root)
     if "data_hash" in record:
@@ -98,10 +94,9 @@ def changed_splits(run_folder: RunFolder, data: Data) -> list[str]:
 def read_provenance(run: str | Path) -> dict[str, Any]:
     """Return a run's provenance; empty if the file is missing or unreadable."""
     try:
-        record = json_object((Path(run) / PROVENANCE_FILE).read_text(encoding="utf-8"))
+        return json_object((Path(run) / PROVENANCE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return record if isinstance(record, dict) else {}
 
 
 def recorded_start(run: str | Path | None) -> datetime | None:
@@ -220,3 +215,72 @@ def _memory_mib() -> int | None:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
     except (OSError, ValueError, AttributeError):
         return None
+
+
+@dataclass(frozen=True)
+class GitState:
+    """The commit of a repository, the changes of tracked files up to a limit, and its first untracked files.
+
+    It ``differs`` from the commit also with untracked files.
+    """
+
+    root: str
+    commit: str
+    differs: bool
+    untracked: list[str]
+    diff: str
+    diff_is_cut: bool
+
+
+def git_state(folder: Path, tracks: str | None = None) -> GitState | None:
+    """The state of the repository that contains a folder; ``None`` without git, or without a commit.
+
+    ``tracks`` is a file in the folder that the repository must track: an installed package may be inside a repository
+    that does not track it.
+    """
+    if tracks is not None and not _git(folder, "ls-files", "--", tracks):
+        return None
+    commit = _git(folder, "rev-parse", "--verify", "HEAD")
+    root = _git(folder, "rev-parse", "--show-toplevel")
+    if commit is None or root is None:
+        return None
+    status = _git(folder, "status", "--porcelain", "--untracked-files=normal", "--", root.strip()) or ""
+    untracked = [line[3:] for line in status.splitlines() if line.startswith("??")]
+    diff = _diff(Path(root.strip()))
+    return GitState(
+        root=root.strip(),
+        commit=commit.strip(),
+        differs=bool(status.strip()),
+        untracked=untracked[:_MAX_UNTRACKED],
+        diff=diff[:MAX_DIFF_BYTES].decode("utf-8", "replace"),
+        diff_is_cut=len(diff) > MAX_DIFF_BYTES,
+    )
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Output of a git command; ``None`` if it fails."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            env={**os.environ, **_NO_LOCKS},
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _diff(root: Path) -> bytes:
+    """Diff of tracked files against the commit, with one byte more than the limit if it is longer."""
+    command = ["git", "-C", str(root), "diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv"]
+    environment = {**os.environ, **_NO_LOCKS}
+    try:
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            assert process.stdout is not None
+            diff = process.stdout.read(MAX_DIFF_BYTES + 1)
+            process.kill()
+    except OSError:
+        return b""
+    return diff

@@ -1,7 +1,7 @@
-"""The folder of one run, ``<base>/<project>/<experiment>/``, and atomic writing into it.
+"""The folder of one run, ``<base>/<project>/<experiment>/``: its files, atomic writing, its lock, and its result.
 
-This module creates and checks folders and writes JSON; `tracking` decides which files there are. All JSON is strictly
-valid: NaN and infinities are written as ``null``. File names are those of RL4LMs.
+All JSON is strictly valid: NaN and infinities are written as ``null``. File names are those of RL4LMs. `tracking`
+decides which files there are.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.core.files import json_object, replaced, sync_folder, sync_names
+from rl4dialog.core.files import (
+    append_whole,
+    json_line,
+    json_object,
+    json_value,
+    replaced,
+    sync_folder,
+    sync_names,
+    try_lock,
+)
 from rl4dialog.core.pretrained import PRIOR_ONLY
-
-try:
-    import fcntl
-except ImportError:  # Windows has no file locks of this kind
-    fcntl = None  # type: ignore[assignment]
 
 _logger = logging.getLogger(__name__)
 CONFIG_FILE = "config.json"
@@ -53,60 +57,33 @@ MODEL_FOLDER = "model"
 EVALUATIONS_FOLDER = "evaluations"
 LOCK_FILE = ".lock"
 
+Metrics = Mapping[str, float]
+
 # Files that a run appends to while it trains, as patterns; other jsonl files in the folder are left alone.
 _RECORDS = (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, CONVERSATIONS_FILE, "*_split_metrics.jsonl")
+_PREDICTIONS = "epoch_*_split_predictions.json"
+_NO_FOLDER = "a part of the path is a file, not a folder"
 
 # The replaced run's files, from the start of the new run until it trains. Only the second name is complete.
 _MOVING = ".replaced_partly"
 _REPLACED = ".replaced"
 
-# Files that a run creates, as patterns: overwriting removes these and nothing else.
+# Files and folders that a run creates, as patterns: overwriting removes these and nothing else.
 _KNOWN_FILES = (
-    CONFIG_FILE,
-    LOG_FILE,
-    *_RECORDS,
-    CSV_FILE,
-    JSON_FILE,
-    PROVENANCE_FILE,
-    DIFF_FILE,
-    RESULT_FILE,
-    PLAYERS_FILE,
-    REFERENCES_FILE,
-    "epoch_*_split_predictions.json",
-    REPORT_FILE,
-    "reward_curve.png",
-    ".*.tmp",
+    *(CONFIG_FILE, LOG_FILE, *_RECORDS, CSV_FILE, JSON_FILE, PROVENANCE_FILE, DIFF_FILE, RESULT_FILE, PLAYERS_FILE),
+    *(REFERENCES_FILE, _PREDICTIONS, REPORT_FILE, "reward_curve.png", ".*.tmp"),
 )
 _KNOWN_FOLDERS = (
     *(MODEL_FOLDER, BEST_MODEL_FOLDER, CHECKPOINTS_FOLDER, EVALUATIONS_FOLDER, TENSORBOARD_FOLDER),
     *("supervised", "wandb", ".*.tmp"),
 )
 
-_CAUSES = {
-    errno.ENOSPC: "no space left on the disk",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EACCES: "permission denied",
-    errno.EPERM: "permission denied",
-    errno.EROFS: "the file system is read-only",
-    errno.ENOTDIR: "a part of the path is a file, not a folder",
-    errno.EEXIST: "a part of the path is a file, not a folder",
-    errno.ENAMETOOLONG: "the name is too long",
-}
-
 
 class RunFolder:
-    """Creates and writes the folder of a run.
+    """Creates and writes the folder of a run, which exists and is writable then.
 
-    Args:
-        base_path: Parent folder of all projects; ``~`` is expanded.
-        project_name: Sub-folder of ``base_path``.
-        experiment_name: Sub-folder of the project, for this run.
-        overwrite: Set the files of an earlier run of the same name aside, until :meth:`discard_replaced` removes them.
-            Other files are kept.
-        resume: The folder belongs to a run that is resumed, and is kept as it is.
-
-    Attributes:
-        root: Absolute path of the folder, which exists and is writable.
+    ``overwrite`` sets the files of an earlier run of the same name aside, until :meth:`discard_replaced` removes them;
+    other files are kept. ``resume`` keeps the folder as it is. ``root`` is its absolute path.
     """
 
     def __init__(
@@ -156,12 +133,12 @@ class RunFolder:
 
     def append_jsonl(self, name: str, record: Mapping[str, Any]) -> None:
         """Append a record as one line, in a single write, so that readers never see a partial line."""
-        _append(self.path(name), _json_line(record))
+        _append(self.path(name), json_line(to_plain(record)))
 
     def append_compressed(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
         """Append records to a ``.jsonl.gz`` file as a gzip member of its own, so that it can be cut between appends."""
         # Without the time, so that the same records give the same file.
-        _append(self.path(name), gzip.compress(b"".join(map(_json_line, records)), mtime=0))
+        _append(self.path(name), gzip.compress(b"".join(map(json_line, map(to_plain, records))), mtime=0))
 
     def read_jsonl(self, name: str) -> list[dict[str, Any]]:
         """Read the records written by :meth:`append_jsonl`; none if the file does not exist."""
@@ -184,11 +161,9 @@ class RunFolder:
         return sizes
 
     def cut_back(self, log_sizes: Mapping[str, int], iteration: int) -> None:
-        """Remove what was logged after a checkpoint, so that training can continue from it.
+        """Remove what was logged after a checkpoint with these :meth:`log_sizes`, so that training can continue.
 
-        Args:
-            log_sizes: Result of :meth:`log_sizes` at the checkpoint.
-            iteration: First iteration that is evaluated again, as in the names of predictions files.
+        The iteration is the first one that is evaluated again, as in the names of predictions files.
         """
         for name, size in log_sizes.items():
             path = self.path(name)
@@ -256,7 +231,7 @@ class RunFolder:
 
 def predictions_since(root: Path, iteration: int) -> list[Path]:
     """Files with the replies of evaluations after an iteration or later ones."""
-    found = ((path, path.name.split("_")[1]) for path in root.glob("epoch_*_split_predictions.json"))
+    found = ((path, path.name.split("_")[1]) for path in root.glob(_PREDICTIONS))
     return [path for path, epoch in found if epoch.isdigit() and int(epoch) >= iteration]
 
 
@@ -275,12 +250,7 @@ def put_back_replaced(root: Path) -> None:
 
 
 def check_not_replaced(root: Path, config: Mapping[str, Any]) -> None:
-    """Check that a config does not read files of the run that it is to replace.
-
-    Args:
-        root: Folder of both runs.
-        config: The resolved config.
-    """
+    """Check that a resolved config does not read files of the run that it is to replace."""
     real_root = Path(os.path.realpath(root))
     own = {path.name for path in _run_files(root)}
     for key, text in _strings(config):
@@ -326,13 +296,7 @@ def only_writer(root: Path) -> Iterator[None]:
     """Lock a run folder against other training processes while the block runs; creates the folder if necessary.
 
     The operating system releases the lock when the process ends, even after a crash. Some file systems have no locks.
-
-    Raises:
-        RunFolderError: If another process is training into the folder, or it cannot be written.
     """
-    if fcntl is None:
-        yield
-        return
     path = root / LOCK_FILE
     with _naming_errors(path):
         root.mkdir(parents=True, exist_ok=True)
@@ -352,20 +316,102 @@ def _locked(path: Path) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(handle)
-            raise RunFolderError(
-                f"another process is writing to the run in {path.parent}; wait until it ends, or choose another folder"
-            ) from error
+            is_locked = try_lock(handle)
         except OSError as error:
             _logger.warning("%s cannot be locked (%s): do not train into it twice at the same time", path, error)
             return handle
+        if not is_locked:
+            os.close(handle)
+            raise RunFolderError(
+                f"another process is writing to the run in {path.parent}; wait until it ends, or choose another folder"
+            )
         # Another process may have ended and removed the file after it was opened here.
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(path)):
                 return handle
         os.close(handle)
+
+
+def is_being_written(root: Path) -> bool:
+    """Whether a process has locked a run folder."""
+    try:
+        handle = os.open(root / LOCK_FILE, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not try_lock(handle)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def write_result(
+    run_folder: RunFolder, iterations: int, before: Mapping[str, Metrics], after: Mapping[str, Metrics]
+) -> None:
+    """Write the result, which marks a run as complete: the number of iterations or epochs, and metrics by split."""
+    splits = {split: {"before": dict(before[split]), "after": dict(after[split])} for split in before}
+    run_folder.write_json(RESULT_FILE, {"iterations": iterations, **splits})
+
+
+def is_complete(run: str | Path) -> bool:
+    """Whether the run in a folder is complete."""
+    return bool(_result(Path(run)))
+
+
+def run_state(run: str | Path) -> str:
+    """Return ``running`` if a process writes to the folder of a run, otherwise ``complete`` or ``stopped``."""
+    folder = Path(run)
+    return "running" if is_being_written(folder) else "complete" if is_complete(folder) else "stopped"
+
+
+def read_result(run: str | Path) -> dict[str, Any]:
+    """Read the result written by :func:`write_result`."""
+    folder = Path(run)
+    check_is_run(folder)
+    if not (result := _result(folder)):
+        raise RunFolderError(f"the run {folder} is not complete: it has no {RESULT_FILE}, which is written last")
+    return result
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    result = _read_or(folder / RESULT_FILE)
+    return result if isinstance(result, dict) and "iterations" in result else {}
+
+
+def read_players(run: str | Path) -> dict[str, dict[str, float]]:
+    """Read the test metrics of the datapool's scripted players; empty if there are none, or the file is damaged."""
+    try:
+        return {name: _numbers(metrics) for name, metrics in _read_or(Path(run) / PLAYERS_FILE).items()}
+    except (ValueError, AttributeError, TypeError):
+        return {}
+
+
+def read_references(run: str | Path) -> dict[str, float]:
+    """Read the test metrics of the reference replies; empty if there are none, or the file is damaged."""
+    try:
+        return _numbers(_read_or(Path(run) / REFERENCES_FILE))
+    except (ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _read_or(path: Path) -> Any:
+    """The JSON of a file; an empty object if it is missing or damaged."""
+    try:
+        return json_value(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    return {key: math.nan if value is None else float(value) for key, value in metrics.items()}
+
+
+def check_is_run(folder: Path) -> None:
+    """Check that a folder is a run folder."""
+    if not (folder / CONFIG_FILE).is_file():
+        what = f"contains no {CONFIG_FILE}" if folder.is_dir() else "does not exist"
+        raise RunFolderError(f"{folder} {what}; pass a run folder: <base path>/<project>/<experiment>")
 
 
 def write_json(path: Path, obj: Any) -> None:
@@ -380,21 +426,9 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _json_line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(to_plain(record), ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
-
-
 def _append(path: Path, data: bytes) -> None:
-    """Append data in a single write, and remove what a full disk cut short."""
     with _naming_errors(path), open(path, "ab", buffering=0) as file:
-        size = file.tell()
-        try:
-            if file.write(data) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            with suppress(OSError):
-                file.truncate(size)
-            raise
+        append_whole(file, data)
 
 
 def to_plain(obj: Any) -> Any:
@@ -421,25 +455,6 @@ def to_plain(obj: Any) -> Any:
     return str(obj)
 
 
-def is_being_written(root: Path) -> bool:
-    """Whether a process has locked a run folder."""
-    if fcntl is None:
-        return False
-    try:
-        handle = os.open(root / LOCK_FILE, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return False
-
-
 def _is_left_over(path: Path) -> bool:
     """Whether a folder entry is left over from a process killed at its start."""
     return path.name == LOCK_FILE or fnmatch.fnmatch(path.name, ".*.tmp")
@@ -455,7 +470,8 @@ def _naming_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        cause = _CAUSES.get(error.errno or 0) or error.strerror or str(error)
+        cause = error.strerror or str(error)
+        cause = _NO_FOLDER if error.errno in (errno.ENOTDIR, errno.EEXIST) else cause[:1].lower() + cause[1:]
         raise RunFolderError(
             f"{path} cannot be written: {cause}. Free up space or fix the permissions, or choose another "
             f"--base_path_to_store_results."

@@ -19,9 +19,8 @@ from rich.text import Text
 
 from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, Turn
 from rl4dialog.functional.statistics import Estimate, Interval
-from rl4dialog.runs.conversations import ending
-from rl4dialog.runs.report.changes import change_intervals
-from rl4dialog.runs.report.statistics import MIN_SAMPLES
+from rl4dialog.runs.reading import ending
+from rl4dialog.runs.report.metrics import MIN_SAMPLES, change_intervals
 
 _MIN_WIDTH_FOR_PROMPT_COLUMN = 110
 _EMPTY = "-"
@@ -61,16 +60,7 @@ def print_summary(
 ) -> None:
     """Print the summary of a run, whose folder has the predictions from which the intervals are computed.
 
-    Args:
-        before: Test metrics before training.
-        after: Test metrics after training.
-        gold: Test metrics of the reference replies, as an upper bound; ``None`` if not measured.
-        examples: Sample replies to print.
-        run_path: The run folder.
-        console: Console to print to; by default the standard output.
-        labels: Column titles of ``before`` and ``after``.
-        conversations: Sample conversations to print, before and after training.
-        players: Test metrics of scripted players, by player.
+    ``gold`` are test metrics of the reference replies, as an upper bound. The labels name ``before`` and ``after``.
     """
     console = console or Console()
     style = table_style(console)
@@ -151,14 +141,7 @@ def print_players(
     scores: Mapping[str, float],
     players: Mapping[str, Mapping[str, float]] | None,
 ) -> None:
-    """Print the metrics of scripted players, the floor and ceiling of a task, beside those of the model.
-
-    Args:
-        console: Console to print to.
-        model: Column title of the model.
-        scores: Metrics of the model.
-        players: Metrics by player; without any, nothing is printed.
-    """
+    """Print the metrics of scripted players, the floor and ceiling of a task, beside those of the model, if any."""
     measured = dict.fromkeys(key for metrics in (players or {}).values() for key in metrics if is_headline(key))
     if not players or not measured:
         return

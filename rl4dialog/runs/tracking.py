@@ -1,35 +1,45 @@
 """The records of a run: metrics, predictions and training statistics, on disk and in optional outputs.
 
-File names and line formats are those of RL4LMs, so existing analysis scripts work. The files are authoritative; outputs
-and experiment trackers are copies. Checkpoints and the report are handled elsewhere.
+File names and line formats are those of RL4LMs, so existing analysis scripts work. The jsonl files are authoritative.
+The outputs of ``logging: {outputs: [...]}`` are copies in other formats, one row per iteration, written by
+stable-baselines3's logger or by the experiment trackers. A resumed run rebuilds them from the jsonl files, so no row is
+lost or duplicated. If one fails, it is disabled with a warning.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
-import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl4dialog.core.errors import RunFolderError
+from stable_baselines3.common import logger as sb3_logger
+
+from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
+from rl4dialog.core.files import json_value, naming_errors
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.saving import MODEL_FOLDER, save_language_model
-from rl4dialog.runs.experiment_trackers.copies import ExperimentTrackers
-from rl4dialog.runs.experiment_trackers.tracker import RunDescription
+from rl4dialog.runs.experiment_trackers import ExperimentTrackers, RunDescription, check_trackers
 from rl4dialog.runs.progress import PROGRESS_LOGGER_NAME
-from rl4dialog.runs.results import Metrics, read_players, write_result
+from rl4dialog.runs.reading import read_metrics
 from rl4dialog.runs.run_folder import (
     CONFIG_FILE,
+    CSV_FILE,
+    JSON_FILE,
     LOG_FILE,
     PLAYERS_FILE,
     REPORT_FILE,
     ROLLOUT_INFO_FILE,
+    TENSORBOARD_FOLDER,
     TRAINING_INFO_FILE,
+    Metrics,
     RunFolder,
+    read_players,
+    to_plain,
+    write_result,
 )
-from rl4dialog.runs.run_logger import RunLogger
 from rl4dialog.runs.trust import remember
 
 if TYPE_CHECKING:
@@ -37,23 +47,25 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 LOGGER_NAME = "rl4dialog"
+_METRICS_SUFFIX = "_split_metrics.jsonl"
+# stable-baselines3's table truncates longer keys, and raises an error if two become equal.
+_MAX_KEY_LENGTH = 200
+
+
+def check_outputs(outputs: Collection[str]) -> None:
+    """Check that the packages of the outputs are installed."""
+    check_trackers(outputs)
+    if "tensorboard" in outputs and sb3_logger.SummaryWriter is None:
+        raise ConfigError(
+            "the log output tensorboard needs the package tensorboard: pip install 'rl4dialog[tensorboard]'"
+        )
 
 
 class Tracker:
-    """Records the progress of a run.
+    """Records the progress of a run, in its folder, in outputs, and in experiment trackers by project and name.
 
-    From its creation (with ``resume``, from :meth:`open`) until :meth:`close`, all messages of the logger
-    ``rl4dialog`` and all progress lines are also written to the run's ``log.txt``.
-
-    Args:
-        run_folder: Folder for the files.
-        config: The resolved config, written to ``config.json``.
-        project_name: Project in experiment trackers.
-        experiment_name: Name of the run in experiment trackers.
-        entity_name: User or team on Weights & Biases.
-        resume: Append to ``log.txt``; nothing is written before :meth:`open` is called.
-        run_ids: Ids of the runs to continue, by experiment tracker.
-        outputs: Additional outputs (see :class:`RunLogger` and :class:`ExperimentTrackers`).
+    From its creation (with ``resume``, from :meth:`open`) until :meth:`close`, all messages of the logger ``rl4dialog``
+    and all progress lines are also written to the run's ``log.txt``. ``run_ids`` are the runs to continue, by tracker.
     """
 
     def __init__(
@@ -109,13 +121,7 @@ class Tracker:
         self._trackers.log(training_info, "iteration", int(training_info.get("iteration", 1)))
 
     def log_metrics(self, epoch: int, split_name: str, metrics: Mapping[str, Any]) -> None:
-        """Append the corpus scores of an evaluation to ``{split_name}_split_metrics.jsonl``.
-
-        Args:
-            epoch: Iteration of the evaluation; 0 is before training.
-            split_name: ``train``, ``val`` or ``test``.
-            metrics: Score by metric key.
-        """
+        """Append the scores of an evaluation to ``{split_name}_split_metrics.jsonl``; epoch 0 is before training."""
         self.run_folder.append_jsonl(
             _evaluation_files(epoch, split_name)[0], {"epoch": epoch, "metrics": dict(metrics)}
         )
@@ -142,12 +148,10 @@ class Tracker:
         """Read the metrics and predictions of an evaluation back."""
         metrics_file, predictions_file = _evaluation_files(epoch, split_name)
         try:
-            with open(self.run_folder.path(metrics_file), encoding="utf-8") as file:
-                (found,) = [record for record in map(json.loads, file) if record["epoch"] == epoch]
-            with open(self.run_folder.path(predictions_file), encoding="utf-8") as file:
-                predictions: list[dict[str, Any]] = json.load(file)
-            return {key: math.nan if value is None else value for key, value in found["metrics"].items()}, predictions
-        except (OSError, ValueError, KeyError) as error:
+            metrics = read_metrics(self.run_folder.path(metrics_file), [])[epoch]
+            predictions: list[dict[str, Any]] = json_value(self.run_folder.path(predictions_file).read_bytes())
+            return metrics, predictions
+        except (OSError, ValueError, KeyError, DataError) as error:
             raise RunFolderError(
                 f"{self.run_folder.root} no longer contains the evaluation of epoch {epoch} in {metrics_file} and "
                 f"{predictions_file} ({error})"
@@ -178,21 +182,11 @@ class Tracker:
         folder_name: str = MODEL_FOLDER,
         also: Callable[[Path], None] | None = None,
     ) -> Path:
-        """Save model and tokenizer to ``model/``, to be loaded with transformers' Auto classes.
+        """Save model and tokenizer to ``model/``, to be loaded with transformers' Auto classes; returns the folder.
 
-        Weights are saved as safetensors. An existing folder is kept until the new one is complete.
-
-        Args:
-            model: The language model.
-            tokenizer: Its tokenizer.
-            lora: The model's adapters, if any: they are merged into the weights, and also saved separately in
-                ``model/adapter/``.
-            weights: The model's weights, if they are sharded over processes.
-            folder_name: Name of the folder inside the run folder.
-            also: Writes further files to the folder.
-
-        Returns:
-            The folder.
+        Weights are safetensors; those that are sharded over processes are given. LoRA adapters are merged into them,
+        and also saved in ``model/adapter/``. ``also`` writes further files. An existing folder is kept until the new
+        one is complete.
         """
         with self.run_folder.replacing_folder(folder_name) as folder:
             save_language_model(model, folder, lora, weights)
@@ -202,11 +196,7 @@ class Tracker:
         return self.run_folder.path(folder_name)
 
     def close(self, exit_code: int = 0) -> None:
-        """Close ``log.txt``, the outputs and the experiment trackers. Further calls do nothing.
-
-        Args:
-            exit_code: Any value but 0 marks the runs in experiment trackers as failed.
-        """
+        """Close ``log.txt``, the outputs and the trackers, once; any code but 0 marks their runs as failed."""
         if self._log_file is None or self._log_file not in self._logger.handlers:
             return
         self._trackers.finish(failed=bool(exit_code))
@@ -233,10 +223,154 @@ class _LogFile(logging.FileHandler):
 
 
 def _open_log(path: Path, mode: str) -> logging.FileHandler:
-    try:
+    with naming_errors(path):
         handler = _LogFile(path, mode=mode, encoding="utf-8")
-    except OSError as error:
-        raise RunFolderError(f"{path} cannot be written: {error.strerror or error}") from error
     handler.setLevel(logging.INFO)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     return handler
+
+
+class RunLogger:
+    """Collects the values of an iteration in one row, and writes it when the next iteration starts.
+
+    A row contains ``time/iterations``, ``time/total_timesteps`` (agent tokens or environment steps so far, also used as
+    the step), the values of ``rollout_info.jsonl`` and ``training_info.jsonl``, and evaluations as
+    ``eval/<split>/<metric>``. Row 0 is the evaluation before training. Without rollouts, the step is the iteration.
+    Outputs other than ``csv``, ``json``, ``tensorboard`` and ``stdout`` are ignored.
+    """
+
+    def __init__(self, run_folder: RunFolder, outputs: Collection[str]) -> None:
+        self._folder = run_folder
+        # One logger per output, so that a failing output is disabled alone.
+        self._console = {"stdout": _console()} if "stdout" in outputs else {}
+        self._file_outputs = [name for name in ("csv", "json", "tensorboard") if name in outputs]
+        self._files: dict[str, sb3_logger.Logger] = {}
+        self._iteration, self._n_timesteps = 0, 0
+        self._row: dict[str, Any] = {}
+        self._unshown: dict[str, Any] = {}  # values of the row not yet shown on the console
+        self.replay()
+
+    def rollout(self, info: Mapping[str, Any]) -> None:
+        """Add a record of ``rollout_info.jsonl``."""
+        self._begin(int(info["iteration"]))
+        self._n_timesteps += int(info.get("rollout/tokens", info.get("rollout/timesteps", 0)))
+        self._add({key: value for key, value in info.items() if key != "iteration"})
+
+    def training(self, info: Mapping[str, Any]) -> None:
+        """Add a record of ``training_info.jsonl``; those of earlier supervised runs have no iteration, and are of 1."""
+        self._begin(int(info.get("iteration", 1)))
+        values = {key: value for key, value in info.items() if key != "iteration"}
+        self._add({key if "/" in key else f"train/{key}": value for key, value in values.items()})
+
+    def evaluation(self, iteration: int, split: str, metrics: Mapping[str, Any]) -> None:
+        """Add a split's metrics."""
+        self._begin(iteration)
+        self._add({f"eval/{split}/{key}": value for key, value in metrics.items()})
+
+    def replay(self) -> None:
+        """Delete the files and rebuild them from the jsonl files of the run folder."""
+        self._close_files()
+        self._iteration, self._n_timesteps, self._row = 0, 0, {}
+        try:
+            for name in (CSV_FILE, JSON_FILE):
+                self._folder.path(name).unlink(missing_ok=True)
+            shutil.rmtree(self._folder.path(TENSORBOARD_FOLDER), ignore_errors=True)
+            self._files = {name: _logger(self._open(name)) for name in self._file_outputs}
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot write the outputs of logging.outputs in {self._folder.root}: {error.strerror or error}"
+            ) from error
+        for iteration, kind, record in sorted(self._records(), key=lambda found: found[:2]):
+            if kind == 0:
+                self.rollout(record)
+            elif kind == 1:
+                self.training(record)
+            else:
+                self.evaluation(iteration, record["split"], record["metrics"])
+            self._unshown = {}  # old values are not printed again
+
+    def show(self) -> None:
+        """Print values that are new since the last table, if ``stdout`` is one of the outputs."""
+        self._write(self._console, self._unshown)
+        self._unshown = {}
+
+    def close(self) -> None:
+        """Write the last row and close the files."""
+        self._end()
+        self._close_files()
+
+    def _begin(self, iteration: int) -> None:
+        if iteration != self._iteration:
+            self._end()
+            self._iteration = iteration
+
+    def _end(self) -> None:
+        self.show()
+        self._write(self._files, self._row)
+        self._row = {}
+
+    def _add(self, values: Mapping[str, Any]) -> None:
+        # Converted as in the jsonl files, so that a replay gives identical rows.
+        new = {key: value for key, value in to_plain(values).items() if isinstance(value, (int, float, str))}
+        self._row.update(new)
+        self._unshown.update(new)
+
+    def _write(self, loggers: dict[str, sb3_logger.Logger], values: Mapping[str, Any]) -> None:
+        if not values:
+            return
+        counts = {"time/iterations": self._iteration, "time/total_timesteps": self._n_timesteps}
+        for name, logger in list(loggers.items()):
+            for key, value in {**values, **counts}.items():
+                logger.record(key, value)
+            try:
+                logger.dump(self._n_timesteps or self._iteration)
+            except Exception as error:  # never fatal, because the jsonl files are authoritative
+                del loggers[name]
+                logging.getLogger(__name__).warning(
+                    "the output %s failed and is disabled (%s); the jsonl files are complete", name, error
+                )
+
+    def _close_files(self) -> None:
+        for logger in self._files.values():
+            with contextlib.suppress(Exception):  # a full disk may fail on the final flush
+                logger.close()
+
+    def _records(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """Iteration, kind and content of all records in the jsonl files."""
+        for kind, name in enumerate((ROLLOUT_INFO_FILE, TRAINING_INFO_FILE)):
+            for record in self._folder.read_jsonl(name):
+                yield int(record.get("iteration", 1)), kind, record
+        for split in ("val", "test", "train"):
+            for record in self._folder.read_jsonl(f"{split}{_METRICS_SUFFIX}"):
+                yield record["epoch"], 2, {"split": split, "metrics": record["metrics"]}
+
+    def _open(self, output: str) -> sb3_logger.KVWriter:
+        if output == "csv":
+            return _CSVOutput(str(self._folder.path(CSV_FILE)))
+        root = self._folder.path(TENSORBOARD_FOLDER) if output == "tensorboard" else self._folder.root
+        return sb3_logger.make_output_format(output, str(root))
+
+
+class _CSVOutput(sb3_logger.CSVOutputFormat):
+    """CSV output with new columns in alphabetical order; stable-baselines3 uses the order of a set."""
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        new = sorted(set(key_values) - set(self.keys))
+        if new:
+            self.keys.extend(new)
+            self.file.seek(0)
+            rows = self.file.read().splitlines()[1:]
+            self.file.seek(0)
+            self.file.writelines(f"{line}\n" for line in [",".join(self.keys), *(row + "," * len(new) for row in rows)])
+        super().write(key_values, key_excluded, step)
+
+
+def _logger(output: sb3_logger.KVWriter) -> sb3_logger.Logger:
+    return sb3_logger.Logger(folder=None, output_formats=[output])
+
+
+def _console() -> sb3_logger.Logger:
+    table = sb3_logger.make_output_format("stdout", ".")
+    assert isinstance(table, sb3_logger.HumanOutputFormat)
+    table.max_length = _MAX_KEY_LENGTH
+    return _logger(table)

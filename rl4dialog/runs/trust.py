@@ -41,12 +41,8 @@ def refuse_code(
 ) -> None:
     """Refuse a run's config that would execute custom code, or send or write something outside of the folder.
 
-    Args:
-        config: The config, after overrides.
-        run: The run folder, possibly of unknown origin.
-        written: The config in the folder, if there are overrides.
-        trains: Whether the config will be used for training, and not only for replies and evaluations.
-        others: Anything else in the folder that names code.
+    The folder is of unknown origin. ``written`` is its config without overrides. Settings of training count only if it
+    ``trains``. ``others`` is anything else in the folder that names code.
     """
     code = [*_code(config), *others]
     found = [] if _is_known(config if written is None else written) else list(outside(config, trains))
@@ -69,14 +65,9 @@ def remember(config: Mapping[str, Any]) -> None:
 
 
 def outside(config: Mapping[str, Any], trains: bool = True) -> Iterator[tuple[str, bool]]:
-    """Yield what a config names outside of its folder.
+    """Yield what a config names outside of its folder: key with value, and whether it receives or is sent anything.
 
-    Args:
-        config: The config.
-        trains: Whether to include what is used in training only.
-
-    Yields:
-        Dotted key with value, and whether it receives or is sent anything, or is written.
+    Without ``trains``, what is used in training only is left out. Files that are written count as receivers.
     """
     for key, ids, name, value in _arguments({k: v for k, v in config.items() if trains or k not in _OF_TRAINING}):
         is_address = _RECEIVERS.fullmatch(name) or name in _WRITTEN or (name == "outputs" and value in _TRACKERS)

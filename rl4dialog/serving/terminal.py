@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.style import Style
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError, nearest_hint
-from rl4dialog.core.json_lines import append_record
+from rl4dialog.core.files import append_record
 from rl4dialog.data.dialogue_text import without_goal
 from rl4dialog.serving.chat import Chat, ChatModel, ChatState, Reply, Settings, samples
 from rl4dialog.serving.page import visible

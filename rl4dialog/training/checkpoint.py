@@ -19,11 +19,9 @@ from typing import Any
 from rl4dialog.core.config import RunConfig, parse_config
 from rl4dialog.core.config_notes import SUBPROC
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
-from rl4dialog.core.files import json_object
-from rl4dialog.core.manifest import read_manifest, write_manifest
+from rl4dialog.core.files import json_object, read_manifest, write_manifest
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.functional.distributed import all_gather_object
-from rl4dialog.runs.results import is_complete
 from rl4dialog.runs.run_folder import (
     CHECKPOINTS_FOLDER,
     CONFIG_FILE,
@@ -31,6 +29,7 @@ from rl4dialog.runs.run_folder import (
     RESULT_FILE,
     TRAINING_INFO_FILE,
     RunFolder,
+    is_complete,
     predictions_since,
 )
 

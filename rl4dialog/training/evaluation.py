@@ -21,9 +21,8 @@ from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.conversing import Conversing, Talk, talk_of_one_reply
-from rl4dialog.runs.conversations import changed_conversations, conversation_record
-from rl4dialog.runs.results import read_references
-from rl4dialog.runs.run_folder import REFERENCES_FILE
+from rl4dialog.runs.reading import changed_conversations, conversation_record
+from rl4dialog.runs.run_folder import REFERENCES_FILE, read_references
 from rl4dialog.runs.summary import Example, print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.text.prompts import encode_prompt

@@ -21,7 +21,7 @@ from rl4dialog.core.registry import import_object
 from rl4dialog.functional.distributed import all_gather_object, barrier
 from rl4dialog.runs.plots import plot_reward_curve_or_warn
 from rl4dialog.runs.progress import duration, say
-from rl4dialog.runs.report.run_report import write_report_or_warn
+from rl4dialog.runs.report.pages import write_report_or_warn
 from rl4dialog.runs.run_folder import MODEL_FOLDER
 from rl4dialog.runs.summary import is_headline
 from rl4dialog.runs.tracking import Tracker

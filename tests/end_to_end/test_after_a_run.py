@@ -17,7 +17,7 @@ import rl4dialog
 from rl4dialog import cli
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
-from rl4dialog.core.manifest import write_manifest
+from rl4dialog.core.files import write_manifest
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import save_policy, weights_hash

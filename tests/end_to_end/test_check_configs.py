@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 import yaml
+from check_configs import ConfigReport, _tiny_model, check_configs
 
 from rl4dialog.cli import main_of
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.experiments.config_check import ConfigReport, _tiny_model, check_configs
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "check_configs.py"
 OURS = Path(__file__).parent / "rl4lms_configs"

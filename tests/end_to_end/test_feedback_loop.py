@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import feedback_loop as loop
 import pytest
 
 from rl4dialog.cli import main
@@ -23,17 +22,7 @@ QUICK = [
 ]
 
 
-@pytest.fixture(scope="module")
-def loop() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("feedback_loop_script", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_selected_rounds_and_ppo_on_the_utility(
-    loop: ModuleType,
     plain_run: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

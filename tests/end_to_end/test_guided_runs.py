@@ -17,8 +17,8 @@ from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.inference.chat_agent import ChatAgent
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.partners.language_model import LanguageModelPartner
+from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.report.curves import panels, remaining_keys
-from rl4dialog.runs.report.runs import read_run
 from rl4dialog.text.prompts import encode_reply
 
 PROMPT = "from j <EOU>"

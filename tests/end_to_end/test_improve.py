@@ -15,7 +15,7 @@ from feedback_files import correction, mixed_feedback, preference, rating, write
 from rl4dialog.cli import main
 from rl4dialog.core.feedback import Feedback
 from rl4dialog.experiments.improvement import running
-from rl4dialog.runs.report.runs import read_run
+from rl4dialog.runs.reading import read_run
 
 QUICK = (
     *("--set", "reward_model.alg.training_args.num_train_epochs=1"),

@@ -12,12 +12,12 @@ import pytest
 from gguf_file import write_llama
 from multiwoz_files import write_multiwoz
 from runs import lines, run_folder, train
+from stand_in_data import write_original
 from stand_ins import bert_config, bert_folder, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
 from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RewardModelConfig, TextConfig, kind_of
 from rl4dialog.core.yaml_loader import load_yaml
-from rl4dialog.experiments.stand_in_data import write_original
 
 FOLDER = Path(__file__).parents[2] / "task_configs"
 CONFIGS = sorted(path for path in FOLDER.glob("*/*.yml") if path.parent.name not in ("accelerate", "benchmarks"))

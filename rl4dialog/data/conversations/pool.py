@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.feedback import Feedback, feedback_of
-from rl4dialog.core.manifest import file_hash
+from rl4dialog.core.files import file_hash
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, SYSTEM_KEY, Dialogue, Sample, Turn
 from rl4dialog.data.conversational import plain_or_messages, preference_of, refuse_foreign, reply_of

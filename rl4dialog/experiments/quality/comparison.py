@@ -1,39 +1,30 @@
-"""A comparison from its plan to its page."""
+"""A comparison from its plan to its page: its steps in order, then its runs in parallel processes."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.experiments.quality.execution import RUNS_FOLDER, execute, make_steps
+from rl4dialog.experiments.own_process import Command, Task, run_command, run_tasks, say, train_arguments
 from rl4dialog.experiments.quality.outcomes import Outcomes, read_outcome, write_outcomes
 from rl4dialog.experiments.quality.page import markdown_page, plot_frontier
-from rl4dialog.experiments.quality.plan import QualityPlan, load_plan, planned_runs
+from rl4dialog.experiments.quality.plan import PlannedRun, QualityPlan, filled, load_plan, planned_runs
 from rl4dialog.runs.run_folder import only_writer, write_text
 from rl4dialog.training.checkpoint import is_done
 
-OUTCOMES_FILE = "outcomes.json"
-PAGE_FILE = "page.md"
-PICTURE_FILE = "frontier.png"
+OUTCOMES_FILE, PAGE_FILE, PICTURE_FILE = "outcomes.json", "page.md", "frontier.png"
+RUNS_FOLDER = "runs"
 
 
 def compare(
     plan_path: str, overrides: Sequence[str], output: Path, n_jobs: int, command: str, page_only: bool = False
 ) -> int:
-    """Run everything of a plan that is not done yet, then write numbers, picture and page.
+    """Run everything of a plan that is not done yet, then write numbers, picture and page, which shows the command.
 
-    Args:
-        plan_path: The plan.
-        overrides: Overrides of the plan.
-        output: The output folder: ``outcomes.json``, ``frontier.png``, ``page.md``, and the runs with all replies.
-        n_jobs: Number of runs at a time.
-        command: The command, for the page.
-        page_only: Run nothing, and write the page about the runs that are complete.
-
-    Returns:
-        Exit code: 0 if all runs are complete, otherwise that of the first failed run (1 if a signal ended it).
+    With ``page_only``, nothing is run, and the page is about the runs that are complete. Returns the exit code: 0 if
+    all runs are complete, otherwise that of the first failed run (1 if a signal ended it).
     """
     plan: QualityPlan = load_plan(plan_path, list(overrides))
     runs = planned_runs(plan, plan_path, output)
@@ -60,5 +51,41 @@ def compare(
     write_outcomes(outcomes, output / OUTCOMES_FILE)
     plot_frontier(plan, outcomes, output / PICTURE_FILE)
     write_text(output / PAGE_FILE, markdown_page(plan, outcomes, command, PICTURE_FILE))
-    print(f"{output / PAGE_FILE}", file=sys.stderr)
+    say(f"{output / PAGE_FILE}")
     return max(1, next(iter(failed.values()))) if failed else 0
+
+
+def make_steps(plan: QualityPlan, output: Path) -> None:
+    """Run the commands before the runs, except those whose result exists."""
+    for name, step in plan.steps.items():
+        (creates,) = filled([step.creates], output)
+        if Path(creates).exists():
+            continue
+        say(f"Step {name}")
+        if code := run_command(filled(step.command, output)):
+            raise RunFolderError(f"step {name!r} failed (exit code {code}); run the command again to continue")
+        if not Path(creates).exists():
+            raise RunFolderError(f"step {name!r} did not create {creates}")
+
+
+def execute(runs: Sequence[PlannedRun], output: Path, n_jobs: int) -> dict[str, int]:
+    """Train all runs that are not complete, ``n_jobs`` at a time; returns the exit codes of failed ones by name.
+
+    Ctrl-C and SIGTERM reach the runs, which save their state; the same command continues them. The output of each run
+    is in ``<name>.log``. If a run fails, the others continue.
+    """
+    waiting = [run for run in runs if not is_done(output / RUNS_FOLDER / run.name, run.config)]
+    failed: dict[str, int] = {}
+
+    def train(run: PlannedRun, number: int) -> Task:
+        say(f"{run.name} ({number} of {len(runs)})")
+        log = output / f"{run.name}.log"
+        overrides = [text for override in run.overrides for text in ("--set", override)]
+        arguments = train_arguments(run.config_path, output / RUNS_FOLDER / run.name, "--resume", "auto", *overrides)
+        if code := (yield Command(arguments, log)):
+            failed[run.name] = code
+            say(f"error: {run.name} failed (exit code {code}), see {log}")
+
+    tasks = (train(run, number) for number, run in enumerate(waiting, start=len(runs) - len(waiting) + 1))
+    run_tasks(partial(next, tasks, None), n_jobs)
+    return failed

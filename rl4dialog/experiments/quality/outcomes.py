@@ -1,19 +1,24 @@
-"""What the runs of a plan achieved: test metrics, validation curves against KL, tokens and time."""
+"""What the runs of a plan achieved, and statistics over few runs: curves at equal KL, sample efficiency, win rates."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rl4dialog.core.errors import DataError, nearest_hint
-from rl4dialog.experiments.quality.win_rate import score_differences
-from rl4dialog.runs.report.runs import Run, read_run
-from rl4dialog.runs.results import read_references, read_result
-from rl4dialog.runs.run_folder import write_text
+from rl4dialog.functional.statistics import Estimate
+from rl4dialog.runs.reading import Run, pair, read_run
+from rl4dialog.runs.report.metrics import mean_interval, student_interval
+from rl4dialog.runs.run_folder import read_references, read_result, write_text
+
+Differences = Mapping[str, Sequence[float]]
 
 _KL_WINDOW = 3
 """Iterations over which the KL of an evaluation is averaged: a rollout's KL is noisy."""
@@ -55,12 +60,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Outcomes of a plan.
-
-    Attributes:
-        done: Complete runs.
-        failed: Names of runs that failed or are not complete.
-    """
+    """Outcomes of the complete runs of a plan, and names of those that failed or are not complete."""
 
     done: list[Outcome]
     failed: list[str] = field(default_factory=list)
@@ -75,15 +75,7 @@ class Outcomes:
 
 
 def read_outcome(label: str, seed: int, folder: Path, keys: Sequence[str], sample_keys: Sequence[str] = ()) -> Outcome:
-    """Read a complete run.
-
-    Args:
-        label: Label of its group.
-        seed: Its seed.
-        folder: The run folder.
-        keys: Metric keys to keep.
-        sample_keys: Metric keys whose change is kept for each test sample.
-    """
+    """Read a complete run: the metrics of ``keys``, and for each test sample the change of those of ``sample_keys``."""
     result, run = read_result(folder)["test"], read_run(folder)
     missing = [key for key in keys if result["after"].get(key) is None]
     if missing:
@@ -132,3 +124,88 @@ def _seconds(run: Run) -> float:
     keys = ("time/collect_s", "time/generate_s", "time/evaluate_s", "time/score_s", "time/partner_s", "time/update_s")
     columns = itertools.chain.from_iterable(run.column(key) for key in keys)
     return sum(value for value in columns if not math.isnan(value))
+
+
+def score_differences(folder: Path, keys: Sequence[str]) -> dict[str, list[float]]:
+    """Change of scores by training in a complete run, for each test sample; NaN where it lacks one of them."""
+    run = read_run(folder)
+    epochs = run.epochs("test")
+    found = [run.predictions("test", epoch) for epoch in (epochs[0], epochs[-1])] if len(epochs) > 1 else []
+    if len(found) < 2 or found[0] is None or found[1] is None:
+        raise DataError(f"the run {folder} has no test predictions before and after training")
+    before, after = pair(found[0], found[1])
+    if missing := [key for key in keys if key not in before.scores or key not in after.scores]:
+        known = ", ".join(sorted(before.scores))
+        raise DataError(f"the run {folder} has no scores of single samples under {missing[0]!r} (it has: {known})")
+    changes = np.stack([after.scores[key] - before.scores[key] for key in keys])
+    changes[:, np.isnan(changes).any(axis=0)] = np.nan
+    return {key: row.tolist() for key, row in zip(keys, changes, strict=True)}
+
+
+def win_rate(runs: Sequence[Differences], score: str, length: str | None = None) -> Estimate:
+    """Share of samples that score higher after training than before; a tie counts half.
+
+    With ``length``, what the change of length explains is removed from each change of the score: its slope in a least
+    squares regression with intercept over the samples of a run. This estimates the win rate at equal length, as
+    AlpacaEval's length-controlled win rate does with a logistic regression (Dubois et al. 2024, arXiv 2404.04475). The
+    interval is Student's, over runs and samples: the variances of the means over either are added, because all runs
+    have the same samples. Without a second run, there is none.
+    """
+    scores = np.array([run[score] for run in runs], dtype=float)
+    lengths = np.zeros_like(scores) if length is None else np.array([run[length] for run in runs], dtype=float)
+    won = _won(scores, lengths)
+    by_run, by_sample = np.nanmean(won, axis=1), np.nanmean(won[:, ~np.isnan(won).all(axis=0)], axis=0)
+    share, means = float(by_run.mean()), [each for each in (by_run, by_sample) if len(each) > 1]
+    parts = [(float(each.var(ddof=1)) / len(each), len(each) - 1) for each in means]
+    return Estimate(share, student_interval(share, *parts) if len(parts) == 2 else None)
+
+
+def _won(scores: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Which changes are positive at equal length: 1, 0, or 0.5 for ties; NaN if unknown. Shapes (runs, samples)."""
+    known = ~np.isnan(scores)
+    n_known = known.sum(axis=1, keepdims=True)
+    changes, longer = np.where(known, scores, 0.0), np.where(known, lengths, 0.0)
+    spread = np.where(known, longer - longer.sum(axis=1, keepdims=True) / n_known, 0.0)
+    variance = (spread**2).sum(axis=1, keepdims=True)
+    slope = (spread * changes).sum(axis=1, keepdims=True) / np.where(variance > 0, variance, 1.0)
+    at_equal_length = changes - slope * longer
+    return np.where(known, (at_equal_length > 0) + 0.5 * (at_equal_length == 0), np.nan)
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean over runs with its interval, of which there is none for fewer than two runs."""
+    return Estimate(float(np.mean(values)), mean_interval(values))
+
+
+def probability_of_improvement(ours: Sequence[float], others: Sequence[float]) -> Estimate:
+    """Probability that a random run of one group is better than one of another; a tie counts half.
+
+    This is the Mann-Whitney U statistic, divided by the number of pairs (Agarwal et al. 2021, arXiv 2108.13264). It has
+    no interval, because over few runs that of the bootstrap covers far too seldom.
+    """
+    difference = np.subtract.outer(np.asarray(ours, dtype=float), np.asarray(others, dtype=float))
+    return Estimate(float(((difference > 0) + 0.5 * (difference == 0)).mean()))
+
+
+def at_kl(kls: Sequence[float], values: Sequence[float], kl: float) -> float | None:
+    """A metric where a run's curve of KLs first reaches one, by linear interpolation; ``None`` if it stays below."""
+    if not kls:
+        return None
+    if kls[0] >= kl:
+        return float(values[0])
+    for i in range(1, len(kls)):
+        if kls[i] >= kl:
+            share = (kl - kls[i - 1]) / (kls[i] - kls[i - 1])
+            return float(values[i - 1] + share * (values[i] - values[i - 1]))
+    return None
+
+
+def smoothed(values: Sequence[float], window: int = 3) -> list[float]:
+    """Mean of each value and those before it, of at most ``window`` values."""
+    return [float(np.mean(values[max(0, end - window) : end])) for end in range(1, len(values) + 1)]
+
+
+def tokens_to_reward(rewards: Sequence[float], tokens: Sequence[float], level: float) -> float | None:
+    """Tokens of all rollouts until the smoothed reward first reaches a level; ``None`` if it stays below."""
+    found = zip(smoothed(rewards), np.cumsum(tokens), strict=True)
+    return next((float(spent) for reward, spent in found if reward >= level), None)

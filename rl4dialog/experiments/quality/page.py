@@ -7,31 +7,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median_low
 
-from rl4dialog.experiments.quality.outcomes import Outcome, Outcomes
-from rl4dialog.experiments.quality.plan import QualityPlan, WinRate
-from rl4dialog.experiments.quality.statistics import (
+from rl4dialog.experiments.quality.outcomes import (
+    Outcome,
+    Outcomes,
     at_kl,
     estimate,
     probability_of_improvement,
     smoothed,
     tokens_to_reward,
+    win_rate,
 )
-from rl4dialog.experiments.quality.win_rate import win_rate
+from rl4dialog.experiments.quality.plan import QualityPlan, WinRate
 from rl4dialog.functional.statistics import Estimate
-from rl4dialog.runs.plots import save_figure
+from rl4dialog.runs.plots import plain_figure, save_figure
 
 _SHARE_OF_GAIN = 0.8
 
 
 def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: str) -> str:
-    """Write the page.
-
-    Args:
-        plan: The plan.
-        outcomes: What its runs achieved.
-        command: The command that makes the page.
-        picture: Path of the frontier's image, relative to the page.
-    """
+    """Write the page, with the command that makes it, and the path of the frontier's image."""
     parts = [f"# {plan.title}", plan.about, _how_to_read(outcomes)]
     parts += ["## Test metrics", _test_table(plan, outcomes), "## Change by training", _change_table(plan, outcomes)]
     if plan.win_rate is not None:
@@ -58,13 +52,8 @@ def matched_kl(outcomes: Outcomes) -> float | None:
 
 def plot_frontier(plan: QualityPlan, outcomes: Outcomes, output_png: Path) -> None:
     """Plot the first metrics of the plan on the validation split against the KL, one line per run."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     keys = list(plan.metrics)[:2]
-    figure = Figure(figsize=(4.2 * len(keys), 3.8), layout="constrained")
-    FigureCanvasAgg(figure)
-    all_axes = figure.subplots(1, len(keys), squeeze=False)[0]
+    figure, all_axes = plain_figure(4.2 * len(keys), 3.8, n_columns=len(keys))
     for axes, key in zip(all_axes, keys, strict=True):
         for i, label in enumerate(outcomes.labels()):
             for number, run in enumerate(outcomes.of(label)):
@@ -74,8 +63,6 @@ def plot_frontier(plan: QualityPlan, outcomes: Outcomes, output_png: Path) -> No
                 )  # fmt: skip
         axes.set_xlabel("KL to the reference per token [nats]")
         axes.set_ylabel(f"{plan.metrics[key]} (validation)")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
     all_axes[0].legend(loc="best", frameon=False, fontsize="small")
     save_figure(figure, output_png)
 

@@ -80,16 +80,7 @@ Plan = TypeVar("Plan", bound=QualityPlan)
 
 
 class PlannedRun:
-    """One run of a plan.
-
-    Attributes:
-        label: Label of its group.
-        seed: Its seed.
-        name: Name of its folder.
-        overrides: Overrides of its config.
-        config_path: Its config file.
-        config: The resolved config.
-    """
+    """One run of a plan; ``name`` is that of its folder, and ``config`` is resolved."""
 
     def __init__(self, label: str, seed: int, config_path: Path, overrides: list[str]) -> None:
         self.label, self.seed, self.config_path = label, seed, config_path
@@ -106,13 +97,7 @@ class PlannedRun:
 
 
 def load_plan(path: str | Path, overrides: list[str], schema: type[Plan] = QualityPlan) -> Plan:  # type: ignore[assignment]
-    """Read a plan.
-
-    Args:
-        path: The YAML file.
-        overrides: Overrides of its keys, such as ``runs.PPO.seeds=[0]``.
-        schema: Its keys.
-    """
+    """Read a plan from a YAML file, with overrides such as ``runs.PPO.seeds=[0]``; the schema has its keys."""
     content = apply_overrides(load_yaml(path), overrides)
     try:
         return schema.model_validate(content)

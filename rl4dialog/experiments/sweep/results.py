@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,13 +15,15 @@ from rich.text import Text
 
 from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
-from rl4dialog.experiments.sweep.plot import plot_sweep
+from rl4dialog.experiments.sweep.running import SPLIT, Objective, TrialResult, best_trial, run_names
 from rl4dialog.experiments.sweep.space import shown_values
-from rl4dialog.experiments.sweep.trials import SPLIT, Objective, TrialResult, best_trial, run_names
+from rl4dialog.runs.plots import plain_figure, save_figure, smooth, smoothing_window
+from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.run_folder import write_json, write_text
 from rl4dialog.runs.summary import format_number, table_style
 
 RESULT_FILE, PICTURE_FILE, BEST_FILE = "sweep.json", "sweep.png", "best.yml"
+_MAX_IN_LEGEND = 8
 
 
 def write_sweep(
@@ -30,15 +33,7 @@ def write_sweep(
     config: dict[str, Any],
     seeds: Sequence[int] = (),
 ) -> None:
-    """Write the files of a sweep and print a table.
-
-    Args:
-        folder: Folder of the sweep.
-        results: Results of all trials.
-        objective: What trials are compared by.
-        config: The config without the values of a trial.
-        seeds: Seeds of each trial.
-    """
+    """Write the files of a sweep and print a table; ``config`` is the one without the values of a trial."""
     results = [replace(r, runs=[folder / name for name in run_names(r.name, seeds)]) for r in results]
     best, front = best_trial(results, objective), pareto_front(results)
     if objective.metric is None:
@@ -123,3 +118,47 @@ def _counts(results: Sequence[TrialResult]) -> str:
     parts = [f"{len(names)} {state}" for state, names in counts.items() if names]
     failed = f" ({', '.join(counts['failed'])})" if counts["failed"] else ""
     return f"Trials: {', '.join(parts) or 'none'}{failed}"
+
+
+def plot_sweep(
+    results: Sequence[TrialResult], front: Sequence[TrialResult], objective: Objective, output_png: Path
+) -> None:
+    """Plot reward against KL with the course of each trial and the Pareto front, and the metric of each trial."""
+    panels = [*([_plot_front] if front else []), *([_plot_metric] if objective.metric is not None else [])]
+    if not panels:
+        return
+    figure, all_axes = plain_figure(7.0 * len(panels), 4.8, n_columns=len(panels))
+    for axes, plot in zip(all_axes, panels, strict=True):
+        plot(axes, results, front, objective)
+    save_figure(figure, output_png)
+
+
+def _plot_front(axes: Any, results: Sequence[TrialResult], front: Sequence[TrialResult], objective: Objective) -> None:
+    axes.plot([r.kl for r in front], [r.reward for r in front], color="gray", ls="--", lw=1, label="front")
+    shown = [(i, result) for i, result in enumerate(results) if result.kl is not None and result.reward is not None]
+    for i, result in shown:
+        log = read_run(result.runs[0])
+        window = smoothing_window(len(log.iterations))
+        path = [smooth(log.column(key), window) for key in ("rollout/kl", "rollout/task_reward")]
+        axes.plot(*path, color=f"C{i}", linewidth=1, alpha=0.3, zorder=2)
+        label = ", ".join(shown_values(result.values)) if len(shown) <= _MAX_IN_LEGEND else None
+        axes.scatter([result.kl], [result.reward], color=f"C{i}", s=50, zorder=3, label=label)
+        if label is None:
+            axes.annotate(result.name.removeprefix("trial_"), (result.kl, result.reward), fontsize="x-small")
+    if objective.max_kl is not None:
+        axes.axvline(objective.max_kl, color="gray", lw=1, ls=":", label="max_kl")
+    axes.set_xlabel("KL to the reference per token [nats]")
+    axes.set_ylabel("task reward per episode")
+    title = ", ".join(key.rsplit(".", 1)[-1] for key in front[0].values)
+    axes.legend(title=title, loc="lower right", frameon=False, fontsize="small")
+
+
+def _plot_metric(axes: Any, results: Sequence[TrialResult], front: Sequence[TrialResult], objective: Objective) -> None:
+    complete = [(i, r.value) for i, r in enumerate(results) if r.state == "complete" and r.value is not None]
+    numbers, values = [i for i, _ in complete], [value for _, value in complete]
+    best = list(itertools.accumulate(values, max if objective.direction == "maximize" else min))
+    axes.scatter(numbers, values, color="C0", label="trial")
+    axes.step(numbers, best, where="post", color="gray", lw=1, label="best so far")
+    axes.set_xlabel("trial")
+    axes.set_ylabel(f"{objective.metric} ({SPLIT})")
+    axes.legend(loc="lower right", frameon=False, fontsize="small")

@@ -1,28 +1,75 @@
-"""Runs the trials of a sweep, several at a time, and stops those that are pruned."""
+"""The trials of a sweep: trained several at a time, stopped if they are pruned, and measured."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal, Protocol
 
-from rl4dialog.core.errors import RL4DialogError
-from rl4dialog.experiments.own_process import ending_together, shared_cores, start_command
+from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError, nearest_hint
+from rl4dialog.experiments.own_process import Command, Task, run_tasks, say
 from rl4dialog.experiments.sweep.space import Values, shown_values
-from rl4dialog.experiments.sweep.trials import (
-    Objective,
-    Trial,
-    TrialResult,
-    TrialSource,
-    best_trial,
-    evaluations,
-    measure,
-    run_names,
-)
+from rl4dialog.runs.reading import read_metrics, read_run
+from rl4dialog.runs.run_folder import read_result
 
-_POLL_S = 0.5
+SPLIT = "val"  # never test, which measures the selected config
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The metric of the val split by which trials are compared after training; without one, reward and KL are.
+
+    A trial with a KL per token above ``max_kl`` cannot be the best.
+    """
+
+    metric: str | None
+    direction: Literal["maximize", "minimize"] = "maximize"
+    max_kl: float | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Values to train with; a new trial replaces an earlier run in its folder, otherwise that is continued."""
+
+    name: str
+    values: Values
+    is_new: bool = False
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """Result of a trial; with several seeds, numbers are means over them.
+
+    ``value`` is the metric on the val split after training. ``kl`` per token and ``reward`` per episode are means over
+    the last tenth of the iterations.
+    """
+
+    name: str
+    values: Values
+    state: Literal["complete", "pruned", "failed"]
+    value: float | None = None
+    kl: float | None = None
+    reward: float | None = None
+    error: str | None = None
+    runs: list[Path] = field(default_factory=list)
+
+
+class TrialSource(Protocol):
+    """Where trials come from, and where their results go."""
+
+    def next(self) -> Trial | None:
+        """The next trial to train; ``None`` if there is none."""
+
+    def report(self, trial: Trial, iteration: int, value: float) -> bool:
+        """Report an evaluation during a trial; returns whether to stop it."""
+
+    def finish(self, trial: Trial, result: TrialResult) -> None:
+        """Record a result."""
+
+    def results(self) -> list[TrialResult]:
+        """All results so far, also those of other processes."""
 
 
 def run_trials(
@@ -54,109 +101,68 @@ def run_trials(
         SystemExit: If the sweep was interrupted.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    running: dict[str, _RunningTrial] = {}
-    processes: list[subprocess.Popen[bytes]] = []
-    first_failure = 0
-    with ending_together(processes):
-        while True:
-            while len(running) < n_jobs and (trial := source.next()) is not None:
-                _say(f"{trial.name} starts: {_shown(trial.values)}")
-                running[trial.name] = _RunningTrial(
-                    trial, folder, arguments, objective, seeds, shared_cores(n_jobs), processes
-                )
-            if not running:
-                return first_failure
-            time.sleep(_POLL_S)
-            for current in list(running.values()):
-                try:
-                    result = current.step(source)
-                except RL4DialogError as error:
-                    current.process.terminate()
-                    current.process.wait()
-                    source.finish(current.trial, current.failed(str(error)))
-                    raise
-                if result is None:
-                    continue
-                del running[current.trial.name]
-                source.finish(current.trial, result)
-                first_failure = first_failure or current.exit_code
-                _say(_described(result, source, objective))
+    failures: list[int] = []
+
+    def train(trial: Trial) -> Task:
+        names = [key.rsplit(".", 1)[-1] for key in trial.values]
+        values = (f"{name}={value}" for name, value in zip(names, shown_values(trial.values), strict=True))
+        say(f"{trial.name} starts: {', '.join(values)}")
+        runs = [folder / name for name in run_names(trial.name, seeds)]
+        try:
+            result, code = yield from _train(source, trial, runs, arguments, objective.metric, seeds)
+        except RL4DialogError as error:
+            source.finish(trial, TrialResult(trial.name, trial.values, "failed", error=str(error), runs=runs))
+            raise
+        source.finish(trial, result)
+        failures.extend([code] if code else [])
+        say(_described(result, source, objective))
+
+    run_tasks(lambda: None if (trial := source.next()) is None else train(trial), n_jobs)
+    return next(iter(failures), 0)
 
 
-class _RunningTrial:
-    """A trial in training: its runs start one after another, one per seed."""
+def _train(
+    source: TrialSource,
+    trial: Trial,
+    runs: Sequence[Path],
+    arguments: Sequence[str],
+    metric: str | None,
+    seeds: Sequence[int],
+) -> Generator[Command, int, tuple[TrialResult, int]]:
+    """Train a trial, one run after another; returns its result, and the exit code if it failed."""
+    ended = TrialResult(trial.name, trial.values, "complete", runs=list(runs))
+    n_reported, is_pruned = 0, False
 
-    def __init__(
-        self,
-        trial: Trial,
-        folder: Path,
-        arguments: Sequence[str],
-        objective: Objective,
-        seeds: Sequence[int],
-        environment: Mapping[str, str],
-        processes: list[subprocess.Popen[bytes]],
-    ) -> None:
-        self.trial, self.exit_code = trial, 0
-        self._arguments, self._metric, self._seeds = arguments, objective.metric, seeds
-        self._environment, self._processes = environment, processes
-        self._runs = [folder / name for name in run_names(trial.name, seeds)]
-        self._n_done, self._n_reported, self._is_pruned = 0, 0, False
-        self._start()
+    def is_to_stop() -> bool:
+        """Report new evaluations of the first seed; those of different seeds are not comparable."""
+        nonlocal n_reported, is_pruned
+        if metric is None or is_pruned:
+            return False
+        for iteration, value in evaluations(runs[0], metric)[n_reported:]:
+            n_reported += 1
+            if source.report(trial, iteration, value):
+                is_pruned = True
+                return True
+        return False
 
-    def step(self, source: TrialSource) -> TrialResult | None:
-        """Report new evaluations, and start the next run if one has ended; returns the result once the last has."""
-        code = self.process.poll()
-        if code is None:
-            self._report(source)
-            return None
-        self._processes.remove(self.process)
-        if code and self._is_pruned:
-            return TrialResult(self.trial.name, self.trial.values, "pruned", runs=self._runs)
-        if code:
-            self.exit_code = code
-            return self.failed(f"exit code {code}: {self._last_line()}")
-        self._n_done += 1
-        if self._n_done < len(self._runs):
-            self._start()
-            return None
-        result = measure(self.trial, self._runs, self._metric)
-        self.exit_code = int(result.state == "failed")
-        return result
-
-    def failed(self, error: str) -> TrialResult:
-        return TrialResult(self.trial.name, self.trial.values, "failed", error=error, runs=self._runs)
-
-    def _start(self) -> None:
-        run = self._runs[self._n_done]
-        values = [text for key, value in self.trial.values.items() for text in ("--set", f"{key}={value}")]
-        if self._seeds:
-            values += ["--set", f"seed={self._seeds[self._n_done]}"]
-        how = ["--overwrite"] if self.trial.is_new else ["--resume", "auto"]
-        command = ["train", *self._arguments, *values, "--experiment_name", run.name, *how]
-        self.process = start_command(command, environment=self._environment, output=_output(run))
-        self._processes.append(self.process)
-
-    def _report(self, source: TrialSource) -> None:
-        """Report evaluations of the first seed; those of different seeds are not comparable."""
-        if self._metric is None or self._n_done or self._is_pruned:
-            return
-        found = evaluations(self._runs[0], self._metric)
-        for iteration, value in found[self._n_reported :]:
-            self._n_reported += 1
-            if source.report(self.trial, iteration, value):
-                self._is_pruned = True
-                self.process.terminate()
-                return
-
-    def _last_line(self) -> str:
-        path = _output(self._runs[self._n_done])
-        lines = [line for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-        errors = [line for line in lines if line.startswith("error:")]
-        return f"{(errors or lines or [''])[-1]} (see {path})"
+    for i, run in enumerate(runs):
+        values = [text for key, value in trial.values.items() for text in ("--set", f"{key}={value}")]
+        values += ["--set", f"seed={seeds[i]}"] if seeds else []
+        how = ["--overwrite"] if trial.is_new else ["--resume", "auto"]
+        output = run.with_name(f"{run.name}.txt")
+        command = ["train", *arguments, *values, "--experiment_name", run.name, *how]
+        if code := (yield Command(command, output, (lambda: False) if i else is_to_stop)):
+            if is_pruned:
+                return replace(ended, state="pruned"), 0
+            return replace(ended, state="failed", error=f"exit code {code}: {_last_line(output)}"), code
+    result = measure(trial, list(runs), metric)
+    return result, int(result.state == "failed")
 
 
-def _output(run: Path) -> Path:
-    return run.with_name(f"{run.name}.txt")
+def _last_line(output: Path) -> str:
+    lines = [line for line in output.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error:")]
+    return f"{(errors or lines or [''])[-1]} (see {output})"
 
 
 def _described(result: TrialResult, source: TrialSource, objective: Objective) -> str:
@@ -171,10 +177,56 @@ def _described(result: TrialResult, source: TrialSource, objective: Objective) -
     return f"{result.name}: {objective.metric} {result.value:.4g}{so_far}"
 
 
-def _shown(values: Values) -> str:
-    names = [key.rsplit(".", 1)[-1] for key in values]
-    return ", ".join(f"{name}={value}" for name, value in zip(names, shown_values(values), strict=True))
+def run_names(trial: str, seeds: Sequence[int]) -> list[str]:
+    """Names of a trial's run folders, one per seed."""
+    return [f"{trial}_seed_{seed}" for seed in seeds] if seeds else [trial]
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def measure(trial: Trial, runs: list[Path], metric: str | None) -> TrialResult:
+    """Read the result of a trial whose runs are complete."""
+    value = None
+    if metric is not None:
+        found = [read_result(run)[SPLIT]["after"].get(metric) for run in runs]
+        if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in found):
+            return TrialResult(trial.name, trial.values, "failed", error=f"{metric} has no finite value", runs=runs)
+        value = sum(found) / len(found)
+    columns = zip(*map(last_tenth, runs), strict=True)
+    kl, reward = (mean if math.isfinite(mean := sum(column) / len(column)) else None for column in columns)
+    if metric is None and (kl is None or reward is None):
+        raise DataError(f"the run {runs[0]} has no iteration with rollout/kl and rollout/task_reward in its logs")
+    return TrialResult(trial.name, trial.values, "complete", value, kl, reward, runs=runs)
+
+
+def last_tenth(run: Path) -> tuple[float, float]:
+    """KL and task reward of a run, averaged over the last tenth of its iterations; NaN without rollouts."""
+    log = read_run(run)
+    curves = [log.column(key) for key in ("rollout/kl", "rollout/task_reward")]
+    last = [values[-math.ceil(len(values) / 10) :] for values in curves]
+    kl, reward = (sum(values) / len(values) if values else math.nan for values in last)
+    return kl, reward
+
+
+def evaluations(run: Path, metric: str) -> list[tuple[int, float]]:
+    """Iteration and value of each evaluation of a run that may still be training, without the one before training."""
+    found = read_metrics(run / f"{SPLIT}_split_metrics.jsonl", [])
+    known = sorted({key for metrics in found.values() for key in metrics})
+    if found and metric not in known:
+        raise ConfigError(
+            f"--metric: the evaluations have no metric {metric!r}{nearest_hint(metric, known)} "
+            f"(they have: {', '.join(known) or 'none'})"
+        )
+    values = {epoch: metrics.get(metric, math.nan) for epoch, metrics in found.items()}
+    return [(epoch, value) for epoch, value in values.items() if epoch and not math.isnan(value)]
+
+
+def best_trial(results: Sequence[TrialResult], objective: Objective) -> TrialResult | None:
+    """The complete trial with the best value and a KL of at most ``max_kl``; of equal ones the first."""
+    sign = 1 if objective.direction == "maximize" else -1
+    allowed = [
+        result
+        for result in results
+        if result.state == "complete"
+        and result.value is not None
+        and (objective.max_kl is None or (result.kl is not None and result.kl <= objective.max_kl))
+    ]
+    return max(allowed, key=lambda result: sign * (result.value or 0.0), default=None)

@@ -20,13 +20,9 @@ Values = dict[str, str]
 
 @dataclass(frozen=True)
 class Dimension:
-    """The values of a config key.
+    """The values of a config key, as YAML texts: choices, or both ends of a range.
 
-    Attributes:
-        key: Path of the key, such as ``alg.args.learning_rate``.
-        kind: ``choice``, or a range of whole numbers (``int``), of numbers (``float``), or of numbers on a logarithmic
-            scale (``log``).
-        values: The choices, or both ends of the range, as YAML texts.
+    Ranges are of whole numbers (``int``), of numbers (``float``), or of numbers on a logarithmic scale (``log``).
     """
 
     key: str
@@ -59,12 +55,7 @@ def combinations(dimensions: Sequence[Dimension]) -> list[Values]:
 
 
 def check_values(read_config: Callable[[Sequence[str]], Any], candidates: Sequence[Values]) -> None:
-    """Check the config with values, before the first run.
-
-    Args:
-        read_config: Reads the config with overrides.
-        candidates: The values.
-    """
+    """Check the config with values, before the first run, by a function that reads it with overrides."""
     for values in candidates:
         overrides = [f"{key}={value}" for key, value in values.items()]
         try:

@@ -1,7 +1,8 @@
-"""Trials that Optuna chooses, in a journal file that several processes and machines can share."""
+"""Where the trials of a sweep come from: all combinations of values, or Optuna's choice."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,26 +10,46 @@ from typing import Any
 
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.core.seeding import derive_seed
+from rl4dialog.experiments.sweep.running import Objective, Trial, TrialResult
 from rl4dialog.experiments.sweep.space import Dimension, Values, combinations
-from rl4dialog.experiments.sweep.trials import Objective, Trial, TrialResult
 from rl4dialog.runs.run_folder import only_writer
 
 JOURNAL_FILE = "journal.log"
 _STUDY = "sweep"
+_MAX_NAME = 150
+
+
+class Grid:
+    """Trials of all combinations. Runs are named by their values, so a repeated sweep continues them."""
+
+    def __init__(self, dimensions: Sequence[Dimension]) -> None:
+        self._trials = [Trial(_folder_name(values), values) for values in combinations(dimensions)]
+        names = [trial.name for trial in self._trials]
+        if len({*names}) < len(names) or max(map(len, names)) > _MAX_NAME:
+            raise ConfigError("--grid: these values give no distinct, short folder names; use --search with choice")
+        self._waiting = iter(self._trials)
+        self._results: dict[str, TrialResult] = {}
+
+    def next(self) -> Trial | None:
+        return next(self._waiting, None)
+
+    def report(self, trial: Trial, iteration: int, value: float) -> bool:
+        return False
+
+    def finish(self, trial: Trial, result: TrialResult) -> None:
+        self._results[trial.name] = result
+
+    def results(self) -> list[TrialResult]:
+        return [self._results[trial.name] for trial in self._trials if trial.name in self._results]
 
 
 class Study:
-    """A study of Optuna. An interrupted trial is continued by the next process that opens the study.
+    """A study of Optuna, in a journal file that several processes and machines can share.
 
-    Args:
-        folder: Folder of the sweep, which contains the journal.
-        dimensions: Values by key.
-        objective: Metric and direction. A trial above ``max_kl`` violates a constraint.
-        settings: What must be the same in all processes that share the study, such as the config.
-        n_trials: Number of trials in the study; ``None`` only with the sampler ``grid``, for all combinations.
-        sampler: ``tpe``, ``random``, or ``grid`` for all combinations of choices and whole numbers.
-        pruner: ``median`` stops trials that are below the median of earlier ones at the same iteration; or ``none``.
-        seed: Seed of the sampler. The values of a trial depend on it and on the earlier trials.
+    An interrupted trial is continued by the next process that opens the study. ``settings`` must be the same in all of
+    them. Without ``n_trials``, the sampler ``grid`` tries all combinations of choices and whole numbers. The pruner
+    ``median`` stops trials that are below the median of earlier ones at the same iteration. The values of a trial
+    depend on the seed and on the earlier trials.
     """
 
     def __init__(
@@ -152,9 +173,8 @@ class Study:
     def _new_sampler(self, seed: int) -> Any:
         samplers = self._optuna.samplers
         # constant_liar: trials in progress count as bad, so that simultaneous trials differ.
-        if self._sampler == "tpe":
-            return samplers.TPESampler(seed=seed, constant_liar=True)
-        return samplers.RandomSampler(seed)
+        is_tpe = self._sampler == "tpe"
+        return samplers.TPESampler(seed=seed, constant_liar=True) if is_tpe else samplers.RandomSampler(seed)
 
     def _distribution(self, dimension: Dimension) -> Any:
         distributions = self._optuna.distributions
@@ -175,6 +195,11 @@ class Study:
 
     def _frozen(self, number: int) -> Any:
         return self._study.get_trials(deepcopy=False)[number]
+
+
+def _folder_name(values: Values) -> str:
+    parts = (f"{key.rsplit('.', 1)[-1]}_{value}" for key, value in values.items())
+    return re.sub(r"[^A-Za-z0-9.+_-]", "_", "_".join(parts).replace('"', ""))
 
 
 def _name(number: int) -> str:

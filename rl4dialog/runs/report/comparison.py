@@ -1,4 +1,4 @@
-"""Compare several runs; runs that differ only in their seed form a group."""
+"""The page that compares several runs; runs that differ only in their seed form a group."""
 
 from __future__ import annotations
 
@@ -11,18 +11,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from rl4dialog.core.errors import DataError
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.functional.statistics import Interval
-from rl4dialog.runs.metric_directions import Direction, direction
 from rl4dialog.runs.plots import mean_curve, smooth, smoothing_window
-from rl4dialog.runs.report.changes import agrees, effect_of, mean_estimates
-from rl4dialog.runs.report.curves import Curve, Panel, positions, x_axes
-from rl4dialog.runs.report.predictions import Predictions, pair
-from rl4dialog.runs.report.repeats import repeated_keys
-from rl4dialog.runs.report.runs import Run, as_text
-from rl4dialog.runs.report.statistics import mean_and_standard_error, mean_interval, mean_intervals, student_interval
+from rl4dialog.runs.reading import Predictions, Run, as_text, read_run
+from rl4dialog.runs.report.curves import MIN_ITERATIONS, Curve, Panel, panels, positions, x_axes
+from rl4dialog.runs.report.figures import band_chart
+from rl4dialog.runs.report.metrics import (
+    Direction,
+    agrees,
+    difference_estimates,
+    direction,
+    effect_of,
+    mean_and_standard_error,
+    mean_estimates,
+    mean_interval,
+    repeated_keys,
+    student_interval,
+)
+from rl4dialog.runs.report.overview import run_warnings, subtitle
+from rl4dialog.runs.report.pages import Picture, sample_set, write_page
+from rl4dialog.runs.run_folder import run_state
+from rl4dialog.runs.summary import is_headline
+
+_N_LINES = 12  # of the table of metrics, before the others are folded
+_MAX_ANSWERS = 4  # groups whose samples are shown side by side
 
 
 @dataclass(frozen=True)
@@ -40,13 +54,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean over the seeds of a group.
+    """A mean over the seeds of a group, with its standard error over more than one seed.
 
-    Attributes:
-        value: The mean.
-        standard_error: Its standard error over seeds; ``None`` for a single seed.
-        n_seeds: Number of seeds.
-        interval: The interval over seeds, or for a single run over its samples, if there can be one.
+    The interval is over seeds, or for a single run over its samples, if there can be one.
     """
 
     value: float
@@ -57,14 +67,9 @@ class Mean:
 
 @dataclass(frozen=True)
 class GroupMetric:
-    """A metric of a group.
+    """A metric of a group: means before and after training; ``None`` if no run has both evaluations.
 
-    Attributes:
-        label: Label of the group.
-        before: Mean before training; ``None`` if no run has both evaluations, like the next two.
-        after: Mean after training.
-        difference: Mean after training minus that of the first group; ``None`` for the first group.
-        effect: Effect of a significant difference, as in :func:`~rl4dialog.runs.report.changes.effect_of`.
+    The difference, with its effect as in ``effect_of``, is that to the first group after training.
     """
 
     label: str
@@ -109,10 +114,7 @@ def config_differences(groups: Sequence[Group]) -> dict[str, list[str]]:
 def group_curves(groups: Sequence[Group], panel: Panel, key: str) -> list[Curve]:
     """Curves of a logged number for all groups: smoothed mean, minimum and maximum over the runs.
 
-    Args:
-        groups: In the order of their colors. A group that has not logged the number gets an empty curve.
-        panel: The panel of the number.
-        key: Key of the number.
+    A group that has not logged the number gets an empty curve.
     """
     runs = [run for group in groups for run in group.runs if run.iterations]
     axes = dict(zip((run.path for run in runs), x_axes(runs), strict=True))
@@ -173,13 +175,8 @@ def _difference_intervals(first: Predictions | None, other: Predictions | None) 
     """Intervals over shared samples of the differences of scores."""
     if first is None or other is None or first is other:
         return {}
-    first, other = pair(first, other)
-    keys = [key for key in first.scores if key in other.scores]
-    if not keys or not len(first):
-        return {}
-    columns = np.stack([other.scores[key] - first.scores[key] for key in keys], axis=1)
-    found = zip(keys, mean_intervals(columns, are_differences=True), strict=True)
-    return {key: interval for key, interval in found if interval is not None}
+    found = difference_estimates(first, other)
+    return {key: each.interval for key, each in found.items() if each.interval is not None}
 
 
 def _with(mean: Mean | None, interval: Interval | None) -> Mean | None:
@@ -241,3 +238,45 @@ def _label(runs: Sequence[Run]) -> str:
     names = zip(*(run.path.name for run in runs), strict=False)
     common = "".join(letters[0] for letters in itertools.takewhile(lambda letters: len(set(letters)) == 1, names))
     return re.sub(r"([\W_]*seed\d*)?([\W_]+\d*)?$", "", common) or runs[0].path.parent.name
+
+
+def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Path:
+    """Write a page that compares runs; runs whose configs differ only in the seed form a group."""
+    folders = [Path(path).expanduser().resolve() for path in run_paths]
+    twice = [str(folder) for i, folder in enumerate(folders) if folder in folders[:i]]
+    if twice:
+        raise DataError(f"{twice[0]} is given twice; pass every run once")
+    runs = [read_run(folder) for folder in folders]
+    groups = group_runs(runs)
+    split = "test" if any(run.epochs("test") for run in runs) else "val"
+    metrics = compared_metrics(groups, split)
+    n_shown = max(2, _N_LINES // (len(groups) + 1))
+    headlines = [metric for metric in metrics if is_headline(metric.key)]
+    last = {group.label: each for group in groups if (each := last_predictions(group, split)) is not None}
+    browser_set = sample_set("samples", dict(list(last.items())[:_MAX_ANSWERS]), takes_turns=False) if last else None
+    return write_page(
+        "comparison.html",
+        Path(output).expanduser(),
+        groups=groups,
+        states={run.path: subtitle(run, run_state(run.path)) for run in runs},
+        notes=[f"{run.path.name}: {note}" for run in runs for note in run.notes],
+        warnings=[
+            replace(each, message=f"{run.path.name}: {each.message}") for run in runs for each in run_warnings(run)
+        ],
+        differences=config_differences(groups),
+        split=split,
+        metrics=headlines[:n_shown],
+        other_metrics=[*headlines[n_shown:], *(metric for metric in metrics if metric not in headlines)],
+        curves=_pictures(groups),
+        browser_set=browser_set,
+    )
+
+
+def _pictures(groups: Sequence[Group]) -> list[Picture]:
+    pictures = []
+    for panel in panels([run for group in groups for run in group.runs if len(run.iterations) >= MIN_ITERATIONS]):
+        for label, key in panel.keys.items():
+            title = f"{panel.title}: {label}" if panel.has_legend else panel.title
+            chart = band_chart(title, panel.unit or panel.title, group_curves(groups, panel, key))
+            pictures.append(Picture(title, "", chart))
+    return pictures

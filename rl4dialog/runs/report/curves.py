@@ -10,8 +10,8 @@ from typing import get_args
 
 from rl4dialog.core.types import EndedBy
 from rl4dialog.functional.statistics import Interval
-from rl4dialog.runs.report.changes import agrees, mean_estimates
-from rl4dialog.runs.report.runs import Run
+from rl4dialog.runs.reading import Run
+from rl4dialog.runs.report.metrics import agrees, mean_estimates
 from rl4dialog.runs.summary import is_headline
 
 PHASES = ("time/collect_s", "time/generate_s", "time/evaluate_s", "time/score_s", "time/update_s")
@@ -28,15 +28,10 @@ _UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot of logged numbers.
+    """One plot of logged numbers: their keys by label, with the config key of a level to mark.
 
-    Attributes:
-        title: Title of the plot.
-        unit: Unit of the vertical axis.
-        keys: Logged keys by label.
-        target: Config key of a level to mark.
-        sign: -1 for numbers that are logged with the opposite sign.
-        has_legend: Whether the labels add information to the title.
+    The sign is -1 for numbers that are logged with the opposite sign. A legend is there if the labels say more than the
+    title.
     """
 
     title: str
@@ -49,15 +44,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line, optionally with a band around it or an interval at each point.
-
-    Attributes:
-        label: Name of the line.
-        x: Positions of its points, by the name of the horizontal axis.
-        y: Values of its points.
-        low: Lower ends of the band or intervals.
-        high: Their upper ends.
-    """
+    """A line, whose points have positions by horizontal axis, with a band around it or an interval at each point."""
 
     label: str
     x: Mapping[str, Sequence[float]]

@@ -25,6 +25,7 @@ COLORS = ("#3b82c4", "#e07b1a", "#2f9e6e", "#c9568f", "#8b6cd1", "#a88420", "#3a
 _WIDTH, _HEIGHT = 300, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 42, 286, 20, 156  # of the area within the axes
 _MAX_POINTS = 200
+_MAX_DOTS = 40
 _N_BINS = 30
 # A range below this share of the largest value would be a thin strip above zero, so the axis is cut.
 _CUT_BELOW = 1 / 3
@@ -59,14 +60,10 @@ _Draw = Callable[[_Scale, _Scale, str], Iterable[str]]
 def line_chart(
     title: str, unit: str, curves: Sequence[Curve], target: float | None = None, smoothed: bool = True
 ) -> Markup:
-    """Plot lines.
+    """Plot lines, with a title for screen readers, the unit of the vertical axis, and a level to mark.
 
-    Args:
-        title: Label for screen readers.
-        unit: Label of the vertical axis.
-        curves: In the order of :data:`COLORS`. ``low`` and ``high`` are drawn as intervals if not smoothed.
-        target: A level to mark.
-        smoothed: From 20 points on, draw a bold moving average over a tenth of them, and thin raw values.
+    From 20 points on, ``smoothed`` ones are a bold moving average over a tenth of them, and thin raw values. Otherwise,
+    ``low`` and ``high`` are drawn as intervals.
     """
     thin = [_thinned(curve) for curve in curves]
     windows = [smoothing_window(len(curve.y)) if smoothed else 1 for curve in thin]
@@ -80,11 +77,11 @@ def line_chart(
                 yield _line(i, "raw", x, y, at, curve.y)
                 yield _line(i, "line", x, y, at, smooth(curve.y, window))
                 continue
-            for position, low, high in zip(at, curve.low, curve.high, strict=False):
-                if math.isfinite(position + low + high):
-                    yield f'<path class="c{_color(i)} line" d="M{x(position):.1f} {y(low):.1f}V{y(high):.1f}"/>'
+            for position, low, high in _known(at, curve.low, curve.high):
+                yield f'<path class="c{_color(i)} line" d="M{x(position):.1f} {y(low):.1f}V{y(high):.1f}"/>'
             yield _line(i, "line", x, y, at, curve.y)
-            yield from _dots(i, x, y, at, curve.y)
+            for position, value in _known(at, curve.y) if len(at) <= _MAX_DOTS else ():
+                yield f'<circle class="c{_color(i)} dot" cx="{x(position):.1f}" cy="{y(value):.1f}" r="3"/>'
 
     return _chart(title, unit, thin, draw, [] if target is None else [target])
 
@@ -117,7 +114,7 @@ def histogram(title: str, unit: str, axis: str, samples: Mapping[str, NDArray[np
     """Plot overlaid histograms of shares, in the order of :data:`COLORS`, over ``axis``."""
     known = {label: values[np.isfinite(values)] for label, values in samples.items()}
     edges = _edges(np.concatenate(list(known.values())))
-    centers = [float(value) for value in (edges[:-1] + edges[1:]) / 2]
+    centers = ((edges[:-1] + edges[1:]) / 2).tolist()
     shares = [np.histogram(values, edges)[0] / max(1, len(values)) for values in known.values()]
     curves = [Curve(label, {axis: centers}, share.tolist()) for label, share in zip(known, shares, strict=True)]
 
@@ -142,13 +139,8 @@ def _chart(
 ) -> Markup:
     """One plot for each horizontal axis, with the values of the curves as data.
 
-    Args:
-        title: Label for screen readers.
-        unit: Label of the vertical axis.
-        curves: The curves.
-        draw: Returns the shapes, given both scales and the name of the horizontal axis.
-        levels: Further values that must be within the vertical axis.
-        x_range: Ends of the horizontal axis; by default, those of the curves.
+    ``draw`` returns the shapes, given both scales and the name of the horizontal axis. ``levels`` are further values
+    within the vertical axis, and ``x_range`` is that of the horizontal one, by default from the curves.
     """
     values = _finite([*levels, *(value for c in curves for part in (c.y, c.low, c.high) for value in part)])
     low, high = y_range(values)
@@ -227,22 +219,19 @@ def _line(i: int, kind: str, x: _Scale, y: _Scale, at: Sequence[float], values: 
     return f'<path class="c{_color(i)} {kind}" d="{path}"/>' if path else ""
 
 
-def _dots(i: int, x: _Scale, y: _Scale, at: Sequence[float], values: Sequence[float]) -> Iterable[str]:
-    if len(values) <= 40:
-        for position, value in zip(at, values, strict=True):
-            if math.isfinite(position + value):
-                yield f'<circle class="c{_color(i)} dot" cx="{x(position):.1f}" cy="{y(value):.1f}" r="3"/>'
-
-
 def _area(
     i: int, x: _Scale, y: _Scale, at: Sequence[float], low: Sequence[float], high: Sequence[float], opacity: float
 ) -> str:
-    known = [ends for ends in zip(at, low, high, strict=True) if math.isfinite(sum(ends))]
-    if not known:
+    if not (known := _known(at, low, high)):
         return ""
     upper = "L".join(f"{x(position):.1f} {y(top):.1f}" for position, _, top in known)
     lower = "L".join(f"{x(position):.1f} {y(bottom):.1f}" for position, bottom, _ in reversed(known))
     return f'<path class="c{_color(i)} area" fill-opacity="{opacity}" d="M{upper}L{lower}Z"/>'
+
+
+def _known(*columns: Sequence[float]) -> list[tuple[float, ...]]:
+    """Rows of columns, without those that lack a value."""
+    return [row for row in zip(*columns, strict=False) if math.isfinite(sum(row))]
 
 
 def _color(i: int) -> int:

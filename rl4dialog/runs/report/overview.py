@@ -10,8 +10,8 @@ from typing import Any
 
 from rl4dialog.core.config_blocks import TEXT_GENERATION
 from rl4dialog.core.yaml_loader import flatten
+from rl4dialog.runs.reading import Run, as_text, number
 from rl4dialog.runs.report.curves import MIN_ITERATIONS, PHASES
-from rl4dialog.runs.report.runs import Run, as_text, number
 from rl4dialog.runs.run_folder import LOG_FILE
 
 _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ (\w+) (\S+): (.*)")

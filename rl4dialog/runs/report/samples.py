@@ -1,25 +1,40 @@
-"""Selects the replies or conversations that the page shows: the extremes by each score, and some in between."""
+"""What a report shows of single samples: replies or conversations, why they failed, and utterances by advantage.
+
+The samples are the extremes by each score, and some in between.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import NamedTuple
 
 import numpy as np
 from markupsafe import escape
 
 from rl4dialog.core.types import AGENT, SPEAKERS, Turn
-from rl4dialog.runs.conversations import GOAL_KEY, ending
-from rl4dialog.runs.report.predictions import Predictions
-from rl4dialog.runs.report.word_diff import Piece, word_diff
+from rl4dialog.runs.reading import GOAL_KEY, Predictions, ending
+from rl4dialog.runs.report.metrics import ranking_key, sort_keys
 
 MAX_SAMPLES, MAX_BYTES = 200, 500_000
-REWARD_KEY, RETURN_KEYS = "reward", ("conversation/return", "episode/return")
+N_UTTERANCES = 10
 
 _MAX_CHARACTERS = 2000
 _BYTES_OF_MARKUP = {"card": 400, "answer": 250, "bubble": 120, "score": 60}
+_N_EXAMPLES = 3
+_WORDS = re.compile(r"\s*\S+|\s+$")
+
+
+class Piece(NamedTuple):
+    """A part of a text, and whether the other text lacks it."""
+
+    text: str
+    is_new: bool
 
 
 @dataclass(frozen=True)
@@ -33,13 +48,7 @@ class Bubble:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation as it is shown, without the turns of its sample.
-
-    Attributes:
-        bubbles: What was said, in order.
-        ending: How it ended, and its outcome.
-        failures: Why the partner did not reach its goal.
-    """
+    """A conversation without the turns of its sample: how it ended, and why its goal was not reached."""
 
     bubbles: list[Bubble]
     ending: str
@@ -48,14 +57,10 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Answer:
-    """What an evaluation made of a sample.
+    """What an evaluation made of a sample: a reply or a conversation, and its scores; missing ones are ``None``.
 
-    Attributes:
-        label: Name of the evaluation.
-        reply: The reply in pieces, those marked that the answer it is compared with does not have.
-        conversation: The conversation, instead of a reply.
-        scores: Its scores by key; missing ones are ``None``.
-        is_changed: Whether it differs from the first answer.
+    Pieces of the reply are marked that the answer it is compared with does not have. It ``is_changed`` if it differs
+    from the first answer.
     """
 
     label: str
@@ -67,16 +72,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sample:
-    """One prompt with the answers of all evaluations.
+    """One prompt, whose turns end with the one to answer, with the answers of all evaluations in order.
 
-    Attributes:
-        number: Number of the sample among those that are shown.
-        sample_id: Id of the sample.
-        turns: Turns of the prompt, ending with the one to answer.
-        given: Turns of the sample at the beginning of its conversations.
-        references: Reference replies.
-        answers: One per evaluation, in order.
-        goal: What the partner wants; empty if it has no goal.
+    ``given`` are turns of the sample at the beginning of its conversations, and ``goal`` is what the partner wants, if
+    any.
     """
 
     number: int
@@ -95,17 +94,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class SampleSet:
-    """Samples that the page shows in one place.
+    """Samples that the page shows in one place, whose id is unique, chosen from ``n_samples`` replies or conversations.
 
-    Attributes:
-        id: Name of the place, unique on the page.
-        labels: Names of the evaluations.
-        samples: The samples.
-        n_samples: Number of samples from which these were chosen.
-        of: What they are: ``replies`` or ``conversations``.
-        sort_keys: Scores to sort by.
-        shown_keys: Scores to show with each answer.
-        takes_turns: Whether the first answer is shown with one of the others, which can be chosen; otherwise all are.
+    They can be sorted by some scores, and some are shown with each answer. If it ``takes_turns``, the first answer is
+    shown with one of the others, which can be chosen; otherwise all are.
     """
 
     id: str
@@ -127,30 +119,13 @@ class SampleSet:
         return {key: [answer.scores[key] for answer in sample.answers] for key in self.sort_keys}
 
 
-def sort_keys(evaluations: Sequence[Predictions]) -> list[str]:
-    """Scores to sort samples by, with the reward or return and its parts first."""
-    keys = dict.fromkeys(key for predictions in reversed(evaluations) for key in predictions.scores)
-    first = ranking_key(keys)
-    return sorted(keys, key=lambda key: (key != first, not key.startswith(f"{REWARD_KEY}/")))
-
-
-def ranking_key(keys: Collection[str]) -> str | None:
-    """The score by which samples are selected: the reward, otherwise the return of a conversation, if there is one."""
-    return next((key for key in (REWARD_KEY, *RETURN_KEYS) if key in keys), None)
-
-
 def choose_samples(
     evaluations: Mapping[str, Predictions], n: int = MAX_SAMPLES, max_bytes: int = MAX_BYTES
 ) -> list[Sample]:
-    """Select the samples to show.
+    """Select the samples to show, from evaluations of the same samples by name.
 
     If they are more than fit, the selection alternates between the best, the worst, the most improved and the most
     degraded ones by reward or return (without one, by each score), and evenly spaced ones.
-
-    Args:
-        evaluations: Replies or conversations about the same samples, by the name of their evaluation.
-        n: Maximum number of samples.
-        max_bytes: Maximum size of all samples on the page, roughly.
     """
     found = list(evaluations.values())
     if not found or not len(found[0]):
@@ -255,3 +230,96 @@ def _score(predictions: Predictions, key: str, row: int) -> float | None:
 
 def _clipped(text: str) -> str:
     return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + " …"
+
+
+def word_diff(text: str, other: str) -> list[Piece]:
+    """Split a text into pieces that another text shares, and pieces that it lacks.
+
+    Nothing is marked if the texts have no words in common, where marks would say nothing.
+    """
+    words, bare = _WORDS.findall(text), text.split()
+    blocks = SequenceMatcher(None, bare, other.split(), autojunk=False).get_matching_blocks()[:-1]
+    if not blocks:
+        return [Piece(text, False)] if text else []
+    return [piece for piece in _pieces(words, [(block.a, block.a + block.size) for block in blocks]) if piece.text]
+
+
+def _pieces(words: list[str], shared: list[tuple[int, int]]) -> Iterator[Piece]:
+    start = 0
+    for first, end in [*shared, (len(words), len(words))]:
+        new = "".join(words[start:first])
+        n_spaces = len(new) - len(new.lstrip())  # space before new words is not marked
+        yield Piece(new[:n_spaces], False)
+        yield Piece(new[n_spaces:], True)
+        yield Piece("".join(words[first:end]), False)
+        start = end
+
+
+@dataclass(frozen=True)
+class FailureCount:
+    """A cause of failures, with the number of conversations in which it occurred; ``None`` without an evaluation.
+
+    The examples are samples on the page where it occurred, after training if it still does.
+    """
+
+    cause: str
+    before: int | None
+    after: int | None
+    examples: list[Sample]
+
+
+def failure_counts(
+    before: Predictions | None, after: Predictions | None, samples: Sequence[Sample]
+) -> list[FailureCount]:
+    """Count causes, the most frequent one after training first, with examples among the samples on the page."""
+    counts = [None if each is None else _counted(each) for each in (before, after)]
+    causes = dict.fromkeys(cause for count in counts[::-1] if count for cause, _ in count.most_common())
+    shown = [(sample, _causes(sample.answers[0]), _causes(sample.answers[-1])) for sample in samples]
+    found = []
+    for cause in causes:
+        old, new = (None if count is None else count[cause] for count in counts)
+        now = [sample for sample, first, last in shown if cause in (last if new else first)]
+        found.append(FailureCount(cause, old, new, now[:_N_EXAMPLES]))
+    return found
+
+
+def _counted(predictions: Predictions) -> Counter[str]:
+    held = [each for each in predictions.conversations if each is not None]
+    return Counter(cause for conversation in held for cause in set(conversation.failures))
+
+
+def _causes(answer: Answer) -> list[str]:
+    return answer.conversation.failures if answer.conversation is not None else []
+
+
+@dataclass(frozen=True)
+class JudgedUtterance:
+    """An utterance of the agent, what it heard before, and the mean advantage of its tokens."""
+
+    advantage: float
+    heard: str
+    text: str
+    sample_id: str
+
+
+def extreme_utterances(predictions: Predictions | None) -> dict[str, list[JudgedUtterance]]:
+    """The utterances of the highest and of the lowest advantage by title, the most extreme first.
+
+    An utterance that was said several times after the same one is shown once. No utterance is in both lists. Without
+    values, or with a single utterance, there are none.
+    """
+    if predictions is None or not predictions.advantages:
+        return {}
+    found: dict[tuple[str, str], JudgedUtterance] = {}
+    for row, advantages in enumerate(predictions.advantages):
+        conversation, id = predictions.conversations[row], predictions.sample_ids[row]
+        said = [(predictions.utterances[row][-1] if predictions.utterances[row] else "", predictions.replies[row])]
+        if conversation is not None:
+            turns = conversation.turns
+            said = [(turns[i - 1].text if i else "", turns[i].text) for i in conversation.agent_turns]
+        for (heard, text), advantage in zip(said, advantages, strict=False):  # a failed utterance has none
+            if math.isfinite(advantage):
+                found.setdefault((heard, text), JudgedUtterance(advantage, heard, text, id))
+    ranked = sorted(found.values(), key=lambda each: -each.advantage)
+    n = min(N_UTTERANCES, len(ranked) // 2)
+    return {"Highest advantage": ranked[:n], "Lowest advantage": ranked[::-1][:n]} if n else {}

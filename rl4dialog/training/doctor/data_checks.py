@@ -17,7 +17,7 @@ from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.policies.models import embedding_rows, ids_without_token
 from rl4dialog.rollouts.conversation_log import CONVERSATIONS_WITH_DROPS, CUT_REPLIES, REPLIES
-from rl4dialog.runs.report.statistics import MIN_SAMPLES
+from rl4dialog.runs.report.metrics import MIN_SAMPLES
 from rl4dialog.runs.summary import transcript
 from rl4dialog.text.chat_template import ChatTemplate, start_time
 from rl4dialog.text.end_of_turn import end_of_sequence_ids

@@ -22,8 +22,8 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.envs.vectorize import close, worker_death_as_error
 from rl4dialog.policies.plain import save_plain_policy
 from rl4dialog.rollouts.turn_goals.vec_env import PLAYERS, TurnGoalVecEnv
-from rl4dialog.runs.conversations import changed_conversations
 from rl4dialog.runs.progress import Progress, say
+from rl4dialog.runs.reading import changed_conversations
 from rl4dialog.runs.summary import print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.callbacks.run import TrackingCallback

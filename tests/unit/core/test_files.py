@@ -1,9 +1,12 @@
-"""Files with any JSON in place of what they should contain."""
+"""Files with anything in them, lines and folders that are whole, whatever happened before."""
 
 from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,17 +16,27 @@ from feedback_files import conversation_rating, correction, preference, rating
 from multiwoz_files import write_multiwoz
 from rich.console import Console
 from run_files import game, write_json, write_lines, write_run
+from stand_in_data import write_original
 
-from rl4dialog.core.errors import DataError, RL4DialogError
+from rl4dialog.core import files
+from rl4dialog.core.errors import DataError, RL4DialogError, RunFolderError
 from rl4dialog.core.feedback import JudgedReply, QueuedReplies, read_queue, write_queue
-from rl4dialog.core.files import json_object, json_value
+from rl4dialog.core.files import (
+    append_record,
+    json_object,
+    json_value,
+    read_manifest,
+    sync_folder,
+    whole_lines,
+    write_manifest,
+    write_records,
+)
 from rl4dialog.data.ratings import read_latest
-from rl4dialog.experiments.stand_in_data import write_original
-from rl4dialog.experiments.sweep.trials import SPLIT, evaluations
-from rl4dialog.runs.comparison import compare_runs
+from rl4dialog.experiments.reproduction import compare_runs
+from rl4dialog.experiments.sweep.running import SPLIT, evaluations
 from rl4dialog.runs.listing import list_runs, print_runs
-from rl4dialog.runs.report.run_report import write_report
-from rl4dialog.runs.results import read_result
+from rl4dialog.runs.report.pages import write_report
+from rl4dialog.runs.run_folder import read_result
 from rl4dialog.tasks.camrest import camrest
 from rl4dialog.tasks.multiwoz import multiwoz
 
@@ -143,3 +156,137 @@ def test_run_folders(tmp_path: Path) -> None:
                 depth=4 if "predictions" in path.name and use is uses[0] else 1,
                 others=("[1, 2]", "null", DEEP),
             )
+
+
+_ENDLESS = """
+import itertools, pathlib, sys
+from rl4dialog.core.files import append_record
+for n in itertools.count():
+    append_record(pathlib.Path(sys.argv[1]), {"n": n, "text": "x" * 5000})
+"""
+
+
+def records(path: Path) -> list[Any]:
+    return [json.loads(line) for line in whole_lines(path)]
+
+
+def test_records_are_appended_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.jsonl"
+    for text in ("ä\n\u2028", "\ud800", ""):
+        append_record(path, {"text": text})
+    assert [record["text"] for record in records(path)] == ["ä\n\u2028", "\ud800", ""]
+    assert path.read_bytes().count(b"\n") == 3
+
+
+def test_cut_last_line_is_not_read_and_makes_way(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    append_record(path, {"n": 1})
+    whole = path.read_bytes()
+    line = json.dumps({"n": 2, "text": "ä{}"}, ensure_ascii=False).encode()
+    for length in range(1, len(line)):
+        path.write_bytes(whole + line[:length])
+        assert records(path) == [{"n": 1}]
+        append_record(path, {"n": 3})
+        assert records(path) == [{"n": 1}, {"n": 3}]
+
+
+def test_whole_last_line_without_an_end_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"n": 1}\n{"n": 2}')
+    assert records(path) == [{"n": 1}, {"n": 2}]
+    append_record(path, {"n": 3})
+    assert records(path) == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+def test_killed_writer_leaves_whole_lines_only(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with subprocess.Popen([sys.executable, "-c", _ENDLESS, str(path)]) as writer:
+        deadline = time.monotonic() + 60
+        while (not path.exists() or path.stat().st_size < 50_000) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        writer.kill()
+    n_whole = len(records(path))
+    assert n_whole > 0
+    append_record(path, {"n": n_whole})
+    assert [record["n"] for record in records(path)] == list(range(n_whole + 1))
+
+
+def test_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    append_record(path, {"n": 1})
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(RunFolderError, match=r"a\.jsonl cannot be written: No space left on device"):
+        append_record(path, {"n": 2})
+    assert records(path) == [{"n": 1}]
+
+
+@pytest.mark.parametrize("content", ["my notes", "my notes\nof today", "my notes\n", '[{"n": 1}]', '{"n": 1', "1\n2"])
+def test_file_without_a_record_is_refused_and_stays(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(content)
+    with pytest.raises(RunFolderError, match=r"a\.jsonl has no record .* left as it is"):
+        append_record(path, {"n": 2})
+    assert path.read_text() == content
+
+
+def test_records_replace_a_file_only_once_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    write_records(path, [{"n": 1}])
+
+    def full(file: Path, data: bytes) -> None:
+        file.touch()
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(RunFolderError, match=r"a\.jsonl cannot be written: No space"):
+        patch.setattr(Path, "write_bytes", full)
+        write_records(path, [{"n": 2}])
+    assert records(path) == [{"n": 1}] and list(tmp_path.iterdir()) == [path]
+    write_records(path, [{"n": 2}])
+    assert records(path) == [{"n": 2}] and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("text", ['{"n": 1, "rating": 1}\n', '{\n  "seed": 0\n}\n', "a\n"])
+def test_file_of_other_records_is_not_replaced(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(text)
+    with pytest.raises(RunFolderError, match=r"a\.jsonl has no record of this kind"):
+        write_records(path, [{"n": 2}])
+    assert path.read_text() == text
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "a").write_bytes(b"aaa")
+    (tmp_path / "inner" / "b").write_bytes(b"")
+    write_manifest(tmp_path, key="k")
+    sync_folder(tmp_path)
+    return tmp_path
+
+
+def test_whole_folder_gives_what_was_written_about_it(folder: Path) -> None:
+    assert read_manifest(folder)["key"] == "k"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a", None, "a is missing"),
+        ("a", b"aa", "a has 2 bytes instead of 3"),
+        ("a", b"aab", "a was changed"),
+        ("inner/b", b"b", "inner/b has 1 bytes instead of 0"),
+        ("manifest.json", None, "no readable manifest.json"),
+        ("manifest.json", b'{"files": {"a"', "no readable manifest.json"),
+        ("manifest.json", b"[]", "no readable manifest.json"),
+    ],
+)
+def test_damage_is_named(folder: Path, name: str, content: bytes | None, message: str) -> None:
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_manifest(folder)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml, parse_yaml
+from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, flatten, load_yaml, parse_yaml
 
 
 @pytest.mark.parametrize(
@@ -105,3 +105,7 @@ def test_variants_are_not_listed_to_choose_one() -> None:
 def test_override_that_is_not_a_value_names_the_reason() -> None:
     with pytest.raises(ConfigError, match=r"--set .*'9{20}' is not a YAML value: .*it has more than 64 bits"):
         apply_overrides({}, ["seed=" + "9" * 20])
+
+
+def test_flatten_joins_keys_with_dots_and_keeps_lists_and_empty_blocks() -> None:
+    assert flatten({"a": {"b": 1, "c": {}}, "d": [{"e": 2}]}) == {"a.b": 1, "a.c": {}, "d": [{"e": 2}]}

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stand_in_data import COMMONGEN, TABLE_EXAMPLE, cell
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.data_to_text import COMMONGEN_ID, TOTTO_ID, CommonGen, ToTTo, table_cells
-from rl4dialog.experiments.stand_in_data import COMMONGEN, TABLE_EXAMPLE, cell
 
 Write = Callable[[dict[str, Any]], Path]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stand_in_data import IMDB_REVIEWS, QUESTIONS, STORY, SUMMARIES, story_name
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
@@ -23,7 +24,6 @@ from rl4dialog.data.documents import (
     NarrativeQA,
     parse_story,
 )
-from rl4dialog.experiments.stand_in_data import IMDB_REVIEWS, QUESTIONS, STORY, SUMMARIES, story_name
 
 Write = Callable[[dict[str, Any]], Path]
 

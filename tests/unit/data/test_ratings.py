@@ -364,7 +364,7 @@ def test_download_with_another_hash_is_refused_and_not_kept(tmp_path: Path, monk
 
 
 def test_downloads_with_the_right_hashes_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rl4dialog.core.manifest import file_hash
+    from rl4dialog.core.files import file_hash
 
     files = write_dstc9(tmp_path / "files", n_bots=11)
     monkeypatch.setattr(ratings, "_HASHES", [file_hash(files / f"chatbot{n}.json") for n in range(1, 12)])

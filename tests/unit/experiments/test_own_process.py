@@ -1,4 +1,4 @@
-"""A command in a process of its own, and how both end."""
+"""Commands in processes of their own, one or a queue of them, and how they end together."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from child_commands import FakeProcess, replace_commands
 from runs import make_config
 
 from rl4dialog.experiments import own_process
-from rl4dialog.experiments.own_process import ending_together, run_command
+from rl4dialog.experiments.own_process import Command, Task, ending_together, run_command, run_tasks
 
 CHILD = """#!{python}
 import os, signal, sys, time
@@ -107,6 +108,56 @@ def test_child_that_had_nothing_to_save_counts_as_interrupted() -> None:
 def test_simultaneous_runs_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(own_process.os, "cpu_count", lambda: 8)
-    assert own_process.shared_cores(1) == {} and own_process.shared_cores(4) == {"OMP_NUM_THREADS": "2"}
+    assert own_process._shared_cores(1) == {} and own_process._shared_cores(4) == {"OMP_NUM_THREADS": "2"}
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert own_process.shared_cores(4) == {}
+    assert own_process._shared_cores(4) == {}
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_tasks_get_the_codes_of_their_commands_and_take_turns(monkeypatch: pytest.MonkeyPatch, n_jobs: int) -> None:
+    commands = replace_commands(monkeypatch, lambda arguments, output: FakeProcess(int(arguments[0][1:])))
+    codes: dict[str, list[int]] = {"a": [], "b": []}
+
+    def task(name: str) -> Task:
+        for code in (0, 4):
+            codes[name].append((yield Command([f"{name}{code}"])))
+
+    tasks = [task(name) for name in codes]
+    run_tasks(lambda: tasks.pop(0) if tasks else None, n_jobs)
+    assert codes == {"a": [0, 4], "b": [0, 4]}
+    order = ["a0", "a4", "b0", "b4"] if n_jobs == 1 else ["a0", "b0", "a4", "b4"]
+    assert [command for (command,) in commands] == order
+
+
+def test_error_of_a_question_reaches_the_task_and_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = [FakeProcess(0, polls=1000), FakeProcess(0, polls=1000)]
+    waiting = list(processes)
+    replace_commands(monkeypatch, lambda arguments, output: waiting.pop(0))
+    seen = []
+
+    def ask() -> bool:
+        raise RuntimeError("no metric")
+
+    def task(command: Command) -> Task:
+        try:
+            yield command
+        except RuntimeError as error:
+            seen.append(str(error))
+            raise
+
+    tasks = [task(Command(["a"])), task(Command(["b"], is_to_stop=ask))]
+    with pytest.raises(RuntimeError, match="no metric"):
+        run_tasks(lambda: tasks.pop(0) if tasks else None, 2)
+    assert seen == ["no metric"] and [process.code for process in processes] == [75, 75]
+
+
+def test_interrupted_queue_waits_for_its_commands_and_exits_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_commands(monkeypatch, lambda arguments, output: FakeProcess(75, polls=1000))
+    monkeypatch.setattr(own_process.time, "sleep", lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt))
+
+    def task() -> Task:
+        yield Command(["a"])
+
+    with pytest.raises(SystemExit) as end:
+        run_tasks(task)
+    assert end.value.code == 75

@@ -1,4 +1,4 @@
-"""How a run is done again, and what is told of the difference."""
+"""How a run is done again, where two runs differ first, and what is told of the difference."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from runs import make_config
+from safetensors.torch import save_file
 
 from rl4dialog import cli
 from rl4dialog.experiments import reproduction as module
+from rl4dialog.experiments.reproduction import Finding, compare_runs
 
 PROVENANCE: dict[str, Any] = {
     "hardware": {"torch_threads": 3, "gpus": []},
     "versions": {"torch": "1"},
     "data_hash": {"train": "a"},
 }
+INFO = {"iteration": 1, "rollout/kl": 0.5, "time/generate_s": 3.0, "memory/peak_mib": 9.0, "tokens_per_s": 1.0}
+PREDICTIONS = [{"sample_id": 4, "generated_text": "yes"}, {"sample_id": 7, "generated_text": "no"}]
+WEIGHTS = {"a": torch.zeros(2, 2), "b": torch.ones(3)}
 PROVENANCE["prompt_time"] = "2026-01-31T12:00:00+00:00"
 
 
@@ -44,7 +50,8 @@ def started(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     call: dict[str, Any] = {"changes": {}, "code": 0}
 
     def run_command(arguments: list[str], folder: Path, environment: dict[str, str]) -> int:
-        given = dict(zip(arguments[1::2], arguments[2::2], strict=False))
+        options = [text for text in arguments[1:] if text != "--overwrite"]
+        given = dict(zip(options[::2], options[1::2], strict=True))
         call.update(folder=folder, environment=environment, **given)
         call["config"] = json.loads(Path(given["--config_path"]).read_text())
         output = Path(given["--base_path_to_store_results"]) / given["--project_name"] / given["--experiment_name"]
@@ -114,3 +121,77 @@ def test_nothing_is_overwritten_unless_asked_for(
     (run / "result.json").unlink()
     assert cli.main(["reproduce", str(run), "--trust"]) == 2
     assert "is not complete: it has no result.json" in capsys.readouterr().err
+
+
+def write_run(
+    folder: Path,
+    infos: Any = (INFO,),
+    metrics: Any = ({"epoch": 0, "metrics": {"a/x": 1.0}},),
+    predictions: Any = PREDICTIONS,
+    weights: Any = WEIGHTS,
+) -> Path:
+    (folder / "model").mkdir(parents=True)
+    for name, records in (("rollout_info.jsonl", infos), ("test_split_metrics.jsonl", metrics)):
+        (folder / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "epoch_0_test_split_predictions.json").write_text(json.dumps(predictions))
+    save_file(weights, folder / "model" / "model.safetensors")
+    return folder
+
+
+def findings(tmp_path: Path, **other: Any) -> list[Finding]:
+    """Those of a run and another that differs by the arguments."""
+    return compare_runs(write_run(tmp_path / "one"), write_run(tmp_path / "other", **other))
+
+
+def test_only_times_and_memory_may_differ(tmp_path: Path) -> None:
+    info = {**INFO, "time/generate_s": 1.0, "memory/peak_mib": 2.0, "tokens_per_s": 3.0}
+    found = findings(tmp_path, infos=[info])
+    assert [finding.file for finding in found] == [
+        "rollout_info.jsonl",
+        "test_split_metrics.jsonl",
+        "epoch_0_test_split_predictions.json",
+        "model/model.safetensors",
+    ]
+    assert all(finding.where is None for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (
+            {"infos": [{**INFO, "rollout/kl": 0.25}]},
+            Finding("rollout_info.jsonl", "iteration 1, rollout/kl", 0.5, 0.25),
+        ),
+        ({"infos": [INFO, INFO]}, Finding("rollout_info.jsonl", "number of records", 1, 2)),
+        ({"infos": [{"iteration": 1}]}, Finding("rollout_info.jsonl", "iteration 1, rollout/kl", 0.5, "(missing)")),
+        (
+            {"metrics": [{"epoch": 0, "metrics": {"a/x": None}}]},
+            Finding("test_split_metrics.jsonl", "epoch 0, a/x", 1.0, None),
+        ),
+        (
+            {"predictions": [PREDICTIONS[0], {"sample_id": 7, "generated_text": "so"}]},
+            Finding("epoch_0_test_split_predictions.json", "sample 7, generated_text", "no", "so"),
+        ),
+        (
+            {"weights": {**WEIGHTS, "a": torch.tensor([[0.0, 0.0], [2.0, 1.0]])}},
+            Finding("model/model.safetensors", "a[1, 0]", 0.0, 2.0),
+        ),
+        ({"weights": {"a": WEIGHTS["a"]}}, Finding("model/model.safetensors", "b", "shape (3,)", "(missing)")),
+    ],
+)
+def test_first_difference_is_named(tmp_path: Path, other: Any, expected: Finding) -> None:
+    assert [finding for finding in findings(tmp_path, **other) if finding.where] == [expected]
+
+
+def test_bits_count_and_not_numbers(tmp_path: Path) -> None:
+    found = findings(tmp_path, weights={**WEIGHTS, "a": -torch.zeros(2, 2)})[-1]
+    assert found.where == "bits of equal numbers" and found.original != found.reproduced
+
+
+def test_file_of_one_run_alone_is_a_difference(tmp_path: Path) -> None:
+    one, other = write_run(tmp_path / "one"), write_run(tmp_path / "other")
+    (one / "training_info.jsonl").write_text('{"iteration": 1}\n')
+    (other / "model" / "model.safetensors").unlink()
+    found = {finding.file: finding for finding in compare_runs(one, other) if finding.where}
+    assert found["training_info.jsonl"] == Finding("training_info.jsonl", "number of records", 1, 0)
+    assert found["model/model.safetensors"].reproduced == "(missing)"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from child_commands import FakeProcess, replace_commands
 from rich.console import Console
 from runs import make_config, write_config
 
 from rl4dialog import cli
-from rl4dialog.experiments import seeds as module
 from rl4dialog.experiments.seeds import print_seeds, summarize_seeds
 from rl4dialog.runs.run_folder import RunFolder
 
@@ -54,20 +54,17 @@ def test_table_has_means_and_intervals() -> None:
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Commands that would have been run; the one of seed 1 fails, the others leave a result."""
-    commands: list[list[str]] = []
 
-    def run_command(arguments: list[str]) -> int:
-        commands.append(arguments)
+    def start(arguments: list[str], output: Path | None) -> FakeProcess:
         seed = int(arguments[-3].removeprefix("seed="))
         if seed == 1:
-            return 7
+            return FakeProcess(7)
         folder = RunFolder(tmp_path, "p", arguments[-1])
         folder.write_json("config.json", {})
         folder.write_json("result.json", result(0.0, float(seed)))
-        return 0
+        return FakeProcess(0)
 
-    monkeypatch.setattr(module, "run_command", run_command)
-    return commands
+    return replace_commands(monkeypatch, start)
 
 
 def train(tmp_path: Path, *flags: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -162,13 +162,9 @@ def test_unwritable_place_and_full_disk_are_errors(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="choose another --output"):
         ReplyFile(tmp_path / "file" / "out.jsonl", PROMPTS)
 
-    class Full:
-        def write(self, data: bytes) -> Any:
-            raise OSError(28, "No space left on device")
-
     file = ReplyFile(tmp_path / "out.jsonl", PROMPTS)
     file.close()
-    file._file = Full()  # type: ignore[assignment]
+    file._file = Mock(**{"write.side_effect": OSError(28, "No space left on device")})
     with pytest.raises(RunFolderError, match="No space left on device; fix this and rerun the command to continue"):
         file.append("x")
     assert file.n_done == 0

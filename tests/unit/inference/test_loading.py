@@ -12,7 +12,7 @@ from runs import make_config
 from tiny import make_tokenizer
 
 from rl4dialog.core.config import parse_config
-from rl4dialog.core.manifest import write_manifest
+from rl4dialog.core.files import write_manifest
 from rl4dialog.inference import loading
 
 

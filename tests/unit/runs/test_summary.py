@@ -11,7 +11,7 @@ from rich.console import Console
 from run_files import write_run
 
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
-from rl4dialog.runs.report.statistics import MIN_SAMPLES
+from rl4dialog.runs.report.metrics import MIN_SAMPLES
 from rl4dialog.runs.summary import Example, print_summary
 
 BEFORE = {"intent/accuracy": 0.5, "lexical/meteor": 0.25, "diversity_metrics/entropy-2": 1234.0}

@@ -1,7 +1,8 @@
-"""The files of a run, and what copies of them get."""
+"""Records of a run, and their copies in other formats."""
 
 from __future__ import annotations
 
+import csv
 import json
 import logging
 from collections.abc import Iterator
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 from experiment_trackers import FakeTracker
+from stable_baselines3.common import logger as sb3_logger
 from tiny import make_gpt2, make_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.runs.run_folder import RunFolder
-from rl4dialog.runs.tracking import Tracker
+from rl4dialog.runs.tracking import Tracker, check_outputs
 
 
 @pytest.fixture
@@ -34,37 +37,22 @@ def read_lines(folder: RunFolder, name: str) -> list[Any]:
     return [json.loads(line) for line in folder.path(name).read_text(encoding="utf-8").splitlines()]
 
 
-def test_config_is_written_at_once(folder: RunFolder, tracker: Tracker) -> None:
+def test_files_have_rl4lms_names_and_forms(folder: RunFolder, tracker: Tracker) -> None:
     assert json.loads(folder.path("config.json").read_text()) == {"seed": 1, "reward": None}
-
-
-def test_rollout_and_training_infos_are_appended(folder: RunFolder, tracker: Tracker) -> None:
     for iteration in (1, 2):
         tracker.log_rollout_infos({"iteration": iteration, "rollout/kl": torch.tensor(0.5)})
         tracker.log_training_infos({"iteration": iteration, "train/loss": 0.25})
-    assert read_lines(folder, "rollout_info.jsonl") == [
-        {"iteration": 1, "rollout/kl": 0.5},
-        {"iteration": 2, "rollout/kl": 0.5},
-    ]
+    assert read_lines(folder, "rollout_info.jsonl") == [{"iteration": i, "rollout/kl": 0.5} for i in (1, 2)]
     assert [line["iteration"] for line in read_lines(folder, "training_info.jsonl")] == [1, 2]
-
-
-def test_metrics_have_rl4lms_form(folder: RunFolder, tracker: Tracker) -> None:
-    tracker.log_metrics(0, "val", {"lexical/meteor": 0.1})
-    tracker.log_metrics(5, "val", {"lexical/meteor": 0.2})
-    tracker.log_metrics(5, "test", {"lexical/meteor": 0.3})
+    for epoch, split, score in ((0, "val", 0.1), (5, "val", 0.2), (5, "test", 0.3)):
+        tracker.log_metrics(epoch, split, {"lexical/meteor": score})
     assert read_lines(folder, "val_split_metrics.jsonl") == [
-        {"epoch": 0, "metrics": {"lexical/meteor": 0.1}},
-        {"epoch": 5, "metrics": {"lexical/meteor": 0.2}},
+        {"epoch": epoch, "metrics": {"lexical/meteor": score}} for epoch, score in ((0, 0.1), (5, 0.2))
     ]
     assert read_lines(folder, "test_split_metrics.jsonl") == [{"epoch": 5, "metrics": {"lexical/meteor": 0.3}}]
-
-
-def test_predictions_have_rl4lms_name(folder: RunFolder, tracker: Tracker) -> None:
     predictions = [{"sample_id": 3, "generated_text": "¿qué?"}]
     tracker.log_predictions(7, "test", predictions)
-    path = folder.path("epoch_7_test_split_predictions.json")
-    assert json.loads(path.read_text(encoding="utf-8")) == predictions
+    assert json.loads(folder.path("epoch_7_test_split_predictions.json").read_text(encoding="utf-8")) == predictions
 
 
 def test_log_file_has_what_the_toolkit_logs_until_closed(folder: RunFolder, tracker: Tracker) -> None:
@@ -134,3 +122,153 @@ def test_copies_get_what_the_files_get(folder: RunFolder, monkeypatch: pytest.Mo
         ("predictions", "val", 3, folder.path("epoch_3_val_split_predictions.json")),
         ("finish", False),
     ]
+
+
+class Writer:
+    """TensorBoard's, as far as stable-baselines3 uses it."""
+
+    def __init__(self, log_dir: str) -> None:
+        self.path = Path(log_dir) / "events"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.touch()
+
+    def add_scalar(self, key: str, value: float | str, step: int) -> None:
+        with open(self.path, "a") as file:
+            file.write(f"{step} {key} {value}\n")
+
+    add_text = add_scalar
+
+    def flush(self) -> None:
+        """Written already."""
+
+    def close(self) -> None:
+        """Closed already."""
+
+
+@pytest.fixture(autouse=True)
+def _tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sb3_logger, "SummaryWriter", Writer)
+
+
+OUTPUTS = ["csv", "json", "tensorboard", "stdout"]
+
+
+def open_tracker(tmp_path: Path, outputs: list[str] = OUTPUTS, resume: bool = False) -> Tracker:
+    tracker = Tracker(RunFolder(tmp_path, "p", "e", resume=resume), {}, "p", "e", resume=resume, outputs=outputs)
+    if resume:
+        tracker.open()
+    return tracker
+
+
+def log_iteration(tracker: Tracker, n: int) -> None:
+    rollout = {"rollout/tokens": 30 + n, "rollout/task_reward": 0.1 * n, "time/generate_s": 1.5, "my/note": "a, b"}
+    tracker.log_rollout_infos({"iteration": n, **rollout, **({"rollout/new": 1.0} if n == 2 else {})})
+    tracker.log_training_infos({"iteration": n, "train/loss": float("nan") if n == 1 else 0.5, "memory/peak_mib": 9})
+    if n % 2 == 0:
+        tracker.log_metrics(n, "val", {"lexical/meteor": 0.2 * n})
+
+
+def begin(tracker: Tracker) -> None:
+    for split in ("val", "test"):
+        tracker.log_metrics(0, split, {"lexical/meteor": 0.1})
+
+
+def csv_rows(tmp_path: Path) -> list[dict[str, Any]]:
+    with open(tmp_path / "p" / "e" / "progress.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_row_per_iteration_against_agent_tokens(tmp_path: Path) -> None:
+    tracker = open_tracker(tmp_path)
+    begin(tracker)
+    for n in (1, 2):
+        log_iteration(tracker, n)
+    tracker.log_metrics(2, "test", {"lexical/meteor": 0.5})
+    tracker.close()
+    rows = csv_rows(tmp_path)
+    assert [row["time/iterations"] for row in rows] == ["0", "1", "2"]
+    assert [row["time/total_timesteps"] for row in rows] == ["0", "31", "63"]
+    assert [row["eval/val/lexical/meteor"] for row in rows] == ["0.1", "", "0.4"]
+    assert [row["train/loss"] for row in rows] == ["", "", "0.5"], "what is no number is left out"
+    assert rows[2]["eval/test/lexical/meteor"] == "0.5" and rows[1]["my/note"] == "a, b"
+    assert "iteration" not in rows[1] and "train/iteration" not in rows[1]
+    text = (tmp_path / "p" / "e" / "progress.json").read_text()
+    assert [json.loads(line)["time/total_timesteps"] for line in text.splitlines()] == [0, 31, 63]
+    events = (tmp_path / "p" / "e" / "tensorboard" / "events").read_text().splitlines()
+    assert "31 rollout/task_reward 0.1" in events and "0 eval/test/lexical/meteor 0.1" in events
+
+
+def test_replay_gives_the_files_of_a_run_that_was_not_interrupted(tmp_path: Path) -> None:
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    tracker = open_tracker(whole)
+    begin(tracker)
+    for n in (1, 2, 3):
+        log_iteration(tracker, n)
+    tracker.close()
+    tracker = open_tracker(parted)
+    begin(tracker)
+    for n in (1, 2):
+        log_iteration(tracker, n)
+    sizes = tracker.run_folder.log_sizes()
+    log_iteration(tracker, 3)
+    tracker.close()
+    RunFolder(parted, "p", "e", resume=True).cut_back(sizes, 2)
+    tracker = open_tracker(parted, resume=True)
+    log_iteration(tracker, 3)
+    tracker.close()
+    for name in ("progress.csv", "progress.json", "tensorboard/events"):
+        assert (parted / "p" / "e" / name).read_text() == (whole / "p" / "e" / name).read_text(), name
+
+
+def test_console_shows_what_is_new_and_nothing_again_after_a_resume(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tracker = open_tracker(tmp_path, ["stdout"])
+    log_iteration(tracker, 1)
+    assert capsys.readouterr().out == ""
+    tracker.show()
+    tracker.show()
+    table = capsys.readouterr().out
+    assert table.count("task_reward") == 1 and "|    total_timesteps | 31" in table
+    tracker.log_metrics(1, "test", {"lexical/meteor": 0.5})
+    tracker.close()
+    table = capsys.readouterr().out
+    assert "test/lexical/meteor" in table and "task_reward" not in table
+    open_tracker(tmp_path, ["stdout"], resume=True).close()
+    assert capsys.readouterr().out == ""
+
+
+def test_supervised_run_has_the_iterations_0_and_1(tmp_path: Path) -> None:
+    tracker = open_tracker(tmp_path, ["csv"])
+    begin(tracker)
+    tracker.log_training_infos({"train_loss": 0.5, "n_steps": 4})
+    tracker.log_metrics(1, "test", {"lexical/meteor": 0.5})
+    tracker.close()
+    rows = csv_rows(tmp_path)
+    assert [row["time/iterations"] for row in rows] == ["0", "1"]
+    assert rows[1]["train/train_loss"] == "0.5" and rows[1]["eval/test/lexical/meteor"] == "0.5"
+
+
+def test_output_that_fails_is_left_out_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tracker = open_tracker(tmp_path, ["csv", "json"])
+    tracker._run_logger._files["json"].close()  # as bad as a full disk
+    for n in (1, 2, 3):
+        log_iteration(tracker, n)
+    tracker.close()
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "the output json failed and is disabled" in warning
+    assert len(tracker.run_folder.read_jsonl("rollout_info.jsonl")) == len(csv_rows(tmp_path)) == 3
+
+
+def test_without_outputs_there_are_no_files(tmp_path: Path) -> None:
+    tracker = open_tracker(tmp_path, [])
+    log_iteration(tracker, 1)
+    tracker.close()
+    assert not list((tmp_path / "p" / "e").glob("progress.*"))
+
+
+def test_missing_tensorboard_is_told_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sb3_logger, "SummaryWriter", None)
+    check_outputs(["csv", "json", "stdout"])
+    with pytest.raises(ConfigError, match=r"needs the package tensorboard: pip install 'rl4dialog\[tensorboard\]'"):
+        check_outputs(["tensorboard"])

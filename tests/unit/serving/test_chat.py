@@ -302,7 +302,7 @@ def test_feedback_that_cannot_be_written_may_be_given_again(
     chat = two(tmp_path)
     state = say(chat, START, "hi")
     with monkeypatch.context() as patch:
-        patch.setattr("rl4dialog.core.json_lines.os.fsync", full)
+        patch.setattr("rl4dialog.core.files.os.fsync", full)
         with pytest.raises(RL4DialogError, match=r"feedback\.jsonl cannot be written: No space left"):
             act(chat, state)
     assert read_feedback(tmp_path / "feedback.jsonl") == []

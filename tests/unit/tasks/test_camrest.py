@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stand_in_data import write_original
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.experiments.stand_in_data import write_original
 from rl4dialog.tasks.camrest import camrest
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
 

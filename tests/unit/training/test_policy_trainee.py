@@ -18,7 +18,7 @@ from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, ModelError
-from rl4dialog.core.manifest import write_manifest
+from rl4dialog.core.files import write_manifest
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.training import assembly, policy_trainee
 from rl4dialog.training.checkpoint import Checkpoint

@@ -1,4 +1,4 @@
-"""Numbers of runs survive the file, and KL is read around an evaluation."""
+"""What runs achieved: numbers that survive the file, KL around an evaluation, win rates, statistics beside scipy's."""
 
 from __future__ import annotations
 
@@ -8,10 +8,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.experiments.quality.outcomes import Outcome, Outcomes, kl_curve, read_outcome, write_outcomes
+from rl4dialog.experiments.quality.outcomes import (
+    Outcome,
+    Outcomes,
+    at_kl,
+    estimate,
+    kl_curve,
+    probability_of_improvement,
+    read_outcome,
+    score_differences,
+    smoothed,
+    tokens_to_reward,
+    win_rate,
+    write_outcomes,
+)
+from rl4dialog.functional.statistics import Estimate, Interval
 
 
 def test_outcomes_are_written_with_all_numbers(outcomes: Outcomes, tmp_path: Path) -> None:
@@ -44,3 +60,98 @@ def test_the_kl_of_an_evaluation_is_that_of_the_rollouts_around_it() -> None:
     run: Any = SimpleNamespace(column=lambda key: [0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
     # Rollout i + 1 is of the policy after iteration i; of the last iteration, there is no later rollout.
     assert kl_curve(run, [0, 2, 4, 6]) == pytest.approx([0.0, 0.1, 0.3, 0.45])
+
+
+def test_one_run_has_no_interval() -> None:
+    assert estimate([0.5]) == Estimate(0.5)
+    assert estimate([0.5, 0.5]) == Estimate(0.5)  # nor have equal ones
+
+
+def test_the_interval_over_runs_is_students() -> None:
+    low, high = stats.ttest_1samp([1.0, 2.0, 6.0], 0.0).confidence_interval()
+    assert estimate([1.0, 2.0, 6.0]) == Estimate(3.0, Interval(pytest.approx(low), pytest.approx(high)))
+
+
+def test_the_probability_of_improvement_is_mann_whitneys_u() -> None:
+    ours, others = [0.5, 0.7, 0.6, 0.9], [0.6, 0.4, 0.55]
+    u = stats.mannwhitneyu(ours, others).statistic
+    assert probability_of_improvement(ours, others).value == pytest.approx(u / 12)
+    assert probability_of_improvement([1.0, 1.0], [1.0, 1.0]).value == 0.5
+    assert probability_of_improvement([2.0, 3.0], [0.0, 1.0]) == Estimate(1.0)  # two runs do not make it certain
+
+
+def test_a_curve_is_read_where_it_first_reaches_a_kl() -> None:
+    kls, values = [0.0, 0.1, 0.05, 0.3], [1.0, 2.0, 9.0, 4.0]
+    assert at_kl(kls, values, 0.05) == pytest.approx(1.5)
+    assert at_kl(kls, values, 0.1) == pytest.approx(2.0)
+    assert at_kl(kls, values, 0.2) == pytest.approx(9.0 + 0.6 * (4.0 - 9.0))
+    assert at_kl(kls, values, 0.31) is None
+    assert at_kl([], [], 0.1) is None
+
+
+def test_tokens_are_counted_until_the_smoothed_reward_reaches_a_level() -> None:
+    rewards, tokens = [0.0, 1.0, 2.0, 0.0, 2.0, 5.0], [10, 20, 30, 10, 20, 30]
+    assert smoothed(rewards) == pytest.approx([0.0, 0.5, 1.0, 1.0, 4 / 3, 7 / 3])
+    assert tokens_to_reward(rewards, tokens, 1.0) == 60
+    assert tokens_to_reward(rewards, tokens, 2.0) == 120
+    assert tokens_to_reward(rewards, tokens, 2.4) is None
+
+
+def test_a_win_is_a_higher_score_and_a_tie_half_of_one() -> None:
+    assert win_rate([{"s": [1.0, -1.0, 0.0, 2.0, math.nan]}], "s").value == 2.5 / 4
+    assert win_rate([{"s": [1.0, 1.0]}, {"s": [-1.0, 1.0]}], "s").value == 0.75
+
+
+def test_what_length_explains_does_not_win() -> None:
+    rng = np.random.default_rng(0)
+    longer = rng.normal(3, 2, 400)
+    of_length = {"s": (0.5 * longer + rng.normal(0, 0.1, 400)).tolist(), "n": longer.tolist()}
+    assert win_rate([of_length], "s").value > 0.9
+    assert win_rate([of_length], "s", "n").value == pytest.approx(0.5, abs=0.07)
+    better = {"s": (np.array(of_length["s"]) + 0.05).tolist(), "n": of_length["n"]}
+    assert win_rate([better], "s", "n").value == pytest.approx(0.69, abs=0.07)  # 0.05 is half a standard deviation
+
+
+def test_equal_lengths_change_nothing() -> None:
+    run = {"s": [1.0, -1.0, 3.0], "n": [2.0, 2.0, 2.0]}
+    assert win_rate([run], "s", "n").value == win_rate([run], "s").value
+
+
+@pytest.mark.parametrize("n_runs", [2, 3, 5])
+def test_the_interval_covers_about_as_often_as_it_says(n_runs: int) -> None:
+    rng, held = np.random.default_rng(1), 0
+    for _ in range(300):  # runs differ, and so do samples, which all runs share
+        scores = rng.normal(0, 0.3, (n_runs, 1)) + rng.normal(0, 0.5, (1, 60)) + rng.normal(0, 1, (n_runs, 60))
+        interval = win_rate([{"s": each} for each in scores.tolist()], "s").interval
+        assert interval is not None
+        held += 0.5 in interval
+    assert held / 300 >= 0.93
+    assert win_rate([{"s": [1.0, -1.0]}], "s").interval is None
+
+
+def write_run(folder: Path, *evaluations: dict[int, dict[str, Any]]) -> Path:
+    (folder / "config.json").write_text("{}")
+    for epoch, scores in enumerate(evaluations):
+        rows = [
+            {"sample_id": id, "prompt_text": "p", "generated_text": "g", "ref_text": "", **values}
+            for id, values in scores.items()
+        ]
+        (folder / f"epoch_{epoch}_test_split_predictions.json").write_text(json.dumps(rows))
+    return folder
+
+
+def test_differences_pair_the_same_samples(tmp_path: Path) -> None:
+    before = {1: {"s": 1.0, "n": 4.0}, 2: {"s": 2.0, "n": 4.0}, 3: {"s": None, "n": 4.0}}
+    after = {2: {"s": 5.0, "n": 3.0}, 1: {"s": 1.5, "n": 4.0}, 3: {"s": 1.0, "n": 5.0}}
+    found = score_differences(write_run(tmp_path, before, after), ["s", "n"])
+    assert found["s"][:2] == [0.5, 3.0] and found["n"][:2] == [0.0, -1.0]
+    assert math.isnan(found["s"][2]) and math.isnan(found["n"][2])
+
+
+def test_missing_scores_are_named(tmp_path: Path) -> None:
+    rows = {1: {"s": 1.0}}
+    with pytest.raises(DataError, match=r"no scores of single samples under 'other' \(it has: s\)"):
+        score_differences(write_run(tmp_path, rows, rows), ["s", "other"])
+    with pytest.raises(DataError, match="no test predictions before and after"):
+        (tmp_path / "epoch_1_test_split_predictions.json").unlink()
+        score_differences(tmp_path, ["s"])

@@ -11,7 +11,7 @@ from sweeps import result, write_run
 
 from rl4dialog.core.config import load_config
 from rl4dialog.experiments.sweep.results import base_config, pareto_front, write_sweep
-from rl4dialog.experiments.sweep.trials import Objective
+from rl4dialog.experiments.sweep.running import Objective
 
 KEY = "alg.kl_div.coeff"
 

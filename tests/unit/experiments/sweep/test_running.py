@@ -1,4 +1,4 @@
-"""Simultaneous runs of trials: failures, seeds and pruning. The runs are written by hand."""
+"""Trials: simultaneous runs, failures, seeds, pruning and results. The runs are written by hand."""
 
 from __future__ import annotations
 
@@ -7,33 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeps import write_run
+from child_commands import FakeProcess, replace_commands
+from sweeps import result, write_run
 
-from rl4dialog.core.errors import ConfigError
-from rl4dialog.experiments.sweep import running as module
-from rl4dialog.experiments.sweep.grid import Grid
-from rl4dialog.experiments.sweep.running import run_trials
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.experiments.sweep.running import (
+    Objective,
+    Trial,
+    best_trial,
+    evaluations,
+    measure,
+    run_names,
+    run_trials,
+)
 from rl4dialog.experiments.sweep.space import parse_grid
-from rl4dialog.experiments.sweep.trials import Objective, Trial
+from rl4dialog.experiments.sweep.study import Grid
 
-
-class FakeProcess:
-    """A run that is done at its second poll, or once it is terminated."""
-
-    def __init__(self, code: int, polls: int = 2) -> None:
-        self.code, self.polls = code, polls
-
-    def poll(self) -> int | None:
-        self.polls -= 1
-        return None if self.polls > 0 else self.code
-
-    def terminate(self) -> None:
-        self.code, self.polls = 75, 0
-
-    kill = terminate
-
-    def wait(self) -> int:
-        return self.code
+TRIAL = Trial("t", {"a": "1"})
 
 
 @pytest.fixture
@@ -41,15 +31,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[str]]]:
     """Replaces training by a function of the run's folder."""
 
     def install(train: Callable[[Path], FakeProcess]) -> list[list[str]]:
-        commands = []
-
-        def start_command(arguments: list[str], environment: dict[str, str], output: Path) -> FakeProcess:
-            commands.append(arguments)
-            return train(output.with_suffix(""))
-
-        monkeypatch.setattr(module, "start_command", start_command)
-        monkeypatch.setattr(module, "_POLL_S", 0.001)
-        return commands
+        return replace_commands(monkeypatch, lambda arguments, output: train(Path(str(output)).with_suffix("")))
 
     return install
 
@@ -118,12 +100,54 @@ def test_unknown_metric_stops_the_sweep(tmp_path: Path, start: Any) -> None:
     assert [result.state for result in grid.results()] == ["failed"]
 
 
-def test_interrupted_sweep_waits_for_its_runs_and_exits_as_they_do(
-    tmp_path: Path, start: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = FakeProcess(75, polls=1000)
-    start(lambda run: process)
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(SystemExit) as end:
-        run_trials(Grid(parse_grid(["a.x=1"])), tmp_path / "s", [], Objective("m"))
-    assert end.value.code == 75
+def test_result_is_the_mean_over_seeds_and_of_the_last_tenth(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / str(i), [0.0] * 18 + [1.0 + i, 2.0 + i], [{"m": 9.0}, {"m": 0.5 + i}]) for i in (0, 1)]
+    found = measure(TRIAL, runs, "m")
+    assert found.state == "complete" and found.value == pytest.approx(1.0)
+    assert found.reward == pytest.approx(2.0) and found.kl == pytest.approx(1.95)
+
+
+def test_result_without_a_finite_value_is_a_failure(tmp_path: Path) -> None:
+    found = measure(TRIAL, [write_run(tmp_path / "run", [1.0], [{"m": 1.0}, {"m": None}])], "m")
+    assert (found.state, found.error) == ("failed", "m has no finite value")
+
+
+def test_run_without_iterations_is_an_error_if_only_reward_and_kl_count(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [], [{"m": 1.0}, {"m": 1.0}])
+    with pytest.raises(DataError, match="has no iteration with rollout/kl"):
+        measure(TRIAL, [run], None)
+    assert measure(TRIAL, [run], "m").kl is None
+
+
+def test_evaluations_of_a_running_run_are_read_without_the_first(tmp_path: Path) -> None:
+    assert evaluations(tmp_path, "m") == []
+    run = write_run(tmp_path / "run", [], [{"m": 1.0}, {"m": None}, {"m": 3.0}])
+    with open(run / "val_split_metrics.jsonl", "a") as file:
+        file.write('{"epoch": 3, "met')
+    assert evaluations(run, "m") == [(2, 3.0)]
+    with pytest.raises(ConfigError, match="--metric: the evaluations have no metric 'n' "):
+        evaluations(run, "n")
+
+
+def test_best_trial_is_complete_and_within_the_kl() -> None:
+    results = [
+        result("a", 0.5, kl=0.1),
+        result("b", 0.9, kl=0.3),
+        result("c", 0.5, kl=0.1),
+        result("d", None, state="failed"),
+        result("e", 0.1, kl=None),
+    ]
+
+    def best(objective: Objective) -> str | None:
+        found = best_trial(results, objective)
+        return found and found.name
+
+    assert best(Objective("m")) == "b"
+    assert best(Objective("m", "minimize")) == "e"
+    assert best(Objective("m", "maximize", 0.2)) == "a"
+    assert best(Objective("m", "maximize", 0.01)) is None
+
+
+def test_each_seed_has_a_run() -> None:
+    assert run_names("t", []) == ["t"]
+    assert run_names("t", [0, 7]) == ["t_seed_0", "t_seed_7"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from run_files import prediction, write_json, write_lines, write_run
 
+from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.report.curves import (
     evaluation_curves,
     iteration_curve,
@@ -16,7 +17,6 @@ from rl4dialog.runs.report.curves import (
     remaining_keys,
     x_axes,
 )
-from rl4dialog.runs.report.runs import read_run
 
 
 def test_panels_are_those_that_were_logged(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from run_files import write_json, write_lines, write_run
 
+from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.report.overview import Warning, facts, missing, run_warnings, subtitle
-from rl4dialog.runs.report.runs import read_run
 
 LOG = """\
 2026-01-02 10:00:00,000 INFO rl4dialog.progress: start
@@ -17,7 +17,7 @@ LOG = """\
 2026-01-02 10:00:06,000 WARNING rl4dialog.data: dropped 3 samples
 Traceback (most recent call last):
 2026-01-02 10:00:07,000 WARNING rl4dialog.data: dropped 3 samples
-2026-01-02 10:00:08,000 WARNING rl4dialog.runs.report.run_report: the report of the run could not be written (E: no)
+2026-01-02 10:00:08,000 WARNING rl4dialog.runs.report.pages: the report of the run could not be written (E: no)
 2026-01-02 11:02:00,000 INFO rl4dialog.progress: end
 """
 CPU = {"cpu": "Epyc", "torch_threads": 2, "gpus": [], "processes": 1}

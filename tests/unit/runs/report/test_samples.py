@@ -1,15 +1,31 @@
-"""Which samples the page shows."""
+"""Samples that a report shows, marks in them, failures, and utterances by advantage."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
-from rl4dialog.runs.report.predictions import Predictions
-from rl4dialog.runs.report.samples import Bubble, Conversation, SampleSet, choose_samples, sort_keys
+from rl4dialog.runs.reading import Predictions, read_predictions
+from rl4dialog.runs.report.samples import (
+    Bubble,
+    Conversation,
+    FailureCount,
+    JudgedUtterance,
+    Piece,
+    SampleSet,
+    choose_samples,
+    extreme_utterances,
+    failure_counts,
+    sort_keys,
+    word_diff,
+)
 
 
 def predictions(**scores: list[float]) -> Predictions:
@@ -117,3 +133,103 @@ def test_rewards_are_sorted_by_first() -> None:
 
 def test_nothing_evaluated_shows_nothing() -> None:
     assert choose_samples({}) == [] and sort_keys([]) == []
+
+
+def test_words_that_the_other_text_lacks_are_new() -> None:
+    found = word_diff("do you like red cars ?", "do you like cars ?")
+    assert found == [Piece("do you like", False), Piece(" ", False), Piece("red", True), Piece(" cars ?", False)]
+
+
+def test_texts_without_a_common_word_have_no_marks() -> None:
+    assert word_diff("yes", "no way") == [Piece("yes", False)]
+    assert word_diff("", "no") == [] and word_diff("yes", "") == [Piece("yes", False)]
+
+
+@pytest.mark.parametrize("text", ["", " ", " a  b\nc ", "a b\n\n", "\ta"])
+@pytest.mark.parametrize("other", ["", "a", "b c a", " a  b\nc "])
+def test_pieces_add_up_to_the_text(text: str, other: str) -> None:
+    assert "".join(piece.text for piece in word_diff(text, other)) == text
+
+
+def test_order_counts() -> None:
+    assert sum(piece.is_new for piece in word_diff("a b", "b a")) == 1
+
+
+def failing(tmp_path: Path, *failures: list[str]) -> Predictions:
+    records: list[dict[str, Any]] = [
+        {
+            "sample_id": i,
+            "goal_text": f"goal {i}",
+            "turns": [{"speaker": "agent", "text": "hello", "reward": 0.0}],
+            "outcome": {},
+            "ended_by": "partner",
+            "failures": each,
+        }
+        for i, each in enumerate(failures)
+    ]
+    (tmp_path / "x.json").write_text(json.dumps(records))
+    found = read_predictions(tmp_path / "x.json")
+    assert found is not None
+    return found
+
+
+def test_causes_are_counted_once_per_conversation_most_frequent_now_first(tmp_path: Path) -> None:
+    before = failing(tmp_path, ["late", "late"], ["late"], ["wrong"])
+    after = failing(tmp_path, [], ["wrong"], ["wrong"])
+    samples = choose_samples({"before": before, "after": after})
+    assert [sample.goal for sample in samples] == ["goal 0", "goal 1", "goal 2"]
+    assert failure_counts(before, after, samples) == [
+        FailureCount("wrong", 1, 2, samples[1:]),
+        FailureCount("late", 2, 0, samples[:2]),
+    ]
+
+
+def test_single_evaluation_has_one_column(tmp_path: Path) -> None:
+    before = failing(tmp_path, ["late"])
+    samples = choose_samples({"before": before})
+    assert failure_counts(before, None, samples) == [FailureCount("late", 1, None, samples)]
+    assert failure_counts(None, None, []) == []
+
+
+def judged(tmp_path: Path, *records: dict[str, Any]) -> Predictions:
+    path = tmp_path / "judged.json"
+    path.write_text(json.dumps([{"sample_id": i, "ref_text": "", **each} for i, each in enumerate(records)]))
+    found = read_predictions(path)
+    assert found is not None
+    return found
+
+
+def reply(prompt: str, text: str, *advantages: float) -> dict[str, Any]:
+    return {"prompt_text": f"x <EOU> {prompt} <EOU>", "generated_text": text, "advantages": list(advantages)}
+
+
+def test_utterances_are_ranked_and_each_is_shown_once(tmp_path: Path) -> None:
+    rows = [reply("a", "good", 2.0), reply("a", "good", 1.9), reply("b", "bad", -1.0), reply("b", "so so", 0.5)]
+    found = extreme_utterances(judged(tmp_path, *rows))
+    assert found == {
+        "Highest advantage": [JudgedUtterance(2.0, "a", "good", "0")],
+        "Lowest advantage": [JudgedUtterance(-1.0, "b", "bad", "2")],
+    }
+
+
+def test_each_utterance_of_a_conversation_counts_with_what_it_answers(tmp_path: Path) -> None:
+    turns = [
+        {"speaker": "partner", "text": "hello", "given": True},
+        {"speaker": "agent", "text": "one", "reward": 0.0},
+        {"speaker": "partner", "text": "why"},
+        {"speaker": "agent", "text": "two", "reward": 0.0},
+    ]
+    row = {**reply("hello", "one", -0.5, 0.25), "turns": turns, "outcome": {}, "ended_by": None}
+    found = extreme_utterances(judged(tmp_path, row))
+    assert [(each.heard, each.text) for each in found["Highest advantage"]] == [("why", "two")]
+    assert [(each.heard, each.text) for each in found["Lowest advantage"]] == [("hello", "one")]
+
+
+def test_runs_without_values_have_none(tmp_path: Path) -> None:
+    row = {"prompt_text": "a", "generated_text": "b"}
+    assert extreme_utterances(judged(tmp_path, row, row)) == {} == extreme_utterances(None)
+
+
+def test_selected_rows_keep_their_advantages(tmp_path: Path) -> None:
+    found = judged(tmp_path, reply("a", "x", 1.0), reply("a", "y", 2.0)).select([1])
+    assert found.advantages == [[2.0]]

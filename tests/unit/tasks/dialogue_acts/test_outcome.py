@@ -13,7 +13,7 @@ from stable_baselines3 import PPO
 from worlds import DATABASE, ONTOLOGY, goals, play, rule_policy, tiny_world
 
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
-from rl4dialog.runs.conversations import recorded_conversation
+from rl4dialog.runs.reading import recorded_conversation
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
 from rl4dialog.tasks.dialogue_acts.outcome import outcome_of
 

@@ -17,7 +17,7 @@ from rl4dialog.core.config import RewardModelConfig, parse_config
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import Feedback
 from rl4dialog.data.judged_texts import RatedDialogues, judged_texts
-from rl4dialog.runs.report.run_report import write_report_or_warn
+from rl4dialog.runs.report.pages import write_report_or_warn
 from rl4dialog.scores.reward_models import LearnedRewardMetric, load_reward_model
 from rl4dialog.training.reward_model.models import build_judgements, loss_of
 

@@ -1,0 +1,381 @@
+"""Experiment trackers of ``logging.outputs``: Weights & Biases, MLflow and trackio.
+
+They are copies of a run's records; the files of the run folder are authoritative. A failing tracker is disabled with a
+warning, and the run continues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import netrc
+import os
+import re
+import time
+import urllib.parse
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.files import wait_for_lock
+from rl4dialog.core.yaml_loader import flatten
+from rl4dialog.runs.run_folder import to_plain
+
+_logger = logging.getLogger(__name__)
+_MAX_TABLE_ROWS = 100
+_MAX_PARAMETERS = 100  # in one request to MLflow
+_MAX_CHARACTERS = 500  # of a parameter, in any store of MLflow
+_SECRET_KEY = re.compile(r"(api_?key|passw(or)?d|secret|(access|auth|bearer|hf|api|write)_?token)$", re.IGNORECASE)
+_LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
+_HIDDEN = "***"
+_WANDB_URL = "https://api.wandb.ai"
+
+
+@dataclass(frozen=True)
+class RunDescription:
+    """What a tracker needs to start a run, or to continue that of ``run_id``.
+
+    Its local files are in the run folder, or in its parent, the project folder. The config has no secrets.
+    """
+
+    root: Path
+    project: str
+    name: str
+    config: Mapping[str, Any]
+    entity: str | None = None
+    run_id: str | None = None
+
+
+class ExperimentTracker(ABC):
+    """A run in an experiment tracker, which starts when the object is created, and can be continued by its ``run_id``.
+
+    Any method can raise any exception; `ExperimentTrackers` then disables the tracker.
+    """
+
+    run_id: str
+
+    @abstractmethod
+    def log(self, values: Mapping[str, Any], counter: str, step: int) -> None:
+        """Log plain values at a step, which counts an ``iteration``, or an ``epoch`` of evaluations."""
+
+    @abstractmethod
+    def log_predictions(self, split: str, epoch: int, predictions: Sequence[Mapping[str, Any]], file: Path) -> None:
+        """Log the predictions of an evaluation, also found in a file of the run folder."""
+
+    @abstractmethod
+    def log_summary(self, values: Mapping[str, Any], step: int) -> None:
+        """Log the final result."""
+
+    @abstractmethod
+    def log_report(self, file: Path) -> None:
+        """Upload the report."""
+
+    @abstractmethod
+    def finish(self, failed: bool) -> None:
+        """End the run."""
+
+
+class WandbTracker(ExperimentTracker):
+    """A run on Weights & Biases; without an API key, or if it cannot be reached, offline in the run folder."""
+
+    def __init__(self, about: RunDescription) -> None:
+        import wandb
+
+        self._wandb: Any = wandb
+        self._run = self._start(about)
+        self.run_id = str(self._run.id)
+        # Values that a resumed run sends again get the same step.
+        for names, step in (("*", "iteration"), ("val/*", "epoch"), ("test/*", "epoch")):
+            self._run.define_metric(names, step_metric=step)
+
+    def log(self, values: Mapping[str, Any], counter: str, step: int) -> None:
+        self._run.log({counter: step, **values})
+
+    def log_predictions(self, split: str, epoch: int, predictions: Sequence[Mapping[str, Any]], file: Path) -> None:
+        columns, rows = _table(predictions)
+        self._run.log({f"{split}_predictions": self._wandb.Table(columns=columns, data=rows), "epoch": epoch})
+
+    def log_summary(self, values: Mapping[str, Any], step: int) -> None:
+        self._run.summary.update(dict(values))
+
+    def log_report(self, file: Path) -> None:
+        artifact = self._wandb.Artifact(f"report-{self.run_id}", type="report")
+        artifact.add_file(str(file))
+        self._run.log_artifact(artifact)
+
+    def finish(self, failed: bool) -> None:
+        self._run.finish(exit_code=int(failed))
+
+    def _start(self, about: RunDescription) -> Any:
+        mode = None
+        if not os.environ.get("WANDB_MODE") and not _has_key():
+            mode = "offline"
+            _logger.info(
+                "no wandb API key: wandb runs offline in %s; upload later with: wandb sync", about.root / "wandb"
+            )
+        # Without an online attempt there is nothing to fall back from.
+        is_offline = mode == "offline" or os.environ.get("WANDB_MODE") == "offline"
+        if not is_offline:
+            try:
+                return self._init(about, None)
+            except Exception as error:  # wandb raises many exception types
+                _logger.warning("cannot start wandb (online): %s; it runs offline", _reason(error))
+                mode = "offline"
+        return self._init(about, mode)
+
+    def _init(self, about: RunDescription, mode: str | None) -> Any:
+        return self._wandb.init(
+            project=about.project,
+            name=about.name,
+            entity=about.entity,
+            dir=str(about.root),
+            config=dict(about.config),
+            id=about.run_id,
+            resume=None if about.run_id is None else "allow",
+            mode=mode,
+            settings=self._wandb.Settings(silent=True, console="off", init_timeout=30),
+        )
+
+
+class MLflowTracker(ExperimentTracker):
+    """A run in MLflow, on the server of ``MLFLOW_TRACKING_URI``, or in ``mlflow/`` of the project folder.
+
+    The experiment has the name of the project. The parameters are those of the first start. Of a resumed run, only the
+    artifact ``config.json`` is updated.
+    """
+
+    def __init__(self, about: RunDescription) -> None:
+        from mlflow import MlflowClient, entities
+
+        self._entities = entities
+        uri, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
+        folder = about.root.parent / "mlflow"
+        if not uri:
+            folder.mkdir(parents=True, exist_ok=True)
+            uri, artifacts = f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
+            for name in ("alembic", "mlflow"):
+                logging.getLogger(name).setLevel(logging.WARNING)
+            _logger.info("MLflow logs to %s; view it with: mlflow ui --backend-store-uri %s", folder, uri)
+        with _alone_in(folder) if artifacts else nullcontext():
+            self._client = MlflowClient(tracking_uri=uri)
+            experiment = self._client.get_experiment_by_name(about.project)
+            if experiment is None:
+                experiment_id = self._client.create_experiment(about.project, artifact_location=artifacts)
+            else:
+                experiment_id = experiment.experiment_id
+        if about.run_id is None:
+            self.run_id = self._client.create_run(experiment_id, run_name=about.name).info.run_id
+            self._log_parameters(about.config)
+        else:
+            self.run_id = about.run_id
+            self._client.update_run(self.run_id, status="RUNNING")
+        self._client.log_dict(self.run_id, dict(about.config), "config.json")
+
+    def log(self, values: Mapping[str, Any], counter: str, step: int) -> None:
+        now = int(time.time() * 1000)
+        metrics = [self._entities.Metric(_name(key), value, now, step) for key, value in _numbers(values).items()]
+        self._client.log_batch(self.run_id, metrics=metrics)
+
+    def log_predictions(self, split: str, epoch: int, predictions: Sequence[Mapping[str, Any]], file: Path) -> None:
+        self._client.log_artifact(self.run_id, str(file), "predictions")
+
+    def log_summary(self, values: Mapping[str, Any], step: int) -> None:
+        self.log(values, "iteration", step)
+
+    def log_report(self, file: Path) -> None:
+        self._client.log_artifact(self.run_id, str(file))
+
+    def finish(self, failed: bool) -> None:
+        self._client.set_terminated(self.run_id, "FAILED" if failed else "FINISHED")
+
+    def _log_parameters(self, config: Mapping[str, Any]) -> None:
+        pairs = iter(flatten(config).items())
+        while batch := list(islice(pairs, _MAX_PARAMETERS)):
+            parameters = [self._entities.Param(_name(key), str(value)[:_MAX_CHARACTERS]) for key, value in batch]
+            self._client.log_batch(self.run_id, params=parameters)
+
+
+class TrackioTracker(ExperimentTracker):
+    """A run in trackio, identified by its name, in ``trackio/`` of the project folder or where its variables say."""
+
+    def __init__(self, about: RunDescription) -> None:
+        # trackio reads the variable when it is imported.
+        folder = os.environ.setdefault("TRACKIO_DIR", str(about.root.parent / "trackio"))
+        import trackio
+
+        self._trackio: Any = trackio
+        with contextlib.redirect_stdout(io.StringIO()):
+            self._run = trackio.init(
+                project=about.project,
+                name=about.run_id or about.name,
+                config=dict(about.config),
+                resume="never" if about.run_id is None else "allow",
+                embed=False,
+                auto_log_cpu=False,
+                auto_log_gpu=False,
+            )
+        self.run_id = str(self._run.name)
+        _logger.info(
+            "trackio logs to %s; view it with: TRACKIO_DIR=%s trackio show --project %s", folder, folder, about.project
+        )
+
+    def log(self, values: Mapping[str, Any], counter: str, step: int) -> None:
+        self._run.log(_numbers(values), step=step)
+
+    def log_predictions(self, split: str, epoch: int, predictions: Sequence[Mapping[str, Any]], file: Path) -> None:
+        columns, rows = _table(predictions)
+        self._run.log({f"{split}_predictions": self._trackio.Table(columns=columns, data=rows)}, step=epoch)
+
+    def log_summary(self, values: Mapping[str, Any], step: int) -> None:
+        self.log(values, "iteration", step)
+
+    def log_report(self, file: Path) -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            self._run.log_artifact(str(file), name=f"report-{self.run_id}", type="report")
+
+    def finish(self, failed: bool) -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            self._trackio.finish()
+
+
+_TRACKERS: dict[str, Callable[[RunDescription], ExperimentTracker]] = {
+    "wandb": WandbTracker,
+    "mlflow": MLflowTracker,
+    "trackio": TrackioTracker,
+}
+
+
+def check_trackers(outputs: Collection[str]) -> None:
+    """Check that the packages of the selected trackers are installed."""
+    for name in _TRACKERS:
+        if name in outputs and not _is_installed(name):
+            raise ConfigError(f"the log output {name} needs the package {name}: pip install 'rl4dialog[{name}]'")
+
+
+class ExperimentTrackers:
+    """Sends the records of a run to all selected trackers, which start when the object is created.
+
+    Outputs other than trackers are ignored. ``run_ids`` are those of the runs to continue, and then of the runs, by
+    tracker.
+    """
+
+    def __init__(self, outputs: Collection[str], about: RunDescription, run_ids: Mapping[str, str]) -> None:
+        self._trackers: dict[str, ExperimentTracker] = {}
+        about = replace(about, config=_hide_secrets(to_plain(about.config)))
+        for name, start in _TRACKERS.items():
+            if name not in outputs:
+                continue
+            try:
+                self._trackers[name] = start(replace(about, run_id=run_ids.get(name)))
+            except Exception as error:  # trackers raise many exception types
+                _logger.warning("cannot start %s: %s; the run continues without it", name, _reason(error))
+        self.run_ids = {name: tracker.run_id for name, tracker in self._trackers.items()}
+
+    def log(self, values: Mapping[str, Any], counter: str, step: int) -> None:
+        """Log values under an ``iteration`` or ``epoch``."""
+        plain = {key: value for key, value in to_plain(values).items() if key != counter}
+        self._send(lambda tracker: tracker.log(plain, counter, step))
+
+    def log_predictions(self, split: str, epoch: int, predictions: Sequence[Mapping[str, Any]], file: Path) -> None:
+        """Log the predictions of an evaluation, and the file with all of them."""
+        self._send(lambda tracker: tracker.log_predictions(split, epoch, predictions, file))
+
+    def log_result(self, values: Mapping[str, Any], step: int, report: Path) -> None:
+        """Log the final result, and the report if it exists."""
+        plain = to_plain(values)
+        self._send(lambda tracker: tracker.log_summary(plain, step))
+        if report.is_file():
+            self._send(lambda tracker: tracker.log_report(report))
+
+    def finish(self, failed: bool) -> None:
+        """End all runs."""
+        self._send(lambda tracker: tracker.finish(failed))
+        self._trackers = {}
+
+    def _send(self, call: Callable[[ExperimentTracker], None]) -> None:
+        for name, tracker in list(self._trackers.items()):
+            try:
+                call(tracker)
+            except Exception as error:  # never fatal, because the files are authoritative
+                del self._trackers[name]
+                _logger.warning("%s failed and is disabled (%s); the run folder is complete", name, _reason(error))
+
+
+def _name(key: str) -> str:
+    """A name that MLflow accepts: other characters, such as brackets, become underscores."""
+    return re.sub(r"[^\w\-. :/]", "_", key, flags=re.ASCII)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait for other runs of the project that create MLflow's tables, which fails if two do it at the same time."""
+    with open(folder / ".lock", "w") as file:
+        wait_for_lock(file.fileno())
+        yield
+
+
+def _has_key() -> bool:
+    """Whether wandb can log in without a prompt: by environment, or by the netrc file written by `wandb login`."""
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    host = urllib.parse.urlsplit(os.environ.get("WANDB_BASE_URL") or _WANDB_URL).netloc
+    for path in (os.environ.get("NETRC"), "~/.netrc", "~/_netrc"):
+        try:
+            if path and netrc.netrc(str(Path(path).expanduser())).authenticators(host):
+                return True
+        except (OSError, netrc.NetrcParseError):
+            continue
+    return False
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Select the numbers."""
+    return {key: float(value) for key, value in values.items() if isinstance(value, (int, float))}
+
+
+def _table(predictions: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
+    """Columns and rows of the first predictions; conversations are JSON texts, since their keys differ by row."""
+    columns = list(predictions[0]) if predictions else []
+    return columns, [[_cell(row.get(column)) for column in columns] for row in predictions[:_MAX_TABLE_ROWS]]
+
+
+def _hide_secrets(config: Any) -> Any:
+    """Copy a config with the values of keys such as ``api_key`` and ``password`` hidden."""
+    if isinstance(config, Mapping):
+        return {
+            key: _HIDDEN if isinstance(value, str) and _SECRET_KEY.search(str(key)) else _hide_secrets(value)
+            for key, value in config.items()
+        }
+    return [_hide_secrets(value) for value in config] if isinstance(config, list) else config
+
+
+def _redact(text: str) -> str:
+    """Remove from a message what environment variables hold as secrets, and logins in addresses."""
+    for name, value in os.environ.items():
+        if len(value) >= 8 and re.search(r"(KEY|TOKEN|PASSWORD|SECRET)$", name):
+            text = text.replace(value, _HIDDEN)
+    return _LOGIN_IN_URL.sub(f"{_HIDDEN}@", text)
+
+
+def _cell(value: Any) -> Any:
+    plain = to_plain(value)
+    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, (list, dict)) else plain
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ValueError:  # a module without a spec, or blocked
+        return False
+
+
+def _reason(error: Exception) -> str:
+    return _redact(" ".join(str(error).split())[:300] or type(error).__name__)

@@ -1,1 +1,0 @@
-"""Experiment trackers of ``logging.outputs``: Weights & Biases, MLflow and trackio."""

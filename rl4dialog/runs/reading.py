@@ -1,0 +1,424 @@
+"""Reads a run folder: config, iterations, metrics, predictions and warnings, even of an unfinished run.
+
+Damage that an interrupted run can leave (missing files, a truncated last line, truncated predictions) is skipped and
+listed in :attr:`Run.notes`. Any other unreadable file is an error. Conversations in the records of predictions are
+also made here, by :func:`conversation_record`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl4dialog.core.errors import DataError
+from rl4dialog.core.files import json_value
+from rl4dialog.core.types import AGENT, SPEAKERS, Dialogue, EndedBy, Turn, is_number
+from rl4dialog.runs.run_folder import (
+    CONFIG_FILE,
+    PROVENANCE_FILE,
+    RESULT_FILE,
+    ROLLOUT_INFO_FILE,
+    TRAINING_INFO_FILE,
+    WARNINGS_FILE,
+    is_complete,
+    read_players,
+    read_references,
+)
+
+_METRICS_FILE = re.compile(r"(\w+)_split_metrics\.jsonl")
+_PREDICTIONS_FILE = re.compile(r"epoch_(\d+)_(\w+)_split_predictions\.json")
+
+_TURN_MARKER = "<EOU>"
+_TEXT_KEYS = ("prompt_text", "generated_text", "ref_text")
+_NO_SCORES = {*_TEXT_KEYS, "split_name", "sample_id"}
+_REFERENCE = re.compile(r"<START-(\d+)>(.*?)<END-\1>", re.DOTALL)
+
+TURNS_KEY = "turns"
+CONVERSATION_KEYS = (TURNS_KEY, "outcome", "ended_by")
+GOAL_KEY, FAILURES_KEY = "goal_text", "failures"
+_ENDS = {
+    "agent": "ended by the agent",
+    "partner": "ended by the partner",
+    "max_turns": "ended after max_turns",
+    "length": "ended by an utterance that was cut at the length limit",
+}
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Replies to the prompts of a split, conversations that start with them, or its episodes, which have empty texts.
+
+    Attributes:
+        sample_ids: Sample ids, as text.
+        prompts: Prompts of the samples.
+        utterances: The utterances of each prompt, without markup.
+        replies: Replies to the prompts; in conversations, the first ones.
+        references: Reference replies of each sample.
+        scores: Score of each reply or conversation by metric or reward; NaN where there is none. Each of shape (N,).
+        conversations: The whole conversations; ``None`` for single replies and plain episodes.
+        advantages: Mean advantage of each utterance of the agent, by the values of the policy; empty without values.
+    """
+
+    sample_ids: list[str]
+    prompts: list[str]
+    utterances: list[list[str]]
+    replies: list[str]
+    references: list[list[str]]
+    scores: dict[str, NDArray[np.float64]]
+    conversations: list[Dialogue | None]
+    advantages: list[list[float]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.replies)
+
+    def select(self, rows: Sequence[int]) -> Predictions:
+        """Return the given rows, in that order."""
+        index = np.asarray(rows, dtype=int)
+        columns = {
+            each.name: [column[row] for row in rows] if (column := getattr(self, each.name)) else []
+            for each in fields(self)
+            if each.name != "scores"
+        }
+        return Predictions(**columns, scores={key: values[index] for key, values in self.scores.items()})
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether there are prompts and replies, rather than episodes."""
+        return any(self.prompts) or any(self.replies)
+
+    @property
+    def has_conversations(self) -> bool:
+        """Whether there are conversations, rather than single replies or episodes."""
+        return any(conversation is not None for conversation in self.conversations)
+
+    def reply_lengths(self) -> NDArray[np.float64]:
+        """Number of words of each reply, split at whitespace: of all that the agent said, in order."""
+        rows = zip(self.replies, self.conversations, strict=True)
+        replies = [text for reply, said in rows for text in ([reply] if said is None else said.texts(AGENT))]
+        return np.array([len(reply.split()) for reply in replies], dtype=float)
+
+
+def read_predictions(path: Path) -> Predictions | None:
+    """Read a predictions file; ``None`` if it is truncated."""
+    try:
+        rows = json_value(path.read_bytes().decode("utf-8", errors="replace"))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError:
+        return None
+    if not isinstance(rows, list) or not all(map(_is_complete, rows)):
+        raise DataError(f"{path} must be a list of objects, each with the texts {', '.join(_TEXT_KEYS)}, or with none")
+    try:
+        conversations = [recorded_conversation(row) for row in rows]
+    except ValueError as error:
+        raise DataError(f"{path} has a conversation that cannot be read: {error}") from error
+    keys = dict.fromkeys(key for row in rows for key, value in row.items() if _is_score(key, value))
+    return Predictions(
+        [str(row.get("sample_id", i)) for i, row in enumerate(rows)],
+        [row.get("prompt_text", "") for row in rows],
+        [_utterances(row) for row in rows],
+        [row.get("generated_text", "") for row in rows],
+        [_references(row.get("ref_text", "")) for row in rows],
+        {key: np.array([row[key] if _is_score(key, row.get(key)) else np.nan for row in rows], float) for key in keys},
+        conversations,
+        [row["advantages"] for row in rows] if all(isinstance(row.get("advantages"), list) for row in rows) else [],
+    )
+
+
+def pair(before: Predictions, after: Predictions) -> tuple[Predictions, Predictions]:
+    """Return the prompts that two evaluations share, in the order of the first."""
+    before, after = aligned([before, after])
+    return before, after
+
+
+def aligned(evaluations: Sequence[Predictions]) -> list[Predictions]:
+    """Return the prompts that all evaluations share, in the order of the first."""
+    rows = [{name: row for row, name in enumerate(_names(each))} for each in evaluations]
+    shared = [name for name in rows[0] if all(name in others for others in rows[1:])] if rows else []
+    return [each.select([row[name] for name in shared]) for each, row in zip(evaluations, rows, strict=True)]
+
+
+def _names(predictions: Predictions) -> list[tuple[str, str, int]]:
+    """Unique keys of the samples of a split, whose ids may repeat."""
+    seen: Counter[tuple[str, str]] = Counter()
+    names = []
+    for name in zip(predictions.sample_ids, predictions.prompts, strict=True):
+        names.append((*name, seen[name]))
+        seen[name] += 1
+    return names
+
+
+def _is_complete(row: Any) -> bool:
+    """Whether a row has all texts, or, as an episode, none."""
+    if not isinstance(row, dict):
+        return False
+    return not row.keys() & {*_TEXT_KEYS} or all(isinstance(row.get(key), str) for key in _TEXT_KEYS)
+
+
+def _utterances(row: Mapping[str, Any]) -> list[str]:
+    history = row.get("history")
+    said = map(str, history) if isinstance(history, list) else row.get("prompt_text", "").split(_TURN_MARKER)
+    return [text.strip() for text in said if text.strip()]
+
+
+def _references(text: str) -> list[str]:
+    numbered = [reference for _, reference in _REFERENCE.findall(text)] or [text]
+    return [reference for reference in numbered if reference]
+
+
+def _is_score(key: str, value: Any) -> bool:
+    return key not in _NO_SCORES and isinstance(value, (int, float))
+
+
+@dataclass(frozen=True)
+class Run:
+    """The contents of a run folder.
+
+    Attributes:
+        path: The run folder.
+        config: The resolved config; empty if there is none.
+        provenance: Versions, hashes and hardware, if recorded.
+        iterations: Logged values of each iteration's rollouts and update, in order.
+        training: Logged values of a supervised run.
+        metrics: Corpus scores by split, epoch and key.
+        prediction_files: Predictions files by split and epoch.
+        players: Test metrics of scripted players, by player and key.
+        references: Test metrics of the reference replies, by key.
+        warnings: Records of ``warnings.jsonl``.
+        notes: Missing or damaged files, as sentences.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    provenance: dict[str, Any]
+    iterations: list[dict[str, Any]]
+    training: dict[str, Any]
+    metrics: dict[str, dict[int, dict[str, float]]]
+    prediction_files: dict[str, dict[int, Path]]
+    players: dict[str, dict[str, float]]
+    references: dict[str, float] = field(default_factory=dict)
+    warnings: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def column(self, key: str) -> list[float]:
+        """Values logged under a key; NaN where there are none."""
+        return [number(row.get(key)) for row in self.iterations]
+
+    def epochs(self, split: str) -> list[int]:
+        """Iterations after which a split was evaluated, in order; 0 is before training."""
+        return sorted(self.metrics.get(split, {}).keys() | self.prediction_files.get(split, {}).keys())
+
+    def predictions(self, split: str, epoch: int) -> Predictions | None:
+        """Replies of an evaluation; ``None`` if there are none, or the file is damaged."""
+        path = self.prediction_files.get(split, {}).get(epoch)
+        if path is None:
+            return None
+        found = read_predictions(path)
+        note = f"{path.name} is skipped: it is truncated."
+        if found is None and note not in self.notes:
+            self.notes.append(note)
+        return found
+
+
+def read_run(path: str | Path) -> Run:
+    """Read a run folder; a `DataError` if it is none, or one of its files has unexpected contents."""
+    path = Path(path).expanduser().absolute()
+    if not path.is_dir():
+        raise DataError(f"{path} is not a folder; pass a run folder, which contains {CONFIG_FILE}")
+    notes: list[str] = []
+    metrics_files = {m[1]: file for file in sorted(path.iterdir()) if (m := _METRICS_FILE.fullmatch(file.name))}
+    known = [CONFIG_FILE, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE]
+    if not metrics_files and not any((path / name).is_file() for name in known):
+        raise DataError(f"{path} is not a run folder: it contains none of {', '.join(known)}, *_split_metrics.jsonl")
+    rollouts, updates = (_read_lines(path / name, notes) for name in (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE))
+    config = _read_object(path / CONFIG_FILE)
+    if not config:
+        notes.append(f"There is no {CONFIG_FILE}.")
+    if (path / RESULT_FILE).exists() and not is_complete(path):
+        notes.append(f"{RESULT_FILE} is damaged, so the run counts as not complete.")
+    return Run(
+        path,
+        config,
+        _read_object(path / PROVENANCE_FILE),
+        _merge(path, rollouts, updates) if rollouts else [],
+        updates[-1] if updates and not rollouts else {},
+        {split: read_metrics(file, notes) for split, file in metrics_files.items()},
+        _find_predictions(path),
+        read_players(path),
+        read_references(path),
+        _read_lines(path / WARNINGS_FILE, notes),
+        notes,
+    )
+
+
+def number(value: Any) -> float:
+    """Convert a logged value to a number; NaN if it is none."""
+    return float(value) if isinstance(value, (int, float)) else math.nan
+
+
+def as_text(value: Any) -> str:
+    """Format a config value for the page."""
+    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+
+
+def _merge(path: Path, rollouts: list[dict[str, Any]], updates: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per iteration; if an iteration was logged twice, the later values win."""
+    rows: dict[int, dict[str, Any]] = {}
+    for records in (rollouts, updates):
+        for i, record in enumerate(records, start=1):
+            iteration = record.get("iteration", i)
+            if not isinstance(iteration, int):
+                raise DataError(f"{path}: the iteration of a logged line must be a whole number, not {iteration!r:.80}")
+            rows.setdefault(iteration, {}).update({**record, "iteration": iteration})
+    return [rows[iteration] for iteration in sorted(rows)]
+
+
+def read_metrics(path: Path, notes: list[str]) -> dict[int, dict[str, float]]:
+    """Read the evaluations of a split by iteration; none if there is no file, and NaN for what is no number.
+
+    If the last line is truncated, the notes get one about it.
+    """
+    found: dict[int, dict[str, float]] = {}
+    if path.is_file() and not path.stat().st_size:
+        raise DataError(f"{path} is empty, but has a line for each evaluation; restore it, or remove it")
+    for record in _read_lines(path, notes):
+        epoch, metrics = record.get("epoch"), record.get("metrics")
+        if not isinstance(epoch, int) or not isinstance(metrics, dict):
+            raise DataError(f'{path}: every line must be {{"epoch": number, "metrics": {{...}}}}, not {record!r:.80}')
+        found[epoch] = {str(key): number(value) for key, value in metrics.items()}
+    return found
+
+
+def _find_predictions(path: Path) -> dict[str, dict[int, Path]]:
+    found: dict[str, dict[int, Path]] = {}
+    for file in path.iterdir():
+        if match := _PREDICTIONS_FILE.fullmatch(file.name):
+            found.setdefault(match[2], {})[int(match[1])] = file
+    return found
+
+
+def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    """Records of a jsonl file; a truncated last line is skipped with a note."""
+    if not path.is_file():
+        return []
+    records = []
+    lines = [(i, line) for i, line in enumerate(_read_text(path).split("\n"), start=1) if line.strip()]
+    for i, line in lines:
+        try:
+            record = json_value(line)
+        except ValueError as error:
+            if i == lines[-1][0]:
+                notes.append(f"The last line of {path.name} is truncated and was skipped.")
+                break
+            raise DataError(f"{path}:{i} is not JSON: {error}") from error
+        if not isinstance(record, dict):
+            raise DataError(f"{path}:{i} must be a JSON object, not {record!r:.80}")
+        records.append(record)
+    return records
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = json_value(_read_text(path))
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path} must be a JSON object, not {found!r:.80}")
+    return found
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", errors="replace")  # an interruption may truncate a character
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def conversation_record(dialogue: Dialogue) -> dict[str, Any]:
+    """The part of a prediction's record that holds the whole conversation.
+
+    ``turns``: each with its ``speaker`` (``partner`` or ``agent``) and ``text``, the ``reward`` of what the agent said
+    (``None`` if it has none), what was ``spoken`` if that is another text, and ``given: True`` if it belongs to the
+    sample; ``outcome`` and ``ended_by``, as in the dialogue. Of a conversation about a goal, also the ``goal_text`` and
+    the ``failures``.
+    """
+    turns = []
+    for i, turn in enumerate(dialogue.turns):
+        record: dict[str, Any] = {"speaker": SPEAKERS[turn.speaker], "text": turn.text}
+        if i < dialogue.n_given:
+            record["given"] = True
+        elif turn.speaker == AGENT:
+            record["reward"] = None if math.isnan(turn.reward) else turn.reward
+        if turn.spoken:
+            record["spoken"] = turn.spoken
+        turns.append(record)
+    record = {TURNS_KEY: turns, "outcome": dict(dialogue.outcome), "ended_by": dialogue.ended_by}
+    if isinstance(goal := dialogue.meta_data.get(GOAL_KEY), str):
+        record |= {GOAL_KEY: goal, FAILURES_KEY: list(dialogue.failures)}
+    return record
+
+
+def recorded_conversation(record: Mapping[str, Any]) -> Dialogue | None:
+    """Read a conversation back from the record of a prediction; ``None`` for a single reply.
+
+    Of a conversation about a goal, the ``goal_text`` is in its meta data. Any other record is a `ValueError`.
+    """
+    if TURNS_KEY not in record:
+        return None
+    turns, outcome, ended_by = (record.get(key) for key in CONVERSATION_KEYS)
+    if not isinstance(turns, list) or not isinstance(outcome, Mapping) or ended_by not in (None, *get_args(EndedBy)):
+        raise ValueError("a conversation needs turns (a list), outcome (an object) and ended_by")
+    given = [isinstance(turn, Mapping) and turn.get("given") is True for turn in turns]
+    if given != sorted(given, reverse=True):
+        raise ValueError("turns that are given must come first")
+    return Dialogue(
+        str(record.get("sample_id", "")),
+        tuple(map(_recorded_turn, turns)),
+        n_given=sum(given),
+        outcome={str(key): float(value) for key, value in outcome.items() if is_number(value)},
+        ended_by=ended_by,
+        meta_data={GOAL_KEY: record[GOAL_KEY]} if GOAL_KEY in record else {},
+        failures=tuple(map(str, record.get(FAILURES_KEY) or ())),
+    )
+
+
+def changed_conversations(
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], n: int
+) -> list[tuple[Dialogue, Dialogue]]:
+    """Select evenly spaced conversations that have changed, from the records of two evaluations of the same samples."""
+    rows = zip(before, after, strict=True)
+    changed = [(old, new) for old, new in rows if TURNS_KEY in new and old.get(TURNS_KEY) != new[TURNS_KEY]]
+    read = [tuple(map(recorded_conversation, each)) for each in changed[:: max(1, len(changed) // n)][:n]]
+    return [(old, new) for old, new in read if old is not None and new is not None]
+
+
+def ending(dialogue: Dialogue) -> str:
+    """Describe how a conversation ended, such as ``"ended by the partner; success 1"``; empty if nothing is known."""
+    outcome = [f"{key} {value:.4g}" for key, value in dialogue.outcome.items()]
+    return "; ".join([*([_ENDS[dialogue.ended_by]] if dialogue.ended_by else []), *outcome])
+
+
+def _recorded_turn(record: Any) -> Turn:
+    numbers = {name: number for number, name in SPEAKERS.items()}
+    known = isinstance(record, Mapping) and record.get("speaker") in [*numbers] and isinstance(record.get("text"), str)
+    if not known:
+        raise ValueError(f"each turn needs a speaker ({' or '.join(numbers)}) and a text")
+    reward: Any = record.get("reward", 0.0)  # null in the file if it was not finite
+    spoken = record.get("spoken", "")
+    return Turn(
+        record["text"],
+        numbers[record["speaker"]],
+        reward=float(reward) if is_number(reward) else math.nan,
+        spoken=spoken if isinstance(spoken, str) else "",
+    )

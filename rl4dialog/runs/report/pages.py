@@ -1,0 +1,349 @@
+"""``report.html``: the pages of a run and of an improvement by feedback, each a single file, from templates."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from rl4dialog.core.files import naming_errors, replaced
+from rl4dialog.core.yaml_loader import flatten
+from rl4dialog.runs.reading import Predictions, Run, aligned, as_text, number, pair, read_run
+from rl4dialog.runs.report.curves import (
+    MIN_ITERATIONS,
+    PHASES,
+    Panel,
+    evaluation_curves,
+    iteration_curve,
+    panels,
+    remaining_keys,
+)
+from rl4dialog.runs.report.figures import COLORS, histogram, line_chart, stacked_chart
+from rl4dialog.runs.report.metrics import (
+    MIN_SAMPLES,
+    REWARD_KEY,
+    MetricChange,
+    before_and_after,
+    described,
+    direction,
+    is_of_reward,
+    metric_changes,
+    repeated_keys,
+    sort_keys,
+)
+from rl4dialog.runs.report.overview import NOT_WRITTEN, facts, missing, run_warnings, subtitle
+from rl4dialog.runs.report.samples import MAX_BYTES, SampleSet, choose_samples, extreme_utterances, failure_counts
+from rl4dialog.runs.run_folder import REPORT_FILE, run_state, to_plain
+from rl4dialog.runs.summary import format_number, is_headline
+from rl4dialog.scores.reward_models import KEY as SCORE
+
+_logger = logging.getLogger(__name__)
+CORRECTED = "corrections"
+"""Split of the comparison: corrected replies, whose references are the corrections."""
+LOSS, KL = "loss/reference", "kl/per_token"
+"""Metrics that only a comparison has."""
+_IMPROVED = ("before", "after")
+_IMPORTANT = (SCORE, "reward", "length/words", LOSS, KL)
+_N_NAMED = 4  # metrics that a sentence names
+_DISTRIBUTIONS = {
+    REWARD_KEY: ("Reward", "reward"),
+    "episode/return": ("Return", "return"),
+    "conversation/return": ("Return", "return"),
+    "conversation/turns": ("Turns of the agent", "turns"),
+}
+_N_SHOWN = 5  # metrics, before the others are folded
+_MAX_STEPS = 6  # evaluations whose samples are shown
+_N_SCORES = 4  # scores shown with each answer, unless the reward has more parts
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One plot of the page, with a remark beside its title; ``labels`` are its legend, in the order of the colors."""
+
+    title: str
+    remark: str
+    chart: Markup
+    labels: list[str] = field(default_factory=list)
+
+
+def write_report(run_path: str | Path, output: str | Path | None = None, state: str | None = None) -> Path:
+    """Write the report of a run, finished or not, by default to ``report.html`` in its folder; returns the path.
+
+    Args:
+        run_path: The run folder.
+        output: The output file; by default ``report.html`` in the run folder.
+        state: State of the run; by default, that of :func:`run_state`.
+    """
+    run = read_run(run_path)
+    content = run_content(run, state or run_state(run.path))
+    return write_page("run.html", Path(output).expanduser() if output else run.path / REPORT_FILE, **content)
+
+
+def write_report_or_warn(run_path: str | Path) -> None:
+    """Write the report of a run that has just ended; a failure is only a warning."""
+    try:
+        write_report(run_path, state="complete")
+    except Exception as error:
+        _logger.warning(f"{NOT_WRITTEN} (%s: %s); to retry: rl4dialog report %s", type(error).__name__, error, run_path)
+
+
+def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> dict[str, Any]:
+    """What the template of a run shows, by the names of its variables; ``labels`` name its two evaluations."""
+    split = _shown_split(run)
+    before, after = before_and_after(run, split)
+    found = metric_changes(run, split, before, after)
+    if before is not None and after is not None:
+        before, after = pair(before, after)
+    shown = [each for each in (before, after) if each is not None]
+    repeats = repeated_keys(shown)
+    changes = described(found, repeats, run.config)
+    headlines = sorted((change for change in changes if is_headline(change.key)), key=_rank)
+    drawn = panels([run])
+    evaluations = _evaluation_pictures(run, repeats, [change.key for change in headlines])
+    browsers = _sample_sets(run, split, labels)
+    beside = {"references": run.references, **run.players} if split == "test" else {}
+    beside = {name: _with_repeated(scores, repeats) for name, scores in beside.items()}
+    of = what_they_are(shown)
+    return dict(
+        run=run,
+        subtitle=subtitle(run, state),
+        facts=facts(run),
+        warnings=run_warnings(run),
+        notes=[*run.notes, *missing(run, split, state)],
+        split=split,
+        times=_times(run, split, labels),
+        n_samples=len(shown[-1]) if shown else 0,
+        of=of,
+        beside={name: scores for name, scores in beside.items() if scores.keys() & {each.key for each in changes}},
+        has_players=bool(run.players) and split == "test",
+        changes=headlines[:_N_SHOWN],
+        other_changes=[*headlines[_N_SHOWN:], *(each for each in changes if each not in headlines)],
+        curves=_curve_pictures(run, drawn),
+        evaluations=evaluations,
+        distributions=_distributions(before, after, of, repeats),
+        remaining=_remaining(run, drawn),
+        browsers=browsers,
+        utterances=extreme_utterances(after or before),
+        failures=failure_counts(before, after, browsers[0].samples if browsers else []),
+        provenance={key: as_text(value) for key, value in flatten(run.provenance).items()},
+    )
+
+
+def _with_repeated(scores: Mapping[str, float], repeats: Mapping[str, str]) -> dict[str, float]:
+    """Scores, also under the keys that they repeat."""
+    return {**{kept: scores[key] for key, kept in repeats.items() if key in scores}, **scores}
+
+
+def _rank(change: MetricChange) -> tuple[bool, bool, bool]:
+    """Sorting key: metrics that say whether training helped come first, then parts, those that did not change last."""
+    is_constant = change.before is not None and change.after is not None and change.before.value == change.after.value
+    return is_constant, change.direction is None, change.key.startswith(f"{REWARD_KEY}/")
+
+
+def what_they_are(evaluations: Sequence[Predictions]) -> str:
+    """The name of what evaluations consist of: ``conversations``, ``replies`` or ``episodes``."""
+    if any(each.has_conversations for each in evaluations):
+        return "conversations"
+    return "replies" if any(each.has_texts for each in evaluations) else "episodes"
+
+
+def _shown_split(run: Run) -> str:
+    """The split that shows the effect of training: ``test``, unless only another one was evaluated twice."""
+    splits = [split for split in ("test", "val", *sorted(run.metrics)) if run.epochs(split)]
+    return next((split for split in splits if len(run.epochs(split)) > 1), splits[0] if splits else "test")
+
+
+def _time(run: Run, epoch: int) -> str:
+    """Describe when an evaluation took place."""
+    return f"after {epoch} {'epochs' if run.training else 'iterations'}" if epoch else "before training"
+
+
+def _times(run: Run, split: str, labels: tuple[str, str] | None) -> str:
+    """Describe when a split was evaluated."""
+    epochs = run.epochs(split)
+    return " and ".join(labels or [_time(run, epoch) for epoch in dict.fromkeys([*epochs[:1], *epochs[-1:]])])
+
+
+def sample_set(
+    id: str, evaluations: Mapping[str, Predictions], takes_turns: bool = True, max_bytes: int = MAX_BYTES
+) -> SampleSet | None:
+    """Samples of evaluations by name; ``None`` if these have no texts or share no sample. See :class:`SampleSet`."""
+    found = aligned(list(evaluations.values()))
+    of = what_they_are(found)
+    if of == "episodes" or not len(found[0]):
+        return None
+    repeats = repeated_keys(found)
+    keys = [key for key in sort_keys(found) if key not in repeats]
+    samples = choose_samples(dict(zip(evaluations, found, strict=True)), max_bytes=max_bytes)
+    varying = [
+        key
+        for key in keys
+        if is_headline(key) and len({score for each in found for score in each.scores.get(key, ())}) > 1
+    ]
+    of_reward = [key for key in varying if is_of_reward(key)]  # all of them: the reader may want to add them up
+    others = sorted((key for key in varying if not is_of_reward(key)), key=lambda key: direction(key) is None)
+    shown = [*of_reward, *others[: max(0, _N_SCORES - len(of_reward))]]
+    return SampleSet(id, list(evaluations), samples, len(found[0]), of, keys, shown, takes_turns)
+
+
+def _sample_sets(run: Run, split: str, labels: tuple[str, str] | None) -> list[SampleSet]:
+    """Samples of the split that the metrics are of, then those of a split that was evaluated more often."""
+    others = [each for each in run.metrics if each != split and len(run.epochs(each)) > max(2, len(run.epochs(split)))]
+    found = []
+    for each in (split, *others[:1]):
+        epochs = run.epochs(each)
+        step = max(1, math.ceil((len(epochs) - 1) / (_MAX_STEPS - 1)))
+        known = {epoch: run.predictions(each, epoch) for epoch in {*epochs[::-1][::step], *epochs[:1]}}
+        evaluations = {_time(run, epoch): one for epoch, one in sorted(known.items()) if one is not None}
+        if labels is not None and len(evaluations) == len(labels):
+            evaluations = dict(zip(labels, evaluations.values(), strict=True))
+        found.append(sample_set(each, evaluations) if evaluations else None)
+    return [each for each in found if each is not None]
+
+
+def _curve_pictures(run: Run, drawn: Sequence[Panel]) -> list[Picture]:
+    if len(run.iterations) < MIN_ITERATIONS:
+        return []
+    pictures = []
+    config = flatten(run.config)
+    for panel in sorted(drawn, key=lambda panel: _is_constant(run, panel)):
+        curves = [iteration_curve(run, panel, label, key) for label, key in panel.keys.items()]
+        target = number(config.get(panel.target))
+        known = None if math.isnan(target) else target
+        chart = line_chart(panel.title, panel.unit or panel.title, curves, known)
+        remark = "" if known is None else f"target {known:g}, dashed"
+        pictures.append(Picture(panel.title, remark, chart, list(panel.keys) if panel.has_legend else []))
+    layers = {phase: run.column(phase) for phase in PHASES if any(phase in row for row in run.iterations)}
+    if layers:
+        names = {phase: phase.removeprefix("time/").removesuffix("_s") for phase in layers}
+        times = Panel("Time per phase", "seconds per iteration", {})
+        curves = [iteration_curve(run, times, name, phase) for phase, name in names.items()]
+        pictures.append(Picture(times.title, "", stacked_chart(times.title, times.unit, curves), list(names.values())))
+    return pictures
+
+
+def _is_constant(run: Run, panel: Panel) -> bool:
+    values = [value for key in panel.keys.values() for value in run.column(key) if not math.isnan(value)]
+    return len(set(values)) < 2 and not panel.has_legend
+
+
+def _evaluation_pictures(run: Run, repeats: Collection[str], first: Sequence[str]) -> list[Picture]:
+    """Metrics during training, of the split that was evaluated most often; ``first`` are those that come first."""
+    split = max(("val", *run.metrics), key=lambda name: len(run.metrics.get(name, {})))
+    if len(run.metrics.get(split, {})) < 3:
+        return []
+    curves = {curve.label: curve for curve in evaluation_curves(run, split) if curve.label not in repeats}
+    pictures = []
+    for key in dict.fromkeys([*(key for key in first if key in curves), *curves]):
+        better = direction(key, run.config)
+        unit = f"{split} split" + (f", {better} is better" if better else "")
+        pictures.append(Picture(key, "", line_chart(key, unit, [curves[key]], smoothed=False)))
+    return pictures
+
+
+def _distributions(
+    before: Predictions | None, after: Predictions | None, of: str, repeats: Collection[str]
+) -> list[Picture]:
+    """Rewards and lengths of all evaluated replies, or returns of all conversations or episodes."""
+    known = {label: each for label, each in (("before", before), ("after", after)) if each is not None}
+    pictures = []
+    for key, (title, axis) in _DISTRIBUTIONS.items():
+        if known and key not in repeats and all(key in each.scores for each in known.values()):
+            values = {label: each.scores[key] for label, each in known.items()}
+            pictures.append(Picture(title, "", histogram(title, f"share of {of}", axis, values), list(known)))
+    if any(each.has_texts for each in known.values()):
+        lengths = {label: each.reply_lengths() for label, each in known.items()}
+        title = "Reply length in words"
+        pictures.append(Picture(title, "", histogram(title, "share of replies", "words", lengths), list(known)))
+    return pictures
+
+
+def _remaining(run: Run, drawn: Sequence[Panel]) -> list[dict[str, Any]]:
+    """First, last, minimum and maximum of the logged numbers that no plot shows."""
+    keys = {*PHASES, *(key for panel in drawn for key in panel.keys.values())}
+    rows = []
+    for key in remaining_keys(run, keys if len(run.iterations) >= MIN_ITERATIONS else ()):
+        values = [value for value in run.column(key) if not math.isnan(value)]
+        numbers = (values[0], values[-1], min(values), max(values))
+        rows.append({"key": key, "numbers": [f"{value:.4g}" for value in numbers]})
+    return rows
+
+
+def write_improvement_report(comparison: Path, output: Path, about: Mapping[str, str]) -> Path:
+    """Write the report of an improvement by feedback, with facts about it by name.
+
+    In the run folder of the comparison, evaluation 0 is the model before, and 1 the one after.
+    """
+    run = read_run(comparison)
+    content = run_content(run, run_state(run.path), _IMPROVED)
+    content["facts"] = list(about.items())
+    found = [*content["changes"], *content["other_changes"]]
+    content["changes"] = [change for key in _IMPORTANT for change in found if change.key == key]
+    content["other_changes"] = [change for change in found if change.key not in _IMPORTANT]
+    before, after = before_and_after(run, CORRECTED)
+    known = {label: each for label, each in zip(_IMPROVED, (before, after), strict=True) if each is not None}
+    changes = metric_changes(run, CORRECTED, before, after) if run.epochs(CORRECTED) else []
+    return write_page(
+        "improvement.html",
+        output,
+        **content,
+        title=f"{output.parent.name}",
+        corrected=sample_set(CORRECTED, known) if known else None,
+        corrected_changes=described(changes, {}, run.config),
+    )
+
+
+def effects(comparison: Path) -> str:
+    """Say which metrics of the test prompts of a comparison changed significantly, and in which direction."""
+    run = read_run(comparison)
+    evaluations = before_and_after(run, "test")
+    n_samples = len(evaluations[1] or ())
+    if n_samples < MIN_SAMPLES:
+        return f"no verdict, which takes at least {MIN_SAMPLES} test prompts; there are {n_samples}"
+    repeats = repeated_keys([each for each in evaluations if each is not None])
+    changes = described(metric_changes(run, "test", *evaluations), repeats, run.config)
+    better, worse = ([each for each in changes if each.effect == effect] for effect in ("better", "worse"))
+    if not better and not worse:
+        return "no metric changed significantly on the test prompts"
+    found = f"significantly better: {_names(better)}; significantly worse: {_names(worse)}"
+    return found if better else f"{found}. The model before is the better one"
+
+
+def _names(changes: Sequence[MetricChange]) -> str:
+    keys = sorted((each.key for each in changes), key=lambda key: key not in _IMPORTANT)
+    n_more = len(keys) - _N_NAMED
+    return ", ".join(keys[:_N_NAMED]) + (f" and {n_more} more" if n_more > 0 else "") if keys else "nothing"
+
+
+def write_page(template: str, output: Path, **content: Any) -> Path:
+    """Render a template with variables, of which everything but `Markup` is escaped, and write the page atomically."""
+    page = _environment().get_template(template).render(colors=COLORS, min_samples=MIN_SAMPLES, **content)
+    with naming_errors(output, "; choose another --output"), replaced(output) as temporary:
+        # Models can generate lone surrogates, which UTF-8 cannot encode.
+        temporary.write_text(page, encoding="utf-8", errors="replace")
+    return output
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("rl4dialog.runs.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": format_number, "yaml": _yaml}
+    return environment
+
+
+def _yaml(obj: Any) -> str:
+    return yaml.safe_dump(to_plain(obj), sort_keys=False, allow_unicode=True, width=100)

@@ -1,0 +1,159 @@
+"""Runs of a plan: complete ones are left alone, failed ones are counted, and the page says so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from child_commands import FakeProcess, replace_commands
+from plans import write_plan
+from runs import make_config, write_config
+
+from rl4dialog.cli import main_of
+from rl4dialog.core.errors import ConfigError, RunFolderError
+from rl4dialog.experiments.quality import comparison
+from rl4dialog.experiments.quality.comparison import execute, make_steps
+from rl4dialog.experiments.quality.plan import load_plan, planned_runs
+
+
+def plan_of(tmp_path: Path, **changes: object) -> tuple[Any, Any]:
+    write_config(tmp_path, make_config(tmp_path))
+    path = write_plan(tmp_path, **changes)
+    plan = load_plan(path, [])
+    return plan, planned_runs(plan, path, tmp_path / "out")
+
+
+def test_steps_are_made_once_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def run_command(command: list[str]) -> int:
+        made.append(command)
+        Path(command[1]).touch()
+        return 0
+
+    monkeypatch.setattr(comparison, "run_command", run_command)
+    steps = {name: {"command": ["make", f"{{output}}/{name}"], "creates": f"{{output}}/{name}"} for name in "ab"}
+    plan, _ = plan_of(tmp_path, steps=steps)
+    (tmp_path / "a").touch()
+    make_steps(plan, tmp_path)
+    make_steps(plan, tmp_path)
+    assert made == [["make", f"{tmp_path}/b"]]
+
+
+@pytest.mark.parametrize("code, message", [(3, r"step 'a' failed \(exit code 3\)"), (0, "step 'a' did not create")])
+def test_a_step_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, message: str) -> None:
+    monkeypatch.setattr(comparison, "run_command", lambda command: code)
+    plan, _ = plan_of(tmp_path, steps={"a": {"command": ["make"], "creates": "{output}/a"}})
+    with pytest.raises(RunFolderError, match=message):
+        make_steps(plan, tmp_path)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_failed_runs_are_counted_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_jobs: int
+) -> None:
+    _, runs = plan_of(tmp_path)
+    (tmp_path / "out").mkdir()
+    commands = replace_commands(
+        monkeypatch, lambda arguments, output: FakeProcess(4 if str(output).endswith("out/ppo_seed_1.log") else 0)
+    )
+    assert execute(runs, tmp_path / "out", n_jobs) == {"ppo_seed_1": 4}
+    assert [command[-1] for command in commands] == [run.name for run in runs]
+    assert all("--resume auto --set train_evaluation.n_iters=1 " in " ".join(command) for command in commands)
+
+
+def test_a_wrong_number_of_jobs_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_of("benchmark", ["plan.yml", "--output_path", "x", "--n_jobs", "0"]) == 2
+    assert "--n_jobs must be at least 1" in capsys.readouterr().err
+
+
+def test_a_page_of_no_runs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    arguments = [str(write_plan(tmp_path)), "--output_path", str(tmp_path / "none"), "--page_only"]
+    assert main_of("benchmark", arguments) == 2
+    assert "no run of the plan is complete" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+    assert main_of("benchmark", [*arguments, "--n_jobs", "2"]) == 2
+    assert "--n_jobs has no effect with --page_only" in capsys.readouterr().err
+
+
+def test_a_bad_config_is_found_before_any_run_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    plan = write_plan(tmp_path)
+    replace_commands(monkeypatch, lambda *args: pytest.fail("a run started"))
+    bad = "runs.PPO, small steps.set=[alg.args.nepochs=2]"
+    assert main_of("benchmark", [str(plan), "--output_path", str(tmp_path / "out"), "--set", bad]) == 2
+    assert "ppo__small_steps_seed_0: " in (message := capsys.readouterr().err) and "'n_epochs'" in message
+
+
+@pytest.mark.parametrize("inside", ["", "further"])
+def test_a_file_in_the_place_of_the_output_folder_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: str
+) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    (tmp_path / "file").touch()
+    assert main_of("benchmark", [str(write_plan(tmp_path)), "--output_path", str(tmp_path / "file" / inside)]) == 2
+    assert f"--output_path {tmp_path / 'file' / inside} is not a folder" in capsys.readouterr().err
+
+
+def test_a_step_that_is_the_same_comparison_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    plan, output = str(write_plan(tmp_path)), tmp_path / "out"
+    monkeypatch.setattr(comparison, "make_steps", lambda *args: comparison.compare(plan, [], output, 1, ""))
+    with pytest.raises(RunFolderError, match=f"another process is writing to the run in {output}"):
+        comparison.compare(plan, [], output, 1, "")
+
+
+def test_a_run_that_a_signal_ended_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    monkeypatch.setattr(comparison, "execute", lambda *args: {"ppo_seed_0": -9})
+    monkeypatch.setattr(comparison, "is_done", lambda *args: True)
+    for name in ("read_outcome", "write_outcomes", "plot_frontier"):
+        monkeypatch.setattr(comparison, name, lambda *args: SimpleNamespace(label="PPO", seed=0))
+    monkeypatch.setattr(comparison, "markdown_page", lambda *args: "")
+    runs = "runs={PPO: {config: config.yml, seeds: [0]}}"
+    (tmp_path / "out" / "runs").mkdir(parents=True)
+    assert comparison.compare(str(write_plan(tmp_path)), [runs], tmp_path / "out", 1, "") == 1
+
+
+@pytest.mark.long
+def test_a_comparison_is_run_continued_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_config(tmp_path, make_config(tmp_path))
+    plan, output = write_plan(tmp_path), tmp_path / "out"
+    arguments = [str(plan), "--output_path", str(output), "--n_jobs", "2"]
+    assert main_of("benchmark", [*arguments, "--set", "runs.PPO.seeds=[0]"]) == 0
+    first = (output / "runs" / "ppo_seed_0" / "result.json").stat().st_mtime_ns
+    assert main_of("benchmark", arguments) == 0  # one seed more
+    assert (output / "runs" / "ppo_seed_0" / "result.json").stat().st_mtime_ns == first
+    done = json.loads((output / "outcomes.json").read_text())["done"]
+    assert [(outcome["label"], outcome["seed"]) for outcome in done] == [
+        *(("PPO", 0), ("PPO", 1)),
+        ("PPO, small steps", 0),
+    ]
+    result = json.loads((output / "runs" / "ppo_seed_1" / "result.json").read_text())
+    assert done[1]["after"]["lexical/rouge_rouge1"] == result["test"]["after"]["lexical/rouge_rouge1"]
+    assert done[1]["references"]["lexical/rouge_rouge1"] == 1.0
+    assert len(done[1]["kls"]) == 2 and min(done[1]["tokens"]) > 0
+    assert len(done[1]["rewards"]) == len(done[1]["tokens"])
+    with (output / "runs" / "ppo_seed_1" / "training_info.jsonl").open() as lines:
+        first_iteration = json.loads(next(lines))
+    # Undefined where the random model earns no reward at all, which depends on the machine's rounding.
+    assert done[1]["explained_variance"] == first_iteration.get("train/explained_variance")
+    assert "| PPO | 2 |" in (output / "page.md").read_text()
+    # The same folder with another config: the finished runs are not passed off as its results.
+    with pytest.raises(ConfigError, match="different config"):
+        execute(planned_runs(load_plan(plan, ["set=[alg.args.n_epochs=3]"]), plan, output), output, 1)
+    # The page of an edited plan is written from the runs that there are.
+    shutil.rmtree(output / "runs" / "ppo_seed_0")
+    write_plan(tmp_path, title="Another title", metrics={"lexical/rouge_rouge2": "Rouge-2"})
+    assert main_of("benchmark", [str(plan), "--output_path", str(output), "--page_only"]) == 0
+    page = (output / "page.md").read_text()
+    assert page.startswith("# Another title\n") and "| Rouge-2 |" in page and "ppo_seed_0" in page
+    assert "--page_only" not in page
+    assert not (output / "runs" / "ppo_seed_0").exists()

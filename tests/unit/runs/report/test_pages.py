@@ -1,0 +1,317 @@
+"""Pages of runs and of improvements."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_files import game, prediction, write_json, write_lines, write_run
+
+from rl4dialog.core.errors import RunFolderError
+from rl4dialog.runs.report.pages import effects, write_improvement_report, write_report, write_report_or_warn
+
+
+class Elements(HTMLParser):
+    """Counts elements, and keeps the text of those that are no script or style."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + " "
+
+
+def page_of(folder: Path) -> Elements:
+    return Elements(write_report(folder).read_text(encoding="utf-8"))
+
+
+def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path: Path) -> None:
+    write_json(write_run(tmp_path) / "provenance.json", {"git": {"commit": "abc", "dirty": False}, "packages": ["x"]})
+    page = page_of(tmp_path)
+    text = " ".join(page.text.split())
+    assert (
+        "iterations 3 of 3" in text and "highest task reward 0.300 (iteration 3)" in text and "agent tokens 300" in text
+    )
+    assert "time in iterations 15.0 s" in text
+    assert "m 0.500 1.000 +0.500 d" in text and "No intervals: these need at least 50 prompts." in text
+    assert "d * 7.000 8.000 +1.000" in text and "* no interval: the metric is not a mean" in text
+    assert "Test split, 4 prompts, before training and after 3 iterations" in text
+    assert page.tags.count("svg") == 3 * (5 + 1) + 1, "the panels and the phases over three axes, and the lengths"
+    assert "target 0.05, dashed" in text
+    assert page.tags.count("article") == 4 and "reply 2 at 0" in text and "reply 2 at 3" in text and "good" in text
+    assert "model_name: builtin/tiny-gpt2" in text
+    assert "git.commit abc" in text and "git.dirty false" in text and 'packages ["x"]' in text
+
+
+def test_page_needs_nothing_outside_itself(tmp_path: Path) -> None:
+    page = page_of(write_run(tmp_path))
+    assert all(link.startswith("#") for link in page.links) and page.links
+    assert not {"link", "img", "iframe"} & set(page.tags)
+    assert not re.search(r"url\(\s*['\"]?(?!#)", (tmp_path / "report.html").read_text(encoding="utf-8"))
+
+
+def test_markup_in_replies_is_text(tmp_path: Path) -> None:
+    evil = """</article><script>alert("x")</script><img src=x onerror=alert(1)> ' " & {{ 7 * 7 }}"""
+    write_run(tmp_path)
+    baseline = page_of(tmp_path).tags
+    for epoch in (0, 3):
+        rows = [{**prediction(i, evil, m=1), "prompt_text": evil, "ref_text": evil} for i in range(4)]
+        write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
+    page = page_of(tmp_path)
+    assert page.tags.count("script") == baseline.count("script") == 1
+    assert page.tags.count("article") == 4 and "img" not in page.tags
+    assert page.text.count(evil) == 4 * 4, "prompt, reference and two replies of four samples"
+
+
+def write_games(folder: Path, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Elements:
+    """The page of a run whose samples are conversations."""
+    write_run(folder)
+    for epoch, rows in ((0, before), (3, after)):
+        write_json(folder / f"epoch_{epoch}_test_split_predictions.json", rows)
+    return page_of(folder)
+
+
+def test_conversations_stand_side_by_side_with_rewards_and_ends(tmp_path: Path) -> None:
+    scores = {"conversation/return": -0.1, "conversation/turns": 2.0}
+    before = [game(i, ("is it red ?", "yes ."), ("", "no ."), reward=-0.05, **scores) for i in range(3)]
+    after = [game(i, ("is it a dog ?", "yes , a dog !"), reward=0.95, won=True, **scores) for i in range(3)]
+    page = write_games(tmp_path, before, after)
+    text = " ".join(page.text.split())
+    assert page.tags.count("article") == 3
+    assert (
+        "partner: guess 0 before training agent: is it red ? -0.05 partner: yes . agent: (nothing) -0.05 partner: no . "
+        "ended after max_turns; success 0 after 3 iterations agent: is it a dog ? +0.95 partner: yes , a dog ! "
+        "ended by the partner; success 1 first prompt and references hello 0 how are you? reference: fine 0" in text
+    )
+    assert "Test split, 3 conversations" in text and "changed conversations only" in text
+    assert "share of conversations" in text and "Turns of the agent" in text
+
+
+def test_references_stand_beside_the_metrics_also_of_a_metric_that_repeats_another(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    for epoch in (0, 3):
+        rows = [prediction(i, "a", reward=i % 4, m=i % 4) for i in range(80)]
+        write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
+        metrics = [{"epoch": each, "metrics": {"reward": 1.5, "m": 1.5}} for each in (0, 3)]
+    write_lines(tmp_path / "test_split_metrics.jsonl", metrics)
+    write_json(tmp_path / "test_split_references.json", {"m": 1.75})
+    text = " ".join(page_of(tmp_path).text.split())
+    assert "metric before after change references reward ↑ (higher is better) also m 1.500" in text
+    assert "+0.000 +0.000 … +0.000 1.750" in text
+
+
+def test_all_parts_of_the_reward_stand_with_each_reply_and_other_scores_where_there_is_room(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    parts = [f"reward/{name}" for name in "abcdef"]
+    for epoch in (0, 3):
+        scores = [{key: float(n**i) for n, key in enumerate(["m", *parts], start=2)} for i in range(1, 3)]
+        rows = [prediction(i, "a", reward=sum(each.values()), **each) for i, each in enumerate(scores)]
+        write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
+    metrics = [{"epoch": each, "metrics": {"reward": 1.5, "m": 1.5}} for each in (0, 3)]
+    write_lines(tmp_path / "test_split_metrics.jsonl", metrics)
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    lists = re.findall(r'<ul class="scores">(.*?)</ul>', page, re.S)
+    assert lists and all(re.findall(r"<li>(\S+) <b>", each) == ["reward", *parts] for each in lists)
+
+
+def test_samples_of_each_evaluation_can_be_chosen(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    for epoch in range(10):
+        rows = [prediction(i, f"val {i} at {epoch}", m=epoch) for i in range(2)]
+        write_json(tmp_path / f"epoch_{epoch}_val_split_predictions.json", rows)
+    write_lines(tmp_path / "val_split_metrics.jsonl", [{"epoch": i, "metrics": {"m": i}} for i in range(10)])
+    page = page_of(tmp_path)
+    text = " ".join(page.text.split())
+    assert "Samples of the val split, from 6 evaluations" in text and page.tags.count("article") == 4 + 2
+    shown = [epoch for epoch in range(10) if f"val 0 at {epoch}" in re.sub(r"\s+", " ", page.text)]
+    assert shown == [0, 1, 3, 5, 7, 9] and "after 7 iterations after 9 iterations" in text
+
+
+def test_report_written_by_the_run_itself_is_that_of_a_complete_run(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    assert "The run is not complete" in page_of(tmp_path).text
+    write_report_or_warn(tmp_path)
+    page = Elements((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "not complete" not in page.text and "complete" in page.text
+
+
+def test_warnings_are_at_the_top_with_advice(tmp_path: Path) -> None:
+    record = {"iteration": 2, "message": "KL <explodes>", "advice": "Lower the rate."}
+    write_lines(write_run(tmp_path) / "warnings.jsonl", [record])
+    text = " ".join(page_of(tmp_path).text.split())
+    assert "1 warning: Iteration 2: KL <explodes>" in text and "Lower the rate." in text
+    assert text.index("Lower the rate.") < text.index("algorithm ppo")
+
+
+def test_page_of_replies_has_no_words_about_conversations(tmp_path: Path) -> None:
+    text = page_of(write_run(tmp_path)).text
+    assert "conversations" not in text and "changed replies only" in text
+
+
+def test_markup_in_conversations_is_text(tmp_path: Path) -> None:
+    evil = """</li></ol><script>alert("x")</script><img src=x onerror=alert(1)> ' " & {{ 7 * 7 }}"""
+    games = [
+        {**game(0, (evil, evil), reward=0.5), "outcome": {evil: 1.0}, "prompt_text": "a", "ref_text": "b"}
+        for _ in range(2)
+    ]
+    page = write_games(tmp_path, games, games)
+    assert page.tags.count("script") == 1 and "img" not in page.tags
+    assert page.text.count(evil) == 2 * 2 * 3, "question, answer and outcome, before and after, of two samples"
+
+
+def test_conversations_without_turns_or_end_are_shown(tmp_path: Path) -> None:
+    empty = {**game(0), "turns": [], "outcome": {}, "ended_by": None}
+    assert write_games(tmp_path, [empty], [{**game(0, ("a", "b")), "ref_text": ""}]).tags.count("article") == 1
+
+
+def test_markup_in_names_of_scores_is_text(tmp_path: Path) -> None:
+    key = """<b>'"</b>"""
+    write_run(tmp_path)
+    rows = [prediction(i, "a", **{key: 1.0}) for i in range(2)]
+    for epoch in (0, 3):
+        write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
+    write_lines(tmp_path / "rollout_info.jsonl", [{f"rollout/reward/{key}": float(i)} for i in range(3)])
+    page = page_of(tmp_path)
+    assert page.tags.count("article") == 2 and page.text.count(key) == 3, "a metric, a choice, a curve"
+    assert page.tags.count("b") == len(re.findall(r"<b>", (tmp_path / "report.html").read_text(encoding="utf-8")))
+
+
+def test_many_samples_are_capped_and_the_page_says_so(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    for epoch in (0, 3):
+        rows = [prediction(i, f"reply {i} {epoch}", m=1, reward=i / 7) for i in range(500)]
+        write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
+    page = page_of(tmp_path)
+    assert page.tags.count("article") == 200
+    assert "200 of 500 replies" in page.text and "degraded by the reward" in page.text
+    assert {"499", "0"} <= {text.split()[1] for text in re.findall(r"reply \d+", page.text)}
+
+
+@pytest.mark.parametrize("removed", ["*_predictions.json", "*.jsonl", "config.json", "rollout_info.jsonl", "test_*"])
+def test_page_is_made_of_what_there_is(tmp_path: Path, removed: str) -> None:
+    write_run(tmp_path)
+    for file in tmp_path.glob(removed):
+        file.unlink()
+    assert page_of(tmp_path).tags.count("main") == 1
+
+
+def test_run_that_was_killed_before_its_end_says_what_is_missing(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    write_lines(tmp_path / "test_split_metrics.jsonl", [{"epoch": 0, "metrics": {"m": 0.5}}])
+    (tmp_path / "epoch_3_test_split_predictions.json").unlink()
+    page = page_of(tmp_path)
+    assert "The test split was evaluated only once" in page.text
+    assert page.tags.count("article") == 4 and "reply 1 at 0" in page.text
+    write_lines(tmp_path / "val_split_metrics.jsonl", [{"epoch": i, "metrics": {"m": 0.5}} for i in (0, 2)])
+    assert "metrics and samples are those of val" in page_of(tmp_path).text
+
+
+def test_supervised_run_shows_what_it_logged(tmp_path: Path) -> None:
+    write_run(tmp_path, alg={"id": "supervised", "model_name": "my/model"})
+    (tmp_path / "rollout_info.jsonl").unlink()
+    write_lines(tmp_path / "training_info.jsonl", [{"train_loss": 3.25, "n_steps": 3354}])
+    text = " ".join(page_of(tmp_path).text.split())
+    assert "train_loss 3.25" in text and "n_steps 3,354" in text and "model my/model" in text
+    assert "before training and after 3 epochs" in text and "Curves require" not in text
+
+
+def test_numbers_of_two_iterations_are_a_table(tmp_path: Path) -> None:
+    page = page_of(write_run(tmp_path, n_iters=2))
+    assert "Curves require at least 3 iterations." in page.text and "rollout/kl" in page.text
+
+
+def test_failure_is_a_warning_with_the_command_to_try_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        write_report_or_warn(tmp_path / "none")
+    assert "could not be written" in caplog.text and f"rl4dialog report {tmp_path / 'none'}" in caplog.text
+
+
+def write_evaluation(folder: Path, split: str, epoch: int, reply: str, loss: float, n: int = 1) -> None:
+    records = [
+        {
+            "split_name": split,
+            "sample_id": str(i),
+            "prompt_text": "hello<EOU>how are you <EOU>",
+            "generated_text": reply,
+            "ref_text": "<START-1>fine & you<END-1>",
+            "loss/reference": loss,
+        }
+        for i in range(n)
+    ]
+    (folder / f"epoch_{epoch}_{split}_split_predictions.json").write_text(json.dumps(records))
+    with open(folder / f"{split}_split_metrics.jsonl", "a") as file:
+        file.write(json.dumps({"epoch": epoch, "metrics": {"loss/reference": loss}}) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (2.0, 1.0, "significantly better: loss/reference; significantly worse: nothing"),
+        (
+            1.0,
+            2.0,
+            "significantly better: nothing; significantly worse: loss/reference. The model before is the better one",
+        ),
+        (1.0, 1.0, "no metric changed significantly on the test prompts"),
+    ],
+)
+def test_effects_are_said_in_words(tmp_path: Path, before: float, after: float, said: str) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for epoch, loss in enumerate((before, after)):
+        write_evaluation(tmp_path, "test", epoch, "reply", loss, n=60)
+    assert effects(tmp_path) == said
+
+
+def test_few_prompts_give_no_verdict(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    for epoch, loss in enumerate((2.0, 1.0)):
+        write_evaluation(tmp_path, "test", epoch, "reply", loss, n=6)
+    assert effects(tmp_path) == "no verdict, which takes at least 50 test prompts; there are 6"
+
+
+@pytest.mark.parametrize("with_corrections", [True, False])
+def test_facts_and_corrected_replies_are_shown(tmp_path: Path, with_corrections: bool) -> None:
+    folder = tmp_path / "comparison"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    for epoch, (reply, loss) in enumerate((("bad reply", 2.0), ("good reply", 1.0))):
+        write_evaluation(folder, "test", epoch, reply, loss)
+        if with_corrections:
+            write_evaluation(folder, "corrections", epoch, f"{reply} here", loss)
+    facts = {"feedback": "20 preferences", "trained by": "corrections <alone>"}
+    page = write_improvement_report(folder, tmp_path / "report.html", facts).read_text(encoding="utf-8")
+    assert "20 preferences" in page and "corrections &lt;alone&gt;" in page
+    assert ("Corrected replies" in page) is with_corrections
+    marked = "<mark>bad</mark> reply here" in page and "<mark>good</mark> reply here" in page
+    assert marked is with_corrections and "fine &amp; you" in page
+    assert ("<h3>correction</h3>" in page) is with_corrections
+    assert 'title="lower is better"' in page and "before and after. ↑" in page
+
+
+def test_page_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    with pytest.raises(RunFolderError, match=r"a\.html cannot be written: No such file or directory; choose"):
+        write_report(run, tmp_path / "none" / "a.html")
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(RunFolderError, match=r"folder\.html cannot be written"):
+        write_report(run, tmp_path / "folder.html")
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_half_of_a_character_in_a_reply_does_not_stop_the_page(tmp_path: Path) -> None:
+    path = write_run(tmp_path) / "epoch_3_test_split_predictions.json"
+    path.write_text(path.read_text().replace("reply 0", "reply \\ud83d"))
+    assert "reply <mark>?</mark> at <mark>3</mark>" in write_report(tmp_path).read_text(encoding="utf-8")
