@@ -7,6 +7,7 @@ import io
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rl4dialog.core.feedback import JudgedReply, read_feedback
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.serving.teaching import Situation, Teaching
 from rl4dialog.serving.terminal import (
+    ReadLine,
     TaskTerminalChat,
     TeachingTerminal,
     TerminalChat,
@@ -30,23 +32,29 @@ from rl4dialog.serving.terminal import (
 COMMANDS = TerminalChat.commands
 
 
-class Talk:
-    """A chat over given lines; an exception among them is raised in their place."""
+def reading(lines: Sequence[str | BaseException], printed: list[str] | None = None) -> ReadLine:
+    """Reads given lines; an exception among them is raised in their place."""
+    rest = iter(lines)
 
-    def __init__(self, *lines: str | BaseException, **kwargs: Any) -> None:
-        self.model, self.printed = kwargs.pop("model", None) or Echo(), ""
-        self._lines = iter(lines)
-        self.chat = TerminalChat(self.model, self._read, self._write, **kwargs)
-        self.chat.run()
-
-    def _read(self, prompt: str) -> str:
-        line = next(self._lines, EOFError())
+    def read(prompt: str) -> str:
+        line = next(rest, EOFError())
         if isinstance(line, BaseException):
             raise line
+        if printed is not None:
+            printed.append(f"{prompt}{line}\n")
         return line
 
-    def _write(self, text: str) -> None:
-        self.printed += text
+    return read
+
+
+class Talk:
+    """A chat over given lines."""
+
+    def __init__(self, *lines: str | BaseException, **kwargs: Any) -> None:
+        self.model, written = kwargs.pop("model", None) or Echo(), list[str]()
+        self.chat = TerminalChat(self.model, reading(lines), written.append, **kwargs)
+        self.chat.run()
+        self.written, self.printed = written, "".join(written)
 
     @property
     def turns(self) -> list[str]:
@@ -61,17 +69,8 @@ def test_conversation_goes_on_with_its_history() -> None:
 
 
 def test_reply_is_written_as_it_comes() -> None:
-    written: list[str] = []
-    lines = iter(["a b c"])
-
-    def read(prompt: str) -> str:
-        for line in lines:
-            return line
-        raise EOFError
-
-    TerminalChat(Echo(), read, written.append).run()
-    start = written.index("model: ")
-    assert [text for text in written[start + 1 :] if text.strip()] == ["A", " B", " C"]
+    written = Talk("a b c").written
+    assert [text for text in written[written.index("model: ") + 1 :] if text.strip()] == ["A", " B", " C"]
 
 
 def test_undo_reset_and_persona_change_what_the_model_reads() -> None:
@@ -221,15 +220,10 @@ def show_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_name_has_a_color_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_has_a_color_on_a_terminal_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     show_terminal(monkeypatch)
     you, model = speaker("you"), speaker("model")
-    assert you.startswith("\x1b[") and you.endswith("you:\x1b[0m ")
-    assert you.split("you")[0] != model.split("model")[0]
-
-
-def test_name_has_no_color_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    show_terminal(monkeypatch)
+    assert you.startswith("\x1b[") and you.endswith("you:\x1b[0m ") and you.split("you")[0] != model.split("model")[0]
     monkeypatch.setenv("NO_COLOR", "1")
     assert speaker("you") == "you: "
     monkeypatch.delenv("NO_COLOR")
@@ -268,41 +262,33 @@ def test_mistake_in_a_command_is_told(line: str, message: str) -> None:
 
 def talk_to_agent(*lines: str) -> str:
     printed: list[str] = []
-    given = iter(lines)
-
-    def read(prompt: str) -> str:
-        if (line := next(given, None)) is None:
-            raise EOFError
-        return line
-
-    TaskTerminalChat(Cafe(), read, printed.append).run()
+    TaskTerminalChat(Cafe(), reading(lines), printed.append).run()
     return "".join(printed)
 
 
-def test_goal_is_given_and_its_outcome_told_at_goodbye() -> None:
-    printed = talk_to_agent("/goal", "what is there to drink?", "bye", "/done")
-    assert "Goal: Find tea." in printed
-    assert "agent: There is tea.\n" in printed
-    assert printed.index("agent: Goodbye.") < printed.index("Success: the goal is reached.\nA new dialogue begins.\n")
-    assert "error: there is no dialogue about a goal to score; begin one with a new goal (/goal)" in printed
+SUCCESS = "Success: the goal is reached.\nA new dialogue begins.\n"
+NO_GOAL = "error: there is no dialogue about a goal to score; begin one with a new goal (/goal)"
+NOT_UNDERSTOOD = "error: nothing was understood, so the agent did not answer; it knows: cafe\n"
 
 
-def test_goodbye_without_a_goal_scores_nothing() -> None:
-    assert talk_to_agent("tea?", "bye").endswith("agent: Goodbye.\nA new dialogue begins.\n\n")
-
-
-def test_agent_that_says_nothing_is_shown() -> None:
-    assert "agent: (nothing)\n" in talk_to_agent("hm")
-
-
-def test_failures_are_named() -> None:
-    assert "Failure: cafe: drink not told." in talk_to_agent("/goal", "hm", "/done")
-
-
-def test_what_is_not_understood_is_said_and_the_chat_goes_on() -> None:
-    printed = talk_to_agent("blah", "tea?")
-    assert "error: nothing was understood, so the agent did not answer; it knows: cafe\n" in printed
-    assert printed.endswith("agent: There is tea.\n\n")
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["/goal", "what is there to drink?"], ["Goal: Find tea.", "agent: There is tea.\n"]),
+        (
+            ["/goal", "tea?", "bye", "/done"],
+            ["Goodbye.\nSuccess: the goal is reached.\nA new dialogue begins.\n", NO_GOAL],
+        ),
+        (["tea?", "bye"], ["agent: Goodbye.\nA new dialogue begins.\n\n"]),
+        (["hm"], ["agent: (nothing)\n"]),
+        (["/goal", "hm", "/done"], ["Failure: cafe: drink not told."]),
+        (["blah", "tea?"], [NOT_UNDERSTOOD, "agent: There is tea.\n\n"]),
+        (["/gaol"], ["unknown command '/gaol'; did you mean '/goal'? (/help lists the commands)"]),
+    ],
+)
+def test_dialogue_with_an_agent_prints_what_becomes_of_it(lines: list[str], words: list[str]) -> None:
+    printed = talk_to_agent(*lines)
+    assert all(each in printed for each in words)
 
 
 def test_acts_are_shown_on_request() -> None:
@@ -321,23 +307,17 @@ def test_dialogue_is_saved_with_goal_and_success(tmp_path: Path) -> None:
     assert [message["content"] for message in record["messages"]] == ["tea?", "There is tea.", "bye", "Goodbye."]
 
 
-def test_unknown_command_lists_those_of_this_chat() -> None:
-    assert "unknown command '/gaol'; did you mean '/goal'? (/help lists the commands)" in talk_to_agent("/gaol")
+def test_commands_are_those_of_this_chat() -> None:
     printed = talk_to_agent("/help", "/quit", "tea?")
     assert "/goal" in printed and "/persona" not in printed and "There is tea" not in printed
 
 
 def taught(tmp_path: Path, *lines: str, situations: Any, **kwargs: Any) -> str:
     """What is printed if a person types these lines."""
-    printed, rest = [], iter(lines)
-
-    def read(prompt: str) -> str:
-        for line in rest:
-            printed.append(f"{prompt}{line}\n")
-            return line
-        raise EOFError
-
-    TeachingTerminal(Teaching(Echo(), situations, tmp_path / "f.jsonl", **kwargs), read, printed.append).run()
+    printed: list[str] = []
+    TeachingTerminal(
+        Teaching(Echo(), situations, tmp_path / "f.jsonl", **kwargs), reading(lines, printed), printed.append
+    ).run()
     return "".join(printed)
 
 
