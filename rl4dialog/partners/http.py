@@ -24,7 +24,7 @@ from rl4dialog.core.protocols import Partner
 from rl4dialog.core.types import PartnerReply
 
 _MAX_SHOWN = 200
-_MAX_REQUESTS = 100  # at a time, of a process
+_MAX_REQUESTS = 8  # at a time, of a process
 
 
 class ServerPartner(Partner):
@@ -110,7 +110,7 @@ class HttpPartner(ServerPartner):
     Answers that lack something, have an invalid value, are compressed or exceed 4 MiB, and other HTTP statuses are not.
     After the last attempt the conversation counts as failed (``env.args.partner_on_error``).
 
-    All environments of a process send their requests at once, over connections that stay open.
+    The environments of a process ask together, up to eight at a time, over connections that stay open.
 
     Args:
         url: Address of the requests, such as ``http://localhost:8000/reply``.
