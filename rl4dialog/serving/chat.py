@@ -49,30 +49,17 @@ class ChatModel(Protocol):
     def stream(
         self, prompt: str, seed: int | None = None, beta: float | None = None, **generation_kwargs: Any
     ) -> Iterator[PartialReply]:
-        """Generate a reply token by token; the last item is the whole reply.
-
-        Args:
-            prompt: The prompt.
-            seed: Random seed of the sampling.
-            beta: Overrides :attr:`beta`.
-            generation_kwargs: Overrides of :attr:`generation_kwargs`.
-        """
+        """Generate a reply token by token; the last item is the whole reply. Keywords override the default settings."""
 
     def n_prompt_tokens(self, prompt: str) -> int:
-        """Return the number of tokens of a prompt as the model reads it, that is, without dropped utterances.
+        """Number of tokens of a prompt as the model reads it, that is, without dropped utterances.
 
         Raises:
             DataError: If its beginning, such as a persona, leaves no room for an utterance.
         """
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
-        """Compute the reward of one reply, and its parts.
-
-        Args:
-            prompt: The prompt.
-            reply: The model's reply.
-            meta_info: Meta data of the conversation, for rewards that read it.
-            on_error: With ``mask``, a part that fails is NaN.
+        """Compute the reward of one reply and its parts; with `on_error="mask"`, a part that fails is NaN.
 
         Raises:
             ConfigError: If there is no reward.
@@ -80,13 +67,7 @@ class ChatModel(Protocol):
         """
 
     def token_details(self, prompt: str, token_ids: Sequence[int], beta: float | None = None) -> TokenDetails:
-        """Compute the policy's, critic's and reference's values for each token of a reply.
-
-        Args:
-            prompt: The prompt.
-            token_ids: Tokens of the reply.
-            beta: Overrides :attr:`beta`.
-        """
+        """Compute the policy's, critic's and reference's values for each token of a reply."""
 
 
 @dataclass(frozen=True)
@@ -236,12 +217,8 @@ class ChatState:
 class Chat:
     """Conversations with one model, or with two side by side.
 
-    Args:
-        models: One or two models; the first one is shown on the left.
-        feedback: File to which ratings, choices and corrections are appended.
-        seed: Random seed. With it, the first model gives the same replies on the page and in the terminal.
-        show_reward: Whether replies get their reward and its parts.
-        show_tokens: Whether they get the numbers of their tokens.
+    With a seed, the first model gives the same replies on the page and in the terminal. Replies get their reward and
+    its parts, and the numbers of their tokens, if they are to be shown.
     """
 
     def __init__(

@@ -32,16 +32,8 @@ class Standing(NamedTuple):
 class Judging(ABC, Generic[T]):
     """Hands out things to judge, a different one to each person, and records the judgements.
 
-    Actions take the person and the id of the replies that they saw, and return a note for them.
-
-    Args:
-        left: The things that are not judged yet, by key, in order.
-        n_things: Number of all things.
-        feedback: File to which judgements are appended.
-        known: What it had before.
-
-    Attributes:
-        given: The judgements that were made here.
+    Actions take the person and the id of the replies that they saw, and return a note for them. What is left to judge
+    is given by key, in order, beside the number of all things, and what the feedback file had before.
     """
 
     hint: str

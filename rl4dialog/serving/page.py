@@ -235,15 +235,8 @@ class ConversationColumn:
 class Page(ABC, Generic[T]):
     """A page: a line of help, conversations side by side, what is beneath them, and a sidebar.
 
-    Args:
-        names: Names of the conversations.
-        placeholder: What they show before the first message.
-        begin: Begins a chat of type ``T``, with a ``revision``.
-
-    Attributes:
-        blocks: The Gradio app.
-        options: Components that decide how a state is shown.
-        outputs: Components that depend on the state.
+    Each browser has a chat of type ``T``, with a ``revision``. The `options` are components that decide how its state
+    is shown, the `outputs` those that depend on it.
     """
 
     mode: str

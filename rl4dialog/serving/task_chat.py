@@ -73,9 +73,7 @@ class Turn(NamedTuple):
 class TaskChat:
     """A dialogue with an agent for this person alone; after its end, the next one begins with a goal or a message.
 
-    Attributes:
-        goal: The goal in words; empty without one.
-        revision: Another number after each change, and in each chat.
+    The goal is in words, and empty if there is none. The revision is another after each change, and in each chat.
     """
 
     def __init__(self, agent: Agent) -> None:

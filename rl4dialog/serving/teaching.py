@@ -64,17 +64,10 @@ class _Lesson:
 
 
 class Teaching(Judging[Situation]):
-    """Situations in which a person teaches a model.
+    """Situations in which a person teaches a model, without those that are judged in the feedback file.
 
     An accepted or corrected reply continues the conversation with the partner's answer. After a rejected one, the model
-    replies again.
-
-    Args:
-        model: The model.
-        situations: The situations, in order.
-        feedback: File to which judgements are appended. Situations that are judged in it are left out.
-        seed: Random seed of the replies.
-        goals: Goals that a person can choose from; the model's prompts have goals if there are any.
+    replies again. Its prompts have goals if there are any to choose from.
     """
 
     hint = "Rate a reply up, or correct it, to continue the conversation with it. Rate it down to see another one."
