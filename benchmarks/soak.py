@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import io
 import math
@@ -20,7 +21,7 @@ from benchmarks.failing_reward import FailingReward
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import RewardError
-from rl4dialog.core.process_memory import heap_mib, own_mib, resident_mib
+from rl4dialog.core.process_memory import resident_mib
 from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.policy_trainee import OnPolicyTrainee
@@ -28,6 +29,32 @@ from rl4dialog.training.trainer import Trainer
 
 REWARD_ID = "failing_reward_of_the_soak_test"
 N_WORKERS = 2
+
+
+def own_mib(pid: int) -> float:
+    """Memory of a process that is not shared with others."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
+
+
+class _MallInfo(ctypes.Structure):
+    """``struct mallinfo2`` of glibc 2.33 and later; memory in use is ``hblkhd`` plus ``uordblks``."""
+
+    _fields_ = [("counts", ctypes.c_size_t * 10)]
+    HBLKHD, UORDBLKS = 4, 7
+
+
+def heap_mib() -> float | None:
+    """Memory allocated by malloc and not freed, in the main arena of this process; ``None`` if unavailable.
+
+    Unlike resident memory, it does not grow with fragmentation of the heap.
+    """
+    mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if mallinfo is None:
+        return None
+    mallinfo.restype = _MallInfo
+    counts = mallinfo().counts
+    return float(counts[_MallInfo.HBLKHD] + counts[_MallInfo.UORDBLKS]) / 2**20
 
 
 def run_config(

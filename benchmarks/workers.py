@@ -11,9 +11,9 @@ import numpy as np
 from rich.console import Console
 from stable_baselines3.common.vec_env import VecEnv
 
+from benchmarks.soak import own_mib
 from benchmarks.task import TableEndOfTurn, share_of_letters
 from benchmarks.workloads import WORKLOADS, build_prompts
-from rl4dialog.core.process_memory import own_mib
 from rl4dialog.envs.vectorize import BlockVecEnv, make_vec_env
 from rl4dialog.scores.parts import as_parts
 

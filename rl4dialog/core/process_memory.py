@@ -29,12 +29,6 @@ def peak_resident_mib() -> float:
     return peak / 2**20 if sys.platform == "darwin" else peak / 1024
 
 
-def own_mib(pid: int) -> float:
-    """Memory of a process that is not shared with others."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
-
-
 def available_mib() -> float:
     """Memory available to a process, on the machine and within the limits of its container."""
     meminfo = Path("/proc/meminfo")
@@ -47,26 +41,6 @@ def available_mib() -> float:
         if limit.exists() and used.exists() and (number := limit.read_text().strip()).isdigit():
             free = min(free, (int(number) - int(used.read_text())) / 2**20)
     return max(free, 0.0)
-
-
-class _MallInfo(ctypes.Structure):
-    """``struct mallinfo2`` of glibc 2.33 and later; memory in use is ``hblkhd`` plus ``uordblks``."""
-
-    _fields_ = [("counts", ctypes.c_size_t * 10)]
-    HBLKHD, UORDBLKS = 4, 7
-
-
-def heap_mib() -> float | None:
-    """Memory allocated by malloc and not freed, in the main arena of this process; ``None`` if unavailable.
-
-    Unlike resident memory, it does not grow with fragmentation of the heap.
-    """
-    mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
-    if mallinfo is None:
-        return None
-    mallinfo.restype = _MallInfo
-    counts = mallinfo().counts
-    return float(counts[_MallInfo.HBLKHD] + counts[_MallInfo.UORDBLKS]) / 2**20
 
 
 def _status_mib(pid: int | str, key: str) -> float:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import math
+import os
 
 import pytest
 
 from benchmarks import soak
 from benchmarks.failing_reward import FailingReward
+from rl4dialog.core.process_memory import resident_mib
 
 
 def test_slope_is_that_of_the_line() -> None:
@@ -36,3 +38,18 @@ def test_two_runs_are_told_apart() -> None:
     one, same = soak.run(config), soak.run(config)
     other = soak.run({**config, "seed": 1})
     assert one.equals(same) and not one.equals(other)
+
+
+def test_heap_counts_what_is_in_use() -> None:
+    if (before := soak.heap_mib()) is None:
+        pytest.skip("this system's malloc does not tell")
+    block = bytearray(50 * 2**20)
+    held = soak.heap_mib()
+    del block
+    after = soak.heap_mib()
+    assert held is not None and after is not None
+    assert held - before == pytest.approx(50, abs=5) and after - before == pytest.approx(0, abs=5)
+
+
+def test_own_memory_is_a_part_of_the_resident() -> None:
+    assert 0 < soak.own_mib(os.getpid()) <= resident_mib()
