@@ -1,4 +1,4 @@
-"""Other Python processes: sets and folders have another order, and time zone, locale and working directory differ."""
+"""Another Python process: sets and folders have another order, and time zone, locale and working directory differ."""
 
 from __future__ import annotations
 
@@ -12,29 +12,26 @@ from typing import Any
 
 _CODE = """
 import contextlib, hashlib, os, pickle, sys
-if len(sys.argv) > 1:
-    listdir, scandir = os.listdir, os.scandir
-    os.listdir = lambda *args: listdir(*args)[::-1]
-    os.scandir = lambda *args: contextlib.nullcontext(iter([*scandir(*args)][::-1]))
+listdir, scandir = os.listdir, os.scandir
+os.listdir = lambda *args: listdir(*args)[::-1]
+os.scandir = lambda *args: contextlib.nullcontext(iter([*scandir(*args)][::-1]))
 print(hashlib.sha256(repr(list(pickle.load(sys.stdin.buffer)())).encode()).hexdigest())
 """
-# The second one has ASCII as its encoding, unless a file is opened with another one.
-_ELSEWHERE = (
-    {"PYTHONHASHSEED": "1", "TZ": "Pacific/Kiritimati", "LC_ALL": "C.UTF-8"},
-    {"PYTHONHASHSEED": "2", "TZ": "Etc/GMT+12", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-)
+# ASCII is the encoding, unless a file is opened with another one.
+_ELSEWHERE = {
+    **{"PYTHONHASHSEED": "2", "TZ": "Pacific/Kiritimati"},
+    **{"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+}
 
 
-def assert_other_processes_make_the_same(make: Callable[[], Iterable[Any]]) -> None:
+def assert_another_process_makes_the_same(make: Callable[[], Iterable[Any]]) -> None:
     """The function, which can be pickled, gives the same things in order, as far as their ``repr`` shows."""
     here = hashlib.sha256(repr(list(make())).encode()).hexdigest()
-    path = os.pathsep.join(filter(None, sys.path))
-    for number, differs in enumerate(_ELSEWHERE):
-        output = subprocess.run(
-            [sys.executable, "-c", _CODE, *(["reversed"] * number)],
-            env={**os.environ, **differs, "PYTHONPATH": path},
-            input=pickle.dumps(make),
-            capture_output=True,
-            cwd=["/", None][number],
-        )
-        assert output.stdout.decode().strip() == here, output.stderr.decode()
+    output = subprocess.run(
+        [sys.executable, "-c", _CODE],
+        env={**os.environ, **_ELSEWHERE, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        input=pickle.dumps(make),
+        capture_output=True,
+        cwd="/",
+    )
+    assert output.stdout.decode().strip() == here, output.stderr.decode()

@@ -9,7 +9,7 @@ from typing import Any
 
 from data_files import POOLS
 from feedback_files import mixed_feedback, write_feedback
-from other_processes import assert_other_processes_make_the_same
+from other_processes import assert_another_process_makes_the_same
 from tiny import make_tokenizer
 
 from rl4dialog.catalog import DataPoolRegistry
@@ -45,6 +45,7 @@ def everything(folder: Path) -> Iterator[Any]:
     offered: dict[str, Any] = {"render_chat": ChatTemplate(tokenizer, parse_time("2026-03-09T23:30:00+00:00"))}
     offered["world"] = functools.partial(town_guide, n_dialogues=20)
     pools = [*WITHOUT_FILES.items(), ("feedback", {"path": str(folder / "feedback")})]
+    pools.append(("wordle", {"n_train": 20, "n_val": 20, "n_test": 20, "games": "adversarial"}))
     pools += [(id, {**args, "path": str(folder / name)}) for name, (id, args, _) in POOLS.items()]
     assert {id for id, _ in pools} | UNTESTED == {*DataPoolRegistry.ids()}
     for id, args in pools:
@@ -63,4 +64,4 @@ def test_every_datapool_is_the_same_elsewhere(tmp_path: Path) -> None:
     for name, (_, _, write) in POOLS.items():
         (tmp_path / name).mkdir()
         write(tmp_path / name)
-    assert_other_processes_make_the_same(functools.partial(everything, tmp_path))
+    assert_another_process_makes_the_same(functools.partial(everything, tmp_path))

@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from covering import covering, quick
 from rows import evaluated, rows_of
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import (
+    MODELS,
     make_env,
     make_gpt2,
     make_policy,
     make_t5,
     make_tokenizer,
     maskable_class_of,
-    next_token,
     policy_class_of,
+    reply_log_probs,
 )
 
 from rl4dialog.algorithms.on_policy.ppo import NLPO, PPO
@@ -31,12 +33,13 @@ from rl4dialog.text.end_of_turn import EndOfTurn
 
 TOP_P = {"top_mask": 0.6, "mask_type": "learned_top_p"}
 TOP_K = {"top_mask": 5, "mask_type": "learned_top_k"}
-MASKS = [
-    TOP_P,
-    TOP_K,
-    {"top_mask": 0.6, "mask_type": "reference_top_p"},
-    {"top_mask": 5, "mask_type": "reference_top_k"},
-]
+MASKS = {
+    "learned_top_p": TOP_P,
+    "learned_top_k": TOP_K,
+    "reference_top_p": {"top_mask": 0.6, "mask_type": "reference_top_p"},
+    "reference_top_k": {"top_mask": 5, "mask_type": "reference_top_k"},
+}
+MODELS_AND_MASKS = pytest.mark.parametrize(("model", "mask"), covering(MODELS, MASKS), indirect=["model"])
 
 
 def masked_policy(model: Any, tokenizer: Any, **kwargs: Any) -> Any:
@@ -53,26 +56,26 @@ def observations(policy: Any, n: int) -> dict[str, torch.Tensor]:
     return {k: torch.as_tensor(np.stack([env.reset(seed=i)[0][k] for i in range(n)])) for k in env.observation_space}
 
 
-@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask["mask_type"])
+@MODELS_AND_MASKS
 def test_masked_tokens_are_never_sampled_and_the_others_have_all_probability(
-    model: Any, tokenizer: Any, mask: dict[str, Any]
+    model: Any, tokenizer: Any, mask: str
 ) -> None:
-    policy = masked_policy(model, tokenizer, **mask)
+    policy = masked_policy(model, tokenizer, **MASKS[mask])
     obs = observations(policy, 10)
     many = {name: array.repeat_interleave(1000, dim=0) for name, array in obs.items()}
     probabilities = policy.get_distribution(obs).distribution.probs
     torch.testing.assert_close(probabilities.sum(dim=1), torch.ones(10))
     kept = probabilities > 0
     assert (kept.sum(dim=1) < probabilities.shape[1]).all()
-    if "top_k" in mask["mask_type"]:
+    if "top_k" in mask:
         assert (kept.sum(dim=1) <= 5 + 2).all() and (kept.sum(dim=1) >= 5).all()
     first = policy.generate(many).response_ids[:, 0].reshape(10, 1000)
     assert kept.gather(1, first).all(), "10,000 draws"
 
 
-@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask["mask_type"])
-def test_sampler_trainer_and_token_api_agree_under_the_mask(model: Any, tokenizer: Any, mask: dict[str, Any]) -> None:
-    policy = masked_policy(model, tokenizer, **mask, generation_kwargs={"temperature": 0.8})
+@MODELS_AND_MASKS
+def test_sampler_trainer_and_token_api_agree_under_the_mask(model: Any, tokenizer: Any, mask: str) -> None:
+    policy = masked_policy(model, tokenizer, **MASKS[mask], generation_kwargs={"temperature": 0.8})
     obs = observations(policy, 12)
     utterances = policy.generate(obs)
     assert len(set(utterances.response_mask.sum(dim=1).tolist())) > 1, "replies of different lengths leave the batch"
@@ -173,11 +176,9 @@ def test_kl_is_that_of_the_policy_without_its_mask_and_ratios_are_taken_under_it
     policy.requires_grad_(False)
     for u in rows_of(algorithm.rollout_buffer):
         prompt, reply = u.prompt_ids.tolist(), u.response_ids.tolist()
-        for t, token in enumerate(reply):
-            unmasked, reference = (
-                float(next_token(model, prompt, reply[:t])[0].log_softmax(-1)[token])
-                for model in (policy.language_model, policy._reference_model)
-            )
+        pair = (policy.language_model, policy._reference_model)
+        of_both = [reply_log_probs(model, prompt, reply).tolist() for model in pair]
+        for t, (unmasked, reference) in enumerate(zip(*of_both, strict=True)):
             assert u.task_rewards[t] - u.rewards[t] == pytest.approx(0.5 * (unmasked - reference), abs=1e-4)
             kls.append(unmasked - reference)
             gains.append(u.log_probs[t] - unmasked)
@@ -187,8 +188,8 @@ def test_kl_is_that_of_the_policy_without_its_mask_and_ratios_are_taken_under_it
 
 def test_nlpo_with_a_mask_that_keeps_everything_is_ppo_bit_for_bit() -> None:
     model = make_gpt2(make_tokenizer())
-    ppo = make_algorithm(PPO, policy_class_of(model)).learn(256)
-    nlpo = make_algorithm(NLPO, maskable_class_of(model), top_mask=1.0, target_update_iterations=1).learn(256)
+    ppo = make_algorithm(PPO, policy_class_of(model)).learn(128)
+    nlpo = make_algorithm(NLPO, maskable_class_of(model), top_mask=1.0, target_update_iterations=1).learn(128)
     masked = nlpo.policy.state_dict()
     for name, weight in ppo.policy.state_dict().items():
         assert torch.equal(weight, masked[name]), name
@@ -243,14 +244,12 @@ def test_mask_arguments_that_make_no_sense(arguments: dict[str, Any], words: str
         policy_class.check_arguments(arguments)
 
 
-@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask["mask_type"])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("make_model", [make_gpt2, make_t5])
-def test_what_was_sampled_stays_in_its_mask(
-    make_model: Any, tokenizer: Any, precision: str, mask: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize(
+    ("model", "precision", "mask"), covering(("gpt2", "t5"), ("fp32", "bf16"), MASKS), indirect=["model"]
+)
+def test_what_was_sampled_stays_in_its_mask(model: Any, tokenizer: Any, precision: str, mask: str) -> None:
     """Though the pass that trains finds another mask than the sampler, as rounding makes it do, or here new weights."""
-    policy = masked_policy(make_model(tokenizer), tokenizer, precision=precision, **mask)
+    policy = masked_policy(model, tokenizer, precision=precision, **MASKS[mask])
     obs = {name: array.repeat_interleave(8, dim=0) for name, array in observations(policy, 15).items()}
     utterances = policy.generate(obs)
     with torch.no_grad(), policy.mask_model() as mask_model:
@@ -277,7 +276,7 @@ def test_what_was_sampled_stays_in_its_mask(
     assert (entropy[real][outside] > 0).all(), "with the token that was sampled there are two at least"
 
 
-@pytest.mark.parametrize("make_model", [make_gpt2, make_t5])
+@pytest.mark.parametrize("make_model", quick(make_gpt2, of=[make_gpt2, make_t5]))
 def test_nlpo_in_bf16_stops_for_no_mask(make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rounding of one pass differs from that of another, by 2 % here, so that it does so in every run."""
     tokenizer = make_tokenizer()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from covering import covering
 from rows import evaluated
 from tiny import (
     make_bart,
@@ -60,8 +61,7 @@ def shake(policy: LMActorCriticPolicy) -> None:
             parameter.add_(0.1 * torch.randn_like(parameter))
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("critic", ["separate", "shared"])
+@pytest.mark.parametrize(("architecture", "critic"), covering(ARCHITECTURES, ("separate", "shared")))
 def test_recomputed_activations_give_the_same_gradients(architecture: str, critic: str) -> None:
     batch = batch_of()
     kept = gradients(policy_of(architecture, critic=critic), batch)
@@ -115,8 +115,7 @@ def test_bf16_sampler_and_trainer_agree(architecture: str) -> None:
     torch.testing.assert_close(policy.reference_log_probs(replies), log_probs, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("architecture", "precision"), covering(ARCHITECTURES, ("fp32", "bf16")))
 def test_lora_trains_adapters_alone_and_is_its_own_reference(architecture: str, precision: str) -> None:
     batch = batch_of()
     policy = policy_of(architecture, lora=LORA, precision=precision)

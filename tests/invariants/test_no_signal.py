@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from covering import covering
 from learn import ALGORITHMS
 from rows import rows_of
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -19,6 +20,7 @@ from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.rollouts.task_rewards import RewardNormalizer
 
+NAMES = ("ppo", "nlpo", "a2c", "trpo", "rloo", "grpo")
 NOISE = {"fp32": 3e-7, "bf16": 5e-3}
 """Of the KL between equal models, per token and in nats."""
 
@@ -82,9 +84,7 @@ def largest_step(trained: Any) -> float:
     return max(float((after[name] - weight).abs().max()) for name, weight in before.items() if name != "_n_iterations")
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("make_model", [make_gpt2, make_t5])
-@pytest.mark.parametrize("algorithm", ["ppo", "nlpo", "a2c", "trpo", "rloo", "grpo"])
+@pytest.mark.parametrize(("algorithm", "make_model", "precision"), covering(NAMES, (make_gpt2, make_t5), NOISE))
 def test_constant_rewards_and_a_kl_of_rounding_make_no_step(algorithm: str, make_model: Any, precision: str) -> None:
     trained = build(algorithm, make_model=make_model, precision=precision, normalize_rewards=True)
     logged = collect(trained)
@@ -95,7 +95,7 @@ def test_constant_rewards_and_a_kl_of_rounding_make_no_step(algorithm: str, make
     assert trained.logger.name_to_value["train/constant_advantages"] == 1
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "nlpo", "a2c", "trpo", "rloo", "grpo"])
+@pytest.mark.parametrize("algorithm", NAMES)
 def test_the_same_reward_for_all_replies_moves_no_policy(algorithm: str) -> None:
     """The critic still learns what they earn."""
     settings: dict[str, Any] = {"gamma": 1.0, "gae_lambda": 1.0} if algorithm not in ("rloo", "grpo") else {}
@@ -111,8 +111,7 @@ def test_the_same_reward_for_all_replies_moves_no_policy(algorithm: str) -> None
     assert (step > 0) == (algorithm == "trpo")
 
 
-@pytest.mark.parametrize("normalize_rewards", [True, False])
-@pytest.mark.parametrize("algorithm", ["ppo", "nlpo", "a2c", "trpo", "rloo", "grpo"])
+@pytest.mark.parametrize(("algorithm", "normalize_rewards"), covering(NAMES, (True, False)))
 def test_rewards_that_differ_still_teach(algorithm: str, normalize_rewards: bool) -> None:
     trained = build(algorithm, n_words_reward, normalize_rewards=normalize_rewards)
     logged = collect(trained)

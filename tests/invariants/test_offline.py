@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from covering import covering
 
 from rl4dialog.algorithms.offline.bc import AWAC, BC, MCReturns, PsiLearning
 from rl4dialog.algorithms.offline.q_learning import CQL, ILQL
@@ -39,11 +40,9 @@ def close(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> No
         torch.testing.assert_close(gradient, second[name], rtol=2e-4, atol=2e-6)
 
 
-@pytest.mark.parametrize(("algorithm", "args"), ALGORITHMS)
-@pytest.mark.parametrize("make_model", [make_gpt2, make_t5])
-def test_micro_batches_and_their_padding_change_no_gradient(
-    algorithm: Any, args: dict[str, Any], make_model: Any, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("number", "make_model"), covering(range(len(ALGORITHMS)), (make_gpt2, make_t5)))
+def test_micro_batches_and_their_padding_change_no_gradient(number: int, make_model: Any, tmp_path: Path) -> None:
+    algorithm, args = ALGORITHMS[number]
     model = make_model(marked_tokenizer())
     learner = make_learner(algorithm, make_log(tmp_path, model), model, **args)
     batch = whole_batch(learner)
@@ -133,20 +132,21 @@ OBS = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("critic", ["shared", "separate"])
-@pytest.mark.parametrize("target", ["model", "heads"])
+GUIDANCE: list[dict[str, Any]] = [
+    {"beta": 2.0},
+    {"beta": 2.0, "clip": 0.2, "prior_weight": 0.5, "use": "online"},
+    {"beta": 1.0, "prior": {"temperature": 0.7, "top_k": 8, "min_p": 0.02}},
+]
+
+
 @pytest.mark.parametrize(
-    "guidance",
-    [
-        {"beta": 2.0},
-        {"beta": 2.0, "clip": 0.2, "prior_weight": 0.5, "use": "online"},
-        {"beta": 1.0, "prior": {"temperature": 0.7, "top_k": 8, "min_p": 0.02}},
-    ],
+    ("name", "critic", "target", "number"),
+    covering(MODELS, ("shared", "separate"), ("model", "heads"), range(len(GUIDANCE))),
 )
 def test_log_probs_of_sampling_are_those_of_a_pass_over_whole_replies(
-    name: str, critic: str, target: str, guidance: dict[str, Any]
+    name: str, critic: str, target: str, number: int
 ) -> None:
+    guidance = GUIDANCE[number]
     policy = guided(name, critic=critic, target=target, guidance=guidance, generation_kwargs={"temperature": 0.8})
     part_trunks(policy)
     torch.manual_seed(0)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from covering import quick
 from partners import RulesService
 from runs import assert_same_run, complete_run, contents, keep_registries, make_config, run_folder, train
 
@@ -19,7 +20,7 @@ RULES = {
 DRAWN = {"id": "rules", "args": {**RULES, "otherwise": ["i see .", "well ?", "and then ?"]}}
 
 
-def config_of(folder: Path, partner: dict[str, Any], vec_env: str = "blocks", **overrides: Any) -> dict[str, Any]:
+def config_of(folder: Path, partner: dict[str, Any], vec_env: str = "dummy", **overrides: Any) -> dict[str, Any]:
     """Two iterations of conversations of up to three turns, with rewards that need no references."""
     folder.mkdir(exist_ok=True)
     rewards = [
@@ -67,7 +68,7 @@ def language_model(model: str) -> dict[str, Any]:
 def run_with_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A run with a partner in the workers."""
     folder = tmp_path_factory.mktemp("rules")
-    with complete_run(folder, config_of(folder, DRAWN)):
+    with complete_run(folder, config_of(folder, DRAWN, "blocks")):
         yield run_folder(folder)
 
 
@@ -75,7 +76,7 @@ def run_with_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def run_with_language_model(tmp_path_factory: pytest.TempPathFactory, model: str) -> Iterator[Path]:
     """A run with a partner in the process, where the environments are, too."""
     folder = tmp_path_factory.mktemp("language_model")
-    with complete_run(folder, config_of(folder, vec_env="dummy", **language_model(model))):
+    with complete_run(folder, config_of(folder, **language_model(model))):
         yield run_folder(folder)
 
 
@@ -95,7 +96,7 @@ def assert_same_but_for_environments(one: Path, other: Path) -> None:
 
 
 def test_rules_say_the_same_in_workers_and_in_the_process(tmp_path: Path, run_with_rules: Path) -> None:
-    assert train(tmp_path, config_of(tmp_path, DRAWN, "dummy")) == 0
+    assert train(tmp_path, config_of(tmp_path, DRAWN)) == 0
     assert_same_run(run_with_rules, run_folder(tmp_path))
     assert len(set(said_by_partner(run_with_rules))) > 2
 
@@ -103,7 +104,8 @@ def test_rules_say_the_same_in_workers_and_in_the_process(tmp_path: Path, run_wi
 def test_rules_say_the_same_as_a_service(tmp_path: Path) -> None:
     folders = alone, service = tmp_path / "alone", tmp_path / "service"
     for folder, id in zip(folders, ("rules", "rules_service"), strict=True):
-        assert train(folder, config_of(folder, {"id": id, "args": RULES}, "dummy")) == 0
+        config = config_of(folder, {"id": id, "args": RULES}, train_evaluation__n_iters=1)
+        assert train(folder, config) == 0
     assert_same_but_for_environments(run_folder(alone), run_folder(service))
     assert set(said_by_partner(run_folder(service))) == {"oh , why ?", "i see ."}
 
@@ -111,16 +113,16 @@ def test_rules_say_the_same_as_a_service(tmp_path: Path) -> None:
 def test_language_model_says_the_same_wherever_the_environments_are(
     tmp_path: Path, model: str, run_with_language_model: Path
 ) -> None:
-    assert train(tmp_path, config_of(tmp_path, **language_model(model))) == 0
+    assert train(tmp_path, config_of(tmp_path, vec_env="blocks", **language_model(model))) == 0
     assert_same_run(run_folder(tmp_path), run_with_language_model)
     assert len(set(said_by_partner(run_with_language_model))) > 10
 
 
-@pytest.mark.parametrize("id", ["rules", "language_model"])
+@pytest.mark.parametrize("id", quick("rules", of=["rules", "language_model"]))
 def test_run_with_a_partner_that_is_given_more_iterations_is_the_longer_run(
     tmp_path: Path, model: str, id: str, request: pytest.FixtureRequest
 ) -> None:
-    settings = {"partner": DRAWN} if id == "rules" else {"vec_env": "dummy", **language_model(model)}
+    settings = {"partner": DRAWN} if id == "rules" else language_model(model)
     short, long = (config_of(tmp_path, **settings, train_evaluation__n_iters=n) for n in (1, 2))
     assert train(tmp_path, short) == 0
     assert train(tmp_path, long, "--resume") == 0

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
-import json
+import multiprocessing
+import os
 import shutil
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import reward_models
+import torch
+from covering import covering, quick
 from pages import EXAMPLES
 from runs import assert_same_run, make_config, run_folder, train, write_config
 from tiny import make_gpt2, make_tokenizer
@@ -28,7 +32,7 @@ SETTINGS = {
 
 
 def config_of(tmp_path: Path, algorithm: str = "ppo", kind: str = CAUSAL, **overrides: Any) -> dict[str, Any]:
-    """Four iterations with a checkpoint after every second."""
+    """Two iterations with a checkpoint after each."""
     masked = algorithm == "nlpo"
     policy_args: dict[str, Any] = {
         "model_name": "builtin/tiny-t5" if kind == SEQ2SEQ else "builtin/tiny-gpt2",
@@ -40,8 +44,8 @@ def config_of(tmp_path: Path, algorithm: str = "ppo", kind: str = CAUSAL, **over
         "alg__args": {"n_steps": 8, "learning_rate": 1e-3, **SETTINGS[algorithm]},
         "alg__policy": {"id": f"maskable_{kind}" if masked else kind, "args": policy_args},
         "reward_fn__normalize": "running",
-        "train_evaluation__n_iters": 4,
-        "train_evaluation__save_every": 2,
+        "train_evaluation__n_iters": 2,
+        "train_evaluation__save_every": 1,
         "train_evaluation__eval_every": 2,
         "train_evaluation__max_eval_samples": 2,
         "train_evaluation__metrics": [{"id": "rouge"}],
@@ -68,7 +72,7 @@ CONTINUOUS = ("crossq", "ddpg", "sac", "td3", "tqc")
 
 
 def turn_level_config(algorithm: str, **env: Any) -> dict[str, Any]:
-    """Four iterations with a checkpoint after every second."""
+    """Two iterations with a checkpoint after each."""
     id = "Pendulum-v1" if algorithm in CONTINUOUS else "CartPole-v1"
     return {
         "seed": 3,
@@ -80,40 +84,35 @@ def turn_level_config(algorithm: str, **env: Any) -> dict[str, Any]:
             "policy": {"id": "mlp_policy", "args": {"net_arch": [8], "activation": "tanh"}},
         },
         "train_evaluation": {
-            **{"n_iters": 4, "save_every": 2, "eval_every": 2},
+            **{"n_iters": 2, "save_every": 1, "eval_every": 2},
             **{"n_eval_episodes": 3, "deterministic": False},
         },
     }
 
 
-def with_iterations(config: dict[str, Any], n_iters: int) -> dict[str, Any]:
-    return {**config, "train_evaluation": {**config["train_evaluation"], "n_iters": n_iters}}
-
-
-def cut_short(folder: Path, copy: Path, iteration: int) -> None:
-    """A copy of a run as if it had been killed, later than that checkpoint but before the next one."""
-    shutil.copytree(folder, copy)
-    (run_folder(copy) / "result.json").unlink()  # which is written last
-    for path in (run_folder(copy) / "checkpoints").iterdir():
-        if path.name > f"iteration_{iteration:06d}":
-            shutil.rmtree(path)
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """Of a whole run and another one."""
+    whole, other = tmp_path / "whole", tmp_path / "other"
+    for folder in (whole, other):
+        folder.mkdir()
+    return whole, other
 
 
 def assert_resumed_is_whole(tmp_path: Path, config: dict[str, Any]) -> None:
-    """Train a run, and resume a copy that was cut short after its second iteration."""
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    whole.mkdir()
+    """Train a run, and resume a copy as if it had been killed, later than the first checkpoint but before the next."""
+    whole, resumed = folders(tmp_path)
     assert train(whole, config) == 0
-    cut_short(whole, resumed, 2)
+    shutil.copytree(whole, resumed, dirs_exist_ok=True)
+    (run_folder(resumed) / "result.json").unlink()  # which is written last
+    for path in sorted((run_folder(resumed) / "checkpoints").iterdir())[1:]:
+        shutil.rmtree(path)
     assert train(resumed, config, "--resume") == 0
     assert_same_run(run_folder(whole), run_folder(resumed))
 
 
-@pytest.mark.parametrize("kind", [CAUSAL, SEQ2SEQ])
-@pytest.mark.parametrize("algorithm", SETTINGS)
+@pytest.mark.parametrize(("algorithm", "kind"), covering(SETTINGS, (CAUSAL, SEQ2SEQ)))
 def test_resumed_run_is_the_whole_run(tmp_path: Path, algorithm: str, kind: str) -> None:
-    config = config_of(tmp_path, algorithm, kind)
-    assert_resumed_is_whole(tmp_path, config)
+    assert_resumed_is_whole(tmp_path, config_of(tmp_path, algorithm, kind))
 
 
 SELF_PLAY = {
@@ -122,44 +121,38 @@ SELF_PLAY = {
     "reward_fn": {"id": "length_penalty", "args": {"max_length": 3}},
 }
 VARIANTS: dict[str, dict[str, Any]] = {
-    "schedule": {
+    "schedules_and_supervised_loss": {
         "alg__args__learning_rate": {"start": 1e-3, "end": 1e-4, "warmup": 0.3},
         "alg__args__clip_range": {"start": 0.2, "end": 0.1, "schedule": "cosine"},
+        "alg__args__supervised_coef": 0.5,
+        "alg__args__supervised_batch_size": 2,
+        "logging__conversations": True,  # a log that is cut back
     },
-    "ema": {"alg__policy__args__reference": "ema", "alg__policy__args__reference_decay": 0.7},
+    "ema_and_critic_warmup": {
+        "alg__policy__args__reference": "ema",
+        "alg__policy__args__reference_decay": 0.7,
+        "alg__args__critic_warmup_iters": 1,
+    },
     "reset_lora": {
         "alg__policy__args__reference": "reset",
-        "alg__policy__args__reference_every": 3,
+        "alg__policy__args__reference_every": 2,
+        "train_evaluation__n_iters": 3,
         "lora": {"r": 2, "target_modules": ["c_attn"]},
     },
-    "ptx": {"alg__args__supervised_coef": 0.5, "alg__args__supervised_batch_size": 2},
-    "critic_warmup": {"alg__args__critic_warmup_iters": 3},
     "self_play": {**SELF_PLAY, "env__vec_env": "blocks", "env__n_workers": 2},
     "self_play_both": {**SELF_PLAY, "env__args__partner": {"id": "self_play", "args": {"learns": "both"}}},
     "self_play_lora": {**SELF_PLAY, "lora": {"r": 2, "target_modules": ["c_attn"]}},
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", quick(*[name for name in VARIANTS if name != "self_play_lora"], of=VARIANTS))
 def test_resumed_run_with_further_settings_is_the_whole_run(tmp_path: Path, name: str) -> None:
-    config = config_of(tmp_path, **VARIANTS[name])
-    assert_resumed_is_whole(tmp_path, config)
+    assert_resumed_is_whole(tmp_path, config_of(tmp_path, **VARIANTS[name]))
 
 
-def test_log_of_conversations_is_cut_back(tmp_path: Path) -> None:
-    assert_resumed_is_whole(tmp_path, config_of(tmp_path, logging__conversations=True))
-    with gzip.open(run_folder(tmp_path / "resumed") / "conversations.jsonl.gz") as file:
-        iterations = [json.loads(line)["iteration"] for line in file]
-    assert iterations == sorted(iterations) and set(iterations) == {1, 2, 3, 4}
-
-
-@pytest.mark.parametrize(
-    "algorithm",
-    [pytest.param(id, marks=() if id in ("ppo", "dqn", "sac") else pytest.mark.long) for id in TURN_LEVEL],
-)
+@pytest.mark.parametrize("algorithm", quick("ppo", "dqn", "sac", of=TURN_LEVEL))
 def test_resumed_turn_level_run_is_the_whole_run(tmp_path: Path, algorithm: str) -> None:
-    config = turn_level_config(algorithm)
-    assert_resumed_is_whole(tmp_path, config)
+    assert_resumed_is_whole(tmp_path, turn_level_config(algorithm))
 
 
 ACTS = {
@@ -175,9 +168,7 @@ ACTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "algorithm", [pytest.param(id, marks=() if id in ("dqn", "gdpl") else pytest.mark.long) for id in ACTS]
-)
+@pytest.mark.parametrize("algorithm", quick("dqn", "gdpl", of=ACTS))
 def test_resumed_run_in_dialogue_acts_is_the_whole_run(tmp_path: Path, algorithm: str) -> None:
     """Checkpoints are in the middle of dialogues about drawn goals, and replay buffers begin with rule-policy turns."""
     further = {
@@ -221,59 +212,92 @@ def test_resumed_run_about_turn_goals_is_the_whole_run(tmp_path: Path) -> None:
     assert_resumed_is_whole(tmp_path, config)
 
 
-def assert_two_halves_are_the_whole(tmp_path: Path, config: dict[str, Any]) -> None:
-    """The second half is a resume with more iterations."""
-    whole, halves = tmp_path / "whole", tmp_path / "halves"
-    for folder in (whole, halves):
-        folder.mkdir()
+def assert_two_parts_are_the_whole(tmp_path: Path, config: dict[str, Any], n_iters: int) -> None:
+    """The first has so many iterations, and the second is a resume with more."""
+    whole, parts = folders(tmp_path)
+    short = {**config, "train_evaluation": {**config["train_evaluation"], "n_iters": n_iters}}
     assert train(whole, config) == 0
-    assert train(halves, with_iterations(config, 2)) == 0
-    assert train(halves, config, "--resume") == 0
-    assert_same_run(run_folder(whole), run_folder(halves))
+    assert train(parts, short) == 0
+    assert train(parts, config, "--resume") == 0
+    assert_same_run(run_folder(whole), run_folder(parts))
 
 
 def test_turn_level_run_that_is_given_more_iterations_is_the_longer_run(tmp_path: Path) -> None:
     config = turn_level_config("ppo", vec_env="blocks", n_workers=2)
     config["train_evaluation"]["keep_last"] = 1  # earlier ones say how long the run was going to be
-    assert_two_halves_are_the_whole(tmp_path, config)
+    assert_two_parts_are_the_whole(tmp_path, config, 1)
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {"lora": {"r": 2, "target_modules": ["c_attn"]}},
-        {"alg__policy__args__critic": "shared", "precision": "bf16"},
-        {
-            "env__args__max_turns": 2,
-            "env__args__partner_replies": ["oh .", "why ?"],
-            "reward_fn": {"id": "length_penalty", "args": {"max_length": 3}},
-            "alg__kl_div__type": "ziegler",
-        },
-    ],
-    ids=["lora", "shared_bf16", "two_turns"],
-)
-def test_run_that_is_given_more_iterations_is_the_longer_run(tmp_path: Path, overrides: dict[str, Any]) -> None:
-    config = config_of(tmp_path, **overrides)
-    assert_two_halves_are_the_whole(tmp_path, config)
+def test_run_that_is_given_more_iterations_is_the_longer_run(tmp_path: Path) -> None:
+    overrides = {
+        "lora": {"r": 2, "target_modules": ["c_attn"]},
+        "alg__policy__args__critic": "shared",
+        "precision": "bf16",
+        "env__args__max_turns": 2,
+        "env__args__partner_replies": ["oh .", "why ?"],
+        "reward_fn": {"id": "length_penalty", "args": {"max_length": 3}},
+        "alg__kl_div__type": "ziegler",
+        "train_evaluation__eval_every": 1,
+    }
+    assert_two_parts_are_the_whole(tmp_path, config_of(tmp_path, **overrides), 1)
 
 
-def arguments(folder: Path, config: dict[str, Any]) -> list[str]:
-    """Of the command line."""
-    return [
-        *("--config_path", str(write_config(folder, config))),
-        *("--base_path_to_store_results", str(folder / "runs"), "--project_name", "p", "--experiment_name", "e"),
-    ]
-
-
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a process that has used a GPU cannot be forked")
 def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    config = config_of(tmp_path, train_evaluation__save_every=1, train_evaluation__n_iters=8, env__vec_env="blocks")
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    for folder in (whole, killed):
-        folder.mkdir()
+    """Killed while it writes files: those of a first and of a last checkpoint among them."""
+    config = config_of(tmp_path)
+    whole, killed = folders(tmp_path)
+    assert train(whole, config) == 0
+    for n_files in (25, 30, 10):
+        process = multiprocessing.get_context("fork").Process(
+            target=_train_until_killed, args=(killed, config, n_files)
+        )
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    assert train(killed, config, "--resume", "auto") == 0
+    assert_same_run(run_folder(whole), run_folder(killed))
+
+
+def _train_until_killed(folder: Path, config: dict[str, Any], n_files: int) -> None:
+    fsync, written = os.fsync, []
+
+    def last(file: int) -> None:
+        written.append(file)
+        if len(written) == n_files:
+            os.kill(os.getpid(), signal.SIGKILL)
+        fsync(file)
+
+    os.fsync = last
+    train(folder, config, "--resume", "auto")
+
+
+@pytest.mark.long
+def test_run_killed_at_random_moments_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    config = config_of(tmp_path, train_evaluation__n_iters=8, env__vec_env="blocks")
+    whole, killed = folders(tmp_path)
+
+    def arguments(folder: Path) -> list[str]:
+        return [
+            *("--config_path", str(write_config(folder, config))),
+            *("--base_path_to_store_results", str(folder / "runs"), "--project_name", "p", "--experiment_name", "e"),
+        ]
+
     started = time.monotonic()
-    assert run_with_kills(arguments(whole, config), run_folder(whole), 0, 0.0) == []
+    assert run_with_kills(arguments(whole), run_folder(whole), 0, 0.0) == []
     # So short that three of them do not reach the end of the run, on any machine.
     longest_s = (time.monotonic() - started) / 4
-    kills = run_with_kills(arguments(killed, config), run_folder(killed), 3, longest_s)
+    kills = run_with_kills(arguments(killed), run_folder(killed), 3, longest_s)
     assert len(kills) >= 2
     assert_same_run(run_folder(whole), run_folder(killed))
+
+
+ENSEMBLE: dict[str, Any] = {
+    "datapool": {"id": "feedback", "args": {"dataset": "small_talk", "context_size": 1, "max_size": 24}},
+    "alg": {**reward_models.make_config()["alg"], "ensemble": 2, "center_coef": 0.01},
+}
+
+
+@pytest.mark.parametrize("kind", quick("ensemble", of=["single", "ensemble"]))
+def test_resumed_run_of_a_reward_model_is_the_whole_run(tmp_path: Path, kind: str) -> None:
+    assert_resumed_is_whole(tmp_path, reward_models.make_config(**ENSEMBLE if kind == "ensemble" else {}))

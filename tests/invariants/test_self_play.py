@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conversing import MARKER, algorithm_on_conversations, collect
+from covering import quick
 from runs import complete_run, contents, keep_registries, make_config, run_folder, train
 from tiny import make_gpt2, make_tokenizer
 
@@ -55,7 +56,7 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     keep_registries(monkeypatch)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=quick("causal", of=KINDS))
 def kind_and_model(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Any]:
     """A saved tiny model."""
     folder = tmp_path_factory.mktemp("model")
@@ -186,7 +187,7 @@ def test_both_sides_are_rows_with_equal_returns(joins: bool) -> None:
             assert {*replies.turn[of_side][replies.response_mask[of_side]].tolist()} == {0, 1, 2}
 
 
-@pytest.mark.parametrize("first_speaker", ["sample", "partner"])
+@pytest.mark.parametrize("first_speaker", quick("partner", of=["sample", "partner"]))
 def test_log_probs_of_both_sides_are_those_of_the_policy(tmp_path: Path, first_speaker: str) -> None:
     """So the KL to the beginning is 0 on both sides."""
     partner = {"id": "self_play", "args": {"learns": "both"}}
