@@ -228,18 +228,23 @@ def test_turn_level_run_that_is_given_more_iterations_is_the_longer_run(tmp_path
     assert_two_parts_are_the_whole(tmp_path, config, 1)
 
 
-def test_run_that_is_given_more_iterations_is_the_longer_run(tmp_path: Path) -> None:
-    overrides = {
-        "lora": {"r": 2, "target_modules": ["c_attn"]},
-        "alg__policy__args__critic": "shared",
-        "precision": "bf16",
-        "env__args__max_turns": 2,
-        "env__args__partner_replies": ["oh .", "why ?"],
-        "reward_fn": {"id": "length_penalty", "args": {"max_length": 3}},
-        "alg__kl_div__type": "ziegler",
-        "train_evaluation__eval_every": 1,
-    }
-    assert_two_parts_are_the_whole(tmp_path, config_of(tmp_path, **overrides), 1)
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"lora": {"r": 2, "target_modules": ["c_attn"]}},
+        {
+            "alg__policy__args__critic": "shared",
+            "precision": "bf16",
+            "env__args__max_turns": 2,
+            "env__args__partner_replies": ["oh .", "why ?"],
+            "reward_fn": {"id": "length_penalty", "args": {"max_length": 3}},
+            "alg__kl_div__type": "ziegler",
+        },
+    ],
+    ids=["lora", "shared_bf16_two_turns"],
+)
+def test_run_that_is_given_more_iterations_is_the_longer_run(tmp_path: Path, overrides: dict[str, Any]) -> None:
+    assert_two_parts_are_the_whole(tmp_path, config_of(tmp_path, train_evaluation__eval_every=1, **overrides), 1)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a process that has used a GPU cannot be forked")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from covering import quick
 from rich.console import Console
 from runs import DENSE_REWARD, make_config
 from tiny import make_tokenizer
@@ -61,7 +62,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", quick("nlpo", "rloo", of=ALGORITHMS))
 def test_healthy_runs_pass(tmp_path: Path, algorithm: str) -> None:
     found = examine(
         subject_of(tmp_path, alg__id=algorithm, reward_fn=DENSE_REWARD, **ALGORITHMS[algorithm]), show_tracebacks=True
