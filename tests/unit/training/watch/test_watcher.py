@@ -269,7 +269,12 @@ def warnings_in(folder: Path) -> list[dict[str, Any]]:
 def test_run_with_a_constant_reward_is_warned_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.py").write_text(CONSTANT)
     config = make_config(
-        tmp_path, imports=["./mine.py"], reward_fn={"id": "constant"}, env__n_envs=12, train_evaluation__n_iters=4
+        tmp_path,
+        imports=["./mine.py"],
+        reward_fn={"id": "constant"},
+        env__n_envs=12,
+        train_evaluation__n_iters=4,
+        train_evaluation__eval_every=4,
     )
     assert train(tmp_path, config) == 0
     (warning,) = warnings_in(run_folder(tmp_path))
