@@ -24,7 +24,7 @@ _ELSEWHERE = {
 }
 
 
-def assert_another_process_makes_the_same(make: Callable[[], Iterable[Any]]) -> None:
+def assert_other_processes_make_the_same(make: Callable[[], Iterable[Any]]) -> None:
     """The function, which can be pickled, gives the same things in order, as far as their ``repr`` shows."""
     here = hashlib.sha256(repr(list(make())).encode()).hexdigest()
     output = subprocess.run(

@@ -9,7 +9,7 @@ from typing import Any
 
 from data_files import POOLS
 from feedback_files import mixed_feedback, write_feedback
-from other_processes import assert_another_process_makes_the_same
+from other_processes import assert_other_processes_make_the_same
 from tiny import make_tokenizer
 
 from rl4dialog.catalog import DataPoolRegistry
@@ -64,4 +64,4 @@ def test_every_datapool_is_the_same_elsewhere(tmp_path: Path) -> None:
     for name, (_, _, write) in POOLS.items():
         (tmp_path / name).mkdir()
         write(tmp_path / name)
-    assert_another_process_makes_the_same(functools.partial(everything, tmp_path))
+    assert_other_processes_make_the_same(functools.partial(everything, tmp_path))

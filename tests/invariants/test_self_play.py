@@ -229,6 +229,8 @@ def test_plan_counts_the_copies(tmp_path: Path) -> None:
     none = {**shared, "alg__policy__args__reference": "none", "alg__kl_div__coeff": 0.0}
     assert frozen(other, **none) == 0
     assert frozen({"id": "self_play"}, **none) == alone and frozen(pool, **none) == 5 * alone
+    moved = {**shared, "alg__policy__args__offload_reference": True}
+    assert frozen({"id": "self_play"}, **moved) - frozen(other, **moved) == alone
     evaluated = {"train_evaluation__partner": other}
     assert frozen({"id": "self_play"}, **none, **evaluated) == 0
     lora = {**shared, "lora": {"r": 2, "target_modules": ["c_attn"]}}

@@ -48,6 +48,7 @@ def test_partner_that_says_nothing_has_empty_messages() -> None:
     record = logged_record(Dialogue(0, (Turn("a", AGENT), Turn("b", AGENT))))
     assert [message["content"] for message in record["messages"]] == ["", "a", "", "b"]
     assert read(record)[0].turns == (Turn("a", AGENT), Turn("", PARTNER), Turn("b", AGENT))
+    assert [read({**record, "n_given": n})[0].n_given for n in (0, 2)] == [0, 1], "the first message is left out"
 
 
 def test_conversation_without_scores_has_no_rewards() -> None:
