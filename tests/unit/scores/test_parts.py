@@ -30,6 +30,8 @@ def test_classes_written_for_rl4lms_are_told_by_their_parameters() -> None:
 
     assert not as_parts(PerToken())[0].in_main_process
     assert as_parts(Batched())[0].in_main_process
+    assert as_parts(lambda prompt_texts, *others: [1.0])[0].in_main_process, "by the first name"
+    assert as_parts(lambda prompts, texts, references, dones, infos: [1.0])[0].in_main_process, "or that of the ends"
 
 
 @pytest.mark.parametrize("reward", [3, lambda text: 1.0, "rouge"])

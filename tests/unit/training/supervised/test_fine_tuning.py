@@ -329,6 +329,7 @@ def test_rl4lms_arguments_run(tokenizer: Any) -> None:
         "logging_steps": 10,
         "num_train_epochs": 2,
         "lr_scheduler_type": "constant",
+        "warmup_ratio": 0,
         "learning_rate": 1e-5,
         "weight_decay": 0.01,
         "save_total_limit": 1,
