@@ -44,7 +44,7 @@ for name in sys.argv[2:]:
 """
 _FEW_SAMPLES = {"n_train": 24, "n_val": 6, "n_test": 6}
 # What differs between any two runs: times, memory, places, versions.
-_OF_MACHINES = ("time/", "memory/", "system/")
+_OF_MACHINES = ("time/", "memory/", "system/", "train_runtime_s", "tokens_per_s")
 _LOGS = ("rollout_info.jsonl", "training_info.jsonl", "val_split_metrics.jsonl", "test_split_metrics.jsonl")
 
 
