@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import absl.logging
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -21,6 +23,9 @@ _FUZZ = settings(deadline=20_000, suppress_health_check=list(HealthCheck), datab
 settings.register_profile("short", _FUZZ, max_examples=100, derandomize=True)
 settings.register_profile("long", _FUZZ, max_examples=1000)
 settings.load_profile("short")
+
+# rouge_score's logging would write to what pytest captures, and close it when a web server sets up its own logging.
+absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
 _PLOT_REWARD_CURVE = plots.plot_reward_curve
 
