@@ -45,11 +45,8 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["rl4dialog", "rl4dialog.*"]),
     package_data={
-        "rl4dialog.data.openers": ["*.yaml"],
-        "rl4dialog.data.small_talk": ["*.yaml"],
+        "": ["*.yaml", "*.txt", "*.css"],
         "rl4dialog.runs.report": ["templates/*"],
-        "rl4dialog.serving": ["page.css"],
-        "rl4dialog.tasks.wordle": ["*.txt"],
     },
     install_requires=[
         "torch>=2.6",

@@ -49,6 +49,8 @@ def test_package_without_the_repository_has_the_shipped_configs(tmp_path: Path) 
     build = [sys.executable, "setup.py", "--quiet", "build", "--build-base", str(tmp_path / "base")]
     subprocess.run([*build, "--build-lib", str(built)], cwd=ROOT, check=True, capture_output=True)
     assert sorted(path.name for path in built.iterdir()) == ["rl4dialog"]
+    files = {path.relative_to(ROOT) for path in (ROOT / "rl4dialog").rglob("*.*") if path.suffix != ".pyc"}
+    assert {path for path in files if not (built / path).exists()} == set()
     command = [sys.executable, "-m", "rl4dialog.cli", "train", "--dry_run"]
     command += [
         "--config_path",
