@@ -286,7 +286,8 @@ class BlockVecEnv(SubprocVecEnv):
         with _surroundings_of_workers():
             for start, stop in itertools.pairwise(bounds):
                 ours, theirs = context.Pipe()
-                process = context.Process(target=run_block, args=(theirs, pickled, range(start, stop)), daemon=True)
+                arguments = (theirs, pickled, range(start, stop), {**os.environ})
+                process = context.Process(target=run_block, args=arguments, daemon=True)
                 process.start()
                 theirs.close()
                 self.processes.append(process)

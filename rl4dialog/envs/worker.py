@@ -103,9 +103,10 @@ def obey_main_process() -> None:
     threading.Thread(target=end_with_main, daemon=True).start()
 
 
-def run_block(connection: Connection, env_fns: bytes, block: range) -> None:
+def run_block(connection: Connection, env_fns: bytes, block: range, environment: Mapping[str, str]) -> None:
     """Answer requests to a block of environments until it is to close, or the main process ends."""
     obey_main_process()
+    os.environ.update(environment)  # a fork server has the variables of the time at which it was started
     # Unlike Python's random generator, numpy's is not reseeded by a fork, such as that of a forkserver.
     np.random.seed()
     worker = _EnvBlock(env_fns, block)

@@ -290,6 +290,17 @@ def test_blocks_and_workers(open_env: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert [worker_count(*arguments) for arguments in cases] == list(cases.values())
 
 
+class Sees(Counter):
+    def variable(self) -> str | None:
+        return os.environ.get("KEY_OF_A_PARTNER")
+
+
+def test_workers_have_the_environment_variables_of_now(open_env: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_env([Sees] * 2, 1).env_method("variable") == [None] * 2
+    monkeypatch.setenv("KEY_OF_A_PARTNER", "set after the fork server has started")
+    assert open_env([Sees] * 2, 1).env_method("variable") == ["set after the fork server has started"] * 2
+
+
 class Heavy(gym.Wrapper):
     """Tells what its process has imported."""
 
