@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 # Keys that only the training of a language model reads.
 _OF_TRAINING = (
     *("alg.kl_div.", "alg.training_args.", "alg.args.learning_rate", "alg.args.n_epochs", "alg.args.batch_size"),
-    *("callbacks", "logging.", "env.n_envs", "env.n_workers", "env.vec_env", "env.max_restarts"),
+    *("callbacks", "logging.", "env.n_envs", "env.n_workers", "env.vec_env"),
     *("train_evaluation.eval_every", "train_evaluation.save_every", "train_evaluation.keep_"),
 )
 

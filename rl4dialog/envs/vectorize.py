@@ -115,7 +115,7 @@ def vectorize(
     if vec_env == "blocks":
         return BlockVecEnv(builds, n_workers, timeout_s)
     try:
-        env = SubprocVecEnv([functools.partial(_make_in_own_process, build) for build in builds])
+        env = SubprocVecEnv([functools.partial(_make_in_own_process, build, {**os.environ}) for build in builds])
     except (EOFError, OSError) as error:
         raise EnvWorkerError(
             "an environment worker died while its environment was built; its own error message is printed above"
@@ -124,8 +124,8 @@ def vectorize(
     return env
 
 
-def _make_in_own_process(build: EnvFn) -> gym.Env:
-    obey_main_process()
+def _make_in_own_process(build: EnvFn, environment: Mapping[str, str]) -> gym.Env:
+    obey_main_process(environment)
     return build()
 
 

@@ -87,11 +87,13 @@ class Failure:
     is_missing_attribute: bool = False
 
 
-def obey_main_process() -> None:
-    """Let only the main process end this one, which also ends with it.
+def obey_main_process(environment: Mapping[str, str]) -> None:
+    """Take the main process's environment variables, and let only it end this process, which also ends with it.
 
-    Ctrl-C and a scheduler's signals reach the whole process group, and the main process saves the run before it ends.
+    A fork server has the variables of the time at which it was started. Ctrl-C and a scheduler's signals reach the
+    whole process group, and the main process saves the run before it ends.
     """
+    os.environ.update(environment)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
@@ -105,8 +107,7 @@ def obey_main_process() -> None:
 
 def run_block(connection: Connection, env_fns: bytes, block: range, environment: Mapping[str, str]) -> None:
     """Answer requests to a block of environments until it is to close, or the main process ends."""
-    obey_main_process()
-    os.environ.update(environment)  # a fork server has the variables of the time at which it was started
+    obey_main_process(environment)
     # Unlike Python's random generator, numpy's is not reseeded by a fork, such as that of a forkserver.
     np.random.seed()
     worker = _EnvBlock(env_fns, block)

@@ -295,10 +295,14 @@ class Sees(Counter):
         return os.environ.get("KEY_OF_A_PARTNER")
 
 
-def test_workers_have_the_environment_variables_of_now(open_env: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert open_env([Sees] * 2, 1).env_method("variable") == [None] * 2
-    monkeypatch.setenv("KEY_OF_A_PARTNER", "set after the fork server has started")
-    assert open_env([Sees] * 2, 1).env_method("variable") == ["set after the fork server has started"] * 2
+@pytest.mark.parametrize("kind", ["blocks", "subproc"])
+def test_workers_have_the_environment_variables_of_now(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    for value in (None, "set after the fork server has started"):
+        if value is not None:
+            monkeypatch.setenv("KEY_OF_A_PARTNER", value)
+        env = vectorize.vectorize([Sees] * 2, kind)
+        assert env.env_method("variable") == [value] * 2
+        close(env)
 
 
 class Heavy(gym.Wrapper):
