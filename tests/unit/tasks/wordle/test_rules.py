@@ -97,11 +97,6 @@ def test_short_list_is_part_of_the_long_one_which_has_all_letters() -> None:
     assert len(set("".join(load_words(240)))) == 26
 
 
-def test_lists_are_installed_with_the_package() -> None:
-    setup = (Path(__file__).parents[4] / "setup.py").read_text(encoding="utf-8")
-    assert '"rl4dialog.tasks.wordle": ["*.txt"]' in setup
-
-
 def test_file_keeps_its_order(tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
     path.write_bytes(b"crane\r\nabout\nslate")
