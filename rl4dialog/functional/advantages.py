@@ -90,8 +90,8 @@ def generalized_advantages(
     """Advantages and returns, GAE(lambda) of Schulman et al. 2016 (arXiv 1506.02438).
 
     delta_t = r_t + gamma_t V(s_{t+1}) - V(s_t);  A_t = delta_t + gamma_t lambda_t A_{t+1}. The agent tokens of an
-    episode are consecutive, without the conversation partner's tokens. The recursion therefore runs from the last token
-    of one agent turn to the first of the next.
+    episode are consecutive, without the partner's: the recursion runs from the last token of a turn to the first of the
+    next.
 
     Args:
         rewards: Reward of each agent token, KL penalty included. Shape (E, L).
@@ -122,14 +122,10 @@ def generalized_advantages(
 
 
 def turn_bounds(turns: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find the first and the last token of each turn.
+    """Whether each agent token is the first, and whether it is the last, of its turn. Shapes (E, L), (E, L).
 
-    Args:
-        turns: Number of the turn of each agent token. Shape (E, L).
-        mask: True at an episode's tokens, which fill each row from the left. Shape (E, L).
-
-    Returns:
-        Whether each token is the first, and whether it is the last, of its turn. Shapes (E, L), (E, L).
+    ``turns`` are the tokens' turn numbers, and ``mask`` is True at an episode's tokens, which fill each row from the
+    left; shapes (E, L).
     """
     changes = (turns[:, 1:] != turns[:, :-1]) | ~mask[:, 1:]
     is_first, is_last = mask.copy(), mask.copy()
@@ -147,23 +143,11 @@ def turn_advantages(
     gamma: float,
     gae_lambda: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Advantages and returns with one step per turn: all tokens of a turn have the same.
+    """Advantages A_u and returns A_u + V_u at each token of turn u, 0 where mask is False. Shapes (E, L), (E, L).
 
-    R_u = sum of the turn's rewards and V_u = value before its first token;  delta_u = R_u + gamma V_{u+1} - V_u;
-    A_u = delta_u + gamma * lambda * A_{u+1}. This is GAE (Schulman et al. 2016, arXiv 1506.02438) over turns
-    instead of tokens.
-
-    Args:
-        task_rewards: Reward of each agent token, without the KL penalty. Shape (E, L).
-        values: Value of the state before each token. Shape (E, L).
-        mask: True at an episode's tokens, which fill each row from the left. Shape (E, L).
-        turns: Number of the turn of each token. Shape (E, L).
-        last_values: Value of the state after the last token; 0 if the episode ended there. Shape (E,).
-        gamma: Discount factor per turn.
-        gae_lambda: Lambda per turn.
-
-    Returns:
-        A_u and A_u + V_u at each token of turn u, 0 where mask is False. Shapes (E, L), (E, L).
+    R_u = sum of the turn's rewards and V_u = value before its first token;  delta_u = R_u + gamma V_{u+1} - V_u; A_u =
+    delta_u + gamma * lambda * A_{u+1}: :func:`generalized_advantages` with one step per turn. ``task_rewards`` are
+    without the KL penalty, and ``turns`` are the tokens' turn numbers.
     """
     starts, _ = turn_bounds(turns, mask)
     n_turns = starts.sum(axis=1)
@@ -183,11 +167,7 @@ def turn_advantages(
 def leave_one_out_advantages(rewards: np.ndarray) -> np.ndarray:
     """Each reward minus the mean of the others (RLOO; Kool et al. 2019, Ahmadian et al. 2024, arXiv 2402.14740).
 
-    Args:
-        rewards: Rewards of the replies to one prompt. Shape (n,).
-
-    Returns:
-        Advantages; 0 if n is 1. Shape (n,).
+    Of the n replies to one prompt; 0 if n is 1. Shape (n,) -> (n,).
     """
     if len(rewards) < 2:
         return np.zeros_like(rewards)
@@ -197,13 +177,8 @@ def leave_one_out_advantages(rewards: np.ndarray) -> np.ndarray:
 def group_advantages(rewards: np.ndarray, scale: bool = True, eps: float = SCALE_EPS) -> np.ndarray:
     """Each reward minus the group's mean, divided by its standard deviation (GRPO; Shao et al. 2024, arXiv 2402.03300).
 
-    Args:
-        rewards: Rewards of the replies to one prompt. Shape (n,).
-        scale: Divide by the (unbiased) standard deviation; False as in Liu et al. 2025, arXiv 2503.20783.
-        eps: Added to the standard deviation.
-
-    Returns:
-        Advantages; 0 if n is 1. Shape (n,).
+    Of the n replies to one prompt; 0 if n is 1. Without ``scale``, there is no division (Liu et al. 2025, arXiv
+    2503.20783). ``eps`` is added to the unbiased deviation. Shape (n,) -> (n,).
     """
     if len(rewards) < 2:
         return np.zeros_like(rewards)

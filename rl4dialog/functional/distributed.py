@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -32,17 +31,14 @@ def is_main_process() -> bool:
 
 def barrier() -> None:
     """Wait until all processes have reached this call."""
-    if _is_parallel():
-        with _communication_errors():
-            dist.barrier()
+    _run(dist.barrier)
 
 
 def all_reduce(value: Tensor) -> Tensor:
     """Sum of a tensor over the processes. The shape must be the same in all of them."""
     if _is_parallel():
         value = value.clone()
-        with _communication_errors():
-            dist.all_reduce(value)
+        _run(dist.all_reduce, value)
     return value
 
 
@@ -59,24 +55,17 @@ def all_reduce_min(value: int) -> int:
 
 def all_reduce_max(value: int) -> int:
     """Maximum of a number over the processes."""
-    if not _is_parallel():
-        return value
     found = torch.tensor(value, device=_device())
-    with _communication_errors():
-        dist.all_reduce(found, dist.ReduceOp.MAX)
+    _run(dist.all_reduce, found, dist.ReduceOp.MAX)
     return int(found)
 
 
 def all_reduce_max_numbers(*values: float) -> list[float]:
     """Maximum of each number over the processes; NaN if any is NaN."""
     numbers = torch.tensor(values, dtype=torch.float64, device=_device())
-    if _is_parallel():
-        # The handling of NaN in a reduction depends on the backend.
-        lost = all_reduce(numbers.isnan().double()) > 0
-        with _communication_errors():
-            dist.all_reduce(numbers, dist.ReduceOp.MAX)
-        numbers[lost] = torch.nan
-    found: list[float] = numbers.tolist()
+    lost = all_reduce(numbers.isnan().double()) > 0  # the handling of NaN in a reduction depends on the backend
+    _run(dist.all_reduce, numbers, dist.ReduceOp.MAX)
+    found: list[float] = numbers.masked_fill(lost, torch.nan).tolist()
     return found
 
 
@@ -91,11 +80,8 @@ def mean_and_std(values: np.ndarray | Tensor, unbiased: bool = False) -> tuple[f
 
 def all_gather_object(value: Any) -> list[Any]:
     """Gather one object from every process, in order of the processes."""
-    if not _is_parallel():
-        return [value]
-    found: list[Any] = [None] * n_processes()
-    with _communication_errors():
-        dist.all_gather_object(found, value)
+    found: list[Any] = [value] * n_processes()
+    _run(dist.all_gather_object, found, value)
     return found
 
 
@@ -108,8 +94,7 @@ def all_reduce_gradients(parameters: Iterable[Tensor]) -> None:
     for dtype in dict.fromkeys(grad.dtype for grad in grads):
         same = [grad for grad in grads if grad.dtype == dtype]
         flat = torch.cat([grad.flatten() for grad in same])
-        with _communication_errors():
-            dist.all_reduce(flat)
+        _run(dist.all_reduce, flat)
         for grad, part in zip(same, flat.split([grad.numel() for grad in same]), strict=True):
             grad.copy_(part.view_as(grad))
 
@@ -121,16 +106,16 @@ def full_tensor(value: Tensor) -> Tensor:
 
 def broadcast(tensors: Iterable[Tensor]) -> None:
     """Overwrite tensors with those of the main process."""
-    if _is_parallel():
-        with _communication_errors():
-            for tensor in tensors:
-                dist.broadcast(tensor, 0)
+    for tensor in tensors:
+        _run(dist.broadcast, tensor, 0)
 
 
-@contextmanager
-def _communication_errors() -> Iterator[None]:
+def _run(operation: Callable[..., Any], *args: Any) -> None:
+    """Run an operation of all processes, if there are several."""
+    if not _is_parallel():
+        return
     try:
-        yield
+        operation(*args)
     except RuntimeError as error:
         raise ProcessError(
             f"process {dist.get_rank()} lost another process of this run, whose own error is printed above or below "

@@ -18,15 +18,9 @@ def scale_logits(logits: Tensor, temperature: float) -> Tensor:
 
 
 def token_log_probs(logits: Tensor, ids: Tensor, temperature: float = 1.0) -> Tensor:
-    """Log-probability of the chosen tokens under softmax(logits / temperature).
+    """Log-probability of chosen tokens ``ids`` under softmax(logits / temperature), in nats, float32.
 
-    Args:
-        logits: Scores before softmax, at the position *before* each token. Shape (..., V).
-        ids: The tokens. Shape (...).
-        temperature: Temperature of the policy's distribution, as in sampling.
-
-    Returns:
-        Log-probabilities in nats, float32. Shape (...).
+    The logits are those at the position *before* each token. Shapes (..., V), (...) -> (...).
     """
     scaled = scale_logits(logits, temperature)
     return scaled.gather(-1, ids.unsqueeze(-1)).squeeze(-1) - scaled.logsumexp(dim=-1)
@@ -39,14 +33,9 @@ def token_entropy(logits: Tensor, temperature: float = 1.0) -> Tensor:
 
 
 def mask_logits(logits: Tensor, allowed: Tensor) -> Tensor:
-    """Set the probability of all other than the allowed tokens to 0.
+    """Set the probability of all other than the ``allowed`` tokens to 0. Shapes (..., V), (..., V) -> (..., V).
 
-    Args:
-        logits: Shape (..., V).
-        allowed: True at allowed tokens. Shape (..., V).
-
-    Returns:
-        Float32 logits with softmax 0 at all other tokens. They are finite, to avoid NaN in entropies.
+    The logits, float32, stay finite, to avoid NaN in entropies.
     """
     # Half of the lowest number, so that subtracting a maximum does not give minus infinity.
     return logits.float().masked_fill(~allowed, torch.finfo(torch.float32).min / 2)
@@ -55,12 +44,7 @@ def mask_logits(logits: Tensor, allowed: Tensor) -> Tensor:
 def expected_value(logits: Tensor, values: Tensor) -> Tensor:
     """Mean of K values under the softmax of their logits (G-Eval, Liu et al. 2023, arXiv 2303.16634, eq. 1).
 
-    Args:
-        logits: Logits of the K possible answers; others are left out. Shape (B, K).
-        values: Value of each answer. Shape (K,).
-
-    Returns:
-        Shape (B,).
+    Logits of other answers are left out. Shapes (B, K), (K,) -> (B,).
     """
     return (logits.float().softmax(-1) * values).sum(-1)
 
@@ -70,17 +54,8 @@ def kl_penalized_rewards(
 ) -> np.ndarray:
     """Subtract the KL penalty from every token: r_t = task_t - kl_coeff * (log_probs_t - ref_log_probs_t).
 
-    Ziegler et al. 2019 (arXiv 1909.08593). In ``task_rewards``, the score of a whole reply must already be at
-    its last token.
-
-    Args:
-        task_rewards: Reward of each token without the penalty. Shape (N,).
-        log_probs: Log-probability of the sampled token under the policy, in nats. Shape (N,).
-        ref_log_probs: The same under the frozen reference. Shape (N,).
-        kl_coeff: Penalty per nat.
-
-    Returns:
-        Reward of each token. Shape (N,).
+    Ziegler et al. 2019 (arXiv 1909.08593). In ``task_rewards``, the score of a whole reply must already be at its last
+    token. Log-probabilities of the sampled tokens are in nats. Shapes (N,) -> (N,).
     """
     return (task_rewards - kl_coeff * (log_probs - ref_log_probs)).astype(np.float32)
 
@@ -88,19 +63,8 @@ def kl_penalized_rewards(
 def kl_estimates(log_probs: Tensor, ref_log_probs: Tensor, estimator: str = "k1") -> Tensor:
     """Sampled estimate of KL(policy || reference) per token (Schulman 2020, "Approximating KL divergence").
 
-    ``k1`` = log ratio (unbiased, high variance), ``k2`` = half its square (biased, low variance),
-    ``k3`` = exp(-log ratio) - 1 + log ratio (unbiased, never negative).
-
-    Args:
-        log_probs: Log-probabilities under the policy that sampled the tokens, in nats. Shape (...).
-        ref_log_probs: Log-probabilities under the reference. Shape (...).
-        estimator: ``k1``, ``k2`` or ``k3``.
-
-    Returns:
-        One estimate per token. Shape (...).
-
-    Raises:
-        ValueError: If the estimator is unknown.
+    ``k1`` = log ratio (unbiased, high variance), ``k2`` = half its square (biased, low variance), ``k3`` = exp(-log
+    ratio) - 1 + log ratio (unbiased, never negative). The policy sampled the tokens. Shapes (...), (...) -> (...).
     """
     log_ratio = log_probs - ref_log_probs
     if estimator == "k1":
@@ -133,8 +97,7 @@ def sampler_weights(
         beyond_cap: ``truncate`` or ``mask``.
 
     Returns:
-        The limited weight of each token or reply, and whether it was limited. Both have shape (N,), or (R,) for R
-        replies.
+        The weight of each token, or each of R replies, and whether it was limited. Shapes (N,), or (R,).
     """
     if level == "sequence":
         log_ratio = log_ratio.new_zeros(int(replies[-1]) + 1).index_add(0, replies, log_ratio)

@@ -26,13 +26,8 @@ class ClipRange(NamedTuple):
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: ClipRange) -> Tensor:
     """Negative clipped surrogate objective (eq. 7), with an upper range of its own as in DAPO (arXiv 2503.14476).
 
-    Args:
-        ratio: New over old probability of each token. Shape (N,).
-        advantages: Shape (N,).
-        clip: The objective is constant beyond these ratios.
-
-    Returns:
-        Loss per token. Shape (N,).
+    ``ratio`` is the new over the old probability of each token; the objective is constant beyond the range. Shapes
+    (N,), (N,) -> (N,).
     """
     clipped_ratio = ratio.clamp(1 - clip.low, 1 + clip.high)
     return -torch.min(advantages * ratio, advantages * clipped_ratio)
@@ -41,33 +36,18 @@ def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: ClipRange) -> Ten
 def clipped_weight_surrogate(ratio: Tensor, log_probs: Tensor, advantages: Tensor, clip: ClipRange) -> Tensor:
     """Negative objective of CISPO: REINFORCE with clipped importance weights (MiniMax-M1, arXiv 2506.13585).
 
-    Unlike the clipped surrogate, it keeps the gradient of every token, with a bounded weight.
-
-    Args:
-        ratio: New over old probability of each token. Shape (N,).
-        log_probs: New log-probability of each token. Shape (N,).
-        advantages: Shape (N,).
-        clip: The weight is constant beyond these ratios.
-
-    Returns:
-        Loss per token. Shape (N,).
+    Unlike :func:`clipped_surrogate`, it keeps the gradient of every token, with a bounded weight. Shapes (N,) -> (N,).
     """
     return -ratio.detach().clamp(1 - clip.low, 1 + clip.high) * advantages * log_probs
 
 
 def sequence_log_ratio(log_ratio: Tensor, replies: Tensor) -> Tensor:
-    """Log ratio of whole replies, normalized by length (GSPO; Zheng et al. 2025, arXiv 2507.18071).
+    """Log ratio of whole replies, normalized by length (GSPO; Zheng et al. 2025, arXiv 2507.18071). Shape (N,) -> (N,).
 
     Its value is the mean log ratio over the reply. Its gradient at a token is that of the token's own log ratio, as in
-    the paper's GSPO-token. The mean over the tokens of a reply therefore has the value and the gradient
-    of GSPO if they share one advantage, and keeps the credit of each token otherwise.
-
-    Args:
-        log_ratio: New minus old log-probability of each token. Shape (N,).
-        replies: Index of the reply of each token, without gaps. Shape (N,).
-
-    Returns:
-        Shape (N,).
+    the paper's GSPO-token. The mean over the tokens of a reply therefore has the value and the gradient of GSPO if they
+    share one advantage, and keeps the credit of each token otherwise. ``replies`` is the index of each token's reply,
+    without gaps.
     """
     own = log_ratio.detach()
     sums = own.new_zeros(int(replies[-1]) + 1).index_add(0, replies, own)
@@ -80,12 +60,11 @@ def aggregation_weights(
     """Weights of the tokens that turn a mean over all agent tokens of a minibatch into another aggregation.
 
     ``token_mean``: mean over the trained tokens. ``sequence_mean``: mean over the trained replies of the mean over
-    their tokens (GRPO; Shao et al. 2024, arXiv 2402.03300). ``constant``: sum over the trained tokens, divided
-    by the number of trained replies times their maximum length (Dr. GRPO; Liu et al. 2025, arXiv 2503.20783).
+    their tokens (GRPO; Shao et al. 2024, arXiv 2402.03300). ``constant``: sum over the trained tokens, divided by the
+    number of trained replies times their maximum length (Dr. GRPO; Liu et al. 2025, arXiv 2503.20783).
 
     Args:
-        replies: Index of the reply of each token, without gaps; in a data-parallel run, those of this process. Shape
-            (N,).
+        replies: Index of the reply of each token, without gaps, of this process. Shape (N,).
         trained: Whether the token's reply is trained. Shape (N,).
         aggregation: One of the three above.
         max_reply_length: Maximum number of tokens of a reply.
@@ -103,61 +82,33 @@ def aggregation_weights(
 
 
 def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_range_vf: float | None) -> Tensor:
-    """Squared error of the value, in stable-baselines3's form.
+    """Squared error of the value, in stable-baselines3's form. Shapes (N,), (N,), (N,) -> (N,).
 
-    With ``clip_range_vf``, the *prediction* is clipped to within this distance of the old one, and the loss is the
-    error of the clipped prediction (not the larger of the two errors, as in OpenAI's baselines).
-
-    Args:
-        values: New predictions. Shape (N,).
-        old_values: Predictions at rollout time. Shape (N,).
-        returns: Targets. Shape (N,).
-        clip_range_vf: Maximum change, in units of the reward; ``None`` for no clipping.
-
-    Returns:
-        Loss per token. Shape (N,).
+    With ``clip_range_vf``, the *prediction* is clipped to within this distance of the one at rollout time, and the loss
+    is the error of the clipped prediction (not the larger of the two errors, as in OpenAI's baselines).
     """
     if clip_range_vf is not None:
         values = old_values + (values - old_values).clamp(-clip_range_vf, clip_range_vf)
     return (returns - values).square()
 
 
-# -- values of logged data --------------------------------------------------------------------------------------------
-
-
 def next_states(values: Tensor, episodes: Tensor) -> Tensor:
-    """Values of the states after the tokens; 0 after the last token of an episode.
+    """Values of the states after the tokens; 0 after the last token of an episode. Shapes (N,), (N,) -> (N,).
 
-    Args:
-        values: Values of the states before the tokens. Shape (N,).
-        episodes: Number of the episode of each token; tokens of an episode are consecutive. Shape (N,).
-
-    Returns:
-        Shape (N,).
+    ``episodes`` numbers each token's episode, whose tokens are consecutive.
     """
     same = episodes[1:] == episodes[:-1]
     return torch.cat([values[1:] * same, values.new_zeros(min(1, len(values)))])
 
 
 def step_discounts(units: Tensor, gamma: float) -> Tensor:
-    """Discount of the step after each token: gamma where a unit ends, and 1 within it. Shape (N,) -> (N,).
-
-    Args:
-        units: Number of the unit of each token, such as its turn; tokens of a unit are consecutive.
-        gamma: Discount per unit.
-    """
+    """Discount of the step after each token: gamma where a unit, such as a turn, ends, else 1. Shape (N,) -> (N,)."""
     ends = torch.nn.functional.pad(units[1:] != units[:-1], (0, 1), value=True)
     return torch.where(ends, gamma, 1.0)
 
 
 def td_targets(rewards: Tensor, discounts: Tensor, next_values: Tensor) -> Tensor:
-    """Targets r_i + d_i V(s_{i+1}). Shapes (N,), (N,), (N,) -> (N,).
-
-    Args:
-        rewards: Reward of each token.
-        discounts: Discount of the step after each token.
-        next_values: Values of the states after the tokens; 0 where a conversation has ended.
-    """
+    """Targets r_i + d_i V(s_{i+1}), with values 0 where a conversation has ended. Shapes (N,), (N,), (N,) -> (N,)."""
     return rewards + discounts * next_values
 
 
@@ -177,10 +128,8 @@ def returns_to_go(rewards: np.ndarray, discounts: np.ndarray, episodes: np.ndarr
 def expectile_loss(errors: Tensor, tau: float) -> Tensor:
     """Asymmetric squares |tau - 1(u < 0)| u^2 (Kostrikov et al. 2021, arXiv 2110.06169, eq. 5). Shape (N,) -> (N,).
 
-    Args:
-        errors: Targets minus values.
-        tau: Expectile between 0 and 1: 0.5 is half of the squared error, and near 1 the value approaches the largest
-            target.
+    ``errors`` are targets minus values. With ``tau`` = 0.5 it is half of the squared error; near 1, the value
+    approaches the largest target.
     """
     return (tau - (errors < 0).float()).abs() * errors.square()
 
@@ -193,17 +142,9 @@ def q_loss(values: Tensor, targets: Tensor, huber_delta: float | None = None) ->
 
 
 def conservative_penalty(all_values: Tensor, values: Tensor, temperature: float = 1.0) -> Tensor:
-    """logsumexp_a Q(s, a) / T - Q(s, a_i) / T (Kumar et al. 2020, arXiv 2006.04779, CQL(H)).
+    """logsumexp_a Q(s, a) / T - Q(s, a_i) / T (Kumar et al. 2020, arXiv 2006.04779, CQL(H)). Shapes (N, V), (N,).
 
     It lowers the values of tokens that are not in the log: the cross-entropy of the logged token under softmax(Q / T).
-
-    Args:
-        all_values: Values of all tokens of the vocabulary. Shape (N, V).
-        values: Values of the logged tokens. Shape (N,).
-        temperature: T.
-
-    Returns:
-        Shape (N,).
     """
     return (all_values / temperature).logsumexp(dim=-1) - values / temperature
 
@@ -218,17 +159,8 @@ def sampled_conservative_penalty(
     """log[ (sum_k e^Q(a_k) / mu(a_k) + sum_k e^Q(b_k) / u(b_k)) / 2n ] - Q(s, a) (CHAI; Verma et al. 2022).
 
     The sum of e^Q over actions, of which there are too many, is estimated by importance sampling with two proposals: n
-    candidates a_k ~ mu, and n random actions b_k ~ u. The mean over both is taken inside of the logarithm.
-
-    Args:
-        candidate_values: Values of the candidates. Shape (U, n).
-        candidate_log_probs: log mu of the candidates, each as a whole. Shape (U, n).
-        random_values: Values of the random actions. Shape (U, n).
-        random_log_probs: log u of the random actions. Shape (U, n).
-        values: Values of the logged actions. Shape (U,).
-
-    Returns:
-        Shape (U,).
+    candidates a_k ~ mu, and n random actions b_k ~ u. The mean over both is taken inside of the logarithm. Shapes (U,
+    n), and (U,) for the values of logged actions and the result.
     """
     weighted = torch.cat([candidate_values - candidate_log_probs, random_values - random_log_probs], dim=1)
     return weighted.logsumexp(dim=1) - math.log(weighted.shape[1]) - values
@@ -237,18 +169,9 @@ def sampled_conservative_penalty(
 def advantage_weights(advantages: Tensor, temperature: float, max_log_weight: float) -> Tensor:
     """Weights exp(min(A / lambda, c)) of the logged tokens (AWAC; Nair et al. 2020, arXiv 2006.09359, eq. 13).
 
-    Args:
-        advantages: Shape (N,).
-        temperature: lambda; the larger, the closer to imitation.
-        max_log_weight: c, which limits a weight to exp(c).
-
-    Returns:
-        Shape (N,).
+    The larger the ``temperature`` lambda, the closer to imitation; c is ``max_log_weight``. Shape (N,) -> (N,).
     """
     return (advantages / temperature).clamp(max=max_log_weight).exp()
-
-
-# -- reward models ----------------------------------------------------------------------------------------------------
 
 
 RatingLoss = Literal["squared_error", "cross_entropy"]
@@ -256,12 +179,9 @@ RatingLoss = Literal["squared_error", "cross_entropy"]
 
 @dataclass(frozen=True)
 class RewardModelLoss:
-    """The loss of a judgement: a comparison of two texts, or a rating of one.
+    """The loss of a judgement: a comparison of two texts, or a rating of one, weighted by ``rating_weight``.
 
-    Attributes:
-        rating_loss: Loss of a rating; see :func:`rating_losses`.
-        rating_weight: Weight of the loss of a rating.
-        center_coef: Coefficient of the squared sum of both scores; see :func:`comparison_losses`.
+    See :func:`rating_losses` and :func:`comparison_losses` for ``rating_loss`` and ``center_coef``.
     """
 
     rating_loss: RatingLoss = "squared_error"
@@ -269,17 +189,14 @@ class RewardModelLoss:
     center_coef: float = 0.0
 
     def __call__(self, scores: Tensor, labels: Tensor, is_comparison: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Compute the sum of the losses of a batch.
+        """Compute the sum over N judgements, C of them comparisons, for each of K models. Shape (K,).
 
         Args:
-            scores: Scores of all first texts, and then of the worse text of each comparison, in the same order. Shape
-                (N + C, K) for N judgements, C of them comparisons, by K models.
+            scores: Scores of all first texts, then of the worse text of each comparison, in the same order. Shape (N +
+                C, K).
             labels: Ratings from 0 to 1; not read where a judgement is a comparison. Shape (N,).
             is_comparison: True where two texts are compared, of which the first one is better. Shape (N,).
             weights: How often each judgement counts for each model; 1 by default. Shape (N, K).
-
-        Returns:
-            Sum over judgements, for each model. Shape (K,).
         """
         first, worse = scores[: len(labels)], scores[len(labels) :]
         losses = torch.empty_like(first)
@@ -293,32 +210,16 @@ def comparison_losses(better: Tensor, worse: Tensor, center_coef: float = 0.0) -
     """Negative log-likelihood of choices by the model of Bradley and Terry (1952): -log sigmoid(better - worse).
 
     As in Ouyang et al. 2022 (arXiv 2203.02155, eq. 1). The likelihood depends on differences only; the added
-    ``center_coef * (better + worse)**2`` keeps scores near 0 (Eisenstein et al. 2023, arXiv 2312.09244).
-
-    Args:
-        better: Scores of the better texts, in nats. Any shape.
-        worse: Scores of the worse ones. The same shape.
-        center_coef: Coefficient of the squared sum.
-
-    Returns:
-        The loss of each comparison. The same shape.
+    ``center_coef * (better + worse)**2`` keeps scores, in nats, near 0 (Eisenstein et al. 2023, arXiv 2312.09244).
     """
     return center_coef * (better + worse) ** 2 - logsigmoid(better - worse)
 
 
 def rating_losses(scores: Tensor, ratings: Tensor, kind: RatingLoss) -> Tensor:
-    """Loss of ratings from 0 to 1.
+    """Loss of each score for a rating from 0 to 1, broadcastable to the scores.
 
     With ``squared_error``, the best score is the mean rating, and scores have no bounds. With ``cross_entropy``, it is
     the log-odds of the mean rating, as the scores that explain comparisons are.
-
-    Args:
-        scores: Any shape.
-        ratings: Broadcastable to the scores.
-        kind: ``squared_error`` or ``cross_entropy``.
-
-    Returns:
-        The loss of each score. The same shape as the scores.
     """
     if kind == "squared_error":
         return (scores - ratings) ** 2

@@ -13,13 +13,9 @@ from rl4dialog.functional.rounding import is_constant
 
 
 def position_ids_from_mask(mask: Tensor) -> Tensor:
-    """Number the real tokens of each row from 0, independent of the padding side.
+    """Number the real tokens of each row from 0, independent of the padding side. Shape (B, L) -> (B, L).
 
-    Args:
-        mask: True at real tokens. Shape (B, L).
-
-    Returns:
-        Positions; 0 at padding before the first real token, where nothing attends. Shape (B, L).
+    Padding before the first real token, to which nothing attends, has 0.
     """
     return (mask.long().cumsum(dim=-1) - 1).clamp(min=0)
 
@@ -27,23 +23,16 @@ def position_ids_from_mask(mask: Tensor) -> Tensor:
 def whiten(values: Tensor, eps: float = 1e-8) -> Tensor:
     """Shift to mean 0 and scale to (unbiased) standard deviation 1, as stable-baselines3 normalizes advantages.
 
-    Args:
-        values: One number per agent token; in a data-parallel run, those of this process. Shape (N,).
-        eps: Added to the standard deviation.
-
-    Returns:
-        The whitened values; 0 if they are constant up to rounding; unchanged if N < 2, where the standard deviation is
-        undefined. Shape (N,).
+    Numbers of the agent tokens of this process, over those of all. Constant ones, up to rounding, become 0; a single
+    one, which has no deviation, stays. ``eps`` is added to the deviation. Shape (N,) -> (N,).
     """
     parallel = n_processes() > 1
     if values.numel() < 2 and not parallel:
         return values
     if is_constant(values, of_all_processes=parallel):
         return torch.zeros_like(values)
-    if parallel:
-        mean, std = mean_and_std(values, unbiased=True)
-        return (values - mean) / (std + eps)
-    return (values - values.mean()) / (values.std() + eps)
+    mean, std = mean_and_std(values, unbiased=True) if parallel else (values.mean(), values.std())
+    return (values - mean) / (std + eps)
 
 
 def padded(rows: Sequence[Sequence[int]], left: bool = False, value: int = 0) -> tuple[Tensor, Tensor]:
@@ -59,22 +48,14 @@ def padded(rows: Sequence[Sequence[int]], left: bool = False, value: int = 0) ->
 
 def trim_left_padding(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Drop leading columns that are padding in all rows. Shapes (B, P), (B, P) -> (B, P'), (B, P')."""
-    n_real_columns = int(mask.sum(dim=1).max())
-    start = ids.shape[1] - max(n_real_columns, 1)
+    start = ids.shape[1] - max(int(mask.sum(dim=1).max()), 1)
     return ids[:, start:], mask[:, start:]
 
 
 def left_aligned(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Move the padding of each row to the right, and drop columns that contain only padding.
 
-    For models that count positions from the first column, including padding.
-
-    Args:
-        ids: Token ids with padding in any place. Shape (B, P).
-        mask: True at real tokens. Shape (B, P).
-
-    Returns:
-        The same rows padded on the right. Shapes (B, P'), (B, P').
+    For models that count positions from the first column. Shapes (B, P), (B, P) -> (B, P'), (B, P').
     """
     longest = max(int(mask.sum(dim=1).max()), 1)
     order = torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)[:, :longest]
@@ -82,14 +63,9 @@ def left_aligned(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def distinct_rows(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Find distinct rows, and map each row to its distinct one.
+    """Indices of U distinct rows (U,), and for each row the position of its equal among those (B,).
 
-    Args:
-        ids: Token ids. Shape (B, P).
-        mask: True at real tokens; other positions are ignored. Shape (B, P).
-
-    Returns:
-        Indices of U distinct rows, shape (U,), and for each row the position of its equal among those, shape (B,).
+    Only real tokens count, where the mask is True. Shapes (B, P), (B, P).
     """
     _, inverse = torch.unique(ids.masked_fill(~mask, -1), dim=0, return_inverse=True)
     rows = torch.arange(len(ids), device=ids.device)
@@ -99,13 +75,7 @@ def distinct_rows(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rows_to_share(ids: Tensor, mask: Tensor, cost: int = 0) -> tuple[Tensor, Tensor] | None:
-    """Distinct rows as from :func:`distinct_rows`, if it pays to compute each of them only once.
-
-    Args:
-        ids: Token ids. Shape (B, P).
-        mask: True at real tokens. Shape (B, P).
-        cost: Number of positions that must be saved.
-    """
+    """Distinct rows as from :func:`distinct_rows`, if computing each only once saves ``cost`` positions."""
     n_rows, n_columns = ids.shape
     if (n_rows - 1) * n_columns < cost:  # does not depend on the ids, which spares a synchronization with the GPU
         return None
@@ -129,7 +99,7 @@ PASS_SIZE = {"cpu": 32, "cuda": 256}
 
 
 def length_groups(lengths: np.ndarray, fixed_cost: float, max_size: int | None = None) -> list[np.ndarray]:
-    """Split sequences into groups of similar length, each padded to its longest sequence.
+    """Split n sequences into groups of similar length, each padded to its longest one.
 
     The groups are consecutive in order of length and minimize ``sum(size * longest + fixed_cost)`` over the groups, by
     dynamic programming in O(n * max_size).
@@ -143,13 +113,12 @@ def length_groups(lengths: np.ndarray, fixed_cost: float, max_size: int | None =
         Indices of the sequences in each group, longest first. Together they cover 0 to n - 1.
     """
     n = len(lengths)
-    max_size = max_size or n
     order = np.argsort(-np.asarray(lengths), kind="stable")
     longest = np.asarray(lengths)[order].astype(float)
     # best[end] is the lowest cost of the first `end` sequences, with a last group that starts at cut[end].
     best, cut = np.zeros(n + 1), np.zeros(n + 1, dtype=int)
     for end in range(1, n + 1):
-        starts = np.arange(max(0, end - max_size), end)
+        starts = np.arange(max(0, end - (max_size or n)), end)
         costs = best[starts] + (end - starts) * longest[starts] + fixed_cost
         choice = int(costs.argmin())
         best[end], cut[end] = costs[choice], starts[choice]

@@ -90,11 +90,10 @@ class Replies:
 
     @classmethod
     def from_observations(cls, obs: Mapping[str, Tensor]) -> Replies:
-        """Build replies from observations.
+        """Build replies from :attr:`observations`, or from those of a token-level environment.
 
-        Args:
-            obs: The :attr:`observations` of replies; or those of a token-level environment, with ``context_ids`` (B, T)
-                instead of ``response_ids``. In this case the only agent token of a row is the next one.
+        The latter have ``context_ids`` (B, T) instead of ``response_ids``: the only agent token of a row is the next
+        one.
         """
         prompts = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
         if "response_ids" in obs:
@@ -144,8 +143,6 @@ class Replies:
         known = {field.name: getattr(self, field.name) for field in fields(self)}
         return Replies(**{name: change(name, tensor) for name, tensor in known.items() if tensor is not None})
 
-    # -- numbers of the N agent tokens, row by row without padding ------------------------------------------------
-
     @cached_property
     def _places(self) -> Tensor:
         return self.response_mask.flatten().nonzero().squeeze(1)
@@ -194,26 +191,21 @@ class Replies:
         """Episode index of each agent token, counted from 0 without gaps. Shape (N,)."""
         return np.repeat(self.row_episodes(), self.response_mask.sum(dim=1).cpu().numpy())
 
-    # -- parts ----------------------------------------------------------------------------------------------------
-
     def split(self, micro_batch_size: int | None = None, fixed_cost: float | None = None) -> Iterable[Replies]:
-        """Split into parts, each padded to its longest row.
+        """Split into parts of at most ``micro_batch_size`` rows, each padded to its longest row.
 
-        Args:
-            micro_batch_size: Maximum number of rows per part; ``None`` for no limit.
-            fixed_cost: Cost of another part, in token positions. Rows of different lengths are separated if this saves
-                more padding. ``None`` splits by ``micro_batch_size`` only.
+        ``fixed_cost`` is the cost of another part, in token positions: rows of different lengths are separated if this
+        saves more padding. With ``None``, they are not.
         """
         groups = self._groups(fixed_cost, micro_batch_size)
         return [self] if len(groups) == 1 else (self[rows] for rows in groups)
 
     def _groups(self, fixed_cost: float | None, size: int | None) -> Sequence[Tensor]:
-        """Row indices of each part; arguments as for :meth:`split`."""
+        device = self.prompt_ids.device
         if fixed_cost is None:
-            return torch.arange(len(self), device=self.prompt_ids.device).split(size or len(self))
+            return torch.arange(len(self), device=device).split(size or len(self))
         lengths = self.prompt_mask.sum(dim=1) + self.token_mask.sum(dim=1)
-        groups = length_groups(lengths.cpu().numpy(), fixed_cost, size)
-        return [torch.as_tensor(group, device=self.prompt_ids.device) for group in groups]
+        return [torch.as_tensor(rows, device=device) for rows in length_groups(lengths.cpu().numpy(), fixed_cost, size)]
 
     def computed(self, numbers_of: Callable[[Replies], Tensor], lockstep: bool = False) -> Tensor:
         """Numbers (B, T) from passes without gradients, on rows of similar length; in lockstep, on all rows at once."""
@@ -240,17 +232,8 @@ def _at_agent_tokens(name: str) -> Any:
 class ReplySamples:
     """A minibatch of replies for ``train()``, with the names of stable-baselines3's ``RolloutBufferSamples``.
 
-    All numbers refer to the N agent tokens, row by row without padding. Each has shape (N,).
-
-    Attributes:
-        replies: The replies that contain the tokens.
-        actions: The agent tokens.
-        old_values: Values at rollout time.
-        old_log_prob: Log-probabilities at rollout time.
-        advantages: Advantages, not whitened; 0 if the algorithm will whiten them and they are constant up to rounding.
-        returns: Targets of the values.
-        loss_weights: Weights in the policy's loss, relative to a mean over the agent tokens of the minibatch.
-        ref_log_prob: Log-probabilities under the reference.
+    All numbers, at rollout time, refer to the N agent tokens, row by row without padding; each has shape (N,).
+    Advantages are not whitened, but 0 if the algorithm will whiten them and they are constant up to rounding.
     """
 
     replies: Replies
@@ -284,14 +267,10 @@ def joined_turns(replies: Replies) -> Replies:
     A turn joins the row of the previous one if its prompt starts with the ids of the previous prompt and reply.
     Otherwise, for example if context was dropped, it begins a new row. The ids between two replies, such as the
     partner's answer, are in ``token_mask``, but not in ``response_mask``. The numbers of agent tokens keep their order.
+    A row is as long as its last turn's prompt and reply, so it exceeds no limit that these observe; its ``last_value``
+    is that turn's.
 
-    A row is as long as its last turn's prompt and reply together, so it exceeds no limit that these observe.
-
-    Args:
-        replies: Any rows; those of a conversation are consecutive and in order.
-
-    Returns:
-        Rows of the same conversations. ``last_value`` is that of a row's last turn.
+    The rows of a conversation must be consecutive and in order.
     """
     starts_row = ~_extends_previous(replies)
     row_of_turn = starts_row.cumsum(dim=0) - 1
@@ -306,26 +285,17 @@ def joined_turns(replies: Replies) -> Replies:
     whole_ids, _ = _whole_rows(replies)
     places = (n_prompt[first][:, None] + columns).clamp(max=whole_ids.shape[1] - 1)
     response_ids = whole_ids[last].gather(1, places).masked_fill(~token_mask, 0)
-
     turns, steps = replies.response_mask.nonzero(as_tuple=True)
-    at = row_of_turn[turns], offsets[turns] + steps
 
-    def moved(tensor: Tensor) -> Tensor:
+    def of_rows(name: str, tensor: Tensor) -> Tensor:
+        if tensor.dim() == 1 or name.startswith("prompt"):
+            return tensor[last if tensor.dim() == 1 else first]
         found = tensor.new_zeros(token_mask.shape)
-        found[at] = tensor[turns, steps]
+        found[row_of_turn[turns], offsets[turns] + steps] = tensor[turns, steps]
         return found
 
-    joined = {"response_ids": response_ids, "token_mask": token_mask}
-    for name in (field.name for field in fields(replies)):
-        tensor = getattr(replies, name)
-        if tensor is None or name in joined:
-            continue
-        if tensor.dim() == 1:
-            joined[name] = tensor[last]
-        else:
-            joined[name] = tensor[first] if name.startswith("prompt") else moved(tensor)
-    rows = torch.arange(len(first), device=first.device)
-    return Replies(**joined)[rows]  # without columns that were needed by later prompts only
+    joined = replace(replies._map(of_rows), response_ids=response_ids, token_mask=token_mask)
+    return joined[torch.arange(len(first), device=first.device)]  # without columns that only later prompts needed
 
 
 def _whole_rows(replies: Replies) -> tuple[Tensor, Tensor]:

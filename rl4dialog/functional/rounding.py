@@ -30,14 +30,9 @@ def bounds(values: np.ndarray | Tensor, scales: np.ndarray | Tensor | None = Non
     """Largest lower bound and smallest upper bound of numbers with rounding errors.
 
     The numbers are constant up to rounding if the first bound does not exceed the second, since one value then fits all
-    of them. To combine the bounds of several sets, use ``max`` and ``min``.
-
-    Args:
-        values: Shape (N,).
-        scales: Sum of the absolute values that were added up to each number; by default the number's own. Shape (N,).
-
-    Returns:
-        Lower and upper bound; ``(-inf, inf)`` without numbers, and NaN if a number is NaN.
+    of them. Combine the bounds of several sets by ``max`` and ``min``. They are ``(-inf, inf)`` without numbers, and
+    NaN with one. ``scales`` are the sums of the absolute values that were added up to each number; by default its own.
+    Shape (N,).
     """
     numbers = torch.as_tensor(values, dtype=torch.float64)
     reach = _RESOLUTION * (numbers.abs() if scales is None else torch.as_tensor(scales, dtype=torch.float64))
@@ -50,12 +45,9 @@ def bounds(values: np.ndarray | Tensor, scales: np.ndarray | Tensor | None = Non
 def is_constant(
     values: np.ndarray | Tensor, scales: np.ndarray | Tensor | None = None, of_all_processes: bool = False
 ) -> bool:
-    """Whether numbers are constant up to rounding.
+    """Whether numbers (N,) are constant up to rounding; ``scales`` as for :func:`bounds`.
 
-    Args:
-        values: Shape (N,).
-        scales: As for :func:`bounds`.
-        of_all_processes: Compare the numbers of all processes; all processes must call this.
+    With ``of_all_processes``, those of all processes are compared, and all must call this.
     """
     low, high = bounds(values, scales)
     if of_all_processes:
@@ -65,13 +57,7 @@ def is_constant(
 
 
 def log_probs_agree(log_probs: np.ndarray, others: np.ndarray, precision: str) -> bool:
-    """Whether the log-probabilities of two passes agree in all processes up to rounding. All must call this.
-
-    Args:
-        log_probs: Log-probabilities of this process. Shape (N,).
-        others: Shape (N,).
-        precision: Precision of the passes, ``fp32`` or ``bf16``.
-    """
+    """Whether the log-probabilities (N,) of two passes agree in all processes up to rounding. All must call this."""
     gaps = _gaps(torch.as_tensor(log_probs), torch.as_tensor(others))
     squares, count = all_reduce_numbers(float(gaps.square().sum()), len(gaps))
     (largest,) = all_reduce_max_numbers(float(gaps.max()) if len(gaps) else 0.0)
@@ -80,15 +66,9 @@ def log_probs_agree(log_probs: np.ndarray, others: np.ndarray, precision: str) -
 
 @torch.no_grad()
 def log_probs_differ(log_probs: Tensor, others: Tensor, precision: str) -> Tensor:
-    """Whether the log-probabilities of two passes in this process differ by more than rounding.
+    """Whether log-probabilities (N,) of two passes in this process differ by more than rounding.
 
-    Args:
-        log_probs: Shape (N,).
-        others: Shape (N,).
-        precision: Precision of the passes, ``fp32`` or ``bf16``.
-
-    Returns:
-        A boolean tensor on the device of the batch, to avoid a synchronization. Shape ().
+    The result is a tensor on the device of the batch, to avoid a synchronization. Shape ().
     """
     gaps = _gaps(log_probs, others)
     differ: Tensor = ~_are_rounding(gaps.square().mean(), gaps.max(), precision)

@@ -13,17 +13,10 @@ from scipy import stats
 
 
 def ratio_standard_error(sums: Sequence[float], counts: Sequence[int]) -> float:
-    """Standard error of ``sum(sums) / sum(counts)``, a mean per token over independently sampled replies.
+    """Standard error of ``sum(sums) / sum(counts)``, a mean per token over n independently sampled replies.
 
-    Computed by linearization (Cochran 1977, "Sampling Techniques"), as tokens of a reply are not
-    independent.
-
-    Args:
-        sums: Sum over the tokens of each reply. Shape (n,).
-        counts: Number of tokens of each reply. Shape (n,).
-
-    Returns:
-        The standard error; NaN for fewer than two replies.
+    By linearization (Cochran 1977, "Sampling Techniques"), as tokens of a reply are not independent. Sums over the
+    tokens, and numbers of tokens, have shape (n,). NaN for fewer than two replies.
     """
     if len(counts) < 2:
         return float("nan")
@@ -41,16 +34,9 @@ def repeated_share(ids: np.ndarray, n: int = 3) -> float:
 
 
 def wilson_interval(n_successes: float, n_trials: int) -> Interval:
-    """Score interval of a proportion (Wilson 1927, doi 10.2307/2276774).
+    """Score interval of a proportion (Wilson 1927, doi 10.2307/2276774); a tie may count half a success.
 
     Unlike the bootstrap, it has a width also if all trials succeed, and covers well for few trials.
-
-    Args:
-        n_successes: Number of successes; a tie may count half.
-        n_trials: Number of independent trials; at least 1.
-
-    Raises:
-        ValueError: If there are no trials.
     """
     if n_trials < 1:
         raise ValueError("an interval of a proportion needs at least one trial")
@@ -62,22 +48,12 @@ def wilson_interval(n_successes: float, n_trials: int) -> Interval:
 
 
 def spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Spearman's rank correlation; NaN if a column is constant or empty.
-
-    Args:
-        x: Values. Shape (N,).
-        y: The same.
-    """
+    """Spearman's rank correlation, shapes (N,); NaN if a column is constant or empty."""
     return math.nan if _has_no_order(x) or _has_no_order(y) else float(stats.spearmanr(x, y).statistic)
 
 
 def kendall_tau_b(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """Kendall's tau-b; NaN if a column is constant or empty.
-
-    Args:
-        x: Values. Shape (N,).
-        y: The same.
-    """
+    """Kendall's tau-b, shapes (N,); NaN if a column is constant or empty."""
     return math.nan if _has_no_order(x) or _has_no_order(y) else float(stats.kendalltau(x, y).statistic)
 
 
@@ -110,20 +86,11 @@ class Estimate:
 def bootstrap_intervals(
     statistics: Callable[..., ArrayLike], *sizes: int, n_resamples: int, seed: int = 0
 ) -> list[Interval]:
-    """Compute confidence intervals of statistics of one or several samples, each of which is resampled on its own.
+    """Compute confidence intervals of C statistics of one or several samples, each of which is resampled on its own.
 
-    The same as ``scipy.stats.bootstrap`` with ``method="percentile"``, except that resamples without a value are left
-    out.
-
-    Args:
-        statistics: Computes the statistics, of shape (C,), from the drawn rows of each sample; NaN for none. All
-            statistics see the same rows, so the statistic of a difference is a paired comparison.
-        sizes: Number of rows of each sample.
-        n_resamples: Number of resamples.
-        seed: Random seed of the resampling.
-
-    Returns:
-        One interval per statistic.
+    As ``scipy.stats.bootstrap`` with ``method="percentile"``, but resamples without a value are left out.
+    ``statistics`` computes shape (C,) from the drawn rows of each sample, NaN for no value. All statistics see the same
+    rows, so that of a difference is a paired comparison. ``sizes`` are the samples' numbers of rows.
     """
     rng = np.random.default_rng(seed)
     drawn = [statistics(*(rng.integers(size, size=size) for size in sizes)) for _ in range(n_resamples)]

@@ -25,19 +25,6 @@ def test_positions_count_real_tokens_wherever_padding_is() -> None:
     assert positions[2].tolist() == [0, 1, 2, 3]
 
 
-def test_whiten_of_zero_one_and_two_values_is_finite() -> None:
-    assert whiten(torch.tensor([])).numel() == 0
-    assert whiten(torch.tensor([5.0])).tolist() == [5.0]
-    assert torch.isfinite(whiten(torch.tensor([5.0, 5.0]))).all()
-    torch.testing.assert_close(whiten(torch.tensor([5.0, 7.0])), torch.tensor([-1.0, 1.0]) / 2**0.5)
-
-
-def test_whiten_gives_mean_zero_and_deviation_one() -> None:
-    whitened = whiten(torch.randn(100) * 7 + 3)
-    assert abs(float(whitened.mean())) < 1e-5
-    assert abs(float(whitened.std()) - 1) < 1e-4
-
-
 def test_trim_left_padding_keeps_longest_row() -> None:
     ids = torch.tensor([[9, 9, 1, 2], [9, 9, 9, 3]])
     mask = torch.tensor([[0, 0, 1, 1], [0, 0, 0, 1]]).bool()
@@ -56,6 +43,7 @@ def test_whiten_makes_nothing_of_rounding() -> None:
 
 def test_whiten_equals_its_formula_and_takes_what_is_added_to_the_deviation() -> None:
     values = torch.tensor([1.0, 2.0, 6.0])
+    assert whiten(torch.tensor([])).numel() == 0 and whiten(values[:1]).tolist() == [1.0]
     torch.testing.assert_close(whiten(values), (values - 3) / 7**0.5)
     torch.testing.assert_close(whiten(values, eps=1.0), (values - 3) / (7**0.5 + 1))
 
@@ -106,17 +94,14 @@ def test_rows_are_shared_if_that_saves_enough_positions(cost: int, is_shared: bo
     if shared is not None:
         first, repeats = shared
         assert torch.equal(ids[first][repeats], ids)
-
-
-def test_rows_are_not_shared_if_more_than_half_are_distinct() -> None:
-    assert rows_to_share(torch.tensor([[7], [7], [8]]), torch.ones(3, 1).bool()) is None
+    assert rows_to_share(torch.tensor([[7], [7], [8]]), torch.ones(3, 1).bool()) is None, "more than half are distinct"
 
 
 def cost(lengths: np.ndarray, groups: list[np.ndarray], fixed_cost: float) -> float:
     return sum(len(group) * lengths[group].max() + fixed_cost for group in groups)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("max_size", [None, 1, 3])
 def test_no_other_way_to_cut_costs_less(seed: int, max_size: int | None) -> None:
     rng = np.random.default_rng(seed)
@@ -134,11 +119,6 @@ def test_no_other_way_to_cut_costs_less(seed: int, max_size: int | None) -> None
     assert cost(lengths, groups, fixed_cost) == min(cost(lengths, cut, fixed_cost) for cut in allowed)
 
 
-def test_equal_lengths_stay_together_and_nothing_gives_nothing() -> None:
-    assert len(length_groups(np.full(100, 20), 64)) == 1
-    assert length_groups(np.zeros(0, dtype=int), 64) == []
-
-
 def test_sequences_of_one_length_keep_their_order() -> None:
     lengths = np.array([7, 9] * 100)
     groups = length_groups(lengths, 1.0)
@@ -146,6 +126,7 @@ def test_sequences_of_one_length_keep_their_order() -> None:
 
 
 def test_one_sequence_is_a_group_and_the_longest_come_first() -> None:
+    assert length_groups(np.zeros(0, dtype=int), 64) == []
     assert [group.tolist() for group in length_groups(np.array([5]), 64)] == [[0]]
     assert [group.tolist() for group in length_groups(np.array([1, 100, 2]), 0)] == [[1], [2], [0]]
     assert [group.tolist() for group in length_groups(np.array([1, 100, 1]), 5)] == [[1], [0, 2]]

@@ -62,6 +62,8 @@ def test_agent_tokens_need_not_be_all_that_is_real() -> None:
     assert other.response_ids.tolist() == [[11, 12, 20, 21, 13]] and other.token_mask.all()
     assert other.flat("response_ids").tolist() == ReplySamples(other).actions.tolist() == [11, 12, 13]
     assert other.scattered(torch.tensor([1, 2, 3])).tolist() == [[1, 2, 0, 0, 3]]
+    again = Replies.from_observations(other.observations)
+    assert torch.equal(again.response_mask, other.response_mask) and again.token_mask.all()
 
 
 def test_rows_of_several_turns_are_split_into_their_replies() -> None:
@@ -116,14 +118,6 @@ def test_samples_with_other_advantages_are_parted_with_them() -> None:
     parts = list(samples.split(2))
     assert [part.advantages.tolist() for part in parts] == [[0, 1, 2, 3, 4], [5, 6]]
     np.testing.assert_array_equal(parts[1].old_values, np.float32([1.6, 1.7]))
-
-
-def test_observations_keep_both_masks() -> None:
-    replies = one_row([3], [11, 12, 20, 21, 13])
-    replies.response_mask = torch.tensor([[True, True, False, False, True]])
-    again = Replies.from_observations(replies.observations)
-    assert torch.equal(again.response_mask, replies.response_mask) and again.token_mask.all()
-    assert again.flat("response_ids").tolist() == [11, 12, 13]
 
 
 def turn_rows(*rows: tuple[list[int], list[int]], episode: int = 0, **numbers: Any) -> list[Replies]:
