@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, TextIO
 
-from rl4dialog.commands.parser import COMMANDS, command_of, make_parser
+from rl4dialog.commands.parser import COMMANDS, make_parser
 from rl4dialog.core.errors import ConfigError, RL4DialogError, RunInterrupted, nearest_hint
 from rl4dialog.core.process_memory import keep_few_kernels
 from rl4dialog.experiments.own_process import EXIT_INTERRUPTED, end_with_parent
@@ -66,8 +66,7 @@ def _run(name: str, args: argparse.Namespace) -> int:
         if twice := [key for key in keys if keys.count(key) > 1]:
             raise ConfigError(f"--set {twice[0]} is given twice; keep one of them")
         with StopSignals() if name in _RESUMABLE else nullcontext():
-            code: int = command_of(name).run(args)
-        return code
+            return COMMANDS[name].run(args) or 0
     except RunInterrupted as stop:
         how = " without --overwrite" if getattr(args, "overwrite", False) else ""
         print(f"{stop}. Rerun the command{how} to continue.", file=sys.stderr)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import textwrap
+from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rl4dialog.commands.options import command, flag, option
 from rl4dialog.core.errors import ConfigError, nearest_hint
 
 if TYPE_CHECKING:
     from rl4dialog.core.registry import Registry
 
-HELP = "list the components available to configs, with their arguments, or explain one"
-PAGE = "docs/catalog.md"
-EXAMPLES = (
-    "rl4dialog list rewards",
-    "rl4dialog list ppo",
-)
 _WIDTH = 100
 KINDS = {
     "datapools": "DataPoolRegistry",
@@ -43,30 +38,36 @@ KINDS = {
 }  # kind of component, and its registry in the catalog
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "name",
-        nargs="?",
-        metavar="KIND_OR_ID",
-        help=f"kind of component to list (default: all): {', '.join(KINDS)}; or an id to explain, such as ppo",
-    )
-    parser.add_argument("--markdown", action="store_true", help="print as Markdown, for docs/catalog.md")
-    parser.add_argument("--schema", action="store_true", help="print all config keys as Markdown, for docs/yaml.md")
-    parser.add_argument("--commands", action="store_true", help="print all commands as Markdown, for docs/cli.md")
-    parser.add_argument("--imports", nargs="*", default=[], help="modules or files that register custom components")
-
-
-def run(args: argparse.Namespace) -> int:
+@command(
+    "list",
+    "list the components available to configs, with their arguments, or explain one",
+    "docs/catalog.md",
+    "rl4dialog list rewards",
+    "rl4dialog list ppo",
+    options=[
+        option(
+            "name",
+            f"kind of component to list (default: all): {', '.join(KINDS)}; or an id to explain, such as ppo",
+            nargs="?",
+            metavar="KIND_OR_ID",
+        ),
+        flag("--markdown", "print as Markdown, for docs/catalog.md"),
+        flag("--schema", "print all config keys as Markdown, for docs/yaml.md"),
+        flag("--commands", "print all commands as Markdown, for docs/cli.md"),
+        option("--imports", "modules or files that register custom components", nargs="*", default=[]),
+    ],
+)
+def list_components(args: Namespace) -> None:
     if args.schema:
         from rl4dialog.core.reference_pages import schema_page
 
         print(schema_page(), end="")
-        return 0
+        return
     if args.commands:
         from rl4dialog.commands.parser import command_page
 
         print(command_page(), end="")
-        return 0
+        return
 
     from rl4dialog import catalog
     from rl4dialog.core.plugins import load_entry_points, load_imports
@@ -75,13 +76,14 @@ def run(args: argparse.Namespace) -> int:
     load_imports(args.imports, Path.cwd())
     registries = {kind: getattr(catalog, name) for kind, name in KINDS.items()}
     if args.name is not None and args.name not in KINDS:
-        return _explain(args.name, registries)
+        _explain(args.name, registries)
+        return
     kinds = {kind: registries[kind] for kind in ([args.name] if args.name else KINDS)}
     if args.markdown:
         from rl4dialog.core.reference_pages import catalog_page
 
         print(catalog_page(kinds), end="")
-        return 0
+        return
     for kind, registry in kinds.items():
         print(f"{kind}:")
         width = max(map(len, registry.ids()), default=0)
@@ -93,10 +95,9 @@ def run(args: argparse.Namespace) -> int:
                 print(textwrap.fill(f"({arguments})", _WIDTH, initial_indent=indent, subsequent_indent=indent + " "))
     more = "" if args.name else "; rl4dialog list KIND has arguments"
     print(f"\nrl4dialog list ID explains one, such as ppo{more}")
-    return 0
 
 
-def _explain(id: str, registries: Mapping[str, Registry]) -> int:
+def _explain(id: str, registries: Mapping[str, Registry]) -> None:
     """Print all components with an id."""
     found = [registry for registry in registries.values() if id in registry]
     if not found:
@@ -113,4 +114,3 @@ def _explain(id: str, registries: Mapping[str, Registry]) -> int:
             if meaning:
                 print(textwrap.fill(meaning, _WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8))
         print()
-    return 0

@@ -1,13 +1,15 @@
-"""Options that several commands share: configs, models, judgements and addresses; and what they select."""
+"""What a command is, and options that several commands share: configs, models, judgements and addresses."""
 
 from __future__ import annotations
 
-import argparse
 import functools
 import logging
 import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import check_feedback_file
@@ -25,12 +27,45 @@ _OF_TRAINING = (
     *("callbacks", "logging.", "env.n_envs", "env.n_workers", "env.vec_env"),
     *("train_evaluation.eval_every", "train_evaluation.save_every", "train_evaluation.keep_"),
 )
+_EITHER = "pass either --run with a run folder, or --model with --config_path"
 
 SPLITS = ("train", "val", "test")
+Option = tuple[str, dict[str, Any]]
 write_verbatim = functools.partial(print, end="", flush=True)
 
 
-def check_at_least(args: argparse.Namespace, **lowest: int) -> None:
+@dataclass
+class Command:
+    """A command with its texts, its options, and its work, which returns an exit code if that is not 0."""
+
+    name: str
+    help: str
+    page: str
+    examples: Sequence[str]
+    options: Sequence[Option]
+    run: Callable[[Namespace], int | None]
+
+
+def command(
+    name: str, help: str, page: str, *examples: str, options: Sequence[Option]
+) -> Callable[[Callable[[Namespace], int | None]], Command]:
+    """Make a command of the function that does its work."""
+    return functools.partial(Command, name, help, page, examples, options)
+
+
+def option(name: str, help: str, **settings: Any) -> Option:
+    """Arguments of argparse's ``add_argument``; a default is added to the help, and says the type if it is a number."""
+    if isinstance(default := settings.get("default"), int):
+        settings["type"] = int
+    shown = f" (default: {default})" if isinstance(default, (int, str, Path)) else ""
+    return name, {"help": help + shown, **settings}
+
+
+def flag(name: str, help: str) -> Option:
+    return option(name, help, action="store_true")
+
+
+def check_at_least(args: Namespace, **lowest: int) -> None:
     """Check the numbers that are given."""
     for name, least in lowest.items():
         value = getattr(args, name)
@@ -38,38 +73,42 @@ def check_at_least(args: argparse.Namespace, **lowest: int) -> None:
             raise ConfigError(f"--{name} must be at least {least}, not {value}")
 
 
+def split_option(default: str, meaning: str) -> Option:
+    return option("--split", meaning, default=default, choices=SPLITS)
+
+
+def output_option(meaning: str) -> Option:
+    return option("--output", meaning, type=Path, required=True)
+
+
+def set_option(metavar: str, meaning: str) -> Option:
+    """``--set``, stored as ``overrides``."""
+    return option("--set", meaning, dest="overrides", action="append", default=[], metavar=metavar)
+
+
+def sampling_option(example: str) -> Option:
+    """``--generation_kwargs``, stored as ``sampling``."""
+    meaning = f"override a sampling setting of the evaluations, such as {example}"
+    return option("--generation_kwargs", meaning, dest="sampling", nargs="+", default=[], metavar="KEY=VALUE")
+
+
+SEED = option("--seed", "random seed", default=0)
+
 # -- configs ----------------------------------------------------------------------------------------------------------
 
-
-def add_config_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
-    """Add the config file and its overrides."""
-    parser.add_argument("--config_path", required=required, help="YAML config file of the run")
-    _add_overrides(parser)
-    _add_variant(parser)
+_SET = set_option("KEY=VALUE", "override a config key, such as alg.args.n_epochs=3; can be repeated")
+_VARIANT = option("--variant", "index of a combination of the config's 'expand' blocks", default=0)
+CONFIG = (option("--config_path", "YAML config file of the run", required=True), _SET, _VARIANT)
+OPTIONAL_CONFIG = (option("--config_path", "YAML config file of the run"), _SET, _VARIANT)
 
 
-def _add_variant(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--variant", type=int, default=0, help="index of a combination of the config's 'expand' blocks")
+def config_flags(args: Namespace) -> list[str]:
+    """The options of :data:`CONFIG` as they are written."""
+    overrides = [text for override in args.overrides for text in ("--set", override)]
+    return ["--config_path", args.config_path, "--variant", str(args.variant), *overrides]
 
 
-def _add_overrides(parser: argparse.ArgumentParser) -> None:
-    add_set(parser, "KEY=VALUE", "override a config key, such as alg.args.n_epochs=3; can be repeated")
-
-
-def add_set(parser: argparse.ArgumentParser, metavar: str, meaning: str) -> None:
-    """Add ``--set``, stored as ``overrides``."""
-    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar=metavar, help=meaning)
-
-
-def add_sampling(parser: argparse.ArgumentParser, example: str) -> None:
-    """Add ``--generation_kwargs``, stored as ``sampling``."""
-    meaning = f"override a sampling setting of the evaluations, such as {example}"
-    parser.add_argument(
-        "--generation_kwargs", dest="sampling", nargs="+", default=[], metavar="KEY=VALUE", help=meaning
-    )
-
-
-def read_config(args: argparse.Namespace) -> RunConfig:
+def read_config(args: Namespace) -> RunConfig:
     """Load the config and its imports, and check all components."""
     from rl4dialog.core.config import load_config
 
@@ -83,66 +122,36 @@ def read_config(args: argparse.Namespace) -> RunConfig:
 
 # -- trained models ---------------------------------------------------------------------------------------------------
 
-
-def add_run_argument(parser: argparse.ArgumentParser, required: bool = True) -> None:
-    """Add the run folder, stored as ``run_path``."""
-    parser.add_argument("--run", dest="run_path", required=required, metavar="RUN", help="run folder")
-
-
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that select a model: ``--run`` with a checkpoint, or ``--model`` with ``--config_path``."""
-    add_run_argument(parser, required=False)
-    add_checkpoint(parser)
-    parser.add_argument("--model", help="folder or hub id of a model with its tokenizer")
-    parser.add_argument("--config_path", help="YAML config file to use with --model")
-    _add_variant(parser)
-    _add_overrides(parser)
-    add_trust(parser)
-
-
-def add_checkpoint(parser: argparse.ArgumentParser) -> None:
-    """Add ``--checkpoint``."""
-    parser.add_argument(
-        "--checkpoint", help="checkpoint of the run: iteration, last or best (default: the final model)"
-    )
-
-
-def add_trust(parser: argparse.ArgumentParser) -> None:
-    """Add ``--trust``."""
-    what = "allow the run's config to run custom code, and to use the addresses, keys and files that it names"
-    parser.add_argument("--trust", action="store_true", help=what)
+RUN = option("--run", "run folder", dest="run_path", required=True, metavar="RUN")
+OPTIONAL_RUN = option("--run", "run folder", dest="run_path", metavar="RUN")
+CHECKPOINT = option("--checkpoint", "checkpoint of the run: iteration, last or best (default: the final model)")
+TRUST = flag(
+    "--trust", "allow the run's config to run custom code, and to use the addresses, keys and files that it names"
+)
+MODEL = (
+    OPTIONAL_RUN,
+    CHECKPOINT,
+    option("--model", "folder or hub id of a model with its tokenizer"),
+    option("--config_path", "YAML config file to use with --model"),
+    _VARIANT,
+    _SET,
+    TRUST,
+)
+POLICY = option(
+    "--policy",
+    "policy of the environment instead of a trained one, with --run or --config_path: rule in dialogue_acts, "
+    "the others in turn_goals",
+    choices=("rule", "random", "round_robin", "best_order"),
+)
 
 
-def add_policy(parser: argparse.ArgumentParser) -> None:
-    """Add ``--policy``."""
-    parser.add_argument(
-        "--policy",
-        choices=("rule", "random", "round_robin", "best_order"),
-        help="policy of the environment instead of a trained one, with --run or --config_path: rule in dialogue_acts, "
-        "the others in turn_goals",
-    )
-
-
-def load_turn_level(args: argparse.Namespace) -> TurnLevelAgent | None:
-    """Load the agent that the arguments select, if it acts in an environment without text; otherwise ``None``."""
-    if args.model is not None and args.policy is not None:
-        raise ConfigError("--policy takes the place of a trained model; pass either --model or --policy")
-    if (args.run_path is None) == (args.config_path is None) or args.model is not None:
-        return None  # a model, or arguments that `load_chosen` refuses
-
+def load_agent(args: Namespace) -> LoadedPolicy | TurnLevelAgent:
+    """Load what the arguments select, one of which is `POLICY`: in an environment without text, what acts there."""
     from rl4dialog.core.config import TurnLevelConfig
-    from rl4dialog.inference.saved_run import read_run_config
-    from rl4dialog.training.building.components import check_components
 
-    if args.run_path is None:
-        config = read_config(args)
-    else:
-        config = read_run_config(Path(args.run_path).expanduser(), args.overrides, args.trust)
+    config = _chosen_config(args)
     if not isinstance(config, TurnLevelConfig):
-        if args.policy is not None:
-            raise ConfigError("--policy is for environments that have a policy of their own: dialogue_acts, turn_goals")
-        return None
-    check_components(config)
+        return _language_model(args, config)
 
     from rl4dialog.inference.turn_level_agent import TurnLevelAgent, load_turn_level_policy
 
@@ -154,38 +163,60 @@ def load_turn_level(args: argparse.Namespace) -> TurnLevelAgent | None:
     return TurnLevelAgent(config, model_name(args), policy)
 
 
-def load_chosen(args: argparse.Namespace) -> LoadedPolicy:
-    """Load the model that the arguments select."""
-    if (args.run_path is None) == (args.model is None):
-        raise ConfigError("pass either --run with a run folder, or --model with --config_path")
-    if args.run_path is not None and args.config_path is not None:
-        raise ConfigError("--config_path works only with --model; a run has its own config, which --set can override")
-    if args.model is not None and args.config_path is None:
-        raise ConfigError("--model needs --config_path: the config defines the data, metrics and sampling settings")
-    if args.model is not None and args.checkpoint is not None:
-        raise ConfigError("--checkpoint works only with --run; --model can be the folder of a checkpoint's model")
+def load_model(args: Namespace) -> LoadedPolicy:
+    """Load the language model that the arguments select."""
+    return _language_model(args, _chosen_config(args))
 
-    from rl4dialog.inference.loading import LoadedPolicy, load_run
+
+def _chosen_config(args: Namespace) -> RunConfig:
+    """The checked config of what the arguments select."""
+    if args.model is not None:
+        if vars(args).get("policy") is not None:
+            raise ConfigError("--policy takes the place of a trained model; pass either --model or --policy")
+        if args.run_path is not None:
+            raise ConfigError(_EITHER)
+        if args.config_path is None:
+            raise ConfigError("--model needs --config_path: the config defines the data, metrics and sampling settings")
+        if args.checkpoint is not None:
+            raise ConfigError("--checkpoint works only with --run; --model can be the folder of a checkpoint's model")
+    if args.run_path is None:
+        if args.config_path is None:
+            raise ConfigError(_EITHER)
+        return read_config(args)
+    if args.config_path is not None:
+        raise ConfigError("--config_path works only with --model; a run has its own config, which --set can override")
+
+    from rl4dialog.core.config import TurnLevelConfig
     from rl4dialog.inference.saved_run import read_run_config
     from rl4dialog.training.building.components import check_components
 
-    if args.model is not None:
-        return LoadedPolicy(read_config(args), args.model)
-    run = Path(args.run_path).expanduser()
-    config = read_run_config(run, args.overrides, args.trust)
-    if unread := [override for override in args.overrides if override.startswith(_OF_TRAINING)]:
-        _logger.warning("--set %s has no effect here: only the training reads it", ", ".join(unread))
-    config.alg.args.pop("device", None)  # inference uses the available device, not the one of training
+    config = read_run_config(Path(args.run_path).expanduser(), args.overrides, args.trust)
+    if not isinstance(config, TurnLevelConfig):
+        if unread := [override for override in args.overrides if override.startswith(_OF_TRAINING)]:
+            _logger.warning("--set %s has no effect here: only the training reads it", ", ".join(unread))
+        config.alg.args.pop("device", None)  # inference uses the available device, not the one of training
     check_components(config)
-    return load_run(config, run, args.checkpoint)
+    return config
 
 
-def load_compared(args: argparse.Namespace) -> LoadedPolicy:
+def _language_model(args: Namespace, config: RunConfig) -> LoadedPolicy:
+    from rl4dialog.inference.loading import LoadedPolicy, load_run
+
+    if vars(args).get("policy") is not None:
+        raise ConfigError("--policy is for environments that have a policy of their own: dialogue_acts, turn_goals")
+    if args.run_path is not None:
+        return load_run(config, Path(args.run_path).expanduser(), args.checkpoint)
+    if args.model is None:
+        raise ConfigError(_EITHER)
+    return LoadedPolicy(config, args.model)
+
+
+def load_compared(args: Namespace) -> LoadedPolicy:
     """Load the model that ``--compare`` selects: a run's, or any other model, with the config of the first one."""
     folder = Path(args.compare).expanduser()
     if _is_run(folder):
         chosen = {"run_path": args.compare, "checkpoint": args.compare_checkpoint, "model": None, "config_path": None}
-        return load_chosen(argparse.Namespace(**chosen, overrides=[], trust=args.trust))
+        return load_model(Namespace(**chosen, overrides=[], trust=args.trust))
     if args.compare_checkpoint is not None:
         raise ConfigError(f"--compare_checkpoint works only with a run, and {args.compare} is not a run folder")
 
@@ -208,12 +239,12 @@ def _is_run(folder: Path) -> bool:
     return isinstance(config, dict) and "alg" in config
 
 
-def model_name(args: argparse.Namespace) -> str:
+def model_name(args: Namespace) -> str:
     """Display name of the selected model."""
     return _named(str(args.run_path or args.model), args.checkpoint)
 
 
-def compared_name(args: argparse.Namespace) -> str:
+def compared_name(args: Namespace) -> str:
     """Display name of the model that ``--compare`` selects."""
     return _named(args.compare, args.compare_checkpoint)
 
@@ -224,18 +255,17 @@ def _named(name: str, checkpoint: str | None) -> str:
 
 # -- judgements of people ---------------------------------------------------------------------------------------------
 
-
-def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of replies that people judge."""
-    parser.add_argument("--seed", type=int, help="random seed of the replies")
-    parser.add_argument(
+JUDGING = (
+    option("--seed", "random seed of the replies", type=int),
+    option(
         "--feedback",
+        "file for ratings and corrections (default: feedback.jsonl in the run folder or the current folder)",
         type=Path,
-        help="file for ratings and corrections (default: feedback.jsonl in the run folder or the current folder)",
-    )
+    ),
+)
 
 
-def feedback_file(args: argparse.Namespace) -> Path:
+def feedback_file(args: Namespace) -> Path:
     """The feedback file given by ``--feedback``, or the default one."""
     path: Path = (args.feedback or Path(args.run_path or ".") / "feedback.jsonl").expanduser()
     check_feedback_file(path)
@@ -245,20 +275,21 @@ def feedback_file(args: argparse.Namespace) -> Path:
 # -- where servers listen ---------------------------------------------------------------------------------------------
 
 
-def add_address_arguments(parser: argparse.ArgumentParser, port: int) -> None:
-    """Add ``--host``, ``--allow_host`` and ``--port`` with its default."""
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, local only)")
-    parser.add_argument(
-        "--allow_host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="additional host name that the server answers to, such as a proxy's; can be repeated",
+def address_options(port: int) -> tuple[Option, ...]:
+    return (
+        option("--host", "address to listen on; 127.0.0.1 is local only", default="127.0.0.1"),
+        option(
+            "--allow_host",
+            "additional host name that the server answers to, such as a proxy's; can be repeated",
+            action="append",
+            default=[],
+            metavar="NAME",
+        ),
+        option("--port", "port to listen on", default=port),
     )
-    parser.add_argument("--port", type=int, default=port, help=f"port to listen on (default: {port})")
 
 
-def check_address_arguments(args: argparse.Namespace) -> None:
+def check_address_arguments(args: Namespace) -> None:
     """Check them, before a model is loaded."""
     from rl4dialog.serving.server import PageHosts, check_address
 
@@ -266,7 +297,7 @@ def check_address_arguments(args: argparse.Namespace) -> None:
     PageHosts(args.host, args.port, args.allow_host)
 
 
-def warn_of_visitors(args: argparse.Namespace, what: str) -> None:
+def warn_of_visitors(args: Namespace, what: str) -> None:
     """Say what others can do, if the address is not that of this machine only."""
     if args.host not in ("127.0.0.1", "localhost", "::1"):
         print(f"Anyone who can reach {args.host} can {what}", file=sys.stderr)

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rl4dialog import __version__
+from rl4dialog.commands.experiments import benchmark, reproduce, sweep
+from rl4dialog.commands.first_steps import demo, init
+from rl4dialog.commands.learning_from_people import excerpts, export_feedback, improve, select
+from rl4dialog.commands.list import list_components
+from rl4dialog.commands.options import Command
+from rl4dialog.commands.preparation import doctor, prepare
+from rl4dialog.commands.publishing import export, push_to_hub
+from rl4dialog.commands.results import evaluate, generate, report, runs, simulate
+from rl4dialog.commands.rewards import classifier, validate_reward
+from rl4dialog.commands.talk import chat, serve, teach, ui
+from rl4dialog.commands.train import train
 
 _GROUPS = {
-    "First steps": ("demo", "init", "list"),
-    "Train": ("doctor", "prepare", "train", "sweep", "benchmark", "reproduce", "classifier"),
-    "Results": ("runs", "report", "evaluate", "generate", "simulate", "validate-reward"),
-    "Talk": ("chat", "ui", "serve"),
-    "Learn from people": ("select", "teach", "improve", "export-feedback", "excerpts"),
-    "Publish": ("export", "push_to_hub"),
+    "First steps": (demo, init, list_components),
+    "Train": (doctor, prepare, train, sweep, benchmark, reproduce, classifier),
+    "Results": (runs, report, evaluate, generate, simulate, validate_reward),
+    "Talk": (chat, ui, serve),
+    "Learn from people": (select, teach, improve, export_feedback, excerpts),
+    "Publish": (export, push_to_hub),
 }
-COMMANDS = tuple(name for names in _GROUPS.values() for name in names)
-# Modules of several commands, each a class. Any other command has a module of its own.
-_SHARED = {
-    "first_steps": ("demo", "init"),
-    "preparation": ("doctor", "prepare"),
-    "experiments": ("sweep", "benchmark", "reproduce"),
-    "rewards": ("classifier", "validate-reward"),
-    "results": ("runs", "report", "evaluate", "generate", "simulate"),
-    "talk": ("chat", "ui", "serve", "teach"),
-    "learning_from_people": ("select", "improve", "export-feedback", "excerpts"),
-    "publishing": ("export", "push_to_hub"),
-}
-_MODULES = {name: module for module, names in _SHARED.items() for name in names}
+COMMANDS = {command.name: command for commands in _GROUPS.values() for command in commands}
 _NAME_WIDTH = max(map(len, COMMANDS)) + 4
 _WIDTH = 80
 _FIRST_STEPS = (
@@ -48,13 +45,6 @@ The exit code is 0 for success, 2 for an error with an explanation, 75 for a run
 130 for other commands that were interrupted, and 1 for an unexpected error."""
 
 
-def command_of(name: str) -> Any:
-    """What has the texts, options and work of a command: a class in a module of several, or a module."""
-    words = name.replace("-", "_").split("_")
-    module = importlib.import_module(f"rl4dialog.commands.{_MODULES.get(name, '_'.join(words))}")
-    return getattr(module, "".join(word.capitalize() for word in words)) if name in _MODULES else module
-
-
 def make_parser() -> argparse.ArgumentParser:
     """Parser of ``rl4dialog`` with all commands."""
     parser = argparse.ArgumentParser(
@@ -68,27 +58,27 @@ def make_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(
         dest="command", required=True, metavar="command", prog="rl4dialog", help=argparse.SUPPRESS
     )
-    for name in COMMANDS:
-        command = command_of(name)
+    for name, command in COMMANDS.items():
         subparser = subparsers.add_parser(
             name,
-            description=command.HELP[0].upper() + command.HELP[1:],  # capitalize() would change names such as HTML
-            epilog=f"{_examples(command.EXAMPLES)}\n\nDocumentation: {command.PAGE}",
+            description=command.help[0].upper() + command.help[1:],  # capitalize() would change names such as HTML
+            epilog=f"{_examples(command.examples)}\n\nDocumentation: {command.page}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_arguments(subparser)
+        for option, settings in command.options:
+            subparser.add_argument(option, **settings)
         subparser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
 
 
 def _commands() -> str:
     """All commands by purpose, with what they do."""
-    lines = []
-    for title, names in _GROUPS.items():
+    lines, indent = [], " " * _NAME_WIDTH
+    for title, commands in _GROUPS.items():
         lines.append(f"{title}:")
-        for name in names:
-            start, indent = f"  {name:<{_NAME_WIDTH - 2}}", " " * _NAME_WIDTH
-            lines += textwrap.wrap(command_of(name).HELP, _WIDTH, initial_indent=start, subsequent_indent=indent)
+        for each in commands:
+            start = f"  {each.name:<{_NAME_WIDTH - 2}}"
+            lines += textwrap.wrap(each.help, _WIDTH, initial_indent=start, subsequent_indent=indent)
         lines.append("")
     return "\n".join(lines)
 
@@ -99,22 +89,20 @@ def _examples(commands: Sequence[str]) -> str:
 
 def command_page() -> str:
     """Markdown with a section for each command and its options."""
-    (commands,) = (each for each in make_parser()._actions if isinstance(each, argparse._SubParsersAction))
-    sections = (line for name, command in commands.choices.items() for line in _section(name, command))
+    (parsers,) = (each for each in make_parser()._actions if isinstance(each, argparse._SubParsersAction))
+    sections = (line for name, parser in parsers.choices.items() for line in _section(COMMANDS[name], parser))
     return "\n".join([_HEAD, *sections]) + "\n"
 
 
-def _section(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    command = command_of(name)
-    page = command.PAGE.removeprefix("docs/")
-    yield f"\n## {name}\n\n{parser.description}. See [{page.removesuffix('.md')}]({page}).\n"
+def _section(command: Command, parser: argparse.ArgumentParser) -> Iterator[str]:
+    page = command.page.removeprefix("docs/")
+    yield f"\n## {command.name}\n\n{parser.description}. See [{page.removesuffix('.md')}]({page}).\n"
     yield "```bash"
-    yield from command.EXAMPLES
+    yield from command.examples
     yield "```\n\n| option | meaning |\n|---|---|"
     for action in parser._actions:
-        if isinstance(action, argparse._HelpAction) or "--debug" in action.option_strings:
-            continue
-        yield f"| {_usage(action)} | {_meaning(action)} |"
+        if not isinstance(action, argparse._HelpAction) and "--debug" not in action.option_strings:
+            yield f"| {_usage(action)} | {_meaning(action)} |"
 
 
 def _usage(action: argparse.Action) -> str:

@@ -2,207 +2,172 @@
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from pathlib import Path
 
 from rl4dialog.commands.options import (
-    SPLITS,
-    add_model_arguments,
-    add_policy,
-    add_sampling,
+    MODEL,
+    POLICY,
+    SEED,
     check_at_least,
-    load_chosen,
-    load_turn_level,
+    command,
+    flag,
+    load_agent,
+    load_model,
     model_name,
+    option,
+    output_option,
+    sampling_option,
+    split_option,
 )
 from rl4dialog.core.errors import ConfigError
 
-
-class Runs:
-    """``rl4dialog runs``."""
-
-    HELP = "list the runs in a folder with their state and results"
-    PAGE = "docs/runs.md"
-    EXAMPLES = ("rl4dialog runs", "rl4dialog runs runs/my_project")
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("folder", nargs="?", type=Path, default=Path(), help="folder to search (default: this one)")
-        parser.add_argument(
-            "--metrics",
-            nargs="+",
-            default=[],
-            metavar="KEY",
-            help="metrics to show (default: the first ones of each run)",
-        )
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
-        from rl4dialog.runs.listing import list_runs, print_runs
-
-        print_runs(list_runs(args.folder.expanduser()), args.metrics)
-        return 0
+_OUTPUT = output_option("output .jsonl file; an incomplete one is continued")
 
 
-class Report:
-    """``rl4dialog report``."""
+@command(
+    "runs",
+    "list the runs in a folder with their state and results",
+    "docs/runs.md",
+    "rl4dialog runs",
+    "rl4dialog runs runs/my_project",
+    options=[
+        option("folder", "folder to search", nargs="?", type=Path, default=Path()),
+        option(
+            "--metrics", "metrics to show (default: the first ones of each run)", nargs="+", default=[], metavar="KEY"
+        ),
+    ],
+)
+def runs(args: Namespace) -> None:
+    from rl4dialog.runs.listing import list_runs, print_runs
 
-    HELP = "write the report of a run, or a comparison of several, as one HTML file"
-    PAGE = "docs/runs.md"
-    EXAMPLES = (
-        "rl4dialog report runs/my_project/my_run",
-        "rl4dialog report runs/my_project/my_run runs/my_project/other_run --output comparison.html",
-    )
+    print_runs(list_runs(args.folder.expanduser()), args.metrics)
 
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("runs", nargs="+", metavar="RUN", help="run folder; several are compared with each other")
-        parser.add_argument(
+
+@command(
+    "report",
+    "write the report of a run, or a comparison of several, as one HTML file",
+    "docs/runs.md",
+    "rl4dialog report runs/my_project/my_run",
+    "rl4dialog report runs/my_project/my_run runs/my_project/other_run --output comparison.html",
+    options=[
+        option("runs", "run folder; several are compared with each other", nargs="+", metavar="RUN"),
+        option(
             "--output",
+            "output file (default: report.html in the run folder; for several runs, comparison.html)",
             metavar="FILE",
-            help="output file (default: report.html in the run folder; for several runs, comparison.html)",
-        )
+        ),
+    ],
+)
+def report(args: Namespace) -> None:
+    from rl4dialog.runs.report.comparison import write_comparison
+    from rl4dialog.runs.report.pages import write_report
 
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
-        from rl4dialog.runs.report.comparison import write_comparison
-        from rl4dialog.runs.report.pages import write_report
-
-        if len(args.runs) == 1:
-            print(write_report(args.runs[0], args.output))
-        else:
-            print(write_comparison(args.runs, args.output or "comparison.html"))
-        return 0
+    if len(args.runs) == 1:
+        print(write_report(args.runs[0], args.output))
+    else:
+        print(write_comparison(args.runs, args.output or "comparison.html"))
 
 
-class Evaluate:
-    """``rl4dialog evaluate``."""
+@command(
+    "evaluate",
+    "evaluate a run's model, or any model, without training",
+    "docs/after_a_run.md",
+    "rl4dialog evaluate --run runs/my_project/my_run --split test",
+    "rl4dialog evaluate --run runs/my_project/my_run --set env.args.partner.args.error_rate=0",
+    options=[
+        *MODEL,
+        POLICY,
+        split_option("test", "dataset split to evaluate"),
+        option("--output_path", "new output folder (default: in evaluations/ of the run folder or the current folder)"),
+        flag("--by_turn", "conversations: also compute the metrics of the first, second, ... replies"),
+    ],
+)
+def evaluate(args: Namespace) -> None:
+    from rl4dialog.inference.loading import LoadedPolicy
+    from rl4dialog.inference.offline_evaluation import evaluate_split, evaluation_folder
+    from rl4dialog.inference.turn_level_agent import evaluate_agent
 
-    HELP = "evaluate a run's model, or any model, without training"
-    PAGE = "docs/after_a_run.md"
-    EXAMPLES = (
-        "rl4dialog evaluate --run runs/my_project/my_run --split test",
-        "rl4dialog evaluate --run runs/my_project/my_run --set env.args.partner.args.error_rate=0",
-    )
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_model_arguments(parser)
-        add_policy(parser)
-        parser.add_argument("--split", default="test", choices=SPLITS, help="dataset split to evaluate (default: test)")
-        parser.add_argument(
-            "--output_path",
-            help="new output folder (default: in evaluations/ of the run folder or the current folder)",
-        )
-        parser.add_argument(
-            "--by_turn",
-            action="store_true",
-            help="conversations: also compute the metrics of the first, second, ... replies",
-        )
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
-        from rl4dialog.inference.offline_evaluation import evaluate_split, evaluation_folder
-
-        agent = load_turn_level(args)
-        loaded = load_chosen(args) if agent is None else None
-        parent = Path(args.run_path) if args.run_path else Path.cwd()
-        folder = Path(args.output_path or evaluation_folder(parent / "evaluations", args.split, args.checkpoint))
-        folder = folder.expanduser().absolute()
-        about = {"run": args.run_path, "checkpoint": args.checkpoint, "model": args.model}
-        if loaded is not None:
-            evaluate_split(loaded, args.split, folder, about, args.by_turn)
-        if agent is not None:
-            from rl4dialog.inference.turn_level_agent import evaluate_agent
-
-            if args.by_turn:
-                raise ConfigError("--by_turn compares replies of language models; this run has none")
-            evaluate_agent(agent, args.split, folder, {**about, "policy": agent.name})
-        return 0
+    agent = load_agent(args)
+    parent = Path(args.run_path) if args.run_path else Path.cwd()
+    folder = Path(args.output_path or evaluation_folder(parent / "evaluations", args.split, args.checkpoint))
+    folder = folder.expanduser().absolute()
+    about = {"run": args.run_path, "checkpoint": args.checkpoint, "model": args.model}
+    if isinstance(agent, LoadedPolicy):
+        evaluate_split(agent, args.split, folder, about, args.by_turn)
+    elif args.by_turn:
+        raise ConfigError("--by_turn compares replies of language models; this run has none")
+    else:
+        evaluate_agent(agent, args.split, folder, {**about, "policy": agent.name})
 
 
-class Generate:
-    """``rl4dialog generate``."""
-
-    HELP = "generate a reply to each prompt of a file"
-    PAGE = "docs/after_a_run.md"
-    EXAMPLES = ("rl4dialog generate --run runs/my_project/my_run --input prompts.jsonl --output replies.jsonl",)
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_model_arguments(parser)
-        parser.add_argument(
+@command(
+    "generate",
+    "generate a reply to each prompt of a file",
+    "docs/after_a_run.md",
+    "rl4dialog generate --run runs/my_project/my_run --input prompts.jsonl --output replies.jsonl",
+    options=[
+        *MODEL,
+        option(
             "--input",
+            ".txt file with one prompt per line, or .jsonl file with prompt, messages or history",
             type=Path,
             required=True,
-            help=".txt file with one prompt per line, or .jsonl file with prompt, messages or history",
-        )
-        _add_output(parser)
-        parser.add_argument("--batch_size", type=int, help="prompts per batch (default: as in evaluations)")
-        add_sampling(parser, "top_p=0.9")
+        ),
+        _OUTPUT,
+        option("--batch_size", "prompts per batch (default: as in evaluations)", type=int),
+        sampling_option("top_p=0.9"),
+    ],
+)
+def generate(args: Namespace) -> None:
+    from rl4dialog.inference.batch_generation import reply_to_file
 
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
-        from rl4dialog.inference.batch_generation import reply_to_file
-
-        check_at_least(args, batch_size=1)
-        n_written = reply_to_file(load_chosen(args), args.input, args.output, args.sampling, args.batch_size)
-        return _say_written(n_written, "replies", args.output, "another model")
-
-
-class Simulate:
-    """``rl4dialog simulate``."""
-
-    HELP = "write conversations of a trained model, or a rule policy, with its partner to a file"
-    PAGE = "docs/conversations.md"
-    EXAMPLES = (
-        "rl4dialog simulate --run runs/my_project/my_run --n 100 --output conversations.jsonl",
-        "rl4dialog simulate --config_path config.yml --policy rule --n 100 --output conversations.jsonl",
-    )
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_model_arguments(parser)
-        add_policy(parser)
-        parser.add_argument("--n", type=int, default=200, help="number of conversations (default: 200)")
-        _add_output(parser)
-        parser.add_argument(
-            "--split", default="test", choices=SPLITS, help="dataset split to talk about (default: test)"
-        )
-        parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
-        parser.add_argument("--player", help="scripted player of the datapool, instead of the model")
-        add_sampling(parser, "do_sample=true")
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
-        from rl4dialog.inference.simulation import Simulation, simulate_to_file
-
-        check_at_least(args, n=1)
-        if args.output.suffix != ".jsonl":
-            raise ConfigError(f"--output must be a .jsonl file, not {args.output}")
-        if args.player is not None and args.sampling:
-            raise ConfigError("--generation_kwargs has no meaning with --player, which does not sample from a model")
-        if (acting := load_turn_level(args)) is not None:
-            from rl4dialog.inference.turn_level_agent import simulate_agent
-
-            if args.player is not None or args.sampling:
-                raise ConfigError("--player and --generation_kwargs are for runs on text; use --policy, or --set")
-            n_written = simulate_agent(acting, args.split, args.n, args.seed, args.output)
-        else:
-            loaded = load_chosen(args)
-            agent = args.player or model_name(args)
-            simulation = Simulation(loaded, args.split, args.n, args.seed, agent, args.player, args.sampling)
-            n_written = simulate_to_file(simulation, args.output)
-        return _say_written(n_written, "conversations", args.output, "other conversations")
+    check_at_least(args, batch_size=1)
+    n_written = reply_to_file(load_model(args), args.input, args.output, args.sampling, args.batch_size)
+    _print_written(n_written, "replies", args.output, "another model")
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=Path, required=True, help="output .jsonl file; an incomplete one is continued")
+@command(
+    "simulate",
+    "write conversations of a trained model, or a rule policy, with its partner to a file",
+    "docs/conversations.md",
+    "rl4dialog simulate --run runs/my_project/my_run --n 100 --output conversations.jsonl",
+    "rl4dialog simulate --config_path config.yml --policy rule --n 100 --output conversations.jsonl",
+    options=[
+        *MODEL,
+        POLICY,
+        option("--n", "number of conversations", default=200),
+        _OUTPUT,
+        split_option("test", "dataset split to talk about"),
+        SEED,
+        option("--player", "scripted player of the datapool, instead of the model"),
+        sampling_option("do_sample=true"),
+    ],
+)
+def simulate(args: Namespace) -> None:
+    from rl4dialog.inference.loading import LoadedPolicy
+    from rl4dialog.inference.simulation import Simulation, simulate_to_file
+    from rl4dialog.inference.turn_level_agent import simulate_agent
+
+    check_at_least(args, n=1)
+    if args.output.suffix != ".jsonl":
+        raise ConfigError(f"--output must be a .jsonl file, not {args.output}")
+    if args.player is not None and args.sampling:
+        raise ConfigError("--generation_kwargs has no meaning with --player, which does not sample from a model")
+    agent = load_agent(args)
+    if isinstance(agent, LoadedPolicy):
+        name = args.player or model_name(args)
+        simulation = Simulation(agent, args.split, args.n, args.seed, name, args.player, args.sampling)
+        n_written = simulate_to_file(simulation, args.output)
+    elif args.player is not None or args.sampling:
+        raise ConfigError("--player and --generation_kwargs are for runs on text; use --policy, or --set")
+    else:
+        n_written = simulate_agent(agent, args.split, args.n, args.seed, args.output)
+    _print_written(n_written, "conversations", args.output, "other conversations")
 
 
-def _say_written(n_written: int, what: str, output: Path, other: str) -> int:
+def _print_written(n_written: int, what: str, output: Path, other: str) -> None:
     if n_written:
         print(f"{n_written} {what} written to {output}")
     else:
         print(f"{output} is already complete; choose another --output for {other}")
-    return 0

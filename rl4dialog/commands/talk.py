@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl4dialog.commands.options import (
+    JUDGING,
+    MODEL,
+    POLICY,
     SPLITS,
-    add_address_arguments,
-    add_judging_arguments,
-    add_model_arguments,
-    add_policy,
+    address_options,
     check_address_arguments,
     check_at_least,
+    command,
     compared_name,
     feedback_file,
-    load_chosen,
+    flag,
+    load_agent,
     load_compared,
-    load_turn_level,
+    load_model,
     model_name,
+    option,
     warn_of_visitors,
     write_verbatim,
 )
@@ -35,209 +38,166 @@ if TYPE_CHECKING:
     from rl4dialog.serving.judging import Judging
     from rl4dialog.serving.teaching import Teaching
 
-
-class Chat:
-    """``rl4dialog chat``."""
-
-    HELP = "chat with a run's model, or any model, in the terminal"
-    PAGE = "docs/chat.md"
-    EXAMPLES = (
-        "rl4dialog chat --run runs/my_project/my_run",
-        "rl4dialog chat --run runs/my_project/my_run --show_reward --feedback feedback.jsonl",
-    )
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_model_arguments(parser)
-        add_policy(parser)
-        _add_show_reward(parser)
-        add_judging_arguments(parser)
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
-        from rl4dialog.inference.loading import LoadedPolicy
-        from rl4dialog.serving.terminal import TaskTerminalChat, TerminalChat, console_reader
-
-        feedback, chosen = feedback_file(args), _load_for_chat(args)
-        read_line = console_reader(sys.stdin, write_verbatim)
-        if isinstance(chosen, LoadedPolicy):
-            from rl4dialog.inference.chat_agent import ChatAgent
-
-            agent = ChatAgent(chosen, model_name(args))
-            TerminalChat(agent, read_line, write_verbatim, args.show_reward, args.seed, feedback).run()
-        else:
-            TaskTerminalChat(chosen(), read_line, write_verbatim).run()
-        return 0
+_SHOW_REWARD = flag("--show_reward", "print the reward of each reply and its parts")
+_SITUATIONS = (
+    option("--split", "split of the situations (default: train)", choices=SPLITS),
+    option("--n", "number of situations (default: all of the split)", type=int),
+)
 
 
-class Ui:
-    """``rl4dialog ui``."""
+@command(
+    "chat",
+    "chat with a run's model, or any model, in the terminal",
+    "docs/chat.md",
+    "rl4dialog chat --run runs/my_project/my_run",
+    "rl4dialog chat --run runs/my_project/my_run --show_reward --feedback feedback.jsonl",
+    options=[*MODEL, POLICY, _SHOW_REWARD, *JUDGING],
+)
+def chat(args: Namespace) -> None:
+    from rl4dialog.inference.chat_agent import ChatAgent
+    from rl4dialog.inference.loading import LoadedPolicy
+    from rl4dialog.serving.terminal import TaskTerminalChat, TerminalChat, console_reader
 
-    HELP = "chat with a run's model, an agent for a task or two models, judge replies or teach a model, on a web page"
-    PAGE = "docs/chat.md"
-    EXAMPLES = (
-        "rl4dialog ui --run runs/my_project/my_run",
-        "rl4dialog ui --run runs/my_project/my_run --compare runs/my_project/other_run",
-        "rl4dialog ui --queue queue.jsonl --feedback feedback.jsonl",
-        "rl4dialog ui --run runs/my_project/my_run --teach",
-    )
+    feedback, chosen = feedback_file(args), _load_for_chat(args)
+    read_line = console_reader(sys.stdin, write_verbatim)
+    if isinstance(chosen, LoadedPolicy):
+        agent = ChatAgent(chosen, model_name(args))
+        TerminalChat(agent, read_line, write_verbatim, args.show_reward, args.seed, feedback).run()
+    else:
+        TaskTerminalChat(chosen(), read_line, write_verbatim).run()
 
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_model_arguments(parser)
-        add_policy(parser)
-        parser.add_argument("--compare", metavar="RUN", help="second model: a run folder, a model folder or a hub id")
-        parser.add_argument("--compare_checkpoint", help="checkpoint of the second run: an iteration, last or best")
-        parser.add_argument(
+
+@command(
+    "ui",
+    "chat with a run's model, an agent for a task or two models, judge replies or teach a model, on a web page",
+    "docs/chat.md",
+    "rl4dialog ui --run runs/my_project/my_run",
+    "rl4dialog ui --run runs/my_project/my_run --compare runs/my_project/other_run",
+    "rl4dialog ui --queue queue.jsonl --feedback feedback.jsonl",
+    "rl4dialog ui --run runs/my_project/my_run --teach",
+    options=[
+        *MODEL,
+        POLICY,
+        option("--compare", "second model: a run folder, a model folder or a hub id", metavar="RUN"),
+        option("--compare_checkpoint", "checkpoint of the second run: an iteration, last or best"),
+        option(
             "--queue",
+            "instead of a chat: judge the replies or conversations that rl4dialog select wrote; needs no model",
             type=Path,
             metavar="FILE",
-            help="instead of a chat: judge the replies or conversations that rl4dialog select wrote; needs no model",
-        )
-        parser.add_argument(
-            "--teach",
-            action="store_true",
-            help="instead of a chat: accept, reject or correct replies, as in rl4dialog teach",
-        )
-        _add_situation_arguments(parser)
-        _add_show_reward(parser)
-        add_judging_arguments(parser)
-        add_address_arguments(parser, 7860)
+        ),
+        flag("--teach", "instead of a chat: accept, reject or correct replies, as in rl4dialog teach"),
+        *_SITUATIONS,
+        _SHOW_REWARD,
+        *JUDGING,
+        *address_options(7860),
+    ],
+)
+def ui(args: Namespace) -> None:
+    from rl4dialog.serving.page import load_gradio
+    from rl4dialog.serving.server import serve
 
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
-        from rl4dialog.serving.page import load_gradio
-        from rl4dialog.serving.server import serve
-
-        if args.compare is None and args.compare_checkpoint is not None:
-            raise ConfigError("--compare_checkpoint needs --compare")
-        given = (args.run_path or args.model, args.compare)
-        own, other = (each and Path(each).expanduser().resolve() for each in given)
-        if own is not None and own == other and args.compare_checkpoint == args.checkpoint:
-            raise ConfigError(f"--compare {args.compare} is the model of --run or --model itself; choose another one")
-        if not args.teach and (args.split, args.n) != (None, None):
-            raise ConfigError("--split and --n select the situations of --teach, which is missing")
-        # Check everything cheap before the models are loaded.
-        check_address_arguments(args)
-        load_gradio()
-        judging = _judging(args) if args.queue is not None or args.teach else None
-        page = _chat_page(args) if judging is None else _judging_page(judging)
-        serve(page, args.host, args.port, write_verbatim, allow_hosts=args.allow_host)
-        if judging is not None:
-            _print_what_to_do(judging, args)
-        return 0
+    if args.compare is None and args.compare_checkpoint is not None:
+        raise ConfigError("--compare_checkpoint needs --compare")
+    own, other = (each and Path(each).expanduser().resolve() for each in (args.run_path or args.model, args.compare))
+    if own is not None and own == other and args.compare_checkpoint == args.checkpoint:
+        raise ConfigError(f"--compare {args.compare} is the model of --run or --model itself; choose another one")
+    if not args.teach and (args.split, args.n) != (None, None):
+        raise ConfigError("--split and --n select the situations of --teach, which is missing")
+    # Check everything cheap before the models are loaded.
+    check_address_arguments(args)
+    load_gradio()
+    judging = _judging(args) if args.queue is not None or args.teach else None
+    page = _chat_page(args) if judging is None else _judging_page(judging)
+    serve(page, args.host, args.port, write_verbatim, allow_hosts=args.allow_host)
+    if judging is not None:
+        _print_what_to_do(judging, args)
 
 
-class Teach:
-    """``rl4dialog teach``."""
+@command(
+    "teach",
+    "accept, reject or correct a model's replies in conversations, in the terminal",
+    "docs/feedback.md",
+    "rl4dialog teach --run runs/my_project/my_run",
+    "rl4dialog teach --run runs/my_project/my_run --split val --n 20",
+    options=[*MODEL, *JUDGING, *_SITUATIONS],
+)
+def teach(args: Namespace) -> None:
+    from rl4dialog.serving.terminal import TeachingTerminal, console_reader
 
-    HELP = "accept, reject or correct a model's replies in conversations, in the terminal"
-    PAGE = "docs/feedback.md"
-    EXAMPLES = (
-        "rl4dialog teach --run runs/my_project/my_run",
-        "rl4dialog teach --run runs/my_project/my_run --split val --n 20",
-    )
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_model_arguments(parser)
-        add_judging_arguments(parser)
-        _add_situation_arguments(parser)
-
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
-        from rl4dialog.serving.terminal import TeachingTerminal, console_reader
-
-        teaching = _load_teaching(args)
-        TeachingTerminal(teaching, console_reader(sys.stdin, write_verbatim), write_verbatim).run()
-        _print_what_to_do(teaching, args)
-        return 0
+    teaching = _load_teaching(args)
+    TeachingTerminal(teaching, console_reader(sys.stdin, write_verbatim), write_verbatim).run()
+    _print_what_to_do(teaching, args)
 
 
-class Serve:
-    """``rl4dialog serve``."""
-
-    HELP = "serve a run's model, or any model, as an OpenAI-compatible endpoint"
-    PAGE = "docs/serving.md"
-    EXAMPLES = ("rl4dialog serve --run runs/my_project/my_run",)
-
-    @staticmethod
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_model_arguments(parser)
-        parser.add_argument("--name", help="name of the model in requests (default: that of its folder)")
-        add_address_arguments(parser, 8000)
-        parser.add_argument(
+@command(
+    "serve",
+    "serve a run's model, or any model, as an OpenAI-compatible endpoint",
+    "docs/serving.md",
+    "rl4dialog serve --run runs/my_project/my_run",
+    options=[
+        *MODEL,
+        option("--name", "name of the model in requests (default: that of its folder)"),
+        *address_options(8000),
+        option(
             "--api_key_env",
+            "environment variable with the API key that requests must send (default: they need none)",
             metavar="VARIABLE",
-            help="environment variable with the API key that requests must send (default: they need none)",
-        )
+        ),
+    ],
+)
+def serve(args: Namespace) -> None:
+    from rl4dialog.core.http_requests import read_api_key
+    from rl4dialog.serving.api_server import load_server, serve_api
 
-    @staticmethod
-    def run(args: argparse.Namespace) -> int:
-        from rl4dialog.core.http_requests import read_api_key
-        from rl4dialog.serving.api_server import load_server, serve_api
+    # Check everything cheap before the model is loaded.
+    load_server()
+    check_address_arguments(args)
+    if args.api_key_env is not None:
+        read_api_key(args.api_key_env, "--api_key_env")
 
-        # Check everything cheap before the model is loaded.
-        load_server()
-        check_address_arguments(args)
-        if args.api_key_env is not None:
-            read_api_key(args.api_key_env, "--api_key_env")
+    from rl4dialog.inference.chat_agent import ChatAgent
 
-        from rl4dialog.inference.chat_agent import ChatAgent
-
-        model = ChatAgent(load_chosen(args), model_name(args))
-        if args.api_key_env is None:
-            warn_of_visitors(args, "use the model; --api_key_env requires a key.")
-        name = args.name or Path(args.run_path or args.model).expanduser().resolve().name
-        serve_api(model, name, args.host, args.port, write_verbatim, args.api_key_env, args.allow_host)
-        return 0
+    model = ChatAgent(load_model(args), model_name(args))
+    if args.api_key_env is None:
+        warn_of_visitors(args, "use the model; --api_key_env requires a key.")
+    name = args.name or Path(args.run_path or args.model).expanduser().resolve().name
+    serve_api(model, name, args.host, args.port, write_verbatim, args.api_key_env, args.allow_host)
 
 
-def _add_show_reward(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--show_reward", action="store_true", help="print the reward of each reply and its parts")
-
-
-def _add_situation_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--split", choices=SPLITS, help="split of the situations (default: train)")
-    parser.add_argument("--n", type=int, help="number of situations (default: all of the split)")
-
-
-def _load_for_chat(args: argparse.Namespace) -> LoadedPolicy | Callable[[], TaskAgent]:
+def _load_for_chat(args: Namespace) -> LoadedPolicy | Callable[[], TaskAgent]:
     """Load a language model, or what returns an agent for a task for each person."""
-    acting = load_turn_level(args)
-    loaded = load_chosen(args) if acting is None else None
-    if loaded is not None and loaded.config.task is None:
-        return loaded
-    for option in ("show_reward", "feedback", "compare"):
-        if vars(args).get(option):
-            name = model_name(args) if acting is None else acting.name
+    from rl4dialog.inference.loading import LoadedPolicy
+
+    chosen = load_agent(args)
+    if isinstance(chosen, LoadedPolicy) and chosen.config.task is None:
+        return chosen
+    name = args.policy or model_name(args)
+    for given in ("show_reward", "feedback", "compare"):
+        if vars(args).get(given):
             raise ConfigError(
-                f"{name} is for a task, whose dialogues are scored by whether a goal is reached; remove --{option}"
+                f"{name} is for a task, whose dialogues are scored by whether a goal is reached; remove --{given}"
             )
-    if acting is not None:
-        from rl4dialog.inference.task_agent import ActAgent
 
-        return functools.partial(ActAgent, acting, args.seed)
-    from rl4dialog.inference.task_agent import WordsAgent
+    from rl4dialog.inference.task_agent import ActAgent, WordsAgent
 
-    assert loaded is not None
-    return functools.partial(WordsAgent, loaded, model_name(args), args.seed)
+    if isinstance(chosen, LoadedPolicy):
+        return functools.partial(WordsAgent, chosen, name, args.seed)
+    return functools.partial(ActAgent, chosen, args.seed)
 
 
-def _chat_page(args: argparse.Namespace) -> Any:
+def _chat_page(args: Namespace) -> Any:
     """The page of a chat with an agent, a model or two models."""
     from rl4dialog.inference.chat_agent import ChatAgent
     from rl4dialog.inference.loading import LoadedPolicy
+    from rl4dialog.serving.chat import Chat
+    from rl4dialog.serving.chat_page import ChatPage
+    from rl4dialog.serving.task_chat import TaskPage
 
     feedback, chosen = feedback_file(args), _load_for_chat(args)
     if not isinstance(chosen, LoadedPolicy):
-        from rl4dialog.serving.task_chat import TaskPage
-
         warn_of_visitors(args, "chat with the agent.")
         return TaskPage(chosen)
-    from rl4dialog.serving.chat import Chat
-    from rl4dialog.serving.chat_page import ChatPage
-
     models = [ChatAgent(chosen, model_name(args))]
     if args.compare is not None:
         models.append(ChatAgent(load_compared(args), compared_name(args)))
@@ -253,40 +213,36 @@ def _judging_page(judging: Judging[Any]) -> Any:
     return JudgingPage(judging)
 
 
-def _judging(args: argparse.Namespace) -> Judging[Any]:
+def _judging(args: Namespace) -> Judging[Any]:
     """What is judged on the page: a queue, or the replies of a model that is taught."""
     from rl4dialog.core.feedback import read_queue
     from rl4dialog.serving.judging import QueueJudging
 
-    given = {
-        "run" if name == "run_path" else name
-        for name, value in vars(args).items()
-        if value is not None and value is not False
-    }
+    chosen = {**vars(args), "run": args.run_path}
+    given = [name for name, value in chosen.items() if value is not None and value is not False]
     if args.teach:
-        if others := [option for option in ("queue", "policy", "compare", "show_reward") if option in given]:
+        if others := [name for name in ("queue", "policy", "compare", "show_reward") if name in given]:
             raise ConfigError(f"--teach shows one reply of one model at a time; remove --{others[0]}")
         warn_of_visitors(args, "let the model reply and give feedback.")
         return _load_teaching(args)
-    for option in ("run", "model", "config_path", "policy", "compare", "checkpoint", "seed", "show_reward"):
-        if option in given:
-            raise ConfigError(f"--queue shows replies that are already written; remove --{option}")
+    for name in ("run", "model", "config_path", "policy", "compare", "checkpoint", "seed", "show_reward"):
+        if name in given:
+            raise ConfigError(f"--queue shows replies that are already written; remove --{name}")
     warn_of_visitors(args, "see the replies and give feedback.")
     return QueueJudging(read_queue(args.queue), feedback_file(args))
 
 
-def _load_teaching(args: argparse.Namespace) -> Teaching:
+def _load_teaching(args: Namespace) -> Teaching:
     """Load the model that the arguments select, with the situations in which it is taught."""
     check_at_least(args, n=1)
 
     from rl4dialog.inference.teaching import build_teaching
 
-    return build_teaching(
-        load_chosen(args), model_name(args), args.split or "train", args.n, feedback_file(args), args.seed
-    )
+    feedback = feedback_file(args)
+    return build_teaching(load_model(args), model_name(args), args.split or "train", args.n, feedback, args.seed)
 
 
-def _print_what_to_do(judging: Judging[Any], args: argparse.Namespace) -> None:
+def _print_what_to_do(judging: Judging[Any], args: Namespace) -> None:
     """Print the number of judgements and, if there are any, the commands that learn from them."""
     from rl4dialog.data.ratings import count_kinds
 

@@ -19,7 +19,7 @@ from runs import make_config, write_config
 
 from rl4dialog import cli
 from rl4dialog.commands.options import compared_name, load_compared
-from rl4dialog.commands.talk import Ui
+from rl4dialog.commands.parser import make_parser
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.serving.page import visible, without_joiners
@@ -31,9 +31,7 @@ def run(plain_run: Path) -> Path:
 
 
 def parsed(*flags: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    Ui.add_arguments(parser)
-    return parser.parse_args(flags)
+    return make_parser().parse_args(["ui", *flags])
 
 
 # -- in a browser -----------------------------------------------------------------------------------------------------

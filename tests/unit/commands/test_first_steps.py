@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rl4dialog.cli import main
-from rl4dialog.commands import train
+from rl4dialog.commands.train import train
 from rl4dialog.core import pretrained
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ModelError
