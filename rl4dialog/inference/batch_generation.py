@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.files import ContinuedFile, Record
@@ -23,8 +22,7 @@ _logger = logging.getLogger(__name__)
 _COLUMNS = ("prompt", "messages", "history")
 
 
-@dataclass(frozen=True)
-class PromptLine:
+class PromptLine(NamedTuple):
     """A prompt, and the fields of its line (none for a line of text)."""
 
     prompt: str
@@ -46,9 +44,8 @@ def read_prompts(path: Path, dialogue_format: DialogueFormat | None, persona: st
         raise DataError(f"{path} has an unknown format; prompts must be in a .txt or .jsonl file")
     if not found:
         raise DataError(f"{path} contains no prompts")
-    reserved = (
-        dialogue_format.reserved if dialogue_format is not None and dialogue_format.name == "chat_template" else ()
-    )
+    uses_template = dialogue_format is not None and dialogue_format.name == "chat_template"
+    reserved = dialogue_format.reserved if dialogue_format is not None and uses_template else ()
     if reserved and not any(token in line.prompt for line in found for token in reserved):
         _logger.warning(
             "%s: its prompts are used verbatim, without the chat template that the run was trained with; use "

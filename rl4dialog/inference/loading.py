@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from stable_baselines3.common.utils import get_device
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rl4dialog.catalog import AlgorithmRegistry
+from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry, PolicyRegistry
 from rl4dialog.core.config import OnPolicyConfig, RunConfig, SupervisedConfig, text_config
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
 from rl4dialog.core.protocols import PartnerService
@@ -29,11 +29,10 @@ from rl4dialog.data.pool import Data
 from rl4dialog.functional.replies import Replies
 from rl4dialog.inference.saved_run import (
     check_learns_v,
+    checkpoint_between,
     find_checkpoint,
     first_model,
-    masked_policy,
     model_folder,
-    policy_with_values,
     read_run_config,
 )
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -41,10 +40,11 @@ from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettin
 from rl4dialog.policies.lora import ADAPTER_FOLDER
 from rl4dialog.policies.models import load_language_model
 from rl4dialog.policies.references import WeightCopy
-from rl4dialog.policies.saving import CRITIC_FILE, load_state_beside
+from rl4dialog.policies.saving import CRITIC_FILE, MASK_FILE, TARGET_FILE, load_state_beside
+from rl4dialog.policies.value_guided import load_value_guidance
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.runs.provenance import read_provenance, recorded_start
-from rl4dialog.runs.run_folder import MODEL_FOLDER
+from rl4dialog.runs.run_folder import MODEL_FOLDER, is_complete, read_result
 from rl4dialog.scores.scoring import ReplyScores
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.prompts import encode_prompt, encode_reply
@@ -52,7 +52,13 @@ from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building.conversations import build_conversing
 from rl4dialog.training.building.language_model import build_language_model
-from rl4dialog.training.building.policy import build_inference_policy, evaluation_kwargs, is_guided, policy_class
+from rl4dialog.training.building.policy import (
+    build_inference_policy,
+    evaluation_kwargs,
+    inference_arguments,
+    is_guided,
+    policy_class,
+)
 from rl4dialog.training.building.texts import Lengths, asking, build_data, format_args, return_prefix, run_lengths
 from rl4dialog.training.talks import generate_texts
 
@@ -68,11 +74,6 @@ def load_policy(run: str | Path, checkpoint: Checkpoint = None, trust: bool = Fa
         checkpoint: ``None`` for the final model; otherwise an iteration number, ``"last"`` or ``"best"``.
         trust: Whether to allow the code that the run's config executes, such as its ``imports``, and the addresses,
             keys and files that it names.
-
-    Raises:
-        RunFolderError: If the folder contains no run, no model, or no such checkpoint.
-        ConfigError: If the run's config needs ``trust``, or an import fails.
-        ModelError: If the model cannot be loaded.
     """
     folder = Path(run).expanduser()
     return load_run(read_run_config(folder, trust=trust), folder, checkpoint)
@@ -100,13 +101,12 @@ class LoadedPolicy(Assembly):
     ) -> None:
         super().__init__(config := text_config(config))
         self.run, self._model, self._checkpoint = run, model, checkpoint
-        trained = self._language_model(model)
-        if policy_class(config).maskable:
-            self.policy = masked_policy(self._around, trained, config, run, checkpoint)
-        elif policy_class(config).guided:
-            self.policy = policy_with_values(self._around, trained, self._new_model, config, Path(model), checkpoint)
+        if policy_class(config).guided:
+            self.policy = self._guided_policy()
+        elif policy_class(config).maskable:
+            self.policy = self._masked_policy(self._language_model(model))
         else:
-            self.policy = self._around(trained)
+            self.policy = self._around(self._language_model(model))
 
     @part
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -172,11 +172,7 @@ class LoadedPolicy(Assembly):
 
     @functools.cached_property
     def reference_policy(self) -> LMActorCriticPolicy:
-        """A policy whose reference is the run's initial model, also if the run's own reference moved.
-
-        Raises:
-            ModelError: If the initial model of the run is no longer available.
-        """
+        """A policy whose reference is the run's initial model, also if the run's own reference moved."""
         first = first_model(self.config, self.run) if self.run is not None else None
         if first is None:
             raise ModelError("the initial model of the run is not available, so the KL divergence cannot be computed")
@@ -197,11 +193,7 @@ class LoadedPolicy(Assembly):
             history: Earlier turns of both sides, oldest first; the caller appends ``text`` and the reply.
             persona: The model's persona; by default :attr:`persona`, and none if it is empty.
             seed: Random seed of the sampling.
-            generation_kwargs: Overrides of the sampling settings of the run's evaluations.
-
-        Raises:
-            ConfigError: If the run's datapool contains no dialogues, or a sampling setting is unknown or requests beam
-                search.
+            generation_kwargs: Overrides of the sampling settings of the run's evaluations, without beam search.
         """
         GenerationSettings.from_kwargs(generation_kwargs, only_sampling=NOT_IN_CONVERSATIONS)
         dialogue_format = self.dialogue_format
@@ -222,9 +214,6 @@ class LoadedPolicy(Assembly):
             batch_size: Prompts per batch; by default as in the run's evaluations.
             seed: Random seed of the sampling; torch's random state is restored afterwards.
             generation_kwargs: Overrides of :attr:`generation_kwargs`.
-
-        Raises:
-            ConfigError: If an override is unknown.
         """
         return self._generate(prompts, batch_size, seed, {**self.generation_kwargs, **generation_kwargs})
 
@@ -248,18 +237,11 @@ class LoadedPolicy(Assembly):
         """Value Q of each token of each reply, by which a guided policy chooses tokens.
 
         A policy that reranks replies has one value per reply, which all its tokens get.
-
-        Raises:
-            ModelError: If the policy is not guided by values, or the final model does not contain them.
         """
         return self._per_token(prompts, replies, self.policy, self.guiding_policy.q_values)
 
     def advantages(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
-        """Advantage Q - V of each token of each reply.
-
-        Raises:
-            ModelError: If the policy is not guided by advantages of tokens.
-        """
+        """Advantage Q - V of each token of each reply."""
         check_learns_v(self.config, "advantages")
         return self._per_token(prompts, replies, self.policy, self.guiding_policy.advantages)
 
@@ -274,34 +256,20 @@ class LoadedPolicy(Assembly):
         return is_guided(self.config) and self.guiding_policy.guidance.searches
 
     def guided_by(self, beta: float | None) -> AbstractContextManager[None]:
-        """Return a context with another weight of the values that guide the policy; ``None`` changes nothing.
-
-        Raises:
-            ConfigError: If the weight is invalid.
-            ModelError: If no values guide the policy.
-        """
+        """A context with another weight of the values that guide the policy; ``None`` changes nothing."""
         if beta is not None and self.policy.reranked:
             raise ConfigError("values of whole replies rank samples, so this policy has no beta")
         return nullcontext() if beta is None else self.guiding_policy.guided_by(beta)
 
     @property
     def guiding_policy(self) -> Any:
-        """The policy, which values of tokens guide.
-
-        Raises:
-            ModelError: If they do not.
-        """
+        """The policy, which values of tokens guide; an error if they do not."""
         if not is_guided(self.config):
             raise ModelError(f"the policy of alg.id: {self.config.alg.id} is not guided by values of tokens")
         return self.policy
 
     def values(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
-        """Compute the critic's value before each token of each reply, including the end token.
-
-        Raises:
-            RunFolderError: If the run has no checkpoint, and so no critic.
-            ModelError: If its algorithm has no critic.
-        """
+        """Compute the critic's value before each token of each reply, including the end token."""
         policy = self.policy_with_critic
         with torch.no_grad():
             return self._per_token(prompts, replies, policy, policy.predict_sequence_values)
@@ -322,10 +290,6 @@ class LoadedPolicy(Assembly):
             references: Reference replies, for rewards that need them.
             meta_infos: Meta data of the samples, for rewards that read it.
             on_error: With ``mask``, failed scores are NaN instead of raising an error.
-
-        Raises:
-            ConfigError: If the run has no reward.
-            RewardError: If the reward fails.
         """
         _check_as_many(prompts, replies=replies, references=references, meta_infos=meta_infos)
         texts = [list(each) for each in references] if references is not None else [[] for _ in prompts]
@@ -366,61 +330,91 @@ class LoadedPolicy(Assembly):
 
     @functools.cached_property
     def policy_with_critic(self) -> LMActorCriticPolicy:
-        """The policy of the selected or latest checkpoint, with its critic.
-
-        Raises:
-            RunFolderError: If there is no checkpoint.
-            ModelError: If the run's algorithm has no critic.
-        """
-        config = self.config
+        """The policy of the selected or latest checkpoint, with its critic."""
+        config, folder = self.config, self._checkpoint
         if self.policy.guided:
             check_learns_v(config, "values")
             return self.policy
         if not isinstance(config, OnPolicyConfig) or not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
-            raise ModelError(f"the run's algorithm, {self.config.alg.id}, has no critic, so there are no values")
-        folder = self._newest_checkpoint()
+            raise ModelError(f"the run's algorithm, {config.alg.id}, has no critic, so there are no values")
+        if folder is None and self.run is not None:
+            with suppress(RunFolderError):
+                folder = find_checkpoint(self.run)
         if folder is None:
             raise RunFolderError(
                 f"{self.run or 'the model'} contains no critic, so values are not available: model/ is only the "
                 f"language model, and there is no checkpoint; set train_evaluation.save_every to keep checkpoints"
             )
         critic = config.alg.policy.args.model_dump().get("critic", "separate")
-        lora = self.config.lora
-        if lora is None:
-            policy = self._around(self._language_model(folder / MODEL_FOLDER), critic=critic)
-            load_state_beside(policy, folder, CRITIC_FILE)
-            return policy
-        # The critic's adapters apply to the base model.
-        base = self._new_model()
-        policy = self._around(base, critic=critic, lora=lora)
-        assert policy.lora is not None
-        policy.lora.load(folder / MODEL_FOLDER / ADAPTER_FOLDER)
+        policy = self._as_trained(folder / MODEL_FOLDER, critic=critic)
         load_state_beside(policy, folder, CRITIC_FILE)
         return policy
+
+    def _as_trained(self, model: Path, **changes: Any) -> LMActorCriticPolicy:
+        """The policy with the adapters beside a model, if it has some: those of heads apply to the initial model."""
+        if self.config.lora is None:
+            return self._around(self._language_model(model), **changes)
+        policy = self._around(self._new_model(), lora=self.config.lora, **changes)
+        assert policy.lora is not None
+        policy.lora.load(model / ADAPTER_FOLDER)
+        return policy
+
+    def _guided_policy(self) -> LMActorCriticPolicy:
+        """The policy with values of tokens, as far as they are saved."""
+        changes = OfflineAlgorithmRegistry.resolve(self.config.alg.id).policy_arguments()
+        policy = self._as_trained(Path(self._model), **changes)
+        if self._checkpoint is not None:
+            load_state_beside(policy, self._checkpoint, CRITIC_FILE)
+            load_state_beside(policy, self._checkpoint, TARGET_FILE)
+        elif is_guided(self.config):
+            load_value_guidance(policy, Path(self._model))
+        return policy
+
+    def _masked_policy(self, model: PreTrainedModel) -> LMActorCriticPolicy:
+        """The policy with the mask of its run or, if that is not available, with the model's own, and a warning.
+
+        The mask policy is a copy of the model after some iteration: the last one, that of a checkpoint, or none, which
+        is the initial model of the run.
+        """
+        args = {**PolicyRegistry.defaults(self.config.policy_id), **inference_arguments(self.config)}
+        masks_by_reference = str(args["mask_type"]).startswith("reference")
+        run, folder = self.run, self._checkpoint
+        if folder is None and run is not None and is_complete(run):
+            n_iterations = int(read_result(run)["iterations"])
+            updated = 0 if masks_by_reference else n_iterations - n_iterations % int(args["target_update_iterations"])
+            if updated == n_iterations:
+                return self._around(model)
+            folder = checkpoint_between(run, updated, n_iterations)
+            if updated == 0 and folder is None:
+                masks_by_reference = True  # the mask policy was never updated, so it is still the reference
+        if masks_by_reference and run is not None:
+            if (first := first_model(self.config, run)) is not None:
+                policy = self._around(first)
+                policy.language_model.load_state_dict(model.state_dict())
+                return policy
+        elif folder is not None:
+            policy = self._around(model)
+            load_state_beside(policy, folder, MASK_FILE)
+            return policy
+        _logger.warning(
+            "the mask of the training of %s is not available (set train_evaluation.save_every to keep it): replies are "
+            "masked by the model's own probabilities",
+            run or "the model",
+        )
+        return self._around(model)
 
     def _new_model(self) -> PreTrainedModel:
         """The initial model, built anew each time, because adapters are added to it."""
         return build_language_model(self.config, self.texts)
 
     def _language_model(self, name: str | Path) -> PreTrainedModel:
-        auto_class, lengths = policy_class(self.config).auto_class, self.lengths
-        guided = is_guided(self.config)
-        return load_language_model(
-            str(name), self.tokenizer, lengths.prompt, lengths.reply, auto_class, with_values=guided
-        )
+        auto_class, with_values = policy_class(self.config).auto_class, is_guided(self.config)
+        lengths = (self.lengths.prompt, self.lengths.reply)
+        return load_language_model(str(name), self.tokenizer, *lengths, auto_class, with_values=with_values)
 
     def _around(self, model: PreTrainedModel, **changes: Any) -> LMActorCriticPolicy:
         policy = build_inference_policy(self.config, self.tokenizer, self.turn_marker, model, self.lengths, **changes)
         return policy.to(get_device("auto"))
-
-    def _newest_checkpoint(self) -> Path | None:
-        """The selected checkpoint, or the run's latest one, if any."""
-        if self._checkpoint is not None or self.run is None:
-            return self._checkpoint
-        try:
-            return find_checkpoint(self.run)
-        except RunFolderError:
-            return None
 
 
 def _check_as_many(prompts: Sequence[Any], **others: Sequence[Any] | None) -> None:

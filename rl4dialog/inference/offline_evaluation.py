@@ -30,27 +30,26 @@ def evaluate_split(
     check_is_new(folder)
     if by_turn and loaded.conversing is None:
         raise ConfigError("--by_turn compares the turns of conversations, but this config has no env.args.partner")
-    evaluator = loaded.evaluator()
-    result = evaluator.run(loaded.policy, split, 0)
-    gold, players = evaluator.ceiling(loaded.policy, split), evaluator.players(loaded.policy, split)
-    turns = evaluator.by_turn(result, loaded.policy, split) if by_turn else []
+    evaluator, policy = loaded.evaluator(), loaded.policy
+    result = evaluator.run(policy, split, 0)
+    gold, players = evaluator.ceiling(policy, split), evaluator.players(policy, split)
+    turns = evaluator.by_turn(result, policy, split) if by_turn else []
+    n_samples = len(result.predictions)
     make_folder(folder)
     write_json(folder / "predictions.json", result.predictions)
-    counts = {"split": split, "n_samples": len(result.predictions)}
     extras = {name: value for name, value in {"players": players, "by_turn": turns}.items() if value}
-    measured = {"metrics": result.metrics, "gold_replies": gold, **extras}
-    write_json(folder / "metrics.json", {**about, **counts, **measured})
-    print_metrics(split, len(result.predictions), result.metrics, gold, folder, players=players, turns=turns)
+    measured = {"split": split, "n_samples": n_samples, "metrics": result.metrics, "gold_replies": gold, **extras}
+    write_json(folder / "metrics.json", {**about, **measured})
+    print_metrics(split, n_samples, result.metrics, gold, folder, players=players, turns=turns)
     return result.metrics
 
 
 def evaluation_folder(parent: Path, split: str, checkpoint: str | int | None = None) -> Path:
     """Return an unused folder in ``parent``, named by split, checkpoint, date and time."""
     parts = [split, *([str(checkpoint)] if checkpoint is not None else []), datetime.now().strftime("%Y%m%d_%H%M%S")]
-    folder, number = parent / "_".join(parts), 1
-    while folder.exists():
+    name, number = "_".join(parts), 1
+    while (folder := parent / (name if number == 1 else f"{name}_{number}")).exists():
         number += 1
-        folder = parent / "_".join([*parts, str(number)])
     return folder
 
 
@@ -94,26 +93,19 @@ def print_metrics(
         interval = [format_interval(intervals.get(key))] if intervals else []
         references = [format_number(gold.get(key))] if has_references else []
         table.add_row(Text(key), format_number(scores[key]), *interval, *references)
-    console.print()
-    console.print(Text(f"Metrics on {n_samples:,} samples of the {split} split", style="bold"))
+    console.print(Text(f"\nMetrics on {n_samples:,} samples of the {split} split", style="bold"))
     console.print(table)
     if len(shown) < len(scores):
         console.print(Text(f"{len(scores) - len(shown)} more scores are in metrics.json", style="dim"))
     print_players(console, "model", scores, players)
     if turns:
-        _print_turns(console, turns)
-    console.print()
-    console.print(Text(f"Evaluation: {folder}"), soft_wrap=True)
-
-
-def _print_turns(console: Console, turns: Sequence[Mapping[str, float]]) -> None:
-    table = Table(box=table_style(console), pad_edge=False)
-    table.add_column("reply", overflow="fold")
-    for number in range(1, len(turns) + 1):
-        table.add_column(str(number), justify="right")
-    table.add_row("number of replies", *(str(turn["n_replies"]) for turn in turns))
-    for key in dict.fromkeys(key for turn in turns for key in turn if key != "n_replies" and is_headline(key)):
-        table.add_row(Text(key), *(format_number(turn.get(key)) for turn in turns))
-    console.print()
-    console.print(Text("Metrics of the first reply in each conversation, the second, and so on", style="bold"))
-    console.print(table)
+        table = Table(box=table_style(console), pad_edge=False)
+        table.add_column("reply", overflow="fold")
+        for number in range(1, len(turns) + 1):
+            table.add_column(str(number), justify="right")
+        table.add_row("number of replies", *(str(turn["n_replies"]) for turn in turns))
+        for key in dict.fromkeys(key for turn in turns for key in turn if key != "n_replies" and is_headline(key)):
+            table.add_row(Text(key), *(format_number(turn.get(key)) for turn in turns))
+        console.print(Text("\nMetrics of the first reply in each conversation, the second, and so on", style="bold"))
+        console.print(table)
+    console.print(Text(f"\nEvaluation: {folder}"), soft_wrap=True)

@@ -26,6 +26,7 @@ from rl4dialog.runs.run_folder import MODEL_FOLDER, read_result, write_text
 from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.training.building.policy import is_guided, policy_class
 
+CARD_FILE = "README.md"
 _CARD = """---
 {metadata}
 ---
@@ -49,7 +50,10 @@ _CARD = """---
 ## Usage
 
 ```python
-{loading}
+from transformers import AutoTokenizer, {auto_class}
+
+tokenizer = AutoTokenizer.from_pretrained("{repo_id}")
+model = {auto_class}.from_pretrained("{repo_id}")
 ```
 
 {prompts}
@@ -74,73 +78,75 @@ _MEASURED_WITH_VALUES = (
 
 def model_card(repo_id: str, config: TextConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
     """Write the model card."""
-    name = repo_id.rpartition("/")[2]
-    test = result["test"]
+    name, auto_class = repo_id.rpartition("/")[2], policy_class(config).auto_class.__name__
+    before, after = result["test"]["before"], result["test"]["after"]
+    metrics = [
+        f"| {key} | {format_number(before.get(key))} | {format_number(value)} |"
+        for key, value in after.items()
+        if is_headline(key)
+    ]
     text = _CARD.format(
-        metadata=_metadata(name, config, test["after"]).to_yaml(),
+        metadata=_metadata(name, config, after).to_yaml(),
         name=name,
+        repo_id=repo_id,
+        auto_class=auto_class,
         what=_what(config),
         facts="\n".join(f"| {key} | {value} |" for key, value in _facts(config, result, provenance)),
         measured=_MEASURED_WITH_VALUES if is_guided(config) else _MEASURED,
-        metrics=_metrics_table(test),
-        loading=_loading(repo_id, config),
+        metrics="\n".join(metrics),
         prompts=prompt_format(config, provenance),
-        config=_yaml(config),
+        config=yaml.safe_dump(
+            _without_local_paths(config.model_dump(mode="json", exclude_defaults=True)),
+            sort_keys=False,
+            allow_unicode=True,
+        ),
         versions=", ".join(f"{key} {value}" for key, value in provenance.get("versions", {}).items()) or "not recorded",
     )
     return str(ModelCard(text))
 
 
 def _metadata(name: str, config: TextConfig, scores: Mapping[str, float | None]) -> ModelCardData:
+    task = "text-generation" if "CausalLM" in policy_class(config).auto_class.__name__ else "text2text-generation"
+    dataset = config.datapool.args.get("dataset_id")
+    dataset = _public_name(dataset) if isinstance(dataset, str) else None
+    of_test = {"task_type": task, "dataset_type": dataset or config.datapool.id, "dataset_name": config.datapool.id}
     results = [
-        EvalResult(
-            task_type=_task(config),
-            dataset_type=_hub_dataset(config) or config.datapool.id,
-            dataset_name=config.datapool.id,
-            dataset_split="test",
-            metric_type=key,
-            metric_name=key,
-            metric_value=value,
-        )
+        EvalResult(**of_test, dataset_split="test", metric_type=key, metric_name=key, metric_value=value)
         for key, value in scores.items()
         if value is not None and is_headline(key)
     ]
-    base, dataset = _public_name(config.model_name), _hub_dataset(config)
+    kind = "reinforcement-learning" if config.has_rollouts else "fine-tuned"
+    if isinstance(config, OfflineConfig):
+        learns_rewards = OfflineAlgorithmRegistry.resolve(config.alg.id).needs_rewards
+        kind = "offline-reinforcement-learning" if learns_rewards else "fine-tuned"
     return ModelCardData(
         model_name=name,
         library_name="transformers",
-        pipeline_tag=_task(config),
-        tags=["rl4dialog", _kind(config), config.alg.id],
-        base_model=base,
+        pipeline_tag=task,
+        tags=["rl4dialog", kind, config.alg.id],
+        base_model=_public_name(config.model_name),
         datasets=[dataset] if dataset else None,
         # The results of a guided policy are not those of its language model, which is published.
         eval_results=None if is_guided(config) else results or None,
     )
 
 
-def _kind(config: TextConfig) -> str:
-    if not isinstance(config, OfflineConfig):
-        return "reinforcement-learning" if config.has_rollouts else "fine-tuned"
-    learns_rewards = OfflineAlgorithmRegistry.resolve(config.alg.id).needs_rewards
-    return "offline-reinforcement-learning" if learns_rewards else "fine-tuned"
-
-
 def _what(config: TextConfig) -> str:
+    data, alg = f"`{config.datapool.id}`", config.alg.id
+    if isinstance(config, OfflineConfig) and is_guided(config):
+        return (
+            f"The language model of a policy that was trained by offline reinforcement learning ({alg}) on the logged "
+            f"conversations of {data}. The values of its tokens, which guide it in rl4dialog, are not included, "
+            f"because transformers does not use them. For the whole policy, train it with the config below."
+        )
     if isinstance(config, OfflineConfig):
-        conversations = f"the logged conversations of `{config.datapool.id}`"
-        if is_guided(config):
-            return (
-                f"The language model of a policy that was trained by offline reinforcement learning ({config.alg.id}) "
-                f"on {conversations}. The values of its tokens, which guide it in rl4dialog, are not included, because "
-                f"transformers does not use them. For the whole policy, train it with the config below."
-            )
-        return f"A language model trained on {conversations} ({config.alg.id})."
-    if not isinstance(config, OnPolicyConfig):
-        return f"A language model fine-tuned on the references of `{config.datapool.id}`."
-    return (
-        f"A language model trained with reinforcement learning ({config.alg.id}) on the prompts of "
-        f"`{config.datapool.id}`, with the reward `{config.reward_fn.id}`."
-    )
+        return f"A language model trained on the logged conversations of {data} ({alg})."
+    if isinstance(config, OnPolicyConfig):
+        return (
+            f"A language model trained with reinforcement learning ({alg}) on the prompts of {data}, with the reward "
+            f"`{config.reward_fn.id}`."
+        )
+    return f"A language model fine-tuned on the references of {data}."
 
 
 def _facts(
@@ -154,52 +160,18 @@ def _facts(
     if isinstance(config, PolicyRunConfig):
         yield "iterations", result["iterations"]
     yield "seed", config.seed
-    commit = ((provenance.get("git") or {}).get("package") or {}).get("commit")
-    if commit:
+    if commit := ((provenance.get("git") or {}).get("package") or {}).get("commit"):
         yield "rl4dialog commit", f"`{commit}`"
-
-
-def _metrics_table(test: Mapping[str, Mapping[str, float | None]]) -> str:
-    rows = [
-        f"| {key} | {format_number(test['before'].get(key))} | {format_number(value)} |"
-        for key, value in test["after"].items()
-        if is_headline(key)
-    ]
-    return "\n".join(rows)
-
-
-def _loading(repo_id: str, config: TextConfig) -> str:
-    auto_class = policy_class(config).auto_class.__name__
-    return (
-        f"from transformers import AutoTokenizer, {auto_class}\n\n"
-        f'tokenizer = AutoTokenizer.from_pretrained("{repo_id}")\n'
-        f'model = {auto_class}.from_pretrained("{repo_id}")'
-    )
 
 
 def prompt_format(config: TextConfig, provenance: Mapping[str, Any]) -> str:
     """Describe the prompts of a run's model, as a sentence."""
-    form = config.datapool.args.get("format", "eou" if provenance.get("turn_marker") else None)
-    if form == "chat_template":
-        return "Prompts are formatted with the tokenizer's chat template."
     marker = provenance.get("turn_marker")
+    if config.datapool.args.get("format") == "chat_template":
+        return "Prompts are formatted with the tokenizer's chat template."
     if marker:
         return f"Every utterance of a prompt ends with `{marker}`, which also ends the reply."
     return "Prompts are plain texts in the format of the datapool."
-
-
-def _yaml(config: TextConfig) -> str:
-    shown = _without_local_paths(config.model_dump(mode="json", exclude_defaults=True))
-    return yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
-
-
-def _task(config: TextConfig) -> str:
-    return "text-generation" if "CausalLM" in policy_class(config).auto_class.__name__ else "text2text-generation"
-
-
-def _hub_dataset(config: TextConfig) -> str | None:
-    dataset = config.datapool.args.get("dataset_id")
-    return _public_name(dataset) if isinstance(dataset, str) else None
 
 
 def _public_name(name: str) -> str | None:
@@ -224,9 +196,6 @@ def _without_local_paths(value: Any) -> Any:
     return _shortened(value) if isinstance(value, str) else value
 
 
-CARD_FILE = "README.md"
-
-
 def push_to_hub(
     run: Path,
     repo_id: str,
@@ -238,51 +207,36 @@ def push_to_hub(
 ) -> None:
     """Write a model card into a run's ``model/``, and upload the folder."""
     run, console = run.expanduser(), console or Console()
-    result = read_result(run)
-    config = read_text_config(run, trust)
-    folder = run / MODEL_FOLDER
+    result, config, folder = read_result(run), read_text_config(run, trust), run / MODEL_FOLDER
     if not folder.is_dir():
         raise RunFolderError(f"{folder} is missing; there is no model to publish")
-    _check_repo_id(repo_id)
-    check_without_values(config, run, prior_only, "which transformers does not load", "publish")
-    card = model_card(repo_id, config, result, read_provenance(run))
-    write_text(folder / CARD_FILE, card)
-    _print_files(folder, console)
-    if dry_run:
-        console.print(Text(f"Dry run: nothing was uploaded. Model card: {folder / CARD_FILE}"), soft_wrap=True)
-        return
-    url = _upload(folder, repo_id, private)
-    console.print(Text(f"Published: {url}"), soft_wrap=True)
-
-
-def _check_repo_id(repo_id: str) -> None:
     try:
         validate_repo_id(repo_id)
     except HFValidationError as error:
         raise HubError(f"--repo_id {repo_id!r} is not a valid repository name: {error}") from error
     if repo_id.count("/") != 1:
         raise HubError(f"--repo_id must be user/name, not {repo_id!r}")
-
-
-def _print_files(folder: Path, console: Console) -> None:
+    check_without_values(config, run, prior_only, "which transformers does not load", "publish")
+    write_text(folder / CARD_FILE, model_card(repo_id, config, result, read_provenance(run)))
     for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in GUIDANCE_FILES):
-        name = path.relative_to(folder).as_posix()
-        console.print(Text(f"{math.ceil(path.stat().st_size / 1024):10,} KiB  {name}"), soft_wrap=True)
+        size = math.ceil(path.stat().st_size / 1024)
+        console.print(Text(f"{size:10,} KiB  {path.relative_to(folder).as_posix()}"), soft_wrap=True)
+    if dry_run:
+        said = f"Dry run: nothing was uploaded. Model card: {folder / CARD_FILE}"
+    else:
+        said = f"Published: {_upload(folder, repo_id, private)}"
+    console.print(Text(said), soft_wrap=True)
 
 
 def _upload(folder: Path, repo_id: str, private: bool) -> Any:
     if get_token() is None:
         raise HubError("not logged in to the Hugging Face Hub; log in with: hf auth login (or set HF_TOKEN)")
-    api = HfApi()
+    api, ignored = HfApi(), list(GUIDANCE_FILES)
     try:
         # `None` keeps the visibility of an existing repository, and uses the account's default for a new one.
         url = api.create_repo(repo_id, private=private or None, exist_ok=True)
-        api.upload_folder(
-            repo_id=repo_id,
-            folder_path=folder,
-            commit_message="Model and model card by rl4dialog",
-            ignore_patterns=list(GUIDANCE_FILES),
-        )
+        message = "Model and model card by rl4dialog"
+        api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=message, ignore_patterns=ignored)
     except HfHubHTTPError as error:
         raise HubError(f"the hub refused {repo_id!r}: {_one_line(error)}") from error
     except Exception as error:  # connection errors of httpx, of requests, and of the hub's offline mode

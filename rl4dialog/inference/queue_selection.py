@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -39,9 +39,9 @@ _NO_CANDIDATES: dict[Unit, str] = {
 }
 
 
+# Conversations about the same sample, of which at most one reply, pair or conversation is selected. They are whole, or
+# for pairs and single replies, they end with different replies.
 Candidates: TypeAlias = Sequence[Dialogue]
-"""Conversations about the same sample, of which at most one reply, pair or conversation is selected. They are whole, or
-for pairs and single replies, they end with different replies."""
 
 
 def size_of(unit: Unit) -> int:
@@ -72,10 +72,14 @@ def generate_candidates(
     samples = loaded.data.samples(split)
     drawn = [samples[i] for i in shuffled(len(samples), f"select/{seed}")[:n_prompts]]
     repeated = [sample for sample in drawn for _ in range(n_replies)]
-    made = iter((_conversations if unit == "conversation" else _replies)(loaded, repeated, derive_seed(seed, "select")))
-    found: list[Candidates] = [_different(itertools.islice(made, n_replies)) for _ in drawn]
-    usable = [each for each in found if len(each) >= size_of(unit)]
-    return usable, len(found) - len(usable)
+    made = (_conversations if unit == "conversation" else _replies)(loaded, repeated, derive_seed(seed, "select"))
+    usable: list[Candidates] = []
+    for _ in drawn:
+        own = [each for each in itertools.islice(made, n_replies) if each is not None]
+        different = {tuple(turn.text for turn in each.turns): each for each in own}
+        if len(different) >= size_of(unit):
+            usable.append(list(different.values()))
+    return usable, len(drawn) - len(usable)
 
 
 def _replies(loaded: LoadedPolicy, samples: Sequence[Sample], seed: int) -> Iterator[Dialogue]:
@@ -99,11 +103,6 @@ def _conversations(loaded: LoadedPolicy, samples: Sequence[Sample], seed: int) -
             progress.advance(len(batch))
 
 
-def _different(dialogues: Iterable[Dialogue | None]) -> list[Dialogue]:
-    """Those with different texts."""
-    return list({tuple(turn.text for turn in each.turns): each for each in dialogues if each is not None}.values())
-
-
 def select(
     candidates: Sequence[Candidates],
     n: int,
@@ -121,8 +120,8 @@ def select(
     """
     if not candidates:
         raise DataError(_NO_CANDIDATES[unit])
-    rng = random.Random(f"pairs/{seed}")
-    found = [(i, chosen) for i, each in enumerate(candidates) for chosen in _combinations(each, unit)]
+    rng, size = random.Random(f"pairs/{seed}"), size_of(unit)
+    found = [(i, chosen) for i, each in enumerate(candidates) for chosen in itertools.combinations(each, size)]
     scores: list[float] = [rng.random() for _ in found]
     if strategy != "random":
         scores = _scores([chosen for _, chosen in found], strategy, reward_models).tolist()
@@ -130,15 +129,11 @@ def select(
     for row, (i, _) in enumerate(found):
         if i not in best or scores[row] > scores[best[i]]:
             best[i] = row
-    rows = sorted(best.values(), key=lambda row: -scores[row])[:n]
-    return [
-        _queued(found[row][1], model_name, strategy, None if strategy == "random" else scores[row], rng, unit)
-        for row in rows
-    ]
-
-
-def _combinations(each: Candidates, unit: Unit) -> Iterator[tuple[Dialogue, ...]]:
-    return itertools.combinations(each, size_of(unit))
+    queue = []
+    for row in sorted(best.values(), key=lambda row: -scores[row])[:n]:
+        score = None if strategy == "random" else scores[row]
+        queue.append(_queued(found[row][1], model_name, strategy, score, rng.random() < 0.5, unit))
+    return queue
 
 
 def _scores(
@@ -161,17 +156,16 @@ def _scores(
 
 
 def _queued(
-    chosen: Sequence[Dialogue], model: str, strategy: Strategy, score: float | None, rng: random.Random, unit: Unit
+    chosen: Sequence[Dialogue], model: str, strategy: Strategy, score: float | None, in_order: bool, unit: Unit
 ) -> QueuedReplies:
     said = _alternating(chosen[0].turns)
     last = len(said) - (1 if chosen[0].turns[-1].speaker == AGENT else 2)
     texts = [_alternating(each.turns)[last] for each in chosen]
     persona = persona_in(chosen[0].meta_data)
-    shown = texts if rng.random() < 0.5 else texts[::-1]
     return QueuedReplies(
         queue_id(persona, said[:last], [*texts, *said[last + 1 :]]),
         said[:last],
-        [JudgedReply(model, text) for text in shown],
+        [JudgedReply(model, text) for text in (texts if in_order else texts[::-1])],
         persona or None,
         strategy,
         score,

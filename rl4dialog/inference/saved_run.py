@@ -1,41 +1,29 @@
-"""What a run folder holds: config, checkpoints and models, the mask of an NLPO policy, and values of tokens.
+"""What a run folder holds: config, checkpoints and models.
 
 ``model/`` contains only the trained model, and beside it values of tokens if they guide it; checkpoints contain the
-rest. The mask policy is a copy of the model after some iteration: the last one, that of a checkpoint, or none, which is
-the initial model of the run.
+rest.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from transformers import PreTrainedModel
 
-from rl4dialog.catalog import OfflineAlgorithmRegistry, PolicyRegistry
-from rl4dialog.core.config import PolicyRunConfig, RunConfig, TextConfig, load_config, text_config
+from rl4dialog.catalog import OfflineAlgorithmRegistry
+from rl4dialog.core.config import RunConfig, TextConfig, load_config, text_config
 from rl4dialog.core.errors import ConfigError, ModelError, RL4DialogError, RunFolderError
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.core.yaml_loader import load_yaml
-from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.lora import ADAPTER_FOLDER
-from rl4dialog.policies.saving import CRITIC_FILE, MASK_FILE, TARGET_FILE, load_state_beside, weights_hash
-from rl4dialog.policies.value_guided import load_value_guidance
+from rl4dialog.policies.saving import MASK_FILE, weights_hash
 from rl4dialog.runs.provenance import config_folder, read_provenance
-from rl4dialog.runs.run_folder import (
-    CHECKPOINTS_FOLDER,
-    CONFIG_FILE,
-    MODEL_FOLDER,
-    check_is_run,
-    is_complete,
-    read_result,
-)
+from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER, CONFIG_FILE, MODEL_FOLDER, check_is_run, is_complete
 from rl4dialog.runs.trust import refuse_code
 from rl4dialog.training.assembly import Assembly
-from rl4dialog.training.building.policy import inference_arguments, is_guided
+from rl4dialog.training.building.policy import is_guided
 from rl4dialog.training.checkpoint import best_checkpoint, checkpoint_folders, newest_checkpoint, read_checkpoint
 
 _logger = logging.getLogger(__name__)
@@ -101,53 +89,11 @@ def model_folder(run: Path, checkpoint: Path | None = None) -> Path:
     return folder
 
 
-def masked_policy(
-    around: Callable[[PreTrainedModel], LMActorCriticPolicy],
-    model: PreTrainedModel,
-    config: TextConfig,
-    run: Path | None,
-    checkpoint: Path | None,
-) -> LMActorCriticPolicy:
-    """Build a maskable policy with the mask of its run; if it is not available, with the model's own, and a warning."""
-    masks_by_reference, every = _mask_settings(config)
-    folder = checkpoint
-    if folder is None and run is not None and is_complete(run):
-        n_iterations = int(read_result(run)["iterations"])
-        updated = 0 if masks_by_reference else n_iterations - n_iterations % every
-        if updated == n_iterations:
-            return around(model)
-        folder = _checkpoint_between(run, updated, n_iterations)
-        if updated == 0 and folder is None:
-            masks_by_reference = True  # the mask policy was never updated, so it is still the reference
-    if masks_by_reference and run is not None:
-        first = first_model(config, run)
-        if first is not None:
-            policy = around(first)
-            policy.language_model.load_state_dict(model.state_dict())
-            return policy
-    elif folder is not None:
-        policy = around(model)
-        load_state_beside(policy, folder, MASK_FILE)
-        return policy
-    _logger.warning(
-        "the mask of the training of %s is not available (set train_evaluation.save_every to keep it): replies are "
-        "masked by the model's own probabilities",
-        run or "the model",
-    )
-    return around(model)
-
-
-def _mask_settings(config: TextConfig) -> tuple[bool, int]:
-    """Whether the reference is the mask, and otherwise every how many iterations the mask policy is updated."""
-    args = {**PolicyRegistry.defaults(config.policy_id), **inference_arguments(config)}
-    return str(args["mask_type"]).startswith("reference"), int(args["target_update_iterations"])
-
-
-def _checkpoint_between(run: Path, first: int, last: int) -> Path | None:
+def checkpoint_between(run: Path, first: int, last: int) -> Path | None:
     """A checkpoint of an iteration from ``first`` to ``last``, between which the mask policy does not change."""
     for folder in sorted((run / CHECKPOINTS_FOLDER).glob("iteration_*"), reverse=True):
         number = re.fullmatch(r"iteration_(\d+)", folder.name)
-        if number and first <= int(number.group(1)) <= last and (folder / MASK_FILE).is_file():
+        if number and first <= int(number[1]) <= last and (folder / MASK_FILE).is_file():
             return folder
     return None
 
@@ -161,31 +107,6 @@ def first_model(config: TextConfig, run: Path) -> PreTrainedModel | None:
         return None
     recorded = read_provenance(run).get("model_hash")
     return model if recorded in (None, weights_hash(model)) else None
-
-
-def policy_with_values(
-    around: Callable[..., LMActorCriticPolicy],
-    trained: PreTrainedModel,
-    initial: Callable[[], PreTrainedModel],
-    config: TextConfig,
-    model: Path,
-    checkpoint: Path | None,
-) -> LMActorCriticPolicy:
-    """Build a policy with values of tokens, and load them as far as they are saved."""
-    assert isinstance(config, PolicyRunConfig)
-    changes: dict[str, Any] = dict(OfflineAlgorithmRegistry.resolve(config.alg.id).policy_arguments())
-    if config.lora is None:
-        policy = around(trained, **changes)
-    else:
-        policy = around(initial(), lora=config.lora, **changes)
-        assert policy.lora is not None
-        policy.lora.load(model / ADAPTER_FOLDER)
-    if checkpoint is not None:
-        load_state_beside(policy, checkpoint, CRITIC_FILE)
-        load_state_beside(policy, checkpoint, TARGET_FILE)
-    elif is_guided(config):
-        load_value_guidance(policy, model)
-    return policy
 
 
 def check_without_values(config: TextConfig, run: Path, prior_only: bool, why_lost: str, verb: str) -> None:

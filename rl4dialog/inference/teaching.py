@@ -35,12 +35,12 @@ def build_teaching(
     next utterances of the sample, if it has any.
     """
     agent, samples = ChatAgent(loaded, name), loaded.data.samples(split)
-    goals = sorted({goal for sample in samples if (goal := goal_in(sample.meta_data or {})) is not None})
-    if goals:
-        samples = [sample for sample in samples if goal_in(sample.meta_data or {}) is not None]
+    goals = [goal_in(sample.meta_data or {}) for sample in samples]
+    if known := sorted({goal for goal in goals if goal is not None}):
+        samples = [sample for sample, goal in zip(samples, goals, strict=True) if goal is not None]
     chosen = [samples[i] for i in shuffled(len(samples), f"teach/{seed or 0}")[:n]]
-    new_conversation = _Conversations(loaded)
-    return Teaching(agent, [_situation(each, new_conversation) for each in chosen], feedback, seed, goals)
+    conversations = _Conversations(loaded)
+    return Teaching(agent, [_situation(each, conversations) for each in chosen], feedback, seed, known)
 
 
 def _situation(sample: Sample, conversations: _Conversations) -> Situation:
@@ -48,7 +48,8 @@ def _situation(sample: Sample, conversations: _Conversations) -> Situation:
     turns = [str(text) for text in info.get("history", [sample.prompt_or_input_text])]
     if not turns:
         raise DataError(f"sample {sample.id!r} has no utterance to reply to, so nobody can judge a reply there")
-    begin = functools.partial(conversations.begin, sample) if conversations.has_partner(sample) else None
+    has_partner = conversations.partner is not None or bool(info.get("continuation"))
+    begin = functools.partial(conversations.begin, sample) if has_partner else None
     return Situation(turns, persona_in(info) or None, goal_in(info), begin)
 
 
@@ -59,7 +60,7 @@ class _Conversations:
         self._loaded, config = loaded, loaded.config
         args = config.env.args if config.env is not None else None
         own = None if args is None else config.train_evaluation.partner or args.conversation_partner
-        self._partner: AnyPartner | None = None
+        self.partner: AnyPartner | None = None
         self._rules = ConversationRules(max_turns=_NO_LIMIT)
         if args is None or own is None:
             return
@@ -67,35 +68,28 @@ class _Conversations:
         self._rules = ConversationRules(
             args.max_turns, "sample", args.max_partner_length, args.context_turns, end_when=ends
         )
-        self._partner = build_partner(own, config, loaded.texts, is_evaluation=True)
-        if isinstance(self._partner, PartnerService):
-            loaded.begin_conversations(self._partner)
-
-    def has_partner(self, sample: Sample) -> bool:
-        return self._partner is not None or bool((sample.meta_data or {}).get("continuation"))
+        self.partner = build_partner(own, config, loaded.texts, is_evaluation=True)
+        if isinstance(self.partner, PartnerService):
+            loaded.begin_conversations(self.partner)
 
     def begin(self, sample: Sample) -> Answers:
         """Begin a conversation about a sample."""
-        loaded = self._loaded
-        service = self._partner if isinstance(self._partner, PartnerService) else None
-        own = None if isinstance(self._partner, PartnerService) else copy.deepcopy(self._partner or ReplayPartner())
-        conversation = Conversation(
-            self._rules,
-            loaded.policy.end_of_turn,
-            loaded.lengths.prompt,
-            loaded.lengths.truncation_side,
-            loaded.data.pools["train"].frame(),
-            own,
-        )
+        loaded, partner = self._loaded, self.partner
+        service = partner if isinstance(partner, PartnerService) else None
+        own = None if isinstance(partner, PartnerService) else copy.deepcopy(partner or ReplayPartner())
+        lengths, frame = loaded.lengths, loaded.data.pools["train"].frame()
+        end_of_turn = loaded.policy.end_of_turn
+        conversation = Conversation(self._rules, end_of_turn, lengths.prompt, lengths.truncation_side, frame, own)
         conversation.begin(sample, derive_seed(loaded.config.seed or 0, "teach", str(sample.id)))
         return functools.partial(_answer, conversation, service)
 
 
 def _answer(conversation: Conversation, service: PartnerService | None, said: str) -> PartnerReply:
     """The partner's answer to an utterance of the model; it leaves where the conversation ends by the run's rules."""
-    reply = (
-        conversation.ask(said) if service is None else conversation.heard(_from_outside(conversation, service, said))
-    )
+    if service is None:
+        reply = conversation.ask(said)
+    else:
+        reply = conversation.heard(_from_outside(conversation, service, said))
     return replace(reply, leaves=conversation.settle(said, True, reply) is not None)
 
 

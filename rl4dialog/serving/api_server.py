@@ -17,7 +17,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.http_requests import read_api_key
@@ -25,7 +25,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.answering import PartialReply
 from rl4dialog.serving.api_request import ApiError, ChatRequest, parse_request
 from rl4dialog.serving.chat import ChatModel
-from rl4dialog.serving.server import App, PageGuard, PageHosts, Send, check_address, web_address
+from rl4dialog.serving.server import App, PageGuard, PageHosts, check_address, web_address
 
 _GRACE_S = 2  # for answers in progress when the server ends
 _logger = logging.getLogger(__name__)
@@ -36,8 +36,7 @@ class Piece(NamedTuple):
 
     text: str
     n_tokens: int
-    finish_reason: str | None = None
-    """``stop`` if the model or a stop text ended it, ``length`` for the length limit, ``None`` if it continues."""
+    finish_reason: str | None = None  # ``stop``: the model or a stop text ended it, ``length``: the limit did
 
 
 def stopped(parts: Iterator[PartialReply], stop: Sequence[str]) -> Iterator[Piece]:
@@ -77,9 +76,7 @@ class Completions:
                     async for piece in pieces:  # noqa: B007 (the last one counts)
                         pass
                 message = {"role": "assistant", "content": piece.text, "refusal": None}
-                choices.append(
-                    {"index": index, "message": message, "finish_reason": piece.finish_reason, "logprobs": None}
-                )
+                choices.append(_choice(index, piece.finish_reason, message=message))
                 n_tokens += piece.n_tokens
         return {**self._head("chat.completion"), "choices": choices, "usage": _usage(request, n_tokens)}
 
@@ -110,8 +107,7 @@ class Completions:
         n_tokens = 0
 
         def event(index: int, delta: dict[str, str], finish_reason: str | None = None) -> str:
-            choice = {"index": index, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
-            return _event({**head, "choices": [choice]})
+            return _event({**head, "choices": [_choice(index, finish_reason, delta=delta)]})
 
         try:
             async with self._turn:
@@ -159,6 +155,10 @@ class Completions:
         return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": self._name}
 
 
+def _choice(index: int, finish_reason: str | None, **content: dict[str, Any]) -> dict[str, Any]:
+    return {"index": index, **content, "finish_reason": finish_reason, "logprobs": None}
+
+
 def _usage(request: ChatRequest, n_tokens: int) -> dict[str, int]:
     n_prompt = request.n_prompt_tokens
     return {"prompt_tokens": n_prompt, "completion_tokens": n_tokens, "total_tokens": n_prompt + n_tokens}
@@ -173,10 +173,12 @@ class ApiGuard(PageGuard):
 
     command = "rl4dialog serve"
     posted = re.compile(".*", re.DOTALL)
-    headers = ()
+    headers: ClassVar = {}
 
-    async def refuse(self, send: Send, status: int, reason: str, kind: str = "application/json") -> None:
-        await super().refuse(send, status, json.dumps(ApiError(reason, status).body()), kind)
+    def refused(self, status: int, reason: str) -> Any:
+        from starlette.responses import JSONResponse
+
+        return JSONResponse(ApiError(reason, status).body(), status, {"connection": "close"})
 
 
 def load_server() -> Any:

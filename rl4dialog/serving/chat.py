@@ -27,13 +27,9 @@ class ChatModel(Protocol):
     """A model that generates replies. This package does not import training code; the caller passes the model in."""
 
     @property
-    def name(self) -> str:
-        """Name of the run or the model, for display and for records."""
-
+    def name(self) -> str: ...
     @property
-    def dialogue_format(self) -> DialogueFormat:
-        """Format that turns the conversation into prompts."""
-
+    def dialogue_format(self) -> DialogueFormat: ...
     @property
     def generation_kwargs(self) -> Mapping[str, Any]:
         """Default sampling settings."""
@@ -52,19 +48,10 @@ class ChatModel(Protocol):
         """Generate a reply token by token; the last item is the whole reply. Keywords override the default settings."""
 
     def n_prompt_tokens(self, prompt: str) -> int:
-        """Number of tokens of a prompt as the model reads it, that is, without dropped utterances.
-
-        Raises:
-            DataError: If its beginning, such as a persona, leaves no room for an utterance.
-        """
+        """Number of tokens of a prompt as the model reads it, that is, without dropped utterances."""
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
-        """Compute the reward of one reply and its parts; with `on_error="mask"`, a part that fails is NaN.
-
-        Raises:
-            ConfigError: If there is no reward.
-            RewardError: If it fails, for example because a chat has no references and no partner.
-        """
+        """Compute the reward of one reply and its parts; with `on_error="mask"`, a part that fails is NaN."""
 
     def token_details(self, prompt: str, token_ids: Sequence[int], beta: float | None = None) -> TokenDetails:
         """Compute the policy's, critic's and reference's values for each token of a reply."""
@@ -79,30 +66,24 @@ class Reply:
     text: str = ""
     token_ids: tuple[int, ...] = ()
     finished: bool = False
-    reward: tuple[str, ...] = ()
-    """The reward, and why parts of it are missing, unless that was already said."""
+    reward: tuple[str, ...] = ()  # with why parts of it are missing, unless that was already said
     details: TokenDetails | None = None
-    no_details: str | None = None
-    """Why there are none, if computing them failed."""
-    rating: int | None = None
-    """1 for up, -1 for down, ``None`` if not rated."""
+    no_details: str | None = None  # why there are none, if computing them failed
+    rating: int | None = None  # 1 for up, -1 for down
     correction: str | None = None
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A user message and the replies to it."""
+    """A user message and the replies to it, one per model; that of a model that was not asked stays empty."""
 
     text: str
     persona: str | None
     replies: tuple[Reply, ...]
-    """One per model; that of a model that was not asked stays empty."""
-    before: tuple[str, ...] = ()
-    """The turns before the message, as the models read them."""
+    before: tuple[str, ...] = ()  # the turns before the message, as the models read them
+    # Index of the reply that continues the conversation, possibly corrected; ``None`` until one of two is chosen.
     chosen: int | None = None
-    """Index of the reply that continues the conversation, possibly corrected; ``None`` until one of two is chosen."""
-    preferred: int | None = None
-    """Index of the reply that is recorded as the better one of two."""
+    preferred: int | None = None  # index of the reply that is recorded as the better one of two
 
     @property
     def turns(self) -> list[str]:
@@ -127,14 +108,12 @@ class Exchange:
         """Source of the text in a model's column; empty if it is this model's own reply."""
         if self.chosen is None:
             return ""
-        reply = self.replies[self.chosen]
-        whose = "" if len(self.replies) == 1 else f" of {self.chosen + 1}: {reply.model}"
-        if reply.correction is not None:
+        whose = "" if len(self.replies) == 1 else f" of {self.chosen + 1}: {self.replies[self.chosen].model}"
+        if self.replies[self.chosen].correction is not None:
             return f"your correction of the reply{whose}"
         return "" if self.chosen == index else f"the reply{whose}"
 
     def with_reply(self, index: int, reply: Reply) -> Exchange:
-        """A copy with another reply of one model."""
         return replace(self, replies=(*self.replies[:index], reply, *self.replies[index + 1 :]))
 
 
@@ -147,8 +126,7 @@ class Settings:
     top_p: float | None = None
     max_new_tokens: int | None = None
     beta: float | None = None
-    only: int | None = None
-    """Index of the model that replies; ``None`` for all."""
+    only: int | None = None  # index of the model that replies; ``None`` for all
 
     @property
     def sampling(self) -> dict[str, float]:
@@ -163,18 +141,14 @@ class ChatState:
 
     settings: Settings = Settings()
     exchanges: tuple[Exchange, ...] = ()
+    # Missing reward parts that were already reported: index of the model, and parts.
     told: frozenset[tuple[int, str]] = frozenset()
-    """Missing reward parts that were already reported: index of the model, and parts."""
-    n_asked: int = 0
-    """Number of messages sent so far, including those that were undone."""
-    note: str = ""
-    """Result of the last action, for the user."""
-    revision: int = 0
-    """Number of states before this one."""
+    n_asked: int = 0  # messages sent so far, including those that were undone
+    note: str = ""  # result of the last action, for the user
+    revision: int = 0  # number of states before this one
 
     @property
     def last(self) -> Exchange | None:
-        """The last exchange, if there is one."""
         return self.exchanges[-1] if self.exchanges else None
 
     @property
@@ -185,17 +159,14 @@ class ChatState:
     @property
     def turns(self) -> list[str]:
         """All turns, oldest first, without an exchange that awaits a choice."""
-        done = [exchange for exchange in self.exchanges if exchange.said is not None]
-        return [text for exchange in done for text in (exchange.text, exchange.said or "")]
+        return [text for each in self.exchanges if each.said is not None for text in (each.text, each.said)]
 
     def with_exchange(self, number: int, exchange: Exchange, note: str | None = None) -> ChatState:
-        """A copy with another exchange at a place."""
-        exchanges = list(self.exchanges)
+        exchanges = [*self.exchanges]
         exchanges[number] = exchange
         return replace(self, exchanges=tuple(exchanges), note=self.note if note is None else note)
 
     def until(self, number: int, note: str = "") -> ChatState:
-        """A copy that ends before an exchange."""
         return replace(self, exchanges=self.exchanges[:number], note=note)
 
     def settled(self) -> ChatState:
@@ -207,10 +178,10 @@ class ChatState:
     def messages(self, index: int) -> list[dict[str, str]]:
         """Chat messages in a model's column, with role, content, and origin if another model or the user wrote it."""
         found = []
-        for exchange in self.exchanges:
-            said = exchange.replies[index].text if exchange.said is None else exchange.said
-            found.append({"role": "user", "content": exchange.text, "origin": ""})
-            found.append({"role": "assistant", "content": said, "origin": exchange.origin(index)})
+        for each in self.exchanges:
+            said = each.replies[index].text if each.said is None else each.said
+            found.append({"role": "user", "content": each.text, "origin": ""})
+            found.append({"role": "assistant", "content": said, "origin": each.origin(index)})
         return found
 
 
@@ -269,7 +240,7 @@ class Chat:
             if exchange.chosen not in (None, index):
                 continue
             if self._show_reward:
-                known = [missing for i, missing in told if i == index]
+                known = {missing for i, missing in told if i == index}
                 reward, missing = _reward_in_words(model, exchange, reply, known)
                 reply = replace(reply, reward=reward)
                 told |= {(index, missing)} if missing else set()
@@ -294,10 +265,9 @@ class Chat:
 
     def take_back_choice(self, state: ChatState) -> ChatState:
         """Take back the choice between the last two replies, so that it can be made again."""
-        exchange = state.last
+        exchange, note = state.last, ""
         if exchange is None or not exchange.was_choice:
             raise ConfigError("there is no choice to take back")
-        note = ""
         if exchange.preferred is not None:
             note = self.record(exchange, "preference", exchange.replies, True, chosen=exchange.preferred)
         return state.with_exchange(-1, replace(exchange, chosen=None, preferred=None), note)
@@ -354,17 +324,15 @@ class Chat:
 
     def _changed(self, state: ChatState, settings: Settings) -> ChatState:
         """The state with new settings."""
-        note, beta, temperature = "", settings.beta, settings.temperature
+        beta, greedy = settings.beta, [model.name for model in self.models if not samples(model)]
         if settings.only not in (None, *range(len(self.models))):
             raise ConfigError(f"there is no model {shown(settings.only)}")
         if beta is not None and (isinstance(beta, bool) or not 0 <= beta < math.inf):
             raise ConfigError(f"beta must be a number of at least 0, not {shown(beta)}")
-        if temperature is not None:
-            if isinstance(temperature, bool) or not 0 < temperature < math.inf:
-                raise ConfigError(f"the temperature must be a number above 0, not {shown(temperature)}")
-            greedy = [model.name for model in self.models if not samples(model)]
-            note = f"{' and '.join(greedy)}: no sampling, so the temperature has no effect." if greedy else ""
         GenerationSettings.from_kwargs(settings.sampling, "settings")
+        note = ""
+        if settings.temperature is not None and greedy:
+            note = f"{' and '.join(greedy)}: no sampling, so the temperature has no effect."
         persona = (settings.persona or "").strip() or None
         return replace(state, settings=replace(settings, persona=persona), note=note)
 
@@ -374,8 +342,8 @@ class Chat:
         for index, (model, reply) in enumerate(zip(self.models, exchange.replies, strict=True)):
             if exchange.chosen in (None, index):
                 # Two instances of the same model get different seeds.
-                other = [index] if index else []
-                seed = None if self._seed is None else derive_seed(self._seed, "chat", state.n_asked, *other)
+                names = ("chat", state.n_asked, *([index] if index else []))
+                seed = None if self._seed is None else derive_seed(self._seed, *names)
                 streams[index] = model.stream(reply.prompt, seed, _beta(model, state), **state.settings.sampling)
         while streams:
             for index, stream in list(streams.items()):
@@ -421,10 +389,7 @@ def _judged(state: ChatState, index: int, number: int) -> tuple[Exchange, Reply]
 def _reward_in_words(
     model: ChatModel, exchange: Exchange, reply: Reply, told: Collection[str]
 ) -> tuple[tuple[str, ...], str]:
-    """The reward of a reply and its parts as far as they can be computed, and the missing parts.
-
-    The reason is left out for missing parts that were already told.
-    """
+    """The reward of a reply as far as it can be computed, with the reason unless it was `told`; and missing parts."""
     meta_info: dict[str, Any] = {"history": model.dialogue_format.context(exchange.turns)}
     if exchange.persona:
         meta_info["persona"] = [exchange.persona]  # the name that datapools use
@@ -432,19 +397,17 @@ def _reward_in_words(
         # One part may need a reference text while the others do not.
         scores = model.score(reply.prompt, reply.text, meta_info, on_error="mask")
     except RL4DialogError as error:
-        missing = "all parts"
-        return () if missing in told else (f"no reward: {error}",), missing
+        return () if "all parts" in told else (f"no reward: {error}",), "all parts"
     known = {name: values[0] for name, values in scores.parts.items() if not math.isnan(values[0])}
     parts = ", ".join(f"{name} {value:.3f}" for name, value in known.items())
     missing = ", ".join(name for name in scores.parts if name not in known)
     if not missing:
         return (f"reward {scores.total[0]:.3f} ({parts})",), ""
-    found = (f"available reward parts: {parts}",) if parts else ()
-    if missing in told:
-        return found, missing
-    why = f"cannot compute {missing} in this chat, which has no references and no partner"
-    try:
-        model.score(reply.prompt, reply.text, meta_info)
-    except RewardError as error:
-        why += f": {error}"
-    return (*found, why), missing
+    found = [f"available reward parts: {parts}"] if parts else []
+    if missing not in told:
+        found.append(f"cannot compute {missing} in this chat, which has no references and no partner")
+        try:
+            model.score(reply.prompt, reply.text, meta_info)
+        except RewardError as error:
+            found[-1] += f": {error}"
+    return tuple(found), missing

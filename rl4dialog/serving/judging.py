@@ -36,17 +36,13 @@ class Judging(ABC, Generic[T]):
     is given by key, in order, beside the number of all things, and what the feedback file had before.
     """
 
-    hint: str
-    """What a person is to do."""
-    advice: str = ""
-    """How to change one's mind."""
-    goals: Sequence[str] = ()
-    """Goals that a person can choose from; empty if the model's prompts have none."""
+    hint: str  # what a person is to do
+    advice: str = ""  # how to change one's mind
+    goals: Sequence[str] = ()  # goals that a person can choose from; empty if the model's prompts have none
 
     def __init__(self, left: Mapping[str, T], n_things: int, feedback: Path, known: Sequence[Feedback] = ()) -> None:
         self.feedback, self.given = feedback, list[Feedback]()
-        self._known = list(known)
-        self._left, self._n_things = dict(left), n_things
+        self._known, self._left, self._n_things = list(known), dict(left), n_things
         self._keys: dict[str, str] = {}  # what each person has
 
     @abstractmethod
@@ -107,16 +103,14 @@ class Judging(ABC, Generic[T]):
 
     def standing(self, shown: QueuedReplies) -> list[Standing]:
         """What the feedback file says about each of the replies."""
-        place = (shown.persona, *shown.turns)
-        found = dict[str, Standing]()
+        place, found = (shown.persona, *shown.turns), dict[str, Standing]()
         for each in latest([*self._known, *self.given]):
             is_alike = each.kind != "preference" and each.rates_conversation == shown.is_conversation
             if is_alike and (each.persona, *each.turns) == place:
                 text = each.replies[0].text
                 before = found.get(text, Standing())
-                found[text] = Standing(
-                    before.rating if each.rating is None else each.rating, each.correction or before.correction
-                )
+                rating = before.rating if each.rating is None else each.rating
+                found[text] = Standing(rating, each.correction or before.correction)
         return [found.get(reply.text, Standing()) for reply in shown.replies]
 
     def goal(self, person: str) -> str | None:
@@ -127,17 +121,16 @@ class Judging(ABC, Generic[T]):
         """Let the model reply to another goal."""
         raise ConfigError("these replies have no goals")
 
-    def _withdraw(self, feedback: Feedback) -> str:
-        withdrawn = feedback.withdrawal()
-        append_feedback(self.feedback, withdrawn)
-        self.given.append(withdrawn)
-        return f"The {in_words(feedback.kind)} was withdrawn in {self.feedback}."
-
-    def _record(self, person: str, feedback: Feedback) -> str:
+    def _append(self, feedback: Feedback, done: str) -> str:
         append_feedback(self.feedback, feedback)
         self.given.append(feedback)
-        note = f"The {in_words(feedback.kind)} was appended to {self.feedback}."
-        return f"{note} {self._after(person, feedback)}".rstrip()
+        return f"The {in_words(feedback.kind)} was {done} {self.feedback}."
+
+    def _withdraw(self, feedback: Feedback) -> str:
+        return self._append(feedback.withdrawal(), "withdrawn in")
+
+    def _record(self, person: str, feedback: Feedback) -> str:
+        return f"{self._append(feedback, 'appended to')} {self._after(person, feedback)}".rstrip()
 
     def _shown(self, person: str, id: str) -> QueuedReplies:
         current = self.current(person)
@@ -233,8 +226,7 @@ class JudgingPage(Page[None]):
 
     def _add_below(self) -> list[Any]:
         with self._gradio.Row(elem_id="below"):
-            self._back = self._gradio.Button("Back", min_width=80, elem_id="back")
-            self._skip = self._gradio.Button("Next", min_width=80, elem_id="skip")
+            self._back, self._skip = self._button("Back"), self._button("Next", "skip")
         return [self._goal, self._set_goal, self._skip, self._back]
 
     def _add_events(self) -> None:
@@ -242,20 +234,18 @@ class JudgingPage(Page[None]):
         self._on_load()
         self._on(self._skip.click, "skip", lambda visit: judging.skip(visit.person, visit.revision))
         self._on(self._back.click, "back", lambda visit: judging.go_back(visit.person, visit.revision))
-        self._on(
-            self._set_goal.click,
-            "goal",
-            lambda visit, goal: judging.set_goal(visit.person, visit.revision, goal),
-            self._goal,
-        )
+        self._on(self._set_goal.click, "goal", self._to_goal, self._goal)
         for i, column in enumerate(self._columns):
             bubble = column.chat
             self._on(bubble.option_select, f"choose_{i}", self._judged(i, judging.choose))
             self._on(bubble.like, f"rate_{i}", self._judged(i, judging.rate, "rating"))
             self._on(bubble.edit, f"correct_{i}", self._judged(i, judging.correct, "value"))
 
+    def _to_goal(self, visit: Visit, goal: str) -> str:
+        return self._judging.set_goal(visit.person, visit.revision, goal)
+
     def _check_revision(self, visit: Visit) -> None:
-        """Nothing: the actions compare the id of the replies on the page, which is the revision."""
+        """Nothing: the actions compare the revision, which is the id of the replies on the page."""
 
     def _judged(self, index: int, action: Callable[..., str], verdict: str = "") -> Callable[[Visit], str]:
         """A handler of a click on the bubble of a reply."""

@@ -291,6 +291,9 @@ class Page(ABC, Generic[T]):
         )  # fmt: skip
         return self._text
 
+    def _button(self, label: str, id: str | None = None) -> Any:
+        return self._gradio.Button(label, min_width=80, elem_id=id or label.lower().replace(" ", "-"))
+
     def _on_load(
         self,
         restored: Sequence[Any] = (),

@@ -1,8 +1,8 @@
 """Servers of this machine: where they listen, a filter of requests in front of them, and the page.
 
-The filter accepts only small requests, and none from pages of other sites.
-Pages of other sites can make a visitor's browser send requests to this server. Such requests carry the other site's
-name in ``Origin``, or in ``Host`` after DNS rebinding. Browsers set both headers, so a page cannot forge them.
+The filter accepts only small requests, and none from pages of other sites. Those can make a visitor's browser send
+requests to this server, but with the other site's name in ``Origin``, or in ``Host`` after DNS rebinding: browsers set
+both headers, so a page cannot forge them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ipaddress
 import re
 import socket
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.serving.page import Page, load_gradio
 
 MAX_BODY_BYTES = 2**20
+_TOO_LARGE = (413, f"requests are limited to {MAX_BODY_BYTES} bytes")
 _MAX_READ_BYTES = 16 * MAX_BODY_BYTES  # of a request that is refused
 # Gradio compiles templates with eval. No request may go to another host, whatever a dependency does.
 _POLICY = (
@@ -43,8 +44,7 @@ new MutationObserver(() => {
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
+App = Callable[[Message, Receive, Any], Awaitable[None]]
 
 
 def check_address(host: str, port: int) -> None:
@@ -58,15 +58,12 @@ def check_address(host: str, port: int) -> None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
     except OSError as error:
-        other_host = "" if host == "127.0.0.1" else ", or --host 127.0.0.1"
-        raise ConfigError(
-            f"--host {host} --port {port}: cannot listen there ({error.strerror or error}); try another "
-            f"--port{other_host}"
-        ) from error
+        other_host, why = "" if host == "127.0.0.1" else ", or --host 127.0.0.1", error.strerror or error
+        message = f"--host {host} --port {port}: cannot listen there ({why}); try another --port{other_host}"
+        raise ConfigError(message) from error
 
 
 def web_address(host: str, port: int) -> str:
-    """Return the address of a server as a browser needs it."""
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
@@ -84,8 +81,7 @@ class PageHosts:
             self._names.add(f"[{host}]" if ":" in host else host.lower())
         self._others = set()
         for other in others:
-            found = _split(other)
-            if found is None:
+            if (found := _split(other)) is None:
                 raise ConfigError(
                     f"--allow_host must be a name such as chat.example.org, or a name and a port such as "
                     f"localhost:8080, not {other!r}"
@@ -108,51 +104,49 @@ class PageGuard:
     """ASGI middleware that answers the page's own requests and refuses all others."""
 
     command = "rl4dialog ui"
-    posted = _POSTED
-    """Routes that may be posted to."""
-    headers: Sequence[tuple[bytes, bytes]] = ((b"content-security-policy", _POLICY.encode()),)
-    """Headers that are added to each answer."""
+    posted = _POSTED  # routes that may be posted to
+    headers: Mapping[str, str] = {"content-security-policy": _POLICY}  # added to each answer
 
     def __init__(self, app: App, hosts: PageHosts) -> None:
         self._app, self._hosts = app, hosts
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Message, receive: Receive, send: Any) -> None:
+        from starlette.datastructures import Headers, MutableHeaders
+
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        refusal = self._refusal(scope, headers)
+        refusal = self._refusal(scope, Headers(scope=scope))
         if scope["method"] not in _READING:
             # Also if it is refused: a client that is still sending would lose the answer.
             body = await _whole_body(receive)
-            refusal = refusal or (_too_large() if body is None else None)
+            refusal = refusal or (_TOO_LARGE if body is None else None)
             receive = _replayed(body or b"", receive)
         if refusal is not None:
-            await self.refuse(send, *refusal)
+            await self.refused(*refusal)(scope, receive, send)
             return
 
-        async def send_with_policy(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *self.headers]
+                MutableHeaders(scope=message).update(self.headers)
             await send(message)
 
-        await self._app(scope, receive, send_with_policy)
+        await self._app(scope, receive, send_with_headers)
 
-    async def refuse(self, send: Send, status: int, reason: str, kind: str = "text/plain; charset=utf-8") -> None:
-        """Send a refusal."""
-        headers = [(b"content-type", kind.encode()), (b"connection", b"close")]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": reason.encode()})
+    def refused(self, status: int, reason: str) -> Any:
+        """The answer to a request that is refused."""
+        from starlette.responses import PlainTextResponse
 
-    def _refusal(self, scope: Message, headers: dict[str, str]) -> tuple[int, str] | None:
-        """Return status and reason if a request is not one of the page's own."""
+        return PlainTextResponse(reason, status, {"connection": "close"})
+
+    def _refusal(self, scope: Message, headers: Any) -> tuple[int, str] | None:
+        """Status and reason if a request is not one of the page's own."""
         host, origin = headers.get("host", ""), headers.get("origin")
         # With two Host headers, this check and the server could each read a different one.
-        n_hosts = sum(name.lower() == b"host" for name, _ in scope["headers"])
-        if n_hosts != 1 or not self._hosts.allow(host):
+        if len(headers.getlist("host")) != 1 or not self._hosts.allow(host):
             return 403, f"host {host!r} is not allowed; add it with: {self.command} --allow_host NAME"
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
             return 403, f"requests from pages of {origin!r} are not allowed"
@@ -163,7 +157,7 @@ class PageGuard:
             return 403, "only the page's own requests are allowed; it accepts no file uploads"
         with suppress(ValueError):
             if int(headers.get("content-length", "0")) > MAX_BODY_BYTES:
-                return _too_large()
+                return _TOO_LARGE
         return None
 
 
@@ -181,10 +175,6 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _too_large() -> tuple[int, str]:
-    return 413, f"requests are limited to {MAX_BODY_BYTES} bytes"
-
-
 async def _whole_body(receive: Receive) -> bytes | None:
     """Read the body of a request; ``None`` if it is too large, whatever its headers claim."""
     body, n_bytes, continues = b"", 0, True
@@ -198,7 +188,7 @@ async def _whole_body(receive: Receive) -> bytes | None:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that yields a body that was already read, then all further messages."""
+    """A ``receive`` that yields a body that was already read, then all further messages."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> Message:

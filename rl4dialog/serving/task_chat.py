@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.serving.page import Bubble, Page, Updates, Visit, help_html, note_html, status_html
@@ -18,31 +18,8 @@ _NEXT = "New goal or Free chat begins another dialogue."
 _MAX_CHARACTERS = 2000
 
 
-class Reply(Protocol):
-    """A turn of the agent; see `rl4dialog.inference.task_agent.TaskReply`."""
-
-    @property
-    def understood(self) -> Sequence[Any]: ...
-
-    @property
-    def acts(self) -> Sequence[Any]: ...
-
-    @property
-    def text(self) -> str: ...
-
-
-class Scores(Protocol):
-    """Outcome of a dialogue."""
-
-    @property
-    def success(self) -> bool: ...
-
-    @property
-    def failures(self) -> Sequence[str]: ...
-
-
 class Agent(Protocol):
-    """What the person talks to."""
+    """What the person talks to, as in `rl4dialog.inference.task_agent`."""
 
     name: str
 
@@ -56,36 +33,29 @@ class Agent(Protocol):
     def draw_goal(self) -> str:
         """Begin a new dialogue about a goal, and return the goal in words."""
 
-    def reply(self, text: str) -> Reply:
-        """Reply to what a person said."""
+    def reply(self, text: str) -> Any:
+        """Reply to what a person said: a `TaskReply`."""
 
-    def outcome(self) -> Scores | None:
-        """Outcome of the dialogue so far; ``None`` without a goal or a dialogue."""
-
-
-class Turn(NamedTuple):
-    """What a person said, and the agent's reply."""
-
-    text: str
-    reply: Reply
+    def outcome(self) -> Any:
+        """Outcome of the dialogue so far, with `success` and `failures`; ``None`` without a goal or a dialogue."""
 
 
 class TaskChat:
     """A dialogue with an agent for this person alone; after its end, the next one begins with a goal or a message.
 
-    The goal is in words, and empty if there is none. The revision is another after each change, and in each chat.
+    `turns` are what the person said, with the agent's reply. The goal is in words, and empty if there is none. The
+    revision is another after each change, and in each chat.
     """
 
     def __init__(self, agent: Agent) -> None:
-        self.agent, self.goal, self.turns = agent, "", list[Turn]()
+        self.agent, self.goal, self.turns = agent, "", list[tuple[str, Any]]()
         self.is_over, self.revision = False, secrets.randbelow(2**31)
-        self._final: Scores | None = None  # outcome of a dialogue that is over
+        self._final: Any = None  # outcome of a dialogue that is over
 
     @property
     def score(self) -> str:
         """Whether the goal is reached, and what is missing; empty without a goal or a dialogue."""
-        outcome = self._outcome
-        if outcome is None:
+        if (outcome := self._outcome) is None:
             return ""
         return "Success: the goal is reached." if outcome.success else f"Failure: {'; '.join(outcome.failures)}."
 
@@ -98,7 +68,7 @@ class TaskChat:
         """Begin a new dialogue about a goal."""
         self._begin(self.agent.draw_goal())
 
-    def say(self, text: str) -> Reply:
+    def say(self, text: str) -> Any:
         """Say something to the agent; a goodbye ends the dialogue."""
         if len(text) > _MAX_CHARACTERS:
             raise ConfigError(f"a message can have at most {_MAX_CHARACTERS} characters, not {len(text)}; shorten it")
@@ -106,11 +76,11 @@ class TaskChat:
             self.agent.reset()
         reply = self.agent.reply(text)
         if not reply.understood:
-            known = ", ".join(self.agent.domains)
-            raise ConfigError(f"nothing was understood, so the agent did not answer; it knows: {known}")
+            domains = ", ".join(self.agent.domains)
+            raise ConfigError(f"nothing was understood, so the agent did not answer; it knows: {domains}")
         if self.is_over:
             self._begin("")
-        self.turns.append(Turn(text, reply))
+        self.turns.append((text, reply))
         if any(act.intent == _GOODBYE for act in reply.understood):
             self._end()
         self.revision += 1
@@ -135,7 +105,7 @@ class TaskChat:
         return {"messages": said, "model": self.agent.name, **scored} if said else None
 
     @property
-    def _outcome(self) -> Scores | None:
+    def _outcome(self) -> Any:
         return self._final if self.is_over else self.agent.outcome()
 
     def _end(self) -> None:
@@ -147,7 +117,6 @@ class TaskChat:
 
 
 def in_words(acts: Sequence[Any]) -> str:
-    """Dialogue acts as they are written."""
     return " ".join(map(str, acts)) or "none"
 
 
@@ -176,9 +145,7 @@ class TaskPage(Page[TaskChat]):
     def _add_below(self) -> list[Any]:
         text = self._add_message_box()
         with self._gradio.Row(elem_id="below"):
-            self._done = self._gradio.Button("Done", min_width=80, elem_id="done")
-            self._new_goal = self._gradio.Button("New goal", min_width=80, elem_id="new-goal")
-            self._free_chat = self._gradio.Button("Free chat", min_width=80, elem_id="free-chat")
+            self._done, self._new_goal, self._free_chat = map(self._button, ("Done", "New goal", "Free chat"))
         return [text, self._done]
 
     def _add_events(self) -> None:
@@ -219,8 +186,8 @@ def _bubbles(chat: TaskChat, shows_acts: bool) -> list[Bubble]:
     found = []
     for text, reply in chat.turns:
         understood, acts = f"understood: {in_words(reply.understood)}", f"acts: {in_words(reply.acts)}"
-        found.append(Bubble("user", text, note_html(understood if shows_acts else "")))
-        found.append(Bubble("assistant", reply.text or NOTHING, note_html(acts if shows_acts else "")))
+        below, below_reply = (note_html(understood), note_html(acts)) if shows_acts else ("", "")
+        found += [Bubble("user", text, below), Bubble("assistant", reply.text or NOTHING, below_reply)]
     if chat.is_over:
         found[-1] = replace(found[-1], html=found[-1].html + note_html(chat.score, is_strong=True))
     return found

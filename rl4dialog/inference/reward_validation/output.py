@@ -5,18 +5,19 @@ from __future__ import annotations
 import csv
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.inference.offline_evaluation import make_folder
-from rl4dialog.inference.reward_validation.validation import Agreement, Correlation, Validation
+from rl4dialog.inference.reward_validation.validation import Agreement, Correlation, Validation, rating_values
 from rl4dialog.runs.plots import plot_correlations
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.runs.summary import format_number, table_style
@@ -29,28 +30,39 @@ def write_validation(validation: Validation, folder: Path, about: dict[str, Any]
     """Write ``correlations.csv``, ``correlations.json``, ``scores.csv`` and one picture per rating."""
     make_folder(folder)
     rows = [_record(agreement) for agreement in validation.agreements]
-    with (folder / "correlations.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["score"])
-        writer.writeheader()
-        writer.writerows(rows)
+    _write_table(folder / "correlations.csv", list(rows[0]) if rows else ["score"], (row.values() for row in rows))
     left_out = {column.name: column.problem for column in validation.scores if column.problem}
     counts = {"n": len(validation.rated), "n_systems": len(validation.systems), "not_computed": left_out}
-    records = [{key: _json_value(value) for key, value in row.items()} for row in rows]
+    records = [
+        {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in row.items()}
+        for row in rows
+    ]
     write_json(folder / "correlations.json", {**about, **counts, "correlations": records})
-    _write_scores(validation, folder / "scores.csv")
+    columns: dict[str, Sequence[Any]] = {
+        "id": [each.dialogue.id for each in validation.rated],
+        "conversation": [each.conversation for each in validation.rated],
+        "system": [each.system or "" for each in validation.rated],
+        **{f"rating/{name}": rating_values(validation.rated, name) for name in validation.ratings},
+        **{column.name: column.values for column in validation.scores if column.problem is None},
+    }
+    _write_table(folder / "scores.csv", list(columns), zip(*columns.values(), strict=True))
     names: set[str] = set()
     for rating in validation.ratings:
-        bars = [
-            (each.score, each.correlation.spearman, _bounds(each.correlation.spearman_interval))
-            for each in _ordered(validation, rating)
-            if each.correlation.problem is None
-        ]
+        found = [(each.score, each.correlation) for each in _ordered(validation, rating)]
+        bars = [(score, each.spearman, _bounds(each.spearman_interval)) for score, each in found if not each.problem]
         if bars:
             name = "".join(c if c.isalnum() else "_" for c in rating)[:_MAX_NAME_LENGTH]
             while name in names:
                 name += "_"
             names.add(name)
             plot_correlations(rating, bars, folder / f"correlations_{name}.png")
+
+
+def _write_table(path: Path, names: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows(rows)
 
 
 def print_validation(validation: Validation, console: Console | None = None) -> None:
@@ -61,7 +73,7 @@ def print_validation(validation: Validation, console: Console | None = None) -> 
     for rating in validation.ratings:
         ordered = _ordered(validation, rating)
         with_systems = any(each.of_systems is not None for each in ordered)
-        n_gaps = sum(map(math.isnan, validation.rating_values(rating)))
+        n_gaps = sum(map(math.isnan, rating_values(validation.rated, rating)))
         gaps = f", {n_gaps} without this rating" if n_gaps else ""
         title = f"Agreement with the rating {rating!r}: {len(validation.rated)} items{gaps}"
         table = Table(title=Text(title), title_justify="left", box=table_style(console), pad_edge=False)
@@ -86,12 +98,8 @@ def print_validation(validation: Validation, console: Console | None = None) -> 
 
 def _ordered(validation: Validation, rating: str) -> list[Agreement]:
     """Agreements with a rating, the strongest first."""
-
-    def strength(agreement: Agreement) -> float:
-        rho = agreement.correlation.spearman
-        return 0.0 if math.isnan(rho) else -abs(rho)
-
-    return sorted((each for each in validation.agreements if each.rating == rating), key=strength)
+    of_rating = (each for each in validation.agreements if each.rating == rating)
+    return sorted(of_rating, key=lambda each: -abs(np.nan_to_num(each.correlation.spearman)))
 
 
 def _cells(agreement: Agreement, with_systems: bool) -> list[str]:
@@ -127,22 +135,3 @@ def _record(agreement: Agreement) -> dict[str, Any]:
 
 def _bounds(interval: Interval | None) -> tuple[float, float]:
     return (math.nan, math.nan) if interval is None else (interval.low, interval.high)
-
-
-def _json_value(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _write_scores(validation: Validation, path: Path) -> None:
-    """Write all scores and ratings, one row per dialogue."""
-    columns: dict[str, Sequence[Any]] = {
-        "id": [each.dialogue.id for each in validation.rated],
-        "conversation": [each.conversation for each in validation.rated],
-        "system": [each.system or "" for each in validation.rated],
-        **{f"rating/{name}": validation.rating_values(name) for name in validation.ratings},
-        **{column.name: column.values for column in validation.scores if column.problem is None},
-    }
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))

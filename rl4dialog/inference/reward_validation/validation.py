@@ -6,11 +6,11 @@ history. Rewards of whole conversations are summed over the turns, as a run woul
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from rl4dialog.core.errors import ConfigError, RL4DialogError, nearest_hint
 from rl4dialog.core.protocols import BaseMetric, BatchedConversationReward, ConversationReward, DialogueMetric
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, names_needing, weighted_sum
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import Dialogue, RatedDialogue
+from rl4dialog.core.types import RatedDialogue
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.functional.statistics import Interval, bootstrap_intervals, kendall_tau_b, spearman
 from rl4dialog.rollouts.conversing import Talk
@@ -71,28 +71,17 @@ def correlate(
         if (values == values[0]).all():
             return Correlation(n, problem=f"the {name} is always {values[0]:g}")
     of_item = np.arange(len(known)) if groups is None else np.asarray(groups)
-    intervals = _intervals(x, y, np.unique(of_item[known], return_inverse=True)[1], n_resamples, seed)
-    return Correlation(n, *_both(x, y), *intervals)
-
-
-def _both(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
-    """Spearman's and Kendall's coefficient; NaN if a column is constant."""
-    return spearman(x, y), kendall_tau_b(x, y)
-
-
-def _intervals(
-    x: NDArray[np.float64], y: NDArray[np.float64], groups: NDArray[np.int64], n_resamples: int, seed: int
-) -> tuple[Interval | None, Interval | None]:
-    n_groups, items = int(groups.max()) + 1, np.arange(len(x))
-    if n_groups < MIN_GROUPS or n_resamples == 0:
-        return None, None
+    group_of = np.unique(of_item[known], return_inverse=True)[1]
+    n_groups, items = int(group_of.max()) + 1, np.arange(n)
 
     def of_groups(drawn: NDArray[np.int64]) -> tuple[float, float]:
-        rows = np.repeat(items, np.bincount(drawn, minlength=n_groups)[groups])
-        return _both(x[rows], y[rows])
+        rows = np.repeat(items, np.bincount(drawn, minlength=n_groups)[group_of])
+        return spearman(x[rows], y[rows]), kendall_tau_b(x[rows], y[rows])
 
-    of_spearman, of_kendall = bootstrap_intervals(of_groups, n_groups, n_resamples=n_resamples, seed=seed)
-    return of_spearman, of_kendall
+    intervals: Sequence[Interval] = ()
+    if n_groups >= MIN_GROUPS and n_resamples:
+        intervals = bootstrap_intervals(of_groups, n_groups, n_resamples=n_resamples, seed=seed)
+    return Correlation(n, spearman(x, y), kendall_tau_b(x, y), *intervals)
 
 
 REFERENCES = "it needs references; what a person said next is none"
@@ -100,11 +89,11 @@ REFERENCES = "it needs references; what a person said next is none"
 
 @dataclass(frozen=True)
 class Scores:
-    """One column of scores."""
+    """A column of scores, named by the metric's key, the reward's part or a baseline; or why it cannot be computed."""
 
-    name: str  # name of the metric's key, of the reward's part, or of a baseline
+    name: str
     values: Sequence[float] = ()  # one per dialogue, NaN where there is none
-    problem: str | None = None  # why it cannot be computed
+    problem: str | None = None
 
 
 def talk_of(rated: RatedDialogue, dialogue_format: DialogueFormat | None) -> Talk:
@@ -156,22 +145,17 @@ def metric_scores(name: str, metric: BaseMetric | DialogueMetric, talks: Sequenc
 
 def reward_scores(scorer: Scorer, talks: Sequence[Talk]) -> Iterator[Scores]:
     """Scores by each part of a reward, and their sum as ``reward`` if all can be computed."""
-    columns = [_part_scores(part, scorer, talks) for part in scorer.parts]
-    total = Scores("reward")
-    if problems := [f"{each.name}: {each.problem}" for each in columns if each.problem]:
-        total = replace(total, problem="; ".join(problems))
-    else:
-        by_name = [dict(zip([part.name for part in scorer.parts], row, strict=True)) for row in _rows(columns)]
-        total = replace(total, values=[float(weighted_sum(scorer.parts, row)) for row in by_name])
-    is_single = len(columns) == 1 and scorer.parts[0].weight == 1.0 and scorer.parts[0].clip is None
-    if not is_single:
-        yield total
+    parts = scorer.parts
+    columns = [_part_scores(part, scorer, talks) for part in parts]
+    if len(parts) > 1 or parts[0].weight != 1.0 or parts[0].clip is not None:
+        if problems := [f"{each.name}: {each.problem}" for each in columns if each.problem]:
+            yield Scores("reward", problem="; ".join(problems))
+        else:
+            rows = zip(*(each.values for each in columns), strict=True)
+            by_name = [dict(zip([part.name for part in parts], row, strict=True)) for row in rows]
+            yield Scores("reward", [float(weighted_sum(parts, row)) for row in by_name])
     for column in columns:
         yield replace(column, name=f"reward/{column.name}")
-
-
-def _rows(columns: Sequence[Scores]) -> Iterator[tuple[float, ...]]:
-    return zip(*(column.values for column in columns), strict=True)
 
 
 def _part_scores(part: RewardPart, scorer: Scorer, talks: Sequence[Talk]) -> Scores:
@@ -187,14 +171,12 @@ def _part_scores(part: RewardPart, scorer: Scorer, talks: Sequence[Talk]) -> Sco
         values = replace(scorer, parts=[part]).values(replies)[part.name]
     except RL4DialogError as error:
         return Scores(part.name, problem=_reason(error))
-    earlier = replies.earlier.get(part.name, [])
-    paid = [value + sum(earlier[i] if earlier else ()) for i, value in enumerate(values)]
-    collect: Callable[[list[float]], float] = sum if of_conversation else _mean
-    found, position = [], 0
-    for talk in talks:
-        found.append(collect(paid[position : position + len(talk.replies)]))
-        position += len(talk.replies)
-    return Scores(part.name, found)
+    earlier = replies.earlier.get(part.name) or [[]] * len(values)
+    paid = iter(value + sum(before) for value, before in zip(values, earlier, strict=True))
+    of_talks = [list(itertools.islice(paid, len(talk.replies))) for talk in talks]
+    if of_conversation:
+        return Scores(part.name, [sum(each) for each in of_talks])
+    return Scores(part.name, [sum(each) / len(each) if each else math.nan for each in of_talks])
 
 
 def _finished_replies(talks: Sequence[Talk], only_last_is_done: bool) -> FinishedReplies:
@@ -206,19 +188,13 @@ def _finished_replies(talks: Sequence[Talk], only_last_is_done: bool) -> Finishe
         [talk.meta_infos[j] for talk, j in rows],
         [talk.dialogue.id for talk, _ in rows],
         [not only_last_is_done or j == len(talk.replies) - 1 for talk, j in rows],
-        [until for talk in talks for until in _settled(talk.dialogue)],
+        # The conversation after each turn: up to the answer to each of the agent's replies.
+        [
+            replace(talk.dialogue, turns=talk.dialogue.turns[:end])
+            for talk in talks
+            for end in talk.dialogue.turn_bounds[1:]
+        ],
     )
-
-
-def _settled(dialogue: Dialogue) -> Iterator[Dialogue]:
-    """The conversation after each turn: up to the answer to each of the agent's replies."""
-    for end in dialogue.turn_bounds[1:]:
-        yield replace(dialogue, turns=dialogue.turns[:end])
-
-
-def _mean(values: list[float]) -> float:
-    """Mean of the replies; NaN if the reward of one failed."""
-    return sum(values) / len(values) if values else math.nan
 
 
 def _reason(error: Exception) -> str:
@@ -237,25 +213,21 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Validation:
-    """Result of a validation."""
+    """Result of a validation: all columns of scores, and an agreement for each that can be computed and each rating."""
 
     rated: Sequence[RatedDialogue]
     ratings: Sequence[str]
-    scores: Sequence[Scores]  # all columns of scores, those that cannot be computed included
-    agreements: Sequence[Agreement]  # one for each score that can be computed and each rating
+    scores: Sequence[Scores]
+    agreements: Sequence[Agreement]
 
     @property
     def systems(self) -> list[str]:
         """Names of the systems, in order."""
         return list(dict.fromkeys(each.system for each in self.rated if each.system is not None))
 
-    def rating_values(self, rating: str) -> list[float]:
-        """One value per dialogue; NaN for a gap."""
-        return rating_values(self.rated, rating)
-
 
 def rating_values(rated: Iterable[RatedDialogue], rating: str) -> list[float]:
-    """Values of a rating; NaN for a gap."""
+    """One value per dialogue; NaN for a gap."""
     return [each.ratings.get(rating, math.nan) for each in rated]
 
 
@@ -284,8 +256,8 @@ def validate(
     chosen = list(ratings or known)
     scores = compute_scores(config, rated)
     pairs = [(column, rating) for rating in chosen for column in scores if column.problem is None]
-    groups = _numbered(each.conversation for each in rated)
-    agreements = []
+    numbers = {each: number for number, each in enumerate(dict.fromkeys(each.conversation for each in rated))}
+    groups, agreements = [numbers[each.conversation] for each in rated], []
     progress = Progress("Correlating", "correlation", len(pairs), line_every_s=60.0, line_at_end=False, stays=False)
     with progress:
         for column, rating in pairs:
@@ -324,8 +296,3 @@ def _of_systems(
     rows = [[i for i in known if rated[i].system == system] for system in systems]
     means = [[mean_of_known([values[i] for i in own]) for own in rows] for values in (scores, ratings)]
     return correlate(means[0], means[1], n_resamples=0)
-
-
-def _numbered(names: Iterable[Any]) -> list[int]:
-    numbers: dict[Any, int] = {}
-    return [numbers.setdefault(name, len(numbers)) for name in names]
