@@ -109,7 +109,11 @@ def _metadata(name: str, config: TextConfig, scores: Mapping[str, float | None])
     task = "text-generation" if "CausalLM" in policy_class(config).auto_class.__name__ else "text2text-generation"
     dataset = config.datapool.args.get("dataset_id")
     dataset = _public_name(dataset) if isinstance(dataset, str) else None
-    of_test = {"task_type": task, "dataset_type": dataset or config.datapool.id, "dataset_name": config.datapool.id}
+    of_test: dict[str, Any] = {
+        "task_type": task,
+        "dataset_type": dataset or config.datapool.id,
+        "dataset_name": config.datapool.id,
+    }
     results = [
         EvalResult(**of_test, dataset_split="test", metric_type=key, metric_name=key, metric_value=value)
         for key, value in scores.items()

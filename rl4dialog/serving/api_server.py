@@ -14,7 +14,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from typing import Any, ClassVar, NamedTuple
@@ -173,7 +173,7 @@ class ApiGuard(PageGuard):
 
     command = "rl4dialog serve"
     posted = re.compile(".*", re.DOTALL)
-    headers: ClassVar = {}
+    headers: ClassVar[Mapping[str, str]] = {}
 
     def refused(self, status: int, reason: str) -> Any:
         from starlette.responses import JSONResponse

@@ -342,8 +342,8 @@ class Chat:
         for index, (model, reply) in enumerate(zip(self.models, exchange.replies, strict=True)):
             if exchange.chosen in (None, index):
                 # Two instances of the same model get different seeds.
-                names = ("chat", state.n_asked, *([index] if index else []))
-                seed = None if self._seed is None else derive_seed(self._seed, *names)
+                other = [index] if index else []
+                seed = None if self._seed is None else derive_seed(self._seed, "chat", state.n_asked, *other)
                 streams[index] = model.stream(reply.prompt, seed, _beta(model, state), **state.settings.sampling)
         while streams:
             for index, stream in list(streams.items()):

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.serving.page import Page, load_gradio
@@ -105,7 +105,7 @@ class PageGuard:
 
     command = "rl4dialog ui"
     posted = _POSTED  # routes that may be posted to
-    headers: Mapping[str, str] = {"content-security-policy": _POLICY}  # added to each answer
+    headers: ClassVar[Mapping[str, str]] = {"content-security-policy": _POLICY}  # added to each answer
 
     def __init__(self, app: App, hosts: PageHosts) -> None:
         self._app, self._hosts = app, hosts

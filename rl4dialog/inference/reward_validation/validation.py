@@ -78,10 +78,11 @@ def correlate(
         rows = np.repeat(items, np.bincount(drawn, minlength=n_groups)[group_of])
         return spearman(x[rows], y[rows]), kendall_tau_b(x[rows], y[rows])
 
-    intervals: Sequence[Interval] = ()
-    if n_groups >= MIN_GROUPS and n_resamples:
-        intervals = bootstrap_intervals(of_groups, n_groups, n_resamples=n_resamples, seed=seed)
-    return Correlation(n, spearman(x, y), kendall_tau_b(x, y), *intervals)
+    found = Correlation(n, spearman(x, y), kendall_tau_b(x, y))
+    if n_groups < MIN_GROUPS or n_resamples == 0:
+        return found
+    first, second = bootstrap_intervals(of_groups, n_groups, n_resamples=n_resamples, seed=seed)
+    return replace(found, spearman_interval=first, kendall_interval=second)
 
 
 REFERENCES = "it needs references; what a person said next is none"
