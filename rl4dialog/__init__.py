@@ -10,45 +10,27 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_LAZY = {
-    "AlgorithmRegistry": "rl4dialog.catalog",
-    "CallbackRegistry": "rl4dialog.catalog",
-    "DataPoolRegistry": "rl4dialog.catalog",
-    "EnvRegistry": "rl4dialog.catalog",
-    "MetricRegistry": "rl4dialog.catalog",
-    "PartnerRegistry": "rl4dialog.catalog",
-    "PolicyRegistry": "rl4dialog.catalog",
-    "PostProcessorRegistry": "rl4dialog.catalog",
-    "RewardFunctionRegistry": "rl4dialog.catalog",
-    "NlgRegistry": "rl4dialog.catalog",
-    "NluRegistry": "rl4dialog.catalog",
-    "OfflineAlgorithmRegistry": "rl4dialog.catalog",
-    "TaskRegistry": "rl4dialog.catalog",
-    "TrackerRegistry": "rl4dialog.catalog",
-    "TurnAlgorithmRegistry": "rl4dialog.catalog",
-    "TurnPolicyRegistry": "rl4dialog.catalog",
-    "TurnRewardRegistry": "rl4dialog.catalog",
-    "TurnWarmStartRegistry": "rl4dialog.catalog",
-    "BaseMetric": "rl4dialog.core.protocols",
-    "BatchedConversationReward": "rl4dialog.core.protocols",
-    "BatchedRewardFunction": "rl4dialog.core.protocols",
-    "ConversationReward": "rl4dialog.core.protocols",
-    "DialogueMetric": "rl4dialog.core.protocols",
-    "Partner": "rl4dialog.core.protocols",
-    "RewardFunction": "rl4dialog.core.protocols",
-    "SentenceRewardFunction": "rl4dialog.core.protocols",
-    "Dialogue": "rl4dialog.core.types",
-    "PartnerReply": "rl4dialog.core.types",
-    "Sample": "rl4dialog.core.types",
-    "Turn": "rl4dialog.core.types",
-    "load_agent": "rl4dialog.inference.turn_level_agent",
-    "load_policy": "rl4dialog.inference.loading",
-    "TextGenPool": "rl4dialog.data.pool",
+_NAMES = {
+    "rl4dialog.catalog": (
+        *("AlgorithmRegistry", "CallbackRegistry", "DataPoolRegistry", "EnvRegistry", "MetricRegistry"),
+        *("NlgRegistry", "NluRegistry", "OfflineAlgorithmRegistry", "PartnerRegistry", "PolicyRegistry"),
+        *("PostProcessorRegistry", "RewardFunctionRegistry", "TaskRegistry", "TrackerRegistry"),
+        *("TurnAlgorithmRegistry", "TurnPolicyRegistry", "TurnRewardRegistry", "TurnWarmStartRegistry"),
+    ),
+    "rl4dialog.core.protocols": (
+        *("BaseMetric", "BatchedConversationReward", "BatchedRewardFunction", "ConversationReward", "DialogueMetric"),
+        *("Partner", "RewardFunction", "SentenceRewardFunction"),
+    ),
+    "rl4dialog.core.types": ("Dialogue", "PartnerReply", "Sample", "Turn"),
+    "rl4dialog.data.pool": ("TextGenPool",),
+    "rl4dialog.inference.loading": ("load_policy",),
+    "rl4dialog.inference.turn_level_agent": ("load_agent",),
 }
-__all__ = ["__version__", *_LAZY]
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in _MODULES:
         raise AttributeError(f"module 'rl4dialog' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)

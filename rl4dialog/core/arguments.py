@@ -6,6 +6,7 @@ are strict: ``no``, ``'maybe'`` and 1 are not a ``bool``, and ``true`` and ``.na
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import json
@@ -13,13 +14,15 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from inspect import Parameter
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typing_extensions
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from rl4dialog.core.errors import HIDDEN_INPUT, ConfigError, validation_message
+from rl4dialog.core.errors import HIDDEN_INPUT, ConfigError, DataError, validation_message
+
+T = TypeVar("T")
 
 Count = Annotated[int, Field(ge=1)]
 """At least one."""
@@ -106,10 +109,26 @@ def value_problem(parameter: Parameter, value: Any) -> str | None:
     return None
 
 
+def parsed(kind: type[T], value: Any, place: str) -> T:
+    """A value from a file as an object of a pydantic class or a dataclass; errors name the place and the path in it."""
+    adapter = adapter_of(kind)
+    assert adapter is not None
+    try:
+        found: T = adapter.validate_python(value)
+        return found
+    except ValidationError as error:
+        problem = validation_message(error.errors(), value, _keys_of(kind)).lstrip(".: ")
+        raise DataError(f"{place}: {problem}") from error
+    except DataError as error:  # of the class's own checks
+        raise DataError(f"{place}: {error}") from error
+
+
 def _keys_of(annotation: Any) -> list[str]:
-    """Keys of the typed dictionaries in a type."""
+    """Keys of the typed dictionaries in a type, or of a dataclass."""
     if typing_extensions.is_typeddict(annotation):
         return list(annotation.__annotations__)
+    if dataclasses.is_dataclass(annotation):
+        return [field.name for field in dataclasses.fields(annotation)]
     return [key for part in typing_extensions.get_args(annotation) for key in _keys_of(part)]
 
 

@@ -98,7 +98,7 @@ def validation_message(problems: Sequence[Mapping[str, Any]], value: object, key
     missing = [f"the key {problem['loc'][-1]!r} is missing" for problem in alike if problem["type"] == "missing"]
     if missing:
         return f"{''.join(path)}: {' and '.join(missing)}, got {shown(deepest['input'])}"
-    if deepest["type"] == "extra_forbidden" and keys:
+    if deepest["type"] in ("extra_forbidden", "unexpected_keyword_argument") and keys:
         key = deepest["loc"][-1]
         return f"{''.join(path)}: unknown key{nearest_hint(key, keys)} (known here: {', '.join(keys)})"
     choices = re.findall(r"'([^']+)'", deepest["msg"]) if deepest["type"] == "literal_error" else ()

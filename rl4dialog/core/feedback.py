@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
+from pydantic import ConfigDict, StrictBool
+
+from rl4dialog.core.arguments import parsed
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import DataError, RunFolderError, nearest_hint, shown
-from rl4dialog.core.files import append_record, check_appendable, json_value, whole_lines, write_records
+from rl4dialog.core.files import append_record, check_appendable, json_object, whole_lines, write_records
 
+T = TypeVar("T")
 VERSION = 1
 _CONVERSATION = "conversation_rating"
-_N_REPLIES = {"rating": 1, "preference": 2, "correction": 1, _CONVERSATION: 1}
-KINDS = tuple(_N_REPLIES)
+KINDS = ("rating", "preference", "correction", _CONVERSATION)
+_VERDICTS = {"preference": "chosen", "correction": "correction"}  # keys of the results of kinds other than ratings
+_ALLOWED = {"rating": (-1, 1), "chosen": (0, 1)}
+_KNOWN_KEYS = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
 class JudgedReply:
     """A reply, and the run or model that generated it."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = _KNOWN_KEYS
     model: str
     text: str
 
@@ -31,6 +38,7 @@ class JudgedReply:
 class Feedback:
     """One item of feedback."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = _KNOWN_KEYS
     kind: str  # rating, preference, correction or conversation_rating
     turns: Sequence[str]  # the conversation before the reply, oldest turn first
     replies: Sequence[JudgedReply]  # one; the two of a preference; the model's last one of a whole conversation
@@ -39,14 +47,35 @@ class Feedback:
     correction: str | None = None
     persona: str | None = None
     answer: str | None = None  # what the partner said after the last reply of a whole conversation, if anything
-    withdrawn: bool = False  # whether the person takes this judgement back, which was given before
+    withdrawn: StrictBool = False  # whether the person takes this judgement back, which was given before
     time: str = field(default_factory=lambda: _now())  # in ISO 8601 format
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __post_init__(self) -> None:
-        problem = _problem(self)
-        if problem:
-            raise DataError(problem)
+        if self.kind not in KINDS:
+            hint = nearest_hint(self.kind, KINDS)
+            raise DataError(f"kind must be one of {', '.join(KINDS)}, not {shown(self.kind)}{hint}")
+        what, n_replies = f"a {in_words(self.kind)}", 2 if self.kind == "preference" else 1
+        if len(self.replies) != n_replies:
+            raise DataError(f"{what} needs {n_replies} in replies, not {len(self.replies)}")
+        if not (self.turns or self.rates_conversation):  # a whole conversation can start with the reply
+            raise DataError("turns must be a list of at least one text, not []")
+        if self.answer is not None and not self.rates_conversation:
+            raise DataError(f"{what} has no answer, which is what the partner said after a {_CONVERSATION}")
+        for name in ("rating", "chosen", "correction"):
+            value = getattr(self, name)
+            if name != self._verdict:
+                if value is not None:
+                    raise DataError(f"{what} has no {name}")
+            elif name in _ALLOWED and value not in _ALLOWED[name]:
+                raise DataError(f"{name} must be {' or '.join(map(str, _ALLOWED[name]))}, not {shown(value)}")
+            elif name == "correction" and not (value or "").strip():
+                raise DataError(f"correction must be a text, not {shown(value)}")
+
+    @property
+    def _verdict(self) -> str:
+        """Key of the result."""
+        return _VERDICTS.get(self.kind, "rating")
 
     @property
     def rates_conversation(self) -> bool:
@@ -73,7 +102,7 @@ class Feedback:
 
     def record(self) -> dict[str, Any]:
         """Convert to a line of the file, without keys of other kinds of feedback."""
-        others = {"rating", "chosen", "correction"} - {_verdict(self.kind)}
+        others = {"rating", "chosen", "correction"} - {self._verdict}
         if not self.rates_conversation:
             others.add("answer")
         if not self.withdrawn:
@@ -86,7 +115,7 @@ def check_feedback_file(path: Path) -> None:
 
     def is_feedback(line: bytes) -> bool:
         try:
-            _parsed(line, "")
+            _parsed(line, "", Feedback)
         except DataError:
             return False
         return True
@@ -104,54 +133,39 @@ def append_feedback(path: Path, feedback: Feedback) -> None:
 
 def read_feedback(path: Path) -> list[Feedback]:
     """Read all items of a file, in order; a truncated last line is ignored."""
+    return _read(path, Feedback, "; rl4dialog chat, teach and ui write it")
+
+
+def _read(path: Path, kind: type[T], hint: str = "") -> list[T]:
     try:
         lines = whole_lines(path)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}; rl4dialog chat, teach and ui write it") from error
-    return [_parsed(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+        raise DataError(f"{path} cannot be read: {error.strerror}{hint}") from error
+    return [_parsed(line, f"{path}:{number}", kind) for number, line in enumerate(lines, start=1) if line.strip()]
 
 
-def _parsed(line: bytes, place: str) -> Feedback:
+def _parsed(line: bytes, place: str, kind: type[T]) -> T:
     try:
-        record = json_value(line)
+        record = json_object(line)
     except ValueError as error:
         raise DataError(f"{place}: not valid JSON ({error})") from error
-    if not isinstance(record, dict):
-        raise DataError(f"{place}: must be a JSON object, not {shown(record)}")
-    return feedback_of(record, place)
+    return _of_record(record, place, kind)
 
 
 def feedback_of(record: Mapping[str, Any], place: str) -> Feedback:
     """Convert a line of the file back."""
-    values = {key: value for key, value in record.items() if key != "version"}
+    return _of_record(record, place, Feedback)
+
+
+def _of_record(record: Mapping[str, Any], place: str, kind: type[T]) -> T:
     if "version" not in record:
         raise DataError(
-            f"{place}: not a line of user feedback, which rl4dialog chat, teach and ui write: it has no version, but "
+            f"{place}: not a line that rl4dialog chat, teach, ui or select writes: it has no version, but "
             f"{shown(list(record))}"
         )
     if record["version"] != VERSION:
         raise DataError(f"{place}: version must be {VERSION}, not {shown(record['version'])}")
-    for key in values:
-        if key not in Feedback.__dataclass_fields__:
-            raise DataError(f"{place}: unknown key {key!r}{nearest_hint(key, Feedback.__dataclass_fields__)}")
-    missing = [key for key in ("kind", "turns", "replies", "time", "id") if key not in values]
-    if missing:
-        raise DataError(f"{place}: {missing[0]} is missing")
-    try:
-        return Feedback(**{**values, "replies": replies_of(values["replies"])})
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from error
-
-
-def replies_of(values: Any) -> list[JudgedReply]:
-    """Convert the replies of a line back."""
-    if not isinstance(values, list):
-        raise DataError(f"replies must be a list, not {shown(values)}")
-    for value in values:
-        texts = isinstance(value, Mapping) and set(value) == {"model", "text"}
-        if not texts or not all(isinstance(text, str) for text in value.values()):
-            raise DataError(f"each of the replies must have model and text, not {shown(value)}")
-    return [JudgedReply(**value) for value in values]
+    return parsed(kind, {key: value for key, value in record.items() if key != "version"}, place)
 
 
 def in_words(kind: str) -> str:
@@ -168,62 +182,30 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _verdict(kind: str) -> str:
-    """Key of the result of a kind of feedback."""
-    return {"preference": "chosen", "correction": "correction"}.get(kind, "rating")
-
-
-def _problem(feedback: Feedback) -> str | None:
-    """Describe what is wrong with an item; ``None`` if it is valid."""
-    if feedback.kind not in KINDS:
-        hint = nearest_hint(str(feedback.kind), KINDS)
-        return f"kind must be one of {', '.join(KINDS)}, not {shown(feedback.kind)}{hint}"
-    turns, is_whole = feedback.turns, feedback.rates_conversation
-    # A whole conversation can start with the reply.
-    if not isinstance(turns, (list, tuple)) or not (turns or is_whole) or not all(isinstance(t, str) for t in turns):
-        return f"turns must be a list of at least one text, not {shown(turns)}"
-    if feedback.answer is not None and not (is_whole and isinstance(feedback.answer, str)):
-        return f"answer must be a text after the last reply of a {_CONVERSATION}, not {shown(feedback.answer)}"
-    n_replies = _N_REPLIES[feedback.kind]
-    if len(feedback.replies) != n_replies:
-        return f"a {in_words(feedback.kind)} needs {n_replies} in replies, not {len(feedback.replies)}"
-    for name, value in (("time", feedback.time), ("id", feedback.id), ("persona", feedback.persona)):
-        if not isinstance(value, str) and not (name == "persona" and value is None):
-            return f"{name} must be a text, not {shown(value)}"
-    if not isinstance(feedback.withdrawn, bool):
-        return f"withdrawn must be true or false, not {shown(feedback.withdrawn)}"
-    allowed = {"rating": (-1, 1), "chosen": (0, 1)}
-    for name in ("rating", "chosen", "correction"):
-        value = getattr(feedback, name)
-        if name != _verdict(feedback.kind):
-            if value is not None:
-                return f"a {in_words(feedback.kind)} has no {name}"
-        elif name in allowed:
-            if isinstance(value, bool) or value not in allowed[name]:
-                return f"{name} must be {' or '.join(map(str, allowed[name]))}, not {shown(value)}"
-        elif not isinstance(value, str) or not value.strip():
-            return f"{name} must be a text, not {shown(value)}"
-    return None
-
-
 Unit = Literal["pair", "reply", "conversation"]
-
-_OF_CONVERSATIONS = {"is_conversation", "answer"}
-"""Keys that lines of replies can lack."""
 
 
 @dataclass(frozen=True)
 class QueuedReplies:
     """One reply to rate, or two to choose from, after the same turns; or a whole conversation to rate."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = _KNOWN_KEYS
     id: str
     turns: Sequence[str]  # oldest first
     replies: Sequence[JudgedReply]  # in the order in which they are shown; the last one of a whole conversation
     persona: str | None = None
     strategy: str = "random"  # how they were selected
     score: float | None = None  # and by which number, if not at random
-    is_conversation: bool = False
+    is_conversation: StrictBool = False
     answer: str | None = None  # what the partner said after the last reply of a whole conversation, if anything
+
+    def __post_init__(self) -> None:
+        if len(self.replies) == 1:
+            self.rated(0, 1)
+        elif self.is_conversation:
+            raise DataError("is_conversation is only true with one reply, the last one")
+        else:
+            self.chosen(0)
 
     @property
     def is_pair(self) -> bool:
@@ -267,11 +249,7 @@ def write_queue(path: Path, queue: Iterable[QueuedReplies]) -> None:
 
 def read_queue(path: Path) -> list[QueuedReplies]:
     """Read a queue."""
-    try:
-        lines = whole_lines(path)
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    queue = [_queued(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    queue = _read(path, QueuedReplies)
     if not queue:
         raise DataError(f"{path} has no replies to judge; rl4dialog select writes them")
     return queue
@@ -283,30 +261,3 @@ def read_pairs(path: Path) -> list[QueuedReplies]:
     if not all(each.is_pair for each in queue):
         raise DataError(f"{path} has more than pairs, but pairs are needed; write them with rl4dialog select")
     return queue
-
-
-def _queued(line: bytes, place: str) -> QueuedReplies:
-    try:
-        record: Any = json_value(line)
-    except ValueError as error:
-        raise DataError(f"{place}: not valid JSON ({error})") from error
-    keys = {"version", *(each.name for each in fields(QueuedReplies))}
-    if not isinstance(record, dict) or set(record) | _OF_CONVERSATIONS != keys:
-        raise DataError(f"{place}: a line needs the keys {', '.join(sorted(keys))}, not {shown(record)}")
-    if record.pop("version") != VERSION:
-        raise DataError(f"{place}: version must be {VERSION}")
-    try:
-        queued = QueuedReplies(**{**record, "replies": replies_of(record["replies"])})
-        if not isinstance(queued.is_conversation, bool) or (queued.is_conversation and len(queued.replies) != 1):
-            raise DataError("is_conversation must be true or false, and true only with one reply, the last one")
-        if not (isinstance(queued.id, str) and isinstance(queued.strategy, str)):
-            raise DataError(f"id and strategy must be texts, not {shown(queued.id)} and {shown(queued.strategy)}")
-        if isinstance(queued.score, bool) or not isinstance(queued.score, int | float | None):
-            raise DataError(f"score must be a number or null, not {shown(queued.score)}")
-        if len(queued.replies) == 1:
-            queued.rated(0, 1)
-        else:
-            queued.chosen(0)
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from error
-    return queued

@@ -94,9 +94,6 @@ class Conversational(TextGenPool):
 
         Returns:
             A pool whose samples have the ``history`` of a conversation and the ``rejected`` reply in their meta data.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, context_size, render_chat)
@@ -127,10 +124,9 @@ class Conversational(TextGenPool):
             raise DataError(f"{path or dataset_id} mixes plain prompts and conversations; use only one kind")
         if kinds == {False} and split == "train":
             _logger.warning(
-                "the prompts of %s are plain text and used verbatim; format: chat_template would make each a user "
-                "message, or several where speakers are tagged as in hh-rlhf, and format: %s only affects messages",
+                "the prompts of %s are plain text and used verbatim, whatever the format; format: chat_template makes "
+                "each a user message, or several where speakers are tagged as in hh-rlhf",
                 path or dataset_id,
-                format,
             )
         if kinds == {True}:
             pool.use_format(dialogue_format)
@@ -163,12 +159,10 @@ def _samples(index: int, row: Row, turns: Turns, dialogue_format: DialogueFormat
             yield _sample(id, row, messages[:number], reply, dialogue_format, meta_data)
     else:
         refuse_foreign(row)
-        prompt = plain_or_messages(row, "prompt")
-        reply = ""
-        if "completion" in row:
-            reply = reply_of(row, "completion", plain_or_messages(row, "completion"))
-            notes[EMPTY] += not reply.strip()
-        yield _sample(index, row, prompt, reply, dialogue_format, {})
+        has_reply = "completion" in row
+        reply = reply_of(row, "completion") if has_reply else ""
+        notes[EMPTY] += has_reply and not reply.strip()
+        yield _sample(index, row, plain_or_messages(row, "prompt"), reply, dialogue_format, {})
 
 
 def _continuation(row: Row, messages: Sequence[Message]) -> list[str]:
@@ -176,8 +170,8 @@ def _continuation(row: Row, messages: Sequence[Message]) -> list[str]:
     for message, role in zip(messages, itertools.cycle(("user", "assistant"))):
         if message["role"] != role:
             raise row.error(
-                f"with turns: first, messages after the first reply must alternate between user and assistant, but a "
-                f"message of the {message['role']} stands where one of the {role} is expected"
+                f"with turns: first, messages after the first reply must alternate between user and assistant, but "
+                f"there is one of the {message['role']} instead of the {role}"
             )
     return [message["content"] for message in messages]
 
@@ -190,11 +184,10 @@ def _sample(
     dialogue_format: DialogueFormat,
     meta_data: dict[str, Any],
 ) -> Sample:
-    if isinstance(prompt, str):
-        if dialogue_format.name != "chat_template":
-            return Sample(id, prompt, [reply], meta_data)
-        prompt = [{"role": "user", "content": prompt}]
-    text, history = render_messages(prompt, row, dialogue_format)
+    if isinstance(prompt, str) and dialogue_format.name != "chat_template":
+        return Sample(id, prompt, [reply], meta_data)
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    text, history = render_messages(messages, row, dialogue_format)
     return Sample(id, text, [reply], {**meta_data, "history": history})
 
 
@@ -211,11 +204,10 @@ def preference_of(row: Row, as_messages: bool) -> tuple[str | list[Message], str
     if isinstance(chosen, str) or isinstance(rejected, str):
         raise row.error("chosen and rejected must both be texts, or both be lists of messages")
     if "prompt" in row and chosen[0]["role"] == "assistant":
-        prompt = plain_or_messages(row, "prompt")
-        return prompt, reply_of(row, "chosen", chosen), reply_of(row, "rejected", rejected)
+        return plain_or_messages(row, "prompt"), reply_of(row, "chosen"), reply_of(row, "rejected")
     # If both are equal, the last message is the reply.
-    n_common = min(_common_length(chosen, rejected), len(chosen) - 1, len(rejected) - 1)
-    return chosen[:n_common], reply_of(row, "chosen", chosen[n_common:]), reply_of(row, "rejected", rejected[n_common:])
+    n = min(_common_length(chosen, rejected), len(chosen) - 1, len(rejected) - 1)
+    return chosen[:n], reply_of(row, "chosen", n), reply_of(row, "rejected", n)
 
 
 def _split_texts(row: Row, chosen: str, rejected: str, as_messages: bool) -> tuple[str | list[Message], str, str]:
@@ -224,16 +216,16 @@ def _split_texts(row: Row, chosen: str, rejected: str, as_messages: bool) -> tup
         prompt = chosen[: chosen.rfind(_REPLY_TAG) + len(_REPLY_TAG)]
         is_shared, chosen, rejected = rejected.startswith(prompt), chosen[len(prompt) :], rejected[len(prompt) :]
         if not is_shared or _TAG.search(chosen + rejected):
-            raise NoSharedPrompt(
-                f"{row.place}: chosen and rejected must have the same turns before one last reply; leave out this pair"
-            )
+            what = "chosen and rejected must have the same turns before one last reply; leave out this pair"
+            raise NoSharedPrompt(f"{row.place}: {what}")
         if not as_messages:
             return prompt, chosen, rejected
         before, *said = _TAG.split(prompt)[:-2]
         if before.strip():
             raise row.error(f"chosen must begin with a tag such as {_REPLY_TAG.strip()!r}, not with {shown(before)}")
-        roles = ["user" if tag == "Human" else "assistant" for tag in said[::2]]
-        messages = [{"role": role, "content": text.strip()} for role, text in zip(roles, said[1::2], strict=True)]
+        roles = {"Human": "user", "Assistant": "assistant"}
+        pairs = zip(said[::2], said[1::2], strict=True)
+        messages = [{"role": roles[tag], "content": text.strip()} for tag, text in pairs]
         return messages, chosen.strip(), rejected.strip()
     if as_messages:
         raise row.error(
@@ -261,14 +253,16 @@ def refuse_foreign(row: Row) -> None:
             raise row.error(f"column {column!r} is that of {cure}")
 
 
-def reply_of(row: Row, column: str, reply: str | list[Message]) -> str:
-    """Return the text of a reply, which is plain text or one message of the assistant."""
+def reply_of(row: Row, column: str, begin: int = 0) -> str:
+    """Return the text of a reply: a column of plain text, or its one message of the assistant from this number on."""
+    reply = plain_or_messages(row, column)
     if isinstance(reply, str):
         return reply
-    if len(reply) != 1 or reply[0]["role"] != "assistant":
-        roles = ", ".join(message["role"] for message in reply) or "nothing"
-        raise row.error(f"{column} must end with one message of the assistant after the prompt, not with {roles}")
-    return reply[0]["content"]
+    roles = [message["role"] for message in reply[begin:]]
+    if roles != ["assistant"]:
+        found = ", ".join(roles) or "nothing"
+        raise row.error(f"{column} must end with one message of the assistant after the prompt, not with {found}")
+    return reply[begin]["content"]
 
 
 def plain_or_messages(row: Row, column: str) -> str | list[Message]:

@@ -12,14 +12,15 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
-from rl4dialog.data.rows import Row, expand_path, parse_json, read_lines
+from rl4dialog.data.rows import Row, TypedRow, expand_path, json_row, read_lines
 from rl4dialog.data.splits import SplitPath, table_rows
 
 COMMONGEN_ID = "allenai/common_gen"
@@ -61,9 +62,6 @@ class CommonGen(TextGenPool):
         Returns:
             A pool whose samples have the words as ``concepts`` in their meta data. A sample with hidden sentences has
             one empty reference.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         pairs = _load_pairs(split, path, dataset_id)
@@ -87,29 +85,17 @@ def _load_pairs(split: str, path: SplitPath | None, dataset_id: str) -> Iterable
         has_texts = words.is_file() and sentences.is_file()
         # The released test set has no sentences; formatted copies have them, and are preferred.
         names = [f"{_PREFIXES[split]}.jsonl", *(_TEST_INPUTS if split == "test" and not has_texts else ())]
-        for name in names:
-            if (folder / name).is_file():
-                return _row_pairs(_json_rows(folder / name))
+        for file in (folder / name for name in names if (folder / name).is_file()):
+            # Some lines of the release end with ", }", which is not valid JSON.
+            lines = (_TRAILING_COMMA.sub("}", line) for line in read_lines(file))
+            return _row_pairs(json_row(line, f"{file}:{number}") for number, line in enumerate(lines, start=1))
         if has_texts:
-            return _text_pairs(words, sentences)
+            of_words, of_sentences = read_lines(words), read_lines(sentences)
+            if len(of_words) != len(of_sentences):
+                counts = f"{len(of_words)} and {len(of_sentences)}"
+                raise DataError(f"{words} and {sentences} must have equally many lines, not {counts}")
+            return ((tuple(one.split()), other.strip()) for one, other in zip(of_words, of_sentences, strict=True))
     return _row_pairs(table_rows(split, path, dataset_id, "the folder with CommonGen's files"))
-
-
-def _json_rows(file: Path) -> Iterator[Row]:
-    for number, line in enumerate(read_lines(file), start=1):
-        place = f"{file}:{number}"
-        # Some lines of the release end with ", }", which is not valid JSON.
-        values = parse_json(_TRAILING_COMMA.sub("}", line), place)
-        yield Row(values if isinstance(values, dict) else {}, place)
-
-
-def _text_pairs(words_file: Path, sentences_file: Path) -> Iterator[Pair]:
-    words, sentences = read_lines(words_file), read_lines(sentences_file)
-    if len(words) != len(sentences):
-        raise DataError(
-            f"{words_file} and {sentences_file} must have equally many lines, not {len(words)} and {len(sentences)}"
-        )
-    return ((tuple(line.split()), sentence.strip()) for line, sentence in zip(words, sentences, strict=True))
 
 
 def _row_pairs(rows: Iterable[Row]) -> Iterator[Pair]:
@@ -157,12 +143,22 @@ class Cell:
 
     def linearized(self, tag: str) -> str:
         """Format the cell as text between tags."""
-        headers = [("col_header", text) for text in self.col_headers] + [
-            ("row_header", text) for text in self.row_headers
-        ]
-        return (
-            f"<{tag}> {self.value} " + "".join(f"<{name}> {text} </{name}> " for name, text in headers) + f"</{tag}> "
-        )
+        headers = [f"<col_header> {text} </col_header> " for text in self.col_headers]
+        headers += [f"<row_header> {text} </row_header> " for text in self.row_headers]
+        return f"<{tag}> {self.value} {''.join(headers)}</{tag}> "
+
+
+class _TableCell(TypedRow):
+    value: str
+    is_header: bool
+    column_span: int
+
+
+class Example(TypedRow):
+    """The table of an example."""
+
+    table: list[list[_TableCell]]
+    highlighted_cells: list[Annotated[list[int], Field(min_length=2, max_length=2)]]
 
 
 class ToTTo(TextGenPool):
@@ -191,9 +187,6 @@ class ToTTo(TextGenPool):
         Returns:
             A pool whose samples have the whole example as ``raw_table`` in their meta data, for PARENT. A sample
             without sentences has one empty reference.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         rows = table_rows(split, path, dataset_id, "the folder of ToTTo's original release")
@@ -202,46 +195,35 @@ class ToTTo(TextGenPool):
 
 
 def _sample(id: str, row: Row, representation: str) -> Sample:
-    try:
-        highlighted = [(int(row_index), int(col_index)) for row_index, col_index in row["highlighted_cells"]]
-        cells = table_cells(row["table"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise row.error(
-            f"the table is malformed ({type(error).__name__}: {error}); it must contain rows of cells with value, "
-            f"is_header and column_span, and highlighted_cells must contain pairs of row and column"
-        ) from error
-    for row_index, col_index in highlighted:
-        if not (0 <= row_index < len(cells) and 0 <= col_index < len(cells[row_index])):
-            raise row.error(f"highlighted cell [{row_index}, {col_index}] is not in the table of {len(cells)} rows")
+    example = row.parsed(Example)
+    cells, highlighted = table_cells(example.table), [(i, j) for i, j in example.highlighted_cells]
+    for i, j in highlighted:
+        if not (0 <= i < len(cells) and 0 <= j < len(cells[i])):
+            raise row.error(f"highlighted cell [{i}, {j}] is not in the table of {len(cells)} rows")
     if representation == "subtable":
         table = "".join(cells[i][j].linearized("cell") for i, j in highlighted)
     else:
-        marked = set(highlighted)
-        table = "".join(
-            "<row> "
-            + "".join(
-                cell.linearized("highlighted_cell" if (i, j) in marked else "cell")
-                for j, cell in enumerate(cells_of_row)
+        rows = (
+            "".join(
+                cell.linearized("highlighted_cell" if (i, j) in highlighted else "cell")
+                for j, cell in enumerate(of_row)
             )
-            + "</row> "
-            for i, cells_of_row in enumerate(cells)
+            for i, of_row in enumerate(cells)
         )
+        table = "".join(f"<row> {text}</row> " for text in rows)
     table = f"<table> {table}</table>"
     titles = (("page_title", row.text("table_page_title")), ("section_title", row.text("table_section_title")))
     shown_titles = "".join(f"<{tag}> {text} </{tag}> " for tag, text in titles if text)
     annotations = _annotations(row)
-    references = row.texts("sentence_annotations.final_sentence") if annotations else [_HIDDEN]
+    references = row.texts("sentence_annotations.final_sentence") if annotations else [""]
     if set(references) == {_HIDDEN}:
         references = [""]
-    raw_table = {
-        **row.values,
-        "sentence_annotations": annotations,
-        "overlap_subset": str(row.get("overlap_subset")) == "True",
-    }
+    overlaps = str(row.get("overlap_subset")) == "True"
+    raw_table = {**row.values, "sentence_annotations": annotations, "overlap_subset": overlaps}
     return Sample(id, table + shown_titles + table, references, {"raw_table": raw_table})
 
 
-def table_cells(table: Sequence[Sequence[dict[str, Any]]]) -> list[list[Cell]]:
+def table_cells(table: Sequence[Sequence[_TableCell]]) -> list[list[Cell]]:
     """Determine the headers of every cell, by the heuristic of ToTTo's baseline.
 
     Headers of a cell are the header cells to its left in its row, and the header cells above it whose columns overlap
@@ -255,12 +237,12 @@ def table_cells(table: Sequence[Sequence[dict[str, Any]]]) -> list[list[Cell]]:
         here: list[tuple[int, int, str]] = []
         start = 0
         for cell in row:
-            end = start + cell["column_span"]
+            end = start + cell.column_span
             col_headers = [text for first, last, text in above if first < end and last > start]
-            cells.append(Cell(cell["value"], col_headers, list(row_headers)))
-            if cell["is_header"]:
-                row_headers.append(cell["value"])
-                here.append((start, end, cell["value"]))
+            cells.append(Cell(cell.value, col_headers, list(row_headers)))
+            if cell.is_header:
+                row_headers.append(cell.value)
+                here.append((start, end, cell.value))
             start = end
         above += here
         result.append(cells)

@@ -12,11 +12,13 @@ import functools
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from rl4dialog.core.arguments import Count
+from pydantic import Field
+
+from rl4dialog.core.arguments import Count, parsed
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Dialogue, Sample, Turn
 from rl4dialog.data.dialogue_format import (
@@ -31,7 +33,7 @@ from rl4dialog.data.labels import ACTS, EMOTIONS
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, hub_split, limit_samples
 from rl4dialog.data.rows import (
     FilePath,
-    Row,
+    TypedRow,
     decode_lines,
     expand_path,
     is_count,
@@ -40,7 +42,7 @@ from rl4dialog.data.rows import (
     read_zip_lines,
     walk_files,
 )
-from rl4dialog.data.splits import dataset_rows, drawn_rows, find_prepared, hub_file, load_hub_dataset, offline_hint
+from rl4dialog.data.splits import drawn_rows, find_prepared, hub_file, hub_rows, offline_hint
 
 DAILY_DIALOG_ID = "li2017dailydialog/daily_dialog"
 
@@ -89,9 +91,6 @@ class DailyDialog(TextGenPool):
 
         Returns:
             A pool whose samples have ``emotion``, ``intent`` and ``history`` in their meta data.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dialogue_format = DialogueFormat(format, context_size, render_chat)
         found = dialogue_samples(load_dialogues(split, path, dataset_id), dialogue_format, samples)
@@ -119,33 +118,34 @@ def load_dialogues(
         path = find_prepared("daily_dialog")
     if path is None:
         return _load_from_hub(split, dataset_id)
-    folder = expand_path(path)
+    folder, name = expand_path(path), hub_split(split)
     if not folder.is_dir():
-        raise DataError(
-            f"{folder} is not a folder; path must be a folder with DailyDialog's train.zip, validation.zip and "
-            f"test.zip (or the unpacked files)"
-        )
-    if any(_find_split_files(folder, hub_split(name)) for name in SPLITS):
-        return _parse_rows(split, _read_split(folder, hub_split(split)))
-    if all((folder / name).is_file() for name in _FLAT_FILES):
-        files = [(str(folder / name), read_lines(folder / name)) for name in _FLAT_FILES]
+        raise DataError(f"{folder} is not a folder, such as one with DailyDialog's train.zip, validation.zip, test.zip")
+    places = {each: _find_split_files(folder, each) for each in map(hub_split, SPLITS)}
+    if (place := places[name]) is not None:
+        read = read_zip_lines if place.is_file() else _read_file
+        return _parse_rows(split, [(f"{place}/{file}", read(place, file)) for file in _split_file_names(name)])
+    if not any(places.values()) and all((folder / file).is_file() for file in _FLAT_FILES):
+        files = [(f"{folder}/{file}", read_lines(folder / file)) for file in _FLAT_FILES]
         rows = drawn_rows(len(files[0][1]), split, ("val", "test"), _HELD_OUT_SHARE, _FLAT_SPLIT_SEED)
         return _parse_rows(split, files, rows)
     raise DataError(
-        f"{folder} contains no DailyDialog files: tried {hub_split(split)}.zip, "
-        f"{', '.join(_split_file_names(hub_split(split)))} (also in a folder {hub_split(split)}), "
-        f"and {', '.join(_FLAT_FILES)}"
+        f"{folder} contains no DailyDialog files of split {name!r}: tried {name}.zip, "
+        f"{', '.join(_split_file_names(name))} (also in a folder {name}), and {', '.join(_FLAT_FILES)}"
     )
+
+
+def _read_file(folder: Path, file: str) -> list[str]:
+    return read_lines(folder / file)
 
 
 def _load_from_hub(split: str, dataset_id: str) -> list[Dialogue]:
-    hint = (
-        "Without a network, set 'path:' to the folder of the original release's files, or put them into the cache: "
-        "rl4dialog prepare daily_dialog --path FOLDER"
+    files = (
+        "the folder of the original release's files, or put them into the cache: rl4dialog prepare daily_dialog --path "
+        "FOLDER"
     )
-    dataset = load_hub_dataset(dataset_id, hint, hub_split(split))
     dialogues, skipped = [], []
-    for index, row in enumerate(dataset_rows(dataset, f"hub dataset {dataset_id!r}, split {hub_split(split)}")):
+    for index, row in enumerate(hub_rows(split, dataset_id, files)):
         texts, acts, emotions = ([*row[column]] for column in ("dialog", "act", "emotion"))
         if len(texts) == len(acts) == len(emotions):
             dialogues.append(_dialogue(f"{split}_{index}", texts, acts, emotions))
@@ -166,18 +166,6 @@ def _find_split_files(folder: Path, split: str) -> Path | None:
         return archive
     text_name = _split_file_names(split)[0]
     return next((place for place in (folder / split, folder) if (place / text_name).is_file()), None)
-
-
-def _read_split(folder: Path, split: str) -> list[_NamedLines]:
-    place = _find_split_files(folder, split)
-    if place is None:
-        raise DataError(
-            f"{folder} contains some splits of DailyDialog but not {split!r}: tried {split}.zip and "
-            f"{_split_file_names(split)[0]} (also in a folder {split})"
-        )
-    if place.is_file():
-        return [(f"{place}/{name}", read_zip_lines(place, name)) for name in _split_file_names(split)]
-    return [(str(place / name), read_lines(place / name)) for name in _split_file_names(split)]
 
 
 def _parse_rows(split: str, files: list[_NamedLines], rows: list[int] | None = None) -> list[Dialogue]:
@@ -219,21 +207,15 @@ def _parse_labels(line: str, names: dict[int, str], place: str) -> list[int]:
 
 
 def _dialogue(id: str, texts: list[str], acts: list[int], emotions: list[int]) -> Dialogue:
-    turns = zip(texts, acts, emotions, strict=True)
-    return Dialogue(
-        id, tuple(Turn(text.strip(), index % 2, act, emotion) for index, (text, act, emotion) in enumerate(turns))
-    )
+    labelled = enumerate(zip(texts, acts, emotions, strict=True))
+    return Dialogue(id, tuple(Turn(text.strip(), i % 2, act, emotion) for i, (text, act, emotion) in labelled))
 
 
 def _warn_of_skipped(skipped: list[str], source: str) -> None:
     if skipped:
-        shown = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
-        _logger.warning(
-            "%s: skipped %d dialogue(s) with unequal numbers of utterances and labels: %s",
-            source,
-            len(skipped),
-            shown,
-        )
+        some = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
+        what = "dialogue(s) with unequal numbers of utterances and labels"
+        _logger.warning("%s: skipped %d %s: %s", source, len(skipped), what, some)
 
 
 # CRD3: the next turns of players in Critical Role's Dungeons and Dragons sessions.
@@ -278,15 +260,22 @@ class CRD3(TextGenPool):
         Returns:
             A pool whose prompts have a line ``NAME: TEXT`` per turn and end with the name of the next speaker. Samples
             have the ``history`` and the ``speaker`` in their meta data.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         hint = offline_hint("the folder or zip of CRD3's repository")
         place = hub_file(dataset_id, _CRD3_FILE, hint) if path is None else expand_path(path)
         samples = _samples(split, load_episodes(split, place), max_context_size)
         return cls(limit_samples(samples, max_size, "crd3", split, str(path or dataset_id)))
+
+
+class _CrdTurn(TypedRow):
+    NAMES: Annotated[list[str], Field(min_length=1)]
+    UTTERANCES: list[str]
+    NUMBER: int | None = None
+
+
+class _Piece(TypedRow):
+    TURNS: list[_CrdTurn]
 
 
 def load_episodes(split: str, place: Path) -> dict[str, list[Line]]:
@@ -297,48 +286,27 @@ def load_episodes(split: str, place: Path) -> dict[str, list[Line]]:
         names = [line.strip() for line in decode_lines(data, file) if line.strip()]
     if not names:
         raise DataError(f"{place} has no file 'aligned data/{split}_files' with the episodes of split {split!r}")
-    # Cleaned data has one file per episode, and is preferred.
+
+    def episode_of(pattern: re.Pattern[str], file: str) -> str | None:
+        match = pattern.search(file)
+        return match[1] if match is not None and match[1] in names else None
+
+    # Cleaned data has one file per episode, an object, and is preferred. Aligned data has lists of pieces.
     for pattern in (_CLEANED, _ALIGNED):
         turns: dict[str, dict[int, Line]] = {}
-        for file, data in walk_files(place, functools.partial(_is_episode_of, names, pattern)):
-            match = pattern.search(file)
-            assert match is not None
-            episode = turns.setdefault(match.group(1), {})
-            for row in _turn_rows(parse_json("\n".join(decode_lines(data, file)), file), file):
-                episode[_number(row, len(episode))] = _line(row)
+        for file, data in walk_files(place, functools.partial(episode_of, pattern)):
+            episode = turns.setdefault(episode_of(pattern, file) or "", {})
+            content = parse_json("\n".join(decode_lines(data, file)), file)
+            for piece in content if isinstance(content, list) else [content]:
+                for turn in parsed(_Piece, piece, file).TURNS:
+                    number = len(episode) if turn.NUMBER is None else turn.NUMBER
+                    episode[number] = (turn.NAMES[0], " ".join(turn.UTTERANCES))
         if turns:
-            missing = [name for name in names if name not in turns]
-            if missing:
-                _logger.warning(
-                    "%s lacks %d episode(s) of split %r: %s", place, len(missing), split, ", ".join(missing)
-                )
+            if missing := [name for name in names if name not in turns]:
+                lacking = ", ".join(missing)
+                _logger.warning("%s lacks %d episode(s) of split %r: %s", place, len(missing), split, lacking)
             return {name: [turns[name][number] for number in sorted(turns[name])] for name in names if name in turns}
     raise DataError(f"{place} has no episodes: tried 'cleaned data/*.json' and 'aligned data/c=2/*.json'")
-
-
-def _is_episode_of(names: list[str], pattern: re.Pattern[str], file: str) -> bool:
-    match = pattern.search(file)
-    return match is not None and match.group(1) in names
-
-
-def _turn_rows(content: Any, file: str) -> Iterator[Row]:
-    """Yield the turns of a cleaned file (one object) or an aligned file (a list of pieces)."""
-    for piece in content if isinstance(content, list) else [content]:
-        if not isinstance(piece, Mapping) or not isinstance(piece.get("TURNS"), list):
-            raise DataError(f"{file}: no list 'TURNS', so it is not a CRD3 episode")
-        for index, turn in enumerate(piece["TURNS"]):
-            yield Row(turn if isinstance(turn, Mapping) else {}, f"{file}, turn {index}")
-
-
-def _number(row: Row, default: int) -> int:
-    number = row.get("NUMBER", default)
-    if not isinstance(number, int):
-        raise row.error(f"NUMBER must be an integer, not {number!r}")
-    return number
-
-
-def _line(row: Row) -> Line:
-    return row.texts("NAMES")[0], " ".join(row.texts("UTTERANCES") if row["UTTERANCES"] else [])
 
 
 def _samples(split: str, episodes: dict[str, list[Line]], context_size: int) -> Iterator[Sample]:

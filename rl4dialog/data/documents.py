@@ -37,8 +37,6 @@ IMDB_ID = "stanfordnlp/imdb"
 
 _TRAIN_SHARE = 0.8
 _N_TEST = 5000
-_REVIEW_FILE = re.compile(r"(?:^|/)(train|test)/(pos|neg)/\d+_\d+\.txt$")
-
 Review = tuple[str, int]
 
 
@@ -65,9 +63,6 @@ class IMDB(TextGenPool):
 
         Returns:
             A pool whose samples have the ``label`` of the review in their meta data.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         reviews = load_reviews(split, path, dataset_id, seed)
         samples = (
@@ -101,16 +96,13 @@ class IMDBForSeq2Seq(TextGenPool):
 
         Returns:
             A pool whose samples have the review's ``label`` and its full text as ``reference`` in their meta data.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
-        reviews = load_reviews(split, path, dataset_id, seed)
-        samples = []
-        for index, (text, label) in enumerate(reviews):
-            if split != "train" or label == 1:
-                prompt, rest = _halves(text)
-                samples.append(Sample(index, prompt, [rest], {"reference": text, "label": label}))
+        samples = [
+            Sample(index, prompt, [rest], {"reference": text, "label": label})
+            for index, (text, label) in enumerate(load_reviews(split, path, dataset_id, seed))
+            for prompt, rest in [_halves(text)]
+            if split != "train" or label == 1
+        ]
         if split == "train":
             samples = samples[: share_of(len(samples), positive_ratio)]
         return cls(limit_samples(samples, max_size, "imdb_seq2seq", split, str(path or dataset_id)))
@@ -119,11 +111,9 @@ class IMDBForSeq2Seq(TextGenPool):
 def load_reviews(split: str, path: SplitPath | None, dataset_id: str = IMDB_ID, seed: int = 0) -> list[Review]:
     """Load the reviews of one split with their labels (0 negative, 1 positive), in a seeded random order."""
     check_split(split)
-    original_split = "test" if split == "test" else "train"
-    reviews = _original_reviews(original_split, path)
-    if not reviews:
-        reviews = list(_table_reviews(original_split, path, dataset_id))
-    order = shuffled(len(reviews), f"imdb/{seed}/{original_split}")
+    original = "test" if split == "test" else "train"
+    reviews = _original_reviews(original, path) or list(_table_reviews(original, path, dataset_id))
+    order = shuffled(len(reviews), f"imdb/{seed}/{original}")
     n_train = int(len(order) * _TRAIN_SHARE)
     parts = {"train": order[:n_train], "val": order[n_train:], "test": order[:_N_TEST]}
     return [reviews[i] for i in parts[split]]
@@ -136,19 +126,14 @@ def _original_reviews(split: str, path: SplitPath | None) -> list[Review]:
     place = expand_path(path)
     if not place.is_dir() and not {".tar", ".tgz", ".zip"} & set(place.suffixes):
         return []
-
-    def is_review(name: str) -> bool:
-        match = _REVIEW_FILE.search(name)
-        return match is not None and match.group(1) == split
-
+    is_review = re.compile(rf"(?:^|/){split}/(?:pos|neg)/\d+_\d+\.txt$").search
     # Sorted by name, so that the folder and the archive give the same order.
     found = sorted((name.split(f"{split}/")[-1], name, data) for name, data in walk_files(place, is_review))
     return [("\n".join(decode_lines(data, name)), int(short.startswith("pos"))) for short, name, data in found]
 
 
 def _table_reviews(split: str, path: SplitPath | None, dataset_id: str) -> Iterator[Review]:
-    rows: Iterable = table_rows(split, path, dataset_id, "the folder aclImdb of the original release")
-    for row in rows:
+    for row in table_rows(split, path, dataset_id, "the folder aclImdb of the original release"):
         if row["label"] not in (0, 1, "0", "1"):
             raise row.error(f"label must be 0 (negative) or 1 (positive), not {row['label']!r}")
         yield row.text("text"), int(row["label"])
@@ -202,9 +187,6 @@ class CNNDailyMail(TextGenPool):
 
         Returns:
             A pool with the highlights as the only reference, one per line.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
 
@@ -219,12 +201,9 @@ class CNNDailyMail(TextGenPool):
 
 def _load_articles(split: str, path: SplitPath | None, dataset_id: str) -> Iterator[tuple[str, str]]:
     """Yield articles and their highlights."""
-    if isinstance(path, str | Path) and expand_path(path).is_dir():
-        folder = expand_path(path)
-        url_list = next(
-            (f for f in (folder / f"all_{split}.txt", *sorted(folder.glob(f"*/all_{split}.txt"))) if f.is_file()), None
-        )
-        if url_list is not None:
+    if isinstance(path, str | Path) and (folder := expand_path(path)).is_dir():
+        name = f"all_{split}.txt"
+        for url_list in (file for file in (folder / name, *sorted(folder.glob(f"*/{name}"))) if file.is_file()):
             yield from _read_stories(folder, url_list)
             return
     for row in table_rows(split, path, dataset_id, "the folder with CNN/DailyMail's stories and URL lists", _CNN_NAME):
@@ -238,11 +217,10 @@ def _read_stories(folder: Path, url_list: Path) -> Iterator[tuple[str, str]]:
     stories = {file.stem: file for file in sorted(folder.rglob("*.story"))}
     if not stories:
         raise DataError(f"{folder} contains the URL list {url_list.name} but no .story files")
-    names = [hashlib.sha1(url.strip().encode()).hexdigest() for url in read_lines(url_list)]
-    for name in names:
+    for url in read_lines(url_list):
         # A few URLs have no story in the release.
-        if name in stories:
-            article, highlights = parse_story(decode_lines(stories[name].read_bytes(), str(stories[name])))
+        if story := stories.get(hashlib.sha1(url.strip().encode()).hexdigest()):
+            article, highlights = parse_story(read_lines(story))
             if article and highlights:
                 yield article, highlights
 
@@ -321,9 +299,6 @@ class NarrativeQA(TextGenPool):
 
         Returns:
             A pool with one sample per question, and all its answers as references.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         answers: dict[str, list[str]] = {}
@@ -367,19 +342,17 @@ def _original_pairs(split: str, folder: Path) -> Iterator[Pair]:
 
 def _unified_qa_pairs(file: Path) -> Iterator[Pair]:
     for number, line in enumerate(read_lines(file), start=1):
-        fields = line.split("\t")
-        if len(fields) != 2:
-            raise DataError(
-                f"{file}:{number}: expected 'question and summary<TAB>answer', but found {len(fields)} columns"
-            )
-        yield fields[0], fields[1]
+        if line.count("\t") != 1:
+            n = line.count("\t") + 1
+            raise DataError(f"{file}:{number}: expected 'question and summary<TAB>answer', but found {n} columns")
+        question, answer = line.split("\t")
+        yield question, answer
 
 
 def _hub_pairs(split: str, dataset_id: str) -> Iterator[Pair]:
     hint = offline_hint("the folder of the original release or of UnifiedQA's files")
-    dataset = load_hub_dataset(dataset_id, hint, hub_split(split))
     # The full story takes some hundred kilobytes per row, so that column is not loaded.
-    dataset = dataset.flatten()
+    dataset = load_hub_dataset(dataset_id, hint, hub_split(split)).flatten()
     dataset = dataset.remove_columns([name for name in dataset.column_names if name == "document.text"])
     for row in dataset_rows(dataset, f"hub dataset {dataset_id!r}, split {hub_split(split)}"):
         prompt = _prompt(row.text("question.text"), row.text("document.summary.text"))

@@ -35,6 +35,7 @@ from rl4dialog.data.rows import FilePath, expand_path
 from rl4dialog.data.small_talk.pool import small_talk_feedback
 from rl4dialog.data.splits import HeldOutShare, drawn_conversations
 
+_logger = logging.getLogger(__name__)
 RATING = "rating"  # key of the meta data: the rating of the text, from 0 to 1
 WORSE = "worse_text"  # key of the meta data: the text that the sample's is better than
 N_WORDS_OF_WORSE = "n_words_of_worse"  # the agent's number of words in that text; ``n_words`` is that of the sample's
@@ -75,9 +76,6 @@ def judged_texts(samples: Sequence[Sample]) -> list[str]:
     """All texts of judgements: the rated or better text of each, then the worse text of each comparison, in order."""
     worse = (str(meta_data_of(sample)[WORSE]) for sample in samples if is_comparison(sample))
     return [*(sample.prompt_or_input_text for sample in samples), *worse]
-
-
-_logger = logging.getLogger(__name__)
 
 
 class RatedDialogues(JudgedTexts):
@@ -123,22 +121,33 @@ class RatedDialogues(JudgedTexts):
             ConfigError: If arguments contradict each other, or there is no rating of that name.
         """
         check_split(split)
-        if (path is None) == (dataset is None):
-            raise ConfigError("datapool.args: set either path, to a ratings file, or dataset")
-        source = str(path if path is not None else dataset)
+        source = _source(path, dataset, "ratings")
         found_unit, rated = load_ratings(source, unit)
         if found_unit == "dialogue" and context_size is not None:
             raise ConfigError("datapool.args.context_size has no meaning with dialogues, which are read whole")
         names = _chosen(ratings, rated)
         complete = [each for each in rated if names <= each.ratings.keys()]
-        train = _of_split(complete, "train", held_out_share, split_seed, source)
-        lowest, highest = _scale(scale, [_mean(each, names) for each in train], source)
+
+        def of_split(split: str) -> list[RatedDialogue]:
+            conversations = (each.conversation for each in complete)
+            own = drawn_conversations(conversations, split, held_out_share, split_seed, source)
+            return [each for each in complete if each.conversation in own]
+
+        if scale is not None and scale[0] >= scale[1]:
+            raise ConfigError(f"datapool.args.scale must be the lowest and the highest rating, not {[*scale]}")
+        values = [_mean(each, names) for each in of_split("train")]
+        lowest, highest = scale or (min(values), max(values))
+        if min(values) == max(values):
+            raise DataError(f"{source}: the rating is always {values[0]:g} in split 'train', so nothing can be learned")
         if split == "train":
-            _say_what_is_learned(source, found_unit, names, len(rated) - len(complete), len(rated))
+            learned, units = " and ".join(map(repr, sorted(names))), PLURALS[found_unit]
+            _logger.info("%s: the ratings %s of %s are learned", source, learned, units)
+            if n_gaps := len(rated) - len(complete):
+                _logger.warning("%s: %d of %d %s lack one and are left out", source, n_gaps, len(rated), units)
             if scale is None:
                 _logger.info("%s: the ratings %g to %g, the range in train, become 0 to 1", source, lowest, highest)
         samples = []
-        for each in _of_split(complete, split, held_out_share, split_seed, source):
+        for each in of_split(split):
             value = _mean(each, names)
             if scale is not None and not lowest <= value <= highest:
                 raise DataError(f"{source}: the rating {value:g} of {each.dialogue.id!r} is not in scale {[*scale]}")
@@ -164,32 +173,14 @@ def _chosen(ratings: str | list[str] | None, rated: Sequence[RatedDialogue]) -> 
     return set(chosen)
 
 
-def _of_split(
-    rated: Sequence[RatedDialogue], split: str, held_out_share: float, split_seed: int, source: str
-) -> list[RatedDialogue]:
-    """The items of a split; all those of a conversation are in the same split."""
-    own = drawn_conversations((each.conversation for each in rated), split, held_out_share, split_seed, source)
-    return [each for each in rated if each.conversation in own]
-
-
-def _say_what_is_learned(source: str, unit: Unit, names: set[str], n_gaps: int, n_rated: int) -> None:
-    learned = " and ".join(map(repr, sorted(names)))
-    _logger.info("%s: the ratings %s of %s are learned", source, learned, PLURALS[unit])
-    if n_gaps:
-        _logger.warning("%s: %d of %d %s lack one and are left out", source, n_gaps, n_rated, PLURALS[unit])
+def _source(path: FilePath | None, dataset: str | None, what: str) -> str:
+    if (path is None) == (dataset is None):
+        raise ConfigError(f"datapool.args: set either path, to a {what} file, or dataset")
+    return str(path if path is not None else dataset)
 
 
 def _mean(rated: RatedDialogue, names: set[str]) -> float:
     return math.fsum(rated.ratings[name] for name in names) / len(names)
-
-
-def _scale(scale: tuple[float, float] | None, values: Sequence[float], source: str) -> tuple[float, float]:
-    """The ratings that become 0 and 1."""
-    if scale is not None and scale[0] >= scale[1]:
-        raise ConfigError(f"datapool.args.scale must be the lowest and the highest rating, not {[*scale]}")
-    if min(values) == max(values):
-        raise DataError(f"{source}: the rating is always {values[0]:g} in split 'train', so there is nothing to learn")
-    return scale if scale is not None else (min(values), max(values))
 
 
 def _sample(rated: RatedDialogue, value: float, context_size: int | None) -> Sample:
@@ -277,9 +268,7 @@ class FeedbackPool(TextGenPool):
             ConfigError: If both or neither of ``path`` and ``dataset`` are set.
         """
         check_split(split)
-        if (path is None) == (dataset is None):
-            raise ConfigError("datapool.args: set either path, to a feedback file, or dataset")
-        source = str(path if path is not None else dataset)
+        source = _source(path, dataset, "feedback")
         given = small_talk_feedback() if path is None else read_latest(expand_path(path))
         kinds = _OF_REPLIES if use == "all" else (use.removesuffix("s"),)
         used = [each for each in given if each.kind in kinds]
@@ -346,15 +335,17 @@ def _judgement(feedback: Feedback, context_size: int | None, start_utterances: i
     """What a reward model learns from an item."""
     better, worse = feedback.compared or (feedback.replies[0].text, None)
     dialogue = judged_dialogue(feedback, better)
-    text = dialogue_text(dialogue, context_size)
-    n_words = sum(len(said.split()) for said in dialogue.texts(AGENT))
-    meta_data = {"n_words": n_words, "conversation": conversation_of(feedback, start_utterances)}
-    if worse is None:
+    meta_data: dict[str, Any] = {
+        "n_words": sum(len(said.split()) for said in dialogue.texts(AGENT)),
+        "conversation": conversation_of(feedback, start_utterances),
+    }
+    if worse is not None:
+        other = dialogue_text(judged_dialogue(feedback, worse), context_size)
+        meta_data |= {WORSE: other, N_WORDS_OF_WORSE: len(worse.split())}
+    else:
         assert feedback.rating is not None
-        lowest, highest = _SCALE
-        return Sample(feedback.id, text, [], {RATING: (feedback.rating - lowest) / (highest - lowest), **meta_data})
-    other = dialogue_text(judged_dialogue(feedback, worse), context_size)
-    return Sample(feedback.id, text, [], {WORSE: other, N_WORDS_OF_WORSE: len(worse.split()), **meta_data})
+        meta_data[RATING] = (feedback.rating - _SCALE[0]) / (_SCALE[1] - _SCALE[0])
+    return Sample(feedback.id, dialogue_text(dialogue, context_size), [], meta_data)
 
 
 def _warn_of_positions(feedback: Iterable[Feedback], source: str) -> None:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.types import Prompt, is_number
@@ -18,8 +17,10 @@ from rl4dialog.data.rows import Row, parse_json
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
-SPEAKER_KEYS = ("role", "speaker", "from", "author", "sender", "name")
-TEXT_KEYS = ("content", "text", "utterance", "value", "message")
+_USUAL_KEYS = {
+    "speaker": ("role", "speaker", "from", "author", "sender", "name"),
+    "text": ("content", "text", "utterance", "value", "message"),
+}
 PEOPLE = ("user", "human", "customer", "prompter")
 AGENTS = ("assistant", "agent", "bot", "gpt", "chatgpt", "model")
 # Speakers that are neither side; their messages keep the name as their role.
@@ -37,23 +38,11 @@ _logger = logging.getLogger(__name__)
 Notes = Counter[str]
 
 
-@dataclass(frozen=True)
-class Utterance:
+class Utterance(NamedTuple):
     """One utterance; without speakers, two speakers alternate."""
 
     speaker: str | None
     text: str
-
-
-@dataclass(frozen=True)
-class DialogueKeys:
-    """Keys of the utterances of a dialogue."""
-
-    speaker: str | None = None  # key of the speaker; by default the one of :data:`SPEAKER_KEYS` that exists
-    text: str | None = None  # key of the text; by default the one of :data:`TEXT_KEYS` that exists
-    # the speaker whose role the model takes; by default one of :data:`AGENTS`, or else the only speaker who is neither
-    # one of :data:`PEOPLE` nor the one that the model answers
-    agent: str | None = None
 
 
 def log_notes(notes: Notes, source: str) -> None:
@@ -72,10 +61,8 @@ def read_messages(row: Row, column: str, roles: Sequence[str] | None = ROLES) ->
     for number, message in enumerate(value):
         place = f"message {number} of {column}"
         if not isinstance(message, Mapping) or "role" not in message:
-            raise row.error(
-                f"{place} must have role and content, not {shown(message)}; datapool jsonl reads other keys, with "
-                f"columns: {{dialogue: {column}}}"
-            )
+            other = f"datapool jsonl reads other keys, with columns: {{dialogue: {column}}}"
+            raise row.error(f"{place} must have role and content, not {shown(message)}; {other}")
         role = message["role"]
         if not isinstance(role, str) or (roles is not None and role not in roles):
             known = f"{nearest_hint(str(role), roles)} (roles: {', '.join(roles)})" if roles is not None else ""
@@ -84,34 +71,36 @@ def read_messages(row: Row, column: str, roles: Sequence[str] | None = ROLES) ->
     return messages
 
 
-def read_dialogue(row: Row, column: str, keys: DialogueKeys) -> list[Utterance]:
-    """Read a column of utterances: texts, or objects with speaker and text. In a CSV file they are encoded as JSON."""
+def read_dialogue(row: Row, column: str, keys: Mapping[str, Any]) -> list[Utterance]:
+    """Read a column of utterances: texts, or objects with speaker and text. In a CSV file they are encoded as JSON.
+
+    The keys are those of ``speaker`` and ``text`` in an utterance, and the speaker who is the ``agent``, or ``None``.
+    """
     value = row[column]
     if isinstance(value, str):
         value = parse_json(value, f"{row.place}: column {column!r} must contain a dialogue, a list of utterances")
     if not isinstance(value, list) or not value:
         raise row.error(f"column {column!r} must contain a dialogue, a list of utterances, not {shown(value)}")
     if all(isinstance(item, str) for item in value):
-        if given := [name for name in ("speaker", "text", "agent") if getattr(keys, name) is not None]:
+        if given := [name for name in ("speaker", "text", "agent") if keys[name] is not None]:
             raise row.error(f"column {column!r} contains texts without speakers; remove columns.{given[0]}")
         return [Utterance(None, row.encodable(text, f"a text of column {column!r}")) for text in value]
     places = [f"utterance {number} of column {column!r}" for number in range(len(value))]
     for place, item in zip(places, value, strict=True):
         if not isinstance(item, Mapping):
             raise row.error(f"{place} must be an object with speaker and text like the others, not {shown(item)}")
-    first = value[0]
-    text_key = _key(row, places[0], first, "text", keys.text, TEXT_KEYS)
+    text_key = _key(row, places[0], value[0], "text", keys["text"])
     # Objects with only a text are treated as texts.
-    is_bare = keys.speaker is None and keys.agent is None and list(first) == [text_key]
-    speaker_key = None if is_bare else _key(row, places[0], first, "speaker", keys.speaker, SPEAKER_KEYS)
+    is_bare = keys["speaker"] is None and keys["agent"] is None and list(value[0]) == [text_key]
+    speaker_key = None if is_bare else _key(row, places[0], value[0], "speaker", keys["speaker"])
     found = []
     for place, item in zip(places, value, strict=True):
-        text = _content(item, text_key, row, place)
-        if speaker_key is not None and speaker_key not in item:
-            raise _no_key(row, place, speaker_key, item)
-        speaker = None if speaker_key is None else item[speaker_key]
-        if speaker_key is not None and not isinstance(speaker, str) and not is_number(speaker):
-            raise row.error(f"{speaker_key!r} of {place} must name the speaker, not {shown(speaker)}")
+        speaker, text = None, _content(item, text_key, row, place)
+        if speaker_key is not None:
+            _check_key(row, place, item, speaker_key)
+            speaker = item[speaker_key]
+            if not isinstance(speaker, str) and not is_number(speaker):
+                raise row.error(f"{speaker_key!r} of {place} must name the speaker, not {shown(speaker)}")
         found.append(Utterance(None if speaker is None else str(speaker), text))
     return found
 
@@ -154,8 +143,8 @@ def check_turns(
     """
     begin = n_instructions(messages)
     before: tuple[int, str] | None = None
-    for number in range(begin, len(messages)):
-        role = messages[number]["role"]
+    for number, message in enumerate(messages[begin:], start=begin):
+        role = message["role"]
         if role not in sides and (dialogue_format is None or dialogue_format.name != "chat_template"):
             move = "move it to the beginning, or " if role in INSTRUCTIONS else ""
             keep = "; format: chat_template keeps it if the template has a place for it" if dialogue_format else ""
@@ -185,10 +174,8 @@ def render_messages(
     if not utterances:
         raise row.error("there is no message before the reply")
     if messages[utterances[-1]]["role"] == "assistant":
-        raise row.error(
-            f"message {utterances[-1]}, the last before the reply, is the assistant's own; messages must end with the "
-            "one to reply to"
-        )
+        last = f"message {utterances[-1]}, the last before the reply"
+        raise row.error(f"{last}, is the assistant's own; messages must end with the one to reply to")
     recent = dialogue_format.context(utterances)
     kept = [
         n
@@ -223,26 +210,24 @@ def _agent(
 ) -> str | None:
     """Determine the speaker whose role the model takes; in a prompt, ``answered`` spoke last."""
     names = list(dict.fromkeys(one.speaker for one in said if one.speaker is not None and not _is_no_side(one)))
-    listed = ", ".join(names)
-    if agent is not None:
-        if answered is not None and len(names) > 1 and agent not in names:
-            raise row.error(f"column {column!r} has no speaker {agent!r}, which columns.agent requires (speakers: "
-                            f"{listed})")  # fmt: skip
-    else:
-        known = [name for name in names if name.lower() in AGENTS]
+    has, listed = f"column {column!r} has", ", ".join(names)
+    if agent is None:
+        found = [name for name in names if name.lower() in AGENTS]
         others = [name for name in names if name.lower() not in (*AGENTS, *PEOPLE)]
-        if not known:
+        if not found:
             found = [name for name in others if name != answered]
-        else:  # next to it, one unknown name is a person's
-            found = known if len(names) <= 2 or not others else [*known, *others]
+        elif len(names) > 2:  # of two, one unknown name is a person's
+            found += others
         if len(found) > 1 or (not found and answered is None and names):
             what = f"{len(found)} of which can be the agent" if found else "none of which is known as the agent"
-            raise row.error(f"column {column!r} has {len(names)} speakers ({listed}), {what}; set columns.agent to the "
-                            "one whose role the model takes")  # fmt: skip
+            cure = "set columns.agent to the one whose role the model takes"
+            raise row.error(f"{has} {len(names)} speakers ({listed}), {what}; {cure}")
         agent = found[0] if found else None
+    elif answered is not None and len(names) > 1 and agent not in names:
+        raise row.error(f"{has} no speaker {agent!r}, which columns.agent requires (speakers: {listed})")
     if agent is not None and answered == agent:
-        raise row.error(f"column {column!r} ends with an utterance of {agent!r}, whose role the model takes; it must "
-                        "end with the utterance to reply to")  # fmt: skip
+        cure = "it must end with the utterance to reply to"
+        raise row.error(f"column {column!r} ends with an utterance of {agent!r}, whose role the model takes; {cure}")
     return agent
 
 
@@ -250,38 +235,31 @@ def _as_messages(said: Sequence[Utterance], agent: str | None) -> list[Message]:
     """Convert utterances to messages with roles; without speakers the last one is the user's."""
     if said[0].speaker is None:
         return chat_messages([one.text for one in said])
-
-    def role(one: Utterance) -> str:
-        if _is_no_side(one):
-            return str(one.speaker).lower()
-        return "assistant" if one.speaker == agent else "user"
-
-    return [{"role": role(one), "content": one.text} for one in said]
+    sides = {True: "assistant", False: "user"}
+    roles = [str(one.speaker).lower() if _is_no_side(one) else sides[one.speaker == agent] for one in said]
+    return [{"role": role, "content": one.text} for role, one in zip(roles, said, strict=True)]
 
 
 def _is_no_side(utterance: Utterance) -> bool:
     return (utterance.speaker or "").lower() in (*INSTRUCTIONS, *_TOOLS)
 
 
-def _key(row: Row, place: str, item: Mapping[str, Any], name: str, chosen: str | None, usual: Sequence[str]) -> str:
+def _key(row: Row, place: str, item: Mapping[str, Any], name: str, chosen: str | None) -> str:
     """Determine the key of an utterance's speaker or text."""
     if chosen is not None:
-        if chosen not in item:
-            raise _no_key(row, place, chosen, item)
+        _check_key(row, place, item, chosen)
         return chosen
-    found = [key for key in usual if key in item]
+    found = [key for key in _USUAL_KEYS[name] if key in item]
     if len(found) != 1:
         what = f"several keys that can be its {name}" if found else f"no known key for its {name}"
-        raise row.error(f"{place} has {what}; set columns.{name} (keys: {_names(found or item)})")
+        keys = ", ".join(map(str, found or item)) or "none"
+        raise row.error(f"{place} has {what}; set columns.{name} (keys: {keys})")
     return found[0]
 
 
-def _no_key(row: Row, place: str, key: str, item: Mapping[str, Any]) -> DataError:
-    return row.error(f"{place} has no key {key!r}{nearest_hint(key, item)} (keys: {_names(item)})")
-
-
-def _names(keys: Iterable[Any]) -> str:
-    return ", ".join(map(str, keys)) or "none"
+def _check_key(row: Row, place: str, item: Mapping[str, Any], key: str) -> None:
+    if key not in item:
+        raise row.error(f"{place} has no key {key!r}{nearest_hint(key, item)} (keys: {', '.join(map(str, item))})")
 
 
 def _content(message: Mapping[str, Any], key: str, row: Row, place: str) -> str:
@@ -294,8 +272,7 @@ def _content(message: Mapping[str, Any], key: str, row: Row, place: str) -> str:
             f"{place} has weight 0, which is not read: remove it if the reply is not learned anyway (turns: last "
             "learns only the last one), or leave out the conversation"
         )
-    if key not in message:
-        raise _no_key(row, place, key, message)
+    _check_key(row, place, message, key)
     content = message[key]
     if isinstance(content, list) and content and all(map(_is_text_part, content)):
         content = "".join(part["text"] for part in content)

@@ -22,15 +22,21 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat, SampleUnit
-from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, hub_split, limit_samples
+from rl4dialog.data.pool import TextGenPool, check_split, hub_split, limit_samples
 from rl4dialog.data.rows import FilePath, Row, expand_path, is_count, read_lines, table_suffix
-from rl4dialog.data.splits import HeldOutShare, SplitPath, dataset_rows, file_readers, load_hub_dataset, read_split
+from rl4dialog.data.splits import (
+    FILES_HINT,
+    HeldOutShare,
+    SplitPath,
+    dataset_rows,
+    file_readers,
+    load_hub_dataset,
+    read_split,
+)
 from rl4dialog.data.tables import DRAW_HINT
 
 HUB_ID = "bavard/personachat_truecased"
 PersonaSide = Literal["self", "other", "both", "none"]
-PERSONA_SIDES = get_args(PersonaSide)
-
 _YOURS = "your persona:"
 _PARTNERS = "partner's persona:"
 # ParlAI's placeholder for the partner's turn when the agent speaks first.
@@ -91,9 +97,6 @@ class PersonaChat(TextGenPool):
 
         Returns:
             A pool whose samples have ``history``, ``persona`` and ``candidates`` in their meta data.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, context_size, render_chat)
@@ -114,27 +117,18 @@ def find_file(split: str, path: FilePath | Mapping[str, FilePath], persona_side:
     """
     if isinstance(path, Mapping):
         if split not in path:
-            raise DataError(
-                f"datapool 'persona_chat': path has no file for split {split!r}, only for {', '.join(path) or 'none'}"
-            )
+            raise DataError(f"path has no file for split {split!r}, only for {', '.join(path) or 'none'}")
         path = path[split]
     place = expand_path(path)
     if place.is_file():
         return place
     sides = dict.fromkeys([persona_side, "both", "self"])
-    names = [
-        f"{_FILE_PREFIXES[split]}_{side}_{wording}{suffix}.txt"
-        for side in sides
-        for wording in ("original", "revised")
-        for suffix in ("", "_no_cands")
-    ]
+    kinds = itertools.product(sides, ("original", "revised"), ("", "_no_cands"))
+    names = [f"{_FILE_PREFIXES[split]}_{side}_{wording}{suffix}.txt" for side, wording, suffix in kinds]
     for name in names:
         if (place / name).is_file():
             return place / name
-    raise DataError(
-        f"{place} contains no PersonaChat file for split {split!r}: tried {', '.join(names)}. Alternatively, set one "
-        f"file per split: path: {{{', '.join(f'{name}: FILE' for name in SPLITS)}}}"
-    )
+    raise DataError(f"{place} contains no PersonaChat file for split {split!r}: tried {', '.join(names)}. {FILES_HINT}")
 
 
 def parse_exchanges(lines: Iterable[str], file: str) -> list[Exchange]:
@@ -146,8 +140,7 @@ def parse_exchanges(lines: Iterable[str], file: str) -> list[Exchange]:
     """
     exchanges: list[Exchange] = []
     history: list[str] = []
-    yours: list[str] = []
-    partners: list[str] = []
+    personas: dict[str, list[str]] = {_YOURS: [], _PARTNERS: []}
     last_number = 0
     for line_number, line in enumerate(lines, start=1):
         place = f"{file}:{line_number}"
@@ -155,37 +148,28 @@ def parse_exchanges(lines: Iterable[str], file: str) -> list[Exchange]:
         if not is_count(number):
             raise DataError(f"{place}: the line must start with its number in the dialogue, not with {number!r}")
         if int(number) == 1:
-            history, yours, partners = [], [], []
+            history, personas = [], {_YOURS: [], _PARTNERS: []}
         elif int(number) != last_number + 1:
             raise DataError(f"{place}: number {number} follows {last_number}; expected {last_number + 1}, or 1")
         last_number = int(number)
-        if content.startswith(_YOURS):
-            yours.append(_persona_sentence(content, _YOURS, place))
-        elif content.startswith(_PARTNERS):
-            partners.append(_persona_sentence(content, _PARTNERS, place))
+        if prefix := next(filter(content.startswith, personas), None):
+            if not (sentence := content.removeprefix(prefix).strip()):
+                raise DataError(f"{place}: no sentence after {prefix!r}")
+            personas[prefix].append(sentence)
         else:
             said, reply, candidates = _parse_exchange_line(content, place)
             if said != _SILENCE:
                 history.append(said)
-            exchanges.append(Exchange([*history], reply, yours, partners, candidates, place))
+            exchanges.append(Exchange([*history], reply, personas[_YOURS], personas[_PARTNERS], candidates, place))
             history.append(reply)
     return exchanges
-
-
-def _persona_sentence(content: str, prefix: str, place: str) -> str:
-    sentence = content.removeprefix(prefix).strip()
-    if not sentence:
-        raise DataError(f"{place}: no sentence after {prefix!r}")
-    return sentence
 
 
 def _parse_exchange_line(content: str, place: str) -> tuple[str, str, list[str]]:
     fields = [field.strip() for field in content.split("\t")]
     if not 2 <= len(fields) <= 4:
-        raise DataError(
-            f"{place}: expected 'partner<TAB>reply' with up to two more columns (reward, candidates), "
-            f"but the line has {len(fields)} column(s)"
-        )
+        expected = "'partner<TAB>reply' with up to two more columns (reward, candidates)"
+        raise DataError(f"{place}: expected {expected}, but the line has {len(fields)} column(s)")
     said, reply = fields[:2]
     if not said or not reply:
         raise DataError(f"{place}: the {'reply' if said else 'utterance of the partner'} is empty")
@@ -227,19 +211,16 @@ def dialogue_ranges(exchanges: Sequence[Exchange]) -> Iterator[range]:
 
 def persona_text(persona: Sequence[str], partner_persona: Sequence[str], side: str, source: str) -> str | None:
     """The personas of a prompt; ``None`` for side ``none``."""
-    if side == "none":
-        return None
-    chosen = {"self": [(_YOURS, persona)], "other": [(_PARTNERS, partner_persona)]}
-    groups = chosen.get(side, chosen["self"] + chosen["other"])
+    own, other = (_YOURS, persona), (_PARTNERS, partner_persona)
+    groups = {"self": [own], "other": [other], "both": [own, other], "none": []}[side]
     for prefix, sentences in groups:
         if not sentences:
             raise DataError(
                 f"{source} has a dialogue without a '{prefix}' line, which persona_side {side!r} requires; choose "
-                f"another persona_side ({', '.join(PERSONA_SIDES)}) or another file"
+                f"another persona_side ({', '.join(get_args(PersonaSide))}) or another file"
             )
-    if side == "both":
-        return " ".join(" ".join([prefix, *sentences]) for prefix, sentences in groups)
-    return " ".join(groups[0][1])
+    texts = [" ".join([prefix, *sentences] if side == "both" else sentences) for prefix, sentences in groups]
+    return " ".join(texts) if texts else None
 
 
 def _load_from_hub(split: str, dataset_id: str) -> list[Exchange]:
@@ -290,36 +271,30 @@ def read_personas(split: str, path: SplitPath, held_out_share: float | None, spl
 
     A text file is used for every split, a CSV file for ``train``, of which a share can be held out.
     """
-    if _is_table(path):
-        hint = f"Set a file for each split: path: {{train: FILE, val: FILE, test: FILE}}{DRAW_HINT}"
-        rows = read_split(split, file_readers(path, (".csv",)), str(path), held_out_share, split_seed, hint)
-        return [_pair_of(row) for row in rows]
+    places = [expand_path(file) for file in (path.values() if isinstance(path, Mapping) else [path])]
+    files = chain.from_iterable(place.iterdir() if place.is_dir() else [place] for place in places)
+    if any(table_suffix(file) == ".csv" for file in files):
+        readers, hint = file_readers(path, (".csv",)), FILES_HINT + DRAW_HINT
+        return [*map(_pair_of, read_split(split, readers, str(path), held_out_share, split_seed, hint))]
     if held_out_share is not None:
         raise DataError(f"{path} has no CSV file, so held_out_share has no effect; remove it")
     return list(_pairs_in_text(str(find_file(split, path, "both"))))
 
 
-def _is_table(path: SplitPath) -> bool:
-    places = [expand_path(file) for file in (path.values() if isinstance(path, Mapping) else [path])]
-    files = chain.from_iterable(place.iterdir() if place.is_dir() else [place] for place in places)
-    return any(table_suffix(file) == ".csv" for file in files)
-
-
 def _pair_of(row: Row) -> PersonaPair:
     if set(_USERS) <= row.values.keys():
-        first, second = (_facts(row, row.text(column).splitlines(), f"column {column!r}") for column in _USERS)
-        return PersonaPair(first, second)
+        return PersonaPair(*(_facts(row, row.text(column).splitlines(), f"column {column!r}") for column in _USERS))
     columns = [name for name in row.values if name.lower().startswith(_FACT)]
     if not columns:
         raise row.error(
             f"unknown columns ({', '.join(row.values)}); expected Fact 1, Fact 2, ... (convogym) or "
             f"{' and '.join(_USERS)} (Synthetic-Persona-Chat)"
         )
-    return PersonaPair(_facts(row, (row.text(name) for name in columns), "the row"))
+    return PersonaPair(_facts(row, map(row.text, columns), "the row"))
 
 
 def _facts(row: Row, texts: Iterable[str], what: str) -> Persona:
-    facts = tuple(text.strip() for text in texts if text.strip())
+    facts = tuple(filter(None, map(str.strip, texts)))
     if not facts:
         raise row.error(f"{what} has no facts")
     return facts

@@ -11,19 +11,21 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
+from rl4dialog.core.arguments import parsed
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.downloads import download, file_from_wheel
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.feedback import KINDS, Feedback, counted, read_feedback
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, given_turns, is_number, is_whole_number
 from rl4dialog.data.messages import read_messages
-from rl4dialog.data.rows import FilePath, Row, expand_path, parse_json, read_lines, read_rows
+from rl4dialog.data.rows import FilePath, Row, TypedRow, expand_path, parse_json, read_lines, read_rows
 from rl4dialog.data.small_talk.pool import rated_small_talk
 from rl4dialog.data.splits import prepared_folder
 
@@ -36,10 +38,8 @@ def read_latest(path: Path) -> list[Feedback]:
     kept = latest(given)
     if not kept:
         raise DataError(f"{path} has no feedback; rl4dialog chat and rl4dialog ui write it")
-    if len(kept) < len(given):
-        _logger.info(
-            "%s: later lines replace or withdraw %d of %d judgements", path, len(given) - len(kept), len(given)
-        )
+    if n_lost := len(given) - len(kept):
+        _logger.info("%s: later lines replace or withdraw %d of %d judgements", path, n_lost, len(given))
     return kept
 
 
@@ -85,12 +85,11 @@ def judged_dialogue(feedback: Feedback, reply: str) -> Dialogue:
     """The conversation up to a reply, of which only this reply is judged; or one that is judged as a whole."""
     turns = (*given_turns(feedback.turns), Turn(reply, AGENT))
     persona = {} if feedback.persona is None else {"persona": feedback.persona}
-    if feedback.rates_conversation:
-        answer = () if feedback.answer is None else (Turn(feedback.answer, PARTNER),)
-        # An empty text stands for a partner that said nothing, as in logs.
-        said = tuple(turn for turn in (*turns, *answer) if turn.text or turn.speaker == AGENT)
-        return Dialogue(feedback.id, said, meta_data=persona)
-    return Dialogue(feedback.id, turns, meta_data=persona, n_given=len(turns) - 1)
+    if not feedback.rates_conversation:
+        return Dialogue(feedback.id, turns, meta_data=persona, n_given=len(turns) - 1)
+    # An empty text stands for a partner that said nothing, as in logs.
+    whole = (*turns, Turn(feedback.answer or "", PARTNER))
+    return Dialogue(feedback.id, tuple(turn for turn in whole if turn.text or turn.speaker == AGENT), meta_data=persona)
 
 
 # The Chit-Chat Challenge: conversations between people, rated witty, upbeat and interesting from 1 to 10.
@@ -101,6 +100,17 @@ FILE = "dataset.json"
 _PACKAGE = "chitchat-dataset==0.9.0"
 _MEMBER = "chitchat_dataset/dataset.json"
 _HASH = "d2a5d0bf6acf354fef51f3af39cbece2220d3b8f6086b658c3d335105798312a"
+
+
+class _Said(TypedRow):
+    sender: Any
+    text: str
+
+
+class _ChitChat(TypedRow):
+    messages: Annotated[list[Annotated[list[_Said], Field(min_length=1)]], Field(min_length=1)]
+    prompt: str | None = None
+    ratings: dict[str, float] | None = None
 
 
 def fetch_chitchat(folder: Path) -> None:
@@ -119,30 +129,19 @@ def read_chitchat(folder: Path) -> list[RatedDialogue]:
     if not isinstance(conversations, dict):
         raise DataError(f"{path} must contain an object with one conversation per id, not {shown(conversations)}")
     found = []
-    for id, conversation in conversations.items():
-        try:
-            turns, topic = _chitchat_turns(conversation["messages"]), conversation.get("prompt")
-            ratings = _chitchat_ratings(conversation.get("ratings", {}))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise DataError(f"{path}: conversation {id} is malformed ({type(error).__name__}: {error})") from error
+    for id, values in conversations.items():
+        conversation = parsed(_ChitChat, values, f"{path}: conversation {id}")
+        groups = conversation.messages
+        turns = tuple(
+            Turn(
+                " ".join(part.text.strip() for part in group),
+                PARTNER if group[0].sender == groups[0][0].sender else AGENT,
+            )
+            for group in groups
+        )
         if len(turns) > 1:
-            found.append(RatedDialogue(Dialogue(id, turns, topic), ratings, id))
+            found.append(RatedDialogue(Dialogue(id, turns, conversation.prompt), conversation.ratings or {}, id))
     return found
-
-
-def _chitchat_turns(groups: list[list[dict[str, Any]]]) -> tuple[Turn, ...]:
-    first = groups[0][0]["sender"]
-    return tuple(
-        Turn(" ".join(part["text"].strip() for part in group), PARTNER if group[0]["sender"] == first else AGENT)
-        for group in groups
-    )
-
-
-def _chitchat_ratings(ratings: Mapping[str, Any]) -> dict[str, float]:
-    for name, value in ratings.items():
-        if not is_number(value):
-            raise ValueError(f"the rating {name!r} must be a number, not {value!r}")
-    return {name: float(value) for name, value in ratings.items()}
 
 
 # DSTC9's interactive evaluation: conversations of people with chatbots, with human ratings.
@@ -198,20 +197,16 @@ def _read_chatbot(file: Path) -> list[RatedDialogue]:
     raters: dict[str, list[Row]] = defaultdict(list)
     for row in read_rows(file):
         raters[row.text(_TEXT)].append(row)
-    system = file.stem
     found = []
     for number, (text, rows) in enumerate(raters.items()):
-        id = f"{system}_{number}"
-        dialogue = Dialogue(id, _turns(text, rows[0]), meta_data={"n_raters": len(rows)})
-        found.append(RatedDialogue(dialogue, _mean_ratings(rows), id, system))
+        before, *parts = _SPEAKER.split(text)
+        if before.strip() or not parts:
+            raise rows[0].error(f"column {_TEXT!r} must be utterances that each start with User: or System:")
+        turns = (Turn(said.strip(), _SPEAKERS[name]) for name, said in zip(parts[::2], parts[1::2], strict=True))
+        id = f"{file.stem}_{number}"
+        dialogue = Dialogue(id, tuple(turns), meta_data={"n_raters": len(rows)})
+        found.append(RatedDialogue(dialogue, _mean_ratings(rows), id, file.stem))
     return found
-
-
-def _turns(text: str, row: Row) -> tuple[Turn, ...]:
-    before, *parts = _SPEAKER.split(text)
-    if before.strip() or not parts:
-        raise row.error(f"column {_TEXT!r} must be a conversation in which each utterance starts with User: or System:")
-    return tuple(Turn(said.strip(), _SPEAKERS[name]) for name, said in zip(parts[::2], parts[1::2], strict=True))
 
 
 def _mean_ratings(rows: Iterable[Row]) -> dict[str, float]:
@@ -222,12 +217,8 @@ def _mean_ratings(rows: Iterable[Row]) -> dict[str, float]:
                 continue
             if not is_number(value):
                 raise row.error(f"the rating {name!r} must be a number or {_NOT_RATED!r}, not {value!r}")
-            given[_simple(name)].append(float(value))
+            given["overall" if "overall" in name else name.replace(" ", "_")].append(float(value))
     return {name: sum(values) / len(values) for name, values in given.items()}
-
-
-def _simple(name: str) -> str:
-    return "overall" if "overall" in name else name.replace(" ", "_")
 
 
 Unit = Literal["dialogue", "reply"]
@@ -267,62 +258,52 @@ def load_ratings(source: FilePath, unit: Unit | None = None) -> tuple[Unit, list
     return units[0], rated_by_unit[units[0]]
 
 
+class _Rated(TypedRow):
+    ratings: dict[str, float | None] | None = None
+
+    @property
+    def given(self) -> dict[str, float]:
+        return {name: value for name, value in (self.ratings or {}).items() if value is not None}
+
+
+class _RatedLine(_Rated):
+    messages: list[_Rated]
+
+
 def _of_row(row: Row, number: int) -> Iterator[tuple[Unit, RatedDialogue]]:
     """The conversation of a line, if it is rated, and its rated replies."""
-    messages = read_messages(row, "messages")
-    raw, id = row["messages"], number if row.get("id") is None else row["id"]
+    messages = read_messages(row, "messages", ("system", "developer", "user", "assistant"))
+    line, id = row.parsed(_RatedLine), number if row.get("id") is None else row["id"]
     if not is_whole_number(id, at_least=0):
         id = row.text("id")
     system = None if row.get("system") is None else row.text("system")
-    if unknown := {message["role"] for message in messages} - {"system", "developer", "user", "assistant"}:
-        raise row.error(f"messages of the role {unknown.pop()!r} are not supported here")
     turns: list[Turn] = []
     persona = {"persona": messages[0]["content"]} if messages[0]["role"] in ("system", "developer") else {}
-    for position, (message, values) in enumerate(zip(messages, raw, strict=True)):
+    for position, (message, rated) in enumerate(zip(messages, line.messages, strict=True)):
         is_agent = message["role"] == "assistant"
         if not (is_agent or message["role"] == "user"):
-            if values.get("ratings") or position:
+            if rated.given or position:
                 raise row.error("a system message must be the first one, and has no ratings")
             continue
         turns.append(Turn(message["content"], AGENT if is_agent else PARTNER))
-        if ratings := _checked(values.get("ratings"), row, f"message {position}"):
+        if rated.given:
             if not is_agent:
                 raise row.error(f"message {position} has ratings, but is not a reply (role: {message['role']})")
             dialogue = Dialogue(f"{id}_{position}", tuple(turns), meta_data=dict(persona), n_given=len(turns) - 1)
-            yield "reply", RatedDialogue(dialogue, ratings, id, system)
-    if ratings := _checked(row.get("ratings"), row, "the conversation"):
+            yield "reply", RatedDialogue(dialogue, rated.given, id, system)
+    if line.given:
         if not any(turn.speaker == AGENT for turn in turns):
             raise row.error("the conversation is rated, but has no message of the role assistant")
-        yield "dialogue", RatedDialogue(Dialogue(id, tuple(turns), meta_data=dict(persona)), ratings, id, system)
-
-
-def _checked(ratings: Any, row: Row, what: str) -> dict[str, float]:
-    if ratings is None:
-        return {}
-    if not isinstance(ratings, Mapping):
-        raise row.error(f'the ratings of {what} must be an object such as {{"overall": 4}}, not {shown(ratings)}')
-    known = {name: value for name, value in ratings.items() if value is not None}
-    for name, value in known.items():
-        if not (is_number(value) and abs(value) <= sys.float_info.max):
-            raise row.error(f"the rating {name!r} of {what} must be a finite number or null, not {shown(value)}")
-    return {name: float(value) for name, value in known.items()}
+        yield "dialogue", RatedDialogue(Dialogue(id, tuple(turns), meta_data=dict(persona)), line.given, id, system)
 
 
 def _of_feedback(path: Path) -> Iterator[tuple[Unit, RatedDialogue]]:
     """The rated replies and conversations of a feedback file; the last rating holds."""
     latest = read_latest(path)
-    if others := [each for each in latest if each.rating is None]:
-        _logger.warning(
-            "%s: %s: only ratings are read here; the datapool feedback reads all", path, count_kinds(others)
-        )
+    if others := count_kinds(each for each in latest if each.rating is None):
+        _logger.warning("%s: %s: only ratings are read here; the datapool feedback reads all", path, others)
     for each in latest:
         if each.rating is not None:
-            yield "dialogue" if each.rates_conversation else "reply", rated_dialogue(each)
-
-
-def rated_dialogue(feedback: Feedback) -> RatedDialogue:
-    """A rating of user feedback as a rated reply or conversation."""
-    assert feedback.rating is not None
-    (reply,) = feedback.replies
-    ratings = {FEEDBACK_RATING: float(feedback.rating)}
-    return RatedDialogue(judged_dialogue(feedback, reply.text), ratings, conversation_of(feedback), reply.model)
+            ratings, (reply,) = {FEEDBACK_RATING: float(each.rating)}, each.replies
+            rated = RatedDialogue(judged_dialogue(each, reply.text), ratings, conversation_of(each), reply.model)
+            yield "dialogue" if each.rates_conversation else "reply", rated

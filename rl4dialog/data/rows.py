@@ -9,6 +9,7 @@ import codecs
 import csv
 import gzip
 import io
+import itertools
 import json
 import logging
 import os
@@ -19,10 +20,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, TypeVar
 
 import yaml
+from pydantic import BaseModel, ConfigDict
 
+from rl4dialog.core.arguments import parsed
 from rl4dialog.core.errors import DataError, nearest_hint, shown
 from rl4dialog.core.files import check_expansion, check_regular, json_value
 from rl4dialog.core.types import is_number
@@ -32,6 +35,7 @@ _ENCRYPTED = 0x1  # bit of a zip member's flags
 UTF_8 = "utf-8"
 
 FilePath = str | os.PathLike[str]
+T = TypeVar("T")
 
 
 def is_count(word: str) -> bool:
@@ -44,7 +48,7 @@ def decode_lines(data: bytes, file: str) -> list[str]:
 
     Only ``LF`` and ``CR LF`` end a line: `str.splitlines` also splits at separators that occur inside utterances.
     """
-    return list(_decoded([data], file, UTF_8))
+    return list(_lines(io.BufferedReader(io.BytesIO(data)), file, UTF_8))  # type: ignore[arg-type]
 
 
 def read_lines(path: Path, encoding: str = UTF_8) -> list[str]:
@@ -56,66 +60,50 @@ def stream_lines(path: Path, encoding: str = UTF_8) -> Iterator[str]:
     """Yield the lines of :func:`read_lines` without holding the file in memory."""
     try:
         check_regular(path)
-        with open(path, "rb") as file:
-            if path.suffix == ".gz":
-                yield from _decoded(_unpacked(file, path), str(path), encoding)
-            else:
-                yield from _decoded(iter(lambda: file.read(_BYTES_AT_ONCE), b""), str(path), encoding)
+        with _Unpacked(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            yield from _lines(io.BufferedReader(file, _BYTES_AT_ONCE), str(path), encoding)  # type: ignore[arg-type]
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read as a gzip file: {error}") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _decoded(parts: Iterable[bytes], file: str, encoding: str) -> Iterator[str]:
-    """Decode the lines of a file that is read in parts."""
-    number, rest = 0, b""
-    for part in _in_utf_8(parts, file, encoding):
-        *whole, rest = (rest + part).split(b"\n")
-        for raw in whole:
-            number += 1
-            yield _line(raw, number, file)
-    if rest:
-        yield _line(rest, number + 1, file)
+class _Unpacked(gzip.GzipFile):
+    """A gzip file, which can have several members and must not fill the memory."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._path, self._packed = path, path.stat().st_size
+
+    def read(self, size: int | None = -1) -> bytes:
+        part = super().read(size)
+        check_expansion(self.tell(), self._packed, self._path)
+        return part
 
 
-def _line(raw: bytes, number: int, file: str) -> str:
-    raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
-    try:
-        return raw.removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{file}:{number}: not valid UTF-8 ({error.reason} at byte {error.start}); save the file as UTF-8, or, "
-            f"with datapool csv, set the encoding, such as encoding: cp1252 for Western European text"
-        ) from error
-
-
-def _in_utf_8(parts: Iterable[bytes], file: str, encoding: str) -> Iterator[bytes]:
-    """Convert the parts of a file to UTF-8. UTF-16 begins with a byte order mark."""
-    parts = iter(parts)
-    first = next(parts, b"")
-    if encoding == UTF_8 and first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+def _lines(data: io.BufferedReader, file: str, encoding: str) -> Iterator[str]:
+    """Decode the lines of a file. UTF-16 begins with a byte order mark."""
+    if encoding == UTF_8 and data.peek(2).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
-    try:
-        " ".encode(encoding)  # as there are also codecs that are no encodings
-        decoder = codecs.getincrementaldecoder(encoding)()
-        for part in chain([first], parts, [b""]):
-            yield part if encoding == UTF_8 else decoder.decode(part, final=not part).encode()
-    except LookupError as error:
-        raise DataError(f"{file}: there is no encoding {encoding!r}; try utf-16 or cp1252") from error
-    except UnicodeError as error:
-        raise DataError(f"{file}: not valid {encoding.upper()} ({error})") from error
-
-
-def _unpacked(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    """Decompress a gzip file, which can have several members, in parts."""
-    size, packed = 0, os.fstat(file.fileno()).st_size
-    try:
-        with gzip.GzipFile(fileobj=file) as unpacking:
-            while part := unpacking.read(_BYTES_AT_ONCE):
-                size += len(part)
-                check_expansion(size, packed, path)
-                yield part
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read as a gzip file: {error}") from error
+    if encoding != UTF_8:
+        try:
+            for number, line in enumerate(io.TextIOWrapper(data, encoding, newline="\n")):
+                line = line.removeprefix("\ufeff") if number == 0 else line
+                yield line.removesuffix("\n").removesuffix("\r")
+        except LookupError as error:
+            raise DataError(f"{file}: there is no encoding {encoding!r}; try utf-16 or cp1252") from error
+        except UnicodeError as error:
+            raise DataError(f"{file}: not valid {encoding.upper()} ({error})") from error
+        return
+    for number, raw in enumerate(data, start=1):
+        raw = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+        try:
+            yield raw.removesuffix(b"\n").removesuffix(b"\r").decode()
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{file}:{number}: not valid UTF-8 ({error.reason} at byte {error.start}); save the file as UTF-8, or, "
+                f"with datapool csv, set the encoding, such as encoding: cp1252 for Western European text"
+            ) from error
 
 
 def read_zip_lines(path: Path, member: str) -> list[str]:
@@ -125,7 +113,7 @@ def read_zip_lines(path: Path, member: str) -> list[str]:
     raise DataError(f"{path} does not contain {member}")
 
 
-def walk_files(place: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+def walk_files(place: Path, wanted: Callable[[str], Any]) -> Iterator[tuple[str, bytes]]:
     """Yield full name and content of the wanted files of a folder, or of a zip or tar archive without unpacking it.
 
     Files of a folder are sorted by name, those of an archive in stored order. `wanted` gets names relative to the
@@ -136,33 +124,40 @@ def walk_files(place: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str
             for path in sorted(place.rglob("*")):
                 if path.is_file() and wanted(path.relative_to(place).as_posix()):
                     yield str(path), path.read_bytes()
-        elif place.exists() and not place.is_file():
+            return
+        if place.exists() and not place.is_file():
             raise DataError(f"{place} is neither a folder nor an archive")
-        elif ".tar" in place.suffixes or place.suffix == ".tgz":
-            size = 0
-            with tarfile.open(place) as tar:
-                for member in tar:
-                    size += member.size
-                    check_expansion(size, place.stat().st_size, place)
-                    file = tar.extractfile(member) if wanted(member.name) else None
-                    if file is not None:
-                        yield f"{place}/{member.name}", file.read()
-        else:
-            size = 0
-            with zipfile.ZipFile(place) as archive:
-                for info in archive.infolist():
-                    name = info.filename
-                    if wanted(name) and not name.startswith("__MACOSX") and not name.endswith("/"):
-                        size += info.file_size
-                        check_expansion(size, place.stat().st_size, place)
-                        if info.flag_bits & _ENCRYPTED:
-                            raise DataError(f"{place}/{name} is encrypted; unpack it and use the folder")
-                        with archive.open(info) as unpacking:  # with a limit, because archives can lie about sizes
-                            yield f"{place}/{name}", unpacking.read(info.file_size + 1)
+        is_tar = ".tar" in place.suffixes or place.suffix == ".tgz"
+        for name, data in _members(place, wanted) if is_tar else _zipped(place, wanted):
+            yield f"{place}/{name}", data
     except (zipfile.BadZipFile, NotImplementedError) as error:  # the latter for unsupported compression methods
         raise DataError(f"{place} cannot be read as a zip file: {error}") from error
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         raise DataError(f"{place} cannot be read: {error}") from error
+
+
+def _members(place: Path, wanted: Callable[[str], Any]) -> Iterator[tuple[str, bytes]]:
+    size = 0
+    with tarfile.open(place) as tar:
+        for member in tar:
+            size += member.size
+            check_expansion(size, place.stat().st_size, place)
+            if wanted(member.name) and (file := tar.extractfile(member)) is not None:
+                yield member.name, file.read()
+
+
+def _zipped(place: Path, wanted: Callable[[str], Any]) -> Iterator[tuple[str, bytes]]:
+    size = 0
+    with zipfile.ZipFile(place) as archive:
+        for info in archive.infolist():
+            name = info.filename
+            if wanted(name) and not name.startswith("__MACOSX") and not name.endswith("/"):
+                size += info.file_size
+                check_expansion(size, place.stat().st_size, place)
+                if info.flag_bits & _ENCRYPTED:
+                    raise DataError(f"{place}/{name} is encrypted; unpack it and use the folder")
+                with archive.open(info) as unpacking:  # with a limit, because archives can lie about sizes
+                    yield name, unpacking.read(info.file_size + 1)
 
 
 def expand_path(path: FilePath) -> Path:
@@ -195,10 +190,14 @@ _DELIMITERS = (",", ";", "\t", "|")
 
 def packaged_yaml(path: Path) -> dict[str, Any]:
     """A table of the package."""
-    table: dict[str, Any] = yaml.load(
-        path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    )
-    return table
+    text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(text, Loader=loader)  # type: ignore[no-any-return]
+
+
+class TypedRow(BaseModel):
+    """Base of the types of rows, which can have other keys, too. Numbers are finite, and texts are no numbers."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
 
 class Row:
@@ -220,8 +219,9 @@ class Row:
         """Return the value of a column."""
         value = self.get(column, _MISSING)
         if value is _MISSING:
-            known = f"(columns: {self._columns()}){origin(self.values)}"
-            raise self.error(f"no column {column!r}{nearest_hint(column, self.values)} {known}")
+            columns = ", ".join(map(str, self.values)) or "none"
+            hint = nearest_hint(column, self.values)
+            raise self.error(f"no column {column!r}{hint} (columns: {columns}){origin(self.values)}")
         return value
 
     def get(self, column: str, default: Any = None) -> Any:
@@ -254,12 +254,13 @@ class Row:
             raise self.error(f"{what} is not valid Unicode ({error.reason})") from error
         return text
 
+    def parsed(self, kind: type[T]) -> T:
+        """Return the row as an object of a pydantic class."""
+        return parsed(kind, dict(self.values), self.place)
+
     def error(self, message: str) -> DataError:
         """Create an error that contains the place of this row."""
         return DataError(f"{self.place}: {message}")
-
-    def _columns(self) -> str:
-        return ", ".join(map(str, self.values)) or "none"
 
     def _text(self, value: Any, column: str) -> str:
         if isinstance(value, str):
@@ -291,13 +292,13 @@ def read_rows(path: Path, delimiter: str | None = None, encoding: str = UTF_8) -
     and ``.tsv`` files a first line with column names, whose comma, semicolon, tab or bar is the delimiter by default.
     All can be compressed as ``.gz``. ``.parquet`` is also supported.
     """
-    suffix = table_suffix(path)
-    if suffix == ".parquet":
-        return _parquet_rows(path)
-    if suffix in (".csv", ".tsv"):
-        return _csv_rows(path, delimiter, encoding)
-    if suffix in (".jsonl", ".json"):
-        return _json_rows(path)
+    match table_suffix(path):
+        case ".parquet":
+            return _parquet_rows(path)
+        case ".csv" | ".tsv":
+            return _csv_rows(path, delimiter, encoding)
+        case ".jsonl" | ".json":
+            return _json_rows(path)
     raise DataError(f"{path} has an unknown format; tables must be .jsonl, .json, .csv, .tsv or .parquet files")
 
 
@@ -330,31 +331,34 @@ def _json_rows(path: Path) -> Iterator[Row]:
         return
     for number, line in enumerate(stream_lines(path), start=1):
         if line.strip():
-            place = f"{path}:{number}"
-            yield _object_row(parse_json(line, place), place)
+            yield json_row(line, f"{path}:{number}")
 
 
 def _rows_over_lines(path: Path) -> Iterator[Row]:
     """Rows of a file whose first line is no whole object: a list, or objects of several lines."""
     text = "\n".join(read_lines(path))
-    values, places, number, start, end = list[Any](), list[str](), 1, 0, 0
+    rows, number, start, end = list[tuple[Any, str]](), 1, 0, 0
     while found := _NOT_SPACE.search(text, end):
         number += text.count("\n", start, found.start())
         start = found.start()
-        places.append(f"{path}:{number}")
         try:
             value, end = json.JSONDecoder().raw_decode(text, start)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{places[-1]}: not valid JSON ({error})") from error
-        values.append(value)
-    if len(values) == 1 and isinstance(values[0], list):
-        values = values[0]
-        places = [f"{path}, row {index}" for index in range(len(values))]
-    elif len(values) == 1 and isinstance(values[0], dict):
-        lists = [key for key, value in values[0].items() if isinstance(value, list) and value]
-        advice = origin(values[0]) or (f"; save the list in {lists[0]!r} as a file of its own" if lists else "")
+            raise DataError(f"{path}:{number}: not valid JSON ({error})") from error
+        rows.append((value, f"{path}:{number}"))
+    first = rows[0][0] if len(rows) == 1 else None
+    if isinstance(first, list):
+        rows = [(value, f"{path}, row {index}") for index, value in enumerate(first)]
+    elif isinstance(first, dict):
+        lists = [key for key, value in first.items() if isinstance(value, list) and value]
+        advice = origin(first) or (f"; save the list in {lists[0]!r} as a file of its own" if lists else "")
         raise DataError(f"{path} contains one object; a list of objects, or one object per line, is needed{advice}")
-    yield from map(_object_row, values, places)
+    yield from itertools.starmap(_object_row, rows)
+
+
+def json_row(line: str, place: str) -> Row:
+    """Parse a JSON object as a row."""
+    return _object_row(parse_json(line, place), place)
 
 
 def _object_row(value: Any, place: str) -> Row:
@@ -367,10 +371,9 @@ def _csv_rows(path: Path, delimiter: str | None, encoding: str) -> Iterator[Row]
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
         raise DataError(f"the delimiter of {path} must be one character, not {delimiter!r}")
     csv.field_size_limit(_CSV_FIELD_LIMIT)
-    lines = read_lines(path, encoding)
-    ended = [line + "\n" for line in lines]
+    lines = [line + "\n" for line in read_lines(path, encoding)]
     # With carriage returns only, as of an old Macintosh, rows end where StringIO ends lines.
-    texts = io.StringIO("".join(ended), newline="") if lines and "\r" in lines[0] else iter(ended)
+    texts = io.StringIO("".join(lines), newline="") if lines and "\r" in lines[0] else iter(lines)
     first = next(texts, "")
     is_chosen = _EXCEL.fullmatch(first)
     if is_chosen:
@@ -392,10 +395,8 @@ def _csv_rows(path: Path, delimiter: str | None, encoding: str) -> Iterator[Row]
                     raise DataError(f"{place}: duplicate column name in {', '.join(header)}")
             elif fields:
                 if len(fields) != len(header):
-                    raise DataError(
-                        f"{place}: {len(fields)} fields, but the first line has {len(header)} columns "
-                        f"({', '.join(header)})"
-                    )
+                    columns = f"{len(header)} columns ({', '.join(header)})"
+                    raise DataError(f"{place}: {len(fields)} fields, but the first line has {columns}")
                 yield Row(dict(zip(header, fields, strict=True)), place)
     except csv.Error as error:
         raise DataError(f"{path}:{reader.line_num + bool(is_chosen)}: not valid CSV ({error})") from error
@@ -409,10 +410,8 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         raise DataError(f"{path} is not a file")
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches(batch_size=1024):
-                for values in batch.to_pylist():
-                    yield Row(values, f"{path}, row {number}")
-                    number += 1
+            rows = (values for batch in file.iter_batches(batch_size=1024) for values in batch.to_pylist())
+            for number, values in enumerate(rows):
+                yield Row(values, f"{path}, row {number}")
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path} cannot be read as a Parquet file: {error}") from error

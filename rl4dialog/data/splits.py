@@ -132,9 +132,9 @@ def file_readers(
     files with the name as a part (``my_val_0.jsonl``, ``my_val_1.jsonl``), in order. With shards, a split can also be a
     folder whose files are its parts: one in a mapping, or one without files named after splits, which is ``train``.
     """
+    kinds = " or ".join(suffixes)
     if isinstance(path, Mapping):
-        unknown = [name for name in path if name not in SPLITS]
-        if unknown or not path:
+        if not path or not path.keys() <= set(SPLITS):
             raise DataError(f"path must contain a file for each of {', '.join(SPLITS)}, not {dict(path)!r}")
         places = {split: expand_path(file) for split, file in path.items()}
         _warn_of_same(tuple(places.values()))
@@ -142,25 +142,23 @@ def file_readers(
             split: _tables(place, suffixes) if with_shards and place.is_dir() else [place]
             for split, place in places.items()
         }
-        if empty := [str(places[split]) for split, paths in files.items() if not paths]:
-            raise DataError(f"{empty[0]} contains no {' or '.join(suffixes)} file")
+        if empty := [places[split] for split, paths in files.items() if not paths]:
+            raise DataError(f"{empty[0]} contains no {kinds} file")
     elif (place := expand_path(path)).is_dir():
-        files = split_files(place, suffixes)
+        files, tables = split_files(place, suffixes), _tables(place, suffixes)
         if files:
-            _warn_of_others(place, tuple(_tables(place, suffixes)), tuple(chain.from_iterable(files.values())))
-        if not files and with_shards and (tables := _tables(place, suffixes)):
+            _warn_of_others(place, tuple(tables), tuple(chain.from_iterable(files.values())))
+        elif with_shards and tables:
             files = {"train": _of_one_format(tables, place, "train")}
-        if not files:
-            raise DataError(
-                f"{place} contains no {' or '.join(suffixes)} file named after a split: tried names with "
-                f"{', '.join(name for names in SPLIT_NAMES.values() for name in names)}"
-            )
+        else:
+            names = ", ".join(chain.from_iterable(SPLIT_NAMES.values()))
+            raise DataError(f"{place} contains no {kinds} file named after a split: tried names with {names}")
     else:
         files = {"train": [place]}
-    for file in (file for paths in files.values() for file in paths):
+    for file in chain.from_iterable(files.values()):
         if table_suffix(file) not in suffixes:
             first = next(stream_lines(file), "") if file.suffix == ".txt" else ""
-            raise DataError(f"{file} is not a {' or '.join(suffixes)} file{origin([first])}")
+            raise DataError(f"{file} is not a {kinds} file{origin([first])}")
     return {split: functools.partial(_read_files, paths, csv) for split, paths in files.items()}
 
 
@@ -231,27 +229,26 @@ def load_hub_dataset(
     with _explained(shown, offline_hint):
         import datasets
 
+        load = functools.partial(datasets.load_dataset, dataset_id, split=split)
         options = {key: value for key, value in (("name", name), ("revision", revision)) if value is not None}
         try:
-            found = datasets.load_dataset(dataset_id, split=split, **options)
+            found = load(**options)
             first = next(iter(found.values())) if isinstance(found, dict) else found
             if numbers is None or first.info.builder_name != "csv":
                 return found
             text = datasets.Value("string")
             kinds = {column: kind if column in numbers else text for column, kind in first.features.items()}
-            return datasets.load_dataset(dataset_id, split=split, features=datasets.Features(kinds), **options)
+            return load(features=datasets.Features(kinds), **options)
         except RuntimeError as error:
             if "script" not in str(error):
                 raise
             # In this copy, each configuration is a folder.
-            options = {} if name is None else {"data_dir": name}
-            return datasets.load_dataset(dataset_id, split=split, revision=_PARQUET_REVISION, **options)
+            return load(revision=_PARQUET_REVISION, **({} if name is None else {"data_dir": name}))
 
 
 def load_saved_dataset(folder: Path, numbers: Collection[str] | None = None) -> Any:
     """Load a folder from ``save_to_disk``, or with data files: a mapping of splits, or a dataset without splits."""
-    is_saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
-    if not is_saved:
+    if not any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
         hint = "The folder must contain files that datasets.load_dataset supports."
         return load_hub_dataset(str(folder), hint, numbers=numbers)
     with _explained(repr(str(folder)), "The folder must be one written by save_to_disk."):
@@ -275,14 +272,18 @@ def dataset_rows(dataset: Iterable[Any], source: str) -> Iterator[Row]:
 
 def dataset_readers(dataset: Any, source: str) -> Readers:
     """Return readers for the splits of a loaded dataset; a dataset without splits is ``train``."""
-    if not isinstance(dataset, dict):
-        dataset = {"train": dataset}
-    found = {split: next((name for name in names if name in dataset), None) for split, names in SPLIT_NAMES.items()}
+    dataset = dataset if isinstance(dataset, dict) else {"train": dataset}
     return {
         split: functools.partial(dataset_rows, dataset[name], f"{source}, split {name}")
-        for split, name in found.items()
-        if name is not None
+        for split, names in SPLIT_NAMES.items()
+        for name in [name for name in names if name in dataset][:1]
     }
+
+
+def hub_rows(split: str, dataset_id: str, files: str, name: str | None = None) -> Iterator[Row]:
+    """The rows of one split of a hub dataset; without a network, these files can be used instead."""
+    dataset = load_hub_dataset(dataset_id, offline_hint(files), hub_split(split), name)
+    return dataset_rows(dataset, f"hub dataset {dataset_id!r}, split {hub_split(split)}")
 
 
 def table_rows(
@@ -291,8 +292,7 @@ def table_rows(
     """The rows of one split, from table files or, without a path, from the hub."""
     if path is not None:
         return read_split(split, file_readers(path), str(path))
-    dataset = load_hub_dataset(dataset_id, offline_hint(files_hint), hub_split(split), name)
-    return dataset_rows(dataset, f"hub dataset {dataset_id!r}, split {hub_split(split)}")
+    return hub_rows(split, dataset_id, files_hint, name)
 
 
 def offline_hint(files: str) -> str:

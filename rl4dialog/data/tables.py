@@ -5,9 +5,11 @@ A prompt is a text, or a dialogue formatted by a `DialogueFormat`; a column can 
 
 from __future__ import annotations
 
+import contextlib
+import math
 import string
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from pydantic import ConfigDict
 from typing_extensions import TypedDict
@@ -17,8 +19,6 @@ from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.messages import (
-    DialogueKeys,
-    Message,
     Notes,
     dialogue_replies,
     log_notes,
@@ -76,6 +76,47 @@ _DEFAULTS: Columns = {
 }
 
 
+class _TablePool(TextGenPool):
+    """A datapool of rows, with the names of their columns."""
+
+    id: ClassVar[str]
+
+    @classmethod
+    def _of_rows(
+        cls,
+        rows: Iterable[Row],
+        split: str,
+        source: str,
+        columns: Columns | None,
+        prompt_template: str | None,
+        max_size: int | None,
+        dialogue_format: DialogueFormat | None,
+    ) -> Self:
+        chosen, template = _chosen(columns), None if prompt_template is None else _parts(prompt_template)
+        if dialogue_format is not None and "history" in chosen["meta_data"]:
+            raise DataError("columns.meta_data: 'history' is reserved for the prompt's utterances; rename the column")
+        if chosen["dialogue"] is not None and template is not None:
+            raise DataError("columns.dialogue contains whole prompts; remove prompt_template")
+        weights: list[float] = []
+        notes = Notes()
+        places: dict[str, str] = {}
+
+        def samples() -> Iterable[Sample]:
+            own = chosen["id"]
+            for index, row in enumerate(rows):
+                id = index if own is None else row[own]
+                if own is not None and (first := places.setdefault(row.text(own), row.place)) != row.place:
+                    raise row.error(f"column {own!r} has the same id, {shown(id)}, as {first}")
+                weight = 1.0 if chosen["weight"] is None else _weight(row, chosen["weight"])
+                for sample in _samples(id, row, chosen, template, dialogue_format, notes):
+                    weights.append(weight)
+                    yield sample
+
+        kept = limit_samples(samples(), max_size, cls.id, split, source)
+        log_notes(notes, f"{source}, {split}")
+        return cls(kept, weights[: len(kept)], dialogue_format)
+
+
 def _chosen(columns: Columns | None) -> Columns:
     given = columns or {}
     if given.get("dialogue") is not None and (both := [key for key in ("prompt", "references") if key in given]):
@@ -83,8 +124,10 @@ def _chosen(columns: Columns | None) -> Columns:
     return {**_DEFAULTS, **given}
 
 
-class HFDataset(TextGenPool):
+class HFDataset(_TablePool):
     """Any dataset of the Hugging Face Hub or in a folder, with its column names."""
+
+    id = "hf_dataset"
 
     @classmethod
     def prepare(
@@ -128,21 +171,19 @@ class HFDataset(TextGenPool):
 
         Returns:
             The samples.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dialogue_format = _format(format, context_size, render_chat)
         chosen = _chosen(columns)
         numbers = {chosen["id"] or "", chosen["weight"] or "", *chosen["meta_data"]}
         rows = dataset_split(split, dataset_id, path, name, revision, splits, held_out_share, split_seed, numbers)
-        return _pool(
-            cls, rows, "hf_dataset", split, str(path or dataset_id), columns, prompt_template, max_size, dialogue_format
-        )
+        source = str(path or dataset_id)
+        return cls._of_rows(rows, split, source, columns, prompt_template, max_size, dialogue_format)
 
 
-class Jsonl(TextGenPool):
+class Jsonl(_TablePool):
     """JSON files with one object per line, with the names of its keys."""
+
+    id = "jsonl"
 
     @classmethod
     def prepare(
@@ -177,18 +218,17 @@ class Jsonl(TextGenPool):
 
         Returns:
             The samples.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".jsonl", ".json"))
         rows = read_split(split, readers, str(path), held_out_share, split_seed, FILES_HINT + DRAW_HINT)
-        return _pool(cls, rows, "jsonl", split, str(path), columns, prompt_template, max_size, dialogue_format)
+        return cls._of_rows(rows, split, str(path), columns, prompt_template, max_size, dialogue_format)
 
 
-class Csv(TextGenPool):
+class Csv(_TablePool):
     """CSV or TSV files whose first line contains the column names."""
+
+    id = "csv"
 
     @classmethod
     def prepare(
@@ -228,14 +268,11 @@ class Csv(TextGenPool):
 
         Returns:
             The samples.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".csv", ".tsv"), (delimiter, encoding))
         rows = read_split(split, readers, str(path), held_out_share, split_seed, FILES_HINT + DRAW_HINT)
-        return _pool(cls, rows, "csv", split, str(path), columns, prompt_template, max_size, dialogue_format)
+        return cls._of_rows(rows, split, str(path), columns, prompt_template, max_size, dialogue_format)
 
 
 def dataset_split(
@@ -259,23 +296,20 @@ def dataset_split(
     own = dict(splits or {})
     if unknown := [key for key in own if key not in SPLITS]:
         raise DataError(f"splits has no key {unknown[0]!r} (keys: {', '.join(SPLITS)})")
-    if path is None:
-        assert dataset_id is not None
-        source = f"hub dataset {dataset_id!r}"
-        hint = "Without a network, set 'path:' to a folder."
-        if split in own:
-            dataset = load_hub_dataset(dataset_id, hint, own[split], name, revision, numbers)
-            return dataset_rows(dataset, f"{source}, split {own[split]}")
-        dataset = load_hub_dataset(dataset_id, hint, None, name, revision, numbers)
-    else:
+    chosen = own.get(split)
+    if path is not None:
         folder = expand_path(path)
-        source = f"dataset {folder}"
-        dataset = load_saved_dataset(folder, numbers)
-        if split in own:
-            if not isinstance(dataset, dict) or own[split] not in dataset:
-                there = ", ".join(dataset) if isinstance(dataset, dict) else "none"
-                raise DataError(f"{source} has no split {own[split]!r} (it has: {there})")
-            return dataset_rows(dataset[own[split]], f"{source}, split {own[split]}")
+        source, dataset = f"dataset {folder}", load_saved_dataset(folder, numbers)
+        if chosen is not None:
+            parts = dataset if isinstance(dataset, dict) else {}
+            if chosen not in parts:
+                raise DataError(f"{source} has no split {chosen!r} (it has: {', '.join(parts) or 'none'})")
+            dataset = parts[chosen]
+    else:
+        source, hint = f"hub dataset {dataset_id!r}", "Without a network, set 'path:' to a folder."
+        dataset = load_hub_dataset(str(dataset_id), hint, chosen, name, revision, numbers)
+    if chosen is not None:
+        return dataset_rows(dataset, f"{source}, split {chosen}")
     return read_split(split, dataset_readers(dataset, source), source, held_out_share, split_seed, _HUB_HINT)
 
 
@@ -287,112 +321,63 @@ def _format(name: FormatName | None, context_size: int | None, render_chat: Rend
     return DialogueFormat(name, context_size, render_chat)
 
 
-def _pool(
-    cls: type[Any],
-    rows: Iterable[Row],
-    id: str,
-    split: str,
-    source: str,
-    columns: Columns | None,
-    prompt_template: str | None,
-    max_size: int | None,
-    dialogue_format: DialogueFormat | None,
-) -> Any:
-    chosen = _chosen(columns)
-    if dialogue_format is not None and "history" in chosen["meta_data"]:
-        raise DataError("columns.meta_data: 'history' is reserved for the prompt's utterances; rename the column")
-    template = _Template(prompt_template) if prompt_template is not None else None
-    if chosen["dialogue"] is not None and template is not None:
-        raise DataError("columns.dialogue contains whole prompts; remove prompt_template")
-    weights: list[float] = []
-    notes = Notes()
-    places: dict[str, str] = {}
-
-    def samples() -> Iterable[Sample]:
-        for index, row in enumerate(rows):
-            own = chosen["id"]
-            sample_id = index if own is None else row[own]
-            if own is not None and (first := places.setdefault(row.text(own), row.place)) != row.place:
-                raise row.error(f"column {own!r} has the same id, {shown(sample_id)}, as {first}")
-            weight = 1.0 if chosen["weight"] is None else _weight(row, chosen["weight"])
-            for sample in _samples(sample_id, row, chosen, template, dialogue_format, notes):
-                weights.append(weight)
-                yield sample
-
-    kept = limit_samples(samples(), max_size, id, split, source)
-    log_notes(notes, f"{source}, {split}")
-    return cls(kept, weights[: len(kept)], dialogue_format)
-
-
 def _samples(
     id: Any,
     row: Row,
     columns: Columns,
-    template: _Template | None,
+    template: list[tuple[str, str | None]] | None,
     dialogue_format: DialogueFormat | None,
     notes: Notes,
 ) -> Iterator[Sample]:
     meta_data = {name: row[name] for name in columns["meta_data"]}
-    keys = DialogueKeys(columns["speaker"], columns["text"], columns["agent"])
-    if columns["dialogue"] is not None:
-        chosen_format = _needed(dialogue_format, row, columns["dialogue"])
-        said = read_dialogue(row, columns["dialogue"], keys)
-        for number, messages in dialogue_replies(row, columns["dialogue"], said, columns["agent"], notes):
+    if (column := columns["dialogue"]) is not None:
+        chosen_format = _needed(dialogue_format, row, column)
+        said = read_dialogue(row, column, columns)
+        for number, messages in dialogue_replies(row, column, said, columns["agent"], notes):
             prompt, history = render_messages(messages, row, chosen_format)
             yield Sample(f"{id}_{number}", prompt, [said[number].text], {**meta_data, "history": history})
         return
-    said_so_far: list[Message] = []
-    text = ""
-    if template is None and isinstance(row[columns["prompt"]], list):
-        dialogue_format = _needed(dialogue_format, row, columns["prompt"])
-        said = read_dialogue(row, columns["prompt"], keys)
-        said_so_far = prompt_messages(row, columns["prompt"], said, columns["agent"])
+    text, column = "", columns["prompt"]
+    if template is None and isinstance(row[column], list):
+        dialogue_format = _needed(dialogue_format, row, column)
+        messages = prompt_messages(row, column, read_dialogue(row, column, columns), columns["agent"])
     else:
-        text = row.text(columns["prompt"]) if template is None else template.fill(row)
+        if template is not None:
+            text = "".join(before + (row.text(name) if name else "") for before, name in template)
+        else:
+            text = row.text(column)
+        messages = [{"role": "user", "content": text}]
         if given := [name for name in _OF_UTTERANCES if columns.get(name) is not None]:
             raise row.error(f"the prompt is a text and not a dialogue; remove columns.{given[0]}")
     references = [""] if columns["references"] is None else row.texts(columns["references"])
     if dialogue_format is not None:
-        text, history = render_messages(said_so_far or [{"role": "user", "content": text}], row, dialogue_format)
-        meta_data["history"] = history
+        text, meta_data["history"] = render_messages(messages, row, dialogue_format)
     yield Sample(id, text, references, meta_data)
 
 
 def _needed(dialogue_format: DialogueFormat | None, row: Row, column: str) -> DialogueFormat:
     if dialogue_format is None:
-        raise row.error(
-            f"column {column!r} contains a dialogue; set datapool.args.format to eou or chat_template, the format of "
-            "its prompts"
-        )
+        raise row.error(f"column {column!r} contains a dialogue; set datapool.args.format to eou or chat_template")
     return dialogue_format
 
 
 def _weight(row: Row, column: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < (weight := float(row.text(column))) < math.inf:
+            return weight
+    raise row.error(f"column {column!r} must contain a positive weight, not {row[column]!r}")
+
+
+def _parts(template: str) -> list[tuple[str, str | None]]:
+    """Texts of a template, and the columns after them. Unlike in ``str.format``, values have no attributes."""
     try:
-        weight = float(row.text(column))
-    except ValueError:
-        weight = -1.0
-    if not 0 < weight < float("inf"):
-        raise row.error(f"column {column!r} must contain a positive weight, not {row[column]!r}")
-    return weight
-
-
-class _Template:
-    """A text with columns in braces. Unlike ``str.format``, it cannot access attributes of the values."""
-
-    def __init__(self, template: str) -> None:
-        try:
-            parts = list(string.Formatter().parse(template))
-        except (ValueError, TypeError) as error:
-            raise DataError(f"prompt_template {template!r} is malformed: {error}") from error
-        columns = [column for _, column, _, _ in parts if column is not None]
-        if not all(columns) or not columns or any(spec or conversion for _, _, spec, conversion in parts):
-            raise DataError(
-                f"prompt_template must have a column name in braces, such as '{{prompt}}', and nothing else in them, "
-                f"not {template!r}"
-            )
-        self._parts = [(text, column) for text, column, _, _ in parts]
-
-    def fill(self, row: Row) -> str:
-        """Fill the template with the values of a row."""
-        return "".join(text + (row.text(column) if column else "") for text, column in self._parts)
+        parts = list(string.Formatter().parse(template))
+    except (ValueError, TypeError) as error:
+        raise DataError(f"prompt_template {template!r} is malformed: {error}") from error
+    columns = [column for _, column, _, _ in parts if column is not None]
+    if not all(columns) or not columns or any(spec or conversion for _, _, spec, conversion in parts):
+        raise DataError(
+            f"prompt_template must have a column name in braces, such as '{{prompt}}', and nothing else in them, "
+            f"not {template!r}"
+        )
+    return [(text, column) for text, column, _, _ in parts]

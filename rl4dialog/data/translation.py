@@ -46,29 +46,26 @@ def find_parallel_files(
     folder = expand_path(path)
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; pass a folder, or path: {{train: [SOURCE, TARGET], ...}}")
-    own_names = {"train": ("train",), "val": SPLIT_NAMES["val"], "test": ("test", "tst")}[split]
-    is_name = re.compile(rf"(?:{'|'.join(own_names)})\d*")
-    sides = []
-    for language, role in zip(languages, ("src", "ref"), strict=True):
-        side = []
-        for file in sorted(folder.iterdir()):
-            parts = name_parts(file.name)
-            while f".{parts[-1]}" in (*_MARKUP_SUFFIXES, ".gz"):
-                parts.pop()
-            is_of_split = any(is_name.fullmatch(part) or part in more_names for part in parts)
+    names = {"train": ("train",), "val": SPLIT_NAMES["val"], "test": ("test", "tst")}[split]
+    is_name = re.compile(rf"(?:{'|'.join(names)})\d*|{'|'.join(map(re.escape, more_names)) or names[0]}").fullmatch
+    sides: tuple[list[Path], list[Path]] = ([], [])
+    for file in filter(Path.is_file, sorted(folder.iterdir())):
+        parts = name_parts(file.name)
+        while f".{parts[-1]}" in (*_MARKUP_SUFFIXES, ".gz"):
+            parts.pop()
+        for side, language, role in zip(sides, languages, ("src", "ref"), strict=True):
             is_of_direction = not {"src", "ref"} & set(parts) or {role, "".join(languages)} <= set(parts)
-            if file.is_file() and parts[-1] == language and is_of_split and is_of_direction:
+            if parts[-1] == language and is_of_direction and any(map(is_name, parts)):
                 side.append(file)
-        sides.append(side)
     if not sides[0] or len(sides[0]) != len(sides[1]):
+        found = (
+            f"for {language!r}: {', '.join(file.name for file in side) or 'none'}"
+            for language, side in zip(languages, sides, strict=True)
+        )
         raise DataError(
-            f"{folder} must contain a file of split {split!r} for each language, but has "
-            + " and ".join(
-                f"for {language!r}: {', '.join(file.name for file in side) or 'none'}"
-                for language, side in zip(languages, sides, strict=True)
-            )
-            + f". Names must have {' or '.join((*own_names, *more_names))} as a part and end with the language, such "
-            f"as {own_names[0]}.{languages[0]}; or set path: {{{split}: [SOURCE, TARGET], ...}}"
+            f"{folder} must contain a file of split {split!r} for each language, but has {' and '.join(found)}. Names "
+            f"must have {' or '.join((*names, *more_names))} as a part and end with the language, such as "
+            f"{names[0]}.{languages[0]}; or set path: {{{split}: [SOURCE, TARGET], ...}}"
         )
     return list(zip(*sides, strict=True))
 
@@ -77,13 +74,11 @@ def read_parallel_files(files: Sequence[tuple[Path, Path]]) -> list[tuple[str, s
     """Read the sentence pairs of files."""
     pairs: list[tuple[str, str]] = []
     for source, target in files:
-        sentences = _read_sentences(source), _read_sentences(target)
-        if len(sentences[0]) != len(sentences[1]):
-            raise DataError(
-                f"{source} and {target} must have the same number of sentences, not {len(sentences[0])} and "
-                f"{len(sentences[1])}"
-            )
-        pairs += zip(*sentences, strict=True)
+        first, second = _read_sentences(source), _read_sentences(target)
+        if len(first) != len(second):
+            counts = f"{len(first)} and {len(second)}"
+            raise DataError(f"{source} and {target} must have the same number of sentences, not {counts}")
+        pairs += zip(first, second, strict=True)
     return pairs
 
 
@@ -138,9 +133,6 @@ class _Translation(TextGenPool):
 
         Returns:
             A pool with one reference per sample.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         check_split(split)
         source = cls.sources[split]
@@ -192,9 +184,6 @@ class WMT16(_Translation):
 
         Returns:
             A pool with one reference per sample.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty.
         """
         dataset_id = wmt_id if "/" in wmt_id else f"wmt/{wmt_id}"
         return super().prepare(

@@ -11,48 +11,53 @@ import functools
 import itertools
 import logging
 import random
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field
 
 from rl4dialog.core.arguments import Count
-from rl4dialog.core.errors import DataError, shown
+from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import Feedback, feedback_of
 from rl4dialog.core.files import file_hash
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import AGENT, SYSTEM_KEY, Dialogue, Sample, Turn
+from rl4dialog.core.types import SYSTEM_KEY, Dialogue, Sample
 from rl4dialog.data.conversational import plain_or_messages, preference_of, refuse_foreign, reply_of
-from rl4dialog.data.conversations.record import KEYS, MESSAGE_KEYS, NOTES, is_finite, read_dialogues
+from rl4dialog.data.conversations.record import KEYS, MESSAGE_KEYS, NOTES, read_dialogues
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat, chat_messages
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
-from rl4dialog.data.rows import Row, expand_path
+from rl4dialog.data.rows import Row, TypedRow, expand_path
 from rl4dialog.data.splits import FILES_HINT, HeldOutShare, SplitPath, file_readers, split_reader
 from rl4dialog.data.tables import DRAW_HINT
 
 # Wordle games of people. Tweets show only the colours of guesses. ILQL's ``build_human_datastructure.py`` writes one
 # JSON object: ``games`` is a list of pairs, the day's word and the colours of each guess (``"<b><b><y><y><b>"``), and
 # ``transitions`` maps each hidden word to colours, and these to the guesses that have them.
-GAME_COLUMNS = ("games", "transitions")
 _OPENING = "new word"  # of the partner, as in the task wordle
-_COLOURS = re.compile(r"(?:<[gyb]>){5}")
 _SOLVED = "<g>" * 5
+_Colours = Annotated[str, Field(pattern=r"^(<[gyb]>){5}$")]
 
 
-def game_rows(rows: Iterable[Row], seed: int) -> Iterator[Row]:
+class _Tweets(TypedRow):
+    games: list[Annotated[tuple[str, Annotated[list[_Colours], Field(min_length=1)]], Field(strict=False)]]
+    transitions: dict[str, dict[str, list[str]]]
+
+
+def game_rows(read: Callable[[], Iterable[Row]], seed: int) -> Iterator[Row]:
     """Yield each game as a line of a conversation log.
 
     As ILQL does by default, a game gets any hidden word that its colours allow, drawn with equal probability, and for
     each guess any word with its colours; so the same game has the same words in every reading. A game that no word
     allows is left out, as there. Every guess but the hidden word costs 1.
     """
-    for row in rows:
-        games, transitions = _checked(row)
-        words = sorted(transitions)
-        for number, (_, colours) in enumerate(games):
+    for row in read():
+        tweets = row.parsed(_Tweets)
+        words = sorted(tweets.transitions)
+        for number, (_, colours) in enumerate(tweets.games):
             rng = random.Random(derive_seed(seed, "tweets", number))
-            if (word := _hidden_word(colours, transitions, words, rng)) is not None:
-                guesses = [rng.choice(transitions[word][each]) for each in colours]
+            if (word := _hidden_word(colours, tweets.transitions, words, rng)) is not None:
+                guesses = [rng.choice(tweets.transitions[word][each]) for each in colours]
                 yield Row(_record(number, word, guesses, colours), f"{row.place}, game {number}")
 
 
@@ -80,27 +85,6 @@ def _record(number: int, word: str, guesses: list[str], colours: list[str]) -> d
     return {"id": number, "messages": messages, "rewards": rewards, "meta_data": {"word": word}}
 
 
-def _checked(row: Row) -> tuple[list[tuple[str, list[str]]], dict[str, dict[str, list[str]]]]:
-    games, transitions = row["games"], row["transitions"]
-    if not isinstance(games, list) or not isinstance(transitions, dict):
-        raise row.error("games must be a list, and transitions an object")
-    for number, game in enumerate(games):
-        is_pair = isinstance(game, list) and len(game) == 2 and isinstance(game[1], list) and bool(game[1])
-        if not is_pair or not all(isinstance(each, str) and _COLOURS.fullmatch(each) for each in game[1]):
-            raise row.error(
-                f"game {number} must be a pair of a word and the colours of its guesses, such as "
-                f"['panic', ['<b><b><y><y><b>']], not {shown(game)}"
-            )
-    for word, of_word in transitions.items():
-        if not isinstance(of_word, dict) or not all(map(_is_words, of_word.values())):
-            raise row.error(f"transitions of {word!r} must map colours to lists of words, not {shown(of_word)}")
-    return games, transitions
-
-
-def _is_words(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(word, str) for word in value)
-
-
 Layout = Literal["messages", "completion", "preference", "lmrl", "feedback", "tweets"]
 Record = Mapping[str, Any]
 
@@ -111,7 +95,7 @@ _COLUMNS: Mapping[Layout, tuple[str, ...]] = {
     "preference": ("chosen", "rejected"),
     "lmrl": ("sequence", "reward", "done"),
     "feedback": ("kind", "turns", "replies"),
-    "tweets": GAME_COLUMNS,
+    "tweets": ("games", "transitions"),
 }
 _OPTIONAL: Mapping[Layout, tuple[str, ...]] = {
     "messages": (*KEYS, *NOTES),
@@ -165,13 +149,15 @@ def _has_columns(row: Row, layout: Layout) -> bool:
     return all(row.get(name) is not None for name in _COLUMNS[layout])
 
 
+class _Labelled(TypedRow):
+    label: bool | float | None = None
+
+
 def _completions(row: Row) -> Iterator[Record]:
     """A prompt and a reply, which TRL's KTO labels with true or false."""
-    label = row.get("label")
-    if label is not None and not isinstance(label, bool) and not is_finite(label):
-        raise row.error(f"label must be true, false or a finite number, not {shown(label)}")
+    label = row.parsed(_Labelled).label
     prompt = plain_or_messages(row, "prompt")
-    yield _reply(prompt, reply_of(row, "completion", plain_or_messages(row, "completion")), label)
+    yield _reply(prompt, reply_of(row, "completion"), label)
 
 
 def _preferences(row: Row) -> Iterator[Record]:
@@ -182,42 +168,37 @@ def _preferences(row: Row) -> Iterator[Record]:
     yield {**_reply(prompt, rejected, 0.0), "part": "rejected"}
 
 
+class _Trajectory(TypedRow):
+    sequence: list[Annotated[tuple[str, Annotated[bool, Field(strict=False)]], Field(strict=False)]]
+    reward: list[float]
+    done: bool
+
+
 def _lmrl(row: Row) -> Iterator[Record]:
     """LMRL-Gym's trajectories.
 
     ``sequence`` is a list of pairs, a text and whether the agent said it. ``reward`` has a number for each text or, as
     in LMRL-Gym's files, for each but the first; those of other texts are 0. ``done`` says whether the end was reached.
     """
-    sequence, rewards, done = row["sequence"], row["reward"], row["done"]
-    if not isinstance(sequence, list) or not all(map(_is_pair, sequence)):
-        raise row.error(f"sequence must be a list of pairs [text, is_action], not {shown(sequence)}")
-    if not isinstance(rewards, list) or not 0 <= len(sequence) - len(rewards) <= 1:
-        n = len(rewards) if isinstance(rewards, list) else shown(rewards)
+    found = row.parsed(_Trajectory)
+    n_missing = len(found.sequence) - len(found.reward)
+    if n_missing not in (0, 1):
         raise row.error(
-            f"reward must have a number for each of the {len(sequence)} texts of sequence, or for each but the first, "
-            f"not {n}"
+            f"reward must have a number for each of the {len(found.sequence)} texts of sequence, or for each but the "
+            f"first, not {len(found.reward)}"
         )
-    if not isinstance(done, bool):
-        raise row.error(f"done must be true or false, not {shown(done)}")
-    aligned = [0.0] * (len(sequence) - len(rewards)) + rewards
-    for number, ((_, is_action), reward) in enumerate(zip(sequence, aligned, strict=True)):
-        if not is_finite(reward) or (reward and not is_action):
-            what = "a finite number" if is_action else "0, because the agent did not say it"
-            raise row.error(f"reward of text {number} of sequence must be {what}, not {shown(reward)}")
+    rewards = [0.0] * n_missing + found.reward
+    for number, ((_, is_action), reward) in enumerate(zip(found.sequence, rewards, strict=True)):
+        if reward and not is_action:
+            raise row.error(f"reward of text {number} of sequence must be 0, because the agent did not say it")
     yield {
         "messages": [
-            {"role": "assistant" if is_action else "user", "content": text.strip()} for text, is_action in sequence
+            {"role": "assistant" if is_action else "user", "content": text.strip()}
+            for text, is_action in found.sequence
         ],
-        "rewards": [reward for (_, is_action), reward in zip(sequence, aligned, strict=True) if is_action],
-        "terminated": done,
+        "rewards": [reward for (_, is_action), reward in zip(found.sequence, rewards, strict=True) if is_action],
+        "terminated": found.done,
     }
-
-
-def _is_pair(value: Any) -> bool:
-    if not isinstance(value, list) or len(value) != 2:
-        return False
-    text, is_action = value
-    return isinstance(text, str) and isinstance(is_action, (bool, int, float)) and is_action in (0, 1)
 
 
 def _feedback(row: Row) -> Iterator[Record]:
@@ -334,9 +315,13 @@ class LoggedConversations(TextGenPool):
         first = next((row for read in readers.values() for row in read()), None)
         if first is None:
             raise DataError(f"{path} is empty; a log has one conversation per line")
-        layout = _known_layout(first, layout, split)
+        how, layout = "guessed from the columns" if layout is None else "as set", layout or guess_layout(first)
+        if split == "train":
+            _logger.info("%s: layout %s (%s)", first.place, layout, how)
+            if unread := unread_columns(first, layout):
+                _logger.warning("%s: these columns are not read: %s", first.place, ", ".join(unread))
         if layout == "tweets":
-            readers = {name: functools.partial(_games, read, split_seed) for name, read in readers.items()}
+            readers = {name: functools.partial(game_rows, read, split_seed) for name, read in readers.items()}
             layout = "messages"
         rows = split_reader(split, readers, str(path), held_out_share, split_seed, FILES_HINT + DRAW_HINT)
 
@@ -345,7 +330,7 @@ class LoggedConversations(TextGenPool):
                 (_rewarded(dialogue, reward_scale, reward_shift), row)
                 for number, row in enumerate(rows())
                 for dialogue in dialogues_of(row, number, layout, agent)
-                if sum(turn.speaker == AGENT for turn in dialogue.said) >= min_turns
+                if len(dialogue.agent_turns) >= min_turns
             )
             for dialogue, row in itertools.islice(found, max_size):
                 _check_texts(dialogue, row, dialogue_format)
@@ -354,12 +339,8 @@ class LoggedConversations(TextGenPool):
         found = (_sample(dialogue, row, dialogue_format) for dialogue, row in read())
         samples = limit_samples(found, max_samples, "conversations", split, str(path))
         if len(samples) == max_samples and (max_size is None or max_size > max_samples):
-            _logger.info(
-                "%s: samples of split %s are those of the first %d conversations (max_samples)",
-                path,
-                split,
-                len(samples),
-            )
+            what = f"samples of split {split} are those of the first {len(samples)} conversations (max_samples)"
+            _logger.info("%s: %s", path, what)
         pool = cls(samples, lambda: (dialogue for dialogue, _ in read()))
         pool.use_format(dialogue_format)
         settings = [layout, agent, format, held_out_share, split_seed, reward_scale, reward_shift, min_turns, max_size]
@@ -387,36 +368,16 @@ def _refuse_pickles(path: SplitPath) -> None:
             )
 
 
-def _known_layout(first: Row, layout: Layout | None, split: str) -> Layout:
-    """Determine the layout, and log it once."""
-    known = layout or guess_layout(first)
-    if split == "train":
-        _logger.info(
-            "%s: layout %s (%s)", first.place, known, "guessed from the columns" if layout is None else "as set"
-        )
-        if unread := unread_columns(first, known):
-            _logger.warning("%s: these columns are not read: %s", first.place, ", ".join(unread))
-    return known
-
-
-def _games(read: Callable[[], Iterable[Row]], seed: int) -> Iterator[Row]:
-    return game_rows(read(), seed)
-
-
 def _rewarded(dialogue: Dialogue, scale: float, shift: float) -> Dialogue:
     """Scale all rewards, and shift those of the agent's utterances."""
     if scale == 1 and shift == 0:
         return dialogue
-
-    def changed(turn: Turn) -> Turn:
-        if turn.speaker != AGENT:
-            return turn
-        of_tokens = turn.token_rewards
+    turns = list(dialogue.turns)
+    for i in dialogue.agent_turns:
+        of_tokens = turns[i].token_rewards
         scaled = None if of_tokens is None else tuple(scale * each for each in of_tokens)
-        return replace(turn, reward=scale * turn.reward + shift, token_rewards=scaled)
-
-    said = tuple(map(changed, dialogue.said))
-    return replace(dialogue, turns=(*dialogue.turns[: dialogue.n_given], *said))
+        turns[i] = replace(turns[i], reward=scale * turns[i].reward + shift, token_rewards=scaled)
+    return replace(dialogue, turns=tuple(turns))
 
 
 def _check_texts(dialogue: Dialogue, row: Row, dialogue_format: DialogueFormat) -> None:
@@ -431,13 +392,10 @@ def _check_texts(dialogue: Dialogue, row: Row, dialogue_format: DialogueFormat) 
 
 def _sample(dialogue: Dialogue, row: Row, dialogue_format: DialogueFormat) -> Sample:
     """The first utterance of the agent as a sample."""
-    n_before = next(i for i, turn in enumerate(dialogue.turns) if i >= dialogue.n_given and turn.speaker == AGENT)
-    history, (reference, *continuation) = [
-        [turn.text for turn in turns] for turns in (dialogue.turns[:n_before], dialogue.turns[n_before:])
-    ]
+    n_before, texts = dialogue.agent_turns[0], [turn.text for turn in dialogue.turns]
+    meta_data = {**dialogue.meta_data, "history": texts[:n_before], "continuation": texts[n_before + 1 :]}
     try:
-        prompt = dialogue_format.prompt(history, dialogue.meta_data.get(SYSTEM_KEY))
+        prompt = dialogue_format.prompt(texts[:n_before], dialogue.meta_data.get(SYSTEM_KEY))
     except DataError as error:
         raise row.error(str(error)) from error
-    meta_data: dict[str, Any] = {**dialogue.meta_data, "history": history, "continuation": continuation}
-    return Sample(dialogue.id, prompt, [reference], meta_data)
+    return Sample(dialogue.id, prompt, [texts[n_before]], meta_data)

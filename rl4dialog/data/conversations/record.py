@@ -6,28 +6,56 @@ The page docs/logs.md describes all keys. What a line does not hold: acts, emoti
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard, get_args
+from typing import Annotated, Any, Literal
 
-from rl4dialog.core.errors import nearest_hint, shown
-from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, EndedBy, Turn, is_number, is_whole_number
+from pydantic import Field
+
+from rl4dialog.core.arguments import NonNegativeInt
+from rl4dialog.core.errors import nearest_hint
+from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, EndedBy, Turn, is_whole_number
 from rl4dialog.data.dialogue_format import INSTRUCTIONS, Message
 from rl4dialog.data.messages import check_turns, read_messages
-from rl4dialog.data.rows import Row
+from rl4dialog.data.rows import Row, TypedRow
 
 VERSION = 1
-KEYS = (
-    *("version", "id", "tokenizer", "agent", "terminated", "messages", "n_given", "rewards", "reward"),
-    *("outcome", "ended_by", "meta_data"),
-)
 # Keys that writers add for people and other programs.
 NOTES = ("return", "sample_id", "seed", "iteration", "system", "failures", "goal", "goal_text")
 ROLES = {PARTNER: "user", AGENT: "assistant"}
 _OF_TOKENS = ("token_ids", "token_rewards", "log_probs")
-_OF_AGENTS = ("reward", *_OF_TOKENS, "truncated")
-MESSAGE_KEYS = ("role", "content", *_OF_AGENTS)
+Reward = Annotated[float, Field(ge=-1e15, le=1e15)]  # squares of larger ones overflow in fp32
+
+
+class MessageNumbers(TypedRow):
+    """What a message of the agent can have beside role and content."""
+
+    reward: Reward | None = None
+    token_ids: Annotated[list[NonNegativeInt], Field(min_length=1)] | None = None
+    token_rewards: list[float] | None = None
+    log_probs: list[float] | None = None
+    truncated: bool | None = None
+
+
+class Line(TypedRow):
+    """The keys of a line."""
+
+    version: Literal[1] | None = None
+    id: Any = None
+    tokenizer: str | None = None
+    agent: str | Annotated[list[str], Field(min_length=1)] | None = None
+    terminated: bool | None = None
+    messages: list[MessageNumbers]
+    n_given: NonNegativeInt | None = None
+    rewards: list[Reward | None] | None = None
+    reward: Reward | None = None
+    outcome: dict[str, float | None] | None = None
+    ended_by: EndedBy | None = None
+    meta_data: dict[str, Any] | None = None
+
+
+KEYS = tuple(Line.model_fields)
+MESSAGE_KEYS = ("role", "content", *MessageNumbers.model_fields)
 
 
 def logged_record(dialogue: Dialogue) -> dict[str, Any]:
@@ -71,21 +99,31 @@ def logged_record(dialogue: Dialogue) -> dict[str, Any]:
 
 def read_dialogues(row: Row, index: int, agent: str = ROLES[AGENT]) -> list[Dialogue]:
     """Read line `index` of a log: its conversation from the side of each of its agents, by default of `agent`."""
-    if row.get("version") not in (None, VERSION):
-        raise row.error(f"version must be {VERSION}, not {shown(row['version'])}")
     messages = read_messages(row, "messages", roles=None)
-    agents = _agents(row, agent, messages)
+    line = row.parsed(Line)
+    agents = line.agent if isinstance(line.agent, list) else [line.agent or agent]
     begin = _check_roles(row, messages, agents)
-    instructions = [message["content"] for message in messages[:begin]]
-    n_given = _n_given(row, len(messages))
-    rewards = _rewards(row, messages, agents, n_given)
-    paid = _reward(row, row.get("reward"), "reward")
+    n_given = line.n_given or 0
+    if n_given > len(messages):
+        raise row.error(f"n_given is {n_given}, but there are {len(messages)} messages")
+    rewards = _rewards(row, line, messages, agents)
+    paid = line.reward or 0.0
     if paid and len(agents) > 1:
         raise row.error("reward does not say which of several agents gets it; give the reward of each message instead")
-    turns = [_turn(row, i, messages[i], rewards[i], agents) for i in range(begin, len(messages))]
-    about = _about(row, index)
-    if instructions:
-        about["meta_data"][SYSTEM_KEY] = " ".join(instructions)
+    turns = [_turn(row, line, i, messages[i], rewards[i], agents) for i in range(begin, len(messages))]
+    id = index if line.id is None else line.id
+    about: dict[str, Any] = {
+        "id": id if is_whole_number(id, at_least=0) else row.text("id"),
+        "terminated": line.terminated is not False,
+        "tokenizer": line.tokenizer,
+        "ended_by": line.ended_by,
+        "outcome": {key: value for key, value in (line.outcome or {}).items() if value is not None},
+        "meta_data": line.meta_data or {},
+        "has_reward": any(value is not None for value in (line.reward, *(line.rewards or ())))
+        or any(each.reward is not None or each.token_rewards is not None for each in line.messages),
+    }
+    if begin:
+        about["meta_data"][SYSTEM_KEY] = " ".join(message["content"] for message in messages[:begin])
     dialogues = []
     for role in agents:
         side = [
@@ -93,172 +131,81 @@ def read_dialogues(row: Row, index: int, agent: str = ROLES[AGENT]) -> list[Dial
             for turn, message in zip(turns, messages[begin:], strict=True)
         ]
         given = max(n_given - begin, 0)
-        if not any(turn.speaker == AGENT for turn in side[given:]):
+        last = max((i for i, turn in enumerate(side) if turn.speaker == AGENT), default=-1)
+        if last < given:
             where = f" after n_given: {n_given}" if given else ""
             raise row.error(f"messages has no message of the agent {role!r}{where}")
-        last = max(i for i, turn in enumerate(side) if turn.speaker == AGENT)
         side[last] = replace(side[last], reward=side[last].reward + paid)
         if side[0] == Turn("", PARTNER):  # nobody spoke before the agent
             side, given = side[1:], max(given - 1, 0)
-        id = about["id"] if len(agents) == 1 else f"{about['id']}_{role}"
-        dialogues.append(Dialogue(**{**about, "id": id}, turns=tuple(side), n_given=given))
+        own = {} if len(agents) == 1 else {"id": f"{about['id']}_{role}"}
+        dialogues.append(Dialogue(**{**about, **own}, turns=tuple(side), n_given=given))
     return dialogues
-
-
-def is_finite(value: Any) -> TypeGuard[float]:
-    """Whether a value is a finite number, and no ``bool``."""
-    return is_number(value) and abs(value) <= sys.float_info.max
-
-
-def _agents(row: Row, agent: str, messages: Sequence[Message]) -> list[str]:
-    """Roles of the agents."""
-    value = agent if row.get("agent") is None else row["agent"]
-    agents = value if isinstance(value, list) else [value]
-    if not agents or len(set(map(str, agents))) < len(agents) or not all(isinstance(role, str) for role in agents):
-        raise row.error(f"agent must be a role, or a list of two roles, not {shown(value)}")
-    roles = list(dict.fromkeys(message["role"] for message in messages if message["role"] not in INSTRUCTIONS))
-    for role in agents:
-        if role not in roles:
-            known = ", ".join(roles) or "none"
-            raise row.error(
-                f"messages has no message of the agent {role!r}{nearest_hint(role, roles)} (roles: {known}); set "
-                f"datapool.args.agent to the role of the agent"
-            )
-    return agents
 
 
 def _check_roles(row: Row, messages: Sequence[Message], agents: Sequence[str]) -> int:
     """Check that two speakers take turns, after the instructions, whose number is returned."""
-    others = {message["role"] for message in messages} - {*INSTRUCTIONS, *agents}
-    usual = set(ROLES.values())
-    unknown = others - usual if usual.issuperset(agents) else set()
-    for number, message in enumerate(messages):
-        if (role := message["role"]) in unknown:
-            raise row.error(f"message {number} has the unknown role {role!r}{nearest_hint(role, usual)}")
+    roles = list(dict.fromkeys(message["role"] for message in messages if message["role"] not in INSTRUCTIONS))
+    for agent in agents:
+        if agent not in roles:
+            raise row.error(
+                f"messages has no message of the agent {agent!r}{nearest_hint(agent, roles)} (roles: "
+                f"{', '.join(roles) or 'none'}); set datapool.args.agent to the role of the agent"
+            )
+    others, usual = [role for role in roles if role not in agents], ROLES.values()
+    if {*usual}.issuperset(agents) and (unknown := [role for role in others if role not in usual]):
+        number = next(i for i, message in enumerate(messages) if message["role"] in unknown)
+        raise row.error(f"message {number} has the unknown role {unknown[0]!r}{nearest_hint(unknown[0], usual)}")
     if len(others) + len(agents) > 2:
         names = ", ".join(sorted({*others, *agents}))
         raise row.error(f"messages has {len(others) + len(agents)} speakers ({names}); a conversation has two")
     return check_turns(messages, row, sides=(*others, *agents))
 
 
-def _n_given(row: Row, n_messages: int) -> int:
-    value = row.get("n_given")
-    if value is None:
-        return 0
-    if not is_whole_number(value, at_least=0) or value > n_messages:
-        raise row.error(f"n_given must be a number of messages from 0 to {n_messages}, not {shown(value)}")
-    return value
-
-
-def _rewards(row: Row, messages: Sequence[Message], agents: Sequence[str], n_given: int) -> list[float]:
+def _rewards(row: Row, line: Line, messages: Sequence[Message], agents: Sequence[str]) -> list[float]:
     """Reward of each message; 0 for those without one."""
-    raw, listed = row["messages"], row.get("rewards")
-    rewards = [_reward(row, message.get("reward"), f"reward of message {i}") for i, message in enumerate(raw)]
+    rewards = [each.reward or 0.0 for each in line.messages]
     places = [number for number, message in enumerate(messages) if message["role"] in agents]
-    if listed is not None:
-        if any(message.get("reward") is not None for message in raw):
+    n_given = line.n_given or 0
+    if line.rewards is not None:
+        if any(each.reward is not None for each in line.messages):
             raise row.error("rewards and the reward of a message are both given; use one of them")
-        if not isinstance(listed, list) or len(listed) != len(places):
-            n = len(listed) if isinstance(listed, list) else shown(listed)
-            raise row.error(f"rewards must have one number per message of the agent, {len(places)}, not {n}")
-        values = [value for value, place in zip(listed, places, strict=True) if place >= n_given]
+        if len(line.rewards) != len(places):
+            raise row.error(
+                f"rewards must have one number per message of the agent, {len(places)}, not {len(line.rewards)}"
+            )
+        values = [value for value, place in zip(line.rewards, places, strict=True) if place >= n_given]
         if None in values and any(value is not None for value in values):
             raise row.error(f"rewards has no number (null) for some messages after n_given: {n_given}")
-        for value, place in zip(listed, places, strict=True):
-            rewards[place] = _reward(row, value, f"the one of rewards for message {place}")
+        for value, place in zip(line.rewards, places, strict=True):
+            rewards[place] = value or 0.0
     if earned := [place for place, reward in enumerate(rewards) if reward and place < n_given]:
         raise row.error(f"message {earned[0]} has a reward, but is one of the n_given: {n_given} that were not said")
     return rewards
 
 
-def _reward(row: Row, value: Any, what: str) -> float:
-    if value is None:
-        return 0.0
-    if not is_finite(value) or abs(value) > 1e15:  # squares of larger ones overflow in fp32
-        raise row.error(f"{what} must be a finite number, not {shown(value)}, and at most 1e15")
-    return float(value)
-
-
-def _turn(row: Row, number: int, message: Message, reward: float, agents: Sequence[str]) -> Turn:
+def _turn(row: Row, line: Line, number: int, message: Message, reward: float, agents: Sequence[str]) -> Turn:
     """A message, as if all were the agent's."""
-    raw: Mapping[str, Any] = row["messages"][number]
-    given = [key for key in _OF_AGENTS if raw.get(key) not in (None, False)]
+    numbers = line.messages[number]
     if message["role"] not in agents:
-        if given:
+        if given := [key for key, value in numbers if value not in (None, False)]:
             raise row.error(f"message {number} has {given[0]}, but is not the agent's (role: {message['role']})")
         return Turn(message["content"], PARTNER)
-    ids = raw.get("token_ids")
-    token_rewards, log_probs = (_numbers(row, raw.get(key), f"{key} of message {number}") for key in _OF_TOKENS[1:])
-    if ids is not None:
-        if not isinstance(ids, list) or {*map(type, ids)} != {int} or min(ids) < 0:
-            raise row.error(f"token_ids of message {number} must be whole numbers of at least 0, not {shown(ids)}")
-        if row.get("tokenizer") is None:
-            raise row.error(
-                f"message {number} has token_ids, but the line has no tokenizer, the hash of their tokenizer"
-            )
-    for key, values in zip(_OF_TOKENS[1:], (token_rewards, log_probs), strict=True):
-        if values is not None and (ids is None or len(values) != len(ids)):
-            n = "no token_ids" if ids is None else f"{len(ids)} token_ids"
-            raise row.error(f"message {number} has {len(values)} {key}, but {n}")
-    truncated = raw.get("truncated") or False
-    if not isinstance(truncated, bool):
-        raise row.error(f"truncated of message {number} must be true or false, not {shown(truncated)}")
+    ids, token_rewards, log_probs = (
+        None if values is None else tuple(values)
+        for values in (numbers.token_ids, numbers.token_rewards, numbers.log_probs)
+    )
+    if ids is not None and line.tokenizer is None:
+        raise row.error(f"message {number} has token_ids, but the line has no tokenizer, the hash of their tokenizer")
+    for key, values in (("token_rewards", token_rewards), ("log_probs", log_probs)):
+        if values is not None and len(values) != len(ids or ()):
+            raise row.error(f"message {number} has {len(values)} {key}, but {len(ids or ()) or 'no'} token_ids")
     return Turn(
         message["content"],
         AGENT,
         reward=reward,
-        truncated=truncated,
-        ids=None if ids is None else tuple(ids),
+        truncated=bool(numbers.truncated),
+        ids=ids,
         token_rewards=token_rewards,
         log_probs=log_probs,
-    )
-
-
-def _numbers(row: Row, value: Any, what: str) -> tuple[float, ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list):
-        raise row.error(f"{what} must be a list of numbers, not {shown(value)}")
-    if not ({*map(type, value)} <= {float} and all(map(math.isfinite, value))):  # fast, for the usual case
-        for each in value:
-            if not is_finite(each):
-                raise row.error(f"{what} must be finite numbers, not {shown(each)}")
-    return tuple(map(float, value))
-
-
-def _about(row: Row, number: int) -> dict[str, Any]:
-    """What a line says about the whole conversation."""
-    id, terminated = number if row.get("id") is None else row["id"], row.get("terminated")
-    if not is_whole_number(id, at_least=0):
-        id = row.text("id")
-    if terminated is not None and not isinstance(terminated, bool):
-        raise row.error(f"terminated must be true or false, not {shown(terminated)}")
-    tokenizer, ended_by = (None if row.get(key) is None else row.text(key) for key in ("tokenizer", "ended_by"))
-    if ended_by not in (None, *get_args(EndedBy)):
-        raise row.error(f"ended_by must be null or one of {', '.join(get_args(EndedBy))}, not {shown(ended_by)}")
-    outcome, meta_data = ({} if row.get(key) is None else row[key] for key in ("outcome", "meta_data"))
-    for key, value in (("outcome", outcome), ("meta_data", meta_data)):
-        if not isinstance(value, Mapping):
-            raise row.error(f"{key} must be an object, not {shown(value)}")
-    outcome = {key: value for key, value in outcome.items() if value is not None}
-    for key, value in outcome.items():
-        if not is_finite(value):
-            raise row.error(f"{key!r} of outcome must be a finite number, not {shown(value)}")
-    return {
-        "id": id,
-        "terminated": terminated is not False,
-        "tokenizer": tokenizer,
-        "ended_by": ended_by,
-        "outcome": {key: float(value) for key, value in outcome.items()},
-        "meta_data": dict(meta_data),
-        "has_reward": _has_reward(row),
-    }
-
-
-def _has_reward(row: Row) -> bool:
-    """Whether a line has any reward."""
-    return (
-        row.get("reward") is not None
-        or any(value is not None for value in row.get("rewards") or ())
-        or any(message.get(key) is not None for message in row["messages"] for key in ("reward", "token_rewards"))
     )

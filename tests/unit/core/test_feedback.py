@@ -71,22 +71,21 @@ def test_judgement_that_is_taken_back_is_another_line(tmp_path: Path, feedback: 
     [
         ({"version": 2}, "version must be 1, not 2"),
         ({"kind": "ratin"}, "kind must be one of rating, preference, correction, conversation_rating, not 'ratin'"),
-        ({"answer": "oh"}, "answer must be a text after the last reply of a conversation_rating, not 'oh'"),
-        ({"kind": "conversation_rating", "answer": 3}, "answer must be a text after the last reply"),
+        ({"answer": "oh"}, "a rating has no answer, which is what the partner said after"),
+        ({"kind": "conversation_rating", "answer": 3}, "answer: input should be a valid string"),
         ({"kind": "conversation_rating", "replies": []}, "a conversation rating needs 1 in replies, not 0"),
         ({"rating": 5}, "rating must be -1 or 1, not 5"),
-        ({"rating": True}, "rating must be -1 or 1, not True"),
-        ({"rating": [1]}, "rating must be -1 or 1, not [1]"),
+        ({"rating": [1]}, "rating: input should be a valid integer, got [1]"),
         ({"chosen": 1}, "a rating has no chosen"),
         ({"turns": []}, "turns must be a list of at least one text, not []"),
-        ({"turns": "hi"}, "turns must be a list of at least one text, not 'hi'"),
-        ({"replies": [{"model": "m"}]}, "each of the replies must have model and text, not {'model': 'm'}"),
-        ({"replies": [{"model": "m", "text": 3}]}, "each of the replies must have model and text"),
-        ({"replies": 3}, "replies must be a list, not 3"),
+        ({"turns": "hi"}, "turns: 'str' instances are not allowed"),
+        ({"replies": [{"model": "m"}]}, "replies[0]: the key 'text' is missing, got {'model': 'm'}"),
+        ({"replies": [{"model": "m", "text": 3}]}, "replies[0].text: input should be a valid string"),
+        ({"replies": 3}, "replies: input should be an instance of Sequence, got 3"),
         ({"replies": []}, "a rating needs 1 in replies, not 0"),
-        ({"ratng": 1}, "unknown key 'ratng'; did you mean 'rating'?"),
-        ({"time": 3}, "time must be a text, not 3"),
-        ({"withdrawn": 1}, "withdrawn must be true or false, not 1"),
+        ({"ratng": 1}, "ratng: unknown key; did you mean 'rating'?"),
+        ({"time": 3}, "time: input should be a valid string, got 3"),
+        ({"withdrawn": 1}, "withdrawn: input should be a valid boolean, got 1"),
         ({"kind": "correction", "rating": None}, "correction must be a text, not None"),
     ],
 )
@@ -99,7 +98,9 @@ def test_wrong_line_is_told_by_its_number(tmp_path: Path, changes: dict[str, Any
         read_feedback(path)
 
 
-@pytest.mark.parametrize(("line", "message"), [("{", "not valid JSON"), ("[1]", "must be a JSON object, not [1]")])
+@pytest.mark.parametrize(
+    ("line", "message"), [("{", "not valid JSON"), ("[1]", "not valid JSON (it must be a JSON object, not [1])")]
+)
 def test_line_that_is_no_record_is_told(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "feedback.jsonl"
     path.write_text(line + "\n")
@@ -112,7 +113,7 @@ def test_missing_key_and_missing_file_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be read: No such file"):
         read_feedback(path)
     path.write_text(json.dumps({"version": 1, "kind": "rating", "turns": ["a"]}) + "\n")
-    with pytest.raises(DataError, match="replies is missing"):
+    with pytest.raises(DataError, match="the key 'replies' is missing"):
         read_feedback(path)
 
 
@@ -149,10 +150,13 @@ def test_choice_in_any_order_judges_the_pair() -> None:
         ({"version": 2}, "q.jsonl:1: version must be 1"),
         ({"replies": []}, "q.jsonl:1: a preference needs 2 in replies, not 0"),
         ({"replies": [{"model": "m", "text": "a"}], "turns": []}, "q.jsonl:1: turns must be a list of at least one"),
-        ({"other": 1}, "q.jsonl:1: a line needs the keys answer, id, is_conversation, persona"),
-        ({"is_conversation": True}, "q.jsonl:1: is_conversation must be true or false, and true only with one reply"),
-        ({"is_conversation": "no"}, "q.jsonl:1: is_conversation must be true or false"),
-        ({"is_conversation": True, "replies": [{"model": "m", "text": "a"}], "answer": 1}, "q.jsonl:1: answer must be"),
+        ({"other": 1}, "q.jsonl:1: other: unknown key"),
+        ({"is_conversation": True}, "q.jsonl:1: is_conversation is only true with one reply"),
+        ({"is_conversation": "no"}, "q.jsonl:1: is_conversation: input should be a valid bool"),
+        (
+            {"is_conversation": True, "replies": [{"model": "m", "text": "a"}], "answer": 1},
+            "q.jsonl:1: answer: input should be",
+        ),
     ],
 )
 def test_invalid_lines_are_errors(tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -93,7 +93,7 @@ def test_feedback_files(tmp_path: Path, given: Any) -> None:
     check_errors(path, lambda: read_latest(path))
     for persona in ([], {}, 0, False):
         write_lines(path, [{**given.record(), "persona": persona}])
-        with pytest.raises(DataError, match=r":1: persona must be a text, not"):
+        with pytest.raises(DataError, match=r":1: persona: input should be"):
             read_latest(path)
 
 

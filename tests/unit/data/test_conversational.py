@@ -70,7 +70,7 @@ def test_first_reply_comes_with_all_that_follows(pool_of: Any) -> None:
         (1, "Be kind.<EOU>Hello.<EOU>Hi! <EOU>", ["No."]),
     ]
     assert [sample.meta_data["continuation"] for sample, _ in pool] == [["Tea?", "Yes \U0001f600"], []]
-    with pytest.raises(DataError, match=r"jsonl:1: with turns: first, .*message of the assistant stands where .* user"):
+    with pytest.raises(DataError, match=r"jsonl:1: with turns: first, .*one of the assistant instead of the user"):
         pool_of({"messages": [USER, REPLY, NO]}, turns="first")
 
 
@@ -103,7 +103,10 @@ def test_plain_prompts_without_a_template_stand_as_they_are_and_that_is_said(
     pool_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert samples(pool_of({"prompt": "Hi!"}))[0][1] == "Hi!"
-    assert "plain text and used verbatim; format: chat_template would make each a user message" in caplog.text
+    assert (
+        "plain text and used verbatim, whatever the format; format: chat_template makes each a user message"
+        in caplog.text
+    )
 
 
 def test_context_is_cut_but_the_system_message_stays(pool_of: Any) -> None:

@@ -117,7 +117,7 @@ def test_small_whole_release_has_every_split(tmp_path: Path) -> None:
 def test_whole_release_never_stands_in_for_a_missing_published_split(tmp_path: Path) -> None:
     write_zip(write_files(tmp_path, flat_files(20)), "train")
     assert len(load_dialogues("train", tmp_path)) == 2
-    with pytest.raises(DataError, match=r"some splits of DailyDialog but not 'test': tried test\.zip"):
+    with pytest.raises(DataError, match=r"no DailyDialog files of split 'test': tried test\.zip"):
         load_dialogues("test", tmp_path)
 
 
@@ -181,13 +181,13 @@ def test_missing_label_file_is_named(tmp_path: Path) -> None:
 
 
 def test_folder_without_files_lists_what_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"contains no DailyDialog files: .*validation\.zip.*dialogues_text\.txt"):
+    with pytest.raises(DataError, match=r"contains no DailyDialog files of .*validation\.zip.*dialogues_text\.txt"):
         load_dialogues("val", tmp_path)
 
 
 def test_path_must_be_a_folder(tmp_path: Path) -> None:
     write_zip(tmp_path, "train")
-    with pytest.raises(DataError, match=r"train\.zip is not a folder; path must be a folder"):
+    with pytest.raises(DataError, match=r"train\.zip is not a folder, such as one with"):
         load_dialogues("train", tmp_path / "train.zip")
 
 
@@ -265,6 +265,7 @@ TURNS = [
 ]
 LISTS = {f"data/aligned data/{split}_files": f"{name}\n" for split, name in
          (("train", "C1E001"), ("val", "C1E002"), ("test", "C1E003"))}  # fmt: skip
+EPISODE = "data/cleaned data/C1E001.json"
 CLEANED = {f"data/cleaned data/C1E00{i}.json": json.dumps({"METADATA": {}, "TURNS": TURNS}) for i in (1, 2, 3)}
 # The same turns in two overlapping series of pieces.
 ALIGNED = {
@@ -324,22 +325,16 @@ def test_missing_episode_is_named_in_a_warning(write: Write, caplog: pytest.LogC
 @pytest.mark.parametrize(
     "files, message",
     [
-        ({"data/cleaned data/C1E001.json": "{}"}, "has no file 'aligned data/train_files'"),
+        ({EPISODE: "{}"}, "has no file 'aligned data/train_files'"),
         (LISTS, "has no episodes: tried 'cleaned data"),
+        (LISTS | {EPISODE: "{}"}, r"C1E001\.json: the key 'TURNS' is missing"),
+        (LISTS | {EPISODE: "{"}, r"C1E001\.json: not valid JSON"),
+        (LISTS | {EPISODE: json.dumps({"TURNS": [{"NAMES": ["A"]}]})}, r"TURNS\[0\]: the key 'UTTERANCES' is missing"),
         (
-            LISTS | {"data/cleaned data/C1E001.json": "{}"},
-            r"C1E001\.json: no list 'TURNS', so it is not a CRD3 episode",
+            LISTS | {EPISODE: json.dumps({"TURNS": [{**TURNS[0], "NUMBER": "x"}]})},
+            r"TURNS\[0\].NUMBER: input should be",
         ),
-        (LISTS | {"data/cleaned data/C1E001.json": "{"}, r"C1E001\.json: not valid JSON"),
-        (
-            LISTS | {"data/cleaned data/C1E001.json": json.dumps({"TURNS": [TURNS[0], {"NAMES": ["A"]}]})},
-            r"C1E001\.json, turn 1: no column 'UTTERANCES' \(columns: NAMES\)",
-        ),
-        (
-            LISTS | {"data/cleaned data/C1E001.json": json.dumps({"TURNS": [{**TURNS[0], "NUMBER": "x"}]})},
-            "turn 0: NUMBER must be an integer, not 'x'",
-        ),
-        (LISTS | {"data/cleaned data/C1E001.json": json.dumps({"TURNS": TURNS[:2]})}, "'crd3' has no samples in split"),
+        (LISTS | {EPISODE: json.dumps({"TURNS": TURNS[:2]})}, "'crd3' has no samples in split"),
     ],
 )
 def test_bad_files_are_named(write: Write, files: dict[str, Any], message: str) -> None:

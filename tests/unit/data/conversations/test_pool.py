@@ -29,7 +29,8 @@ TRANSITIONS = {
 
 
 def games(found: list[Any], seed: int = 0, transitions: Any = TRANSITIONS) -> list[dict[str, Any]]:
-    return [dict(row.values) for row in game_rows([Row({"games": found, "transitions": transitions}, "t.json")], seed)]
+    rows = [Row({"games": found, "transitions": transitions}, "t.json")]
+    return [dict(row.values) for row in game_rows(lambda: rows, seed)]
 
 
 def test_guesses_have_the_colours_of_the_tweet() -> None:
@@ -59,12 +60,12 @@ def test_impossible_game_is_left_out_and_the_others_keep_their_numbers() -> None
 @pytest.mark.parametrize(
     ("found", "transitions", "message"),
     [
-        ({}, TRANSITIONS, "games must be a list, and transitions an object"),
-        ([["panic"]], TRANSITIONS, "game 0 must be a pair of a word and the colours of its guesses"),
-        ([["panic", ["bbbbb"]]], TRANSITIONS, "game 0 must be a pair"),
-        ([["panic", []]], TRANSITIONS, "game 0 must be a pair"),
-        ([], {"crane": ["a"]}, "transitions of 'crane' must map colours to lists of words"),
-        ([], {"crane": {HIT: "crane"}}, "transitions of 'crane' must map colours to lists of words"),
+        ({}, TRANSITIONS, "games: input should be a valid list, got {}"),
+        ([["panic"]], TRANSITIONS, "games[0]: the key 1 is missing, got ['panic']"),
+        ([["panic", ["bbbbb"]]], TRANSITIONS, "games[0][1][0]: string should match pattern"),
+        ([["panic", []]], TRANSITIONS, "games[0][1]: list should have at least 1 item"),
+        ([], {"crane": ["a"]}, "transitions.crane: input should be a valid dictionary"),
+        ([], {"crane": {HIT: "crane"}}, "transitions.crane.<g><g><g><g><g>: input should be a valid list"),
     ],
 )
 def test_wrong_file_of_tweets_is_named(found: Any, transitions: Any, message: str) -> None:
@@ -179,37 +180,29 @@ def test_layout_is_guessed_from_the_columns() -> None:
             "messages",
             "no column 'messages', but all rows of a log must have the same",
         ),
-        ({"prompt": "a", "completion": "b", "label": "good"}, None, "label must be true, false or a finite number"),
-        ({"chosen": "a b", "rejected": "a c"}, None, "plain chosen and rejected have neither a column prompt nor tags"),
-        ({"sequence": [["a"]], "reward": [], "done": True}, None, "sequence must be a list of pairs [text, is_action]"),
-        ({"sequence": [["a", 2]], "reward": [0], "done": True}, None, "sequence must be a list of pairs"),
         (
-            {"sequence": SEQUENCE, "reward": [0, 0], "done": True},
+            {"prompt": "a", "completion": "b", "label": "good"},
             None,
-            "each of the 4 texts of sequence, or for each but",
+            "label: input should be a valid boolean or a valid",
         ),
+        ({"chosen": "a b", "rejected": "a c"}, None, "plain chosen and rejected have neither a column prompt nor tags"),
+        ({"sequence": [["a"]], "reward": [], "done": True}, None, "sequence[0]: the key 1 is missing"),
+        ({"sequence": [["a", 2]], "reward": [0], "done": True}, None, "sequence[0][1]: input should be a valid bool"),
+        ({"sequence": SEQUENCE, "reward": [0, 0], "done": True}, None, "each of the 4 texts of sequence, or for each"),
         ({"sequence": SEQUENCE, "reward": [1, 0, 0, 0], "done": True}, None, "reward of text 0 of sequence must be 0"),
-        ({"sequence": SEQUENCE, "reward": [0, None, 0, 0], "done": True}, None, "text 1 of sequence must be a finite"),
-        ({"sequence": SEQUENCE, "reward": [0, 0, 0], "done": 1}, None, "done must be true or false, not 1"),
-        ({"kind": "rating", "turns": [], "replies": []}, None, "not a line of user feedback"),
+        (
+            {"sequence": SEQUENCE, "reward": [0, None, 0, 0], "done": True},
+            None,
+            "reward[1]: input should be a valid num",
+        ),
+        ({"sequence": SEQUENCE, "reward": [0, 0, 0], "done": 1}, None, "done: input should be a valid boolean, got 1"),
+        ({"kind": "rating", "turns": [], "replies": []}, None, "not a line that rl4dialog chat, teach, ui or select"),
     ],
 )
 def test_wrong_rows_are_named(values: dict[str, Any], layout: Any, message: str) -> None:
     with pytest.raises(DataError) as error:
         read(values, layout)
     assert str(error.value).startswith("log.jsonl:3: ") and message in str(error.value)
-
-
-def test_examples_are_written_as_their_programs_write_them(tmp_path: Path) -> None:
-    """A line of the chat's own writer."""
-    from rl4dialog.core.feedback import append_feedback
-    from rl4dialog.data.rows import read_rows
-
-    item = Feedback("rating", ["a"], [JudgedReply("m", "b")], rating=1)
-    append_feedback(tmp_path / "feedback.jsonl", item)
-    (row,) = read_rows(tmp_path / "feedback.jsonl")
-    (found,) = dialogues_of(row, 0, guess_layout(row), "assistant")
-    assert said(found) == [(PARTNER, "a", 0.0), (AGENT, "b", 1.0)] and found.id == item.id
 
 
 Write = Callable[[dict[str, Any]], Path]
@@ -387,20 +380,10 @@ def test_tweets_are_games_with_words(write: Write) -> None:
 WRONG: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "empty": ("x.jsonl", "\n", {}, "x.jsonl is empty; a log has one conversation per line"),
     "broken": ("x.jsonl", jsonl(record(0)) + '{"messages": [', {}, "x.jsonl:2: not valid JSON"),
-    "mixed": (
-        "x.jsonl",
-        jsonl(record(0), {"prompt": "a", "completion": "b"}),
-        {},
-        "x.jsonl:2: no column 'messages', but all rows of a log must have the same layout, here 'messages'",
-    ),
+    "mixed": ("x.jsonl", jsonl(record(0), {"a": 1}), {}, "x.jsonl:2: no column 'messages', but all rows of a log must"),
     "layout": ("x.jsonl", jsonl(record(0)), {"layout": "lmrl"}, "x.jsonl:1: no column 'sequence'"),
     "agent": ("x.jsonl", jsonl(record(0)), {"agent": "bot"}, "x.jsonl:1: messages has no message of the agent 'bot'"),
-    "markup": (
-        "x.jsonl",
-        jsonl({"prompt": "a <EOU>", "completion": "b"}),
-        {},
-        "x.jsonl:1: a text cannot contain <EOU>",
-    ),
+    "markup": ("x.jsonl", jsonl({"prompt": "a <EOU>", "completion": "b"}), {}, "a text cannot contain <EOU>"),
     "pickle": ("x.pkl", pickle.dumps([1]), {}, "x.pkl is a pickle, which can run any code when it is loaded"),
     "format": ("x.txt", "hello", {}, "x.txt is not a .jsonl or .json or .parquet file"),
     "gzip": ("x.jsonl.gz", gzip.compress(jsonl(record(0)).encode())[:-6], {}, "cannot be read as a gzip file"),
