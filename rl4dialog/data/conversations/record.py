@@ -191,9 +191,9 @@ def _turn(row: Row, line: Line, number: int, message: Message, reward: float, ag
         if given := [key for key, value in numbers if value not in (None, False)]:
             raise row.error(f"message {number} has {given[0]}, but is not the agent's (role: {message['role']})")
         return Turn(message["content"], PARTNER)
-    ids, token_rewards, log_probs = (
-        None if values is None else tuple(values)
-        for values in (numbers.token_ids, numbers.token_rewards, numbers.log_probs)
+    ids = None if numbers.token_ids is None else tuple(numbers.token_ids)
+    token_rewards, log_probs = (
+        None if values is None else tuple(values) for values in (numbers.token_rewards, numbers.log_probs)
     )
     if ids is not None and line.tokenizer is None:
         raise row.error(f"message {number} has token_ids, but the line has no tokenizer, the hash of their tokenizer")
