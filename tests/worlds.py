@@ -77,13 +77,13 @@ def goals() -> list[Goal]:
 
 def play(policy: ActPolicy, goal: Goal, seed: int = 0, max_turns: int = 20) -> tuple[AgendaUser, list[Exchange]]:
     """Let an agent talk to the simulated user."""
-    user, lexicalizer = AgendaUser(ONTOLOGY), Lexicalizer(ONTOLOGY, DATABASE)
-    return user, simulate(policy, user, ONTOLOGY, lexicalizer, goal, np.random.default_rng(seed), max_turns)
+    user, lexicalizer = AgendaUser(ONTOLOGY), Lexicalizer(DATABASE)
+    return user, simulate(policy, user, lexicalizer, goal, np.random.default_rng(seed), max_turns)
 
 
 def rule_policy() -> RulePolicy:
     """The rule policy of this world."""
-    return RulePolicy(ONTOLOGY, Lexicalizer(ONTOLOGY, DATABASE), many=3)
+    return RulePolicy(Lexicalizer(DATABASE), many=3)
 
 
 def tiny_world() -> World:
@@ -91,6 +91,4 @@ def tiny_world() -> World:
     dialogues = [
         corpus_dialogue(goal.id, goal, play(rule_policy(), goal, seed)[1]) for seed, goal in enumerate(goals())
     ]
-    return make_world(
-        "tiny", ONTOLOGY, DATABASE, {"train": dialogues[::2], "val": dialogues[1::4], "test": dialogues[3::4]}
-    )
+    return make_world("tiny", DATABASE, {"train": dialogues[::2], "val": dialogues[1::4], "test": dialogues[3::4]})

@@ -120,15 +120,14 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         self._statistics = world.goal_statistics if goals == "statistics" and goal_split == "train" else None
         self._keeps_transcripts, self._convlab2 = keeps_transcripts, convlab2
         self._max_acts = world.max_system_acts if max_system_acts is None else max_system_acts
-        requestable = {name: domain.requestable for name, domain in world.ontology.domains.items()}
-        self._errors = SemanticErrors(error_rate, world.values, requestable)
+        self._errors = SemanticErrors(error_rate, world.ontology, world.values)
         self._user = AgendaUser(world.ontology, places=world.places, **dict[str, Any](user or {}))
         self._nlu = None if nlu is None else nlu(world=world)
         self._tracker = None if tracker is None else tracker(world=world)
         self._nlg = None if nlg is None else nlg(world=world)
         self._reward = TaskReward() if turn_reward is None else turn_reward
-        self._vectorizer = ActVectorizer(world.ontology, world.database, world.user_acts, world.system_acts, blocks)
-        self.lexicalizer = Lexicalizer(world.ontology, world.database)
+        self._vectorizer = ActVectorizer(world, blocks)
+        self.lexicalizer = Lexicalizer(world.database)
         self.observation_space = gym.spaces.MultiBinary(len(self._vectorizer.layout()))
         self._composites = _composites(task, args, n_composites) if action == "composite" else None
         self.action_space: gym.Space[Any] = (
@@ -136,7 +135,7 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
             if self._composites is None
             else gym.spaces.Discrete(len(self._composites))
         )
-        self._rule_policy = RulePolicy(world.ontology, self.lexicalizer, told=3, vocabulary=world.system_acts)
+        self._rule_policy = RulePolicy(self.lexicalizer, told=3, vocabulary=world.system_acts)
         self._silence = np.zeros(len(world.system_acts), np.int8)
 
     def reset(
@@ -254,13 +253,12 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
     def outcome(self) -> Outcome:
         """Outcome of the dialogue so far."""
         dialogue, complete = self.dialogue, self._user.is_complete
-        return outcome_of(dialogue.goal, dialogue.exchanges, complete, self.world.ontology, self.world.database)
+        return outcome_of(dialogue.goal, dialogue.exchanges, complete, self.world.database)
 
     def convlab_outcome(self) -> ConvLabOutcome:
         """Outcome of the dialogue so far, by ConvLab-2's rules."""
         dialogue, complete = self.dialogue, self._user.is_complete
-        ontology, database = self.world.ontology, self.world.database
-        return convlab_outcome_of(dialogue.goal, dialogue.exchanges, complete, ontology, database, dialogue.told)
+        return convlab_outcome_of(dialogue.goal, dialogue.exchanges, complete, self.world.database, dialogue.told)
 
     def transcript(self) -> dict[str, Any]:
         """The dialogue so far, as `rl4dialog.tasks.dialogue_acts.outcome.transcript` writes it."""

@@ -83,7 +83,7 @@ class TaskAgent(ABC):
         """Outcome of the dialogue so far; ``None`` without a goal or a dialogue."""
         if not self._has_listened or self._goal is _NO_GOAL:
             return None
-        return outcome_of(self._goal, self._exchanges, True, self.world.ontology, self.world.database)
+        return outcome_of(self._goal, self._exchanges, True, self.world.database)
 
     @property
     @abstractmethod
@@ -118,7 +118,7 @@ class WordsAgent(TaskAgent):
         args = loaded.config.env.args if loaded.config.env is not None else None
         self._n_shown = args.context_turns if args is not None else None
         super().__init__(name, world(), seed)
-        self._lexicalizer = Lexicalizer(self.world.ontology, self.world.database)
+        self._lexicalizer = Lexicalizer(self.world.database)
         self._reader = ReplyReader(self.world.ontology, self.world.templates)
 
     @property

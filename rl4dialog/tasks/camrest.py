@@ -65,7 +65,7 @@ def camrest(
         split: [_dialogue(record, f"{where}, dialogue {i}") for i, record in enumerate(records, 1)]
         for split, (records, where) in read_splits(folder, list, splits).items()
     }
-    return make_world("camrest", ONTOLOGY, database, dialogues, min_count, on_unreachable)
+    return make_world("camrest", database, dialogues, min_count, on_unreachable)
 
 
 def _dialogue(record: Any, where: str) -> CorpusDialogue:

@@ -152,7 +152,6 @@ def multiwoz(
             names.append(entity["name"])
     return make_world(
         "multiwoz",
-        ONTOLOGY,
         database,
         dialogues,
         min_count,

@@ -25,7 +25,7 @@ def labelled(label: str) -> DialogueAct:
 
 
 def test_acts_have_an_f1_above_ninety_percent() -> None:
-    reader = ReplyReader(ONTOLOGY, Templates(ONTOLOGY, Database(ONTOLOGY, {RESTAURANT: []})))
+    reader = ReplyReader(ONTOLOGY, Templates(Database(ONTOLOGY, {RESTAURANT: []})))
     n_right = n_read = n_wanted = 0
     for line in FILE.read_text(encoding="utf-8").splitlines():
         text, labels = line.split("\t")

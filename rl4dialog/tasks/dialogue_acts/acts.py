@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,12 +46,11 @@ def delexicalized(acts: Iterable[DialogueAct]) -> list[DialogueAct]:
     seen: dict[tuple[str, str, str], list[str]] = {}
     found: dict[DialogueAct, None] = {}
     for act in acts:
-        intent, domain, slot, value = act
-        if value:
-            values = seen.setdefault((intent, domain, slot), [])
-            if value not in values:
-                values.append(value)
-            act = DialogueAct(intent, domain, slot, str(values.index(value) + 1))
+        if act.value:
+            values = seen.setdefault(act[:3], [])
+            if act.value not in values:
+                values.append(act.value)
+            act = act._replace(value=str(values.index(act.value) + 1))
         found[act] = None
     return list(found)
 
@@ -74,10 +73,7 @@ class ActVocabulary:
     def encode(self, acts: Iterable[DialogueAct]) -> NDArray[np.int8]:
         """A bit per act, shape (number of acts,): 1 for these delexicalized acts. Unknown ones are left out."""
         bits = np.zeros(len(self.acts), np.int8)
-        for act in acts:
-            number = self._number.get(act)
-            if number is not None:
-                bits[number] = 1
+        bits[[self._number[act] for act in acts if act in self._number]] = 1
         return bits
 
     def decode(self, bits: NDArray[Any]) -> list[DialogueAct]:
@@ -95,9 +91,6 @@ def composite_acts(
     turns: Iterable[Collection[DialogueAct]], vocabulary: ActVocabulary, size: int
 ) -> list[tuple[DialogueAct, ...]]:
     """The most frequent combinations of known acts in an utterance, most frequent first, without silence."""
-    counts: Counter[tuple[DialogueAct, ...]] = Counter()
-    for acts in turns:
-        known: Sequence[DialogueAct] = sorted(act for act in delexicalized(acts) if act in vocabulary)
-        if known:
-            counts[tuple(known)] += 1
-    return [acts for acts, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:size]]
+    said = (tuple(sorted(act for act in delexicalized(acts) if act in vocabulary)) for acts in turns)
+    counts = Counter(filter(None, said))
+    return sorted(counts, key=lambda acts: (-counts[acts], acts))[:size]

@@ -29,22 +29,15 @@ _DELETIONS = 0.5  # share of errors that delete the act
 
 
 class SemanticErrors:
-    """Deletes or changes a share of the user's acts on their way to the agent.
+    """Deletes or changes a share of the user's acts on their way to the agent, as in PyDial (arXiv 1711.11023).
 
-    This stands for the errors of speech recognition and language understanding, as in PyDial (Casanueva et al. 2017,
-    arXiv 1711.11023). The user and the evaluation know the true acts. An error deletes an act, or changes its value or,
-    for a request, its slot; acts without another value are deleted. Acts of the domain ``general`` are always
-    understood. At rate 0, nothing is drawn.
+    This stands for the errors of speech recognition and language understanding. The user and the evaluation know the
+    true acts. An error deletes an act, or changes its value or, for a request, its slot; acts without another value are
+    deleted. Acts of the domain ``general`` are always understood. At rate 0, nothing is drawn.
     """
 
-    def __init__(
-        self,
-        rate: float,
-        values: Mapping[str, Mapping[str, Sequence[str]]],
-        requestable: Mapping[str, Sequence[str]],
-    ) -> None:
-        self.rate = rate
-        self._values, self._requestable = values, requestable
+    def __init__(self, rate: float, ontology: Ontology, values: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
+        self.rate, self._ontology, self._values = rate, ontology, values
 
     def understood(self, acts: Iterable[DialogueAct], rng: np.random.Generator) -> list[DialogueAct]:
         """What the agent understands."""
@@ -52,32 +45,26 @@ class SemanticErrors:
             return list(acts)
         acts, found = list(acts), []
         for act, draw in zip(acts, rng.random(len(acts)).tolist(), strict=True):
-            if draw < self.rate and act.domain != GENERAL:
-                changed = None if rng.random() < _DELETIONS else self._changed(act, rng)
-                if changed is None:
-                    continue
-                act = changed
-            found.append(act)
+            if draw >= self.rate or act.domain == GENERAL:
+                found.append(act)
+            elif rng.random() >= _DELETIONS:
+                found += self._changed(act, rng)
         return list(dict.fromkeys(found))
 
-    def _changed(self, act: DialogueAct, rng: np.random.Generator) -> DialogueAct | None:
+    def _changed(self, act: DialogueAct, rng: np.random.Generator) -> list[DialogueAct]:
+        """The act with another slot or value; none if there is no other."""
+        name, values = "value", self._values.get(act.domain, {}).get(act.slot, ())
         if act.intent == REQUEST:
-            slot = _other(self._requestable.get(act.domain, ()), act.slot, rng)
-            return act._replace(slot=slot) if slot is not None else None
-        if act.intent != INFORM or not act.slot:
-            return None
-        value = _other(self._values.get(act.domain, {}).get(act.slot, ()), act.value, rng)
-        return act._replace(value=value) if value is not None else None
-
-
-def _other(values: Sequence[str], own: str, rng: np.random.Generator) -> str | None:
-    """One of the values that is not `own`; ``None`` if there is no other."""
-    if all(value == own for value in values):
-        return None
-    while True:
-        value = values[int(rng.random() * len(values))]
-        if value != own:
-            return value
+            name, values = "slot", self._ontology[act.domain].requestable if act.domain in self._ontology else ()
+        elif act.intent != INFORM or not act.slot:
+            return []
+        own = getattr(act, name)
+        if all(value == own for value in values):
+            return []
+        while True:
+            value = values[int(rng.random() * len(values))]
+            if value != own:
+                return [act._replace(**{name: value})]
 
 
 _GOODBYE = DialogueAct(BYE, GENERAL)
@@ -157,7 +144,10 @@ class AgendaUser:
         return self._speak()
 
     def _is_done(self, name: str) -> bool:
-        return not self._open[name] and name in self._offered and (not self._book[name] or name in self._booked)
+        return not self._open[name] and name in self._offered and self._is_booked(name)
+
+    def _is_booked(self, name: str) -> bool:
+        return name in self._booked or not self._book[name]
 
     def _unsaid(self, name: str) -> bool:
         return any(act.domain == name for act in self._stack)
@@ -212,25 +202,16 @@ class AgendaUser:
             self._found[name] = value
         elif slot == REFERENCE and intent in BOOKS:
             self._booked.add(name)
-        if slot in self._open[name] and not self._has_unsaid_constraints(name):
+        unsaid = (act for act in self._stack if act.domain == name and act.intent == INFORM)
+        if slot in self._open[name] and not any(act.slot in self._info[name] for act in unsaid):
             self._open[name].remove(slot)
 
-    def _has_unsaid_constraints(self, name: str) -> bool:
-        return any(act.domain == name and act.intent == INFORM and act.slot in self._info[name] for act in self._stack)
-
     def _answer(self, spec: Domain, slot: str) -> None:
-        name = spec.name
-        if slot in self._info[name]:
-            value = self._info[name][slot]
-        elif slot in self._book[name]:
-            value = self._book[name][slot]
-        elif slot in self._places.get(name, {}):
-            value = self._info[name][slot] = self._place(name, slot)
-        elif slot in spec.informable:
-            value = DONT_CARE
-        else:
-            return
-        self._push([DialogueAct(INFORM, name, slot, value)])
+        name, known = spec.name, {**self._book[spec.name], **self._info[spec.name]}
+        if slot not in known and slot in self._places.get(name, {}):
+            known[slot] = self._info[name][slot] = self._place(name, slot)
+        if slot in known or slot in spec.informable:
+            self._push([DialogueAct(INFORM, name, slot, known.get(slot, DONT_CARE))])
 
     def _place(self, name: str, slot: str) -> str:
         """An end of a ride that is not its other end."""
@@ -255,10 +236,8 @@ class AgendaUser:
             del current[slot]
         current.update(changed)
         self._offered.discard(name)
-        self._push(
-            DialogueAct(INFORM, name, slot, value)
-            for slot, value in {**dict.fromkeys(dropped, DONT_CARE), **changed}.items()
-        )
+        told = {**dict.fromkeys(dropped, DONT_CARE), **changed}
+        self._push(DialogueAct(INFORM, name, slot, value) for slot, value in told.items())
 
     def _speak(self) -> list[DialogueAct]:
         if not self._left:
@@ -282,10 +261,10 @@ class AgendaUser:
     def _next_question(self) -> list[DialogueAct]:
         """Ask for what the domain still lacks: an offer or answers, then the booking."""
         name = self._left[0]
-        is_booked = name in self._booked or not self._book[name]
-        wanted = [slot for slot in self._open[name] if slot != REFERENCE or is_booked]
-        if name not in self._offered and self._ontology[name].key not in wanted:
-            wanted.append(self._ontology[name].key)
+        key = self._ontology[name].key
+        wanted = [slot for slot in self._open[name] if slot != REFERENCE or self._is_booked(name)]
+        if name not in self._offered and key not in wanted:
+            wanted.append(key)
         if wanted:
             return [DialogueAct(REQUEST, name, slot) for slot in wanted[: self._max_acts]]
         return [DialogueAct(INFORM, name, slot, value) for slot, value in self._book[name].items()][: self._max_acts]

@@ -45,6 +45,11 @@ class DomainBelief:
     offered: str = ""  # key of the entity that the agent named last; empty if there is none
     reference: str = ""  # reference number of the booking; empty if nothing is booked
 
+    @property
+    def known(self) -> dict[str, str]:
+        """The constraints that do not admit every value."""
+        return {slot: value for slot, value in self.constraints.items() if value != DONT_CARE}
+
 
 class BeliefState:
     """Belief about the user's goal, updated by every utterance."""
@@ -94,7 +99,7 @@ class BeliefState:
 class Booking(NamedTuple):
     """A booking that was made, or an offer that was made up from the user's constraints, such as a taxi."""
 
-    domain: str  # the domain
+    domain: str
     entity: str  # key of the entity
     values: Mapping[str, str]  # what was booked, by slot; of an offer, the constraints
     reference: str  # the reference number; empty for an offer
@@ -124,8 +129,8 @@ class Lexicalizer:
       booking whose day is unknown.
     """
 
-    def __init__(self, ontology: Ontology, database: Database) -> None:
-        self._ontology, self._database = ontology, database
+    def __init__(self, database: Database) -> None:
+        self.ontology, self._database = database.ontology, database
 
     def say(self, acts: Iterable[DialogueAct], belief: BeliefState, goal: Goal | None = None) -> Said:
         """Fill acts with values. The `fail_book` values of the goal are not available; without a goal, all are."""
@@ -134,13 +139,13 @@ class Lexicalizer:
         for act in acts:
             name = belief.active if act.domain == BOOKING else act.domain
             about = belief.domains.get(name)
-            if about is None:
-                if act.domain == BOOKING:
-                    said.n_unsayable += 1
-                else:
-                    said.acts.append(act)
+            if about is None and act.domain == BOOKING:
+                said.n_unsayable += 1
                 continue
-            spec = self._ontology[name]
+            if about is None:
+                said.acts.append(act)
+                continue
+            spec = self.ontology[name]
             if act.intent in BOOKS:
                 if not any(booking.domain == name for booking in said.bookings):
                     self._book(act, spec, about, goal, said)
@@ -163,7 +168,7 @@ class Lexicalizer:
         about = belief.domains.get(name)
         if about is None:
             return act.domain != BOOKING
-        spec = self._ontology[name]
+        spec = self.ontology[name]
         if act.intent in BOOKS:
             return self._can_book(spec, about)
         return not act.value or bool(self._value(act, spec, about, {}))
@@ -172,7 +177,7 @@ class Lexicalizer:
         """Numbers of the entities that satisfy all constraints, the offered one first."""
         found = self._database.query(name, belief.constraints)
         if belief.offered:
-            key, entities = self._ontology[name].key, self._database.entities(name)
+            key, entities = self.ontology[name].key, self._database.entities(name)
             for position, i in enumerate(found):
                 if entities[i].get(key) == belief.offered:
                     return (i, *found[:position], *found[position + 1 :]) if position else found
@@ -193,18 +198,16 @@ class Lexicalizer:
             return self._generated(spec, slot, belief)
         if slot == CHOICE:
             return str(len(self._database.query(spec.name, belief.constraints)))
-        found = candidates.get(spec.name)
-        if found is None:
-            found = candidates[spec.name] = self.candidates(spec.name, belief)
-        number = int(act.value) - 1
+        if spec.name not in candidates:
+            candidates[spec.name] = self.candidates(spec.name, belief)
+        found, number = candidates[spec.name], int(act.value) - 1
         return self._database.entities(spec.name)[found[number]].get(slot, "") if number < len(found) else ""
 
     def _generated(self, spec: Domain, slot: str, belief: DomainBelief) -> str:
         """A value of an offer that is made up from the constraints, always the same for the same constraints."""
         if slot not in spec.generated:
-            value = belief.constraints.get(slot, "")
-            return "" if value == DONT_CARE else value
-        if not all(any(slot in belief.constraints for slot in group) for group in spec.required):
+            return belief.known.get(slot, "")
+        if _missing(spec, belief):
             return ""
         entities = self._database.entities(spec.name)
         digest = _digest(spec.name, belief.constraints)
@@ -231,6 +234,12 @@ class Lexicalizer:
         told = {spec.key: entity, **values, REFERENCE: reference}
         said.acts += [DialogueAct(act.intent, spec.name, slot, value) for slot, value in told.items()]
         said.values[act] = told.get(act.slot, "")
+
+
+def _missing(spec: Domain, belief: DomainBelief) -> tuple[str, ...]:
+    """What an offer that is made up still needs: the first group of slots without a constraint."""
+    missing = (group for group in spec.required if not any(slot in belief.constraints for slot in group))
+    return next(missing, ())
 
 
 def _digest(name: str, values: Mapping[str, str]) -> int:
@@ -300,9 +309,8 @@ class TaskDialogue:
         values = {act[1:]: value for act, value in said.values.items()}
         for _, name, slot, number in placeholders_in(text):  # "no [restaurant_food] restaurants" is about a constraint
             about = self.belief.domains.get(name)
-            wanted = about.constraints.get(slot, DONT_CARE) if about is not None else DONT_CARE
-            if number == "1" and wanted != DONT_CARE:
-                values.setdefault((name, slot, number), wanted)
+            if number == "1" and about is not None and slot in about.known:
+                values.setdefault((name, slot, number), about.known[slot])
         self.reword(filled(text, values))
         return said
 
@@ -322,15 +330,10 @@ class RulePolicy:
     """
 
     def __init__(
-        self,
-        ontology: Ontology,
-        lexicalizer: Lexicalizer,
-        many: int = 4,
-        told: int = 0,
-        vocabulary: ActVocabulary | None = None,
+        self, lexicalizer: Lexicalizer, many: int = 4, told: int = 0, vocabulary: ActVocabulary | None = None
     ) -> None:
-        self._ontology, self._lexicalizer, self._many, self._told = ontology, lexicalizer, many, told
-        self._vocabulary = vocabulary
+        self._ontology, self._lexicalizer = lexicalizer.ontology, lexicalizer
+        self._many, self._told, self._vocabulary = many, told, vocabulary
 
     def act(self, belief: BeliefState, heard: list[DialogueAct]) -> list[DialogueAct]:
         """Choose delexicalized acts."""
@@ -342,16 +345,15 @@ class RulePolicy:
             return act
         if act.intent == NO_OFFER:
             return DialogueAct(INFORM, act.domain, CHOICE, "1")
+        if act.intent == REQ_MORE and active:
+            return DialogueAct(INFORM, active, self._ontology[active].key, "1")
         if act.intent == REQ_MORE:
-            offer = DialogueAct(INFORM, active, self._ontology[active].key, "1") if active else None
-            return offer or next(filter(self._asks_for_a_constraint, self._vocabulary.acts), act)
+            requests = (each for each in self._vocabulary.acts if each.intent == REQUEST)
+            return next((each for each in requests if each.slot in self._ontology[each.domain].informable), act)
         of_booking = act._replace(domain=BOOKING)
         if act.intent == REQUEST and of_booking not in self._vocabulary:
             return self._sayable(DialogueAct(REQ_MORE, GENERAL), active)
         return of_booking
-
-    def _asks_for_a_constraint(self, act: DialogueAct) -> bool:
-        return act.intent == REQUEST and act.slot in self._ontology[act.domain].informable
 
     def _chosen(self, belief: BeliefState, heard: list[DialogueAct]) -> list[DialogueAct]:
         if any(act.intent == BYE for act in heard):
@@ -361,11 +363,9 @@ class RulePolicy:
             return [DialogueAct(REQ_MORE, GENERAL)]
         spec, about = self._ontology[name], belief.domains[name]
         if spec.generated:
-            for group in spec.required:
-                if not any(slot in about.constraints for slot in group):
-                    return [DialogueAct(REQUEST, name, slot) for slot in group]
-            known = [slot for slot, value in about.constraints.items() if value != DONT_CARE]
-            return self._answers(name, [*spec.generated, *known[: self._told]])
+            if missing := _missing(spec, about):
+                return [DialogueAct(REQUEST, name, slot) for slot in missing]
+            return _answers(name, [*spec.generated, *[*about.known][: self._told]])
         found = self._lexicalizer.candidates(name, about)
         if not found:
             return [DialogueAct(NO_OFFER, name)]
@@ -374,23 +374,20 @@ class RulePolicy:
         if not about.offered and not asked and len(found) >= self._many and open_slots:
             return [DialogueAct(REQUEST, name, open_slots[0])]
         if about.booking and not about.reference and (about.offered or len(about.booking) == len(spec.bookable)):
-            missing = [slot for slot in spec.bookable if slot not in about.booking]
-            if missing:
-                return [DialogueAct(REQUEST, name, missing[0])]
-            return [*self._answers(name, asked), DialogueAct(BOOK, name, REFERENCE, "1")]
+            for slot in spec.bookable:
+                if slot not in about.booking:
+                    return [DialogueAct(REQUEST, name, slot)]
+            return [*_answers(name, asked), DialogueAct(BOOK, name, REFERENCE, "1")]
         if REFERENCE in about.requested and about.reference:
             asked = [*asked, REFERENCE]
-        offer = [DialogueAct(INFORM, name, spec.key, "1")] if not about.offered or asked else []
-        repeated = [slot for slot, value in about.constraints.items() if value != DONT_CARE and slot != spec.key]
-        told = [DialogueAct(INFORM, name, slot, "1") for slot in repeated[: self._told]] if offer else []
-        acts = list(dict.fromkeys([*offer, *told, *self._answers(name, asked)]))
-        if acts:
-            return acts
-        return [DialogueAct(INFORM, name, CHOICE, "1")] if not about.offered else [DialogueAct(REQ_MORE, GENERAL)]
+        repeated = [slot for slot in about.known if slot != spec.key][: self._told]
+        offer = [spec.key, *repeated] if not about.offered or asked else []
+        # Without an act here, an entity is offered already, and nothing is asked.
+        return _answers(name, dict.fromkeys([*offer, *asked])) or [DialogueAct(REQ_MORE, GENERAL)]
 
-    @staticmethod
-    def _answers(name: str, slots: list[str]) -> list[DialogueAct]:
-        return [DialogueAct(INFORM, name, slot, "1") for slot in slots]
+
+def _answers(name: str, slots: Iterable[str]) -> list[DialogueAct]:
+    return [DialogueAct(INFORM, name, slot, "1") for slot in slots]
 
 
 class ActPolicy(Protocol):
@@ -403,7 +400,6 @@ class ActPolicy(Protocol):
 def simulate(
     policy: ActPolicy,
     user: AgendaUser,
-    ontology: Ontology,
     lexicalizer: Lexicalizer,
     goal: Goal,
     rng: np.random.Generator,
@@ -411,7 +407,7 @@ def simulate(
     errors: SemanticErrors | None = None,
 ) -> list[Exchange]:
     """Hold a dialogue, without an environment, until the user leaves; `user.is_complete` is about it afterwards."""
-    dialogue = TaskDialogue(goal, BeliefState(ontology), lexicalizer, rng, errors)
+    dialogue = TaskDialogue(goal, BeliefState(lexicalizer.ontology), lexicalizer, rng, errors)
     told = user.reset(goal, rng)
     while not user.is_over and len(dialogue.exchanges) < max_turns:
         dialogue.listen(told)
@@ -424,13 +420,9 @@ def corpus_dialogue(
     id: str, goal: Goal, exchanges: Sequence[Exchange], templates: Templates | None = None
 ) -> CorpusDialogue:
     """A simulated dialogue as one of a corpus: what was understood, and what was said; without templates, no words."""
-    turns = [
-        CorpusTurn(
-            exchange.heard,
-            exchange.said,
-            templates.render(exchange.user, "user") if templates is not None else "",
-            templates.render(exchange.said, "agent") if templates is not None else "",
-        )
-        for exchange in exchanges
-    ]
+    turns = []
+    for exchange in exchanges:
+        sides = (("user", exchange.user), ("agent", exchange.said))
+        words = [templates.render(acts, side) for side, acts in sides] if templates is not None else []
+        turns.append(CorpusTurn(exchange.heard, exchange.said, *words))
     return CorpusDialogue(id, tuple(turns), goal)

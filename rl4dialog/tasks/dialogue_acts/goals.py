@@ -22,7 +22,10 @@ VALUED_FIELDS = ("info", "fail_info", "book", "fail_book")  # fields of `DomainG
 
 @dataclass(frozen=True)
 class DomainGoal:
-    """What a user wants in one domain."""
+    """What a user wants in one domain.
+
+    ``first_info`` and ``first_book`` are what it wants before "no offer" and before "no booking".
+    """
 
     info: Mapping[str, str] = field(default_factory=dict)  # constraints on the entity, by slot
     # constraints that the user names first, where they differ from `info`, which replaces them after "no offer"
@@ -34,12 +37,10 @@ class DomainGoal:
 
     @property
     def first_info(self) -> dict[str, str]:
-        """The constraints before "no offer"."""
         return {**self.info, **self.fail_info}
 
     @property
     def first_book(self) -> dict[str, str]:
-        """The values of the booking before "no booking"."""
         return {**self.book, **self.fail_book}
 
 
@@ -62,7 +63,6 @@ class Goal:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON types."""
         return asdict(self)
 
 
@@ -102,44 +102,36 @@ def goal_of(record: Any, ontology: Ontology, where: str) -> Goal:
 def _domain_goal(name: str, given: Mapping[str, Any], ontology: Ontology, where: str) -> DomainGoal:
     spec = ontology[name]
     slots = {"info": spec.informable, "fail_info": spec.informable, "book": spec.bookable, "fail_book": spec.bookable}
-    unknown = set(given) - {*slots, "requests"}
-    if unknown:
-        raise DataError(f"{where}: unknown key {min(unknown)!r}; keys are requests, {', '.join(slots)}")
-    values: dict[str, dict[str, str]] = {}
-    for key, known in slots.items():
-        values[key] = {}
-        if not isinstance(given.get(key, {}), Mapping):
-            raise DataError(f"{where}: {key} must be an object with values by slot, not {shown(given[key])}")
-        for slot, value in given.get(key, {}).items():
-            if slot not in known or not isinstance(value, str):
-                raise DataError(
-                    f"{where}: {key}.{slot} must be a text, and its slot one of {', '.join(known) or 'none'}; got "
-                    f"{shown(value)}"
-                )
-            values[key][slot] = ontology.normalized(name, slot, value)
-    if not isinstance(given.get("requests", ()), list | tuple):
-        raise DataError(f"{where}: requests must be a list of slots, not {shown(given['requests'])}")
-    for slot in given.get("requests", ()):
-        if slot not in spec.requestable:
-            raise DataError(f"{where}: slot {slot!r} cannot be requested (slots: {', '.join(spec.requestable)})")
+    for key, found in given.items():
+        known = {"requests": spec.requestable, **slots}.get(key)
+        if known is None:
+            raise DataError(f"{where}: unknown key {key!r}; keys are requests, {', '.join(slots)}")
+        texts = found.values() if isinstance(found, Mapping) else ()
+        is_right = isinstance(found, list | tuple if key == "requests" else Mapping) and {*found} <= {*known}
+        if not is_right or not all(isinstance(text, str) for text in texts):
+            kind = f"{'a list' if key == 'requests' else 'texts'} of slots ({', '.join(known) or 'there are none'})"
+            raise DataError(f"{where}: {key} must be {kind}, not {shown(found)}")
+    values = {
+        key: {slot: ontology.normalized(name, slot, value) for slot, value in given.get(key, {}).items()}
+        for key in VALUED_FIELDS
+    }
     return DomainGoal(requests=tuple(given.get("requests", ())), **values)
 
 
-def problems(goal: Goal, ontology: Ontology, database: Database) -> list[str]:
+def problems(goal: Goal, database: Database) -> list[str]:
     """Why a goal cannot be reached; empty if it can.
 
     A goal can be reached if in each domain an entity satisfies the final constraints and has all requested slots.
     """
     found = []
     for name, wanted in goal.domains.items():
-        spec = ontology[name]
+        spec = database.ontology[name]
         if spec.generated:
             continue
-        matches = database.query(name, wanted.info)
-        if not matches:
+        entities = [database.entities(name)[i] for i in database.query(name, wanted.info)]
+        if not entities:
             found.append(f"{name}: no entity satisfies {dict(wanted.info)}")
             continue
-        entities = [database.entities(name)[i] for i in matches]
         for slot in wanted.requests:
             of_booking = slot in spec.bookable or (slot == REFERENCE and wanted.book)
             if not of_booking and not any(entity.get(slot) for entity in entities):
@@ -170,15 +162,9 @@ class GoalStatistics:
     """
 
     def __init__(
-        self,
-        goals: Iterable[Goal],
-        ontology: Ontology,
-        database: Database,
-        held_out: Collection[str],
-        templates: Templates,
+        self, goals: Iterable[Goal], database: Database, held_out: Collection[str], templates: Templates
     ) -> None:
-        self._ontology, self._database = ontology, database
-        self._held_out, self._templates = frozenset(held_out), templates
+        self._database, self._held_out, self._templates = database, frozenset(held_out), templates
         self.combinations: Counter[tuple[str, ...]] = Counter()
         self.shapes: dict[str, Counter[Shape]] = {}
         self.values: dict[tuple[str, str, str], Counter[str]] = {}
@@ -211,13 +197,11 @@ class GoalStatistics:
                 id = hashlib.blake2s(goal.key.encode(), digest_size=6).hexdigest()
                 return Goal(id, domains, goal_text(domains, self._templates)), n_again
             n_again += 1
-        raise DataError(
-            f"env.args.goals: statistics: all of {_MAX_TRIES:,} drawn goals are goals of val or test, too; use goals: "
-            f"corpus"
-        )
+        problem = f"all of {_MAX_TRIES:,} drawn goals are goals of val or test, too"
+        raise DataError(f"env.args.goals: statistics: {problem}; use goals: corpus")
 
     def _domain_goal(self, name: str, shape: Shape, rng: np.random.Generator) -> tuple[DomainGoal, int]:
-        """Draw values until the database can satisfy them; also returns the number of tries."""
+        """Draw values until the database can satisfy them; also return the number of tries."""
         for n_tries in range(1, _MAX_TRIES + 1):
             drawn = {
                 kind: {slot: self._values[name, kind, slot](rng) for slot in getattr(shape, kind)}
@@ -227,20 +211,18 @@ class GoalStatistics:
             if self._can_be_reached(name, wanted):
                 return wanted, n_tries
         slots = ", ".join(f"{kind} {' and '.join(found)}" for kind, found in shape._asdict().items() if found)
-        raise DataError(
-            f"env.args.goals: statistics: domain {name!r}: none of {_MAX_TRIES:,} goals with {slots} can be "
-            f"reached with the database; use goals: corpus"
-        )
+        problem = f"none of {_MAX_TRIES:,} goals with {slots} can be reached with the database"
+        raise DataError(f"env.args.goals: statistics: domain {name!r}: {problem}; use goals: corpus")
 
     def _can_be_reached(self, name: str, wanted: DomainGoal) -> bool:
         """Whether an entity satisfies the goal and, if it has fallbacks, none satisfies what comes before them."""
         for first, final in ((wanted.fail_info, wanted.info), (wanted.fail_book, wanted.book)):
             if any(value == final.get(slot) for slot, value in first.items()):
                 return False
-        if problems(Goal("", {name: wanted}), self._ontology, self._database):
+        if problems(Goal("", {name: wanted}), self._database):
             return False
-        is_offered_first = not self._ontology[name].generated and self._database.query(name, wanted.first_info)
-        return not (wanted.fail_info and is_offered_first)
+        is_generated = self._database.ontology[name].generated
+        return not wanted.fail_info or bool(is_generated) or not self._database.query(name, wanted.first_info)
 
 
 def shape_of(wanted: DomainGoal) -> Shape:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Literal
 
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.tasks.dialogue_acts.acts import DONT_CARE
@@ -51,12 +50,12 @@ class Ontology:
     def __init__(self, domains: Iterable[Domain], synonyms: Mapping[str, str] | None = None) -> None:
         self.domains: Mapping[str, Domain] = {domain.name: domain for domain in domains}
         self.synonyms: Mapping[str, str] = dict(synonyms or {})
+        self.only = next(iter(self.domains)) if len(self.domains) == 1 else ""  # name of the only domain
 
     def __contains__(self, name: str) -> bool:
         return name in self.domains
 
     def __getitem__(self, name: str) -> Domain:
-        """The domain of a name."""
         try:
             return self.domains[name]
         except KeyError:
@@ -87,38 +86,40 @@ def satisfies(spec: Domain, slot: str, value: str, wanted: str) -> bool:
     if wanted == DONT_CARE or value == wanted:
         return True
     bound = spec.bounds.get(slot)
-    times = (minutes(value), minutes(wanted)) if bound is not None else (None, None)
-    if times[0] is None or times[1] is None:
+    own, limit = (minutes(value), minutes(wanted)) if bound is not None else (None, None)
+    if own is None or limit is None:
         return False
-    return times[0] <= times[1] if bound == "at most" else times[0] >= times[1]
+    return own <= limit if bound == "at most" else own >= limit
 
 
 Entity = Mapping[str, str]
 
 
 class Database:
-    """Entities by domain, indexed by the values of every informable slot.
+    """Entities by domain, and what satisfies constraints.
 
-    The set of entities with a value is an integer with one bit per entity, so constraints are combined by ``&``.
-    Results are remembered. Values of entities are normalized here, those of constraints by the caller.
+    The set of entities that satisfy one constraint is an integer with one bit per entity, so that constraints are
+    combined by ``&``. Sets and results are remembered. Values of entities are normalized here, those of constraints by
+    the caller.
     """
 
     def __init__(self, ontology: Ontology, entities: Mapping[str, Sequence[Entity]]) -> None:
-        self._entities: dict[str, tuple[Entity, ...]] = {}
-        self._indices: dict[str, _Index] = {}
-        self._results: dict[tuple[object, ...], tuple[int, ...]] = {}
-        self._values: dict[tuple[str, str], frozenset[str]] = {}
-        self._named: dict[str, dict[str, tuple[Entity, ...]]] = {}
-        for name, domain in ontology.domains.items():
-            rows = tuple(
+        self.ontology = ontology
+        self._entities: dict[str, tuple[Entity, ...]] = {
+            name: tuple(
                 {slot: ontology.normalized(name, slot, value) for slot, value in entity.items()}
                 for entity in entities.get(name, ())
             )
-            self._entities[name] = rows
-            self._indices[name] = _Index(domain, rows)
-            named = self._named[name] = {}
+            for name in ontology.domains
+        }
+        self._sets: dict[tuple[str, str, str], int] = {}
+        self._results: dict[tuple[object, ...], tuple[int, ...]] = {}
+        self._values: dict[tuple[str, str], frozenset[str]] = {}
+        self._named: dict[str, dict[str, tuple[Entity, ...]]] = {name: {} for name in ontology.domains}
+        for name, rows in self._entities.items():
+            named, key = self._named[name], ontology[name].key
             for row in rows:
-                named[row.get(domain.key, "")] = (*named.get(row.get(domain.key, ""), ()), row)
+                named[row.get(key, "")] = (*named.get(row.get(key, ""), ()), row)
 
     def entities(self, domain: str) -> tuple[Entity, ...]:
         """All entities of a domain, in the order of their numbers."""
@@ -134,10 +135,10 @@ class Database:
 
     def values(self, domain: str, slot: str) -> frozenset[str]:
         """All values of a slot."""
-        key = (domain, slot)
-        if key not in self._values:
-            self._values[key] = frozenset(entity[slot] for entity in self._entities[domain] if slot in entity)
-        return self._values[key]
+        if (domain, slot) not in self._values:
+            found = frozenset(entity[slot] for entity in self._entities[domain] if slot in entity)
+            self._values[domain, slot] = found
+        return self._values[domain, slot]
 
     def query(self, domain: str, constraints: Mapping[str, str]) -> tuple[int, ...]:
         """Numbers of the entities that satisfy all constraints, in ascending order.
@@ -146,61 +147,21 @@ class Database:
         before or not after it; one that is not a time admits nothing.
         """
         key = (domain, *constraints.items())
-        found = self._results.get(key)
-        if found is None:
-            found = self._results[key] = tuple(_bits(self._indices[domain].matching(constraints)))
-        return found
+        if key not in self._results:
+            n = len(self._entities[domain])
+            found = (1 << n) - 1
+            for slot, wanted in constraints.items():
+                found &= self._satisfying(domain, slot, wanted)
+            self._results[key] = tuple(i for i in range(n) if found >> i & 1)
+        return self._results[key]
 
-
-class _Index:
-    """Sets of entities by slot and value, as integers with one bit per entity."""
-
-    def __init__(self, domain: Domain, entities: Sequence[Entity]) -> None:
-        self._all = (1 << len(entities)) - 1
-        self._bounds = domain.bounds
-        self._by_value: dict[str, dict[str, int]] = {}
-        for slot in domain.informable:
-            if slot not in domain.bounds:
-                by_value: dict[str, int] = {}
-                for i, entity in enumerate(entities):
-                    if slot in entity:
-                        by_value[entity[slot]] = by_value.get(entity[slot], 0) | 1 << i
-                self._by_value[slot] = by_value
-        self._by_time = {slot: _TimeIndex(slot, bound, entities) for slot, bound in domain.bounds.items()}
-
-    def matching(self, constraints: Mapping[str, str]) -> int:
-        found = self._all
-        for slot, value in constraints.items():
-            if value == DONT_CARE:
-                continue
-            found &= self._by_time[slot].matching(value) if slot in self._bounds else self._by_value[slot].get(value, 0)
-        return found
-
-
-class _TimeIndex:
-    """Entities in the order of a time, with the set of all up to each position, or from each position on."""
-
-    def __init__(self, slot: str, bound: Bound, entities: Sequence[Entity]) -> None:
-        with_time = ((minutes(entity.get(slot, "")), i) for i, entity in enumerate(entities))
-        times = sorted((cast(int, time), i) for time, i in with_time if time is not None)
-        self._bound, self._times = bound, [time for time, _ in times]
-        order = [i for _, i in times] if bound == "at most" else [i for _, i in reversed(times)]
-        self._first_n = [0]
-        for i in order:
-            self._first_n.append(self._first_n[-1] | 1 << i)
-
-    def matching(self, value: str) -> int:
-        limit = minutes(value)
-        if limit is None:
-            return 0
-        if self._bound == "at most":
-            return self._first_n[bisect_right(self._times, limit)]
-        return self._first_n[len(self._times) - bisect_left(self._times, limit)]
-
-
-def _bits(number: int) -> Iterator[int]:
-    """Positions of the 1 bits, lowest first."""
-    while number:
-        lowest = number & -number
-        yield lowest.bit_length() - 1
-        number ^= lowest
+    def _satisfying(self, domain: str, slot: str, wanted: str) -> int:
+        if wanted == DONT_CARE:
+            return -1  # all bits
+        key = (domain, slot, wanted)
+        if key not in self._sets:
+            spec, rows = self.ontology[domain], enumerate(self._entities[domain])
+            is_bound = slot not in spec.bounds or minutes(wanted) is not None
+            fits = (i for i, row in rows if is_bound and slot in row and satisfies(spec, slot, row[slot], wanted))
+            self._sets[key] = sum(1 << i for i in fits)
+        return self._sets[key]

@@ -16,7 +16,7 @@ from rl4dialog.tasks.dialogue_acts.acts import BOOK, DONT_CARE, INFORM, NO_BOOK,
 from rl4dialog.tasks.dialogue_acts.agenda import is_no_offer
 from rl4dialog.tasks.dialogue_acts.dialogue import Booking, Exchange, TaskDialogue
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_text
-from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Database, Domain, Entity, Ontology, minutes, satisfies
+from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Database, Domain, Entity, minutes, satisfies
 from rl4dialog.tasks.dialogue_acts.templates import Templates
 
 
@@ -53,11 +53,6 @@ class Outcome:
         """Whether every domain is a success."""
         return all(outcome.success for outcome in self.domains.values())
 
-    @property
-    def failures(self) -> list[str]:
-        """Why the goal was not reached, in words."""
-        return [failure for outcome in self.domains.values() for failure in outcome.failures]
-
     def numbers(self) -> dict[str, float]:
         """Scores by name, each from 0 to 1 but for the counts.
 
@@ -66,9 +61,7 @@ class Outcome:
         both are 1 if there is nothing to tell.
         """
         outcomes = self.domains.values()
-        answered = sum(outcome.n_answered for outcome in outcomes)
-        requested = sum(outcome.n_requested for outcome in outcomes)
-        told = sum(outcome.n_told for outcome in outcomes)
+        answered, requested, told = (_total(outcomes, name) for name in ("n_answered", "n_requested", "n_told"))
         precision = answered / told if told else 1.0
         recall = answered / requested if requested else 1.0
         booked = [outcome.book for outcome in outcomes if outcome.book is not None]
@@ -84,40 +77,30 @@ class Outcome:
         }
 
 
-def outcome_of(
-    goal: Goal, exchanges: Sequence[Exchange], complete: bool, ontology: Ontology, database: Database
-) -> Outcome:
+def _total(outcomes: Iterable[Any], name: str) -> int:
+    return sum(getattr(outcome, name) for outcome in outcomes)
+
+
+def outcome_of(goal: Goal, exchanges: Sequence[Exchange], complete: bool, database: Database) -> Outcome:
     """Judge a dialogue by what was really said and booked. `complete`: the user believes that it has everything."""
-    said = [act for exchange in exchanges for act in exchange.said]
-    told = [act for exchange in exchanges for act in exchange.user if act.intent == INFORM]
-    bookings = {booking.domain: booking for exchange in exchanges for booking in exchange.bookings}
     outcomes = {
-        name: _domain_outcome(
-            wanted,
-            {act.slot: act.value for act in told if act.domain == name and act.slot in ontology[name].informable},
-            [act for act in said if act.domain == name],
-            bookings.get(name),
-            ontology[name],
-            database,
-        )
+        name: _domain_outcome(wanted, exchanges, database.ontology[name], database)
         for name, wanted in goal.domains.items()
     }
-    return Outcome(outcomes, complete, len(exchanges), len(said))
+    return Outcome(outcomes, complete, len(exchanges), sum(len(exchange.said) for exchange in exchanges))
 
 
 def _domain_outcome(
-    wanted: DomainGoal,
-    asked: Mapping[str, str],
-    said: list[DialogueAct],
-    booking: Booking | None,
-    spec: Domain,
-    database: Database,
+    wanted: DomainGoal, exchanges: Sequence[Exchange], spec: Domain, database: Database
 ) -> DomainOutcome:
-    intents = {act.intent for act in said}
+    said = [act for exchange in exchanges for act in exchange.said if act.domain == spec.name]
+    asked = [act for exchange in exchanges for act in exchange.user if act.domain == spec.name and act.intent == INFORM]
+    bookings = [each for exchange in exchanges for each in exchange.bookings if each.domain == spec.name]
+    booking = bookings[-1] if bookings else None
     info = dict(wanted.info) if any(map(is_no_offer, said)) else wanted.first_info
     if spec.generated:  # the goal need not have the ends of a ride: what the user said counts
-        info = {**asked, **info}
-    book = dict(wanted.book) if NO_BOOK in intents else wanted.first_book
+        info = {**{act.slot: act.value for act in asked if act.slot in spec.informable}, **info}
+    book = dict(wanted.book) if any(act.intent == NO_BOOK for act in said) else wanted.first_book
     told = {act.slot: act.value for act in said if act.intent in TELLING - {SELECT} and act.slot}
     outcome = DomainOutcome(n_requested=len(wanted.requests))
     named = booking.entity if booking is not None and (book or spec.generated) else told.get(spec.key, "")
@@ -127,10 +110,8 @@ def _domain_outcome(
         outcome.failures.append(f"no {spec.name} offered")
     else:
         described = [booking.values] if spec.generated and booking is not None else entities
-        found, wrong = min(
-            ((entity, _wrong(spec, values, info)) for entity, values in zip(entities, described, strict=False)),
-            key=lambda item: len(item[1]),
-        )
+        judged = [(entity, _wrong(spec, values, info)) for entity, values in zip(entities, described, strict=False)]
+        found, wrong = min(judged, key=lambda item: len(item[1]))
         outcome.match = not wrong
         if wrong:
             outcome.failures.append(f"wrong {spec.name}: {', '.join(wrong)}")
@@ -143,9 +124,7 @@ def _domain_outcome(
         if right and told.get(slot) == right:
             outcome.n_answered += 1
         else:
-            outcome.failures.append(
-                f"{spec.name}: {slot} not told" if slot not in told else f"{spec.name}: wrong {slot}"
-            )
+            outcome.failures.append(f"{spec.name}: " + (f"wrong {slot}" if slot in told else f"{slot} not told"))
     ignored = {spec.key, REFERENCE, *info, *spec.bookable} - set(wanted.requests)
     outcome.n_told = sum(slot in spec.requestable and slot not in ignored for slot in told)
     return outcome
@@ -229,15 +208,13 @@ class ConvLabOutcome:
     def success(self) -> bool:
         """Whether the goal is reached."""
         outcomes = self.domains.values()
-        answered, requested = (sum(getattr(o, name) for o in outcomes) for name in ("n_answered", "n_requested"))
+        answered, requested = (_total(outcomes, name) for name in ("n_answered", "n_requested"))
         return _is_success(answered, requested, self.book) and all(outcome.is_consistent for outcome in outcomes)
 
     def numbers(self) -> dict[str, float]:
         """Scores by name, from 0 to 1. Those of bookings and requests are missing if the goal has none."""
         outcomes = self.domains.values()
-        answered, requested, in_vain = (
-            sum(getattr(outcome, name) for outcome in outcomes) for name in ("n_answered", "n_requested", "n_in_vain")
-        )
+        answered, requested, in_vain = (_total(outcomes, name) for name in ("n_answered", "n_requested", "n_in_vain"))
         in_vain += self.n_in_vain
         found = {"convlab2/success": float(self.success), "convlab2/complete": float(self.complete)}
         if self.book is not None:
@@ -258,13 +235,12 @@ def convlab_outcome_of(
     goal: Goal,
     exchanges: Sequence[Exchange],
     complete: bool,
-    ontology: Ontology,
     database: Database,
     reply: Sequence[DialogueAct] = (),
 ) -> ConvLabOutcome:
     """Judge a dialogue, after whose last exchange the user says `reply`, by ConvLab-2's rules."""
+    ontology, judged = database.ontology, TELLING - {SELECT, BOOK}
     said = [act for exchange in exchanges for act in exchange.said]
-    judged = TELLING - {SELECT, BOOK}
     told = [act for act in said if act.intent in judged and act.slot and act.value not in ("", DONT_CARE)]
     first: dict[str, Booking] = {}
     for exchange in exchanges:
@@ -332,10 +308,8 @@ def _is_consistent(
 ) -> bool:
     """Whether an entity satisfies the constraints, resembles the answers and, if something was booked, is that."""
     entities = [database.entities(spec.name)[i] for i in database.query(spec.name, wanted.info)]
-    fitting = (entity for entity in entities if _resembles(spec, entity, answers))
-    if not wanted.book or booking is None:
-        return any(True for _ in fitting)
-    return any(entity.get(spec.key) == booking.entity for entity in fitting)
+    named = booking.entity if wanted.book and booking is not None else None
+    return any(_resembles(spec, each, answers) and named in (None, each.get(spec.key)) for each in entities)
 
 
 def _resembles(spec: Domain, entity: Entity, answers: dict[str, str]) -> bool:
@@ -441,14 +415,17 @@ def transcript(
 ) -> dict[str, Any]:
     """Write a dialogue as plain JSON types, with the acts that each side understood or chose, and why it failed."""
     turns: list[dict[str, Any]] = []
+
+    def add(speaker: int, acts: Iterable[DialogueAct], text: str, **more: Any) -> None:
+        turns.append({"speaker": SPEAKERS[speaker], "text": text, "acts": _plain(acts), **more})
+
     for exchange, reward in zip(dialogue.exchanges, rewards, strict=True):
-        heard = _plain(exchange.heard)
-        turns.append(_turn(PARTNER, templates.render(exchange.user, "user"), exchange.user, understood=heard))
+        heard, chosen = _plain(exchange.heard), _plain(exchange.chosen)
+        add(PARTNER, exchange.user, templates.render(exchange.user, "user"), understood=heard)
         text = exchange.text or templates.render(exchange.said, "agent")
         bookings = [booking._asdict() for booking in exchange.bookings]
-        chosen = _plain(exchange.chosen)
-        turns.append(_turn(AGENT, text, exchange.said, chosen=chosen, bookings=bookings, reward=reward))
-    turns.append(_turn(PARTNER, templates.render(dialogue.told, "user"), dialogue.told))
+        add(AGENT, exchange.said, text, chosen=chosen, bookings=bookings, reward=reward)
+    add(PARTNER, dialogue.told, templates.render(dialogue.told, "user"))
     return {
         "goal": dialogue.goal.to_json(),
         "goal_text": goal_text(dialogue.goal.domains, templates),
@@ -459,23 +436,18 @@ def transcript(
     }
 
 
-def _turn(speaker: int, text: str, acts: Iterable[DialogueAct], **more: Any) -> dict[str, Any]:
-    return {"speaker": SPEAKERS[speaker], "text": text, "acts": _plain(acts), **more}
-
-
 def failures(exchanges: Sequence[Exchange], outcome: Outcome, user_is_over: bool) -> list[str]:
     """Why a dialogue failed, in words; empty if it did not."""
-    return [] if outcome.success else [*outcome.failures, *_causes(exchanges, outcome, user_is_over)]
-
-
-def _causes(exchanges: Sequence[Exchange], outcome: Outcome, user_is_over: bool) -> Iterable[str]:
-    """What else went wrong in a dialogue that failed."""
+    if outcome.success:
+        return []
+    found = [failure for each in outcome.domains.values() for failure in each.failures]
     if any(one.chosen == other.chosen for one, other in itertools.pairwise(exchanges)):
-        yield "the agent repeated itself"
+        found.append("the agent repeated itself")
     if not user_is_over:
-        yield "out of turns"
+        found.append("out of turns")
     elif not outcome.complete:
-        yield "the user gave up"
+        found.append("the user gave up")
+    return found
 
 
 def _plain(acts: Iterable[DialogueAct]) -> list[list[str]]:

@@ -5,6 +5,7 @@ Their methods have the shapes of ConvLab-2's ``NLU.predict``, ``DST.update`` and
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -66,7 +67,6 @@ class TemplateNlu:
         self._templates = world.templates
 
     def predict(self, utterance: str, context: Sequence[str] = ()) -> list[DialogueAct]:
-        """Understand an utterance; see `Nlu.predict`."""
         said = self._templates.parse(context[-1]) if context else []
         return self._templates.parse(utterance, said)
 
@@ -82,7 +82,6 @@ class TemplateNlg:
         self._templates = world.templates
 
     def generate(self, action: Iterable[Sequence[str]]) -> str:
-        """Say acts; see `Nlg.generate`."""
         return self._templates.render([DialogueAct(*act) for act in action], "agent")
 
 
@@ -118,10 +117,7 @@ class TrackedBelief(BeliefState):
 
 def as_acts(found: Any, part: str) -> list[DialogueAct]:
     """Acts as a part of the agent returns them: lists of two to four texts."""
-    try:
-        acts = [DialogueAct(*map(str, act)) for act in found if not isinstance(act, str)]
-    except TypeError as error:
-        raise ConfigError(f"{part} must return acts as [intent, domain, slot, value], not {shown(found)}") from error
-    if len(acts) != len(found):
-        raise ConfigError(f"{part} must return acts as [intent, domain, slot, value], not {shown(found)}")
-    return acts
+    with contextlib.suppress(TypeError):
+        if not any(isinstance(act, str) for act in found):
+            return [DialogueAct(*map(str, act)) for act in found]
+    raise ConfigError(f"{part} must return acts as [intent, domain, slot, value], not {shown(found)}")

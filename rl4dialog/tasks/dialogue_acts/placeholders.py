@@ -167,20 +167,20 @@ class ReplyReader:
 
     def read(self, text: str, active: str = "") -> list[DialogueAct]:
         """Delexicalized acts of a text, each one once; `active` is the domain of sentences that name none."""
-        only = next(iter(self._ontology.domains)) if len(self._ontology.domains) == 1 else ""
-        name = active if active in self._ontology else only
+        name = active if active in self._ontology else self._ontology.only
         found: dict[DialogueAct, None] = {}
         for sentence in _SENTENCES.split(text):
-            informs = [act for act in placeholders_in(sentence) if self._is_known(act)]
+            informs = [
+                act
+                for act in placeholders_in(sentence)
+                if act.domain in self._ontology and act.slot in self._ontology[act.domain].slots
+            ]
             plain = PLACEHOLDER.sub(" ", sentence)
             named = informs[0].domain if informs else self._templates.domain_named(plain)
             name = named if named in self._ontology else name
             acts = self._about(sentence, plain, informs, self._ontology[name]) if name else []
             found |= dict.fromkeys(acts or self._general(plain))
         return list(found)
-
-    def _is_known(self, act: DialogueAct) -> bool:
-        return act.domain in self._ontology and act.slot in self._ontology[act.domain].slots
 
     def _about(self, sentence: str, plain: str, informs: list[DialogueAct], spec: Domain) -> list[DialogueAct]:
         """Acts of a sentence about a domain."""

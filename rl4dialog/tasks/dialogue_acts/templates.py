@@ -32,7 +32,7 @@ from rl4dialog.tasks.dialogue_acts.acts import (
     WELCOME,
     DialogueAct,
 )
-from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Database, Ontology
+from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Database
 
 Side = Literal["user", "agent"]
 
@@ -70,11 +70,7 @@ SLOTS = {
 # What begins a sentence; the first of each is written, all are read. The noun of the domain follows.
 _OPENINGS: Mapping[tuple[str, Side], tuple[str, ...]] = {
     (INFORM, "user"): (
-        "I am looking for a",
-        "I'm looking for a",
-        "I want a",
-        "I need a",
-        "I would like a",
+        *("I am looking for a", "I'm looking for a", "I want a", "I need a", "I would like a"),
         "find me a",
     ),
     (INFORM, "agent"): ("There is a", "There are", "I have a", "I found a", "It is a"),
@@ -94,6 +90,7 @@ _GENERAL = {
     WELCOME: ("You are welcome", "you're welcome", "my pleasure"),
     REQ_MORE: ("Can I help you with anything else?", "is there anything else", "anything else", "what else"),
 }
+_GENERAL_OF = {text.lower().strip("?"): intent for intent, texts in _GENERAL.items() for text in texts}
 _INTENTS = {
     opening.removesuffix(" a").lower(): intent for (intent, _), openings in _OPENINGS.items() for opening in openings
 } | {_BOOKING_OF_USER.removesuffix(" a").lower(): INFORM, "book": INFORM}
@@ -103,7 +100,7 @@ _ASKING = re.compile(
     r"(?:please )?(?:have|get|know|tell|give)|i(?: also)? (?:want|need|would like)(?: to know)? (?:the|its|their))\b",
     re.I,
 )
-_ARTICLE = r"(?:an?|the|another|some|any)"
+_BETWEEN = re.compile(r"\s+(?:(?:an?|the|another|some|any)\s+)?", re.I)  # an opening and the noun of a domain
 _NO_MATTER = re.compile(
     r"\b(?:(?:do ?n[o']?t|does ?n[o']?t|do not|does not) (?:care|matter|mind)|any|anything|no preference|whatever)\b",
     re.I,
@@ -118,12 +115,11 @@ class Templates:
 
     def __init__(
         self,
-        ontology: Ontology,
         database: Database,
         values: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
         words: Mapping[str, Words] | None = None,
     ) -> None:
-        self._ontology = ontology
+        self._ontology = ontology = database.ontology
         known = {**SLOTS, **(words or {})}
         self._domains = {name: known.get(name, Words((name,))).nouns for name in (*ontology.domains, BOOKING)}
         self._slots: dict[str, dict[str, Words]] = {}
@@ -131,15 +127,13 @@ class Templates:
         for name, spec in ontology.domains.items():
             self._slots[name] = _distinct({slot: known.get(slot, Words((slot,))) for slot in spec.slots})
             self._values[name] = {slot: {} for slot in spec.slots}
-            rows: Iterable[tuple[str, str]] = (item for entity in database.entities(name) for item in entity.items())
-            more = ((slot, value) for slot, each in (values or {}).get(name, {}).items() for value in each)
-            for slot, value in itertools.chain(rows, more):
+            known_values = [item for entity in database.entities(name) for item in entity.items()]
+            known_values += ((slot, value) for slot, each in (values or {}).get(name, {}).items() for value in each)
+            for slot, value in known_values:
                 if slot in self._values[name] and value != DONT_CARE:
                     self._values[name][slot][value.lower()] = value
-            for synonym, value in ontology.synonyms.items():
-                for each in self._values[name].values():
-                    if value in each:
-                        each[synonym] = value
+            for each in self._values[name].values():
+                each.update([(synonym, value) for synonym, value in ontology.synonyms.items() if value in each])
         self._slots[BOOKING] = {slot: words for slots in self._slots.values() for slot, words in slots.items()}
         self._values[BOOKING] = {
             slot: {key: value for each in self._values.values() for key, value in each.get(slot, {}).items()}
@@ -208,15 +202,13 @@ class Templates:
         if openings is None or not slots or (not filled and len(acts) > 1):
             return " ".join(str(act) for act in acts)
         opening = openings[0]
-        if side == "user" and intent == INFORM and filled and self._is_booking(name, filled):
+        bookable = self._ontology[name].bookable if name in self._ontology else ()
+        if side == "user" and intent == INFORM and filled and all(act.slot in bookable for act in filled):
             opening = _BOOKING_OF_USER
         article = "n" if opening.endswith(" a") and noun[0] in "aeiou" else ""
         end = "?" if opening.startswith(("Shall", "Would")) else "."
         items = self.items(name, ((act.slot, act.value) for act in filled))
         return f"{opening}{article} {noun} {items}".rstrip() + end
-
-    def _is_booking(self, name: str, acts: list[DialogueAct]) -> bool:
-        return name in self._ontology and all(act.slot in self._ontology[name].bookable for act in acts)
 
     def parse(self, text: str, context: Sequence[DialogueAct] = ()) -> list[DialogueAct]:
         """Understand a text, of either side.
@@ -225,8 +217,7 @@ class Templates:
         asked for.
         """
         names = [act.domain for act in context if act.domain in self._ontology]
-        only = next(iter(self._ontology.domains)) if len(self._ontology.domains) == 1 else ""
-        name, found = names[-1] if names else only, list[DialogueAct]()
+        name, found = names[-1] if names else self._ontology.only, list[DialogueAct]()
         asked = [act for act in context if act.intent == REQUEST and act.domain == name and act.slot]
         for part in _split_literals(text):
             if isinstance(part, DialogueAct):
@@ -254,10 +245,7 @@ class Templates:
             return asked_for
         opening = _OPENING.match(body)
         intent = _INTENTS[opening[0].lower()] if opening else INFORM
-        is_plain = (
-            opening and about and re.fullmatch(rf"\s+(?:{_ARTICLE}\s+)?", body[opening.end() : about.start()], re.I)
-        )
-        if is_plain and about:
+        if opening and about and _BETWEEN.fullmatch(body, opening.end(), about.start()):
             items = body[about.end() :].strip()
             found = [item for piece in re.split(r",\s+", items) for item in self._items_in(_unmasked(piece), name)]
         else:
@@ -284,9 +272,10 @@ class Templates:
     def distinctive_values(self, domain: str) -> Iterator[tuple[str, str]]:
         """Slots of a domain and their known values, in lower case; without numbers and nouns of domains."""
         for slot, values in self._values[domain].items():
-            for value in values:
-                if len(value) > 3 and not value.isdigit() and value not in self._domain_of:
-                    yield slot, value
+            yield from ((slot, value) for value in values if self._is_distinctive(value))
+
+    def _is_distinctive(self, value: str) -> bool:
+        return len(value) > 3 and not value.isdigit() and value not in self._domain_of
 
     def _requests(self, body: str, name: str) -> list[DialogueAct]:
         """Requests for the slots whose nouns occur in a sentence."""
@@ -300,8 +289,7 @@ class Templates:
             return [(slot_of[without[2].lower()], DONT_CARE if without[1].lower() == "any" else "")]
         for slot, around in self._patterns[name]:
             match = around.fullmatch(piece)
-            value = self._known(name, slot, match[1]) if match else ""
-            if value:
+            if match and (value := self._known(name, slot, match[1])):
                 return [(slot, value)]
         return self._spotted(piece, name)
 
@@ -329,12 +317,8 @@ class Templates:
             values = [_one_of(self._values[name][slot])] if self._values[name][slot] else []
             either = "|".join([*values, r"\d[\d:]*"] if self._is_open(name, slot) else values)
             spots.append((_around(self._slots[name][slot].phrase, f"({either})"), {"": slot}))
-        alone = {
-            value: slot
-            for slot in reversed(self._slots[name])
-            for value in self._values[name][slot]
-            if len(value) > 3 and not value.isdigit() and value not in self._domain_of
-        }
+        slots = reversed(self._slots[name])
+        alone = {value: slot for slot in slots for value in filter(self._is_distinctive, self._values[name][slot])}
         return [*spots, (re.compile(rf"(?<!\w)({_one_of(alone)})(?!\w)", re.I), alone)] if alone else spots
 
     def _is_open(self, name: str, slot: str) -> bool:
@@ -383,10 +367,7 @@ def _one_of(texts: Iterable[str]) -> str:
 
 def _general(text: str) -> str:
     """The intent of a phrase such as "Goodbye."; empty if it is none."""
-    plain = text.strip(" .?!,").lower()
-    return next(
-        (intent for intent, texts in _GENERAL.items() for each in texts if each.lower().strip("?") == plain), ""
-    )
+    return _GENERAL_OF.get(text.strip(" .?!,").lower(), "")
 
 
 def _split_literals(text: str) -> Iterable[str | DialogueAct]:

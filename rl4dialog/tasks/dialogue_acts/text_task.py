@@ -48,15 +48,14 @@ def _state(belief: BeliefState, world: World) -> str:
     values = {**about.constraints, **about.booking}
     known = ", ".join(f"{slot} {'any' if value == DONT_CARE else value}" for slot, value in values.items())
     n_found = len(world.database.query(name, about.constraints))
-    is_offered_always = bool(world.ontology[name].generated)
-    parts = [
-        known,
-        f"wants {', '.join(about.requested)}" if about.requested else "",
-        "offered" if about.offered else "",
-        "booked" if about.reference else "",
-        "" if is_offered_always else f"{n_found if n_found < _MANY else 'many'} found",
-    ]
-    return f"{name}: {'; '.join(filter(None, parts))}".rstrip(": ")
+    parts = {
+        known: known,
+        f"wants {', '.join(about.requested)}": about.requested,
+        "offered": about.offered,
+        "booked": about.reference,
+        f"{n_found if n_found < _MANY else 'many'} found": not world.ontology[name].generated,
+    }
+    return f"{name}: {'; '.join(part for part, is_true in parts.items() if is_true)}".rstrip(": ")
 
 
 class AgendaUserPartner(Partner):
@@ -82,10 +81,7 @@ class AgendaUserPartner(Partner):
     """
 
     can_open = True
-    outcomes = (
-        *("success", "complete", "match", "inform_f1", "acts_per_turn", "placeholders_per_turn"),
-        "unparsed",
-    )
+    outcomes = ("success", "complete", "match", "inform_f1", "acts_per_turn", "placeholders_per_turn", "unparsed")
     checks_samples = True
 
     def __init__(
@@ -95,9 +91,8 @@ class AgendaUserPartner(Partner):
         max_system_acts: Count | None = None,
         user: UserSettings | None = None,
     ) -> None:
-        self._world_of, self._error_rate = world, error_rate
+        self._world_of, self._error_rate, self._max_acts = world, error_rate, max_system_acts
         self._settings: dict[str, Any] = {**(user or {})}
-        self._max_acts = max_system_acts
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._world = world = self._world_of()  # here, so that no world is sent to a worker process
@@ -109,9 +104,8 @@ class AgendaUserPartner(Partner):
         rng = np.random.default_rng(seed)
         self._user = AgendaUser(world.ontology, places=world.places, **self._settings)
         self._reader = ReplyReader(world.ontology, world.templates)
-        requestable = {name: domain.requestable for name, domain in world.ontology.domains.items()}
-        errors = SemanticErrors(self._error_rate, world.values, requestable)
-        lexicalizer = Lexicalizer(world.ontology, world.database)
+        errors = SemanticErrors(self._error_rate, world.ontology, world.values)
+        lexicalizer = Lexicalizer(world.database)
         max_acts = world.max_system_acts if self._max_acts is None else self._max_acts
         self._dialogue = TaskDialogue(goal, BeliefState(world.ontology), lexicalizer, rng, errors, max_acts)
         self._n_placeholders = self._n_unparsed = 0
@@ -154,8 +148,8 @@ class AgendaUserPartner(Partner):
         return failures(self._dialogue.exchanges, self._judged(), self._user.is_over)
 
     def _judged(self) -> Outcome:
-        dialogue, world = self._dialogue, self._world
-        return outcome_of(dialogue.goal, dialogue.exchanges, self._user.is_complete, world.ontology, world.database)
+        dialogue = self._dialogue
+        return outcome_of(dialogue.goal, dialogue.exchanges, self._user.is_complete, self._world.database)
 
 
 class TaskDialogues(TextGenPool):

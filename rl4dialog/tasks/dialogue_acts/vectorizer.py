@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
-from rl4dialog.tasks.dialogue_acts.acts import BYE, ActVocabulary, DialogueAct
+from rl4dialog.tasks.dialogue_acts.acts import BYE, DialogueAct
 from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState
-from rl4dialog.tasks.dialogue_acts.ontology import Database, Ontology
+from rl4dialog.tasks.dialogue_acts.world import World
 
 DEFAULT_BLOCKS = ("user_acts", "system_acts", "belief", "requests", "offered", "booked", "db", "turn")
 CONVLAB2_BLOCKS = ("user_acts", "system_acts", "convlab2_belief", "convlab2_booked", "convlab2_db", "convlab2_over")
@@ -29,9 +29,14 @@ _CONVLAB2_SLOTS = {
     "taxi": ("leaveAt", "destination", "departure", "arriveBy"),
     "hospital": ("department",),
 }
-_CONVLAB2_SEARCHED = ("attraction", "restaurant", "train", "hotel")
-_SMALLEST = {"train": (0, 1, 3, 6, 11, 41)}
-"""Smallest number of entities of each bin of ConvLab-2's block, where it is not that of ``db``."""
+_USUAL_BINS = range(N_BINS)
+_CONVLAB2_BINS: Mapping[str, Sequence[int]] = {
+    "attraction": _USUAL_BINS,
+    "restaurant": _USUAL_BINS,
+    "train": (0, 1, 3, 6, 11, 41),
+    "hotel": _USUAL_BINS,
+}
+"""Smallest number of entities of each bin, by the domains whose entities and bookings ConvLab-2's blocks show."""
 
 
 class State(NamedTuple):
@@ -43,7 +48,11 @@ class State(NamedTuple):
     progress: float  # share of the allowed turns that is over, below 1
 
 
-Writer = Callable[[bytearray, State], None]
+class Block(NamedTuple):
+    """A part of an observation."""
+
+    bits: Mapping[Any, str]  # names of its bits by what they stand for, in the order of their positions
+    is_on: Callable[[State], Iterable[Hashable]]  # what is on in a state; what has no bit is ignored
 
 
 class ActVectorizer:
@@ -65,55 +74,34 @@ class ActVectorizer:
     lacks are 0.
     """
 
-    def __init__(
-        self,
-        ontology: Ontology,
-        database: Database,
-        user_acts: ActVocabulary,
-        system_acts: ActVocabulary,
-        blocks: Sequence[str] | str = DEFAULT_BLOCKS,
-    ) -> None:
+    def __init__(self, world: World, blocks: Sequence[str] | str = DEFAULT_BLOCKS) -> None:
         if isinstance(blocks, str):
             blocks = CONVLAB2_BLOCKS if blocks == "convlab2" else (blocks,)
-        self._database = database
-        self.user_acts, self.system_acts = user_acts, system_acts
-        domains = ontology.domains.values()
-        searched = [domain.name for domain in domains if not domain.generated]
-        booked = [domain.name for domain in domains if domain.bookable]
-        slots = {d.name: (*d.informable, *d.bookable) for d in domains}
-        requests = {d.name: d.requestable for d in domains}
-        known: dict[str, tuple[Sequence[str], Callable[[int], Writer]]] = {
-            "user_acts": ([str(act) for act in user_acts.acts], self._user_acts),
-            "system_acts": ([str(act) for act in system_acts.acts], self._system_acts),
-            "belief": (_named(slots), lambda start: _belief(_positions(slots, start))),
-            "requests": (_named(requests, "?"), lambda start: _requests(_positions(requests, start))),
-            "offered": (list(ontology.domains), lambda start: _offered(list(ontology.domains), start)),
-            "booked": (booked, lambda start: _booked(booked, start)),
-            "db": (_counts(searched, {}), lambda start: self._db(searched, {}, start)),
-            "turn": ([f"turn {10 * i} %" for i in range(N_TURN_BITS)], _turn),
-            "convlab2_belief": (
-                _named(_CONVLAB2_SLOTS),
-                lambda start: _belief(_positions(_CONVLAB2_SLOTS, start)),
-            ),
-            "convlab2_booked": (list(_CONVLAB2_SEARCHED), lambda start: _booked(_CONVLAB2_SEARCHED, start)),
-            "convlab2_db": (
-                _counts(_CONVLAB2_SEARCHED, _SMALLEST),
-                lambda start: self._db(_CONVLAB2_SEARCHED, _SMALLEST, start),
-            ),
-            "convlab2_over": (["the user has said goodbye"], _over),
+        self._database, domains = world.database, world.ontology.domains.values()
+        usual = {domain.name: _USUAL_BINS for domain in domains if not domain.generated}
+        constraints = {domain.name: (*domain.informable, *domain.bookable) for domain in domains}
+        known = {
+            "user_acts": Block({act: str(act) for act in world.user_acts.acts}, lambda state: state.heard),
+            "system_acts": Block(dict(enumerate(map(str, world.system_acts.acts))), _said),
+            "belief": Block(_slots(constraints), _believed),
+            "requests": Block(_slots({domain.name: domain.requestable for domain in domains}, "?"), _requested),
+            "offered": Block({domain.name: domain.name for domain in domains}, _offered),
+            "booked": Block({domain.name: domain.name for domain in domains if domain.bookable}, _booked),
+            "db": Block(_bins(usual), partial(self._found, usual)),
+            "turn": Block({i: f"turn {10 * i} %" for i in range(N_TURN_BITS)}, _turns),
+            "convlab2_belief": Block(_slots(_CONVLAB2_SLOTS), _believed),
+            "convlab2_booked": Block({name: name for name in _CONVLAB2_BINS}, _booked),
+            "convlab2_db": Block(_bins(_CONVLAB2_BINS), partial(self._found, _CONVLAB2_BINS)),
+            "convlab2_over": Block({BYE: "the user has said goodbye"}, _intents),
         }
         for block in blocks:
             if block not in known:
                 raise ConfigError(f"blocks: unknown block {block!r}{nearest_hint(block, [*known, 'convlab2'])}")
         if not blocks or len(set(blocks)) < len(blocks):
             raise ConfigError(f"blocks must be a list of different blocks, not {list(blocks)}")
-        layout: list[str] = []
-        self._writers: list[Writer] = []
-        for block in blocks:
-            names, writer = known[block]
-            self._writers.append(writer(len(layout)))
-            layout += [f"{block}: {name}" for name in names]
-        self._layout = tuple(layout)
+        self._layout = tuple(f"{block}: {name}" for block in blocks for name in known[block].bits.values())
+        position = itertools.count()
+        self._blocks = [({key: next(position) for key in known[block].bits}, known[block].is_on) for block in blocks]
 
     def layout(self) -> tuple[str, ...]:
         """Name of every position of an observation."""
@@ -125,117 +113,58 @@ class ActVectorizer:
         """Bits of a state; see `State`. Shape (length of the layout,)."""
         bits = bytearray(len(self._layout))  # setting a byte takes a third of the time of setting an array's item
         state = State(heard, said, belief, progress)
-        for write in self._writers:
-            write(bits, state)
+        for positions, is_on in self._blocks:
+            for key in is_on(state):
+                if key in positions:
+                    bits[positions[key]] = 1
         return np.frombuffer(bits, np.int8)
 
-    def _user_acts(self, start: int) -> Writer:
-        positions = {act: start + i for i, act in enumerate(self.user_acts.acts)}
-
-        def write(bits: bytearray, state: State) -> None:
-            for act in state.heard:
-                position = positions.get(act)
-                if position is not None:
-                    bits[position] = 1
-
-        return write
-
-    def _system_acts(self, start: int) -> Writer:
-        end = start + len(self.system_acts)
-
-        def write(bits: bytearray, state: State) -> None:
-            bits[start:end] = state.said.astype(np.int8, copy=False).tobytes()
-
-        return write
-
-    def _db(self, domains: Sequence[str], smallest: Mapping[str, Sequence[int]], start: int) -> Writer:
-        """Number of entities, in bins whose smallest numbers are 0 to 5 or those of `smallest`."""
-        query = self._database.query
-        bins = [(name, start + N_BINS * i, smallest.get(name, range(N_BINS))) for i, name in enumerate(domains)]
-        n_all = {name: len(self._database.entities(name)) for name, *_ in bins if self._database.has(name)}
-
-        def write(bits: bytearray, state: State) -> None:
-            for name, first, limits in bins:
-                if name in n_all:
-                    constraints = state.belief.domains[name].constraints
-                    n_found = len(query(name, constraints)) if constraints else n_all[name]
-                    bits[first + bisect_right(limits, n_found) - 1] = 1
-
-        return write
+    def _found(self, bins: Mapping[str, Sequence[int]], state: State) -> Iterator[tuple[str, int]]:
+        """By domain, the bin of the number of entities that satisfy the constraints."""
+        for name, smallest in bins.items():
+            if self._database.has(name):
+                n_found = len(self._database.query(name, state.belief.domains[name].constraints))
+                yield name, smallest[bisect_right(smallest, n_found) - 1]
 
 
-def _named(slots: Mapping[str, Iterable[str]], suffix: str = "") -> list[str]:
-    return [f"{name}-{slot}{suffix}" for name, found in slots.items() for slot in found]
+def _slots(slots: Mapping[str, Iterable[str]], suffix: str = "") -> dict[tuple[str, str], str]:
+    return {(name, slot): f"{name}-{slot}{suffix}" for name, found in slots.items() for slot in found}
 
 
-def _counts(domains: Sequence[str], smallest: Mapping[str, Sequence[int]]) -> list[str]:
-    names = []
-    for name in domains:
-        limits = smallest.get(name, range(N_BINS))
-        ends = [str(low) if high == low + 1 else f"{low} to {high - 1}" for low, high in pairwise(limits)]
-        names += [f"{name}: {count}" for count in (*ends, f"{limits[-1]} or more")]
-    return names
+def _bins(bins: Mapping[str, Sequence[int]]) -> dict[tuple[str, int], str]:
+    found = {}
+    for name, smallest in bins.items():
+        for low, high in itertools.pairwise(smallest):
+            found[name, low] = f"{name}: {low}" if high == low + 1 else f"{name}: {low} to {high - 1}"
+        found[name, smallest[-1]] = f"{name}: {smallest[-1]} or more"
+    return found
 
 
-def _positions(slots: Mapping[str, Iterable[str]], start: int) -> dict[str, dict[str, int]]:
-    """Position of each slot by domain."""
-    number = itertools.count(start)
-    return {name: {slot: next(number) for slot in found} for name, found in slots.items()}
+def _intents(state: State) -> Iterable[str]:
+    return (act.intent for act in state.heard)
 
 
-def _belief(positions: Mapping[str, Mapping[str, int]]) -> Writer:
-    def write(bits: bytearray, state: State) -> None:
-        for name, about in state.belief.domains.items():
-            if about.constraints or about.booking:
-                found = positions.get(name, {})
-                for slot in (*about.constraints, *about.booking):
-                    if slot in found:
-                        bits[found[slot]] = 1
-
-    return write
+def _said(state: State) -> Iterable[int]:
+    found: list[int] = state.said.nonzero()[0].tolist()
+    return found
 
 
-def _requests(positions: Mapping[str, Mapping[str, int]]) -> Writer:
-    def write(bits: bytearray, state: State) -> None:
-        for name, about in state.belief.domains.items():
-            for slot in about.requested:
-                if slot in positions[name]:
-                    bits[positions[name][slot]] = 1
-
-    return write
+def _believed(state: State) -> Iterable[tuple[str, str]]:
+    domains = state.belief.domains.items()
+    return ((name, slot) for name, about in domains for slot in (*about.constraints, *about.booking))
 
 
-def _offered(domains: Sequence[str], start: int) -> Writer:
-    def write(bits: bytearray, state: State) -> None:
-        for i, name in enumerate(domains, start):
-            if state.belief.domains[name].offered:
-                bits[i] = 1
-
-    return write
+def _requested(state: State) -> Iterable[tuple[str, str]]:
+    return ((name, slot) for name, about in state.belief.domains.items() for slot in about.requested)
 
 
-def _booked(domains: Sequence[str], start: int) -> Writer:
-    def write(bits: bytearray, state: State) -> None:
-        for i, name in enumerate(domains, start):
-            about = state.belief.domains.get(name)
-            if about is not None and about.reference:
-                bits[i] = 1
-
-    return write
+def _offered(state: State) -> Iterable[str]:
+    return (name for name, about in state.belief.domains.items() if about.offered)
 
 
-def _turn(start: int) -> Writer:
-    ones = b"\1" * N_TURN_BITS
-
-    def write(bits: bytearray, state: State) -> None:
-        n = int(state.progress * N_TURN_BITS) + 1
-        bits[start : start + n] = ones[:n]
-
-    return write
+def _booked(state: State) -> Iterable[str]:
+    return (name for name, about in state.belief.domains.items() if about.reference)
 
 
-def _over(start: int) -> Writer:
-    def write(bits: bytearray, state: State) -> None:
-        bits[start] = any(act.intent == BYE for act in state.heard)
-
-    return write
+def _turns(state: State) -> Iterable[int]:
+    return range(int(state.progress * N_TURN_BITS) + 1)

@@ -66,15 +66,14 @@ def read_splits(
     Splits that share a file divide its dialogues: the first of train, test and val gets all but every fifth dialogue.
     `splits` names the split that stands in for a missing one. A file is a list, or an object with dialogues by id.
     """
-    found = {}
+    for split, source in (splits or {}).items():
+        for name, where in ((split, "splits"), (source, f"splits: {split}")):
+            if name not in SPLITS:
+                raise DataError(f"{where}: {name!r} is not a split; use one of {', '.join(SPLITS)}")
     sources = {split: (splits or {}).get(split, split) for split in SPLITS}
-    unknown = [split for split in splits or {} if split not in SPLITS]
-    if unknown:
-        raise DataError(f"splits: {unknown[0]!r} is not a split; use one of {', '.join(SPLITS)}")
+    found = {}
     for split, source in sources.items():
         path = folder / f"{source}.json"
-        if source not in SPLITS:
-            raise DataError(f"splits: {split}: {source!r} is not a split; use one of {', '.join(SPLITS)}")
         try:
             contents = read_json(path)
         except DataError as error:
@@ -83,7 +82,10 @@ def read_splits(
             expected = "a list of dialogues" if kind is list else "an object with dialogues by id"
             raise DataError(f"{path}: expected {expected}, not {shown(contents)}")
         sharing = [other for other in ("train", "test", "val") if sources[other] == source]
-        found[split] = (_part(contents, sharing.index(split), len(sharing)), str(path))
+        # Of each five entries, one is for every split but the first, which has the rest.
+        entries = enumerate(contents.items() if isinstance(contents, dict) else contents)
+        own = (each for i, each in entries if max(0, i % 5 - 5 + len(sharing)) == sharing.index(split))
+        found[split] = kind(own), str(path)
     return found
 
 
@@ -93,15 +95,6 @@ def _stand_in(folder: Path, missing: str) -> str:
         if any((folder / f"{split}.json{suffix}").is_file() for suffix in ("", ".zip")):
             return f". Another split can stand in for it: task.args.splits: {{{missing}: {split}}}"
     return ""
-
-
-def _part(contents: _Dialogues, part: int, n_parts: int) -> _Dialogues:
-    """One part of a list or an object: of each five entries, one for every part but the first, which has the rest."""
-    if n_parts == 1:
-        return contents
-    entries = contents.items() if isinstance(contents, dict) else contents
-    kept = [entry for i, entry in enumerate(entries) if max(0, i % 5 - (5 - n_parts)) == part]
-    return type(contents)(kept)
 
 
 @dataclass(frozen=True)
@@ -118,8 +111,8 @@ class CorpusTurn:
 class CorpusDialogue:
     """A dialogue."""
 
-    id: str  # identifier
-    turns: tuple[CorpusTurn, ...]  # its turns
+    id: str
+    turns: tuple[CorpusTurn, ...]
     goal: Goal | None = None  # the user's goal; ``None`` if it is unknown or has no domain
 
 
@@ -139,6 +132,7 @@ def normalized_acts(acts: Iterable[DialogueAct], ontology: Ontology, where: str)
 
 _logger = logging.getLogger(__name__)
 OnUnreachable = Literal["drop", "error"]
+Values = Mapping[str, Mapping[str, Sequence[str]]]  # by domain and slot
 
 
 @dataclass(frozen=True)
@@ -147,8 +141,7 @@ class World:
 
     Attributes:
         name: Its name.
-        ontology: The domains.
-        database: Their entities.
+        database: The domains and their entities.
         dialogues: Dialogues of each split.
         goals: Goals of each split that can be reached.
         user_acts: Delexicalized acts of users.
@@ -160,27 +153,31 @@ class World:
     """
 
     name: str
-    ontology: Ontology
     database: Database
     dialogues: Mapping[str, tuple[CorpusDialogue, ...]]
     goals: Mapping[str, tuple[Goal, ...]]
     user_acts: ActVocabulary
     system_acts: ActVocabulary
     max_system_acts: int
-    values: Mapping[str, Mapping[str, tuple[str, ...]]]
-    places: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    values: Values
+    places: Values = field(default_factory=dict)
     words: Mapping[str, Words] = field(default_factory=dict)
+
+    @property
+    def ontology(self) -> Ontology:
+        """The domains."""
+        return self.database.ontology
 
     @functools.cached_property
     def templates(self) -> Templates:
         """Sentences of both sides."""
-        return Templates(self.ontology, self.database, self.values, self.words)
+        return Templates(self.database, self.values, self.words)
 
     @functools.cached_property
     def goal_statistics(self) -> GoalStatistics:
         """Statistics of the training goals; no goal of another split is drawn from them."""
         held_out = {goal.key for split, goals in self.goals.items() if split != "train" for goal in goals}
-        return GoalStatistics(self.goals["train"], self.ontology, self.database, held_out, self.templates)
+        return GoalStatistics(self.goals["train"], self.database, held_out, self.templates)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -198,90 +195,77 @@ def built_world(task: Callable[..., World], args: str) -> World:
 
 def make_world(
     name: str,
-    ontology: Ontology,
     database: Database,
     dialogues: Mapping[str, Sequence[CorpusDialogue]],
     min_count: int = 1,
     on_unreachable: OnUnreachable = "drop",
-    places: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    places: Values | None = None,
     words: Mapping[str, Words] | None = None,
-    values: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+    values: Values | None = None,
     vocabularies: tuple[ActVocabulary, ActVocabulary] | None = None,
 ) -> World:
     """Count vocabularies in the training dialogues, and select the goals that can be reached.
 
     A goal of `val` or `test` that also occurs in `train` is dropped there, so no evaluation has a goal of training.
-
-    Args:
-        name: Name of the world.
-        ontology: The domains.
-        database: Their entities.
-        dialogues: Dialogues of each split, with their goals.
-        min_count: Acts of the agent in fewer training utterances are not in its vocabulary.
-        on_unreachable: Whether goals that the database cannot satisfy are dropped, with a note, or are an error.
-        places: Ends of rides that users choose from, by domain and slot.
-        words: Words of domains and slots that differ from the usual ones.
-        values: Further values by domain and slot, such as the days of bookings.
-        vocabularies: Acts of users and of the agent. Default: those of the training dialogues.
+    Acts of the agent in fewer than `min_count` training utterances are not in its vocabulary. `values` are further
+    ones, such as the days of bookings. `vocabularies`, of users and of the agent, replace those of the dialogues.
     """
-    wanted = {
-        domain for each in dialogues.values() for dialogue in each if dialogue.goal for domain in dialogue.goal.domains
-    }
-    if empty := [domain for domain in sorted(wanted) if not (database.has(domain) and database.entities(domain))]:
-        raise DataError(f"{name}: the database is empty in the domain {empty[0]!r}, which goals are about")
-    goals, taken = {}, set[str]()  # goals of the splits before
-    for split in sorted(dialogues, key=("test", "val", "train").index):
-        kept, own, n_repeated, unreachable = [], set[str](), 0, []
-        for dialogue in dialogues[split]:
-            if dialogue.goal is None:
-                continue
-            wrong = problems(dialogue.goal, ontology, database)
-            if wrong:
-                unreachable.append(f"{dialogue.goal.id or dialogue.id}: {wrong[0]}")
-                continue
-            if dialogue.goal.key in taken:
-                n_repeated += 1
-                continue
-            own.add(dialogue.goal.key)
-            kept.append(dialogue.goal)
-        taken |= own
-        _report(name, split, unreachable, n_repeated, on_unreachable)
-        if not kept:
-            raise DataError(f"{name}: the split {split!r} has no goal that the database can satisfy")
-        goals[split] = tuple(kept)
+    goals = _reachable_goals(name, database, dialogues, on_unreachable)
     training = [turn for dialogue in dialogues["train"] for turn in dialogue.turns]
     lengths = sorted(len(delexicalized(turn.system)) for turn in training if turn.system)
     if vocabularies is None:
         said = counted_vocabulary((turn.user for turn in training), min_count)
-        user_acts = ActVocabulary(sorted({*_possible_user_acts(ontology), *said.acts}))
-        system_acts = counted_vocabulary((turn.system for turn in training), min_count)
-    else:
-        user_acts, system_acts = vocabularies
+        user_acts = ActVocabulary(sorted({*_possible_user_acts(database.ontology), *said.acts}))
+        vocabularies = user_acts, counted_vocabulary((turn.system for turn in training), min_count)
     return World(
         name,
-        ontology,
         database,
         {split: tuple(found) for split, found in dialogues.items()},
         goals,
-        user_acts,
-        system_acts,
+        *vocabularies,
         lengths[math.ceil(0.99 * len(lengths)) - 1],
-        _values(ontology, database, goals, [values or {}, places or {}]),
+        _values(database, goals["train"], [values or {}, places or {}]),
         places or {},
         words or {},
     )
 
 
-def _report(name: str, split: str, unreachable: list[str], n_repeated: int, on_unreachable: OnUnreachable) -> None:
-    if unreachable and on_unreachable == "error":
-        raise DataError(f"{name}, {split}: {len(unreachable)} goal(s) cannot be reached: {'; '.join(unreachable[:3])}")
-    if unreachable:
-        _logger.warning(
-            "%s, %s: dropped %d goal(s) that the database cannot satisfy: %s%s",
-            name, split, len(unreachable), "; ".join(unreachable[:3]), "; ..." if len(unreachable) > 3 else "",
-        )  # fmt: skip
-    if n_repeated:
-        _logger.info("%s, %s: dropped %d goal(s) that an evaluation split has, too", name, split, n_repeated)
+def _reachable_goals(
+    name: str, database: Database, dialogues: Mapping[str, Sequence[CorpusDialogue]], on_unreachable: OnUnreachable
+) -> dict[str, tuple[Goal, ...]]:
+    """Goals of each split that the database can satisfy and that no evaluation split before it has."""
+    given = [dialogue.goal for each in dialogues.values() for dialogue in each if dialogue.goal]
+    wanted = sorted({domain for goal in given for domain in goal.domains})
+    if empty := [domain for domain in wanted if not (database.has(domain) and database.entities(domain))]:
+        raise DataError(f"{name}: the database is empty in the domain {empty[0]!r}, which goals are about")
+    goals, taken = {}, set[str]()  # goals of the splits before
+    for split in sorted(dialogues, key=("test", "val", "train").index):
+        kept, n_repeated, unreachable = list[Goal](), 0, list[str]()
+        for dialogue in dialogues[split]:
+            goal = dialogue.goal
+            if goal is None:
+                continue
+            if wrong := problems(goal, database):
+                unreachable.append(f"{goal.id or dialogue.id}: {wrong[0]}")
+            elif goal.key in taken:
+                n_repeated += 1
+            else:
+                kept.append(goal)
+        taken |= {goal.key for goal in kept}
+        examples = "; ".join(unreachable[:3])
+        if unreachable and on_unreachable == "error":
+            raise DataError(f"{name}, {split}: {len(unreachable)} goal(s) cannot be reached: {examples}")
+        if unreachable:
+            _logger.warning(
+                "%s, %s: dropped %d goal(s) that the database cannot satisfy: %s%s",
+                *(name, split, len(unreachable), examples, "; ..." if len(unreachable) > 3 else ""),
+            )
+        if n_repeated:
+            _logger.info("%s, %s: dropped %d goal(s) that an evaluation split has, too", name, split, n_repeated)
+        if not kept:
+            raise DataError(f"{name}: the split {split!r} has no goal that the database can satisfy")
+        goals[split] = tuple(kept)
+    return goals
 
 
 def _possible_user_acts(ontology: Ontology) -> Iterable[DialogueAct]:
@@ -296,25 +280,17 @@ def _possible_user_acts(ontology: Ontology) -> Iterable[DialogueAct]:
 
 
 def _values(
-    ontology: Ontology,
-    database: Database,
-    goals: Mapping[str, Sequence[Goal]],
-    others: Sequence[Mapping[str, Mapping[str, Sequence[str]]]],
+    database: Database, goals: Iterable[Goal], others: Sequence[Values]
 ) -> dict[str, dict[str, tuple[str, ...]]]:
     """Values of every slot that a user can mention, from the database, the training goals and others."""
-    found: dict[str, dict[str, set[str]]] = {
-        name: {
+    found: dict[str, dict[str, set[str]]] = {}
+    for name, domain in database.ontology.domains.items():
+        found[name] = {
             slot: {value for by_name in others for value in by_name.get(name, {}).get(slot, ())}
+            | {entity[slot] for entity in database.entities(name) if entity.get(slot)}
             for slot in (*domain.informable, *domain.bookable)
         }
-        for name, domain in ontology.domains.items()
-    }
-    for name, by_slot in found.items():
-        for entity in database.entities(name):
-            for slot in by_slot:
-                if entity.get(slot):
-                    by_slot[slot].add(entity[slot])
-    for goal in goals["train"]:
+    for goal in goals:
         for name, wanted in goal.domains.items():
             for slot, value in (*wanted.first_info.items(), *wanted.info.items(), *wanted.first_book.items()):
                 found[name][slot].add(value)

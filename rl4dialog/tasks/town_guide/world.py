@@ -277,27 +277,27 @@ def town_guide(seed: int = 0, n_dialogues: Annotated[int, Field(ge=4)] = 400, no
     rng = np.random.default_rng(seed)
     database = make_town(rng)
     places = places_of(database)
-    templates = Templates(ONTOLOGY, database, _VALUES, WORDS)
-    lexicalizer = Lexicalizer(ONTOLOGY, database)
-    policy = CarelessRulePolicy(ONTOLOGY, lexicalizer, noise, rng)
+    templates = Templates(database, _VALUES, WORDS)
+    lexicalizer = Lexicalizer(database)
+    policy = CarelessRulePolicy(lexicalizer, noise, rng)
     user = AgendaUser(ONTOLOGY, places=places)
     sizes = {split: n_dialogues if split == "train" else n_dialogues // 4 for split in SPLITS}
     goals = iter(draw_goals(rng, database, sum(sizes.values()), templates))
     dialogues = {
         split: [
-            corpus_dialogue(goal.id, goal, simulate(policy, user, ONTOLOGY, lexicalizer, goal, rng), templates)
+            corpus_dialogue(goal.id, goal, simulate(policy, user, lexicalizer, goal, rng), templates)
             for goal in itertools.islice(goals, size)
         ]
         for split, size in sizes.items()
     }
-    return make_world("town_guide", ONTOLOGY, database, dialogues, places=places, words=WORDS, values=_VALUES)
+    return make_world("town_guide", database, dialogues, places=places, words=WORDS, values=_VALUES)
 
 
 class CarelessRulePolicy(RulePolicy):
     """A rule policy that does something else in a share of its turns."""
 
-    def __init__(self, ontology: Ontology, lexicalizer: Lexicalizer, noise: float, rng: np.random.Generator) -> None:
-        super().__init__(ontology, lexicalizer, told=_TOLD)
+    def __init__(self, lexicalizer: Lexicalizer, noise: float, rng: np.random.Generator) -> None:
+        super().__init__(lexicalizer, told=_TOLD)
         self._noise, self._rng = noise, rng
 
     def act(self, belief: BeliefState, heard: list[DialogueAct]) -> list[DialogueAct]:

@@ -64,7 +64,7 @@ def test_the_taxi_comes_last_and_goes_between_the_places_of_the_dialogue(tmp_pat
     env = DialogueActEnv(multiwoz, {"path": path, "min_count": 1})
     assert list(env.world.goals["train"][0].domains) == ["train", "hotel", "attraction", "taxi"]
     lexicalizer = env.lexicalizer
-    policy = RulePolicy(env.world.ontology, lexicalizer)
+    policy = RulePolicy(lexicalizer)
     user = AgendaUser(env.world.ontology, places=env.world.places)
     said = user.reset(env.world.goals["train"][0], np.random.default_rng(0))
     env.reset()
@@ -112,7 +112,7 @@ def test_convlab2s_vocabulary_keeps_its_order(tmp_path: Path) -> None:
 
 def test_convlab2s_blocks_have_53_inputs_besides_the_acts(tmp_path: Path) -> None:
     world = read(tmp_path, "convlab2")
-    vectorizer = ActVectorizer(world.ontology, world.database, world.user_acts, world.system_acts, "convlab2")
+    vectorizer = ActVectorizer(world, "convlab2")
     layout = vectorizer.layout()
     assert len(layout) == 3 + 3 + 24 + 4 + 24 + 1  # with ConvLab-2's 78 and 209 acts: 340
     assert [name for name in layout if name.startswith("convlab2_db: train")] == [
@@ -146,7 +146,7 @@ def test_rule_policy_reaches_the_goals_with_the_acts_of_its_vocabulary(tmp_path:
     Path(path, "sys_da_voc.txt").write_text("\n".join(names))
     env = DialogueActEnv(multiwoz, {"path": path, "vocabulary": "convlab2"}, max_system_acts=8, convlab2=True)
     vocabulary = env.world.system_acts
-    policy = RulePolicy(env.world.ontology, env.lexicalizer, vocabulary=vocabulary)
+    policy = RulePolicy(env.lexicalizer, vocabulary=vocabulary)
     env.reset(seed=seed)
     is_over = False
     while not is_over:

@@ -12,10 +12,10 @@ from rl4dialog.tasks.dialogue_acts.acts import BYE, DONT_CARE, INFORM, REQUEST, 
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, SemanticErrors
 from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Lexicalizer
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
-from rl4dialog.tasks.dialogue_acts.ontology import satisfies
+from rl4dialog.tasks.dialogue_acts.ontology import Domain, Ontology, satisfies
 
 VALUES = {"restaurant": {"food": ("thai", "greek", "indian"), "area": ("north",)}}
-REQUESTS = {"restaurant": ("phone", "address")}
+REQUESTS = Ontology([Domain("restaurant", (), ("phone", "address"))])
 THAI = DialogueAct("inform", "restaurant", "food", "thai")
 NORTH = DialogueAct("inform", "restaurant", "area", "north")
 PHONE = DialogueAct("request", "restaurant", "phone")
@@ -23,7 +23,7 @@ GOODBYE = DialogueAct("bye", "general")
 
 
 def heard(act: DialogueAct, rate: float, n: int = 4000) -> list[list[DialogueAct]]:
-    errors, rng = SemanticErrors(rate, VALUES, REQUESTS), np.random.default_rng(0)
+    errors, rng = SemanticErrors(rate, REQUESTS, VALUES), np.random.default_rng(0)
     return [errors.understood([act], rng) for _ in range(n)]
 
 
@@ -48,7 +48,7 @@ def test_goodbye_is_always_understood_and_rate_0_draws_nothing() -> None:
     assert all(acts == [GOODBYE] for acts in heard(GOODBYE, 1.0, 100))
     rng = np.random.default_rng(0)
     before = rng.bit_generator.state
-    assert SemanticErrors(0.0, VALUES, REQUESTS).understood([THAI, PHONE], rng) == [THAI, PHONE]
+    assert SemanticErrors(0.0, REQUESTS, VALUES).understood([THAI, PHONE], rng) == [THAI, PHONE]
     assert rng.bit_generator.state == before
 
 
@@ -75,7 +75,7 @@ chosen_acts = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(GOALS), chosen_acts, st.integers(0, 5))
 def test_user_keeps_its_rules_whatever_the_agent_says(goal: Goal, turns: list[list[DialogueAct]], seed: int) -> None:
-    user, belief, lexicalizer = AgendaUser(ONTOLOGY, MAX_ACTS), BeliefState(ONTOLOGY), Lexicalizer(ONTOLOGY, DATABASE)
+    user, belief, lexicalizer = AgendaUser(ONTOLOGY, MAX_ACTS), BeliefState(ONTOLOGY), Lexicalizer(DATABASE)
     said = user.reset(goal, np.random.default_rng(seed))
     answered = {name: set[str]() for name in goal.domains}
     told, answer = set[DialogueAct](), list[DialogueAct]()

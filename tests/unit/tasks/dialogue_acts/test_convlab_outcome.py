@@ -58,7 +58,7 @@ def judged(
     domains: dict[str, DomainGoal], *said: DialogueAct, bookings: tuple[Booking, ...] = (), reply: Any = ()
 ) -> ConvLabOutcome:
     exchange = Exchange((), (), (), said, bookings)
-    return convlab_outcome_of(Goal("g", domains), [exchange], True, ONTOLOGY, DATABASE, reply)
+    return convlab_outcome_of(Goal("g", domains), [exchange], True, DATABASE, reply)
 
 
 def booked(domain: str, entity: str) -> Booking:

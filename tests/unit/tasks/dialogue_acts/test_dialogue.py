@@ -64,7 +64,7 @@ def test_booking_is_refused_once_whatever_is_said_of_it() -> None:
     said = {"food": "thai", "day": "monday", "people": "3"}
     belief.hear(DialogueAct("inform", "restaurant", slot, value) for slot, value in said.items())
     acts = [DialogueAct("book", "restaurant", slot, "1") for slot in ("name", "day", "ref")]
-    found = Lexicalizer(ONTOLOGY, DATABASE).say(acts, belief, Goal("1", {"restaurant": wanted}))
+    found = Lexicalizer(DATABASE).say(acts, belief, Goal("1", {"restaurant": wanted}))
     assert found.acts == [DialogueAct("nobook", "restaurant")]
     assert not found.bookings and not found.n_unsayable
 
@@ -81,7 +81,7 @@ class Silent:
 
 @pytest.fixture
 def lexicalizer() -> Lexicalizer:
-    return Lexicalizer(CAFE, Database(CAFE, {"cafe": ENTITIES}))
+    return Lexicalizer(Database(CAFE, {"cafe": ENTITIES}))
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -90,7 +90,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 def test_dialogue_ends_when_the_user_leaves(lexicalizer: Lexicalizer) -> None:
     user = AgendaUser(CAFE)
-    exchanges = simulate(RulePolicy(CAFE, lexicalizer), user, CAFE, lexicalizer, GOAL, rng())
+    exchanges = simulate(RulePolicy(lexicalizer), user, lexicalizer, GOAL, rng())
     assert user.is_over and user.is_complete
     assert [list(map(str, exchange.user)) for exchange in exchanges] == [
         ["cafe-inform(area=north)"],
@@ -102,22 +102,22 @@ def test_dialogue_ends_when_the_user_leaves(lexicalizer: Lexicalizer) -> None:
 
 def test_dialogue_ends_after_max_turns(lexicalizer: Lexicalizer) -> None:
     user = AgendaUser(CAFE)
-    assert len(simulate(Silent(), user, CAFE, lexicalizer, GOAL, rng(), max_turns=3)) == 3
+    assert len(simulate(Silent(), user, lexicalizer, GOAL, rng(), max_turns=3)) == 3
     assert not user.is_complete
 
 
 def test_agent_hears_what_errors_leave(lexicalizer: Lexicalizer) -> None:
-    deaf = SemanticErrors(1.0, {}, {})
-    exchanges = simulate(Silent(), AgendaUser(CAFE), CAFE, lexicalizer, GOAL, rng(), max_turns=2, errors=deaf)
+    deaf = SemanticErrors(1.0, Ontology([]), {})
+    exchanges = simulate(Silent(), AgendaUser(CAFE), lexicalizer, GOAL, rng(), max_turns=2, errors=deaf)
     assert all(exchange.user and not exchange.heard for exchange in exchanges)
 
 
 def test_corpus_has_what_was_understood_and_said_and_its_words(lexicalizer: Lexicalizer) -> None:
-    exchanges = simulate(RulePolicy(CAFE, lexicalizer), AgendaUser(CAFE), CAFE, lexicalizer, GOAL, rng())
+    exchanges = simulate(RulePolicy(lexicalizer), AgendaUser(CAFE), lexicalizer, GOAL, rng())
     plain = corpus_dialogue("7", GOAL, exchanges)
     assert (plain.id, plain.goal) == ("7", GOAL)
     assert plain.turns[0].user_text == plain.turns[0].system_text == ""
-    worded = corpus_dialogue("7", GOAL, exchanges, Templates(CAFE, Database(CAFE, {"cafe": ENTITIES})))
+    worded = corpus_dialogue("7", GOAL, exchanges, Templates(Database(CAFE, {"cafe": ENTITIES})))
     last = worded.turns[-1]
     assert last.user == (DialogueAct(REQUEST, "cafe", "phone"),)
     assert last.user_text == "What is the phone number of the cafe?"
@@ -127,8 +127,8 @@ def test_corpus_has_what_was_understood_and_said_and_its_words(lexicalizer: Lexi
 def test_dialogue_is_that_of_the_environment() -> None:
     env = DialogueActEnv(town_guide, {"n_dialogues": 40})
     world = town_guide(n_dialogues=40)
-    lexicalizer = Lexicalizer(world.ontology, world.database)
-    policy = RulePolicy(world.ontology, lexicalizer)
+    lexicalizer = Lexicalizer(world.database)
+    policy = RulePolicy(lexicalizer)
     user = AgendaUser(world.ontology, places=world.places)
     for goal in world.goals["train"][:10]:
         env.reset(seed=3, options={"goal": goal})
@@ -137,6 +137,6 @@ def test_dialogue_is_that_of_the_environment() -> None:
             acts = policy.act(env.dialogue.belief, env.dialogue.heard)
             _, _, is_over, _, _ = env.step(world.system_acts.encode(acts))
             said.append(sorted(env.lexicalizer.say(acts, BeliefState(world.ontology)).acts))
-        exchanges = simulate(policy, user, world.ontology, lexicalizer, goal, rng(3))
+        exchanges = simulate(policy, user, lexicalizer, goal, rng(3))
         assert len(exchanges) == len(said)
         assert env.outcome().success == user.is_complete is True

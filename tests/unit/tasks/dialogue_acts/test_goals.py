@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import DATABASE, ONTOLOGY, tiny_world
+from worlds import DATABASE, tiny_world
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, GoalStatistics, Shape, shape_of
@@ -31,7 +31,7 @@ def small_town() -> World:
 
 def statistics(goals: Iterable[dict[str, DomainGoal]], held_out: Collection[str] = ()) -> GoalStatistics:
     made = [Goal(str(i), domains) for i, domains in enumerate(goals)]
-    return GoalStatistics(made, ONTOLOGY, DATABASE, held_out, WORLD.templates)
+    return GoalStatistics(made, DATABASE, held_out, WORLD.templates)
 
 
 def drawn(found: GoalStatistics, n: int, seed: int = 0) -> list[Goal]:

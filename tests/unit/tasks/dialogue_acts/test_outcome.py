@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from stable_baselines3 import PPO
-from worlds import DATABASE, ONTOLOGY, goals, play, rule_policy, tiny_world
+from worlds import DATABASE, goals, play, rule_policy, tiny_world
 
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.runs.reading import recorded_conversation
@@ -101,7 +101,7 @@ def test_transcript_alone_gives_the_same_outcome(agent: Callable[..., Any], n: i
 def test_goals_are_reached_by_the_rule_policy_and_numbers_are_perfect() -> None:
     for goal in goals():
         user, exchanges = play(rule_policy(), goal)
-        outcome = outcome_of(goal, exchanges, user.is_complete, ONTOLOGY, DATABASE)
+        outcome = outcome_of(goal, exchanges, user.is_complete, DATABASE)
         assert outcome.success, [each.failures for each in outcome.domains.values()]
         numbers = outcome.numbers()
         assert numbers["inform_recall"] == numbers["match"] == numbers["complete"] == 1
@@ -110,7 +110,7 @@ def test_goals_are_reached_by_the_rule_policy_and_numbers_are_perfect() -> None:
 def test_failures_are_named() -> None:
     goal = goals()[0]
     user, exchanges = play(Silent(), goal, max_turns=2)
-    outcome = outcome_of(goal, exchanges, user.is_complete, ONTOLOGY, DATABASE)
+    outcome = outcome_of(goal, exchanges, user.is_complete, DATABASE)
     assert outcome.domains["restaurant"].failures == ["no restaurant offered", "restaurant: phone not told"]
 
 

@@ -45,7 +45,7 @@ def venues() -> World:
     system += [act(REQUEST, "restaurant", slot) for slot in slots] + [act("nooffer", "restaurant")]
     turns = (CorpusTurn((), tuple(system)), CorpusTurn((act("thank", GENERAL),), (act("welcome", GENERAL),)))
     dialogue = CorpusDialogue("1", turns, Goal("1", {"restaurant": DomainGoal({"food": "thai"})}))
-    return make_world("venues", ONTOLOGY, Database(ONTOLOGY, {"restaurant": VENUES}), {"train": [dialogue]})
+    return make_world("venues", Database(ONTOLOGY, {"restaurant": VENUES}), {"train": [dialogue]})
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def worlds() -> dict[str, World]:
 
 
 def templates(world: World) -> Templates:
-    return Templates(world.ontology, world.database, world.values, world.words)
+    return Templates(world.database, world.values, world.words)
 
 
 def values_of(world: World, domain: str, slot: str) -> list[str]:
@@ -216,7 +216,7 @@ def test_any_text_can_be_parsed(text: str) -> None:
 def test_two_slots_with_the_same_words_stay_apart(worlds: dict[str, World]) -> None:
     world = worlds["town_guide"]
     same = {"phone": Words(("code",), "with code {}"), "postcode": Words(("code",), "with code {}")}
-    words = Templates(world.ontology, world.database, world.values, same)
+    words = Templates(world.database, world.values, same)
     assert words.noun("sight", "phone") == "code"
     assert words.noun("sight", "postcode") == "postcode"
 

@@ -84,7 +84,7 @@ def test_empty_database_is_an_error() -> None:
     tiny = tiny_world()
     entities = {name: tiny.database.entities(name) for name in ("restaurant", "taxi")}
     with pytest.raises(DataError, match="hungry: the database is empty in the domain 'train', which goals are about"):
-        make_world("hungry", tiny.ontology, Database(tiny.ontology, entities), tiny.dialogues)
+        make_world("hungry", Database(tiny.ontology, entities), tiny.dialogues)
 
 
 def test_dialogues_in_which_the_agent_says_nothing_are_an_error() -> None:
@@ -97,7 +97,7 @@ def test_dialogues_in_which_the_agent_says_nothing_are_an_error() -> None:
     silent["train"].append(CorpusDialogue("spoken", tiny.dialogues["train"][0].turns))
 
     def world() -> World:
-        return make_world("silent", tiny.ontology, tiny.database, silent)
+        return make_world("silent", tiny.database, silent)
 
     with pytest.raises(DataError, match=r"the val split of silent has no dialogue in words"):
         TaskDialogues.prepare("val", world)
@@ -133,9 +133,7 @@ def rule_words(partner: AgendaUserPartner, policy: RulePolicy, world: World) -> 
 def test_dialogues_in_words_equal_those_in_acts(error_rate: float) -> None:
     """The same goals, seeds and policy, turn by turn."""
     world = small_town()
-    policy = RulePolicy(
-        world.ontology, Lexicalizer(world.ontology, world.database), told=3, vocabulary=world.system_acts
-    )
+    policy = RulePolicy(Lexicalizer(world.database), told=3, vocabulary=world.system_acts)
     env = DialogueActEnv(SMALL_TOWN, error_rate=error_rate, user={"patience": 3})
     for seed, goal in enumerate(world.goals["test"]):
         partner = begun(goal, seed, town, error_rate=error_rate, user={"patience": 3})

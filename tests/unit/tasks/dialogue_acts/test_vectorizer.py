@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from worlds import DATABASE, ONTOLOGY, tiny_world
+from worlds import ONTOLOGY, tiny_world
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct, delexicalized
 from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState
 from rl4dialog.tasks.dialogue_acts.vectorizer import DEFAULT_BLOCKS, ActVectorizer
 
+WORLD = tiny_world()
+
 
 def vectorizer(blocks: object = DEFAULT_BLOCKS) -> ActVectorizer:
-    world = tiny_world()
-    return ActVectorizer(ONTOLOGY, DATABASE, world.user_acts, world.system_acts, blocks)  # type: ignore[arg-type]
+    return ActVectorizer(WORLD, blocks)  # type: ignore[arg-type]
 
 
 def set_bits(blocks: object, belief: BeliefState, heard: list[DialogueAct], progress: float = 0.0) -> set[str]:
     made = vectorizer(blocks)
-    silence = np.zeros(len(made.system_acts), np.int8)
+    silence = np.zeros(len(WORLD.system_acts), np.int8)
     bits = made.observation(delexicalized(heard), silence, belief, progress)
     layout = made.layout()
     assert len(layout) == len(bits) and set(np.unique(bits)) <= {0, 1}

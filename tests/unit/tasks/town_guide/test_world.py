@@ -173,7 +173,7 @@ def act(intent: str, domain: str, slot: str = "", value: str = "") -> DialogueAc
 
 def success(n: int, error_rate: float = 0.0, told: int = 0) -> float:
     env = DialogueActEnv(town_guide, error_rate=error_rate)
-    policy = RulePolicy(env.world.ontology, env.lexicalizer, told=told)
+    policy = RulePolicy(env.lexicalizer, told=told)
     goals = (*env.world.goals["test"], *env.world.goals["val"], *env.world.goals["train"])
     return statistics.mean(play(env, policy, goal, seed) for seed, goal in enumerate(goals[:n]))
 
@@ -236,7 +236,7 @@ def test_corpus_is_not_perfect(world: World) -> None:
 
 def test_vocabulary_has_all_that_the_rule_policy_says(world: World) -> None:
     env = DialogueActEnv(town_guide)
-    policy = RulePolicy(world.ontology, env.lexicalizer, told=3)
+    policy = RulePolicy(env.lexicalizer, told=3)
     for seed, goal in enumerate(world.goals["test"]):
         env.reset(seed=seed, options={"goal": goal})
         is_over = False
@@ -308,7 +308,7 @@ def test_offer_before_the_user_came_to_the_domain_does_not_count(world: World) -
 def test_ride_to_another_place_than_the_user_said_is_a_failure(world: World) -> None:
     env = DialogueActEnv(town_guide)
     goal = Goal("1", {"taxi": DomainGoal({"leave": "09:00"}, requests=("phone",))})
-    policy = RulePolicy(world.ontology, env.lexicalizer)
+    policy = RulePolicy(env.lexicalizer)
     assert play(env, policy, goal)
     env.reset(seed=0, options={"goal": goal})
     for _ in range(2):
