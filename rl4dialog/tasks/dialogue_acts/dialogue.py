@@ -421,8 +421,9 @@ def corpus_dialogue(
 ) -> CorpusDialogue:
     """A simulated dialogue as one of a corpus: what was understood, and what was said; without templates, no words."""
     turns = []
-    for exchange in exchanges:
-        sides = (("user", exchange.user), ("agent", exchange.said))
-        words = [templates.render(acts, side) for side, acts in sides] if templates is not None else []
-        turns.append(CorpusTurn(exchange.heard, exchange.said, *words))
+    for each in exchanges:
+        words = ("", "")
+        if templates is not None:
+            words = templates.render(each.user, "user"), templates.render(each.said, "agent")
+        turns.append(CorpusTurn(each.heard, each.said, *words))
     return CorpusDialogue(id, tuple(turns), goal)

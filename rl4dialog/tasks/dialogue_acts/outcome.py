@@ -53,6 +53,11 @@ class Outcome:
         """Whether every domain is a success."""
         return all(outcome.success for outcome in self.domains.values())
 
+    @property
+    def failures(self) -> list[str]:
+        """Why the goal was not reached, in words."""
+        return [failure for outcome in self.domains.values() for failure in outcome.failures]
+
     def numbers(self) -> dict[str, float]:
         """Scores by name, each from 0 to 1 but for the counts.
 
@@ -440,7 +445,7 @@ def failures(exchanges: Sequence[Exchange], outcome: Outcome, user_is_over: bool
     """Why a dialogue failed, in words; empty if it did not."""
     if outcome.success:
         return []
-    found = [failure for each in outcome.domains.values() for failure in each.failures]
+    found = list(outcome.failures)
     if any(one.chosen == other.chosen for one, other in itertools.pairwise(exchanges)):
         found.append("the agent repeated itself")
     if not user_is_over:
