@@ -71,7 +71,7 @@ def database() -> Database:
 
 @pytest.fixture(scope="module")
 def goals(database: Database) -> list[Goal]:
-    return draw_goals(np.random.default_rng(1), database, 600, Templates(ONTOLOGY, database, words=WORDS))
+    return draw_goals(np.random.default_rng(1), database, 600, Templates(database, words=WORDS))
 
 
 def share(goals: list[Goal], of: object) -> float:
@@ -81,7 +81,7 @@ def share(goals: list[Goal], of: object) -> float:
 
 
 def test_every_goal_can_be_reached(goals: list[Goal], database: Database) -> None:
-    assert [problem for goal in goals for problem in problems(goal, ONTOLOGY, database)] == []
+    assert [problem for goal in goals for problem in problems(goal, database)] == []
 
 
 def test_no_two_goals_are_alike(goals: list[Goal]) -> None:
@@ -155,7 +155,7 @@ def test_goal_in_words(database: Database) -> None:
         {"day": "friday", "time": "18:00", "people": "4"},
         {"time": "19:00"},
     )
-    assert goal_text({RESTAURANT: wanted}, Templates(ONTOLOGY, database, words=WORDS)) == (
+    assert goal_text({RESTAURANT: wanted}, Templates(database, words=WORDS)) == (
         "You are looking for a restaurant serving greek food, in the north. If there is none, look for one serving "
         "thai food instead. Ask about the phone number and the address. Book it on friday, at 19:00, for 4 people. If "
         "that is not possible, book it at 18:00 instead."
