@@ -59,7 +59,8 @@ class ScriptedEnv:
     def step_wait(self) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, list[dict[str, Any]]]:
         dones, infos = np.zeros(self.num_envs, dtype=bool), []
         for env, ids in enumerate(self.actions[-1]):
-            info: dict[str, Any] = {"reward_parts": {"id": np.array(ids)}, "TimeLimit.truncated": False}
+            texts = {"prompt_text": "p", "gen_text": "g", "ref_texts": [], "meta_info": {}, "sample_id": 0}
+            info = {**texts, "reward_parts": {"id": np.array(ids)}, "TimeLimit.truncated": False}
             number, turn = self.at[env]
             if ids:
                 conversation = self.scripts[env][number]

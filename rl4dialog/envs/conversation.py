@@ -41,22 +41,16 @@ FirstSpeaker = Literal["sample", "agent", "partner"]
 
 @dataclass(frozen=True)
 class ConversationRules:
-    """Who speaks first, what is shown, and when a conversation ends.
+    """Who speaks first, what is shown, and when a conversation ends."""
 
-    Attributes:
-        max_turns: Maximum number of agent utterances.
-        first_speaker: ``sample`` if the agent answers the sample's last utterance; ``agent`` or ``partner`` for a
-            conversation without the sample's utterances.
-        max_partner_length: Maximum number of tokens of a partner's utterance; ``None`` for no limit.
-        context_turns: Maximum number of utterances in a prompt; ``None`` for all that fit.
-        end_when: Regular expressions, by ``agent`` and ``partner``, in an utterance after which the conversation ends.
-            The match is removed from the partner's utterance.
-    """
-
-    max_turns: int = 1
+    max_turns: int = 1  # maximum number of agent utterances
+    # Sample if the agent answers the sample's last utterance; agent or partner for a conversation without the sample's
+    # utterances.
     first_speaker: FirstSpeaker = "sample"
-    max_partner_length: int | None = None
-    context_turns: int | None = None
+    max_partner_length: int | None = None  # maximum number of tokens of a partner's utterance; None for no limit
+    context_turns: int | None = None  # maximum number of utterances in a prompt; None for all that fit
+    # Regular expressions, by agent and partner, in an utterance after which the conversation ends. The match is removed
+    # from the partner's utterance.
     end_when: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def ends(self, side: Literal["agent", "partner"], text: str) -> bool:
@@ -86,15 +80,13 @@ class ConversationRules:
 
 
 class Conversation:
-    """A conversation about a sample, from the agent's side.
+    """A conversation about a sample, from the agent's side."""
 
-    Attributes:
-        sample: The sample.
-        history: What the agent sees.
-        references: Reference replies to the last utterance.
-        meta_info: The sample's ``meta_data``, with history and labels of the present turn.
-        n_turns: Number of completed turns.
-    """
+    sample: Sample
+    history: History  # what the agent sees
+    references: list[str]  # reference replies to the last utterance
+    meta_info: dict[str, Any]  # the sample's meta_data, with history and labels of the present turn
+    n_turns: int  # number of completed turns
 
     def __init__(
         self,
@@ -159,17 +151,15 @@ class Conversation:
             raise PartnerError(f"partner {self._partners_name!r} failed on sample {self.sample.id!r}: {reply.failed}")
         if reply.reward and self.partner is not None and not self.partner.pays:
             raise PartnerError(
-                f"partner {self._partners_name!r} returned a reward of {reply.reward:g} for sample "
-                f"{self.sample.id!r}, but does not declare that it pays, so nothing would use it; set its attribute "
-                f"pays to True, and use the reward 'partner'"
+                f"partner {self._partners_name!r} returned a reward of {reply.reward:g} for sample {self.sample.id!r}; "
+                f"set its attribute pays to True, and use the reward 'partner'"
             )
         if reply.text is None:
             return reply
         if reply.ids is not None and max(reply.ids) >= len(self._tokenizer):
             raise PartnerError(
-                f"partner {self._partners_name!r} returned the token id {max(reply.ids)} for sample "
-                f"{self.sample.id!r}, but the agent's tokenizer has {len(self._tokenizer)} tokens; leave out ids if "
-                f"the partner has another"
+                f"partner {self._partners_name!r} returned the token id {max(reply.ids)} for {self.sample.id!r}, "
+                f"but the agent's tokenizer has {len(self._tokenizer)} tokens; leave out ids of other tokenizers"
             )
         shown, ids = self.rules.heard(reply.text, self.frame, self._tokenizer, reply.ids)
         return replace(reply, text=shown, ids=ids, leaves=reply.leaves or self.rules.ends("partner", reply.text))
@@ -180,7 +170,7 @@ class Conversation:
         if reply.leaves and reply.text is None:
             raise PartnerError(
                 f"partner {self._partners_name!r} left before the agent spoke, on sample {self.sample.id!r}; with "
-                f"env.args.first_speaker: partner it must return a first utterance"
+                f"first_speaker: partner it must return a first utterance"
             )
         text = reply.text or ""
         self._turns = [Turn(text, PARTNER, spoken=reply.spoken)]
@@ -242,7 +232,7 @@ class Conversation:
         if prompt.agent_opening is None:
             raise DataError(
                 "env.args.first_speaker is agent, but the chat template rejects a conversation that the assistant "
-                "starts; use first_speaker: partner or sample"
+                "starts; use partner or sample"
             )
         return prompt.restarted(prompt.agent_opening)
 
@@ -306,16 +296,9 @@ class Observation(PaddedIds):
 
     def after(self, action: int) -> Observation:
         """Return the state after one more token."""
-        return Observation(
-            self.prompt_ids,
-            [*self.context_ids, action],
-            self.prompt_or_input_text,
-            self.target_or_reference_texts,
-            self.meta_info,
-            self.end_of_turn,
-            self.max_prompt_length,
-            self.max_episode_length,
-        )
+        texts = self.prompt_or_input_text, self.target_or_reference_texts, self.meta_info
+        sizes = self.max_prompt_length, self.max_episode_length
+        return Observation(self.prompt_ids, [*self.context_ids, action], *texts, self.end_of_turn, *sizes)
 
     def token_ids(self) -> tuple[list[int], list[int]]:
         """Ids of the prompt, and of the reply so far."""
@@ -347,32 +330,23 @@ class Observation(PaddedIds):
 
 @dataclass(frozen=True)
 class OutsidePartner:
-    """What an environment knows of a partner outside: its tokenizer and format, not its model.
+    """What an environment knows of a partner outside: its tokenizer and format, not its model."""
 
-    Attributes:
-        dialogue_format: Format of its prompts.
-        end_of_turn: Detects the end of its utterance, and has its tokenizer.
-        vocab_size: Number of rows of its model's embedding.
-        max_prompt_length: Maximum length of its prompts, in its tokens; at most that of the agent's prompts counts.
-        max_length: Maximum length of its utterances, in its tokens.
-        persona_key: Key of its persona in the sample's ``meta_data``; a text, or a list of sentences.
-        is_seeded: Whether observations contain a seed of the conversation, ``partner_seed``.
-    """
-
-    dialogue_format: DialogueFormat
-    end_of_turn: EndOfTurn
-    vocab_size: int
-    max_prompt_length: int
-    max_length: int
-    persona_key: str = "partner_persona"
-    is_seeded: bool = False
+    dialogue_format: DialogueFormat  # format of its prompts
+    end_of_turn: EndOfTurn  # detects the end of its utterance, and has its tokenizer
+    vocab_size: int  # number of rows of its model's embedding
+    max_prompt_length: int  # maximum length of its prompts, in its tokens; at most that of the agent's prompts counts
+    max_length: int  # maximum length of its utterances, in its tokens
+    persona_key: str = "partner_persona"  # key of its persona in the sample's meta_data; a text, or a list of sentences
+    is_seeded: bool = False  # whether observations contain a seed of the conversation, partner_seed
 
 
 class PartnersSide:
     """A conversation as an outside partner sees it: its own utterances are those of the assistant."""
 
-    def __init__(self, outside: OutsidePartner) -> None:
-        self._outside = outside
+    def __init__(self, outside: OutsidePartner, max_prompt_length: int | None = None) -> None:
+        limit = min(outside.max_prompt_length, max_prompt_length or outside.max_prompt_length)
+        self._outside = replace(outside, max_prompt_length=limit)
         self._frame = outside.dialogue_format.frame()
         self._history: History | None = None
         self._last: tuple[Sequence[int], str] | None = None  # its last utterance
@@ -422,13 +396,11 @@ def first_prompts(
 
     Returns ``prompt_ids`` and ``prompt_mask``, padded on the left. Shape (conversations, L).
     """
-    rows = []
+    states = []
     for texts, meta_info in conversations:
         side = PartnersSide(outside)
         side.begin(meta_info)
-        rows.append(side.asked(texts).prompt_ids)
-    width, pad = max(map(len, rows)), outside.end_of_turn.tokenizer.pad_token_id
-    ids, mask = np.full((len(rows), width), pad, np.int64), np.zeros((len(rows), width), np.int64)
-    for i, row in enumerate(rows):
-        ids[i, width - len(row) :], mask[i, width - len(row) :] = row, 1
-    return {"prompt_ids": ids, "prompt_mask": mask}
+        states.append(side.asked(texts))
+    width, pad = max(len(state.prompt_ids) for state in states), int(outside.end_of_turn.tokenizer.pad_token_id)
+    found = [state.to_dict(width, 0, pad) for state in states]
+    return {name: np.stack([each[name] for each in found]) for name in ("prompt_ids", "prompt_mask")}

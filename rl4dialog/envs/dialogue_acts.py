@@ -86,11 +86,6 @@ class DialogueActEnv(gym.Env[NDArray[np.int8], Any]):
         turn_reward: Reward of a turn.
         keeps_transcripts: Whether the last ``info`` of an episode has the whole dialogue as ``transcript``; see
             `rl4dialog.tasks.dialogue_acts.outcome.transcript`.
-
-    Raises:
-        ConfigError: If an argument does not fit.
-        DataError: If the files of the world are missing or malformed.
-        RewardError: By `step`, if the reward raises an error or is not a finite number.
     """
 
     def __init__(

@@ -11,8 +11,7 @@ import io
 import math
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import cloudpickle
 import gymnasium as gym
@@ -60,17 +59,11 @@ class SharedSamples(Sequence[Sample]):
     def __len__(self) -> int:
         return len(self._ends)
 
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Sample]: ...
-    def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
         i = range(len(self))[index]
-        start = self._ends[i - 1] if i else 0
-        sample: Sample = pickle.loads(memoryview(self._block)[start : self._ends[i]])
-        return sample
+        return pickle.loads(memoryview(self._block)[self._ends[i - 1] if i else 0 : self._ends[i]])
 
 
 def sampling_weights(samples: Sequence[Sample | tuple[Sample, float]]) -> np.ndarray | None:
@@ -108,7 +101,7 @@ class TextGenEnv(gym.Env):
 
     Args:
         end_of_turn: Detects the end of a reply, and has the tokenizer.
-        samples: Prompts with references, or pairs of a sample and its sampling weight.
+        samples: Samples, or pairs of a sample and its sampling weight.
         reward_parts: Rewards that are computed here. The environment's reward is their sum with the weights of the
             first iteration.
         max_prompt_length: P, in tokens. The oldest utterances of a longer conversation are dropped whole.
@@ -166,22 +159,17 @@ class TextGenEnv(gym.Env):
             raise DataError("an environment needs at least one sample")
         if max_turns > 1 and partner is None and outside_partner is None:
             raise ConfigError(f"env.args.max_turns is {max_turns}, which needs a partner: set env.args.partner")
-        if not 0 <= priority_scale < math.inf:
-            raise ConfigError(f"env.args.priority_scale must be a number of at least 0, not {priority_scale}")
-        self.end_of_turn = end_of_turn
-        self.tokenizer = end_of_turn.tokenizer
-        self.reward_parts = list(reward_parts)
-        self.max_prompt_length = max_prompt_length
-        self.max_episode_length = max_episode_length
-        self.max_turns = max_turns
+        self.end_of_turn, self.tokenizer, self.reward_parts = end_of_turn, end_of_turn.tokenizer, list(reward_parts)
+        self.max_prompt_length, self.max_episode_length, self.max_turns = (
+            max_prompt_length,
+            max_episode_length,
+            max_turns,
+        )
         rules = ConversationRules(max_turns, first_speaker, max_partner_length, context_turns, end_when or {})
         self.conversation = Conversation(rules, end_of_turn, max_prompt_length, prompt_truncation_side, frame, partner)
-        if outside_partner is not None:
-            shown = min(outside_partner.max_prompt_length, max_prompt_length)
-            outside_partner = replace(outside_partner, max_prompt_length=shown)
         self._outside = outside_partner
         self._shows_seed = outside_partner is not None and outside_partner.is_seeded
-        self._partners_side = PartnersSide(outside_partner) if outside_partner is not None else None
+        self._partners_side = None if outside_partner is None else PartnersSide(outside_partner, max_prompt_length)
         self._shares_dialogues = shares_dialogues
         self._reads_dialogues = any(isinstance(part.function, ConversationReward) for part in reward_parts)
         # Not copied, because the environments of a process share it.
@@ -195,24 +183,19 @@ class TextGenEnv(gym.Env):
         self._partner_seed = 0
 
         P, T, V = max_prompt_length, max_episode_length, vocab_size
-        of_speaker = {}
+        of_speaker: dict[str, spaces.Space] = {}
         if outside_partner is not None:
             V, T = max(V, outside_partner.vocab_size), max(T, outside_partner.max_length)
             of_speaker["speaker"] = spaces.Discrete(2)
             of_speaker |= {"partner_seed": spaces.Discrete(2**31)} if self._shows_seed else {}
         self._sizes = P, T
-        self.observation_space = spaces.Dict(
-            {
-                "prompt_ids": spaces.Box(0, V - 1, (P,), np.int64),
-                "prompt_mask": spaces.Box(0, 1, (P,), np.int64),
-                "context_ids": spaces.Box(0, V - 1, (T,), np.int64),
-                "context_mask": spaces.Box(0, 1, (T,), np.int64),
-                **of_speaker,
-            }
-        )
+        of_texts = {
+            f"{name}_{what}": spaces.Box(0, high, (size,), np.int64)
+            for name, size in (("prompt", P), ("context", T))
+            for what, high in (("ids", V - 1), ("mask", 1))
+        }
+        self.observation_space = spaces.Dict({**of_texts, **of_speaker})
         self.action_space: spaces.Space = spaces.Discrete(V)
-
-    # -- gymnasium ------------------------------------------------------------------------------------------------
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -225,23 +208,14 @@ class TextGenEnv(gym.Env):
     def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Append one token to the utterance of the speaker.
 
-        Returns:
-            Observation, reward, terminated, truncated, and an info with ``utterance_over`` and ``reward_parts``. The
-            last token of an agent utterance is rewarded when it is answered.
-
-        Raises:
-            RewardError: If a reward function raises or does not return a finite number.
+        The info has ``utterance_over`` and ``reward_parts``. The last token of an agent utterance is rewarded when it
+        is answered.
         """
         reward, terminated, truncated, info = self.advance(action)
         return self.observe(), reward, terminated, truncated, info
 
-    # -- checkpoints ----------------------------------------------------------------------------------------------
-
     def state_dict(self) -> dict[str, Any]:
-        """State that determines all coming episodes, at the start of one, in numbers and texts.
-
-        State of rewards and the partner from earlier episodes is not included.
-        """
+        """State that determines all coming episodes, at the start of one, without that of rewards and the partner."""
         if not self._sample_was_drawn or self.conversation.n_turns or self._pending or self.state.context_ids:
             raise RuntimeError(
                 "an environment's state can be saved only at the start of an episode with a drawn sample"
@@ -263,8 +237,6 @@ class TextGenEnv(gym.Env):
         self._sample_was_drawn = True
         self._prepare_episode(self._sample_in_order(self._n_left), state["partner_seed"])
         self.start()
-
-    # -- conversation ---------------------------------------------------------------------------------------------
 
     def prepare(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Perform the first half of :meth:`reset`, which does not wait for the partner."""
@@ -303,20 +275,20 @@ class TextGenEnv(gym.Env):
         self.state = current = previous.after(int(action))
         ended = current.end_of_turn.is_end(current.context_ids)
         is_over = ended or len(current.context_ids) >= (current.max_episode_length or 0)
+        info: dict[str, Any] = {"sample_id": self.sample.id, "utterance_over": is_over}
         if self.speaker == PARTNER:
             if not is_over:
-                return 0.0, False, False, {"sample_id": self.sample.id, "utterance_over": False}
+                return 0.0, False, False, info
             assert self._partners_side is not None
             return self.hear(PartnerReply(self._partners_side.said(current.context_ids) or None))
         if not is_over:
-            parts = self._raw_rewards(previous, int(action), current)
-            info = {"sample_id": self.sample.id, "utterance_over": False, "reward_parts": parts}
-            return float(weighted_sum(self.reward_parts, parts)), False, False, info
+            info["reward_parts"] = self._raw_rewards(previous, int(action), current)
+            return float(weighted_sum(self.reward_parts, info["reward_parts"])), False, False, info
         self._pending = _Utterance(previous, int(action), current, ended)
         if self._partners_side is not None:
             texts = [*self.conversation.texts, current.context_text]
             self.state, self.speaker = self._partners_side.asked(texts), PARTNER
-            return 0.0, False, False, {"sample_id": self.sample.id, "utterance_over": True}
+            return 0.0, False, False, info
         self.at_work = "the partner"
         return self.hear(self.conversation.ask(current.context_text))
 
@@ -402,19 +374,9 @@ class TextGenEnv(gym.Env):
         self.conversation.prepare(sample, partner_seed)
 
     def _begin_utterance(self) -> None:
-        conversation = self.conversation
-        self.state = Observation(
-            conversation.history.prompt_ids,
-            [],
-            conversation.history.prompt,
-            conversation.references,
-            conversation.meta_info,
-            self.end_of_turn,
-            self.max_prompt_length,
-            self.max_episode_length,
-        )
-
-    # -- reward ---------------------------------------------------------------------------------------------------
+        talk, sizes = self.conversation, (self.max_prompt_length, self.max_episode_length)
+        read = talk.history.prompt, talk.references, talk.meta_info
+        self.state = Observation(talk.history.prompt_ids, [], *read, self.end_of_turn, *sizes)
 
     def _raw_rewards(
         self,

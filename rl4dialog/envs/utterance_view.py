@@ -56,7 +56,7 @@ class UtteranceView(gym.Env):
         self.action_space = spaces.Box(lowest, vocab_size - 1, (length,), np.int64)
         self._observation: dict[str, np.ndarray] = {}
         self._parts: dict[str, list[float]] = {}  # rewards of the agent's utterance so far
-        self._failure = ""  # why the conversation could not begin
+        self._failure: dict[str, Any] = {}  # info of a failure of this step, or of the start before it
         self._is_prepared = False
 
     def reset(
@@ -66,56 +66,41 @@ class UtteranceView(gym.Env):
             self._prepare(seed, options)
         self._is_prepared = False
         if not self._failure:
-            self._begin(self.env.start)
+            self._tried(self.env.start)
         return self._first_observation(), {"sample_id": self.env.sample.id}
 
     def _first_observation(self) -> dict[str, np.ndarray]:
+        self._parts = {part.name: [] for part in self.env.reward_parts}
         self._observation = self.env.blank() if self._failure else self.env.observe()
         return self._observation
 
     def _prepare(self, seed: int | None, options: dict[str, Any] | None) -> None:
         super().reset(seed=seed)
-        self._begin(lambda: self.env.prepare(seed, options))
+        self._tried(lambda: self.env.prepare(seed, options))
 
-    def _begin(self, start: Callable[[], Any]) -> None:
-        """Start a conversation; a failure is reported by the next step, because a start has no way to fail."""
-        self._parts, self._failure = {part.name: [] for part in self.env.reward_parts}, ""
+    def _tried(self, call: Callable[[], Any]) -> Any:
+        """Call within the time limit. The next step reports a failure of a start, which has no way to fail."""
+        self._failure = {}
         try:
             with time_limit(self._timeout_s, self._ends_process):
-                start()
-        except PartnerError as error:
-            self._failure = str(error)
+                return call()
+        except (RewardError, PartnerError) as error:
+            message, partner_failed = str(error), isinstance(error, PartnerError)
         except TimeIsUp:
-            self._failure = self._too_slow()
-
-    def _too_slow(self) -> str:
-        return (
-            f"{self.env.at_work} had not returned for sample {self.env.sample.id!r} after {self._timeout_s:g} s; "
-            f"reward_fn.timeout_s sets this limit (null disables it)"
-        )
+            partner_failed = self.env.at_work == "the partner"
+            message = (
+                f"{self.env.at_work} had not returned for sample {self.env.sample.id!r} after {self._timeout_s:g} s; "
+                f"reward_fn.timeout_s sets this limit (null disables it)"
+            )
+        self._failure = {"error": message, "partner_failed": partner_failed, "sample_id": self.env.sample.id}
 
     def step(self, action: np.ndarray) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Perform one whole utterance."""
         tokens = _tokens(action)
         if not tokens:
             return self._observation, 0.0, False, False, {}
-        failure: dict[str, Any] = {"sample_id": self.env.sample.id}
-        if self._failure:
-            info = {"error": self._failure, "partner_failed": True, **failure}
-            return self._observation, 0.0, True, False, info
-        try:
-            with time_limit(self._timeout_s, self._ends_process):
-                return self._say(tokens)
-        except RewardError as error:
-            message = str(error)
-        except PartnerError as error:
-            message, failure["partner_failed"] = str(error), True
-        except TimeIsUp:
-            message = self._too_slow()
-            failure["partner_failed"] = self.env.at_work == "the partner"
-        return self._observation, 0.0, True, False, {"error": message, **failure}
-
-    # -- partners that wait ---------------------------------------------------------------------------------------
+        step = None if self._failure else self._tried(lambda: self._say(tokens))
+        return step or (self._observation, 0.0, True, False, {**self._failure})
 
     @property
     def partner_waits(self) -> bool:
@@ -178,12 +163,11 @@ class UtteranceView(gym.Env):
         return [dataclasses.replace(part, function=None) for part in self.env.reward_parts]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the wrapped environment."""
         return self.env.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> dict[str, np.ndarray]:
         """Restore the episode start of :meth:`state_dict`, and return its observation."""
-        self._begin(lambda: self.env.load_state_dict(state))
+        self._tried(lambda: self.env.load_state_dict(state))
         return self._first_observation()
 
 

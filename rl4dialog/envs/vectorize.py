@@ -74,11 +74,6 @@ def make_vec_env(
             default ``blocks`` if rewards or the partner run in the environments, and ``dummy`` otherwise.
         n_workers: Number of workers for ``blocks``; by default one per core.
         timeout_s: Time limit of the rewards of a reply.
-
-    Raises:
-        EnvWorkerError: If a worker process dies at its start, an environment cannot be built in it, or a reward or the
-            partner cannot be sent to it.
-        RewardError: If a reward cannot be copied.
     """
     vec_env = check_workers(env_kwargs, vec_env)
     samples = env_kwargs["samples"]
@@ -251,10 +246,6 @@ class BlockVecEnv(SubprocVecEnv):
         n_workers: Number of processes; by default one per core. Block sizes differ by at most one.
         timeout_s: Time limit per environment and step; by default none.
         start_method: As for ``SubprocVecEnv``.
-
-    Raises:
-        EnvWorkerError: If a worker dies or does not answer in time, or an environment raises; this also applies to all
-            other methods.
     """
 
     def __init__(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +12,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl4dialog.functional.masks import FIXED_COST, PASS_SIZE, left_aligned, length_groups, padded
+from rl4dialog.functional.masks import FIXED_COST, PASS_SIZE, length_groups, padded
+
+
+@dataclass
+class Row:
+    """Token ids of a prompt and of all that followed it.
+
+    Attributes:
+        prompt: Ids of the prompt.
+        response: Ids of the replies, and of what is between them.
+        is_agents: Whether each token of the response is the agent's; by default all are.
+        n_turns: Number of turns that were joined.
+    """
+
+    prompt: list[int]
+    response: list[int] = field(default_factory=list)
+    is_agents: list[bool] = None  # type: ignore[assignment]
+    n_turns: int = 1
+
+    def __post_init__(self) -> None:
+        if self.is_agents is None:
+            self.is_agents = [True] * len(self.response)
+
+    @property
+    def ids(self) -> list[int]:
+        """All token ids."""
+        return self.prompt + self.response
 
 
 @dataclass
@@ -87,6 +114,22 @@ class Replies:
         """Build replies from the token ids of each prompt and response."""
         tensors = *padded(prompts, left=True), *padded(responses)
         return cls(*(tensor.to(device) for tensor in tensors))
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Row], device: torch.device | str = "cpu") -> Replies:
+        """Build replies from rows."""
+        replies = cls.from_ids([row.prompt for row in rows], [row.response for row in rows], device)
+        replies.response_mask = padded([row.is_agents for row in rows])[0].bool().to(device)
+        return replies
+
+    def rows(self) -> list[Row]:
+        """The token ids of each row."""
+        names = ("prompt_ids", "prompt_mask", "response_ids", "token_mask", "response_mask")
+        arrays = (getattr(self, name).cpu().numpy() for name in names)
+        return [
+            Row(prompt[is_prompt].tolist(), ids[is_token].tolist(), is_agents[is_token].tolist())
+            for prompt, is_prompt, ids, is_token, is_agents in zip(*arrays, strict=True)
+        ]
 
     @classmethod
     def from_observations(cls, obs: Mapping[str, Tensor]) -> Replies:
@@ -261,57 +304,45 @@ class ReplySamples:
         return map(ReplySamples, self.replies.split(micro_batch_size, fixed_cost))
 
 
-def joined_turns(replies: Replies) -> Replies:
-    """Join the turns of each conversation to as few rows as possible, without changing what any token is read after.
+def joined_rows(turns: Iterable[Row]) -> list[Row]:
+    """Join the turns of a conversation to as few rows as possible.
 
-    A turn joins the row of the previous one if its prompt starts with the ids of the previous prompt and reply.
-    Otherwise, for example if context was dropped, it begins a new row. The ids between two replies, such as the
-    partner's answer, are in ``token_mask``, but not in ``response_mask``. The numbers of agent tokens keep their order.
-    A row is as long as its last turn's prompt and reply, so it exceeds no limit that these observe; its ``last_value``
-    is that turn's.
-
-    The rows of a conversation must be consecutive and in order.
+    A turn joins the row before it if its prompt starts with this row's ids. Otherwise, for example if context was
+    dropped, it begins a new row. A row is as long as its last turn, so it exceeds no limit that turns observe.
     """
-    starts_row = ~_extends_previous(replies)
-    row_of_turn = starts_row.cumsum(dim=0) - 1
-    first = starts_row.nonzero().squeeze(1)
-    last = torch.cat([first[1:], first.new_tensor([len(replies)])]) - 1
-    n_prompt = replies.prompt_mask.sum(dim=1)
-    # Where a turn's response begins in the response of its row.
-    offsets = n_prompt - n_prompt[first][row_of_turn]
-    lengths = (offsets + replies.token_mask.sum(dim=1))[last]
-    columns = torch.arange(int(lengths.max()), device=lengths.device)
-    token_mask = columns < lengths[:, None]
-    whole_ids, _ = _whole_rows(replies)
-    places = (n_prompt[first][:, None] + columns).clamp(max=whole_ids.shape[1] - 1)
-    response_ids = whole_ids[last].gather(1, places).masked_fill(~token_mask, 0)
-    turns, steps = replies.response_mask.nonzero(as_tuple=True)
-
-    def of_rows(name: str, tensor: Tensor) -> Tensor:
-        if tensor.dim() == 1 or name.startswith("prompt"):
-            return tensor[last if tensor.dim() == 1 else first]
-        found = tensor.new_zeros(token_mask.shape)
-        found[row_of_turn[turns], offsets[turns] + steps] = tensor[turns, steps]
-        return found
-
-    joined = replace(replies._map(of_rows), response_ids=response_ids, token_mask=token_mask)
-    return joined[torch.arange(len(first), device=first.device)]  # without columns that only later prompts needed
+    rows: list[Row] = []
+    for turn in turns:
+        row = rows[-1] if rows else Row([])
+        n = len(row.ids)
+        if not rows or turn.prompt[:n] != row.ids:
+            rows.append(turn)
+            continue
+        between = turn.prompt[n:]
+        is_agents = [*row.is_agents, *[False] * len(between), *turn.is_agents]
+        rows[-1] = Row(row.prompt, [*row.response, *between, *turn.response], is_agents, row.n_turns + turn.n_turns)
+    return rows
 
 
-def _whole_rows(replies: Replies) -> tuple[Tensor, Tensor]:
-    """Prompts and responses in one piece, padded on the right, and their masks. Shapes (B, L), (B, L)."""
-    ids = torch.cat([replies.prompt_ids, replies.response_ids], dim=1)
-    return left_aligned(ids, torch.cat([replies.prompt_mask, replies.token_mask], dim=1))
+def joined_turns(replies: Replies) -> Replies:
+    """Join the turns of each conversation to rows, without changing what any token is read after; see `joined_rows`.
 
+    The ids between two replies, such as the partner's answer, are in ``token_mask``, but not in ``response_mask``. The
+    numbers of agent tokens keep their order.
 
-def _extends_previous(replies: Replies) -> Tensor:
-    """Whether each row belongs to the previous row's conversation, and its prompt starts with that row. Shape (B,)."""
+    Args:
+        replies: Any rows; those of a conversation are consecutive and in order.
+
+    Returns:
+        Rows of the same conversations. ``last_value`` is that of a row's last turn.
+    """
     assert replies.episode is not None
-    extends = torch.zeros(len(replies), dtype=torch.bool, device=replies.prompt_ids.device)
-    whole_ids, whole_mask = _whole_rows(replies)
-    prompt_ids, prompt_mask = left_aligned(replies.prompt_ids, replies.prompt_mask)
-    n = min(whole_ids.shape[1], prompt_ids.shape[1])
-    agrees = (whole_ids[:-1, :n] == prompt_ids[1:, :n]) & prompt_mask[1:, :n]
-    fits = ~whole_mask[:-1, n:].any(dim=1)
-    extends[1:] = (agrees | ~whole_mask[:-1, :n]).all(dim=1) & fits & (replies.episode[1:] == replies.episode[:-1])
-    return extends
+    rows: list[Row] = []
+    for _, turns in itertools.groupby(zip(replies.episode.tolist(), replies.rows(), strict=True), lambda pair: pair[0]):
+        rows += joined_rows(turn for _, turn in turns)
+    joined = Replies.from_rows(rows, replies.prompt_ids.device)
+    last = torch.tensor([row.n_turns for row in rows], device=replies.prompt_ids.device).cumsum(dim=0) - 1
+    for name in (each.name for each in fields(replies)):
+        numbers = getattr(replies, name)
+        if numbers is not None and getattr(joined, name) is None:
+            setattr(joined, name, numbers[last] if numbers.dim() == 1 else joined.scattered(replies.flat(name)))
+    return joined

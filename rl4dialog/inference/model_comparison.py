@@ -21,7 +21,7 @@ from rl4dialog.data.judged_texts import FeedbackPool
 from rl4dialog.data.pool import Data
 from rl4dialog.functional.log_probs import kl_estimates
 from rl4dialog.inference.loading import LoadedPolicy
-from rl4dialog.rollouts.conversing import Talk
+from rl4dialog.rollouts.talk import Talk
 from rl4dialog.runs.provenance import recorded_start
 from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.report.pages import CORRECTED, KL, LOSS
@@ -111,18 +111,17 @@ class _Comparison:
 
 def _losses(loaded: LoadedPolicy, talks: Sequence[Talk]) -> list[float]:
     """Mean loss per token of the first reference of each sample, in nats; NaN if it has none."""
-    rows = [i for i, talk in enumerate(talks) if talk.references and talk.references[0]]
-    log_probs = _log_probs(loaded, [talks[i].prompts[0] for i in rows], [talks[i].references[0][0] for i in rows])
-    found = dict(zip(rows, log_probs, strict=True))
+    firsts = {i: reply for i, talk in enumerate(talks) for reply in talk.replies[:1] if reply.references}
+    pairs = [(reply.prompt, reply.references[0]) for reply in firsts.values()]
+    found = dict(zip(firsts, _log_probs(loaded, pairs), strict=True))
     return [-sum(found[i]) / len(found[i]) if found.get(i) else math.nan for i in range(len(talks))]
 
 
 def _divergences(loaded: LoadedPolicy, other: LoadedPolicy, talks: Sequence[Talk]) -> list[float]:
     """KL divergence of a model from another one per token of the model's replies, mean over each talk."""
-    prompts = [prompt for talk in talks for prompt in talk.prompts]
-    replies = [reply for talk in talks for reply in talk.replies]
-    own = _log_probs(loaded, prompts, replies)
-    theirs = own if other is loaded else _log_probs(other, prompts, replies)
+    said = [(reply.prompt, reply.text) for talk in talks for reply in talk.replies]
+    own = _log_probs(loaded, said)
+    theirs = own if other is loaded else _log_probs(other, said)
     pairs, found = iter(zip(own, theirs, strict=True)), []
     for talk in talks:
         of_talk = [next(pairs) for _ in talk.replies]
@@ -134,11 +133,13 @@ def _divergences(loaded: LoadedPolicy, other: LoadedPolicy, talks: Sequence[Talk
     return found
 
 
-def _log_probs(loaded: LoadedPolicy, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
+def _log_probs(loaded: LoadedPolicy, said: Sequence[tuple[str, str]]) -> list[list[float]]:
+    """Log-probabilities of the tokens of replies, given pairs of a prompt and its reply."""
     size, found = loaded.config.train_evaluation.eval_batch_size, []
-    for start in range(0, len(prompts), size):
+    for start in range(0, len(said), size):
+        prompts, replies = (list(each) for each in zip(*said[start : start + size], strict=True))
         with torch.no_grad():
-            found += loaded.log_probs(prompts[start : start + size], replies[start : start + size])
+            found += loaded.log_probs(prompts, replies)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from rl4dialog.core.yaml_loader import apply_overrides
 from rl4dialog.data.conversations.record import ROLES, logged_record
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
-from rl4dialog.rollouts.conversing import Conversing, Talk, with_tokens
+from rl4dialog.rollouts.conversing import Conversing
+from rl4dialog.rollouts.talk import Talk, with_tokens
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.summary import format_number, table_style
@@ -61,44 +62,63 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
     unless a player spoke, log-probabilities. ``return`` is the sum of the rewards, or ``null`` if the run scores no
     conversations. ``sample_id``, ``seed`` and ``system`` identify the conversation.
 
-    Conversations whose reward or partner failed are left out if the run masks such failures. Every batch has its own
-    seed, so an interruption changes nothing.
+    Conversations whose reward or partner failed are left out if the run masks such failures.
     """
     loaded = simulation.loaded
-    config, texts = loaded.config, loaded.texts
+    config, tokenizer = loaded.config, tokenizer_hash(loaded.texts.tokenizer)
     kwargs = apply_overrides(dict(loaded.generation_kwargs), simulation.overrides)
     GenerationSettings.from_kwargs(kwargs, only_sampling=NOT_IN_CONVERSATIONS)
     is_scored = loaded.scorer is not None and config.train_evaluation.score_predictions
     conversing = begin_conversing(loaded, is_scored=True)
-    tokenizer = tokenizer_hash(texts.tokenizer)
     bootstraps = config.env is not None and config.env.args.bootstrap_truncated
     new_player = None if simulation.player is None else _new_player(simulation)
 
+    def lines(numbers: range) -> Iterator[Record | None]:
+        samples = [simulation.sample(number) for number in numbers]
+        seeds = [simulation.about(number)["seed"] for number in numbers]
+        players = None if new_player is None else [new_player() for _ in numbers]
+        with random_states_kept():
+            torch.manual_seed(derive_seed(simulation.seed, "simulation", "batch", numbers.start))
+            talks = conversing(loaded.policy, samples, seeds, players, **kwargs)
+        for number, talk in zip(numbers, talks, strict=True):
+            kept = is_kept(talk, loaded)
+            yield conversation_line(number, talk, tokenizer, bootstraps, is_scored) if kept else None
+
+    size = config.train_evaluation.eval_batch_size
+    return write_simulated(path, simulation.n, size, simulation.about, lines, is_scored)
+
+
+def write_simulated(
+    path: Path,
+    n: int,
+    size: int,
+    about: Callable[[int], dict[str, Any]],
+    lines: Callable[[range], Iterable[Record | None]],
+    is_scored: bool = True,
+) -> int:
+    """Hold n conversations in batches, write them, and print a table; returns how many were written.
+
+    ``about`` returns the keys that identify a conversation by its number, and ``lines`` the others of a batch, ``None``
+    for a conversation that is left out. Every batch has its own seed, so an interruption changes nothing.
+    """
+
     def n_after(record: Record, n_done: int) -> int | None:
-        # Conversations that failed are not in the file.
-        for number in range(n_done, simulation.n):
-            if all(record.get(key) == value for key, value in simulation.about(number).items()):
+        # Conversations that were left out are not in the file.
+        for number in range(n_done, n):
+            if all(record.get(key) == value for key, value in about(number).items()):
                 return number + 1
         return None
 
-    size = config.train_evaluation.eval_batch_size
     with ContinuedFile(path, n_after, "conversation {} of this command, or a later one") as file:
         n_before, n_written = file.n_done, 0
-        with Progress("Simulating", "conversation", simulation.n, n_before, line_every_s=30.0) as progress:
-            for start in range(n_before - n_before % size, simulation.n, size):
-                numbers = range(start, min(start + size, simulation.n))
-                samples = [simulation.sample(number) for number in numbers]
-                seeds = [simulation.about(number)["seed"] for number in numbers]
-                players = None if new_player is None else [new_player() for _ in numbers]
-                with random_states_kept():
-                    torch.manual_seed(derive_seed(simulation.seed, "simulation", "batch", start))
-                    talks = conversing(loaded.policy, samples, seeds, players, **kwargs)
-                for number, talk in zip(numbers, talks, strict=True):
+        with Progress("Simulating", "conversation", n, n_before, line_every_s=30.0) as progress:
+            for start in range(n_before - n_before % size, n, size):
+                numbers = range(start, min(start + size, n))
+                for number, line in zip(numbers, lines(numbers), strict=True):
                     if number < n_before:
                         continue
-                    if is_kept(talk, loaded):
-                        line = conversation_line(number, talk, tokenizer, bootstraps, is_scored)
-                        file.write({**simulation.about(number), **line})
+                    if line is not None:
+                        file.write({**about(number), **line})
                         n_written += 1
                     progress.advance()
         if n_written:
@@ -122,9 +142,9 @@ def begin_conversing(loaded: LoadedPolicy, is_scored: bool = False) -> Conversin
 def conversation_line(
     number: int, talk: Talk, tokenizer: str, bootstraps: bool, is_scored: bool = True
 ) -> dict[str, Any]:
-    """Fields of a line that contain the conversation; see :func:`simulate_to_file`. Its number becomes its id."""
+    """Fields of a line that contain the conversation; its number becomes its id."""
     is_cut = bootstraps and talk.dialogue.ended_by == "length"
-    dialogue = with_tokens(talk.dialogue, talk.tokens, talk.prompts[0] if talk.prompts else "", tokenizer, is_cut)
+    dialogue = with_tokens(talk.dialogue, talk.replies, tokenizer, is_cut)
     record: dict[str, Any] = to_plain(logged_record(replace(dialogue, id=number)))
     return {**record, "return": talk.total if is_scored else None}
 
@@ -146,7 +166,6 @@ def print_simulation(dialogues: Sequence[Dialogue], is_scored: bool, console: Co
 
 
 def _new_player(simulation: Simulation) -> Callable[[], Player]:
-    """What creates the player."""
     pool = simulation.loaded.data.pools[simulation.split]
     if (found := pool.players.get(str(simulation.player))) is not None:
         return found

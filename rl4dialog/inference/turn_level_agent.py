@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from stable_baselines3.common.policies import BasePolicy
 
 from rl4dialog.core.config import TurnLevelConfig
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.core.files import ContinuedFile, Record
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, SPEAKERS
 from rl4dialog.data.conversations.record import ROLES, VERSION
@@ -22,15 +21,22 @@ from rl4dialog.data.pool import check_split
 from rl4dialog.envs.vectorize import close
 from rl4dialog.inference.offline_evaluation import check_is_new, make_folder, print_metrics
 from rl4dialog.inference.saved_run import find_checkpoint, model_folder, read_run_config
-from rl4dialog.inference.simulation import print_simulation, simulated_dialogue
+from rl4dialog.inference.simulation import write_simulated
 from rl4dialog.policies.plain import load_plain_policy
-from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.reading import TURNS_KEY
 from rl4dialog.runs.report.metrics import mean_intervals
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.turn_level.environments import build_evaluation_envs, build_turn_level_algorithm
-from rl4dialog.training.turn_level.trainee import RETURN, RulePlayer, evaluate_episodes, mean_scores, player_names
+from rl4dialog.training.turn_level.trainee import (
+    RETURN,
+    RulePlayer,
+    episodes_of_split,
+    evaluate_episodes,
+    mean_scores,
+    player_names,
+    player_scores,
+)
 
 
 @dataclass(frozen=True)
@@ -107,20 +113,15 @@ def evaluate_agent(agent: TurnLevelAgent, split: str, folder: Path, about: Mappi
     """
     check_split(split)
     check_is_new(folder)
-    settings, seed = agent.config.train_evaluation, derive_seed(agent.config.seed, "evaluation", split)
     envs = agent.envs(split)
-
-    def held(player: Any) -> list[dict[str, Any]]:
-        return evaluate_episodes(player, envs, settings.n_eval_episodes, settings.deterministic, seed)
-
-    episodes = [{"split_name": split, **episode} for episode in held(agent.player(envs))]
+    found = episodes_of_split(agent.config, agent.player(envs), envs, split)
+    episodes = [{"split_name": split, **episode} for episode in found]
     metrics = mean_scores(episodes)
-    names = player_names(envs) if agent.policy is not None else ()
-    players = {name: mean_scores(held(RulePlayer(envs, name))) for name in names}
+    players = player_scores(agent.config, envs, split) if agent.policy is not None else {}
     envs.close()
     scores = np.array([[episode.get(key, math.nan) for key in metrics] for episode in episodes], float)
-    found = zip(metrics, mean_intervals(scores), strict=True)
-    intervals = {key: interval for key, interval in found if interval is not None}
+    pairs = zip(metrics, mean_intervals(scores), strict=True)
+    intervals = {key: interval for key, interval in pairs if interval is not None}
     make_folder(folder)
     write_json(folder / "predictions.json", episodes)
     counts = {"split": split, "n_samples": len(episodes)}
@@ -140,41 +141,33 @@ def simulate_agent(agent: TurnLevelAgent, split: str, n: int, seed: int, path: P
     """Write dialogues as a log, which the datapools ``conversations`` and ``conversational`` read; print a table.
 
     Each line has the ``messages``, also with the acts; the ``rewards`` of the assistant's; ``return``, their sum; and
-    all else that `rl4dialog.tasks.dialogue_acts.outcome.transcript` returns. Every batch has its own seed, so an
-    interruption changes nothing.
+    all else that `rl4dialog.tasks.dialogue_acts.outcome.transcript` returns.
     """
+    envs = agent.envs(split)
+    player, deterministic = agent.player(envs), agent.config.train_evaluation.deterministic
 
     def about(number: int) -> dict[str, Any]:
         return {"sample_id": number, "seed": derive_seed(seed, "simulation", split), "system": agent.name}
 
-    def n_after(record: Record, n_done: int) -> int | None:
-        return n_done + 1 if all(record.get(key) == value for key, value in about(n_done).items()) else None
+    def lines(numbers: range) -> Iterator[dict[str, Any]]:
+        of_batch = derive_seed(seed, "simulation", split, numbers.start)
+        for episode in evaluate_episodes(player, envs, len(numbers), deterministic, of_batch):
+            if TURNS_KEY not in episode:
+                raise ConfigError(f"env.id: {agent.config.env.id} has no dialogues; simulate needs some")
+            yield _line(episode)
 
-    envs = agent.envs(split)
-    player, deterministic = agent.player(envs), agent.config.train_evaluation.deterministic
-    with ContinuedFile(path, n_after, "dialogue {} of this command") as file:
-        n_before = file.n_done
-        with Progress("Simulating", "dialogue", n, n_before, line_every_s=30.0) as progress:
-            for start in range(n_before - n_before % _BATCH, n, _BATCH):
-                of_batch = derive_seed(seed, "simulation", split, start)
-                episodes = evaluate_episodes(player, envs, min(_BATCH, n - start), deterministic, of_batch)
-                for number, episode in enumerate(episodes, start):
-                    if TURNS_KEY not in episode:
-                        raise ConfigError(f"env.id: {agent.config.env.id} has no dialogues; simulate needs some")
-                    if number >= n_before:
-                        file.write({**about(number), **_line(episode)})
-                        progress.advance()
-        if file.n_done > n_before:
-            print_simulation([simulated_dialogue(record) for record in file.records()], is_scored=True)
-        return file.n_done - n_before
+    return write_simulated(path, n, _BATCH, about, lines)
 
 
 def _line(episode: Mapping[str, Any]) -> dict[str, Any]:
-    turns = [dict(turn) for turn in episode[TURNS_KEY]]
-    messages = [{"role": _ROLES[turn.pop("speaker")], "content": turn.pop("text"), **turn} for turn in turns]
-    rewards = [message.pop("reward") for message in messages if "reward" in message]
+    messages, rewards, n_given = [], [], 0
+    for turn in map(dict, episode[TURNS_KEY]):
+        message = {"role": _ROLES[turn.pop("speaker")], "content": turn.pop("text")}
+        if "reward" in turn:
+            rewards.append(turn.pop("reward"))
+        n_given += bool(turn.pop("given", False))
+        messages.append({**message, **turn})
     kept = ("outcome", "ended_by", "failures", "goal", "goal_text", "persona", "partner_persona")
-    scores = {"rewards": rewards, "return": episode[RETURN]}
-    n_given = sum(bool(message.pop("given", False)) for message in messages)
     fixed = {"version": VERSION, "agent": ROLES[AGENT], "n_given": n_given}
-    return {**fixed, "messages": messages, **scores, **{key: episode[key] for key in kept if key in episode}}
+    said = {"messages": messages, "rewards": rewards, "return": episode[RETURN]}
+    return {**fixed, **said, **{key: episode[key] for key in kept if key in episode}}

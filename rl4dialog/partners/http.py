@@ -124,10 +124,6 @@ class HttpPartner(ServerPartner):
         outcomes: Keys of the ``outcome`` that every answer has.
         meta_keys: Keys of the meta data to send; by default all.
         generation_kwargs: ``visdial_rl`` only: settings of the server's answer bot, by default those of ILQL.
-
-    Raises:
-        ConfigError: If the address is invalid or contains credentials, or an argument has no effect with the protocol.
-        DataError: At the start of a conversation, if the meta data of the sample cannot be sent.
     """
 
     checks_samples = True
@@ -226,12 +222,7 @@ class Protocol(ABC):
 
     @abstractmethod
     def read(self, body: bytes) -> Answer:
-        """Read an answer.
-
-        Raises:
-            EndpointError: If it is no answer of this protocol. The message is the rest of a sentence that starts with
-                the address.
-        """
+        """Read an answer; a message of an ``EndpointError`` continues a sentence that starts with the address."""
 
 
 class _AnswerInJson(TypedDict):

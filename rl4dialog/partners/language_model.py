@@ -43,11 +43,6 @@ class LanguageModelPartner(PartnerService):
         generation_kwargs: Sampling settings; by default it samples from the whole distribution.
         max_prompt_length: P, passed by the run.
         max_length: Maximum number of tokens of an answer, passed by the run.
-
-    Raises:
-        ConfigError: If the model has random weights or too few positions, or a generation setting is invalid.
-        ModelError: If the model cannot be loaded.
-        DataError: If its chat template does not support conversations.
     """
 
     _who, _length_key = "partner 'language_model'", "env.args.max_partner_length"
@@ -108,11 +103,6 @@ class LanguageModelSpeaker(Speaker):
         generation_kwargs: Sampling settings; by default it samples from the whole distribution.
         max_prompt_length: Maximum length of its prompts, passed by the run.
         max_length: Maximum number of tokens of an utterance, passed by the run.
-
-    Raises:
-        ConfigError: If the model has random weights or too few positions, or a generation setting is invalid.
-        ModelError: If the model cannot be loaded.
-        DataError: If its chat template does not support conversations.
     """
 
     def __init__(

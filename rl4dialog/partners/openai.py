@@ -52,10 +52,6 @@ class OpenAIPartner(ServerPartner):
         timeout_s: Time limit of each attempt, in seconds. ``reward_fn.timeout_s`` limits all attempts together.
         retries: How often a failed request is repeated.
         retry_wait_s: Seconds before the first retry, doubled for each further one.
-
-    Raises:
-        ConfigError: If the address is invalid, the environment variable is not set, or ``generation_kwargs`` has a key
-            that the partner sets itself.
     """
 
     can_open = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
@@ -36,9 +35,6 @@ class ScriptedPartner(Partner):
 
     Args:
         replies: The lines; by default those in the sample's ``meta_data["partner_replies"]``.
-
-    Raises:
-        DataError: At the start of a conversation, if the sample has no lines and ``replies`` is not given.
     """
 
     def __init__(self, replies: Annotated[list[str], Field(min_length=1)] | None = None) -> None:
@@ -71,9 +67,6 @@ class ReplayPartner(Partner):
 
     Samples need ``meta_data["continuation"]``: the utterances after the reference reply, by the partner and the agent
     in turn. Those of the agent, and their labels, are the references and labels of its later replies.
-
-    Raises:
-        DataError: At the start of a conversation, if the sample has no continuation.
     """
 
     gives_references = True
@@ -117,10 +110,6 @@ class FactsPartner(Partner):
         otherwise: Answer to questions that match no fact, and to other utterances.
         goals: Goals of turns, whose words stand for one another: with ``convogym``, a question about pets finds "i have
             two dogs .". The id of a set, or a list, as in ``env.args.goals`` of ``turn_goals``.
-
-    Raises:
-        ConfigError: If a goal is unknown.
-        DataError: At the start of a conversation, if the sample has no facts.
     """
 
     checks_samples = True
@@ -209,14 +198,6 @@ def _check_groups(rule: Rule) -> Rule:
 CheckedRule = Annotated[Rule, BeforeValidator(_check_keys), AfterValidator(_check_groups)]
 
 
-@dataclass(frozen=True)
-class _Rule:
-    pattern: re.Pattern[str]
-    replies: list[str]
-    leaves: bool
-    reward: float
-
-
 class RulesPartner(Partner):
     """Replies by rules: the first whose pattern matches the agent's utterance decides.
 
@@ -238,22 +219,13 @@ class RulesPartner(Partner):
         otherwise: Texts | None = None,
         opening: Texts | None = None,
     ) -> None:
-        self._rules = [
-            _Rule(
-                re.compile(rule["pattern"], re.IGNORECASE),
-                _as_list(rule.get("replies")),
-                rule.get("leaves", False),
-                rule.get("reward", 0.0),
-            )
-            for rule in rules
-        ]
         patterns = [rule["pattern"] for rule in rules]
         if "" in patterns or len({*patterns}) < len(patterns):
             raise ConfigError("partner 'rules': a pattern is empty or listed twice, so rules after it never decide")
-        self._otherwise, self._opening = _as_list(otherwise), _as_list(opening)
+        self._rules, self._otherwise, self._opening = rules, _as_list(otherwise), _as_list(opening)
         self._random = random.Random()
         self.can_open = bool(self._opening)
-        self.pays = any(rule.reward for rule in self._rules)
+        self.pays = any(rule.get("reward") for rule in rules)
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._random = random.Random(seed)
@@ -263,11 +235,10 @@ class RulesPartner(Partner):
 
     def reply(self, history: list[str]) -> PartnerReply:
         for rule in self._rules:
-            match = rule.pattern.search(history[-1])
-            if match is not None:
-                text = self._random.choice(rule.replies) if rule.replies else None
-                text = None if text is None else _with_groups(text, match)
-                return PartnerReply(text, reward=rule.reward, leaves=rule.leaves)
+            if (match := re.search(rule["pattern"], history[-1], re.IGNORECASE)) is not None:
+                texts = _as_list(rule.get("replies"))
+                text = _with_groups(self._random.choice(texts), match) if texts else None
+                return PartnerReply(text, reward=rule.get("reward", 0.0), leaves=rule.get("leaves", False))
         return PartnerReply(self._random.choice(self._otherwise) if self._otherwise else None)
 
 

@@ -26,17 +26,11 @@ POOL_SIZE, LATEST_SHARE = 4, 0.8
 
 @dataclass(frozen=True)
 class _Opponent:
-    """A speaker of the partner's side.
+    """A speaker of the partner's side."""
 
-    Attributes:
-        iteration: The iteration before which its weights were copied.
-        weights: Its weights; ``None`` for those of the agent.
-        policy: Speaks with the weights of the agent, or with these if they are in place.
-    """
-
-    iteration: int
-    weights: WeightCopy | None
-    policy: LMActorCriticPolicy
+    iteration: int  # the iteration before which its weights were copied
+    weights: WeightCopy | None  # its weights; None for those of the agent
+    policy: LMActorCriticPolicy  # speaks with the weights of the agent, or with these if they are in place
 
     def in_place(self) -> AbstractContextManager[None]:
         return nullcontext() if self.weights is None else self.weights.in_place()
@@ -72,9 +66,6 @@ class SelfPlayPartner(PartnerService):
         own_side: Tokenizer, format and lengths of the agent, passed by the run.
         is_frozen: Whether to stay the initial policy, passed by the run.
         run_seed: Seed of the run, passed by the run.
-
-    Raises:
-        ConfigError: If arguments do not fit together.
     """
 
     def __init__(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import mmap
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,134 +23,72 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Frame, Turn
 from rl4dialog.envs.conversation import ConversationRules
-from rl4dialog.functional.replies import Replies
+from rl4dialog.functional.replies import Replies, Row, joined_rows
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import History, encode_reply
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Maximum lengths in tokens; ``None`` for no limit.
+    """Maximum lengths in tokens; ``None`` for no limit."""
 
-    Attributes:
-        prompt: Of a prompt.
-        reply: Of a reply with its end. A longer one is cut, and has no end.
-        total: Of a prompt and its reply together.
-    """
-
-    prompt: int | None = None
-    reply: int | None = None
-    total: int | None = None
+    prompt: int | None = None  # of a prompt
+    reply: int | None = None  # of a reply with its end. A longer one is cut, and has no end
+    total: int | None = None  # of a prompt and its reply together
 
 
 @dataclass(frozen=True)
 class LearnedTurn:
-    """One reply in a conversation: what the model reads, and what it learns to say.
+    """One reply in a conversation: what the model reads, and what it learns to say."""
 
-    Attributes:
-        prompt: Token ids of the prompt.
-        reply: Token ids of the reply with its end; empty after the last answer of the partner.
-        is_cut: Whether the reply lost its end.
-        n_dropped: Utterances dropped from the prompt so far.
-    """
-
-    prompt: list[int]
-    reply: list[int]
-    is_cut: bool
-    n_dropped: int
-
-
-@dataclass
-class Row:
-    """A prompt and all that followed it.
-
-    Attributes:
-        prompt: Token ids of the first prompt.
-        response: Token ids of the replies, and of what is between them.
-        is_agents: Whether each token of the response is the agent's.
-        turns: Turn number of each of these tokens of the agent, from 0.
-    """
-
-    prompt: list[int]
-    response: list[int] = field(default_factory=list)
-    is_agents: list[bool] = field(default_factory=list)
-    turns: list[int] = field(default_factory=list)
-
-    @property
-    def ids(self) -> list[int]:
-        """All token ids."""
-        return self.prompt + self.response
+    prompt: list[int]  # token ids of the prompt
+    reply: list[int]  # token ids of the reply with its end; empty after the last answer of the partner
+    is_cut: bool  # whether the reply lost its end
+    n_dropped: int  # utterances dropped from the prompt so far
 
 
 def learned_turns(
     prompt: str,
-    said: Sequence[str],
+    said: Sequence[Turn],
     end: EndOfTurn,
     limits: Limits,
     frame: Frame,
     rules: ConversationRules,
-    ids: Sequence[Sequence[int] | None] = (),
     in_encoder: bool = False,
 ) -> list[LearnedTurn]:
-    """Encode a conversation.
+    """Encode what the agent and its partner said in turn after a prompt, with the token ids of turns that have some.
 
-    Args:
-        prompt: Prompt before the first reply.
-        said: What was said after it; the agent and its partner alternate.
-        end: Detects the end of a reply, and has the tokenizer.
-        limits: Maximum lengths.
-        frame: Markup around the utterances.
-        rules: How much the model reads, and what ends a conversation; ``max_turns`` does not apply.
-        ids: Token ids of the utterances, where they are known; those of a reply include its end.
-        in_encoder: Whether an encoder reads the prompts and a decoder generates the replies.
-
-    Returns:
-        One element per reply of the agent. If the partner has the last word, one more, with an empty reply.
+    Returns one element per reply of the agent and, if the partner has the last word, one more with an empty reply. The
+    rules say how much the model reads, and what ends a conversation; ``max_turns`` does not apply. ``in_encoder``: an
+    encoder reads the prompts, and a decoder generates the replies.
     """
     tokenizer, before = end.tokenizer, "" if in_encoder else prompt
-    known = [*ids, *[None] * (len(said) - len(ids))]
-    ends = (i for i in range(0, len(said) - 1, 2) if rules.ends("agent", said[i]) or rules.ends("partner", said[i + 1]))
-    said = said[: next(ends, len(said)) + 1]
-    whole = [
-        list(own) if own is not None else encode_reply(tokenizer, text, end.marker, prompt=before)
-        for text, own in zip(said[::2], known[::2], strict=False)
-    ]
+    own, answers = said[::2], said[1::2]
+    for n, (mine, theirs) in enumerate(zip(own, answers, strict=False)):
+        if rules.ends("agent", mine.text) or rules.ends("partner", theirs.text):
+            own, answers = own[: n + 1], answers[:n]
+            break
     limit = min((n for n in (limits.reply, limits.total and limits.total - 1) if n is not None), default=None)
-    replies = []
-    for text, own, all_ids in zip(said[::2], known[::2], whole, strict=False):
-        fits = limit is None or len(all_ids) <= limit
-        cut = all_ids[:limit] if own is not None else None
-        replies.append(all_ids if fits else cut or encode_reply(tokenizer, text, end.marker, limit, before))
+    whole, replies = [], []
+    for turn in own:
+        ids = encode_reply(tokenizer, turn.text, end.marker, prompt=before) if turn.ids is None else [*turn.ids]
+        whole.append(ids)
+        if limit is not None and len(ids) > limit:
+            known = turn.ids is not None
+            ids = ids[:limit] if known else encode_reply(tokenizer, turn.text, end.marker, limit, before)
+        replies.append(ids)
     room = limits.total and limits.total - max(map(len, replies))
     limit = min((n for n in (limits.prompt, room) if n is not None), default=None)
     history = History(tokenizer, prompt, limit, frame=frame, max_utterances=rules.context_turns)
     turns = []
     for i, reply in enumerate(replies):
         turns.append(LearnedTurn(history.prompt_ids, reply, len(reply) < len(whole[i]), history.n_dropped))
-        if 2 * i + 1 < len(said):
-            answer, answer_ids = rules.heard(said[2 * i + 1], frame, tokenizer, known[2 * i + 1])
-            history.go_on(reply, said[2 * i], answer, end, answer_ids)
-    if len(said) % 2 == 0:
+        if i < len(answers):
+            heard, heard_ids = rules.heard(answers[i].text, frame, tokenizer, answers[i].ids)
+            history.go_on(reply, own[i].text, heard, end, heard_ids)
+    if len(answers) == len(own):
         turns.append(LearnedTurn(history.prompt_ids, [], False, history.n_dropped))
     return turns
-
-
-def joined_rows(turns: Sequence[LearnedTurn], join: bool = True) -> list[Row]:
-    """Rows of the turns of a conversation; one begins where utterances were dropped, or without ``join`` at each turn.
-
-    A row is as long as its last turn's prompt and reply together.
-    """
-    rows: list[Row] = []
-    for number, turn in enumerate(turns):
-        ids = rows[-1].ids if rows else []
-        if not rows or not join or turn.prompt[: len(ids)] != ids:
-            rows.append(Row(turn.prompt))
-            ids = turn.prompt
-        between = turn.prompt[len(ids) :]
-        rows[-1].response += [*between, *turn.reply]
-        rows[-1].is_agents += [*[False] * len(between), *[True] * len(turn.reply)]
-        rows[-1].turns += [number] * len(turn.reply)
-    return rows
 
 
 _FILE, _COUNTS_FILE = "conversations.arrow", "counts.json"
@@ -179,43 +118,24 @@ class ConversationEncoder:
 
     A conversation that is not terminated ends with one token more, which no loss counts: the state before it is the
     one after the last logged token, whose value continues the return.
-
-    Attributes:
-        end: Detects the end of a reply, and has the tokenizer.
-        limits: Maximum lengths.
-        frame: Markup around the utterances.
-        rules: How much the model reads.
-        tokenizer_hash: Hash of the tokenizer; logged ids are used if theirs is the same, and texts otherwise.
-        join_turns: Whether the turns of a conversation are one row; otherwise each has its own.
-        in_encoder: Whether an encoder reads the prompts.
-        counts: Numbers of conversations and replies, and of what was cut or left out, by name.
     """
 
-    end: EndOfTurn
-    limits: Limits
-    frame: Frame
-    rules: ConversationRules
-    tokenizer_hash: str
-    join_turns: bool = True
-    in_encoder: bool = False
-    counts: dict[str, int] = field(default_factory=dict)
+    end: EndOfTurn  # detects the end of a reply, and has the tokenizer
+    limits: Limits  # maximum lengths
+    frame: Frame  # markup around the utterances
+    rules: ConversationRules  # how much the model reads
+    tokenizer_hash: str  # hash of the tokenizer; logged ids are used if theirs is the same, and texts otherwise
+    join_turns: bool = True  # whether the turns of a conversation are one row; otherwise each has its own
+    in_encoder: bool = False  # whether an encoder reads the prompts
+    # Numbers of conversations and replies, and of what was cut or left out, by name.
+    counts: Counter[str] = field(default_factory=Counter)
 
     def encode(self, dialogue: Dialogue) -> dict[str, Any]:
         """Encode a conversation as a record of the store."""
-        said = self._alternating(dialogue)
-        knows_ids = dialogue.tokenizer == self.tokenizer_hash
-        ids = [turn.ids if knows_ids else None for turn in said]
-        self._check_ids(dialogue, ids)
+        said = self._said(dialogue)
         assert dialogue.prompt is not None
         turns = learned_turns(
-            dialogue.prompt,
-            [turn.text for turn in said],
-            self.end,
-            self.limits,
-            self.frame,
-            self.rules,
-            ids,
-            self.in_encoder,
+            dialogue.prompt, said, self.end, self.limits, self.frame, self.rules, in_encoder=self.in_encoder
         )
         own = said[::2]
         rewards = [r for turn, known in zip(turns, own, strict=False) for r in _token_rewards(known, turn.reply)]
@@ -223,32 +143,34 @@ class ConversationEncoder:
         n_logged, continues = len(rewards), not dialogue.terminated
         if continues and turns[-1].reply:  # the partner has not answered, so there is no further state
             continues = False
-            self._count("conversations that were cut before the partner's answer, and count as terminated", 1)
+            self.counts["conversations that were cut before the partner's answer, and count as terminated"] += 1
         if continues:
             replies = [*replies, LearnedTurn(turns[-1].prompt, [0], False, turns[-1].n_dropped)]
             rewards.append(0.0)
-        rows = joined_rows(replies, self.join_turns)
-        self._count("conversations", 1)
-        self._count(_WITHOUT_REWARD, int(not dialogue.has_reward))
-        self._count(REPLIES, len(own))
-        self._count(CUT_REPLIES, sum(turn.is_cut for turn in turns))
-        self._count(CONVERSATIONS_WITH_DROPS, int(turns[-1].n_dropped > 0))
-        self._count("replies with logged token ids", sum(known is not None for known in ids[::2]))
+        rows = [Row(turn.prompt, turn.reply) for turn in replies]
+        if self.join_turns:
+            rows = joined_rows(rows)
+        self.counts["conversations"] += 1
+        self.counts[_WITHOUT_REWARD] += not dialogue.has_reward
+        self.counts[REPLIES] += len(own)
+        self.counts[CUT_REPLIES] += sum(turn.is_cut for turn in turns)
+        self.counts[CONVERSATIONS_WITH_DROPS] += turns[-1].n_dropped > 0
+        self.counts["replies with logged token ids"] += sum(turn.ids is not None for turn in own)
         return {
             "ids": [id for row in rows for id in row.ids],
             "is_agents": [flag for row in rows for flag in [*[False] * len(row.prompt), *row.is_agents]],
             "row_lengths": [len(row.prompt) + len(row.response) for row in rows],
             "prompt_lengths": [len(row.prompt) for row in rows],
-            "turns": [turn for row in rows for turn in row.turns],
+            "turns": [number for number, turn in enumerate(replies) for _ in turn.reply],
             "rewards": rewards,
             "terminated": not continues,
             "n_tokens": n_logged,
             "return": sum(rewards),
         }
 
-    def _alternating(self, dialogue: Dialogue) -> Sequence[Turn]:
-        """What was said from the agent's first reply on."""
-        said = dialogue.said
+    def _said(self, dialogue: Dialogue) -> list[Turn]:
+        """What was said from the agent's first reply on, with the token ids that are those of this tokenizer."""
+        said, n_known = dialogue.said, len(self.end.tokenizer)
         if not any(turn.speaker == AGENT for turn in said):
             raise DataError(f"conversation {dialogue.id!r} has no utterance of the agent, so there is nothing to learn")
         for number, turn in enumerate(said):
@@ -257,36 +179,25 @@ class ConversationEncoder:
                     f"conversation {dialogue.id!r}: utterance {dialogue.n_given + number} should be the "
                     f"{('agent', 'partner')[number % 2]}'s, because the sides take turns; join utterances of one side"
                 )
-        return said
-
-    def _check_ids(self, dialogue: Dialogue, ids: Sequence[Sequence[int] | None]) -> None:
-        n_known = len(self.end.tokenizer)
-        for known in ids:
-            if known is not None and not all(0 <= id < n_known for id in known):
-                raise DataError(f"conversation {dialogue.id!r} has token ids beyond the vocabulary of {n_known} tokens")
-
-    def _count(self, what: str, n: int) -> None:
-        self.counts[what] = self.counts.get(what, 0) + n
+        if dialogue.tokenizer != self.tokenizer_hash:
+            return [replace(turn, ids=None) for turn in said]
+        if any(not 0 <= id < n_known for turn in said for id in turn.ids or ()):
+            raise DataError(f"conversation {dialogue.id!r} has token ids beyond the vocabulary of {n_known} tokens")
+        return [*said]
 
 
 class ConversationLog:
-    """Tokenized conversations on disk.
-
-    Attributes:
-        hash: Hash of the conversations and the encoder's settings.
-        counts: Numbers of conversations and replies, and of what was cut, by name; zeros are left out.
-        n_tokens: Logged tokens of the agent in each conversation. Shape (n,).
-        returns: Sum of the rewards of each conversation. Shape (n,).
-    """
+    """Tokenized conversations on disk."""
 
     def __init__(self, folder: Path) -> None:
-        self.hash = folder.name.rpartition("-")[2]
+        self.hash = folder.name.rpartition("-")[2]  # of the conversations and the encoder's settings
         with (folder / _FILE).open("rb") as file:
             self._mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._table = pa.ipc.open_stream(pa.py_buffer(self._mapped)).read_all()
         # Without a fingerprint, datasets would hash a copy of the whole table.
         self._dataset = Dataset(InMemoryTable(self._table), fingerprint=self.hash).with_format("numpy")
         self.counts: dict[str, int] = json.loads((folder / _COUNTS_FILE).read_text(encoding="utf-8"))
+        # Logged tokens of the agent in each conversation, and the sum of its rewards. Shape (n,).
         self.n_tokens = self._of_all(lambda batch: batch["n_tokens"].to_numpy())
         self.returns = self._of_all(lambda batch: batch["return"].to_numpy())
 
@@ -325,23 +236,18 @@ class ConversationLog:
         """
         records = self._dataset[numbers.tolist()]
         self._release()
-        prompts, responses, masks, episodes, weights = [], [], [], [], []
+        rows, episodes, weights = [], [], []
         for number, (index, ids) in enumerate(zip(numbers.tolist(), records["ids"], strict=True)):
             ends = np.cumsum(records["row_lengths"][number])[:-1]
             flags = np.split(records["is_agents"][number], ends)
             for row, flag, n in zip(np.split(ids, ends), flags, records["prompt_lengths"][number], strict=True):
-                prompts.append(row[:n].tolist())
-                responses.append(row[n:].tolist())
-                masks.append(flag[n:])
+                rows.append(Row(row[:n].tolist(), row[n:].tolist(), flag[n:].tolist()))
                 episodes.append(index)
             of_tokens = np.ones(len(records["rewards"][number]), dtype=np.float32)
             if not records["terminated"][number]:
                 of_tokens[-1] = 0
             weights.append(of_tokens)
-        replies = Replies.from_ids(prompts, responses)
-        replies.response_mask = replies.response_mask.clone()
-        for i, flag in enumerate(masks):
-            replies.response_mask[i, : len(flag)] = torch.from_numpy(flag)
+        replies = Replies.from_rows(rows)
         replies.episode = torch.tensor(episodes)
         replies.turn = replies.scattered(np.concatenate(records["turns"]).astype(np.int64))
         replies.rewards = replies.scattered(np.concatenate(records["rewards"]))

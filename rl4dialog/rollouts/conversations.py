@@ -1,9 +1,10 @@
-"""The replies of a rollout, collected to whole conversations and evaluated: values and reference log-probabilities."""
+"""The rows of a rollout: conversations that have ended, evaluated and in groups."""
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,36 +14,31 @@ import torch
 from rl4dialog.functional.replies import Replies, joined_turns
 from rl4dialog.functional.rounding import is_constant
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.rollouts.talk import Reply
 
 
 @dataclass(frozen=True)
 class EndedConversation:
-    """A conversation that is to be trained on.
+    """One side of a conversation that is to be trained on."""
 
-    Attributes:
-        numbers: Its replies, in order.
-        earned: Task rewards per token of each of them.
-        cut: Whether each of them was cut at the length limit.
-        episode: Number of the conversation.
-        group: Number shared by conversations about the same prompt.
-        last_value: Value after its last token; 0 unless it is bootstrapped.
-    """
-
-    numbers: list[int]
-    earned: list[np.ndarray]
-    cut: list[bool]
-    episode: int
-    group: int
-    last_value: float
+    replies: list[Reply]  # its replies, in order, with their rewards
+    episode: int = 0  # number of the conversation
+    group: int = 0  # number shared by conversations about the same prompt
+    last_value: float = 0.0  # value after its last token; 0 unless it is bootstrapped
 
     @property
     def n_tokens(self) -> int:
         """Number of agent tokens."""
-        return sum(map(len, self.earned))
+        return sum(reply.n_tokens for reply in self.replies)
+
+    @property
+    def rewards(self) -> np.ndarray:
+        """Task rewards of all tokens. Shape (n_tokens,)."""
+        return np.concatenate([reply.rewards for reply in self.replies])  # type: ignore[arg-type]
 
 
-class Conversations:
-    """Replies in order of their generation, numbered from 0, and the rows of conversations that have ended.
+class EvaluatedRows:
+    """Rows of conversations that have ended, with values and reference log-probabilities.
 
     With ``join``, turns are joined to rows when their conversation has ended, and evaluated then. Otherwise, and in
     lockstep, where all processes must run the same number of passes, each batch of replies is evaluated at once.
@@ -50,29 +46,24 @@ class Conversations:
 
     def __init__(self, policy: LMActorCriticPolicy, join: bool) -> None:
         self._policy, self._join, self._at_once = policy, join, policy.lockstep or not join
-        self._batches: list[Replies] = []
-        self._starts: list[int] = []  # number of the first reply of each batch
         self._ended: list[EndedConversation] = []  # whose rows are not built yet
         self._rows: list[Replies] = []
 
     def add(self, replies: Replies | None) -> Replies | None:
-        """Append replies, and evaluate them, or the conversations that have ended; returns them in main memory."""
+        """Evaluate new replies, or conversations that have ended; returns the replies in main memory."""
         if not self._at_once:
             self._take_ended()
         if replies is None:
             return None
         if self._at_once:
             evaluate(self._policy, replies)
-        replies = replies.to("cpu")
-        self._starts.append(self._starts[-1] + len(self._batches[-1]) if self._batches else 0)
-        self._batches.append(replies)
-        return replies
+        return replies.to("cpu")
 
     def end(self, conversation: EndedConversation) -> None:
         """Note that a conversation has ended, which is to be trained on."""
         self._ended.append(conversation)
 
-    def rows(self) -> Replies:
+    def all(self) -> Replies:
         """All conversations that have ended, in this order, evaluated and in main memory."""
         self._take_ended()
         return Replies.concatenate(self._rows)
@@ -81,19 +72,16 @@ class Conversations:
         if not self._ended:
             return
         ended, self._ended = self._ended, []
-        rows = self.replies_of(np.concatenate([each.numbers for each in ended]))
-        n_replies = torch.tensor([len(each.numbers) for each in ended])
-        rows.episode, rows.group = (
-            torch.tensor([getattr(each, name) for each in ended]).repeat_interleave(n_replies)
-            for name in ("episode", "group")
-        )
-        rows.last_value = torch.tensor(
-            [value for each in ended for value in [0.0] * (len(each.numbers) - 1) + [each.last_value]]
-        )
-        earned = [part for each in ended for part in each.earned]
-        rows.task_rewards = rows.scattered(np.concatenate(earned))
-        cut = np.concatenate([np.asarray(each.cut, dtype=np.float32) for each in ended])
-        rows.cut = rows.scattered(np.repeat(cut, [len(part) for part in earned]))
+        replies = [reply for each in ended for reply in each.replies]
+        rows = _in_one_batch(replies)
+        counts = torch.tensor([len(each.replies) for each in ended])
+        rows.episode = torch.tensor([each.episode for each in ended]).repeat_interleave(counts)
+        rows.group = torch.tensor([each.group for each in ended]).repeat_interleave(counts)
+        rows.last_value = torch.zeros(len(replies))
+        rows.last_value[counts.cumsum(dim=0) - 1] = torch.tensor([each.last_value for each in ended])
+        rows.task_rewards = rows.scattered(np.concatenate([each.rewards for each in ended]))
+        cut = np.array([reply.is_cut for reply in replies], dtype=np.float32)
+        rows.cut = rows.scattered(np.repeat(cut, [reply.n_tokens for reply in replies]))
         if self._join:
             rows = joined_turns(rows)
         if not self._at_once:
@@ -102,15 +90,19 @@ class Conversations:
             rows = rows.to("cpu")
         self._rows.append(rows)
 
-    def replies_of(self, numbers: np.ndarray) -> Replies:
-        """Replies with these numbers, in this order."""
-        batches = np.searchsorted(self._starts, numbers, side="right") - 1
-        parts = [
-            self._batches[batch][torch.as_tensor(numbers[batches == batch] - self._starts[batch])]
-            for batch in np.unique(batches)
-        ]
-        by_batch = np.argsort(batches, kind="stable")
-        return Replies.concatenate(parts)[torch.as_tensor(np.argsort(by_batch))]
+
+def _in_one_batch(replies: Sequence[Reply]) -> Replies:
+    """The tokens of replies, one row each."""
+    places: dict[int, list[int]] = defaultdict(list)  # by batch
+    for place, reply in enumerate(replies):
+        places[id(reply.batch)].append(place)
+    parts = []
+    for own in places.values():
+        batch = replies[own[0]].batch
+        assert batch is not None
+        parts.append(batch[torch.tensor([replies[place].row for place in own])])
+    order = np.argsort(np.concatenate([*places.values()]))
+    return Replies.concatenate(parts)[torch.as_tensor(order)]
 
 
 @torch.no_grad()
@@ -126,36 +118,25 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """How conversations are grouped.
+    """How conversations are grouped."""
 
-    Attributes:
-        size: Number of consecutive environments that answer the same prompts.
-        constant: Groups with equal task rewards: ``keep`` them, ``drop`` them, or ``resample``: do not count their
-            tokens either, so that further groups are collected instead (dynamic sampling of DAPO; Yu et al. 2025, arXiv
-            2503.14476).
-        max_resampling: ``resample`` ends when the constant groups hold this many times the tokens of an iteration.
-    """
-
-    size: int = 1
+    size: int = 1  # number of consecutive environments that answer the same prompts
+    # Groups with equal task rewards: keep them, drop them, or resample: do not count their tokens either, so that
+    # further groups are collected instead (dynamic sampling of DAPO; Yu et al. 2025, arXiv 2503.14476).
     constant: ConstantGroups = "keep"
-    max_resampling: int = 3
+    max_resampling: int = 3  # resample ends when the constant groups hold this many times the tokens of an iteration
 
 
 class Groups:
-    """Decides which conversations of a rollout are trained on.
-
-    Attributes:
-        n_tokens: Number of agent tokens that count towards an iteration.
-        found_constant: For each complete group, whether its rewards are constant up to rounding, or fewer than two.
-    """
+    """Decides which conversations of a rollout are trained on."""
 
     def __init__(self, settings: GroupSettings) -> None:
         self._settings = settings
         self._open: dict[int, list[EndedConversation | None]] = defaultdict(list)
         self._constant: list[EndedConversation] = []
         self._has_chosen = False
-        self.n_tokens = 0
-        self.found_constant: list[bool] = []
+        self.n_tokens = 0  # agent tokens that count towards an iteration
+        self.found_constant: list[bool] = []  # per complete group: constant up to rounding, or fewer than two rewards
 
     def add(self, group: int, conversation: EndedConversation | None) -> list[EndedConversation]:
         """Add a conversation that has ended, or ``None`` for one that failed; returns those to train on.
@@ -202,7 +183,7 @@ class Groups:
 
 def _is_constant(conversations: list[EndedConversation]) -> bool:
     """Whether the rewards of a group are constant up to rounding, or fewer than two."""
-    earned = [np.concatenate(each.earned) for each in conversations]
+    earned = [each.rewards for each in conversations]
     return is_constant(np.array([each.sum() for each in earned]), np.array([np.abs(each).sum() for each in earned]))
 
 

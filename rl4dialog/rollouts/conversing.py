@@ -1,16 +1,14 @@
-"""Conversations of a policy with a partner: who speaks next, and whole conversations about given samples.
+"""Conversations of a policy with a partner: the one loop in which both sides speak, turns settle and are paid.
 
-Rollouts, evaluations and simulations let both sides speak through :func:`speak`.
+Rollouts, evaluations and simulations hold conversations with a :class:`Driver`, scripted players too.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
@@ -21,67 +19,16 @@ from rl4dialog.core.errors import ConfigError, DataError, PartnerError, RewardEr
 from rl4dialog.core.protocols import PartnerService, Player
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
-from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, Sample, Turn, reply_dialogue, system_text
+from rl4dialog.core.types import AGENT, PARTNER, Sample
 from rl4dialog.envs.conversation import OutsidePartner
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import FAILED_ACTION, LEAVES_ACTION, PADDING_ACTION, UtteranceView
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.references import WeightCopy
+from rl4dialog.rollouts.talk import Talk, replies_in
 from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.text.prompts import encode_reply
-
-
-@dataclass
-class SaidTokens:
-    """Tokens of one utterance of the agent.
-
-    Attributes:
-        ids: Token ids, the end included.
-        log_probs: Log-probabilities under the policy that sampled them, before top-k and other filters. Shape (n,).
-            ``None`` if no policy spoke.
-        rewards: Task rewards, without the KL penalty. Shape (n,). ``None`` if there are none.
-    """
-
-    ids: Sequence[int] | np.ndarray
-    log_probs: np.ndarray | None = None
-    rewards: np.ndarray | None = None
-
-
-def with_tokens(
-    dialogue: Dialogue, said: Iterable[SaidTokens], prompt: str, tokenizer: str, is_cut: bool = False
-) -> Dialogue:
-    """A conversation with the tokens of what the agent said in it, and the texts before it from the prompt.
-
-    A turn whose reward is all on its last token has this as ``reward``; otherwise, its ``token_rewards`` hold all. If
-    ``is_cut``, the value after the last turn is to be bootstrapped.
-    """
-    tokens = iter(said)
-    turns = [_with_tokens(turn, next(tokens)) if turn.speaker == AGENT else turn for turn in dialogue.said]
-    system = system_text(prompt)
-    return replace(
-        dialogue,
-        turns=(*dialogue.turns[: dialogue.n_given], *turns),
-        meta_data={**dialogue.meta_data, SYSTEM_KEY: system} if system else dialogue.meta_data,
-        terminated=not is_cut,
-        tokenizer=tokenizer,
-    )
-
-
-def _with_tokens(turn: Turn, said: SaidTokens) -> Turn:
-    known: dict[str, object] = {"ids": tuple(map(int, said.ids))}
-    if said.log_probs is not None:
-        known["log_probs"] = tuple(map(_short, said.log_probs))
-    if said.rewards is not None:
-        rewards = tuple(map(_short, said.rewards))
-        is_dense = any(rewards[:-1])
-        known |= {"reward": 0.0, "token_rewards": rewards} if is_dense else {"reward": rewards[-1]}
-    return replace(turn, **known)  # type: ignore[arg-type]
-
-
-def _short(number: np.floating) -> float:
-    """The shortest number that is this one in its precision, which takes less space in a file."""
-    return float(str(number))
 
 
 def partner_answers(
@@ -132,97 +79,193 @@ def _problem(answer: Any, side: OutsidePartner) -> str | None:
     return None
 
 
-@dataclass
-class Speech:
-    """What both sides say in one step of the environments.
+class Driver:
+    """Holds conversations, one in each environment. Subclasses say what becomes of replies, failures and payments.
 
-    Attributes:
-        actions: Token ids of each utterance, padded with -1. Shape (n_envs, T).
-        failures: By environment, why the partner in this process has no valid answer.
-        agent_rows: Environments in which the agent speaks, in order.
-        replies: The agent's utterances; ``None`` if it says nothing.
-        partner_rows: Environments in which a partner that learns speaks, in order.
-        partner_replies: Its utterances; ``None`` if it says nothing, or does not learn.
-        agent_seconds: Time of the agent.
-        partner_seconds: Time of the partner.
+    Args:
+        policy: The agent.
+        env: Environments with one step per utterance, behind the methods of stable-baselines3's ``VecEnv``.
+        observations: Their observations: ``prompt_ids`` (n_envs, P) and so on.
+        task_rewards: Rewards of the conversations; by default none.
+        iteration: Iteration for changing weights of rewards.
+        partner: The partner, if it answers from this process.
+        partner_timeout_s: Its time limit; by default none.
+        generation_kwargs: Generation settings; by default those of the policy.
     """
 
-    actions: np.ndarray
-    agent_rows: np.ndarray
-    replies: Replies | None
-    agent_seconds: float
-    partner_seconds: float
-    failures: dict[int, str] = field(default_factory=dict)
-    partner_rows: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=int))
-    partner_replies: Replies | None = None
+    number_type: type[np.floating] = np.float64  # of rewards
+    actions: np.ndarray  # what was said in the last step, padded with -1. Shape (n_envs, T)
+    dones: np.ndarray  # where it ended a conversation. Shape (n_envs,)
+    infos: list[dict[str, Any]]  # what the environments say of it
 
-    def said_tokens(self) -> list[tuple[int, SaidTokens]]:
-        """Tokens of the agent's utterances, by environment."""
-        if self.replies is None:
-            return []
-        numbers = (self.replies.per_row(name) for name in ("response_ids", "log_probs"))
-        return [(int(row), SaidTokens(*each)) for row, *each in zip(self.agent_rows, *numbers, strict=True)]
+    def __init__(
+        self,
+        policy: LMActorCriticPolicy,
+        env: Any,
+        observations: dict[str, np.ndarray],
+        task_rewards: TaskRewards | None = None,
+        iteration: int = 1,
+        partner: PartnerService | None = None,
+        partner_timeout_s: float | None = None,
+        generation_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.policy, self.env, self.observations = policy, env, observations
+        self.task_rewards, self.iteration = task_rewards, iteration
+        self.partner, self._partner_timeout_s = partner, partner_timeout_s
+        self._generation_kwargs = dict(generation_kwargs or {})
+        self.talks = [Talk() for _ in range(env.num_envs)]  # the conversation in each environment
+        self.seconds: dict[str, float] = defaultdict(float)  # time by phase (time/..._s)
 
-    def explain(self, row: int, info: dict[str, Any]) -> None:
-        """Write the cause of a failure into the info of an environment, which does not know it."""
-        if row in self.failures:
-            info["error"] = f"the partner failed on sample {info['sample_id']!r}: {self.failures[row]}"
+    @contextmanager
+    def remembering_prompts(self) -> Iterator[None]:
+        """Context of the steps of the same conversations; the weights must not change."""
+        of_partner = nullcontext() if self.partner is None else self.partner.remembering_prompts()
+        with self.policy.remembering_prompts(), of_partner:
+            yield
 
+    def step(self, rows: np.ndarray) -> list[int]:
+        """Let whoever's turn it is speak in some environments; the others wait.
 
-@contextmanager
-def remembering_prompts(policy: LMActorCriticPolicy, partner: PartnerService | None) -> Iterator[None]:
-    """Context of the calls of :func:`speak` in the same conversations; the weights must not change."""
-    with policy.remembering_prompts(), partner.remembering_prompts() if partner is not None else nullcontext():
+        Returns the environments whose turn is now complete, or failed; in the others a partner in this process is next.
+        """
+        # 1. Each side speaks, in one batch.
+        speakers = self.observations["speaker"][rows] if "speaker" in self.observations else np.full(len(rows), AGENT)
+        mine, theirs = rows[speakers == AGENT], rows[speakers == PARTNER]
+        self.actions = np.full(self.observations["context_ids"].shape, PADDING_ACTION, dtype=np.int64)
+        with self.timed("generate"):
+            said = self.say(mine) if len(mine) else None
+        answered, failures = None, dict[int, str]()
+        if self.partner is not None:
+            with self.timed("partner"):
+                if len(theirs) and self.partner.learns:
+                    answered = self.partner.replies(self._observed(theirs))
+                elif len(theirs):
+                    failures = self._ask(self.partner, theirs)
+        for replies, places in ((said, mine), (answered, theirs)):
+            if replies is not None:
+                ids = replies.response_ids.masked_fill(~replies.response_mask, PADDING_ACTION).cpu().numpy()
+                self.actions[places, : ids.shape[1]] = ids
+        # 2. The environments step; meanwhile, the replies are noted.
+        self.env.step_async(self.actions)
+        with self.timed("evaluate"):
+            self._note(said, mine, answered, theirs)
+        with self.timed("score"):
+            self.observations, _, self.dones, self.infos = self.env.step_wait()
+            # 3. Turns settle, and 4. are paid.
+            settled = []
+            for row in map(int, rows):
+                talk, info = self.talks[row], self.infos[row]
+                talk.has_begun, talk.info = True, info
+                if row in failures:  # the environment does not know the cause
+                    info["error"] = f"the partner failed on sample {info['sample_id']!r}: {failures[row]}"
+                if "error" in info:
+                    self.fail(talk, info["error"], info.get("partner_failed", False))
+                elif "reward_parts" in info:
+                    talk.settle(bool(self.dones[row]))
+                else:
+                    continue
+                settled.append(row)
+            if talks := [talk for row in settled if (talk := self.talks[row]).error is None]:
+                self.pay(talks)
+        return settled
+
+    def say(self, rows: np.ndarray) -> Replies:
+        """Utterances of the agent in some environments."""
+        tensors = {name: torch.as_tensor(a, device=self.policy.device) for name, a in self._observed(rows).items()}
+        return self.policy.generate(tensors, **self._generation_kwargs)
+
+    def noted(self, said: Replies | None, n_before: Sequence[int]) -> Replies | None:
+        """Take a batch of one side's replies, if any, while the environments step; conversations had as many before."""
+        del n_before
+        return said
+
+    def fail(self, talk: Talk, message: str, partner_failed: bool) -> None:
+        """End a conversation that failed."""
+        talk.fail(message, partner_failed)
+
+    def pay(self, talks: Sequence[Talk]) -> None:
+        """Pay for the last turns of conversations."""
+        if self.task_rewards is not None:
+            for talk, payment in zip(talks, self.task_rewards(talks, self.iteration), strict=True):
+                talk.earn(payment, self.number_type)
+
+    def _observed(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        return {name: array[rows] for name, array in self.observations.items()}
+
+    def _ask(self, partner: PartnerService, rows: np.ndarray) -> dict[int, str]:
+        """Write answers of a partner into the actions; returns why it has no valid one, by environment."""
+        answers, problems = partner_answers(partner, self._observed(rows), self._partner_timeout_s)
+        for row, ids in zip(rows, answers, strict=True):
+            self.actions[row, : len(ids)] = ids
+        return {int(rows[i]): problem for i, problem in problems.items()}
+
+    def _note(self, said: Replies | None, mine: np.ndarray, answered: Replies | None, theirs: np.ndarray) -> None:
+        said = self.noted(said, [len(self.talks[row].replies) for row in mine])
+        if said is not None:
+            for row, reply in zip(mine, replies_in(said), strict=True):
+                self.talks[row].spoken = reply
+        if answered is None:
+            return
+        assert self.partner is not None
+        answered = self.noted(answered, [len(self.talks[row].answers) for row in theirs])
+        assert answered is not None
+        for row, reply, ids in zip(theirs, replies_in(answered), answered.per_row("response_ids"), strict=True):
+            reply.is_cut = not self.partner.side.end_of_turn.is_end(ids.tolist())
+            reply.rewards = np.zeros(reply.n_tokens, self.number_type)
+            self.talks[row].answers.append(reply)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the time of the body to a phase."""
+        started = time.perf_counter()
         yield
+        self.seconds[f"time/{phase}_s"] += time.perf_counter() - started
 
 
-def speak(
-    policy: LMActorCriticPolicy,
-    observations: Mapping[str, np.ndarray],
-    rows: np.ndarray,
-    partner: PartnerService | None = None,
-    partner_timeout_s: float | None = None,
-    **generation_kwargs: Any,
-) -> Speech:
-    """Let the speaker say its utterance in some environments (``rows``); the others wait.
+class _GivenConversations:
+    """One environment for each sample, in this process; the end of a conversation begins no other."""
 
-    Observations are those of all environments: ``prompt_ids`` (n_envs, P) and so on.
-    """
-    n_envs, length = observations["context_ids"].shape
-    actions = np.full((n_envs, length), PADDING_ACTION, dtype=np.int64)
-    speakers = _speakers(observations, rows)
-    mine, theirs = rows[speakers == AGENT], rows[speakers == PARTNER]
-    replies, started = None, time.perf_counter()
-    if len(mine):
-        obs = {name: torch.as_tensor(array[mine], device=policy.device) for name, array in observations.items()}
-        replies = policy.generate(obs, **generation_kwargs)
-        _write(actions, mine, replies)
-    speech = Speech(actions, mine, replies, time.perf_counter() - started, 0.0)
-    started = time.perf_counter()
-    if len(theirs):
-        assert partner is not None
-        prompts = {name: array[theirs] for name, array in observations.items()}
-        if partner.learns:
-            speech.partner_rows, speech.partner_replies = theirs, partner.replies(prompts)
-            _write(actions, theirs, speech.partner_replies)
-        else:
-            answers, problems = partner_answers(partner, prompts, partner_timeout_s)
-            speech.failures = {int(theirs[i]): problem for i, problem in problems.items()}
-            for row, said in zip(theirs, answers, strict=True):
-                actions[row, : len(said)] = said
-    speech.partner_seconds = time.perf_counter() - started
-    return speech
+    def __init__(self, views: Sequence[UtteranceView], samples: Sequence[Sample], seeds: Sequence[int]) -> None:
+        self.views, self.num_envs = views, len(views)
+        starts = [(seed, {"sample": sample}) for seed, sample in zip(seeds, samples, strict=True)]
+        for view, (seed, options) in zip(views, starts, strict=True):
+            view.expect_reset(seed=seed, options=options)
+        found = [view.reset(seed=s, options=options)[0] for view, (s, options) in zip(views, starts, strict=True)]
+        self.observations = _stacked(found)
+
+    def step_async(self, actions: np.ndarray) -> None:
+        self._actions = actions
+        for view, action in zip(self.views, actions, strict=True):
+            view.expect_step(action)
+
+    def step_wait(self) -> tuple[dict[str, np.ndarray], list[float], list[bool], list[dict[str, Any]]]:
+        steps = [view.step(action) for view, action in zip(self.views, self._actions, strict=True)]
+        observations, rewards, terminated, truncated, infos = zip(*steps, strict=True)
+        dones = [a or b for a, b in zip(terminated, truncated, strict=True)]
+        return _stacked(observations), [*rewards], dones, [*infos]
 
 
-def _write(actions: np.ndarray, rows: np.ndarray, replies: Replies) -> None:
-    """Write utterances into the actions of their environments."""
-    ids = replies.response_ids.masked_fill(~replies.response_mask, PADDING_ACTION).cpu().numpy()
-    actions[rows, : ids.shape[1]] = ids
+def _stacked(observations: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.stack([each[name] for each in observations]) for name in observations[0]}
 
 
-def _speakers(observations: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """Whose utterance it is in each of these environments."""
-    return observations["speaker"][rows] if "speaker" in observations else np.full(len(rows), AGENT)
+class _Evaluation(Driver):
+    """Conversations about given samples, of which one whose reward or partner fails ends there."""
+
+    players: Sequence[Player] | None = None  # who speak instead of the policy
+
+    def say(self, rows: np.ndarray) -> Replies:
+        if self.players is None:
+            return super().say(rows)
+        ids = [_scripted_ids(self.players[row], self.env.views[row].env) for row in rows]
+        return Replies.from_ids([[0]] * len(ids), ids)
+
+    def pay(self, talks: Sequence[Talk]) -> None:
+        try:
+            super().pay(talks)
+        except RewardError as error:
+            for talk in talks:
+                talk.fail(str(error), partner_failed=False)
 
 
 def _scripted_ids(player: Player, env: TextGenEnv) -> list[int]:
@@ -239,40 +282,6 @@ def _scripted_ids(player: Player, env: TextGenEnv) -> list[int]:
             f"player {type(player).__name__} failed on sample {env.sample.id!r}: {type(error).__name__}: {error}"
         ) from error
     return next((ids[:n] for n in range(1, len(ids)) if end.is_end(ids[:n])), ids)
-
-
-@dataclass
-class Talk:
-    """One conversation, with the data for metrics of its replies.
-
-    Attributes:
-        dialogue: The conversation; each utterance of the agent has its reward, NaN if a reward failed or there is none.
-        prompts: Prompt of each of the agent's replies.
-        replies: The agent's replies.
-        references: Their references.
-        meta_infos: Their meta data.
-        tokens: Their tokens.
-        rewards: Sum over the conversation of each part of the reward, by name, unweighted; NaN if a reward failed.
-        error: Message of a failed reward or partner; the conversation ended there.
-        partner_failed: Whether it was the partner.
-        is_single_reply: Whether there is no partner.
-    """
-
-    dialogue: Dialogue
-    prompts: list[str] = field(default_factory=list)
-    replies: list[str] = field(default_factory=list)
-    references: list[list[str]] = field(default_factory=list)
-    meta_infos: list[dict[str, Any]] = field(default_factory=list)
-    tokens: list[SaidTokens] = field(default_factory=list)
-    rewards: dict[str, float] = field(default_factory=dict)
-    error: str | None = None
-    partner_failed: bool = False
-    is_single_reply: bool = False
-
-    @property
-    def total(self) -> float:
-        """Reward of the whole conversation, weighted."""
-        return float(sum(turn.reward for turn in self.dialogue.said if turn.speaker == AGENT))
 
 
 class Conversing:
@@ -294,8 +303,8 @@ class Conversing:
         iteration: int = 1,
         partner_timeout_s: float | None = None,
     ) -> None:
-        self._make_env, self._partner, self._partner_timeout_s = make_env, partner, partner_timeout_s
-        self._task_rewards, self._iteration = task_rewards, iteration
+        self._make_env, self._partner = make_env, partner
+        self._settings = task_rewards, iteration, partner, partner_timeout_s
 
     @property
     def needs_initial_weights(self) -> bool:
@@ -315,139 +324,27 @@ class Conversing:
         players: Sequence[Player] | None = None,
         **generation_kwargs: Any,
     ) -> list[Talk]:
-        """Hold one conversation about each sample, all of them at once.
+        """Hold one conversation about each sample, all of them at once, in the order of the samples.
 
         Args:
             policy: The agent.
             samples: The samples.
             seeds: Seed of the partner, and of the player, in each conversation.
-            players: One player per sample, who speaks instead of the policy, within the same length limits.
+            players: One player per sample, who speaks instead of the policy, within the same length limits. It is a
+                ``ConfigError`` if no token ends an utterance, and a ``DataError`` if a player fails.
             generation_kwargs: Generation settings; by default those of the policy.
-
-        Returns:
-            The conversations, in the order of the samples. One whose reward or partner fails ends there.
-
-        Raises:
-            ConfigError: If players speak, but no token ends an utterance.
-            DataError: If a player fails.
         """
         limit = policy.reply_limit(**generation_kwargs)
-        envs = [self._make_env(policy, limit) for _ in samples]
-        for env, sample, seed in zip(envs, samples, seeds, strict=True):
-            env.expect_reset(seed=seed, options={"sample": sample})
-        talks: list[_TalkInProgress] = [_TalkInProgress(sample) for sample in samples]
-        found = [
-            env.reset(seed=seed, options={"sample": sample})[0]
-            for env, sample, seed in zip(envs, samples, seeds, strict=True)
-        ]
+        env = _GivenConversations([self._make_env(policy, limit) for _ in samples], samples, seeds)
         for player, sample, seed in zip(players or (), samples, seeds, strict=players is not None):
             player.reset(sample.meta_data or {}, derive_seed(seed, "player"))
-        rows = np.arange(len(envs))
-        with remembering_prompts(policy, self._partner):
+        driver = _Evaluation(policy, env, env.observations, *self._settings, generation_kwargs)
+        driver.players = players
+        rows = np.arange(len(samples))
+        with driver.remembering_prompts():
             while rows.size:
-                observations = {name: np.stack([each[name] for each in found]) for name in found[0]}
-                scripted = rows[_speakers(observations, rows) == AGENT] if players is not None else rows[:0]
-                others = np.setdiff1d(rows, scripted)
-                speech = speak(
-                    policy, observations, others, self._partner, self._partner_timeout_s, **generation_kwargs
-                )
-                for speaking, tokens in speech.said_tokens():
-                    talks[speaking].spoken = tokens
-                for row in scripted:
-                    assert players is not None
-                    ids = _scripted_ids(players[row], envs[row].env)
-                    speech.actions[row, : len(ids)] = ids
-                    talks[row].spoken = SaidTokens(ids)
-                settled: list[tuple[int, dict[str, Any], bool]] = []
-                for row in rows:
-                    envs[row].expect_step(speech.actions[row])
-                for row in rows:
-                    found[row], _, terminated, truncated, info = envs[row].step(speech.actions[row])
-                    speech.explain(int(row), info)
-                    if "error" in info:
-                        talks[row].fail(info["error"], info.get("partner_failed", False))
-                    elif "reward_parts" in info:
-                        settled.append((int(row), info, terminated or truncated))
-                self._add(settled, talks)
-                rows = np.array([row for row in rows if not talks[row].is_over], dtype=int)
-        return [talk.finished(env) for talk, env in zip(talks, envs, strict=True)]
-
-    def _add(self, settled: list[tuple[int, dict[str, Any], bool]], talks: Sequence[_TalkInProgress]) -> None:
-        """Add completed turns to the conversations, with their rewards."""
-        if not settled:
-            return
-        rows, infos, overs = (list(each) for each in zip(*settled, strict=True))
-        paid: list[Any] = [None] * len(rows)
-        earlier = [np.zeros(0)] * len(rows)
-        parts: dict[str, list[float]] = {}
-        error = None
-        if self._task_rewards is not None:
-            lengths = [len(talks[row].spoken.ids) for row in rows]
-            try:
-                paid, earlier, found = self._task_rewards(infos, lengths, overs, self._iteration)
-                parts = {name: each for name, each in found.items() if name not in self._task_rewards.weight_names}
-            except RewardError as failure:
-                error = str(failure)
-        for i, row in enumerate(rows):
-            values = {name: each[i] for name, each in parts.items()}
-            talks[row].add(infos[i], paid[i], earlier[i], values, overs[i])
-            if error is not None:
-                talks[row].fail(error, partner_failed=False)
-
-
-class _TalkInProgress:
-    """A conversation that is collected turn by turn."""
-
-    def __init__(self, sample: Sample) -> None:
-        self.is_over = False
-        self.spoken = SaidTokens(())  # tokens of the agent's utterance that is not settled yet
-        self._talk = Talk(Dialogue(sample.id, (), meta_data=sample.meta_data or {}))
-        self._rewards: list[float] = []
-        self._parts: dict[str, float] = defaultdict(float)
-        self._ended_by: Any = None
-
-    def add(
-        self,
-        info: Mapping[str, Any],
-        paid: np.ndarray | None,
-        earlier: np.ndarray,
-        parts: Mapping[str, float],
-        is_over: bool,
-    ) -> None:
-        talk = self._talk
-        talk.prompts.append(info["prompt_text"])
-        talk.replies.append(info["gen_text"])
-        talk.references.append(info["ref_texts"])
-        talk.meta_infos.append(info["meta_info"])
-        talk.tokens.append(replace(self.spoken, rewards=paid))
-        self._rewards.append(math.nan if paid is None else float(paid.sum()))
-        for i, payment in enumerate(earlier):
-            self._rewards[i] += float(payment)
-            rewards = talk.tokens[i].rewards
-            assert rewards is not None
-            rewards[-1] += payment
-        for name, value in parts.items():
-            self._parts[name] += value
-        self.is_over, self._ended_by = is_over, info.get("ended_by")
-
-    def fail(self, message: str, partner_failed: bool) -> None:
-        self._talk.error, self._talk.partner_failed, self.is_over = message, partner_failed, True
-        self._rewards, self._parts = [], {}
-
-    def finished(self, env: UtteranceView) -> Talk:
-        """Return the conversation, its rewards on the agent's utterances."""
-        conversation = env.env.conversation
-        dialogue = conversation.dialogue(self._ended_by)
-        rewards = iter(self._rewards)
-        turns = tuple(
-            replace(turn, reward=next(rewards, np.nan)) if i >= dialogue.n_given and turn.speaker == AGENT else turn
-            for i, turn in enumerate(dialogue.turns)
-        )
-        return replace(self._talk, dialogue=replace(dialogue, turns=turns), rewards=dict(self._parts))
-
-
-def talk_of_one_reply(sample: Sample, reply: str) -> Talk:
-    """Return a single reply to a sample as a conversation of one turn."""
-    prompt, info = sample.prompt_or_input_text, sample.meta_data or {}
-    dialogue = reply_dialogue(sample.id, prompt, reply, info)
-    return Talk(dialogue, [prompt], [reply], [sample.references], [info], is_single_reply=True)
+                driver.step(rows)
+                rows = np.array([row for row in rows if not driver.talks[row].is_over], dtype=int)
+        for talk, view in zip(driver.talks, env.views, strict=True):
+            talk.dialogue = talk.with_rewards(view.env.conversation.dialogue(talk.info.get("ended_by")))
+        return driver.talks

@@ -24,29 +24,19 @@ class KLController(ABC):
 
     @abstractmethod
     def step(self, kl: float, n_tokens: int) -> None:
-        """Update the coefficient after an iteration.
-
-        Args:
-            kl: Mean KL per token of the iteration, in nats.
-            n_tokens: Number of agent tokens of the iteration.
-        """
+        """Update the coefficient after an iteration, given its mean KL per token in nats, and its agent tokens."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for :meth:`load_state_dict`."""
         return {"coeff": self.coeff}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a saved state.
-
-        Raises:
-            CheckpointError: If its coefficient is negative (which would reward divergence) or not finite.
-        """
+        """Restore a saved state."""
         coeff = float(state["coeff"])
-        if not 0 <= coeff < math.inf:
+        if not 0 <= coeff < math.inf:  # a negative one would reward divergence
             raise CheckpointError(
-                f"the checkpoint has a KL coefficient of {coeff:g}, but it must be finite and not negative: an "
-                f"earlier version let the ziegler controller leave this range; resume from an earlier checkpoint, "
-                f"or restart the run"
+                f"the checkpoint has a KL coefficient of {coeff:g}, but it must be finite and not negative (an earlier "
+                f"version let the ziegler controller leave this range); resume from an earlier checkpoint"
             )
         self.coeff = coeff
 
@@ -60,7 +50,7 @@ class FixedKLController(KLController):
     """The coefficient never changes."""
 
     def step(self, kl: float, n_tokens: int) -> None:
-        del kl, n_tokens
+        pass
 
 
 class AdaptiveKLController(KLController):
@@ -76,7 +66,6 @@ class AdaptiveKLController(KLController):
         self.target_kl = float(target_kl)
 
     def step(self, kl: float, n_tokens: int) -> None:
-        del n_tokens
         self._change_by(self.gain * _within((kl - self.target_kl) / self.target_kl, self.max_error))
 
 
@@ -107,13 +96,7 @@ class ZieglerKLController(KLController):
 def build_kl_controller(
     coeff: float, target_kl: float | None = None, type: str | None = None, horizon: int = 10_000
 ) -> KLController:
-    """Build the controller of a ``kl_div`` block.
-
-    Without a ``type``, the controller is adaptive if there is a target, as in RL4LMs.
-
-    Raises:
-        ConfigError: If type and target are inconsistent.
-    """
+    """Build the controller of a ``kl_div`` block; without a type it is adaptive if there is a target, as in RL4LMs."""
     kind = type or ("adaptive" if target_kl is not None else "fixed")
     if kind == "fixed":
         if target_kl is not None:

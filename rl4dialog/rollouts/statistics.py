@@ -60,22 +60,14 @@ def numbers_in(info: Mapping[str, Any]) -> dict[str, float]:
 
 @dataclass
 class RolloutStats:
-    """Statistics of one iteration's rollout.
+    """Statistics of one iteration's rollout."""
 
-    Attributes:
-        n_tokens: Number of agent tokens to train on.
-        n_masked: Number of episodes excluded because a reward or the partner failed.
-        last_failure: Message of the last reward that failed, if known.
-        means: Averages to log, by key (``rollout/...``).
-        seconds: Duration by phase (``time/..._s``).
-        episodes: Reward and length of each episode, in the format of stable-baselines3's monitor.
-    """
-
-    n_tokens: int = 0
-    n_masked: int = 0
-    last_failure: str | None = None
-    means: dict[str, float] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    n_tokens: int = 0  # number of agent tokens to train on
+    n_masked: int = 0  # number of episodes excluded because a reward or the partner failed
+    last_failure: str | None = None  # message of the last reward that failed, if known
+    means: dict[str, float] = field(default_factory=dict)  # averages to log, by key (rollout/...)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # duration by phase (time/..._s)
+    # Reward and length of each episode, in the format of stable-baselines3's monitor.
     episodes: list[dict[str, float]] = field(default_factory=list)
 
 

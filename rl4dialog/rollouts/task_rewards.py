@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from rl4dialog.core.reward_parts import FinishedReplies, RewardPart, weighted_su
 from rl4dialog.functional.distributed import all_gather_object, mean_and_std
 from rl4dialog.functional.replies import Replies
 from rl4dialog.functional.rounding import bounds, is_constant
+from rl4dialog.rollouts.talk import Payment, Talk
 
 MODES = ("none", "running", "batch")
 
@@ -104,7 +105,6 @@ class TaskRewards:
     """Sums the rewards of replies: raw values per token from the env workers, and per reply from this process.
 
     Attributes:
-        weight_names: Names of the changing weights, which are logged beside the values of the parts.
         last_failure: Message of the last failed reward in this process whose reply is masked, if any.
     """
 
@@ -113,52 +113,48 @@ class TaskRewards:
     ) -> None:
         self._in_workers = [part for part in parts if not part.in_main_process]
         self._in_main = [part for part in parts if part.in_main_process]
-        self._changing = {f"{part.name}/weight": part for part in parts if callable(part.weight)}
-        self.weight_names = frozenset(self._changing)
+        self._changing = [part for part in parts if callable(part.weight)]
         self._values = values
         self.last_failure: str | None = None
 
-    def __call__(
-        self, infos: Sequence[dict[str, Any]], lengths: Sequence[int], dones: list[bool], iteration: int
-    ) -> tuple[list[np.ndarray], list[np.ndarray], dict[str, list[float]]]:
-        """Sum the rewards of a batch of replies of some lengths; ``dones`` where the episode ended with the reply.
-
-        Returns the weighted sum per token of each reply, (n,) float64, with rewards of whole replies on the last token
-        and NaN for a failed reward; the payments for the earlier replies of each conversation, oldest first; and by
-        name the raw value of each part per reply, and changing weights.
-        """
-        per_token = [{name: values.astype(float) for name, values in info["reward_parts"].items()} for info in infos]
-        rewards = [
-            np.zeros(length) + weighted_sum(self._in_workers, raw, iteration)
-            for length, raw in zip(lengths, per_token, strict=True)
-        ]
-        values = {part.name: [float(sum(raw[part.name])) for raw in per_token] for part in self._in_workers}
-        earlier = [np.zeros(0) for _ in infos]
+    def __call__(self, talks: Sequence[Talk], iteration: int) -> list[Payment]:
+        """Score the last turns of conversations."""
+        replies = FinishedReplies(
+            [talk.info["prompt_text"] for talk in talks],
+            [talk.info["gen_text"] for talk in talks],
+            [talk.info["ref_texts"] for talk in talks],
+            [talk.info["meta_info"] for talk in talks],
+            [talk.info["sample_id"] for talk in talks],
+            [talk.is_over for talk in talks],
+            [talk.info["dialogue"] for talk in talks if "dialogue" in talk.info],
+        )
+        found: dict[str, list[float]] = {}
         if self._in_main:
             assert self._values is not None
-            replies = _finished(infos, dones)
             found = self._values(replies)
             self.last_failure = next(reversed(replies.failures), self.last_failure)
-            for row, reward in enumerate(rewards):
-                raw = {part.name: found[part.name][row] for part in self._in_main}
-                reward[-1] += weighted_sum(self._in_main, raw, iteration)
-                for part in self._in_main:
-                    if part.name in replies.earlier and (paid := replies.earlier[part.name][row]):
-                        earlier[row] = earlier[row] if len(earlier[row]) else np.zeros(len(paid))
-                        earlier[row] += part.term(np.array(paid), iteration)
-                        found[part.name][row] += sum(paid)
-            values |= found
-        values |= {name: [part.weight_at(iteration)] for name, part in self._changing.items()}
-        return rewards, earlier, values
+        return [self._payment(talk, row, found, replies.earlier, iteration) for row, talk in enumerate(talks)]
 
+    def weights(self, iteration: int) -> dict[str, float]:
+        """Weights that change, by the name under which they are logged beside the values of the parts."""
+        return {f"{part.name}/weight": part.weight_at(iteration) for part in self._changing}
 
-def _finished(infos: Sequence[dict[str, Any]], dones: list[bool]) -> FinishedReplies:
-    return FinishedReplies(
-        [info["prompt_text"] for info in infos],
-        [info["gen_text"] for info in infos],
-        [info["ref_texts"] for info in infos],
-        [info["meta_info"] for info in infos],
-        [info["sample_id"] for info in infos],
-        dones,
-        [info["dialogue"] for info in infos if "dialogue" in info],
-    )
+    def _payment(
+        self,
+        talk: Talk,
+        row: int,
+        found: Mapping[str, list[float]],
+        earlier: Mapping[str, list[list[float]]],
+        iteration: int,
+    ) -> Payment:
+        raw = {name: values.astype(float) for name, values in talk.info["reward_parts"].items()}
+        per_token = np.zeros(talk.replies[-1].n_tokens) + weighted_sum(self._in_workers, raw, iteration)
+        values = {part.name: float(sum(raw[part.name])) for part in self._in_workers}
+        values |= {name: each[row] for name, each in found.items()}
+        per_token[-1] += weighted_sum(self._in_main, values, iteration)
+        terms = []
+        for part in self._in_main:
+            if part.name in earlier and (paid := earlier[part.name][row]):
+                terms.append(part.term(np.array(paid), iteration))
+                values[part.name] += sum(paid)
+        return Payment(per_token, sum(terms) if terms else np.zeros(0), values)

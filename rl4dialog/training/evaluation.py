@@ -20,7 +20,8 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.rollouts.conversing import Conversing, Talk, talk_of_one_reply
+from rl4dialog.rollouts.conversing import Conversing
+from rl4dialog.rollouts.talk import Talk, talk_of_one_reply
 from rl4dialog.runs.reading import changed_conversations, conversation_record
 from rl4dialog.runs.run_folder import REFERENCES_FILE, read_references
 from rl4dialog.runs.summary import Example, print_summary
@@ -132,7 +133,7 @@ class Evaluator:
             return {}
         if self._conversing is not None:
             return self._rewards.of_conversations(talks, must_work)
-        return self._rewards.score(samples, [talk.replies[0] for talk in talks], must_work)
+        return self._rewards.score(samples, [talk.replies[0].text for talk in talks], must_work)
 
     def _prompts(self, policy: LMActorCriticPolicy, samples: Sequence[Sample]) -> list[list[int]]:
         """Token ids of the prompts of samples."""
@@ -256,9 +257,9 @@ def judged(
             {
                 "split_name": split_name,
                 "sample_id": sample.id,
-                "prompt_text": talk.prompts[0] if talk.prompts else sample.prompt_or_input_text,
+                "prompt_text": talk.replies[0].prompt if talk.replies else sample.prompt_or_input_text,
                 **_history(sample),
-                "generated_text": talk.replies[0] if talk.replies else "",
+                "generated_text": talk.replies[0].text if talk.replies else "",
                 "ref_text": references,
                 **({} if talk.is_single_reply else conversation_record(talk.dialogue)),
                 **{key: values[i] for key, values in columns.items()},

@@ -22,7 +22,8 @@ from rl4dialog.functional.distributed import all_gather_object, is_main_process,
 from rl4dialog.functional.masks import padded
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.rollouts.conversing import Conversing, Talk, talk_of_one_reply
+from rl4dialog.rollouts.conversing import Conversing
+from rl4dialog.rollouts.talk import Reply, Talk, talk_of_one_reply
 from rl4dialog.runs.progress import Progress
 from rl4dialog.text.prompts import encode_prompt, encode_reply
 from rl4dialog.training.building.policy import is_guided
@@ -50,11 +51,9 @@ class ValueNumbers:
         self, policy: Any, samples: Sequence[Sample], talks: Sequence[Talk]
     ) -> tuple[dict[str, float], list[dict[str, Any]]]:
         """Metrics, and what each record gets: means, and in ``advantages`` the mean of each utterance."""
-        prompts = [prompt for talk in talks for prompt in talk.prompts]
-        replies = [reply for talk in talks for reply in talk.replies]
-        ends = np.cumsum([len(talk.replies) for talk in talks])[:-1]
+        said = [(reply.prompt, reply.text) for talk in talks for reply in talk.replies]
         found: dict[str, list[np.ndarray]] = {}
-        batches = self._batches(policy, prompts, replies)
+        batches = self._batches(policy, said)
         if self._learns_v:
             found[ADVANTAGE] = _per_reply(policy.advantages, batches)
         if not policy.reranked and not policy.guidance.searches:
@@ -62,8 +61,9 @@ class ValueNumbers:
         records: list[dict[str, Any]] = [{} for _ in talks]
         metrics: dict[str, float] = {}
         for key, numbers in found.items():
-            of_talks = [numbers[a:b] for a, b in zip([0, *ends], [*ends, len(numbers)], strict=True)]
-            for record, of_talk in zip(records, of_talks, strict=True):
+            left = iter(numbers)
+            for record, talk in zip(records, talks, strict=True):
+                of_talk = [next(left) for _ in talk.replies]
                 record[key] = float(np.concatenate(of_talk).mean()) if of_talk else math.nan
                 if key == ADVANTAGE:
                     record[ADVANTAGES] = [float(each.mean()) for each in of_talk]
@@ -79,17 +79,17 @@ class ValueNumbers:
         ]
         if not pairs:
             return {}
-        prompts, *both = zip(*pairs, strict=True)
         chosen, rejected = (
-            np.concatenate([policy.ranks(batch).cpu().numpy() for batch in self._batches(policy, prompts, replies)])
-            for replies in both
+            np.concatenate([policy.ranks(batch).cpu().numpy() for batch in self._batches(policy, said)])
+            for said in ([(pair[0], pair[i]) for pair in pairs] for i in (1, 2))
         )
         return {Q_RANK: float(((chosen > rejected) + (chosen == rejected) / 2).mean())}
 
-    def _batches(self, policy: Any, prompts: Sequence[str], replies: Sequence[str]) -> list[Replies]:
+    def _batches(self, policy: Any, pairs: Sequence[tuple[str, str]]) -> list[Replies]:
+        """Batches of pairs of a prompt and its reply."""
         end, lengths = policy.end_of_turn, self._lengths
         limits = lengths.prompt, lengths.truncation_side, lengths.turn_end
-        pairs, batches = [*zip(prompts, replies, strict=True)], []
+        batches = []
         for start in range(0, len(pairs), self._batch_size):
             chosen = pairs[start : start + self._batch_size]
             said = [
@@ -197,20 +197,20 @@ def compute_metrics(
         else:
             needs_references = getattr(metric, "needs_references", False)  # RL4LMs' classes do not say
             rows = [
-                (i, j)
+                (i, reply)
                 for i, talk in enumerate(talks)
-                for j in range(0 if talk.partner_failed else len(talk.replies))
-                if single or talk.references[j] or not needs_references
+                for reply in ([] if talk.partner_failed else talk.replies)
+                if single or reply.references or not needs_references
             ]
             if not rows:
                 _logger.warning("%s has no score: no reply of %s has references", type(metric).__name__, split_name)
                 continue
             talk_of = [i for i, _ in rows]
             found = metric.compute(
-                [talks[i].prompts[j] for i, j in rows],
-                [talks[i].replies[j] for i, j in rows],
-                [talks[i].references[j] for i, j in rows],
-                [talks[i].meta_infos[j] for i, j in rows],
+                [reply.prompt for _, reply in rows],
+                [reply.text for _, reply in rows],
+                [reply.references for _, reply in rows],
+                [reply.meta_info for _, reply in rows],
                 model,
                 split_name,
             )
@@ -223,15 +223,13 @@ def replies_by_turn(talks: Sequence[Talk]) -> list[list[Talk]]:
     """Return all first replies, all second ones and so on, each as a conversation of one turn."""
     heard = [talk for talk in talks if not talk.partner_failed]
     return [
-        [_reply(talk, turn) for talk in heard if turn < len(talk.replies)]
+        [_reply(talk, talk.replies[turn]) for talk in heard if turn < len(talk.replies)]
         for turn in range(max((len(talk.replies) for talk in heard), default=0))
     ]
 
 
-def _reply(talk: Talk, turn: int) -> Talk:
-    prompt, reply, info = talk.prompts[turn], talk.replies[turn], talk.meta_infos[turn]
-    dialogue = reply_dialogue(talk.dialogue.id, prompt, reply, info)
-    return Talk(dialogue, [prompt], [reply], [talk.references[turn]], [info])
+def _reply(talk: Talk, reply: Reply) -> Talk:
+    return Talk(reply_dialogue(talk.dialogue.id, reply.prompt, reply.text, reply.meta_info), [reply])
 
 
 def _by_talk(scores: Sequence[float], talk_of: Sequence[int], n_talks: int) -> list[float]:

@@ -23,7 +23,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import RatedDialogue
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.functional.statistics import Interval, bootstrap_intervals, kendall_tau_b, spearman
-from rl4dialog.rollouts.conversing import Talk
+from rl4dialog.rollouts.talk import Reply, Talk
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.summary import is_headline
 from rl4dialog.scores.base import mean_of_known
@@ -109,16 +109,13 @@ def talk_of(rated: RatedDialogue, dialogue_format: DialogueFormat | None) -> Tal
         else:
             history = dialogue_format.context(history)
             prompt = dialogue_format.prompt(history, persona)
-        talk.prompts.append(prompt)
-        talk.replies.append(dialogue.turns[i].text)
-        talk.references.append([])
-        talk.meta_infos.append({**dialogue.meta_data, "history": history})
+        talk.replies.append(Reply(prompt, dialogue.turns[i].text, [], {**dialogue.meta_data, "history": history}))
     return talk
 
 
 def baseline_scores(talks: Sequence[Talk]) -> Iterator[Scores]:
     """Length, with which every score should be compared: people often prefer longer replies and conversations."""
-    words = [[len(reply.split()) for reply in talk.replies] for talk in talks]
+    words = [[len(reply.text.split()) for reply in talk.replies] for talk in talks]
     yield Scores("baseline/words_per_reply", [sum(each) / len(each) for each in words])
     if any(len(each) > 1 for each in words):
         yield Scores("baseline/words", [float(sum(each)) for each in words])
@@ -181,14 +178,14 @@ def _part_scores(part: RewardPart, scorer: Scorer, talks: Sequence[Talk]) -> Sco
 
 
 def _finished_replies(talks: Sequence[Talk], only_last_is_done: bool) -> FinishedReplies:
-    rows = [(talk, j) for talk in talks for j in range(len(talk.replies))]
+    rows = [(talk, reply) for talk in talks for reply in talk.replies]
     return FinishedReplies(
-        [talk.prompts[j] for talk, j in rows],
-        [talk.replies[j] for talk, j in rows],
-        [talk.references[j] for talk, j in rows],
-        [talk.meta_infos[j] for talk, j in rows],
+        [reply.prompt for _, reply in rows],
+        [reply.text for _, reply in rows],
+        [reply.references for _, reply in rows],
+        [reply.meta_info for _, reply in rows],
         [talk.dialogue.id for talk, _ in rows],
-        [not only_last_is_done or j == len(talk.replies) - 1 for talk, j in rows],
+        [not only_last_is_done or reply is talk.replies[-1] for talk, reply in rows],
         # The conversation after each turn: up to the answer to each of the agent's replies.
         [
             replace(talk.dialogue, turns=talk.dialogue.turns[:end])

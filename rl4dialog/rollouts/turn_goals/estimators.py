@@ -74,10 +74,6 @@ class HiddenMean(MeanOfTexts):
     Args:
         model_name: Folder or hub id of a decoder-only language model.
         layer: Index among the hidden states: 0 for the embeddings, -1 for the last layer.
-
-    Raises:
-        ConfigError: If the model has no such layer, or random weights.
-        ModelError: If it cannot be loaded.
     """
 
     def __init__(self, model_name: str, layer: int = -1) -> None:
@@ -105,10 +101,6 @@ class RankingEstimator(StateEstimator):
         batch_size: Personas per step.
         learning_rate: Learning rate of Adam.
         seed: Random seed.
-
-    Raises:
-        ConfigError: If there are too few personas with two facts, or ``base`` and ``model_name`` do not fit.
-        ModelError: If the model cannot be loaded.
 
     Attributes:
         losses: Loss of each optimizer step.

@@ -6,8 +6,8 @@ import copy
 import hashlib
 import json
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -40,134 +40,96 @@ def check_samples(samples: Sequence[Sample]) -> None:
                 )
 
 
-class GoalConversation:
-    """A conversation in progress.
+@dataclass
+class SaidTurn:
+    """A turn: the number of its goal, what the agent said and, once known, the partner's answer and the reward."""
 
-    Attributes:
-        goals: Numbers of the goals so far.
-        said: The agent's utterances and the partner's, in turn.
-        rewards: Reward of each turn.
-        left: Whether the partner has left.
-        estimate: Estimate of the partner's state, in its last observation.
-    """
+    goal: int
+    text: str
+    answer: str = ""
+    reward: float = 0.0
+
+
+class GoalConversation:
+    """A conversation in progress."""
 
     def __init__(self, samples: Sequence[Sample], place: int, seed: int) -> None:
         self.sample, self.place, self.seed = samples[place], place, seed
-        self.goals: list[int] = []
-        self.said: list[str] = []
-        self.rewards: list[float] = []
-        self.left = False
-        self.estimate: list[float] = []
-
-    @property
-    def meta_info(self) -> dict[str, Any]:
-        """The sample's meta data."""
-        return self.sample.meta_data or {}
+        self.meta_info: dict[str, Any] = self.sample.meta_data or {}
+        self.turns: list[SaidTurn] = []
+        self.left = False  # whether the partner has left
+        self.estimate: list[float] = []  # estimate of the partner's state, in its last observation
 
     @property
     def texts(self) -> list[str]:
         """All utterances, those of the sample included."""
-        return [*self.meta_info["history"], *self.said]
-
-    @property
-    def partner_texts(self) -> list[str]:
-        """What the partner said, its first utterance included."""
-        return [turn.text for turn in self.dialogue.turns if turn.speaker == PARTNER]
+        return [*self.meta_info["history"], *(text for turn in self.turns for text in (turn.text, turn.answer))]
 
     @property
     def dialogue(self) -> Dialogue:
         """The conversation so far."""
         given = given_turns(self.meta_info["history"])
-        said = (Turn(text, PARTNER if i % 2 else AGENT) for i, text in enumerate(self.said))
+        said = [each for turn in self.turns for each in (Turn(turn.text, AGENT), Turn(turn.answer, PARTNER))]
         return Dialogue(self.sample.id, (*given, *said), meta_data=self.meta_info, n_given=len(given))
-
-    def turn(self, goal: TurnGoal) -> GoalTurn:
-        """Return the agent's next turn."""
-        return GoalTurn(goal, self.texts, self.meta_info, derive_seed(self.seed, "turn", len(self.goals)))
-
-    def follows(self, goals: Sequence[TurnGoal]) -> list[bool]:
-        """Whether each of the agent's utterances has its goal."""
-        return [follows(text, goals[n], goals) for text, n in zip(self.said[::2], self.goals, strict=True)]
 
     def transcript(self, goals: Sequence[TurnGoal], outcome: Mapping[str, float]) -> dict[str, Any]:
         """Write the conversation, which is over, as plain JSON types: ``turns``, ``outcome`` and ``ended_by``."""
-        turns: list[dict[str, Any]] = []
-        dialogue = self.dialogue
-        chosen = iter(zip(self.goals, self.rewards, strict=True))
-        for i, turn in enumerate(dialogue.turns):
-            record: dict[str, Any] = {"speaker": SPEAKERS[turn.speaker], "text": turn.text}
-            if i < dialogue.n_given:
-                record["given"] = True
-            elif turn.speaker == AGENT:
-                number, reward = next(chosen)
-                record |= {"goal": goals[number].name, "reward": reward}
-            turns.append(record)
-        record = {"turns": turns, "outcome": dict(outcome), "ended_by": "partner" if self.left else "max_turns"}
-        return record | {key: self.meta_info[key] for key in ("persona", "partner_persona") if key in self.meta_info}
+        records: list[dict[str, Any]] = [
+            {"speaker": SPEAKERS[turn.speaker], "text": turn.text, "given": True}
+            for turn in given_turns(self.meta_info["history"])
+        ]
+        for turn in self.turns:
+            chosen = {"goal": goals[turn.goal].name, "reward": turn.reward}
+            records.append({"speaker": SPEAKERS[AGENT], "text": turn.text, **chosen})
+            records.append({"speaker": SPEAKERS[PARTNER], "text": turn.answer})
+        ended = {"turns": records, "outcome": dict(outcome), "ended_by": "partner" if self.left else "max_turns"}
+        return ended | {key: self.meta_info[key] for key in ("persona", "partner_persona") if key in self.meta_info}
 
 
-class Answering(ABC):
-    """Answers in the conversations of `turn_goals`."""
+class Answering:
+    """Answers in n conversations: a copy of a partner in each, or one in the main process in all of them."""
 
-    def begin(self, place: int, conversation: GoalConversation) -> None:  # noqa: B027 (a service has no state)
-        """Begin a conversation, or return to where it is."""
-
-    @abstractmethod
-    def answers(self, conversations: Sequence[GoalConversation]) -> list[PartnerReply]:
-        """Answer the agent's last utterance in each conversation."""
-
-
-class OwnPartners(Answering):
-    """A copy of a partner for each conversation."""
-
-    def __init__(self, partner: Partner, n: int) -> None:
-        self._partners, self._name = [copy.deepcopy(partner) for _ in range(n)], type(partner).__name__
+    def __init__(self, partner: Partner | PartnerService, n: int) -> None:
+        self._name = type(partner).__name__
+        self._service = partner if isinstance(partner, PartnerService) else None
+        self._own = [copy.deepcopy(partner) for _ in range(n)] if isinstance(partner, Partner) else []
 
     def begin(self, place: int, conversation: GoalConversation) -> None:
-        partner, texts, n_given = self._partners[place], conversation.texts, len(conversation.meta_info["history"])
-        partner.reset(conversation.meta_info, conversation.seed)
+        """Begin a conversation, or return to where it is; a partner in the main process has no state."""
+        if not self._own:
+            return
+        texts, n_given = conversation.texts, len(conversation.meta_info["history"])
+        self._own[place].reset(conversation.meta_info, conversation.seed)
         for n in range(n_given + 1, len(texts), 2):
-            partner.reply(texts[:n])
+            self._own[place].reply(texts[:n])
 
     def answers(self, conversations: Sequence[GoalConversation]) -> list[PartnerReply]:
-        return [self._answer(*pair) for pair in zip(self._partners, conversations, strict=True)]
+        """Answer the last utterance, whose answer is still empty, in each conversation."""
+        if self._service is None:
+            return [self._answer(*pair) for pair in zip(self._own, conversations, strict=True)]
+        side = PartnersSide(self._service.side)
+        said = [(each.texts[:-1], each.meta_info) for each in conversations]
+        answers, failures = partner_answers(self._service, first_prompts(self._service.side, said))
+        for i, problem in failures.items():
+            raise PartnerError(f"the partner failed on sample {conversations[i].sample.id!r}: {problem}")
+        return [
+            PartnerReply(leaves=True)
+            if list(ids) == [LEAVES_ACTION]
+            else checked_reply(side.said(ids), "language_model")
+            for ids in answers
+        ]
 
     def _answer(self, partner: Partner, conversation: GoalConversation) -> PartnerReply:
+        where = f"partner {self._name!r} failed on sample {conversation.sample.id!r}"
         try:
-            reply = checked_reply(partner.reply(conversation.texts), self._name)
+            reply = checked_reply(partner.reply(conversation.texts[:-1]), self._name)
         except RL4DialogError:
             raise
         except Exception as error:
-            raise PartnerError(
-                f"partner {self._name!r} failed on sample {conversation.sample.id!r}: {type(error).__name__}: {error}"
-            ) from error
+            raise PartnerError(f"{where}: {type(error).__name__}: {error}") from error
         if reply.failed is not None:
-            raise PartnerError(f"partner {self._name!r} failed on sample {conversation.sample.id!r}: {reply.failed}")
+            raise PartnerError(f"{where}: {reply.failed}")
         return reply
-
-
-class SharedPartner(Answering):
-    """A partner in the main process, which answers all conversations in one batch."""
-
-    def __init__(self, service: PartnerService) -> None:
-        self._service = service
-
-    def answers(self, conversations: Sequence[GoalConversation]) -> list[PartnerReply]:
-        side = PartnersSide(self._service.side)
-        prompts = first_prompts(self._service.side, [(each.texts, each.meta_info) for each in conversations])
-        answers, failures = partner_answers(self._service, prompts)
-        for i, problem in failures.items():
-            raise PartnerError(f"the partner failed on sample {conversations[i].sample.id!r}: {problem}")
-        left = [list(ids) == [LEAVES_ACTION] for ids in answers]
-        return [
-            PartnerReply(leaves=True) if leaves else checked_reply(side.said(ids), "language_model")
-            for ids, leaves in zip(answers, left, strict=True)
-        ]
-
-
-def answering(partner: Partner | PartnerService, n: int) -> Answering:
-    """Return what lets a partner answer in n conversations."""
-    return SharedPartner(partner) if isinstance(partner, PartnerService) else OwnPartners(partner, n)
 
 
 class TurnGoalVecEnv(VecEnv):
@@ -201,17 +163,6 @@ class TurnGoalVecEnv(VecEnv):
             order that the seed determines, for evaluations. Otherwise samples are drawn.
         keeps_transcripts: Whether the last ``info`` of an episode has the whole conversation as ``transcript``.
         best_order: Finds the numbers of the goals for the player ``best_order``.
-
-    Attributes:
-        goals: The goals.
-        max_turns: Number of turns.
-        parts: What the builder shares with other environments, if it does.
-
-    Raises:
-        ConfigError: If a goal is unknown, or the speaker cannot speak to reach it.
-        DataError: If a sample has no persona of the partner.
-        PartnerError: By a step, if the partner fails.
-        RewardError: By a step, if the reward fails.
     """
 
     def __init__(
@@ -235,12 +186,12 @@ class TurnGoalVecEnv(VecEnv):
     ) -> None:
         self.goals = chosen_goals(goals, "env.args.goals")
         self.max_turns = max_turns
-        self.parts: Any = None
+        self.parts: Any = None  # what the builder shares with other environments, if it does
         check_samples(samples)
         lengths = {"max_prompt_length": max_prompt_length, "max_length": max_utterance_length}
         self._speaker = speaker(**lengths)
         self._speaker.check(self.goals)
-        self._partners = answering(partner(**lengths), n_envs)
+        self._partners = Answering(partner(**lengths), n_envs)
         self._estimator, self._reward, self._outcomes = estimator(), turn_reward, outcomes
         self._samples, self._observes_goals = samples, observes_goals
         self._is_numbered, self._keeps_transcripts, self._best_order = is_numbered, keeps_transcripts, best_order
@@ -273,37 +224,44 @@ class TurnGoalVecEnv(VecEnv):
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         talks = self._talks
-        said = self._speaker.speak([talk.turn(self.goals[n]) for talk, n in zip(talks, self._actions, strict=True)])
-        for talk, text, number in zip(talks, said, self._actions, strict=True):
-            talk.said.append(text)
-            talk.goals.append(number)
+        asked = [
+            GoalTurn(self.goals[n], talk.texts, talk.meta_info, derive_seed(talk.seed, "turn", len(talk.turns)))
+            for talk, n in zip(talks, self._actions, strict=True)
+        ]
+        for talk, text, number in zip(talks, self._speaker.speak(asked), self._actions, strict=True):
+            talk.turns.append(SaidTurn(number, text))
         for talk, answer in zip(talks, self._partners.answers(talks), strict=True):
-            talk.said.append(answer.text or "")
-            talk.left = answer.leaves
-        dones = [talk.left or len(talk.goals) >= self.max_turns for talk in talks]
-        for talk, reward in zip(talks, self._rewards(dones), strict=True):
-            talk.rewards.append(reward)
-        rewards = np.array([talk.rewards[-1] for talk in talks], np.float32)
+            talk.turns[-1].answer, talk.left = answer.text or "", answer.leaves
+        dones = [talk.left or len(talk.turns) >= self.max_turns for talk in talks]
+        rewards = self._rewards(dones)
+        for talk, reward in zip(talks, rewards, strict=True):
+            talk.turns[-1].reward = reward
         self._estimate(talks)
-        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False, **self._numbered(i)} for i in range(len(talks))]
+        infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in talks]
+        if self._is_numbered:
+            for info, number in zip(infos, self._numbers, strict=True):
+                info["episode_number"] = number
         if over := [i for i, done in enumerate(dones) if done]:
             observations = self._observations()
             for i, outcome in zip(over, self._outcomes_of([talks[i] for i in over]), strict=True):
-                infos[i] |= self._last_info(talks[i], outcome) | {"terminal_observation": observations[i]}
+                earned = [turn.reward for turn in talks[i].turns]
+                infos[i] |= {"outcome": outcome, "episode": {"r": sum(earned), "l": len(earned)}}
+                infos[i]["terminal_observation"] = observations[i]
+                if self._keeps_transcripts:
+                    infos[i]["transcript"] = talks[i].transcript(self.goals, outcome)
                 talks[i] = self._begun(i)
             self._estimate([talks[i] for i in over])
-        return self._observations(), rewards, np.array(dones), infos
+        return self._observations(), np.array(rewards, np.float32), np.array(dones), infos
 
     def _begun(self, i: int) -> GoalConversation:
         """Begin a conversation."""
         if self._is_numbered:
             self._numbers[i] += self.num_envs
             number = self._numbers[i]
-            place = self._order[number % len(self._samples)]
-            talk = GoalConversation(self._samples, place, derive_seed(self._seed, number))
+            place, seed = self._order[number % len(self._samples)], derive_seed(self._seed, number)
         else:
-            drawn = self._generators[i].integers([len(self._samples), 2**31])
-            talk = GoalConversation(self._samples, int(drawn[0]), int(drawn[1]))
+            place, seed = map(int, self._generators[i].integers([len(self._samples), 2**31]))
+        talk = GoalConversation(self._samples, place, seed)
         self._partners.begin(i, talk)
         return talk
 
@@ -321,40 +279,29 @@ class TurnGoalVecEnv(VecEnv):
         return [float(value) for value in found]  # type: ignore[arg-type]
 
     def _estimate(self, talks: Sequence[GoalConversation]) -> None:
-        for talk, estimate in zip(talks, self._estimator([talk.partner_texts for talk in talks]), strict=True):
+        heard = [[turn.text for turn in talk.dialogue.turns if turn.speaker == PARTNER] for talk in talks]
+        for talk, estimate in zip(talks, self._estimator(heard), strict=True):
             talk.estimate = estimate.tolist()
 
     def _observations(self) -> np.ndarray:
         return np.stack([self._observation(talk) for talk in self._talks])
 
     def _observation(self, talk: GoalConversation) -> np.ndarray:
-        numbers = [*talk.estimate, len(talk.goals) / self.max_turns]
+        numbers = [*talk.estimate, len(talk.turns) / self.max_turns]
         if self._observes_goals:
-            numbers += np.bincount(talk.goals, minlength=len(self.goals)).tolist()
+            chosen = [turn.goal for turn in talk.turns]
+            numbers += np.bincount(np.array(chosen, int), minlength=len(self.goals)).tolist()
         return np.array(numbers, np.float32)
 
     def _outcomes_of(self, talks: Sequence[GoalConversation]) -> list[dict[str, float]]:
-        numbers = [
-            {
-                "goals_followed": float(np.mean(talk.follows(self.goals))),
-                "different_goals": float(len(set(talk.goals))),
-            }
-            for talk in talks
-        ]
-        if self._outcomes is None:
-            return numbers
-        found = self._outcomes([talk.dialogue for talk in talks])
-        return [{**own, **others} for own, others in zip(numbers, found, strict=True)]
-
-    def _last_info(self, talk: GoalConversation, outcome: Mapping[str, float]) -> dict[str, Any]:
-        info: dict[str, Any] = {"outcome": dict(outcome)}
-        info["episode"] = {"r": sum(talk.rewards), "l": len(talk.rewards)}
-        if self._keeps_transcripts:
-            info["transcript"] = talk.transcript(self.goals, outcome)
-        return info
-
-    def _numbered(self, i: int) -> dict[str, Any]:
-        return {"episode_number": self._numbers[i]} if self._is_numbered else {}
+        found = self._outcomes([talk.dialogue for talk in talks]) if self._outcomes is not None else [{}] * len(talks)
+        numbers = []
+        for talk, others in zip(talks, found, strict=True):
+            followed = [follows(turn.text, self.goals[turn.goal], self.goals) for turn in talk.turns]
+            different = {turn.goal for turn in talk.turns}
+            own = {"goals_followed": float(np.mean(followed)), "different_goals": float(len(different))}
+            numbers.append({**own, **others})
+        return numbers
 
     # What `env_method` can call for each conversation.
 
@@ -366,15 +313,23 @@ class TurnGoalVecEnv(VecEnv):
     def _state_dict(self, i: int) -> dict[str, Any]:
         """Return the state of a conversation in the middle of it, as JSON values."""
         talk = self._talks[i]
-        numbers = {"sample": talk.place, "seed": talk.seed, "left": talk.left}
-        lists = {"goals": talk.goals, "said": talk.said, "rewards": talk.rewards, "estimate": talk.estimate}
-        return {**numbers, **lists, "np_random": self._generators[i].bit_generator.state}
+        return {
+            "sample": talk.place,
+            "seed": talk.seed,
+            "left": talk.left,
+            "goals": [turn.goal for turn in talk.turns],
+            "said": [text for turn in talk.turns for text in (turn.text, turn.answer)],
+            "rewards": [turn.reward for turn in talk.turns],
+            "estimate": talk.estimate,
+            "np_random": self._generators[i].bit_generator.state,
+        }
 
     def _load_state_dict(self, i: int, state: Mapping[str, Any]) -> np.ndarray:
         """Restore a state, and return the observation."""
         talk = GoalConversation(self._samples, state["sample"], state["seed"])
         talk.left, talk.estimate = state["left"], list(state["estimate"])
-        talk.goals, talk.said, talk.rewards = (list(state[key]) for key in ("goals", "said", "rewards"))
+        turns = zip(state["goals"], state["said"][::2], state["said"][1::2], state["rewards"], strict=True)
+        talk.turns = [SaidTurn(*turn) for turn in turns]
         self._generators[i].bit_generator.state = state["np_random"]
         self._talks[i : i + 1] = [talk]
         self._partners.begin(i, talk)
@@ -382,16 +337,16 @@ class TurnGoalVecEnv(VecEnv):
 
     def _random_action(self, i: int) -> int:
         talk = self._talks[i]
-        return derive_seed(talk.seed, "random", len(talk.goals)) % len(self.goals)
+        return derive_seed(talk.seed, "random", len(talk.turns)) % len(self.goals)
 
     def _round_robin_action(self, i: int) -> int:
         talk = self._talks[i]
-        return (derive_seed(talk.seed, "round_robin") + len(talk.goals)) % len(self.goals)
+        return (derive_seed(talk.seed, "round_robin") + len(talk.turns)) % len(self.goals)
 
     def _best_order_action(self, i: int) -> int:
         if self._best_order is None:
             raise ConfigError("the player best_order has no meaning here, where no order was looked for")
-        return int(self._best_order()[len(self._talks[i].goals)])
+        return int(self._best_order()[len(self._talks[i].turns)])
 
     def _rule_action(self, i: int) -> int:
         return self._round_robin_action(i)

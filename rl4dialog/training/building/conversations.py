@@ -50,43 +50,25 @@ def n_weight_copies(config: TextConfig) -> tuple[int, bool]:
     return pool_size - 1 if has_pool else 0, has_pool or others is None
 
 
-def self_play_arguments(
-    chosen: ComponentConfig,
-    config: TextConfig,
-    texts: Texts,
-    max_length: int,
-    end_of_turn: EndOfTurn | None,
-    vocab_size: int | None,
-    is_evaluation: bool,
+def _self_play_arguments(
+    chosen: ComponentConfig, config: TextConfig, texts: Texts, max_length: int, end: EndOfTurn, vocab_size: int
 ) -> dict[str, Any]:
-    """Arguments that a partner that is the agent itself gets from the run.
-
-    Without a model, the end of replies and the size of the vocabulary are the tokenizer's.
-    """
-    found = texts.data.pools["train"].dialogue_format
+    """Arguments that a partner that is the agent itself gets from the run."""
+    who, found = f"partner {chosen.id!r}", texts.data.pools["train"].dialogue_format
     if found is None:
         raise ConfigError(
-            f"partner {chosen.id!r} reads prompts in the format of the datapool, and {config.datapool.id!r} has none; "
-            f"use a datapool of dialogues, or another partner"
+            f"{who} reads prompts in the format of the datapool, and {config.datapool.id!r} has none; use a datapool "
+            f"of dialogues, or another partner"
         )
     kwargs = chosen.args.get("generation_kwargs") or dict(config.own_generation_block.kwargs)
-    settings = answer_settings(f"partner {chosen.id!r}", kwargs)
-    positions = None
+    settings, positions = answer_settings(who, kwargs), None
     if not config.is_encoder_decoder:
         # Built-in models are built to fit.
         positions = named_model_positions(config.model_name) or texts.lengths.prompt + texts.lengths.room
-    lengths = answer_lengths(
-        f"partner {chosen.id!r}", config.model_name, positions, settings, texts.lengths.prompt, max_length
-    )
-    tokenizer = texts.tokenizer
-    end = end_of_turn or EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), texts.data.turn_marker)
+    lengths = answer_lengths(who, config.model_name, positions, settings, texts.lengths.prompt, max_length)
     dialogue_format = replace(found, context_size=None, in_conversation=True)
-    return {
-        "own_side": OutsidePartner(dialogue_format, end, vocab_size or len(tokenizer), *lengths),
-        "generation_kwargs": kwargs,
-        "is_frozen": is_evaluation and config.train_evaluation.partner is None,
-        "run_seed": config.seed,
-    }
+    own_side = OutsidePartner(dialogue_format, end, vocab_size, *lengths)
+    return {"own_side": own_side, "generation_kwargs": kwargs, "run_seed": config.seed}
 
 
 AnyPartner = Partner | PartnerService
@@ -129,27 +111,27 @@ def build_partner(
 ) -> AnyPartner:
     """Build a partner; without a model, the end of replies and the size of the vocabulary are the tokenizer's."""
     assert config.env is not None
-    args = config.env.args
+    args, tokenizer = config.env.args, texts.tokenizer
     max_length = args.max_partner_length or texts.lengths.reply
-    of_agent = {}
+    provided = {"tokenizer": tokenizer, "world": texts.data.world, "max_prompt_length": texts.lengths.prompt}
     if plays_itself(chosen):
-        of_agent = self_play_arguments(chosen, config, texts, max_length, end_of_turn, vocab_size, is_evaluation)
-    partner = resolve_partner(
-        chosen,
-        tokenizer=texts.tokenizer,
-        world=texts.data.world,
-        max_prompt_length=texts.lengths.prompt,
-        max_length=max_length,
-        **of_agent,
-    )
+        end = end_of_turn or _end_of_turn(texts)
+        provided |= _self_play_arguments(chosen, config, texts, max_length, end, vocab_size or len(tokenizer))
+        provided["is_frozen"] = is_evaluation and config.train_evaluation.partner is None
+    partner = resolve_partner(chosen, max_length=max_length, **provided)
     if isinstance(partner, PartnerService):
         _check_first_prompts(partner.side, args, texts)
     return partner
 
 
+def _end_of_turn(texts: Texts) -> EndOfTurn:
+    """The end of replies without a model: that of the tokenizer."""
+    return EndOfTurn(texts.tokenizer, end_of_sequence_ids(texts.tokenizer), texts.data.turn_marker)
+
+
 def _check_first_prompts(outside: OutsidePartner, args: EnvArgs, texts: Texts) -> None:
     """Check that a partner in the main process accepts the first prompt of all conversations."""
-    side = PartnersSide(replace(outside, max_prompt_length=min(outside.max_prompt_length, texts.lengths.prompt)))
+    side = PartnersSide(outside, texts.lengths.prompt)
 
     def given(sample: Sample) -> list[str]:
         return (sample.meta_data or {}).get("history", [""]) if args.first_speaker == "sample" else []
@@ -162,10 +144,10 @@ def _check_first_prompts(outside: OutsidePartner, args: EnvArgs, texts: Texts) -
         side.begin(sample.meta_data or {})
         side.asked([] if args.first_speaker == "partner" else [*given(sample), "a"])
 
-    check_starts(texts, kind, start)
+    _check_starts(texts, kind, start)
 
 
-def check_starts(texts: Texts, kind: Callable[[Sample], Hashable], start: Callable[[Sample], None]) -> None:
+def _check_starts(texts: Texts, kind: Callable[[Sample], Hashable], start: Callable[[Sample], None]) -> None:
     """Check that one sample of each kind can start a conversation."""
     known = set()
     for split in texts.data.pools:
@@ -176,9 +158,8 @@ def check_starts(texts: Texts, kind: Callable[[Sample], Hashable], start: Callab
             try:
                 start(sample)
             except DataError as error:
-                raise DataError(
-                    f"sample {sample.id!r} of the {split} split cannot start a conversation: {error}"
-                ) from error
+                where = f"sample {sample.id!r} of the {split} split"
+                raise DataError(f"{where} cannot start a conversation: {error}") from error
 
 
 def check_partners_data(partner: Partner, data: Data, splits: Iterable[str]) -> None:
@@ -217,7 +198,6 @@ def env_kwargs(
     """Return the arguments of each environment, except ``end_of_turn`` and ``vocab_size``, which are the model's."""
     assert config.env is not None
     args = config.env.args
-    is_outside = isinstance(partner, PartnerService)
     return {
         "samples": samples,
         "reward_parts": [part for part in parts if not part.in_main_process],
@@ -226,7 +206,7 @@ def env_kwargs(
         "prompt_truncation_side": texts.lengths.truncation_side,
         "max_turns": args.max_turns,
         "priority_scale": args.priority_scale,
-        "partner": None if is_outside else partner,
+        "partner": partner if isinstance(partner, Partner) else None,
         "outside_partner": partner.side if isinstance(partner, PartnerService) else None,
         "frame": texts.data.pools["train"].frame() if partner is not None else None,
         "first_speaker": args.first_speaker,
@@ -258,7 +238,7 @@ def build_conversing(config: TextConfig, texts: Texts, scorer: Scorer | None) ->
         side = {"outside_partner": service.side} if service is not None else {}
         return make_utterance_env({**kwargs, **of_model, **side, "max_episode_length": max_length}, timeout_s)
 
-    rewards = None if scorer is None or not is_scored else build_task_rewards(scorer)
+    rewards = build_task_rewards(scorer) if scorer is not None and is_scored else None
     return Conversing(make_env, service, rewards, max(config.n_iters or 1, 1), timeout_s)
 
 
@@ -276,17 +256,20 @@ def check_conversations(config: TextConfig, texts: Texts) -> None:
     if args.conversation_partner is not None:
         texts.data.pools["train"].frame()
     _check_partners_data(config, args, texts)
-    tokenizer = texts.tokenizer
-    end_of_turn = EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), texts.data.turn_marker)
-    rules = ConversationRules(first_speaker=args.first_speaker)
-    conversation = Conversation(rules, end_of_turn, texts.lengths.prompt, texts.lengths.truncation_side)
+    rules, lengths = ConversationRules(first_speaker=args.first_speaker), texts.lengths
+    conversation = Conversation(rules, _end_of_turn(texts), lengths.prompt, lengths.truncation_side)
 
     def start(sample: Sample) -> None:
         conversation.begin(sample, seed=0)
         if args.first_speaker == "partner":
             conversation.hear_opening(PartnerReply("a"))
 
-    check_starts(texts, _opening_of, start)
+    def opening(sample: Sample) -> tuple[Any, ...] | None:
+        """The beginning of a prompt, and the markup at its end, on which the room for a turn depends."""
+        prompt = sample.prompt_or_input_text
+        return (prompt.opening, prompt.agent_opening, prompt.last_markup) if isinstance(prompt, Prompt) else None
+
+    _check_starts(texts, opening, start)
 
 
 def _check_partners_data(config: TextConfig, args: EnvArgs, texts: Texts) -> None:
@@ -299,9 +282,3 @@ def _check_partners_data(config: TextConfig, args: EnvArgs, texts: Texts) -> Non
         partner = build_partner(chosen, config, texts)
         assert isinstance(partner, Partner)
         check_partners_data(partner, texts.data, splits)
-
-
-def _opening_of(sample: Sample) -> tuple[Any, ...] | None:
-    """The beginning of a sample's prompt, and the markup at its end, on which the room for a turn depends."""
-    prompt = sample.prompt_or_input_text
-    return (prompt.opening, prompt.agent_opening, prompt.last_markup) if isinstance(prompt, Prompt) else None

@@ -22,7 +22,7 @@ from rl4dialog.core.reward_parts import FinishedReplies, clip_bounds, names_need
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import Data
-from rl4dialog.rollouts.conversing import Talk
+from rl4dialog.rollouts.talk import Talk
 from rl4dialog.rollouts.task_rewards import RewardNormalizer
 from rl4dialog.scores.intent import IntentClassifier
 from rl4dialog.scores.parts import as_parts

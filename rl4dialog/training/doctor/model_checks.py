@@ -16,7 +16,7 @@ from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import weights_hash
-from rl4dialog.rollouts.conversing import talk_of_one_reply
+from rl4dialog.rollouts.talk import talk_of_one_reply
 from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject, judged
 from rl4dialog.training.memory import MIB
 from rl4dialog.training.supervised.fine_tuning import memorised

@@ -19,11 +19,12 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
-from rl4dialog.core.types import Frame, Sample
+from rl4dialog.core.types import AGENT, Frame, Sample, Turn
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.functional.masks import padded
+from rl4dialog.functional.replies import Row, joined_rows
 from rl4dialog.policies.models import position_limit
-from rl4dialog.rollouts.conversation_log import Limits, Row, joined_rows, learned_turns
+from rl4dialog.rollouts.conversation_log import Limits, learned_turns
 from rl4dialog.runs.progress import say
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 from rl4dialog.text.prompts import encode_prompt, encode_reply, encoder_of
@@ -145,7 +146,7 @@ def build_examples(
         if (sample.meta_data or {}).get("continuation") and sample.references:
             turns = learned_turns(
                 sample.prompt_or_input_text,
-                [sample.references[0], *(sample.meta_data or {})["continuation"]],
+                [Turn(text, AGENT) for text in (sample.references[0], *(sample.meta_data or {})["continuation"])],
                 end,
                 Limits(max_prompt_length, max_reply_length, max_length),
                 frame or Frame.plain(end_of_turn),
@@ -153,9 +154,11 @@ def build_examples(
                 in_encoder=in_encoder,
             )
             turns = [turn for turn in turns if turn.reply]
+            rows = [Row(turn.prompt, turn.reply) for turn in turns]
             truncation.n_prompts_cut += turns[-1].n_dropped > 0
             truncation.n_references_cut += sum(turn.is_cut for turn in turns)
-            examples += [_example(row, in_encoder, loss_on == "all") for row in joined_rows(turns, not in_encoder)]
+            rows = rows if in_encoder else joined_rows(rows)
+            examples += [_example(row, in_encoder, loss_on == "all") for row in rows]
             continue
         whole_prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, None, end_of_turn=turn_end)
         for reference in sample.references:

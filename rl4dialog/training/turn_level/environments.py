@@ -52,34 +52,28 @@ _DEFAULT_ESTIMATOR = ComponentConfig(id="bag_of_words")
 
 @dataclass(frozen=True)
 class GoalParts:
-    """What the environments of all splits share: the functions load models once, at their first call."""
+    """What the environments of all splits share."""
 
     data: Data
-    speaker: Callable[..., Any]
-    partner: Callable[..., Any]
-    estimator: Callable[[], Any]
-    reward: Any
+    args: dict[str, Any]  # arguments of `TurnGoalVecEnv`; its functions load models once, at their first call
 
 
-def check_turn_goals(config: TurnLevelConfig) -> None:
+def _check_turn_goals(config: TurnLevelConfig, run: str) -> None:
     """Check goals, datapool, partner and reward. Nothing is loaded."""
-    run, env = f"env.id: {TURN_GOALS}", config.env
-    assert config.datapool is not None and config.partner is not None and config.speaker is not None
-    assert config.reward_fn is not None
-    goals = chosen_goals(env.args["goals"], "env.args.goals")
-    if config.speaker.id == "scripted":
+    pool, partner, speaker, reward = config.datapool, config.partner, config.speaker, config.reward_fn
+    assert pool is not None and partner is not None and speaker is not None and reward is not None
+    goals = chosen_goals(config.env.args["goals"], "env.args.goals")
+    if speaker.id == "scripted":
         SpeakerRegistry.get("scripted").check(goals)
-    pool, partner, reward = config.datapool, config.partner, config.reward_fn
     if "split" in pool.args:
         raise ConfigError("datapool.args.split: every run reads all three splits; remove it")
-    for key, registry, chosen, argument in (
-        ("datapool", DataPoolRegistry, pool, "world"),
-        ("partner", PartnerRegistry, partner, "world"),
-        ("partner", PartnerRegistry, partner, "own_side"),
+    for key, registry, chosen, argument, what in (
+        ("datapool", DataPoolRegistry, pool, "world", "needs a task"),
+        ("partner", PartnerRegistry, partner, "world", "needs a task"),
+        ("partner", PartnerRegistry, partner, "own_side", "speaks with the model that a run trains"),
     ):
         registry.check(chosen.id, chosen.args, f"{key}.args")
         if registry.takes(chosen.id, argument):
-            what = "needs a task" if argument == "world" else "speaks with the model that a run trains"
             raise ConfigError(f"{key}.id: {chosen.id} cannot be combined with {run}: it {what}, and there is none")
     RewardFunctionRegistry.check(reward.id, reward.args, "reward_fn.args")
     if not RewardFunctionRegistry.takes(reward.id, "pays_now"):
@@ -89,17 +83,14 @@ def check_turn_goals(config: TurnLevelConfig) -> None:
         )
 
 
-def build_goal_parts(config: TurnLevelConfig) -> GoalParts:
-    """Load the samples.
-
-    The functions of the parts raise as the components do, and a ``DataError`` for a sample that does not suit the
-    partner.
-    """
+def _build_goal_parts(config: TurnLevelConfig) -> GoalParts:
+    """Load the samples; a sample that does not suit the partner is a ``DataError`` of the partner's function."""
     pool, partner, speaker, reward = config.datapool, config.partner, config.speaker, config.reward_fn
     assert pool is not None and partner is not None and speaker is not None and reward is not None
     data = Data({split: build_pool(pool.id, {**pool.args, "split": split}) for split in SPLITS}, None)
     estimator = config.estimator or _DEFAULT_ESTIMATOR
     personas = data.personas("partner_persona")
+    ranking = RewardFunctionRegistry.get(reward.id, reward.args, personas=data.personas, pays_now=True)
 
     def build_partner(**lengths: int) -> Any:
         built = resolve_partner(partner, **lengths)
@@ -107,45 +98,37 @@ def build_goal_parts(config: TurnLevelConfig) -> GoalParts:
             check_partners_data(built, data, data.pools)
         return built
 
-    return GoalParts(
-        data,
-        functools.cache(functools.partial(SpeakerRegistry.get, speaker.id, speaker.args)),
-        functools.cache(build_partner),
-        functools.cache(functools.partial(EstimatorRegistry.get, estimator.id, estimator.args, personas=personas)),
-        RewardFunctionRegistry.get(reward.id, reward.args, personas=data.personas, pays_now=True),
-    )
-
-
-def build_goal_envs(
-    config: TurnLevelConfig, split: str, n_envs: int, parts: GoalParts, is_evaluation: bool = False
-) -> TurnGoalVecEnv:
-    """Build the environments of a split; those of evaluations have numbered episodes, transcripts and all players."""
-    build: Callable[..., TurnGoalVecEnv] = functools.partial(
-        TurnGoalVecEnv,
+    args: dict[str, Any] = {
         **config.env.args,
-        speaker=parts.speaker,
-        partner=parts.partner,
-        estimator=parts.estimator,
-        turn_reward=parts.reward,
-        outcomes=parts.reward.ranks if isinstance(parts.reward, PersonaRanking) else None,
-    )
+        "speaker": functools.cache(functools.partial(SpeakerRegistry.get, speaker.id, speaker.args)),
+        "partner": functools.cache(build_partner),
+        "estimator": functools.cache(
+            functools.partial(EstimatorRegistry.get, estimator.id, estimator.args, personas=personas)
+        ),
+        "turn_reward": ranking,
+        "outcomes": ranking.ranks if isinstance(ranking, PersonaRanking) else None,
+    }
+    return GoalParts(data, args)
+
+
+def _build_goal_envs(split: str, n_envs: int, parts: GoalParts, is_evaluation: bool = False) -> TurnGoalVecEnv:
+    """Build the environments of a split; those of evaluations have numbered episodes, transcripts and all players."""
 
     @functools.cache
     def best_order() -> list[int]:
         samples = parts.data.samples("train")
-        env = build(samples=samples, n_envs=min(_N_FOR_ORDER, len(samples)), is_numbered=True)
-        return greedy_order(env)
+        n_compared = min(_N_FOR_ORDER, len(samples))
+        return greedy_order(TurnGoalVecEnv(**parts.args, samples=samples, n_envs=n_compared, is_numbered=True))
 
-    evaluating: dict[str, Any] = (
-        {"is_numbered": True, "keeps_transcripts": True, "best_order": best_order} if is_evaluation else {}
+    more: dict[str, Any] = {"is_numbered": True, "keeps_transcripts": True, "best_order": best_order}
+    envs = TurnGoalVecEnv(
+        **parts.args, samples=parts.data.samples(split), n_envs=n_envs, **(more if is_evaluation else {})
     )
-    envs = build(samples=parts.data.samples(split), n_envs=n_envs, **evaluating)
     envs.parts = parts
     return envs
 
 
 _PARTS: dict[str, Registry] = {"nlu": NluRegistry, "tracker": TrackerRegistry, "nlg": NlgRegistry}
-_REWARDS: dict[str, Registry] = {"reward_fn": TurnRewardRegistry}
 # Blocks for `turn_goals` only, with an id to begin with if they are required; rewards exist elsewhere too.
 _OF_GOALS = {
     "datapool": "get_acquainted",
@@ -158,7 +141,7 @@ _OF_GOALS = {
 
 def check_turn_level(config: TurnLevelConfig) -> None:
     """Check the ids and arguments of algorithm, policy and environment. No environment is built."""
-    policy = config.alg.policy
+    policy, is_about_goals = config.alg.policy, config.env.id == TURN_GOALS
     run = f"env.id: {config.env.id}"
     check_fits("alg.id", config.alg.id, TurnAlgorithmRegistry, AlgorithmRegistry, run)
     check_fits("alg.policy.id", policy.id, TurnPolicyRegistry, PolicyRegistry, run)
@@ -171,16 +154,13 @@ def check_turn_level(config: TurnLevelConfig) -> None:
     else:
         _spec(config.env.id)
     _check_blocks(config, run)
-    parts = [(key, registry, getattr(config, key)) for key, registry in _PARTS.items()]
-    is_about_goals = config.env.id == TURN_GOALS
-    of_env = {"speaker": SpeakerRegistry, "estimator": EstimatorRegistry} if is_about_goals else _REWARDS
-    for key, registry, block in (
-        ("task", TaskRegistry, config.task),
-        ("warm_start", TurnWarmStartRegistry, config.warm_start),
-        *((key, registry, getattr(config, key)) for key, registry in of_env.items()),
-        *parts,
-    ):
-        if block is not None:
+    of_env: dict[str, Registry] = (
+        {"speaker": SpeakerRegistry, "estimator": EstimatorRegistry}
+        if is_about_goals
+        else {"reward_fn": TurnRewardRegistry}
+    )
+    for key, registry in {"task": TaskRegistry, "warm_start": TurnWarmStartRegistry, **of_env, **_PARTS}.items():
+        if (block := getattr(config, key)) is not None:
             chosen.append((f"{key}.args", registry, block.id, block.args))
     for where, registry, id, args in chosen:
         for name in args:
@@ -188,7 +168,7 @@ def check_turn_level(config: TurnLevelConfig) -> None:
                 raise ConfigError(f"{where}.{name} is decided by the rest of the config; remove it")
         registry.check(id, args, where)
     if is_about_goals:
-        check_turn_goals(config)
+        _check_turn_goals(config, run)
 
 
 def _check_blocks(config: TurnLevelConfig, run: str) -> None:
@@ -243,11 +223,7 @@ def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:
 
 
 def warm_start(config: TurnLevelConfig, algorithm: Any) -> None:
-    """Fine-tune a model before RL, with a small set of :func:`train_supervised`'s options.
-
-    Also returns ``held_out_losses``: the loss of held-out examples, if there are any, before training and after each
-    epoch. Measuring it does not change the training.
-    """
+    """Fit the policy to demonstrations before RL, if the config wants it."""
     if config.warm_start is not None:
         TurnWarmStartRegistry.get(config.warm_start.id, config.warm_start.args)(algorithm)
 
@@ -266,8 +242,8 @@ def build_evaluation_envs(
     """
     n_envs = n_envs or min(config.env.n_envs, config.train_evaluation.n_eval_episodes)
     if config.env.id == TURN_GOALS:
-        parts = trained.parts if isinstance(trained, TurnGoalVecEnv) else build_goal_parts(config)
-        return build_goal_envs(config, split, n_envs, parts, is_evaluation=True)
+        parts = trained.parts if isinstance(trained, TurnGoalVecEnv) else _build_goal_parts(config)
+        return _build_goal_envs(split, n_envs, parts, is_evaluation=True)
     make = _env_factory(config, split, keeps_transcripts=True)
 
     def numbered(first: int) -> gym.Env:
@@ -291,8 +267,8 @@ def _env_factory(config: TurnLevelConfig, split: str, keeps_transcripts: bool = 
             provided[key] = functools.partial(registry.get, part.id, part.args)
     if reward is not None:
         provided["turn_reward"] = TurnRewardRegistry.get(reward.id, reward.args)
-    accepted = _parameters(env.id)
-    return functools.partial(build, **env.args, **{key: value for key, value in provided.items() if key in accepted})
+    accepted = {key: value for key, value in provided.items() if key in _parameters(env.id)}
+    return functools.partial(build, **env.args, **accepted)
 
 
 def _parameters(env_id: str) -> Collection[str]:
@@ -304,7 +280,7 @@ def _build_train_envs(config: TurnLevelConfig) -> tuple[VecEnv, str]:
     """Build the environments; also returns the fingerprint of an environment that has one."""
     env = config.env
     if env.id == TURN_GOALS:
-        envs = build_goal_envs(config, "train", env.n_envs, build_goal_parts(config))
+        envs = _build_goal_envs("train", env.n_envs, _build_goal_parts(config))
         return envs, envs.fingerprint
     make = functools.partial(make_resumable, _env_factory(config, "train"))
     try:

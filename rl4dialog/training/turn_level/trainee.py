@@ -105,6 +105,21 @@ def evaluate_episodes(
     return sorted(episodes, key=lambda episode: episode["sample_id"])
 
 
+def episodes_of_split(
+    config: TurnLevelConfig, player: Any, envs: VecEnv, split: str, deterministic: bool | None = None
+) -> list[dict[str, Any]]:
+    """Episodes of a player in an evaluation of a split; by default, its actions are as deterministic as configured."""
+    settings, seed = config.train_evaluation, derive_seed(config.seed, "evaluation", split)
+    is_greedy = settings.deterministic if deterministic is None else deterministic
+    return evaluate_episodes(player, envs, settings.n_eval_episodes, is_greedy, seed)
+
+
+def player_scores(config: TurnLevelConfig, envs: VecEnv, split: str) -> dict[str, dict[str, float]]:
+    """Mean scores of the environments' own policies on a split."""
+    players = {name: RulePlayer(envs, name) for name in player_names(envs)}
+    return {name: mean_scores(episodes_of_split(config, player, envs, split)) for name, player in players.items()}
+
+
 def mean_scores(episodes: list[dict[str, Any]]) -> dict[str, float]:
     """Mean of each score: the success if all episodes have one, and the numbers of task and domains where they exist.
 
@@ -170,26 +185,18 @@ class TurnLevelTrainee(Trainee):
         self.algorithm.stop_requested = True
 
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
-        episodes = self._episodes(self.algorithm, split)
+        config, envs = self._config, self._evaluation_envs[split]
+        episodes = episodes_of_split(config, self.algorithm, envs, split)
         metrics = mean_scores(episodes)
-        if self._config.train_evaluation.also_sampled:
-            sampled = mean_scores(self._episodes(self.algorithm, split, deterministic=False))
+        if config.train_evaluation.also_sampled:
+            sampled = mean_scores(episodes_of_split(config, self.algorithm, envs, split, deterministic=False))
             metrics |= {f"sampled/{key}": value for key, value in sampled.items()}
         evaluation = Evaluation(metrics, [{"split_name": split, **episode} for episode in episodes])
         self._tracker.log_metrics(iteration, split, evaluation.metrics)
         self._tracker.log_predictions(iteration, split, evaluation.predictions)
-        envs = self._evaluation_envs[split]
-        if iteration == 0 and split == "test" and (names := player_names(envs)):
-            held = {name: self._episodes(RulePlayer(envs, name), split) for name in names}
-            self._tracker.log_players({name: mean_scores(episodes) for name, episodes in held.items()})
+        if iteration == 0 and split == "test" and player_names(envs):
+            self._tracker.log_players(player_scores(config, envs, split))
         return evaluation
-
-    def _episodes(self, player: Any, split: str, deterministic: bool | None = None) -> list[dict[str, Any]]:
-        """Episodes of a player; ``None`` for the actions that the config says."""
-        settings, seed = self._config.train_evaluation, derive_seed(self._config.seed, "evaluation", split)
-        if deterministic is None:
-            deterministic = settings.deterministic
-        return evaluate_episodes(player, self._evaluation_envs[split], settings.n_eval_episodes, deterministic, seed)
 
     def recall(self, split: str, iteration: int) -> Evaluation:
         return Evaluation(*self._tracker.recall(iteration, split))

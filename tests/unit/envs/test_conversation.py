@@ -110,6 +110,7 @@ def test_agent_speaks_first_after_its_persona_alone_and_has_no_reference() -> No
     assert talk.prompt == "w11 <EOU> w3 <EOU> w4 <EOU>"
     (text, references, meta_info), *_ = talk.turns.seen
     assert (text, references, meta_info["history"], meta_info["own"]) == ("w3", [], [], 7)
+    assert meta_info.keys().isdisjoint(("intent", "emotion")), "labels of the sample are of another reply"
     assert talk.said == [(AGENT, "w3"), (PARTNER, "w4")]
 
 
@@ -122,20 +123,6 @@ def test_partner_speaks_first_after_the_agents_persona() -> None:
     (_, references, meta_info), *_ = talk.turns.seen
     assert (references, meta_info["history"], "intent" in meta_info) == ([], ["w9"], False)
     assert talk.said == [(PARTNER, "w9"), (AGENT, "w3"), (PARTNER, "w4")]
-
-
-def test_labels_of_the_sample_are_not_of_an_agents_opening() -> None:
-    talk = Talking(ScriptedPartner(["w4"]), first_speaker="agent")
-    talk.say("w3")
-    (*_, meta_info), *_ = talk.turns.seen
-    assert meta_info.keys().isdisjoint(("intent", "emotion")) and meta_info["own"] == 7
-
-
-@pytest.mark.parametrize("first", ["agent", "partner"])
-def test_plain_text_is_no_dialogue_to_start(first: str) -> None:
-    partner = RulesPartner([{"pattern": "x", "replies": "w4"}], opening="w9")
-    with pytest.raises(DataError, match=rf"first_speaker is {first}.*plain text"):
-        Talking(partner, first_speaker=first, samples=[Sample("s", "w0", ["w3"])])
 
 
 def test_references_history_and_labels_follow_the_turn() -> None:
@@ -280,20 +267,6 @@ def test_tensors_are_rl4lms_in_name_shape_and_padding() -> None:
         assert tensor.dtype == torch.int64 and tensor.tolist() == values, name
     assert state.action_history == ["w2", "w3"] and state.context_text == "w2 w3"
     assert (state.prompt_or_input_text, state.target_or_reference_texts) == ("w0 w1", ["w2"])
-
-
-def test_reward_that_reads_the_tensors_works_in_an_environment() -> None:
-    seen: list[int] = []
-
-    def reward(previous: Any, action: int, current: Any, done: bool, meta_info: Any = None) -> float:
-        seen.append(int(current.input_attention_mask_pt.sum() - previous.input_attention_mask_pt.sum()))
-        assert int(current.context_encoded_pt[0, -1]) == action
-        return 0.0
-
-    env = make_env(make_tokenizer(), reward_parts=[RewardPart("tensors", 1.0, reward)])
-    env.reset(seed=0)
-    env.step(5), env.step(6)
-    assert seen == [1, 1]
 
 
 def test_observations_do_without_torch_until_a_tensor_is_asked_for() -> None:

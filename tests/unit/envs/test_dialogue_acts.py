@@ -119,12 +119,6 @@ def success(env: DialogueActEnv, agent: Callable[[Any], Any], n: int = 60) -> fl
     return found / n
 
 
-def test_given_goal_is_pursued() -> None:
-    env, goal = DialogueActEnv(tiny_world, keeps_transcripts=True), goals()[0]
-    env.reset(seed=0, options={"goal": goal})
-    assert env.transcript()["goal"] == goal.to_json()
-
-
 def test_evaluation_splits_have_their_own_goals() -> None:
     world = tiny_world()
     seen = {split: {repr(goal.domains) for goal in world.goals[split]} for split in world.goals}

@@ -124,14 +124,6 @@ def test_agent_that_says_nothing_for_a_whole_conversation() -> None:
     assert [turn.text for turn in view.env.conversation.dialogue().said] == ["", "w1", "", "w2", ""]
 
 
-def test_conversation_that_nobody_ends_has_max_turns() -> None:
-    view = talk_with(Failing("w1"), max_turns=50, max_prompt_length=12)
-    view.reset(seed=0)
-    ends = [say(view, 9, 9) for _ in range(50)]
-    assert [terminated for terminated, _ in ends] == [False] * 49 + [True]
-    assert ends[-1][1]["ended_by"] == "max_turns" and ends[-1][1]["context_dropped"]
-
-
 def test_one_answer_in_a_hundred_that_fails_leaves_the_other_conversations_alone() -> None:
     well = talk_with(Failing("w2"), samples=make_samples(50))
     ill = talk_with(Failing(PartnerReply(failed="no"), every=100), samples=make_samples(50))

@@ -116,26 +116,12 @@ def test_same_seed_gives_the_same_episodes_and_each_sample_once_per_round() -> N
     assert sorted(orders[0]) == list(range(6))
 
 
-def test_weights_decide_how_often_a_sample_comes() -> None:
-    samples = [(Sample("often", "w0", [""]), 9.0), (Sample("seldom", "w1", [""]), 1.0)]
-    env = make_env(make_tokenizer(), samples=samples)
-    env.reset(seed=0)
-    drawn = [env.reset()[1]["sample_id"] for _ in range(400)]
-    assert 0.8 < drawn.count("often") / 400 < 0.97
-
-
-@pytest.mark.parametrize(("scale", "share"), [(0.0, 0.5), (0.5, 0.75), (2.0, 81 / 82)])
+@pytest.mark.parametrize(("scale", "share"), [(0.0, 0.5), (0.5, 0.75), (1.0, 0.9), (2.0, 81 / 82)])
 def test_priority_scale_says_how_much_the_weights_decide(scale: float, share: float) -> None:
     samples = [(Sample("often", "w0", [""]), 9.0), (Sample("seldom", "w1", [""]), 1.0)]
     env = make_env(make_tokenizer(), samples=samples, priority_scale=scale)
     drawn = [env.reset(seed=0)[1]["sample_id"]] + [env.reset()[1]["sample_id"] for _ in range(1999)]
     assert drawn.count("often") / 2000 == pytest.approx(share, abs=0.0 if scale == 0 else 0.03)
-
-
-@pytest.mark.parametrize("scale", [-1.0, float("nan"), float("inf")])
-def test_priority_scale_below_0_is_an_error(scale: float) -> None:
-    with pytest.raises(ConfigError, match=r"priority_scale must be a number of at least 0"):
-        make_env(make_tokenizer(), priority_scale=scale)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "high"])
@@ -184,12 +170,6 @@ def test_partner_answers_and_the_conversation_goes_on_from_the_longer_history() 
     assert env.step(marker)[2] is True, "the last turn's end ends the episode"
 
 
-def test_partner_who_leaves_terminates_the_episode() -> None:
-    env = conversation(partner=ScriptedPartner([]))
-    env.reset(seed=0)
-    assert env.step(env.marker_id)[2:4] == (True, False)  # type: ignore[attr-defined]
-
-
 def test_reply_that_is_cut_in_mid_conversation_ends_nothing() -> None:
     """Only the last reply decides how a conversation ended, and a partner who leaves ends it whatever was cut."""
     for partner, after_the_first in ((["w7"], (False, False)), ([], (True, False))):
@@ -202,16 +182,6 @@ def test_reply_that_is_cut_in_mid_conversation_ends_nothing() -> None:
     env.reset(seed=0)
     ends = [env.step(9)[2:4] for _ in range(2 * env.max_episode_length)]
     assert ends == [(False, False)] * 9 + [(False, True)]
-
-
-def test_oldest_turns_are_dropped_whole_when_the_history_is_too_long() -> None:
-    env = conversation(max_prompt_length=7)
-    marker = env.marker_id  # type: ignore[attr-defined]
-    env.reset(options={"sample": Sample("s", "w0 w1 <EOU> w2 <EOU>", ["w2"])})
-    env.step(9)
-    observation = env.step(marker)[0]
-    ids = observation["prompt_ids"][observation["prompt_mask"] == 1].tolist()
-    assert ids == [5, marker, 9, marker, 10, 11, marker], "the turn 'w0 w1' is gone as a whole"
 
 
 CHATML = (

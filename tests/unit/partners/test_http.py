@@ -9,7 +9,6 @@ import pickle
 import re
 import socket
 import time
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -123,13 +122,10 @@ FAILURES: dict[str, tuple[Behaviour, int, str]] = {
     "HTML": (raw(HTML), 3, r"did not answer with JSON, but with '<html><body>Bad"),
     "half a JSON": (send_half, 3, r"""did not answer with JSON, but with '\{"text": "ye'"""),
     "broken off": (break_off, 3, r"cannot be reached: RemoteProtocolError"),
-    "nothing": (raw(""), 3, r"did not answer with JSON, but with ''"),
-    "no UTF-8": (raw(b"\xff\xfe\x00"), 3, r"did not answer with JSON"),
     "nested": (raw("[" * 100_000), 3, r"did not answer with JSON"),
     "slow": (hang, 3, r"did not answer within its timeout_s of 0\.2"),
     "dripping": (drip, 3, r"did not answer within its timeout_s of 0\.2"),
     "500": (raw("oh no", 500), 3, r"answered with HTTP status 500: 'oh no'"),
-    "502 with HTML": (raw(HTML, 502), 3, r"answered with HTTP status 502: '<html>"),
     "429": (raw("slow down", 429), 3, r"answered with HTTP status 429"),
     "404": (raw("not here", 404), 1, r"answered with HTTP status 404: 'not here'"),
     "400": (raw('{"error": "no such scene"}', 400), 1, r"status 400: '\{\"error\": \"no such scene\"\}'"),
@@ -139,16 +135,12 @@ FAILURES: dict[str, tuple[Behaviour, int, str]] = {
         1,
         r"answer\.reward: input should be a finite number, got nan",
     ),
-    "infinity": (raw('{"text": "a", "reward": 1e999}'), 1, r"\.reward: input should be a finite number"),
-    "huge": (raw('{"text": "a", "reward": 1' + "0" * 400 + "}"), 1, r"\.reward: "),
     "reward in words": (raw('{"text": "a", "reward": "1"}'), 1, r"\.reward: input should be a valid number, got '1'"),
-    "boolean reward": (raw('{"text": "a", "reward": true}'), 1, r"\.reward: input should be a valid number, got True"),
     "no text": (raw('{"reward": 1}'), 1, r"the key 'text' is missing"),
     "number as text": (raw('{"text": 3}'), 1, r"\.text: input should be a valid string, got 3"),
     "over in words": (raw('{"text": "a", "over": "no"}'), 1, r"\.over: input should be a valid boolean, got 'no'"),
     "unknown key": (raw('{"text": "a", "rewards": 1}'), 1, r"unknown key; did you mean 'reward'\?"),
     "a list": (raw('["a", 1.0]'), 1, r"invalid answer: input should be .*dictionary"),
-    "a text": (raw('"a"'), 1, r"invalid answer: input should be .*dictionary"),
     "NaN in the outcome": (raw('{"text": "a", "outcome": {"success": NaN}}'), 1, r"\.outcome\.success: .*finite"),
     "endless": (flood, 1, r"answered with more than 4194304 bytes \("),
     "compressed": (zipped, 1, r"answered with the Content-Encoding 'gzip'; answers must not be compressed"),
@@ -308,9 +300,3 @@ def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], words: str
 def test_sample_that_cannot_be_sent_is_an_error(args: dict[str, Any], meta_data: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         HttpPartner("http://localhost:1", **args).reset(meta_data, 0)
-
-
-def test_reset_does_not_need_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse: Callable[..., Any] = lambda *args, **kwargs: pytest.fail("opens a connection")  # noqa: E731
-    monkeypatch.setattr(socket, "create_connection", refuse)
-    make_partner("http://127.0.0.1:1/").reset(META, 0)

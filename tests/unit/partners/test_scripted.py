@@ -136,10 +136,6 @@ def test_without_a_match_it_says_what_is_set_or_nothing() -> None:
     assert make_partner(rule, otherwise=["{1} {"]).reply([""]) == PartnerReply("{1} {"), "has no groups to insert"
 
 
-def test_rule_without_replies_says_nothing() -> None:
-    assert make_partner({"pattern": "x", "leaves": True}).reply(["x"]) == PartnerReply(None, leaves=True)
-
-
 @pytest.mark.parametrize(
     ("reply", "said"),
     [

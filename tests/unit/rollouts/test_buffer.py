@@ -58,30 +58,6 @@ def test_advantages_run_from_the_last_token_of_a_turn_to_the_first_of_the_next()
         np.testing.assert_allclose(np.concatenate([u.returns for u in conversation]), returns[0], rtol=1e-5)
 
 
-def test_reward_of_the_last_turn_reaches_the_first_and_not_another_conversation() -> None:
-    rng = np.random.default_rng(1)
-    zeros = {name: np.zeros(2, dtype=np.float32) for name in ("unmasked_log_probs", "ref_log_probs", "values")}
-    rewards = [[0.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
-    turns = [utterance(rng, 2, i // 2, **zeros, task_rewards=rewards[i]) for i in range(3)]
-    buffer = make_buffer(gamma=1.0, gae_lambda=1.0)
-    for turn in turns:
-        buffer.add(turn)
-    buffer.compute_rewards(0.0)
-    buffer.compute_returns_and_advantage()
-    assert [turn.advantages.tolist() for turn in rows_of(buffer)] == [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
-
-
-def test_value_after_a_cut_episode_is_bootstrapped() -> None:
-    rng = np.random.default_rng(2)
-    cut = utterance(rng, 1, 0, last_value=2.0, values=np.zeros(1, dtype=np.float32))
-    buffer = make_buffer(gamma=0.5, gae_lambda=1.0)
-    buffer.add(cut)
-    buffer.compute_rewards(0.0)
-    buffer.compute_returns_and_advantage()
-    (cut,) = rows_of(buffer)
-    assert cut.advantages[0] == pytest.approx(cut.task_rewards[0] + 0.5 * 2.0)
-
-
 def test_kl_is_charged_without_the_mask_and_ratios_are_taken_with_it() -> None:
     """Under a mask, tokens are more probable than the unmasked policy has them: that is no divergence to pay for."""
     log_probs, unmasked, reference = (np.array(row, dtype=np.float32) for row in ([-0.1, -0.2], [-1, -2], [-4, -3]))
@@ -112,34 +88,6 @@ def test_minibatches_hold_every_utterance_once_and_are_about_as_large_as_wanted(
     np.testing.assert_array_equal(seen, np.sort(np.concatenate([u.log_probs for u in rows_of(buffer)])))
     if batch_size in (7, 16):
         assert max(len(batch.old_values) for batch in batches) <= batch_size + 6
-
-
-def test_micro_batches_cut_rows_and_tokens_alike() -> None:
-    rng = np.random.default_rng(4)
-    buffer = make_buffer()
-    for i in range(7):
-        buffer.add(utterance(rng, int(rng.integers(1, 6)), i))
-    buffer.compute_rewards(0.0)
-    buffer.compute_returns_and_advantage()
-    whole = next(buffer.get(None))
-    parts = list(whole.split(3))
-    assert [len(part.observations["prompt_ids"]) for part in parts] == [3, 3, 1]
-    for part in parts:
-        ids, mask = part.observations["response_ids"], part.observations["response_mask"]
-        assert part.actions.tolist() == ids[mask].tolist()
-        assert len(part.actions) == len(part.advantages)
-    np.testing.assert_array_equal(np.concatenate([part.returns for part in parts]), whole.returns)
-
-
-def test_normalized_rewards_have_mean_zero_and_deviation_one() -> None:
-    rng = np.random.default_rng(5)
-    buffer = make_buffer(normalize_rewards=True)
-    for i in range(6):
-        buffer.add(utterance(rng, 3, i))
-    buffer.compute_rewards(0.1)
-    every = np.concatenate([u.rewards for u in rows_of(buffer)])
-    assert every.mean() == pytest.approx(0.0, abs=1e-5)
-    assert every.std() == pytest.approx(1.0, abs=1e-4)
 
 
 def test_nothing_collected_is_not_an_error() -> None:
@@ -182,32 +130,6 @@ def test_all_numbers_of_tokens_stay_in_single_precision() -> None:
     assert {getattr(samples, name).dtype for name in NUMBERS[1:]} == {torch.float32}
     assert {samples.actions.dtype, samples.observations["prompt_ids"].dtype} == {torch.int64}
     assert {samples.observations[f"{part}_mask"].dtype for part in ("prompt", "response")} == {torch.bool}
-
-
-def test_minibatch_holds_the_rows_of_its_utterances() -> None:
-    buffer = filled(np.random.default_rng(3), [2, 4, 1])
-    samples = ReplySamples(buffer.replies)
-    obs, first = samples.observations, 0
-    for row, u in enumerate(rows_of(buffer)):
-        n = len(u.response_ids)
-        for part, ids, place in (
-            ("prompt", u.prompt_ids, slice(-len(u.prompt_ids), None)),
-            ("response", u.response_ids, slice(n)),
-        ):
-            assert obs[f"{part}_ids"][row, place].tolist() == ids.tolist()
-            assert obs[f"{part}_mask"][row, place].all() and obs[f"{part}_mask"][row].sum() == len(ids)
-            assert (obs[f"{part}_ids"][row][~obs[f"{part}_mask"][row]] == 0).all()
-        tokens = slice(first, first + n)
-        assert samples.actions[tokens].tolist() == u.response_ids.tolist()
-        for name, array in (
-            ("old_values", u.values),
-            ("old_log_prob", u.log_probs),
-            ("advantages", u.advantages),
-            ("returns", u.returns),
-            ("ref_log_prob", u.ref_log_probs),
-        ):
-            np.testing.assert_array_equal(getattr(samples, name)[tokens], array)
-        first += n
 
 
 @pytest.mark.parametrize(

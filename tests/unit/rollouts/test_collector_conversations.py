@@ -208,11 +208,7 @@ def ended(replies: FinishedReplies) -> dict[str, list[float]]:
 def test_rewards_of_the_workers_and_of_the_main_process_are_weighted_and_summed() -> None:
     parts = [RewardPart("id", lambda iteration: iteration, None), RewardPart("end", 2.0, None, in_main_process=True)]
     collector = RolloutCollector(TaskRewards(parts, ended), mask_failed_rewards=True)
-    texts = {"prompt_text": "p", "gen_text": "g", "ref_texts": [], "meta_info": {}, "sample_id": 0}
-    scripts = [
-        [turns(2, 1, infos={0: texts, 1: texts}), turns(1, infos={0: texts})],
-        [turns(1, infos={0: ERROR}), turns(1, infos={0: texts})],
-    ]
+    scripts = [[turns(2, 1), turns(1)], [turns(1, infos={0: ERROR}), turns(1)]]
     rollout = roll_out(scripts, n_tokens=1, collector=collector, iteration=3)
     first, second = (u for u in rows_of(rollout.buffer) if u.prompt_ids[0] == 1)
     assert first.task_rewards.tolist() == [3.0, 6.0] and second.task_rewards.tolist() == [11.0]

@@ -18,7 +18,8 @@ from rl4dialog.core.types import AGENT, PARTNER, Dialogue, PartnerReply, Prompt,
 from rl4dialog.envs.worker import make_utterance_env
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
-from rl4dialog.rollouts.conversing import Conversing, Talk
+from rl4dialog.rollouts.conversing import Conversing
+from rl4dialog.rollouts.talk import Talk
 from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.scores.composite import CompositeReward, Linear
 from rl4dialog.scores.conversation import ConversationMetric, OutcomeReward, PartnerReward

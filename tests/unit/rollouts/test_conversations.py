@@ -13,7 +13,8 @@ from scripted import LAST_VALUE, Conversation, Rollout, ScriptedPolicy, roll_out
 
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.collector import RolloutCollector
-from rl4dialog.rollouts.conversations import Conversations, EndedConversation, Groups, GroupSettings
+from rl4dialog.rollouts.conversations import EndedConversation, EvaluatedRows, Groups, GroupSettings
+from rl4dialog.rollouts.talk import Reply, replies_in
 
 
 class Joining(ScriptedPolicy):
@@ -85,17 +86,17 @@ def test_single_replies_are_evaluated_at_once_if_it_is_known_that_they_are(max_t
 
 def test_replies_of_several_batches_are_put_in_the_order_of_their_conversations() -> None:
     policy: Any = ScriptedPolicy([])
-    conversations = Conversations(policy, join=False)
+    conversations, said = EvaluatedRows(policy, join=False), list[Reply]()
     for batch in ([[5], [6, 6]], [[7, 7, 7]], [[8], [9]]):
-        replies = Replies.from_ids([[1]] * len(batch), batch)
-        conversations.add(replies)
-    earned = [np.full(n, 0.1 * n, dtype=np.float32) for n in (1, 2, 3, 1, 1)]
+        replies = conversations.add(Replies.from_ids([[1]] * len(batch), batch))
+        assert replies is not None
+        said += replies_in(replies)
+    for reply in said:
+        reply.rewards = np.full(reply.n_tokens, 0.1 * reply.n_tokens, dtype=np.float32)
+    said[2].is_cut = True
     for episode, (numbers, last_value) in enumerate([([1, 2, 4], 0.5), ([0, 3], 0.0)]):
-        cut = [number == 2 for number in numbers]
-        conversations.end(
-            EndedConversation(numbers, [earned[number] for number in numbers], cut, episode, 3, last_value)
-        )
-    rows = conversations.rows()
+        conversations.end(EndedConversation([said[number] for number in numbers], episode, 3, last_value))
+    rows = conversations.all()
     assert [row.tolist() for row in rows.per_row("response_ids")] == [[6, 6], [7, 7, 7], [9], [5], [8]]
     assert rows.episode is not None and rows.episode.tolist() == [0, 0, 0, 1, 1]
     assert rows.group is not None and rows.group.tolist() == [3] * 5
@@ -111,7 +112,8 @@ SAME, DIFFERENT = [[5], [5]], [[5], [6]]
 
 
 def ended(rewards: Sequence[float], group: int = 0) -> EndedConversation:
-    return EndedConversation([0], [np.array(rewards, dtype=np.float32)], [False], 0, group, 0.0)
+    reply = Reply(n_tokens=len(rewards), rewards=np.array(rewards, dtype=np.float32))
+    return EndedConversation([reply], group=group)
 
 
 def rollout(groups: list[list[list[int]]], n_tokens: int, **settings: Any) -> Any:

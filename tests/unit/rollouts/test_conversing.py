@@ -15,42 +15,11 @@ from tiny import make_env, make_gpt2, make_policy, make_tokenizer
 
 from rl4dialog.core.errors import ConfigError, DataError, GenerationError, PartnerError
 from rl4dialog.core.protocols import Partner, Player
-from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, Sample, Turn
-from rl4dialog.data.dialogue_format import DialogueFormat
+from rl4dialog.core.types import AGENT, PARTNER, Sample
 from rl4dialog.envs.utterance_view import FAILED_ACTION, LEAVES_ACTION, UtteranceView
 from rl4dialog.partners.language_model import LanguageModelPartner
-from rl4dialog.rollouts.conversing import Conversing, SaidTokens, partner_answers, with_tokens
+from rl4dialog.rollouts.conversing import Conversing, partner_answers
 from rl4dialog.text.end_of_turn import EndOfTurn
-
-DIALOGUE = Dialogue(
-    "x",
-    (Turn("given", AGENT), Turn("u", PARTNER), Turn("a", AGENT, reward=9.0), Turn("u", PARTNER), Turn("b", AGENT)),
-    n_given=2,
-    meta_data={"word": "crane"},
-)
-
-
-def test_tokens_are_on_the_turns_that_the_agent_said() -> None:
-    sparse = SaidTokens(np.array([4, 0]), np.float32([-0.1, -2.5]), np.float32([0.0, 0.3]))
-    dense = SaidTokens([5, 6, 7], None, np.float32([0.1, 0.0, -0.7]))
-    found = with_tokens(DIALOGUE, [sparse, dense], "plain", "9f2c", is_cut=True)
-    given, _, first, _, second = found.turns
-    assert given == DIALOGUE.turns[0] and not found.terminated and found.tokenizer == "9f2c"
-    assert first == Turn("a", AGENT, reward=0.3, ids=(4, 0), log_probs=(-0.1, -2.5)), "all is paid on the last token"
-    assert second == Turn("b", AGENT, ids=(5, 6, 7), token_rewards=(0.1, 0.0, -0.7))
-    assert np.float32(found.turns[2].log_probs)[0] == sparse.log_probs[0], "the shortest number is still the same"  # type: ignore[index,call-overload]
-
-
-def test_unscored_utterances_keep_their_reward() -> None:
-    found = with_tokens(DIALOGUE, [SaidTokens([1]), SaidTokens([2])], "plain", "9f2c")
-    assert [turn.reward for turn in found.turns] == [turn.reward for turn in DIALOGUE.turns] and found.terminated
-
-
-def test_persona_of_the_prompt_is_kept() -> None:
-    prompt = DialogueFormat("eou", None).prompt(["u"], "I like tea.")
-    found = with_tokens(DIALOGUE, [SaidTokens([1]), SaidTokens([2])], prompt, "9f2c")
-    assert found.meta_data == {"word": "crane", SYSTEM_KEY: "I like tea."}
-
 
 END = 25  # <EOU>
 PROMPTS = {"prompt_ids": np.array([[1, 3, END], [4, 5, END]]), "prompt_mask": np.array([[0, 1, 1], [1, 1, 1]])}

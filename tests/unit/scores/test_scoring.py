@@ -12,6 +12,7 @@ import torch
 from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
 from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
+from rl4dialog.rollouts.talk import Reply, Talk
 from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.scores.composite import Linear
 from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
@@ -81,11 +82,13 @@ def test_reply_without_a_partner_does_not_earn_what_a_partner_pays(reward: Any) 
     assert np.isnan(Scorer(as_parts(reward), on_error="mask").score(replies).total).all()
 
 
-def info(*values: float) -> dict[str, Any]:
-    """What the view says of an utterance with a token per value."""
+def talk(*values: float, is_over: bool = True, text: str = "g") -> Talk:
+    """A conversation after an utterance with a token per value."""
     array = np.array(values, dtype=np.float32)
-    texts = {"prompt_text": "p", "gen_text": "g", "ref_texts": ["r"], "meta_info": {}, "sample_id": 7}
-    return {"reward_parts": {"token": array}, **texts}
+    texts = {"prompt_text": "p", "gen_text": text, "ref_texts": ["r"], "meta_info": {}, "sample_id": 7}
+    return Talk(
+        replies=[Reply(n_tokens=len(values))], info={"reward_parts": {"token": array}, **texts}, is_over=is_over
+    )
 
 
 def test_utterance_earns_its_tokens_clipped_and_weighted_and_whole_replies_on_the_last() -> None:
@@ -94,14 +97,16 @@ def test_utterance_earns_its_tokens_clipped_and_weighted_and_whole_replies_on_th
         *[replace(part, weight=0.5) for part in as_parts(Hundred(), "reply")],
     ]
     scorer = Scorer(parts[1:])
-    infos, dones = [info(0.5, -4.0), info(2.0, 0.0, 0.25)], [True, False]
+    talks = [talk(0.5, -4.0), talk(2.0, 0.0, 0.25, is_over=False)]
     for iteration, weight in ((1, 1.0), (2, 2.0), (3, 3.0), (9, 3.0)):
-        rewards, _, values = TaskRewards(parts, scorer.values)(infos, [2, 3], dones, iteration)
-        assert [each.tolist() for each in rewards] == [
+        task_rewards = TaskRewards(parts, scorer.values)
+        paid = task_rewards(talks, iteration)
+        assert [each.per_token.tolist() for each in paid] == [
             [0.5 * weight, -weight + 50.0],
             [weight, 0.0, 0.25 * weight],
         ]
-        assert values == {"token": [-3.5, 2.25], "reply": [100.0, 0.0], "token/weight": [weight]}
+        assert [each.values for each in paid] == [{"token": -3.5, "reply": 100.0}, {"token": 2.25, "reply": 0.0}]
+        assert task_rewards.weights(iteration) == {"token/weight": weight}
 
 
 def test_terms_of_an_earlier_batch_are_not_those_of_a_failed_one() -> None:
@@ -118,10 +123,9 @@ def test_terms_of_an_earlier_batch_are_not_those_of_a_failed_one() -> None:
 
     parts = as_parts(WithTerms(), "mine")
     task_rewards = TaskRewards(parts, Scorer(parts, on_error="mask").values)
-    *_, values = task_rewards([info(0.0)] * 2, [1] * 2, [True] * 2, 1)
-    assert values == {"mine": [1.0, 1.0], "mine/half": [0.5, 0.5]}
-    rewards, _, values = task_rewards([{**info(0.0), "gen_text": "bad"}] * 4, [1] * 4, [True] * 4, 1)
-    assert np.isnan(rewards).all() and values.keys() == {"mine"}
+    assert [each.values for each in task_rewards([talk(0.0)] * 2, 1)] == [{"mine": 1.0, "mine/half": 0.5}] * 2
+    for failed in task_rewards([talk(0.0, text="bad")] * 4, 1):
+        assert np.isnan(failed.per_token).all() and failed.values.keys() == {"mine"}
 
 
 def test_masked_reply_is_nan_on_its_last_token() -> None:
@@ -130,6 +134,6 @@ def test_masked_reply_is_nan_on_its_last_token() -> None:
 
     parts = as_parts(failing)
     task_rewards = TaskRewards(parts, Scorer(parts, on_error="mask").values)
-    rewards, *_ = task_rewards([info(0.0, 0.0), info(0.0)], [2, 1], [True, True], 1)
-    np.testing.assert_array_equal(rewards[0], [0.0, 1.0])
-    assert np.isnan(rewards[1][-1])
+    good, bad = task_rewards([talk(0.0, 0.0), talk(0.0)], 1)
+    np.testing.assert_array_equal(good.per_token, [0.0, 1.0])
+    assert np.isnan(bad.per_token[-1])

@@ -27,7 +27,7 @@ from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.value_guided import Guidance
-from rl4dialog.rollouts.conversing import Talk, talk_of_one_reply
+from rl4dialog.rollouts.talk import Reply, Talk, talk_of_one_reply
 from rl4dialog.scores.intent import IntentAccuracyMetric
 from rl4dialog.training.building.texts import Lengths
 from rl4dialog.training.evaluation import Evaluation, Evaluator, evaluate, judged
@@ -184,7 +184,8 @@ class NumberOfDialogues(DialogueMetric):
 def talk(replies: list[str], with_references: bool = True, **failure: Any) -> Talk:
     turns = [turn for text in replies for turn in (Turn(text, AGENT), Turn("p", PARTNER))]
     references = [["r"] if with_references and i == 0 else [] for i in range(len(replies))]
-    return Talk(Dialogue(0, tuple(turns)), ["p"] * len(replies), replies, references, [{}] * len(replies), **failure)
+    said = [Reply("p", *pair) for pair in zip(replies, references, strict=True)]
+    return Talk(Dialogue(0, tuple(turns)), said, **failure)
 
 
 def test_conversations_whose_partner_failed_are_left_out_of_all_metrics() -> None:
@@ -278,7 +279,9 @@ def test_numbers_are_means_over_the_tokens_of_a_conversation(learner: Any) -> No
     tokenizer = policy.end_of_turn.tokenizer
     for key, numbers_of in (("advantage", policy.advantages), ("kl_to_prior", policy.kl_to_prior)):
         for sample, talk, record in zip(samples, talks, records, strict=True):
-            ids = [tokenizer(text)["input_ids"] for text in (sample.prompt_or_input_text, f"{talk.replies[0]} <EOU>")]
+            ids = [
+                tokenizer(text)["input_ids"] for text in (sample.prompt_or_input_text, f"{talk.replies[0].text} <EOU>")
+            ]
             batch = Replies.from_ids([ids[0]], [ids[1]])
             assert record[key] == pytest.approx(numbers_of(batch)[batch.response_mask].mean().item(), abs=1e-5)
         assert metrics[key] == pytest.approx(np.mean([record[key] for record in records]))

@@ -137,15 +137,15 @@ def scored(reward: Any, **settings: Any) -> dict[str, Any]:
 
 
 def test_prompts_have_the_format_of_the_datapool() -> None:
-    assert TALKS[0].prompts == ["a <EOU>", "b c<EOU>d <EOU>"]
-    assert TALKS[0].meta_infos[1] == {"history": ["b c", "d"]}
-    assert talk_of(rated("a", "b", "c", "d"), None).prompts[1] == "a\nb\nc\n"
-    assert talk_of(rated("a", "b", persona="I am X."), EOU).prompts == ["I am X.<EOU>a <EOU>"]
+    assert [reply.prompt for reply in TALKS[0].replies] == ["a <EOU>", "b c<EOU>d <EOU>"]
+    assert TALKS[0].replies[1].meta_info == {"history": ["b c", "d"]}
+    assert talk_of(rated("a", "b", "c", "d"), None).replies[1].prompt == "a\nb\nc\n"
+    assert talk_of(rated("a", "b", persona="I am X."), EOU).replies[0].prompt == "I am X.<EOU>a <EOU>"
 
 
 def test_rated_reply_is_the_only_one_that_is_scored() -> None:
     talk = talk_of(rated("a", "b", "c", "d", n_given=3), EOU)
-    assert (talk.replies, talk.prompts) == (["d"], ["b<EOU>c <EOU>"])
+    assert [(reply.text, reply.prompt) for reply in talk.replies] == [("d", "b<EOU>c <EOU>")]
 
 
 def test_baselines_are_lengths() -> None:
