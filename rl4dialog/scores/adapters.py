@@ -24,15 +24,10 @@ Key = str | Mapping[str, float] | None
 
 
 class _OfMetric:
-    """A reward that pays a metric's score. Subclasses set ``build_metric``, and accept its arguments too.
+    """A reward that pays a metric's score. Subclasses set ``build_metric``, and accept its arguments too."""
 
-    Attributes:
-        build_metric: The metric's class.
-        key: The metric's key to use, or several with weights; by default the metric's ``key``, or its only one.
-    """
-
-    build_metric: Callable[..., BaseMetric]
-    key: Key = None
+    build_metric: Callable[..., BaseMetric]  # the metric's class
+    key: Key = None  # that is used, or several with weights; by default the metric's ``key``, or its only one
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -67,11 +62,9 @@ class MetricReward(_OfMetric, SentenceRewardFunction):
         super().__init__(shaping_fn, **metric_args)
         self._every_token = shaping == "every_token"
         if any(part.in_main_process for part in self._added):
-            raise ConfigError(
-                f"shaping_fn {shaping_fn!r} is scored in the main process, but this reward in the env workers; add "
-                f"them with the reward 'composite' instead"
-            )
-        self._last: tuple[Any, float] | None = None
+            problem = "is scored in the main process, but this reward in the env workers"
+            raise ConfigError(f"shaping_fn {shaping_fn!r} {problem}; add them with the reward 'composite' instead")
+        self._last: tuple[Any, float] = None, 0.0  # the last observation, and its potential
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
         return text_scores(self.metric, self.key, Batch([prompt_text], [gen_text], [ref_texts], [meta_info]))[0]
@@ -84,27 +77,21 @@ class MetricReward(_OfMetric, SentenceRewardFunction):
         done: bool,
         meta_info: dict[str, Any] | None = None,
     ) -> float:
-        if not self._every_token:
-            if not done:
-                return 0.0
-            reward = self._potential(current_observation, meta_info)
-        else:
-            before = self._potential_before(prev_observation, meta_info)
-            potential = self._potential(current_observation, meta_info)
-            self._last = (current_observation, potential)
-            reward = potential - before
+        if not self._every_token and not done:
+            return 0.0
+        before = 0.0
+        if self._every_token:
+            known, before = self._last
+            if known is not prev_observation:  # as at the start of a reply
+                before = self._potential(prev_observation, meta_info) if prev_observation.context_ids else 0.0
+        self._last = current_observation, self._potential(current_observation, meta_info)
+        reward = self._last[1] - before
         arguments = (prev_observation, action, current_observation, done, meta_info)
         return reward + weighted_sum(self._added, {part.name: part.function(*arguments) for part in self._added})
 
     def _potential(self, observation: ObservationLike, meta_info: dict[str, Any] | None) -> float:
         texts = (observation.prompt_or_input_text, observation.context_text, observation.target_or_reference_texts)
         return self.score(*texts, meta_info or {})
-
-    def _potential_before(self, observation: Any, meta_info: dict[str, Any] | None) -> float:
-        """The potential of the state before a token; 0 at the start of the reply."""
-        if self._last is not None and self._last[0] is observation:
-            return self._last[1]
-        return self._potential(observation, meta_info) if observation.context_ids else 0.0
 
 
 class BatchedMetricReward(_OfMetric, BatchReward):
@@ -133,13 +120,12 @@ def text_scores(metric: BaseMetric, key: Key, batch: Batch) -> list[float]:
     found = metric.compute(batch.prompt_texts, batch.gen_texts, batch.ref_texts, batch.meta_infos)
     key = key or getattr(metric, "key", None) or (next(iter(found)) if len(found) == 1 else None)
     weights = {key: 1.0} if isinstance(key, str) else dict(key or {})
-    unknown = next((name for name in weights if name not in found), None)
-    if not weights or unknown is not None:
-        raise ConfigError(
-            f"{type(metric).__name__} has several keys; set key to one of them: {', '.join(found)}"
-            if unknown is None
-            else f"{type(metric).__name__} has no key {unknown!r}{nearest_hint(unknown, found)} ({', '.join(found)})"
-        )
+    who, known = type(metric).__name__, ", ".join(found)
+    if not weights:
+        raise ConfigError(f"{who} has several keys; set key to one of them: {known}")
+    for name in weights:
+        if name not in found:
+            raise ConfigError(f"{who} has no key {name!r}{nearest_hint(name, found)} ({known})")
     total = [0.0] * len(batch)
     for name, weight in weights.items():
         scores, corpus = found[name]
@@ -215,10 +201,8 @@ class RewardMetric(TextMetric):
         parts = as_parts((build_part or RewardFunctionRegistry.get)(id, dict(args or {})), id)
         for part in parts:
             if getattr(part.function, "needs_partner", False):
-                raise ConfigError(
-                    f"metric 'reward' scores single replies, but reward {part.name!r} comes from the partner of a "
-                    f"conversation; use the metric 'conversation'"
-                )
+                problem = f"but reward {part.name!r} comes from the partner of a conversation"
+                raise ConfigError(f"metric 'reward' scores single replies, {problem}; use the metric 'conversation'")
         self.needs_references = bool(names_needing(parts, "references"))
         self._id, self._scorer = id, Scorer(parts, async_calls=async_calls or AsyncCalls())
 

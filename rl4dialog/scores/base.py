@@ -16,27 +16,19 @@ from rl4dialog.core.types import Dialogue
 
 @dataclass
 class Batch(FinishedReplies):
-    """Replies with all that their scores can depend on. RL4LMs' lists become a batch in the base classes below.
+    """Replies with all that their scores can depend on. RL4LMs' lists become a batch in the base classes below."""
 
-    Attributes:
-        model: For metrics: the evaluated language model.
-        split_name: For metrics: ``train``, ``val`` or ``test``.
-    """
-
-    model: Any = None
-    split_name: str | None = None
+    model: Any = None  # for metrics: the evaluated language model
+    split_name: str | None = None  # for metrics: ``train``, ``val`` or ``test``
 
     def chosen(self, rows: Sequence[int]) -> Batch:
-        """The batch of some of the replies, each the last one of its episode."""
-
-        def of(each: list[Any]) -> list[Any]:
-            return [each[row] for row in rows]
-
-        return Batch(of(self.prompt_texts), of(self.gen_texts), of(self.ref_texts), of(self.meta_infos))
+        lists: tuple[list[Any], ...] = (self.prompt_texts, self.gen_texts, self.ref_texts, self.meta_infos)
+        prompts, texts, references, infos = ([each[row] for row in rows] for each in lists)
+        return Batch(prompts, texts, references, infos)
 
     def of_last(self, scores: Callable[[Batch], list[float]]) -> list[float]:
         """Scores of the last replies of their episodes, which are scored together; 0 for the others."""
-        rows = [row for row, done in zip(range(len(self)), self.dones, strict=True) if done]
+        rows = [row for row, done in enumerate(self.dones) if done]
         found = dict(zip(rows, scores(self.chosen(rows)) if rows else (), strict=True))
         return [found.get(row, 0.0) for row in range(len(self))]
 
@@ -65,10 +57,7 @@ class TextMetric(BaseMetric):
                 raise ValueError(f"got {n} generated texts, but another input has length {len(other)}")
         for row, references in enumerate(reference_texts if self.needs_references else ()):
             if isinstance(references, str) or not len(references):
-                raise DataError(
-                    f"text {row} needs a list of at least one reference, not {references!r}; this metric compares "
-                    f"replies with references, so every sample of the datapool must have one"
-                )
+                raise DataError(f"text {row} needs a list of at least one reference, not {references!r}")
         batch = Batch(prompt_texts, generated_texts, reference_texts, meta_infos or [])
         batch.model, batch.split_name = model, split_name
         return self.measure(batch)

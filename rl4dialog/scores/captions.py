@@ -98,10 +98,8 @@ class SpiceMetric(SentenceMetric):
         self._folder = _find_folder(spice_path)
         program = shutil.which(java)
         if program is None:
-            raise ModelError(
-                f"metric 'spice' needs Java, and the program {java!r} was not found; run `apt-get install "
-                f"default-jre-headless`, or set java: <path of the program>"
-            )
+            cure = "run `apt-get install default-jre-headless`, or set java: <path of the program>"
+            raise ModelError(f"metric 'spice' needs Java, and the program {java!r} was not found; {cure}")
         self._command = [program, f"-Xmx{memory}", "-jar", str(self._folder / _JAR)]
         self._options = ["-subset", "-silent"]
         if cache_path is not None:
@@ -136,33 +134,27 @@ class SpiceMetric(SentenceMetric):
             except (OSError, ValueError) as error:
                 # The indented lines of a stack trace are omitted.
                 said = " ".join(line for line in (done.stderr or done.stdout).splitlines() if line[:1].strip())
-                raise ModelError(
-                    f"metric 'spice': Java ended with status {done.returncode} and without scores; its output: "
-                    f"{said[:500] or 'none'}. SPICE was written for Java 8"
-                ) from error
+                problem = f"Java ended with status {done.returncode} and without scores"
+                said = f"its output: {said[:500] or 'none'}. SPICE was written for Java 8"
+                raise ModelError(f"metric 'spice': {problem}; {said}") from error
         return scores
 
 
 def _find_folder(spice_path: str | None) -> Path:
     """Return the folder of the jar and its libraries, after checking that it is complete."""
+    package = importlib.util.find_spec("pycocoevalcap") if spice_path is None else None
     if spice_path is not None:
         folder = Path(spice_path).expanduser().resolve()
-    else:
-        package = importlib.util.find_spec("pycocoevalcap")
-        if package is None or not package.submodule_search_locations:
-            raise ModelError(
-                "metric 'spice' needs its Java program; run `pip install pycocoevalcap`, or set spice_path: <folder "
-                f"of {_JAR} and lib>"
-            )
+    elif package is not None and package.submodule_search_locations:
         folder = Path(next(iter(package.submodule_search_locations))) / "spice"
+    else:
+        cure = f"run `pip install pycocoevalcap`, or set spice_path: <folder of {_JAR} and lib>"
+        raise ModelError(f"metric 'spice' needs its Java program; {cure}")
     if not (folder / _JAR).is_file():
         raise ModelError(f"metric 'spice': there is no {_JAR} in {folder}; run `pip install pycocoevalcap`")
-    missing = [name for name in _CORENLP if not (folder / "lib" / name).is_file()]
-    if missing:
-        raise ModelError(
-            f"metric 'spice' needs the parser {' and '.join(missing)} in {folder / 'lib'}; download {_CORENLP_URL} and "
-            f"copy the files from it"
-        )
+    if missing := [name for name in _CORENLP if not (folder / "lib" / name).is_file()]:
+        cure = f"download {_CORENLP_URL} and copy the files from it"
+        raise ModelError(f"metric 'spice' needs the parser {' and '.join(missing)} in {folder / 'lib'}; {cure}")
     return folder
 
 
@@ -189,11 +181,9 @@ class SpiderMetric(SentenceMetric):
         memory: str = "8G",
         cache_path: str | None = None,
     ) -> None:
-        self._terms: list[tuple[float, SentenceMetric]] = []
+        self._terms: list[tuple[float, SentenceMetric]] = [(cider_coeff, CiderMetric())] if cider_coeff else []
         if spice_coeff:
-            self._terms.append((spice_coeff, SpiceMetric(spice_path, java, memory, cache_path)))
-        if cider_coeff:
-            self._terms.append((cider_coeff, CiderMetric()))
+            self._terms.insert(0, (spice_coeff, SpiceMetric(spice_path, java, memory, cache_path)))
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
         total = [0.0] * len(batch)

@@ -112,7 +112,5 @@ def label_index(config: Any, label: int | str, who: str) -> int:
     matching = [i for i, name in enumerate(names) if isinstance(label, str) and name.lower() == label.lower()]
     if len(matching) == 1:
         return matching[0]
-    raise ConfigError(
-        f"{who}: the model has no class {label!r}{nearest_hint(str(label), names)} "
-        f"(classes: {', '.join(f'{i} {name!r}' for i, name in enumerate(names))})"
-    )
+    classes = ", ".join(f"{i} {name!r}" for i, name in enumerate(names))
+    raise ConfigError(f"{who}: the model has no class {label!r}{nearest_hint(str(label), names)} (classes: {classes})")

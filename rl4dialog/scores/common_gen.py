@@ -25,10 +25,8 @@ def repeat_penalty(prompt_text: str, gen_text: str, prefix: str = _PREFIX) -> fl
     """
     _, has_prefix, rest = prompt_text.partition(prefix)
     if not has_prefix:
-        raise DataError(
-            f"common_gen_repeat_penalty needs prompts that start with {prefix!r}, not {prompt_text[:60]!r}; set "
-            f"datapool.args.prefix to this prefix"
-        )
+        there = f"{prefix!r}, not {prompt_text[:60]!r}; set datapool.args.prefix to this prefix"
+        raise DataError(f"common_gen_repeat_penalty needs prompts that start with {there}")
     text = gen_text.lower()
     repeated = (rest[:-1].lower(), prefix, *_INSTRUCTION_WORDS)
     return -1.0 if any(part and part in text for part in repeated) else 0.0
@@ -111,19 +109,13 @@ class CommonGenPreferenceModel(BatchReward):
         import torch
 
         found: list[float] = []
+        settings = {"return_tensors": "pt", "padding": True, "truncation": True, "max_length": self._max_length}
         for at in range(0, len(texts), self._batch_size):
-            batch = self._tokenizer(
-                texts[at : at + self._batch_size],
-                return_tensors="pt",
-                padding=True,
-                truncation=True,
-                max_length=self._max_length,
-            ).to(self._device)
+            batch = self._tokenizer(texts[at : at + self._batch_size], **settings).to(self._device)
+            inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
             start = torch.full((len(batch["input_ids"]), 1), self._start, device=self._device)
             with torch.inference_mode():
-                logits = self._model(
-                    input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], decoder_input_ids=start
-                ).logits[:, 0, [self._good, self._bad]]
+                logits = self._model(**inputs, decoder_input_ids=start).logits[:, 0, [self._good, self._bad]]
             found += logits.float().softmax(-1)[:, 0].tolist()
         return found
 
@@ -137,8 +129,5 @@ class CommonGenPreferenceModel(BatchReward):
 def _n_missing(text: str, meta_info: dict[str, Any]) -> int:
     concepts = meta_info.get("concepts")
     if not isinstance(concepts, (list, tuple)):
-        raise DataError(
-            f"{_WHO}: concept_penalty_coeff needs samples with meta_data['concepts'], which the datapool commongen "
-            f"provides, not {concepts!r}"
-        )
+        raise DataError(f"{_WHO}: concept_penalty_coeff needs samples with meta_data['concepts'], not {concepts!r}")
     return sum(concept not in text.lower() for concept in concepts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NotRequired
@@ -18,8 +19,7 @@ from rl4dialog.scores.base import Batch, BatchReward
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer
 
-Weight = float | Callable[[int], float]
-"""A number, or a function of the iteration, counted from 1."""
+Weight = float | Callable[[int], float]  # a number, or a function of the iteration, counted from 1
 
 _SCHEDULES: dict[str, tuple[str, ...]] = {
     "constant": ("value",),
@@ -68,16 +68,12 @@ class CompositeReward(BatchReward):
             weight, bounds = parse_weight(block.get("weight", 1.0)), _parse_clip(block.get("clip"))
             reward = (build_part or RewardFunctionRegistry.get)(id, args)
             if bounds is not None and hasattr(reward, "parts"):
-                raise ConfigError(
-                    f"reward 'composite': {id!r} is itself a composite, whose parts are added one by one; put clip "
-                    f"into its blocks instead"
-                )
+                problem = f"{id!r} is itself a composite, whose parts are added one by one"
+                raise ConfigError(f"reward 'composite': {problem}; put clip into its blocks instead")
             for part in as_parts(reward, block.get("name", id)):
-                name, product = self._unique(part.name), multiply(weight, part.weight)
+                changed = replace(part, name=self._unique(part.name), weight=multiply(weight, part.weight))
                 each_turn = block["pay"] == "turn" if "pay" in block else part.each_turn
-                self.parts.append(
-                    replace(part, name=name, weight=product, clip=bounds or part.clip, each_turn=each_turn)
-                )
+                self.parts.append(replace(changed, clip=bounds or part.clip, each_turn=each_turn))
 
     @classmethod
     def inner_rewards(cls, args: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -90,11 +86,8 @@ class CompositeReward(BatchReward):
 
     def _unique(self, name: str) -> str:
         taken = {part.name for part in self.parts}
-        candidate, n = name, 1
-        while candidate in taken:
-            n += 1
-            candidate = f"{name}_{n}"
-        return candidate
+        candidates = itertools.chain([name], (f"{name}_{n}" for n in itertools.count(2)))
+        return next(each for each in candidates if each not in taken)
 
 
 def _parse_clip(bounds: Any) -> tuple[float, float] | None:
@@ -138,16 +131,14 @@ class Product:
 
 
 def multiply(first: Weight, second: Weight) -> Weight:
-    """Multiply two weights, each constant or changing."""
     return Product(first, second) if callable(first) or callable(second) else first * second
 
 
 def parse_weight(spec: Any) -> Weight:
     """Parse a weight from YAML.
 
-    Args:
-        spec: A number, or a block ``{schedule: constant, value: x}``, ``{schedule: linear, start: x, end: y,
-            n_iters: n}`` or ``{schedule: piecewise, values: [[1, x], [20, y]]}`` (pairs of first iteration and value).
+    It is a number, or a block ``{schedule: constant, value: x}``, ``{schedule: linear, start: x, end: y, n_iters: n}``
+    or ``{schedule: piecewise, values: [[1, x], [20, y]]}`` (pairs of first iteration and value).
     """
     if is_number(spec):
         return float(spec)
@@ -155,9 +146,8 @@ def parse_weight(spec: Any) -> Weight:
         raise ValueError("must be a number or a block with a schedule")
     kind = spec.get("schedule")
     if kind not in _SCHEDULES:
-        raise ValueError(
-            f"has an unknown schedule {kind!r}{nearest_hint(str(kind), _SCHEDULES)} (known: {', '.join(_SCHEDULES)})"
-        )
+        hint = nearest_hint(str(kind), _SCHEDULES)
+        raise ValueError(f"has an unknown schedule {kind!r}{hint} (known: {', '.join(_SCHEDULES)})")
     if set(spec) != {"schedule", *_SCHEDULES[kind]}:
         raise ValueError(f"must have exactly the keys of a {kind} schedule: {', '.join(_SCHEDULES[kind])}")
     if kind == "constant":

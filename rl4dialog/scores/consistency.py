@@ -34,12 +34,8 @@ class NliModel:
     """Probabilities of entailment, contradiction and neutrality, by a classifier whose labels identify these."""
 
     def __init__(self, model_name: str, batch_size: int, who: str) -> None:
-        self._classifier = SequenceClassifier.from_pretrained(
-            model_name,
-            batch_size,
-            what=f"{who}: NLI model",
-            hint=f"Set model_name: <folder of a model>, such as a downloaded {DEFAULT_MODEL}.",
-        )
+        what, hint = f"{who}: NLI model", f"Set model_name: <folder of a model>, such as a downloaded {DEFAULT_MODEL}."
+        self._classifier = SequenceClassifier.from_pretrained(model_name, batch_size, what=what, hint=hint)
         self._classes = _classes_of(self._classifier.model.config, f"{who}: NLI model {model_name!r}")
 
     def probabilities(self, premises: list[str], hypotheses: list[str]) -> np.ndarray:
@@ -56,7 +52,7 @@ def _classes_of(config: Any, what: str) -> list[int]:
         if len(matching) != 1:
             raise ModelError(
                 f"{what} has no label that identifies the class {name}: its labels are {', '.join(labels)}. Use one "
-                f"for natural language inference with entailment, neutral and contradiction in id2label of config.json"
+                f"with entailment, neutral and contradiction in id2label of config.json"
             )
         classes += matching
     return classes
@@ -215,12 +211,10 @@ class _NliTables:
         # Shape (pairs, models, classes).
         found = np.stack([model.probabilities(premises, hypotheses) for model in self._models], axis=1)
         nothing = np.zeros((len(self._models), 3, 1, 1))
-        tables, start = [], 0
-        for left, right in pieces:
-            end = start + len(left) * len(right)
-            table = found[start:end].reshape(len(left), len(right), *nothing.shape[:2])
-            tables.append(table.transpose(2, 3, 0, 1) if end > start else nothing)
-            start = end
+        ends, tables = np.cumsum([len(left) * len(right) for left, right in pieces])[:-1], []
+        for (left, right), part in zip(pieces, np.split(found, ends), strict=True):
+            table = part.reshape(len(left), len(right), *nothing.shape[:2])
+            tables.append(table.transpose(2, 3, 0, 1) if len(part) else nothing)
         return tables
 
 
@@ -265,14 +259,11 @@ def _load_weights(start_file: str | None, n_inputs: int, who: str) -> dict[str, 
             weights = {name: tensor.float().numpy() for name, tensor in loaded.items()}
         found = {name: weights[name].shape for name in shapes}
     except Exception as error:  # OSError, KeyError, and errors of torch and safetensors
-        raise ModelError(
-            f"{who}: {start_file!r} cannot be read as the layer's weights ({type(error).__name__}: {error}). Download "
-            f"{_WEIGHTS_URL}"
-        ) from error
+        problem = f"cannot be read as the layer's weights ({type(error).__name__}: {error})"
+        raise ModelError(f"{who}: {start_file!r} {problem}. Download {_WEIGHTS_URL}") from error
     if found != shapes:
-        raise ModelError(
-            f"{who}: the weights in {start_file!r} have the shapes {found}; models, bins and nli_labels need {shapes}"
-        )
+        needed = f"models, bins and nli_labels need {shapes}"
+        raise ModelError(f"{who}: the weights in {start_file!r} have the shapes {found}; {needed}")
     return weights
 
 
@@ -328,9 +319,7 @@ def _personas_of(meta_infos: list[dict[str, Any]]) -> list[list[str]]:
     for row, info in enumerate(meta_infos):
         persona = info.get("persona")
         if not isinstance(persona, (list, tuple)):
-            raise DataError(
-                f"metric 'persona_consistency' needs samples with a list of sentences in meta_data['persona'], which "
-                f"the datapool persona_chat provides; text {row} has {meta_data_there(info, 'persona')}"
-            )
+            there = f"which the datapool persona_chat provides; text {row} has {meta_data_there(info, 'persona')}"
+            raise DataError(f"metric 'persona_consistency' needs sentences in meta_data['persona'], {there}")
         personas.append(list(persona))
     return personas

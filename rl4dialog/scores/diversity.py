@@ -145,15 +145,8 @@ class SelfBleuMetric(SentenceMetric):
                 highest, owner, second = most[gram]
                 correct[len(gram) - 1] += min(count, second if owner == row else highest)
             total = [max(length - n, 0) for n in range(self._order)]
-            score = BLEU.compute_bleu(
-                correct,
-                total,
-                length,
-                _closest_other(by_length, length),
-                smooth_method="exp",
-                effective_order=True,
-                max_ngram_order=self._order,
-            )
+            counted = correct, total, length, _closest_other(by_length, length)
+            score = BLEU.compute_bleu(*counted, smooth_method="exp", effective_order=True, max_ngram_order=self._order)
             scores.append(score.score / 100)
         return {"diversity_metrics/self_bleu": scores}
 
@@ -198,43 +191,32 @@ class ConversationDiversityMetric(PerDialogueMetric):
         scores = []
         for dialogue in dialogues:
             words = [lowercase_words(turn.text) for turn in dialogue.turns]
-            repetition = _repetition(dialogue, words, self._n)
-            scores.append({**_distinct(dialogue, words), **repetition, "repeated_utterances": _repeated(dialogue)})
+            said = zip(dialogue.said, words[dialogue.n_given :], strict=True)
+            own = [text for turn, text in said if turn.speaker == AGENT]
+            counts = {n: ngrams(own, n) for n in (1, 2, 3)}
+            distinct = {f"distinct-{n}": _share(len(grams), grams.total()) for n, grams in counts.items()}
+            texts = [" ".join(text.split()) for text in dialogue.texts(AGENT) if text.strip()]
+            repeated = {"repeated_utterances": _share(len(texts) - len(set(texts)), len(texts) - 1)}
+            scores.append({**distinct, **_repetition(dialogue, words, self._n), **repeated})
         return {f"conversation_diversity/{key}": [each[key] for each in scores] for key in scores[0]}
-
-
-def _distinct(dialogue: Dialogue, words: list[list[str]]) -> dict[str, float]:
-    said = zip(dialogue.said, words[dialogue.n_given :], strict=True)
-    own = [text for turn, text in said if turn.speaker == AGENT]
-    counts = {n: ngrams(own, n) for n in (1, 2, 3)}
-    return {f"distinct-{n}": _share(len(grams), grams.total()) for n, grams in counts.items()}
 
 
 def _repetition(dialogue: Dialogue, words: list[list[str]], n: int) -> dict[str, float]:
     """Shares of the agent's n-grams that occurred in earlier utterances of each speaker."""
-    earlier: dict[int, _Grams] = {AGENT: Counter(), PARTNER: Counter()}
-    has_spoken: set[int] = set()
+    earlier: dict[int, _Grams] = {}
     found, total = Counter[int](), Counter[int]()
     for i, turn in enumerate(dialogue.turns):
-        is_given = i < dialogue.n_given
-        if not words[i] or (is_given and turn.speaker == AGENT):
+        if not words[i] or (i < dialogue.n_given and turn.speaker == AGENT):
             continue
         grams = ngrams([words[i]], n)
-        if turn.speaker == AGENT:
-            for speaker in has_spoken:
-                found[speaker] += sum(count for gram, count in grams.items() if gram in earlier[speaker])
-                total[speaker] += grams.total()
-        earlier[turn.speaker] += grams
-        has_spoken.add(turn.speaker)
+        for speaker, before in earlier.items() if turn.speaker == AGENT else ():
+            found[speaker] += sum(count for gram, count in grams.items() if gram in before)
+            total[speaker] += grams.total()
+        earlier[turn.speaker] = earlier.get(turn.speaker, Counter()) + grams
     return {
         "self_repetition": _share(found[AGENT], total[AGENT]),
         "partner_echo": _share(found[PARTNER], total[PARTNER]),
     }
-
-
-def _repeated(dialogue: Dialogue) -> float:
-    texts = [" ".join(text.split()) for text in dialogue.texts(AGENT) if text.strip()]
-    return _share(len(texts) - len(set(texts)), len(texts) - 1)
 
 
 def _share(part: int, whole: int) -> float:

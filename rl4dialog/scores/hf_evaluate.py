@@ -34,20 +34,16 @@ class HfEvaluateMetric(TextMetric):
             with cache_only_without_network():
                 self._metric = evaluate.load(name, config_name, cache_dir=str(cache_root() / "evaluate"))
         except Exception as error:  # OSError, ImportError, ValueError, ... depending on the cause
-            raise ModelError(
-                f"{self._who} cannot be loaded ({error}). Set name: <path of the metric's script>, or the name of one "
-                f"on the hub if there is a network, and install the packages that it imports."
-            ) from error
+            cure = "Set name: <path of the metric's script>, or its name on the hub, and install what it imports."
+            raise ModelError(f"{self._who} cannot be loaded ({error}). {cure}") from error
         features = self._metric.features
         self._features: list[Any] = features if isinstance(features, list) else [features]
         self._inputs = set(self._features[0])
         self.needs_references = "references" in self._inputs
         unknown = self._inputs - {"predictions", "references", "sources"}
         if unknown or "predictions" not in self._inputs:
-            raise ConfigError(
-                f"{self._who} needs the inputs {', '.join(sorted(self._inputs))}; only metrics of predictions, and "
-                f"optionally references and sources, are supported"
-            )
+            known = "only metrics of predictions, and optionally references and sources, are supported"
+            raise ConfigError(f"{self._who} needs the inputs {', '.join(sorted(self._inputs))}; {known}")
         self._compute_args = dict(compute_args or {})
 
     def measure(self, batch: Batch) -> MetricResult:
@@ -61,11 +57,8 @@ class HfEvaluateMetric(TextMetric):
             found = self._metric.compute(**inputs, **self._compute_args)
         except Exception as error:  # the metric's code can raise anything
             raise DataError(f"{self._who} failed: {type(error).__name__}: {error}") from error
-        scores = {
-            f"hf_evaluate/{self._metric.name}/{key}": score
-            for key, value in (found or {}).items()
-            if (score := _as_score(value, len(batch))) is not None
-        }
+        each = {key: _as_score(value, len(batch)) for key, value in (found or {}).items()}
+        scores = {f"hf_evaluate/{self._metric.name}/{key}": score for key, score in each.items() if score is not None}
         if not scores:
             raise DataError(f"{self._who} returned no number: {found!r}")
         return scores

@@ -39,7 +39,6 @@ class IntentClassifier(SequenceClassifier):
 
     @property
     def reads_reply(self) -> bool:
-        """Whether it reads the reply; otherwise only utterances before it."""
         return bool(getattr(self.model.config, "reads_reply", True))
 
     @property
@@ -104,32 +103,27 @@ def load_classifier(model_name: str, batch_size: int = 64, *, reads_reply: bool 
         raise ConfigError(f"{model_name!r} is trained by a run on its datapool; pass a classifier or a model folder")
     classifier = IntentClassifier.from_pretrained(model_name, batch_size)
     if classifier.reads_reply != reads_reply:
-        raise ConfigError(
-            f"the classifier {model_name!r} was trained with --without_reply, so it cannot tell the act of a reply; "
-            f"train another without this option"
-            if reads_reply
-            else f"the classifier {model_name!r} reads replies, but this one must predict their act without them; "
-            f"train it with `rl4dialog classifier --without_reply`"
-        )
+        option = "`rl4dialog classifier --without_reply`"
+        problem = f"was trained with {option} and cannot tell the act of a reply; train one without this option"
+        if not reads_reply:
+            problem = f"reads replies, but must predict their act without them; train one with {option}"
+        raise ConfigError(f"the classifier {model_name!r} {problem}")
     return classifier
 
 
 def gold_intents(meta_infos: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the dialogue acts of the reference replies."""
     intents = []
     for row, info in enumerate(meta_infos):
         try:
             intents.append(int(info["intent"][0]))
         except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise DataError(
-                f"intent accuracy needs samples with meta_data['intent'], which the datapools small_talk and "
-                f"daily_dialog provide; text {row} has {meta_data_there(info, 'intent')}"
-            ) from error
+            source = "which the datapools small_talk and daily_dialog provide"
+            there = f"{source}; text {row} has {meta_data_there(info, 'intent')}"
+            raise DataError(f"intent accuracy needs samples with meta_data['intent'], {there}") from error
     return intents
 
 
 def _are_gold(acts: Sequence[int], meta_infos: list[dict[str, Any]]) -> list[float]:
-    """1 for each act that is that of the reference reply, otherwise 0."""
     return [float(act == gold) for act, gold in zip(acts, gold_intents(meta_infos), strict=True)]
 
 

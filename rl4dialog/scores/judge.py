@@ -38,10 +38,8 @@ _LETTER = re.compile(r"(?:reply\s*)?([AB])\.?", re.IGNORECASE)
 class Question:
     """One question about a reply."""
 
-    text: str | None
-    """``None`` for two equal replies: a tie, for which no question is asked."""
-    other_is_first: bool = False
-    """Whether the answer says how good the other reply is."""
+    text: str | None  # ``None`` for two equal replies: a tie, for which no question is asked
+    other_is_first: bool = False  # whether the answer says how good the other reply is
 
 
 class Rubric:
@@ -65,9 +63,8 @@ class Rubric:
         lone = next((prompt for prompt, group in groups.items() if len(group) < 2), None)
         if lone is not None:
             raise RewardError(
-                f"reward 'judge' with compare: group needs several replies to each prompt, but the prompt "
-                f"{shown(str(lone))} has one; use RLOO or GRPO with train_evaluation.score_predictions: false, or "
-                f"compare: scale"
+                f"reward 'judge' with compare: group needs several replies to each prompt, but {shown(str(lone))} has "
+                f"one; use RLOO or GRPO with train_evaluation.score_predictions: false, or compare: scale"
             )
         return {row: list(self._comparisons(replies, row, groups[replies.prompt_texts[row]])) for row in rows}
 
@@ -83,7 +80,6 @@ class Rubric:
 
     @property
     def expected(self) -> str:
-        """Description of the possible answers."""
         return "A or B" if self._compare == "group" else f"a whole number from 1 to {self._n_levels}"
 
     def _grade(self, replies: FinishedReplies, row: int) -> str:
@@ -184,16 +180,12 @@ class JudgeReward(DelegatedReward):
         if model_name is not None:
             _check_no_effect(of_endpoint, "for the local judge of model_name")
             questions = Rubric(rubric, compare, n_levels or 5)
-            self.delegate = LocalJudge(
-                questions,
-                AnswerProbabilities(model_name, questions.answers, batch_size or 16, precision or "fp32", cache),
-            )
+            answers = AnswerProbabilities(model_name, questions.answers, batch_size or 16, precision or "fp32", cache)
+            self.delegate = LocalJudge(questions, answers)
             return
         if base_url is None or model is None:
-            raise ConfigError(
-                "reward 'judge' needs a judge: either base_url and model of an OpenAI-compatible endpoint, or "
-                "model_name of a local model"
-            )
+            choices = "base_url and model of an OpenAI-compatible endpoint, or model_name of a local model"
+            raise ConfigError(f"reward 'judge' needs a judge: either {choices}")
         _check_no_effect({"batch_size": batch_size, "precision": precision}, "for a judge behind base_url")
         self.delegate = EndpointJudge(
             Rubric(rubric, compare, n_levels or 10), base_url, model, api_key_env, max_tokens or 16, cache

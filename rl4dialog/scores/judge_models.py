@@ -111,7 +111,6 @@ class AnswerProbabilities:
         self._was_share_checked = False
 
     def values(self, questions: Sequence[str]) -> list[float]:
-        """Mean value of the answers to each question."""
         rows = [self._encoded(question) for question in questions]
         about = [self._model_key, self._precision, self._answer_ids, self._values]
         keys = [question_key([*about, row]) for row in rows]
@@ -126,20 +125,14 @@ class AnswerProbabilities:
         return [value for value in found if value is not None]
 
     def _answered(self, rows: list[list[int]]) -> list[float]:
-        """Values of the answers to one batch of encoded questions."""
         import torch
 
         from rl4dialog.functional.log_probs import expected_value
         from rl4dialog.functional.masks import padded, position_ids_from_mask
 
         ids, mask = (each.to(self._model.device) for each in padded(rows, left=True))
-        offered = {
-            "input_ids": ids,
-            "attention_mask": mask.long(),
-            "position_ids": position_ids_from_mask(mask),
-            "logits_to_keep": 1,
-            "use_cache": False,
-        }
+        offered: dict[str, Any] = {"input_ids": ids, "attention_mask": mask.long(), "logits_to_keep": 1}
+        offered |= {"position_ids": position_ids_from_mask(mask), "use_cache": False}
         inputs = {name: value for name, value in offered.items() if name in self._inputs}
         with torch.inference_mode():
             logits = self._model(**inputs).logits[:, -1].float()
@@ -163,10 +156,9 @@ class AnswerProbabilities:
         """Tokens of a question up to the answer."""
         ids = [*encode_prompt(self._tokenizer, self._written(question), None), *self._lead]
         if len(ids) > self._n_positions:
-            raise RewardError(
-                f"a question to the judge has {len(ids)} tokens, but {self._name!r} has only {self._n_positions} "
-                f"positions; lower datapool.args.context_size or env.args.max_turns, or choose another model_name"
-            )
+            problem = f"a question to the judge has {len(ids)} tokens, but {self._name!r} {self._n_positions} positions"
+            cure = "lower datapool.args.context_size or env.args.max_turns, or choose another model_name"
+            raise RewardError(f"{problem}; {cure}")
         return ids
 
     def _written(self, question: str) -> str:
@@ -185,10 +177,7 @@ class AnswerProbabilities:
         if split is not None:
             n_single = int(split) - 1 if split.isdigit() else 0
             cure = f"set n_levels to at most {n_single}" if n_single > 1 else "choose another model_name"
-            raise ConfigError(
-                f"{_WHO}: the answer {split!r} is not a single token of {self._name!r}, so its probability cannot be "
-                f"compared with the others; {cure}"
-            )
+            raise ConfigError(f"{_WHO}: the answer {split!r} is not a single token of {self._name!r}; {cure}")
         if len(set(ids)) < len(ids) or self._tokenizer.unk_token_id in ids:
             raise ConfigError(f"{_WHO}: {self._name!r} lacks tokens for some of the answers {list(answers)}. {_HINT}")
         return lead, ids

@@ -7,6 +7,7 @@ import os
 import warnings
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from rl4dialog.core.errors import ModelError
@@ -44,10 +45,9 @@ class MeteorMetric(SentenceMetric):
             _load_wordnet(self._wordnet_path)
 
     def sentence_score(self, text: str, references: list[str]) -> float:
-        """Compute METEOR of one text, 0 to 1."""
         from nltk.translate.meteor_score import meteor_score
 
-        wordnet = _load_wordnet(self._wordnet_path) if self._synonyms else _NoSynonyms()
+        wordnet = _load_wordnet(self._wordnet_path) if self._synonyms else _NO_SYNONYMS
         words = split_words(text)
         if not words:
             return 0.0
@@ -58,12 +58,7 @@ class MeteorMetric(SentenceMetric):
         return {self.key: scores}
 
 
-class _NoSynonyms:
-    """An empty WordNet."""
-
-    def synsets(self, word: str) -> list[Any]:
-        del word
-        return []
+_NO_SYNONYMS = SimpleNamespace(synsets=lambda word: [])  # an empty WordNet
 
 
 @lru_cache(maxsize=4)
@@ -71,11 +66,9 @@ def _load_wordnet(path: str | None) -> Any:
     try:
         return _read_database(_nltks_wordnet() or _DEBIAN_WORDNET if path is None else Path(path))
     except (OSError, LookupError) as error:
-        raise ModelError(
-            f"METEOR needs WordNet, which is missing in {path or f'nltk data or in {_DEBIAN_WORDNET}'}. Run `apt-get "
-            f"install wordnet-base`, or download nltk's data 'wordnet' (nltk_data), or set wordnet_path; or set "
-            f"`synonyms: false` to match only words and stems, without WordNet."
-        ) from error
+        cure = "Run `apt-get install wordnet-base`, download nltk's data 'wordnet' (nltk_data), set wordnet_path"
+        place = path or f"nltk data or in {_DEBIAN_WORDNET}"
+        raise ModelError(f"METEOR needs WordNet, missing in {place}. {cure}, or set `synonyms: false`.") from error
 
 
 def _nltks_wordnet() -> Any:

@@ -68,15 +68,9 @@ class SacreBleuMetric(SacreMetric):
     ) -> None:
         from sacrebleu.metrics import BLEU
 
-        args = {
-            "tokenize": tokenize,
-            "lowercase": lowercase,
-            "force": force,
-            "smooth_value": smooth_value,
-            "max_ngram_order": max_ngram_order,
-            "smooth_method": smooth_method,
-            "effective_order": effective_order,
-        }
+        args: dict[str, Any] = {"tokenize": tokenize, "lowercase": lowercase, "force": force}
+        args |= {"smooth_method": smooth_method, "smooth_value": smooth_value, "max_ngram_order": max_ngram_order}
+        args |= {"effective_order": effective_order}
         # Without smoothing, most sentences would score 0.
         smoothing = "exp" if smooth_method == "none" else smooth_method
         super().__init__("sacre_bleu", BLEU, args, {"smooth_method": smoothing, "effective_order": True})
@@ -127,15 +121,8 @@ class ChrfMetric(SacreMetric):
     ) -> None:
         from sacrebleu.metrics import CHRF
 
-        args = {
-            "char_order": char_order,
-            "word_order": word_order,
-            "beta": beta,
-            "lowercase": lowercase,
-            "whitespace": whitespace,
-            "eps_smoothing": eps_smoothing,
-        }
-        super().__init__("chrf", CHRF, args)
+        args = {"char_order": char_order, "word_order": word_order, "beta": beta, "lowercase": lowercase}
+        super().__init__("chrf", CHRF, {**args, "whitespace": whitespace, "eps_smoothing": eps_smoothing})
 
 
 class ChrfReward(MetricReward):
@@ -161,13 +148,8 @@ class TerMetric(SacreMetric):
     ) -> None:
         from sacrebleu.metrics import TER
 
-        args = {
-            "normalized": normalized,
-            "no_punct": no_punct,
-            "asian_support": asian_support,
-            "case_sensitive": case_sensitive,
-        }
-        super().__init__("ter", TER, args)
+        args = {"normalized": normalized, "no_punct": no_punct, "asian_support": asian_support}
+        super().__init__("ter", TER, {**args, "case_sensitive": case_sensitive})
 
 
 class TerReward(MetricReward):
@@ -198,12 +180,9 @@ class RougeMetric(SentenceMetric):
 
         _warn_of_other_scripts(batch.ref_texts)
         scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=self._use_stemmer)
-        scores: dict[str, list[float]] = {name: [] for name in ROUGE_TYPES}
-        for text, references in zip(batch.gen_texts, batch.ref_texts, strict=True):
-            best = scorer.score_multi(references[:1] if self._use_single_ref else references, text)
-            for name in ROUGE_TYPES:
-                scores[name].append(float(best[name].fmeasure))
-        return {f"lexical/rouge_{name}": each for name, each in scores.items()}
+        references = [each[:1] if self._use_single_ref else each for each in batch.ref_texts]
+        best = list(map(scorer.score_multi, references, batch.gen_texts))
+        return {f"lexical/rouge_{name}": [float(each[name].fmeasure) for each in best] for name in ROUGE_TYPES}
 
 
 class RougeReward(MetricReward):
@@ -275,8 +254,7 @@ class RougeLMaxMetric(SentenceMetric):
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
         _warn_of_other_scripts(batch.ref_texts)
         pairs = zip(batch.gen_texts, batch.ref_texts, strict=True)
-        scores = [max(self._f_measure(text, reference) for reference in references) for text, references in pairs]
-        return {"lexical/rouge_l_max": scores}
+        return {"lexical/rouge_l_max": [max(self._f_measure(text, each) for each in refs) for text, refs in pairs]}
 
     def _f_measure(self, text: str, reference: str) -> float:
         score = self._scorer.score(self._cut(reference), self._cut(text))["rougeLsum"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
@@ -25,10 +26,8 @@ _FUNCTION_PARAMETERS = ("prompt_text", "gen_text", "ref_texts", "meta_info")
 class AsyncReward:
     """A coroutine function as a reward that is scored in the main process; see :mod:`rl4dialog.core.async_calls`.
 
-    Args:
-        function: For a single last reply of an episode, ``async def f(prompt_text, gen_text, ref_texts, meta_info) ->
-            float``; for a batch, a coroutine function with the parameters of a ``BatchedRewardFunction``.
-        per_reply: Whether the function scores single replies.
+    With `per_reply`, it scores a last reply of an episode, ``async def f(prompt_text, gen_text, ref_texts, meta_info)
+    -> float``; otherwise a batch, with the parameters of a ``BatchedRewardFunction``.
     """
 
     def __init__(self, function: Callable[..., Awaitable[Any]], per_reply: bool) -> None:
@@ -66,14 +65,11 @@ class FunctionReward(SentenceRewardFunction):
 
 
 def as_parts(reward: Any, name: str = "reward") -> list[RewardPart]:
-    """Return the parts of a reward.
+    """Return the parts of a reward; a single one has this name in the logs.
 
-    Args:
-        reward: A composite, a ``RewardFunction``, a ``BatchedRewardFunction``, an object with the ``__call__`` of
-            either class, a ``ConversationReward`` or ``BatchedConversationReward``, or a plain function. Batched
-            rewards, functions, and ``score`` of a ``SentenceRewardFunction`` can be ``async``. A ``DelegatedReward``
-            stands for one of these.
-        name: Name of a single part in the logs.
+    A reward is a composite, a ``RewardFunction``, a ``BatchedRewardFunction``, an object with the ``__call__`` of
+    either class, a ``ConversationReward`` or ``BatchedConversationReward``, or a plain function. Batched rewards,
+    functions, and ``score`` of a ``SentenceRewardFunction`` can be ``async``. A ``DelegatedReward`` stands for one.
     """
     parts = getattr(reward, "parts", None)
     if isinstance(parts, list):
@@ -95,32 +91,28 @@ def _as_function(reward: Any, name: str) -> Any:
         return AsyncReward(reward, per_reply=False) if _is_async(reward) else reward
     if isinstance(reward, RewardFunction) or ("action" in names and "done" in names):
         if _is_async(reward):
-            raise ConfigError(
-                f"reward {name!r} is called after every token and cannot be async; use a coroutine that scores whole "
-                f"replies: async def f({', '.join(_FUNCTION_PARAMETERS)})"
-            )
+            whole = f"use a coroutine that scores whole replies: async def f({', '.join(_FUNCTION_PARAMETERS)})"
+            raise ConfigError(f"reward {name!r} is called after every token and cannot be async; {whole}")
         return reward
     if callable(reward) and _accepts_four(reward):
         return AsyncReward(reward, per_reply=True) if _is_async(reward) else FunctionReward(reward)
+    kinds = "RewardFunction, SentenceRewardFunction, BatchedRewardFunction, ConversationReward"
     raise ConfigError(
         f"reward {name!r} is not a reward: use a function f({', '.join(_FUNCTION_PARAMETERS)}) -> float, or a subclass "
-        f"of RewardFunction, SentenceRewardFunction, BatchedRewardFunction, ConversationReward or "
-        f"BatchedConversationReward"
+        f"of {kinds} or BatchedConversationReward"
     )
 
 
 def _is_batched(function: Any) -> bool:
     """Whether a reward is scored in the main process; RL4LMs' classes are recognized by their parameters."""
-    if isinstance(function, (BatchedRewardFunction, BatchedConversationReward, AsyncReward)):
-        return True
     if isinstance(function, (RewardFunction, ConversationReward)):
         return False
     names = _parameter_names(function)
-    return "dones" in names or names[:1] == ["prompt_texts"]
+    is_ours = isinstance(function, (BatchedRewardFunction, BatchedConversationReward, AsyncReward))
+    return is_ours or "dones" in names or names[:1] == ["prompt_texts"]
 
 
 def _is_async(function: Any) -> bool:
-    """Whether calling an object creates a coroutine."""
     return any(inspect.iscoroutinefunction(f) for f in (function, getattr(type(function), "__call__", None)))  # noqa: B004
 
 
@@ -132,8 +124,6 @@ def _parameter_names(function: Any) -> list[str]:
 
 
 def _accepts_four(function: Any) -> bool:
-    try:
-        inspect.signature(function).bind(*_FUNCTION_PARAMETERS)
-    except (TypeError, ValueError):
-        return False
-    return True
+    with contextlib.suppress(TypeError, ValueError):
+        return bool(inspect.signature(function).bind(*_FUNCTION_PARAMETERS))
+    return False

@@ -43,12 +43,8 @@ class CausalPerplexityMetric(TextMetric):
         if tokenizer_id is not None and not has_random_weights(tokenizer_id):
             from transformers import AutoTokenizer
 
-            self._tokenizer = load_pretrained(
-                AutoTokenizer,
-                tokenizer_id,
-                "metric 'causal_perplexity': tokenizer",
-                "Without tokenizer_id, the run's tokenizer is used.",
-            )
+            what, hint = "metric 'causal_perplexity': tokenizer", "Without tokenizer_id, the run's tokenizer is used."
+            self._tokenizer = load_pretrained(AutoTokenizer, tokenizer_id, what, hint)
 
     def measure(self, batch: Batch) -> MetricResult:
         if batch.split_name == "train":
@@ -56,10 +52,12 @@ class CausalPerplexityMetric(TextMetric):
         model = batch.model
         if model is None or self._tokenizer is None:
             raise ValueError("causal_perplexity needs a model and a tokenizer")
+        texts: list[Any] = [text for references in batch.ref_texts for text in references]
         if self._use_meta_data:
-            texts = _texts_of(batch.meta_infos)
-        else:
-            texts = [text for references in batch.ref_texts for text in references]
+            texts = [info.get("reference") for info in batch.meta_infos]
+            if None in texts:
+                who = "metric 'causal_perplexity': use_text_from_meta_data"
+                raise DataError(f"{who} needs samples with meta_data['reference']; disable it to use the references")
         ids = self._tokenizer("\n\n".join(texts), return_tensors="pt", truncation=False, verbose=False)["input_ids"]
         if ids.numel() < 2:
             raise ValueError("causal_perplexity needs at least two tokens of reference text")
@@ -100,20 +98,8 @@ def _check_vocabulary(tokenizer: Any, largest_used_id: int, n_embeddings: int) -
     largest = max((id for id in tokenizer.get_vocab().values() if id not in special), default=0)
     largest = max(largest, largest_used_id)
     if largest >= n_embeddings:
-        raise ModelError(
-            f"metric 'causal_perplexity': token id {largest} is outside the model's vocabulary of {n_embeddings}; use "
-            f"the model's own tokenizer"
-        )
-
-
-def _texts_of(meta_infos: list[dict[str, Any]]) -> list[str]:
-    try:
-        return [info["reference"] for info in meta_infos]
-    except KeyError as error:
-        raise DataError(
-            "metric 'causal_perplexity': use_text_from_meta_data needs samples with meta_data['reference']; disable it "
-            "to use the references"
-        ) from error
+        problem = f"token id {largest} is outside the model's vocabulary of {n_embeddings}"
+        raise ModelError(f"metric 'causal_perplexity': {problem}; use the model's own tokenizer")
 
 
 class ReplyPerplexityMetric(TextMetric):
@@ -142,9 +128,7 @@ class ReplyPerplexityMetric(TextMetric):
         self._model = FrozenLanguageModel(model_name, _WHO, batch_size, precision)
         self._tokenizer, self._max_length = self._model.tokenizer, self._model.max_length
         if not encoder_of(self._tokenizer).ids("\n"):
-            raise ModelError(
-                f"{_WHO}: the tokenizer of {model_name!r} has no token for a line break; use another model"
-            )
+            raise ModelError(f"{_WHO}: the tokenizer of {model_name!r} has no token for a line break")
         self._splits = splits
 
     def measure(self, batch: Batch) -> MetricResult:

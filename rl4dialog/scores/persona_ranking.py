@@ -33,46 +33,34 @@ class PersonaCandidates:
     """
 
     def __init__(
-        self,
-        personas: Callable[[str], Sequence[Persona]],
-        side: Side,
-        n_distractors: int,
-        hard: int,
-        seed: int,
-        who: str,
+        self, personas: Callable[[str], Sequence[Persona]], side: Side, n_distractors: int, hard: int, seed: int
     ) -> None:
         self._key = PERSONA_KEYS[side]
         self._personas = list({frozenset(persona): persona for persona in personas(self._key)}.values())
-        self._n_distractors, self._hard, self._seed, self._who = n_distractors, hard, seed, who
-        if not self._personas:
+        self._n_distractors, self._hard, self._seed = n_distractors, hard, seed
+        n, shortest = len(self._personas), min(map(len, self._personas), default=0)
+        if not n:
             raise DataError(
-                f"{who} needs samples with a list of sentences in meta_data[{self._key!r}], which the datapools "
+                f"{_WHO} needs samples with a list of sentences in meta_data[{self._key!r}], which the datapools "
                 f"get_acquainted and persona_pairs provide, and persona_chat from files with both personas"
             )
-        if len(self._personas) <= n_distractors:
-            raise ConfigError(
-                f"{who}: n_distractors: {n_distractors} needs at least {n_distractors + 1} different personas; the "
-                f"train split has {len(self._personas)}"
-            )
-        shortest = min(map(len, self._personas))
+        if n <= n_distractors:
+            problem = f"needs at least {n_distractors + 1} different personas; the train split has {n}"
+            raise ConfigError(f"{_WHO}: n_distractors: {n_distractors} {problem}")
         if hard >= shortest:
-            raise ConfigError(
-                f"{who}: hard: {hard} facts in common leave no difference from a persona of {shortest} facts; lower it"
-            )
+            problem = f"facts in common leave no difference from a persona of {shortest} facts; lower it"
+            raise ConfigError(f"{_WHO}: hard: {hard} {problem}")
 
     @property
     def facts(self) -> list[str]:
-        """All facts of the train split, each once."""
         return list(dict.fromkeys(fact for persona in self._personas for fact in persona))
 
     def __call__(self, dialogue: Dialogue) -> list[Persona]:
         """Return the true persona of a conversation, followed by the distractors."""
         found = dialogue.meta_data.get(self._key)
         if not isinstance(found, list | tuple) or not found:
-            raise DataError(
-                f"{self._who} needs a list of sentences in meta_data[{self._key!r}]; sample {dialogue.id!r} has "
-                f"{meta_data_there(dialogue.meta_data, self._key)}"
-            )
+            there = f"sample {dialogue.id!r} has {meta_data_there(dialogue.meta_data, self._key)}"
+            raise DataError(f"{_WHO} needs a list of sentences in meta_data[{self._key!r}]; {there}")
         true = tuple(found)
         rng = random.Random(derive_seed(self._seed, "persona_ranking", dialogue.id))
         chosen = {frozenset(true): true}
@@ -82,10 +70,8 @@ class PersonaCandidates:
                 chosen.setdefault(frozenset(other), other)
             if len(chosen) > self._n_distractors:
                 return list(chosen.values())
-        raise DataError(
-            f"{self._who}: only {len(chosen) - 1} personas differ from that of sample {dialogue.id!r}; lower "
-            f"n_distractors: {self._n_distractors}"
-        )
+        problem = f"only {len(chosen) - 1} personas differ from that of sample {dialogue.id!r}"
+        raise DataError(f"{_WHO}: {problem}; lower n_distractors: {self._n_distractors}")
 
     def _distractor(self, true: Persona, drawn: Persona, rng: random.Random) -> Persona | None:
         if not self._hard:
@@ -157,7 +143,7 @@ class PersonaRanking:
             chosen = f"scorer: {scorer}" + (f" with embedder: {embedder}" if scorer == "embedding" else "")
             raise ConfigError(f"{_WHO}: {chosen} {'needs a' if needs_model else 'has no use for'} model_name")
         self._speaker = SPEAKERS[side]
-        self._candidates = PersonaCandidates(personas, side, n_distractors, hard, seed, _WHO)
+        self._candidates = PersonaCandidates(personas, side, n_distractors, hard, seed)
         self._scorer: EmbeddingScorer | LikelihoodScorer
         if scorer == "likelihood":
             assert model_name is not None
@@ -206,13 +192,8 @@ def ranking_scores(scores: Sequence[float]) -> dict[str, float]:
     n_equal = int((np.abs(differences) <= 1e-9).sum()) + 1
     ranks = np.arange(n_better + 1, n_better + n_equal + 1)
     recall = {k: float((ranks <= k).mean()) for k in (1, 5, 10)}
-    return {
-        "p@1": recall[1],
-        "p@5": recall[5] / 5,
-        "r@5": recall[5],
-        "r@10": recall[10],
-        "mrr": float((1 / ranks).mean()),
-    }
+    found = {"p@1": recall[1], "p@5": recall[5] / 5, "r@5": recall[5], "r@10": recall[10]}
+    return {**found, "mrr": float((1 / ranks).mean())}
 
 
 class PersonaRankingReward(PersonaRanking, BatchedConversationReward):
@@ -236,15 +217,10 @@ class PersonaRankingReward(PersonaRanking, BatchedConversationReward):
     """
 
     def __init__(
-        self,
-        shaping: Literal["potential", "end", "every_turn"] = "potential",
-        pays_now: bool = False,
-        **kwargs: Any,
+        self, shaping: Literal["potential", "end", "every_turn"] = "potential", pays_now: bool = False, **kwargs: Any
     ) -> None:
         if shaping == "every_turn" and kwargs.get("scorer", "embedding") != "embedding":
-            raise ConfigError(
-                "reward 'persona_ranking': shaping: every_turn compares embeddings: use scorer: embedding"
-            )
+            raise ConfigError("reward 'persona_ranking': shaping: every_turn needs scorer: embedding")
         if pays_now and kwargs.get("embedder") == "hidden_mean":
             # A text's vector must not depend on the texts beside it in a batch, which a resumed run has not read.
             kwargs["batch_size"] = 1
@@ -253,12 +229,10 @@ class PersonaRankingReward(PersonaRanking, BatchedConversationReward):
         self._shaping, self._pays_now = shaping, pays_now
 
     def __call__(self, dialogues: list[Dialogue], overs: list[bool]) -> list[float | list[float]]:
-        due = [each for each, over in zip(dialogues, overs, strict=True) if over or self._pays_now]
-        by_turn = iter(self._by_turn(due))
-        return [
-            self._payment(next(by_turn), over) if over or self._pays_now else 0.0
-            for _, over in zip(dialogues, overs, strict=True)
-        ]
+        due = [over or self._pays_now for over in overs]
+        by_turn = iter(self._by_turn([each for each, is_due in zip(dialogues, due, strict=True) if is_due]))
+        pairs = zip(overs, due, strict=True)
+        return [self._payment(next(by_turn), over) if is_due else 0.0 for over, is_due in pairs]
 
     def _by_turn(self, dialogues: Sequence[Dialogue]) -> list[np.ndarray]:
         """Rewards of all turns of each conversation."""

@@ -37,20 +37,14 @@ class Case(NamedTuple):
 
     @property
     def texts(self) -> list[str]:
-        """The utterances that are read."""
         return [self.turns[i].text for i in self.read]
 
 
 class Fit(NamedTuple):
-    """How well a conversation fits its candidates, after 0, 1, ... U utterances.
+    """How well a conversation fits its candidates, after 0, 1, ... U utterances."""
 
-    Attributes:
-        scores: Score of each candidate, higher for a better fit. Shape (U + 1, candidates).
-        potential: How well the true persona can be told from the others. Shape (U + 1,).
-    """
-
-    scores: np.ndarray
-    potential: np.ndarray
+    scores: np.ndarray  # of each candidate, higher for a better fit. Shape (U + 1, candidates)
+    potential: np.ndarray  # how well the true persona can be told from the others. Shape (U + 1,)
 
 
 class EmbeddingScorer:
@@ -104,9 +98,7 @@ class LikelihoodScorer:
     def __init__(self, model: FrozenLanguageModel, format: FormatName, temperature: float, who: str) -> None:
         self._model, self._temperature = model, temperature
         if format != "eou" and model.tokenizer.eos_token_id is None:
-            raise ModelError(
-                f"{who}: the tokenizer has no end-of-sequence token, which ends an utterance; use format: eou"
-            )
+            raise ModelError(f"{who}: the tokenizer has no end-of-sequence token to end an utterance; use format: eou")
         self._format = DialogueFormat(format, None, ChatTemplate(model.tokenizer), in_conversation=True)
         self._frame = self._format.frame(with_system=True)
 

@@ -37,37 +37,24 @@ _USES = {
 
 @dataclass(frozen=True)
 class RewardModelCard:
-    """What a reward model was trained on.
+    """What a reward model was trained on."""
 
-    Attributes:
-        format: Format of its texts (`rl4dialog.data.dialogue_text.FORMAT`).
-        unit: Whether it scores replies or whole dialogues.
-        context_size: Number of utterances before a reply; ``None`` for all.
-        truncation_side: Side from which texts that are too long are truncated.
-        ratings: Names of the ratings whose mean it predicts; empty if it learned from comparisons only.
-        scale: The ratings that are 0 and 1 on its scale; ``None`` if there are none, or several scales.
-        mean: Mean of its scores on all texts of the val split, preferred or not.
-        std: Their standard deviation.
-        score: What a score is: a predicted ``rating``, or ``log_odds``: its sigmoid is the probability of a good
-            rating, and that of a difference the probability that the first text is preferred.
-        members: Number of models whose mean is the score.
-        offsets: What each model's scores are above the mean of all on the val split, if the loss fixes no level.
-    """
-
-    format: str
-    unit: Literal["reply", "dialogue"]
-    context_size: int | None
-    truncation_side: str
-    ratings: Sequence[str]
-    scale: Sequence[float] | None
-    mean: float
-    std: float
+    format: str  # of its texts (`rl4dialog.data.dialogue_text.FORMAT`)
+    unit: Literal["reply", "dialogue"]  # what it scores
+    context_size: int | None  # number of utterances before a reply; ``None`` for all
+    truncation_side: str  # side from which texts that are too long are truncated
+    ratings: Sequence[str]  # those whose mean it predicts; empty if it learned from comparisons only
+    scale: Sequence[float] | None  # the ratings that are 0 and 1 on its scale; ``None`` for none, or several scales
+    mean: float  # of its scores on all texts of the val split, preferred or not
+    std: float  # their standard deviation
+    # ``rating`` for a predicted one; ``log_odds``: its sigmoid is the probability of a good rating, and that of a
+    # difference the probability that the first text is preferred
     score: Literal["rating", "log_odds"] = "rating"
-    members: int = 1
+    members: int = 1  # number of models whose mean is the score
+    # what each model's scores are above the mean of all on the val split, if the loss fixes no level
     offsets: Sequence[float] = (0.0,)
 
     def write(self, folder: Path) -> None:
-        """Write the card into the folder of its model."""
         text = json.dumps(dataclasses.asdict(self), indent=2)
         (folder / CARD_FILE).write_text(text + "\n", encoding="utf-8")
 
@@ -136,15 +123,11 @@ def load_reward_model(
     if card.unit != unit:
         raise ConfigError(f"{who}: the reward model {name!r} scores {_USES[card.unit]}")
     if card.format != FORMAT:
-        raise ConfigError(
-            f"{who}: the reward model {name!r} was trained on texts in format {card.format!r}, but this version writes "
-            f"{FORMAT!r}; train it again"
-        )
+        problem = f"was trained on texts in format {card.format!r}, but this version writes {FORMAT!r}"
+        raise ConfigError(f"{who}: the reward model {name!r} {problem}; train it again")
     if std_penalty and card.members == 1:
-        raise ConfigError(
-            f"{who}: std_penalty is {std_penalty:g}, but the reward model {name!r} is a single model, so nothing can "
-            f"disagree; train one with alg.ensemble: 3"
-        )
+        problem = f"the reward model {name!r} is a single model; train one with alg.ensemble: 3"
+        raise ConfigError(f"{who}: std_penalty is {std_penalty:g}, but {problem}")
     members = []
     for number in range(card.members):
         place = member_folder(folder, number, card.members)
@@ -201,20 +184,16 @@ class LearnedRewardMetric(SentenceMetric):
         if reward_model_folder(model_name) is not None:
             self._reward_model = load_reward_model(model_name, "reply", batch_size, who, std_penalty)
             if label_ix is not None or output is not None or not include_prompt_for_eval:
-                raise ConfigError(
-                    f"{who}: label_ix, output and include_prompt_for_eval have no meaning with the reward model "
-                    f"{model_name!r}, which has one score and reads what it was trained on; remove them"
-                )
+                names = "label_ix, output and include_prompt_for_eval"
+                problem = f"have no meaning with the reward model {model_name!r}; remove them"
+                raise ConfigError(f"{who}: {names} {problem}")
             return
         if std_penalty:
             raise ConfigError(f"{who}: std_penalty needs the folder of a reward model with several models")
         # Long texts are truncated at the start, because the reply is at the end.
+        hint = "Set model_name: <folder of a sequence classifier>, or a hub id if there is a network."
         self._classifier = SequenceClassifier.from_pretrained(
-            model_name,
-            batch_size,
-            what=f"{who}: model",
-            hint="Set model_name: <folder of a sequence classifier>, or a hub id if there is a network.",
-            truncation_side="left",
+            model_name, batch_size, what=f"{who}: model", hint=hint, truncation_side="left"
         )
         config = self._classifier.model.config
         if label_ix is None and config.num_labels > 1:

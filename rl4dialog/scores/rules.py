@@ -113,15 +113,12 @@ class KeywordReward(SentenceRewardFunction):
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
         keywords = self._keywords if self._meta_key is None else meta_info.get(self._meta_key)
         if not _are_words(keywords):
-            raise DataError(
-                f"reward 'keyword' needs samples with a list of words in meta_data[{self._meta_key!r}], not "
-                f"{keywords!r}"
-            )
+            where = f"meta_data[{self._meta_key!r}]"
+            raise DataError(f"reward 'keyword' needs samples with a list of words in {where}, not {keywords!r}")
         assert keywords is not None
         # Not \b, which does not match next to a keyword with a punctuation mark at its edge, such as "C++".
-        found = [
-            re.search(rf"(?<!\w){re.escape(keyword)}(?!\w)", gen_text, self._flags) is not None for keyword in keywords
-        ]
+        patterns = (rf"(?<!\w){re.escape(keyword)}(?!\w)" for keyword in keywords)
+        found = [re.search(pattern, gen_text, self._flags) is not None for pattern in patterns]
         if self._match == "share":
             return sum(found) / len(found)
         return float(any(found) if self._match == "any" else all(found))
@@ -166,9 +163,7 @@ class LengthPenalty(SentenceRewardFunction):
         if max_length is None and min_length == 0:
             raise ConfigError("reward 'length_penalty' needs max_length or min_length, in words")
         if max_length is not None and min_length > max_length:
-            raise ConfigError(
-                f"reward 'length_penalty': min_length ({min_length}) is greater than max_length ({max_length})"
-            )
+            raise ConfigError(f"reward 'length_penalty': min_length ({min_length}) is above max_length ({max_length})")
         self._min_length, self._max_length, self._per_word = min_length, max_length, per_word
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
@@ -215,8 +210,6 @@ class MissingEosPenalty(RewardFunction):
             return 0.0
         end_of_turn = getattr(current_observation, "end_of_turn", None)
         if end_of_turn is None:
-            raise ConfigError(
-                "reward 'missing_eos_penalty' needs a reply's tokens, which are missing here; use it as reward_fn "
-                "or as a part of a composite reward_fn"
-            )
+            cure = "use it as reward_fn or as a part of a composite reward_fn"
+            raise ConfigError(f"reward 'missing_eos_penalty' needs a reply's tokens, which are missing here; {cure}")
         return 0.0 if end_of_turn.is_end(current_observation.context_ids) else -self._penalty

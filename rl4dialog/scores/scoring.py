@@ -29,28 +29,16 @@ class ReplyScores:
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores batches of finished replies.
-
-    Attributes:
-        parts: Rewards with their weights.
-        on_error: ``raise``, or ``mask`` for NaN instead of an error.
-        async_calls: Settings for awaiting coroutines, which run while the other rewards are computed.
-        timeout_s: Time limit of each other reward, per batch, or per reply if it scores single replies.
-        tokenizer: Tokenizer for token-level rewards that read ids.
-    """
+    """Scores batches of finished replies."""
 
     parts: Sequence[RewardPart]
-    on_error: str = "raise"
-    async_calls: AsyncCalls = field(default_factory=AsyncCalls)
-    timeout_s: float | None = None
-    tokenizer: Any = None
+    on_error: str = "raise"  # or ``mask`` for NaN instead of an error
+    async_calls: AsyncCalls = field(default_factory=AsyncCalls)  # for coroutines, which run beside the other rewards
+    timeout_s: float | None = None  # limit of each other reward, per batch, or per reply if it scores single replies
+    tokenizer: Any = None  # for token-level rewards that read ids
 
     def score(self, replies: FinishedReplies, iteration: int = 1) -> ReplyScores:
-        """Score replies with all parts.
-
-        Args:
-            replies: The replies.
-            iteration: Iteration for changing weights, counted from 1.
+        """Score replies with all parts, whose weights may change with the iteration, counted from 1.
 
         Raises:
             RewardError: If a reward raises or times out, or does not return one finite number per reply.
@@ -65,11 +53,8 @@ class Scorer:
         Raises:
             RewardError: As in :meth:`score`.
         """
-        coroutines = {
-            part.name: (part.function, replies.paid(part))
-            for part in self.parts
-            if isinstance(part.function, AsyncReward)
-        }
+        asynchronous = [part for part in self.parts if isinstance(part.function, AsyncReward)]
+        coroutines = {part.name: (part.function, replies.paid(part)) for part in asynchronous}
         calls = [call for reward, asked in coroutines.values() for call in reward.calls(asked)]
         pending = self.async_calls.start(calls, keep_going=self.on_error == "mask")
         values: dict[str, list[float]] = {}
@@ -79,10 +64,8 @@ class Scorer:
                     values.update(self._computed(part, replies.paid(part)))
             outcomes = pending.result(self.async_calls.longest_s(len(calls)))
         except FutureTimeout as error:
-            raise RewardError(
-                f"the coroutines of {', '.join(map(repr, coroutines))} did not end, even after their timeout "
-                f"(reward_fn.async_calls): one of them blocks the event loop; await all slow operations"
-            ) from error
+            problem = "did not end, even after their timeout (reward_fn.async_calls); await all slow operations"
+            raise RewardError(f"the coroutines of {', '.join(map(repr, coroutines))} {problem}") from error
         finally:
             pending.cancel()
         return {**values, **self._awaited(coroutines, outcomes)}
@@ -210,23 +193,18 @@ def check_scores(values: Any, name: str, sample_ids: Sequence[Any], on_error: st
         raise RewardError(f"reward {name!r} must return a list of {n} numbers, not {values!r}")
     flat = [v[0] if isinstance(v, (list, tuple)) and len(v) == 1 else v for v in values]
     if len(flat) != n:
-        raise RewardError(
-            f"reward {name!r} returned {len(flat)} values for {n} replies (samples {sample_ids[0]!r} to "
-            f"{sample_ids[-1]!r}); return one value per reply"
-        )
+        replies = f"{n} replies (samples {sample_ids[0]!r} to {sample_ids[-1]!r})"
+        raise RewardError(f"reward {name!r} returned {len(flat)} values for {replies}; return one value per reply")
     checked = []
     for value, sample_id in zip(flat, sample_ids, strict=True):
         try:
             number = float(value)
         except (TypeError, ValueError):
             number = math.nan
-        if not math.isfinite(number):
-            if on_error != "mask":
-                raise RewardError(
-                    f"reward {name!r} returned {value!r} for sample {sample_id!r}; it must return finite numbers"
-                )
-            number = math.nan
-        checked.append(number)
+        if not math.isfinite(number) and on_error != "mask":
+            problem = f"returned {value!r} for sample {sample_id!r}; it must return finite numbers"
+            raise RewardError(f"reward {name!r} {problem}")
+        checked.append(number if math.isfinite(number) else math.nan)
     return checked
 
 

@@ -43,10 +43,9 @@ class VectorFile:
         try:
             self._index()
         except OSError as error:
-            raise DataError(
-                f"the file of word vectors {path!r} cannot be read ({error.strerror or error}); download and unpack a "
-                f"text file, such as glove.6B.zip from https://nlp.stanford.edu/projects/glove"
-            ) from error
+            cure = "download and unpack a text file, such as glove.6B.zip from https://nlp.stanford.edu/projects/glove"
+            problem = f"the file of word vectors {path!r} cannot be read ({error.strerror or error})"
+            raise DataError(f"{problem}; {cure}") from error
 
     def __call__(self, text: str) -> np.ndarray:
         """Look up the vectors of a text's words, as written or in lower case. Shape (words, dimensions)."""
@@ -78,10 +77,8 @@ class VectorFile:
             try:
                 self._known[word] = np.array([float(number) for number in numbers]).reshape(self._n_dimensions)
             except ValueError as error:
-                raise DataError(
-                    f"{self._path} has invalid numbers for the word {word!r}, or another number of them than the "
-                    f"{self._n_dimensions} in the first line: {error}"
-                ) from error
+                needed = f"{self._n_dimensions} numbers, as in the first line"
+                raise DataError(f"{self._path}: the word {word!r} does not have {needed}: {error}") from error
         return self._known[word]
 
 
@@ -115,10 +112,8 @@ class EmbeddingSimilarityMetric(SentenceMetric):
 
     def __init__(self, path: str | None = None, model_name: str | None = None) -> None:
         if (path is None) == (model_name is None):
-            raise ConfigError(
-                "metric 'embedding_similarity' needs either path: <text file of word vectors, such as GloVe's from "
-                "https://nlp.stanford.edu/projects/glove> or model_name: <folder or hub id of a model>"
-            )
+            choices = "path: <text file of word vectors, such as GloVe's> or model_name: <folder or hub id of a model>"
+            raise ConfigError(f"metric 'embedding_similarity' needs either {choices}")
         # Maps a text to the vectors of its known words. Shape (words, dimensions).
         self._vectors: Callable[[str], np.ndarray]
         self._vectors = VectorFile(path) if path is not None else ModelEmbeddings(str(model_name))
@@ -175,21 +170,16 @@ class BertScoreMetric(SentenceMetric):
         from transformers import AutoConfig
 
         default = lang2model[language]
-        hint = (
-            f"Without a network, set model_type: <folder of a downloaded {default}> and num_layers: "
-            f"{model2layers[default]}"
-        )
+        layers = f"num_layers: {model2layers[default]}"
+        hint = f"Without a network, set model_type: <folder of a downloaded {default}> and {layers}"
         # The package itself would prompt for permission to run a model's code.
         load_pretrained(AutoConfig, model_type or default, "metric 'bert_score': model", hint)
         try:
             with cache_only_without_network():
-                self._scorer = BERTScorer(
-                    model_type=model_type, num_layers=num_layers, lang=language, batch_size=batch_size
-                )
+                self._scorer = BERTScorer(model_type, num_layers=num_layers, lang=language, batch_size=batch_size)
         except Exception as error:  # OSError, KeyError, ... depending on the cause
-            raise ModelError(
-                f"metric 'bert_score': model {model_type or default!r} cannot be loaded ({error}). {hint}"
-            ) from error
+            problem = f"model {model_type or default!r} cannot be loaded ({error})"
+            raise ModelError(f"metric 'bert_score': {problem}. {hint}") from error
         # A tokenizer without a maximum length reports 1e30, at which fast tokenizers fail.
         tokenizer = self._scorer._tokenizer
         tokenizer.model_max_length = min(max_tokens(tokenizer, self._scorer._model.config), 1_000_000)
@@ -227,13 +217,10 @@ class BleurtMetric(SentenceMetric):
     ) -> None:
         config_name = config_name or _DEFAULT_BLEURT
         name = model_name or f"Elron/{config_name}"
+        hint = f"Set model_name: <folder of a downloaded Elron/{_DEFAULT_BLEURT}>, not a TensorFlow checkpoint."
+        max_length = None if model_name else int(config_name.rsplit("-", 1)[1])
         self._classifier = SequenceClassifier.from_pretrained(
-            name,
-            batch_size,
-            None if model_name else int(config_name.rsplit("-", 1)[1]),
-            what="metric 'bleurt': model",
-            hint=f"Set model_name: <folder of a downloaded Elron/{_DEFAULT_BLEURT}>; TensorFlow checkpoints must be "
-            f"converted first.",
+            name, batch_size, max_length, what="metric 'bleurt': model", hint=hint
         )
         n_outputs = self._classifier.model.config.num_labels
         if n_outputs != 1:

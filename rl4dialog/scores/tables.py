@@ -27,15 +27,13 @@ _MISSING = "<null>"
 
 
 def raw_tables(batch: Batch, who: str) -> list[dict[str, Any]]:
-    """Return the samples' tables in ToTTo's format."""
     tables = []
     for row, info in enumerate(batch.meta_infos):
         table = info.get("raw_table")
         if not isinstance(table, dict) or not {"table", "highlighted_cells"} <= table.keys():
             raise DataError(
-                f"{who} needs samples with a record of ToTTo in meta_data['raw_table'] (with the keys 'table' and "
-                f"'highlighted_cells'), which the datapool totto provides; text {row} has "
-                f"{meta_data_there(info, 'raw_table')}"
+                f"{who} needs samples with a record of ToTTo in meta_data['raw_table'], which the datapool totto "
+                f"provides; text {row} has {meta_data_there(info, 'raw_table')}"
             )
         tables.append(table)
     return tables
@@ -43,12 +41,11 @@ def raw_tables(batch: Batch, who: str) -> list[dict[str, Any]]:
 
 def subsets(tables: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
     """Rows of ``overall``, ``overlap`` and ``non_overlap``, without empty subsets."""
-    found: dict[str, list[int]] = {"overall": list(range(len(tables))), "overlap": [], "non_overlap": []}
-    for row, table in enumerate(tables):
-        # Some copies of the dataset contain strings, and "none" in the train split.
-        flag = str(table.get("overlap_subset")).lower()
-        if flag in ("true", "false"):
-            found["overlap" if flag == "true" else "non_overlap"].append(row)
+    # Some copies of the dataset contain strings, and "none" in the train split.
+    flags = [str(table.get("overlap_subset")).lower() for table in tables]
+    found = {"overall": list(range(len(tables)))}
+    for name, wanted in (("overlap", "true"), ("non_overlap", "false")):
+        found[name] = [row for row, flag in enumerate(flags) if flag == wanted]
     return {name: rows for name, rows in found.items() if rows}
 
 
@@ -73,9 +70,8 @@ def highlighted_values(table: dict[str, Any]) -> list[str]:
     try:
         cells = [table["table"][row][column] for row, column in table["highlighted_cells"]]
     except (IndexError, TypeError, ValueError) as error:
-        raise DataError(
-            f"the table {table.get('example_id')!r} highlights cells that do not exist: {table['highlighted_cells']!r}"
-        ) from error
+        problem = f"highlights cells that do not exist: {table['highlighted_cells']!r}"
+        raise DataError(f"the table {table.get('example_id')!r} {problem}") from error
     return _values(cells, table, ("table_page_title", "table_section_title"))
 
 
@@ -200,20 +196,15 @@ class ParentTottoMetric(TextMetric):
             return [words for text in texts if (words := tokenize(text).split())]
 
         tables = raw_tables(batch, "metric 'parent_totto'")
-        scores = [
-            parent_score(
-                tokenize(prepare_text(text)).split(),
-                split(prepare_references(references)),
-                split(table_values(table)),
-                split(highlighted_values(table)),
-            )
-            for text, references, table in zip(batch.gen_texts, batch.ref_texts, tables, strict=True)
-        ]
+        scores = []
+        for text, references, table in zip(batch.gen_texts, batch.ref_texts, tables, strict=True):
+            values = split(table_values(table)), split(highlighted_values(table))
+            words = tokenize(prepare_text(text)).split()
+            scores.append(parent_score(words, split(prepare_references(references)), *values))
         found: MetricResult = {}
         for name, rows in subsets(tables).items():
-            precision, recall, f_score = (
-                sum(each) / len(rows) for each in zip(*[scores[row] for row in rows], strict=True)
-            )
+            columns = zip(*[scores[row] for row in rows], strict=True)
+            precision, recall, f_score = (sum(each) / len(rows) for each in columns)
             key = f"table_to_text/parent_{name}"
             found[f"{key}/precision"], found[f"{key}/recall"] = (None, precision), (None, recall)
             all_f = [score.f_score for score in scores] if name == "overall" else None

@@ -61,11 +61,11 @@ class ShortestPathMetric(SentenceMetric):
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
         tasks = [WalkTask.from_meta(info, "metric 'shortest_path'") for info in batch.meta_infos]
-        returns = [task.return_of(text) for task, text in zip(tasks, batch.gen_texts, strict=True)]
-        walks = [task.read(text) for task, text in zip(tasks, batch.gen_texts, strict=True)]
+        returns = list(map(WalkTask.return_of, tasks, batch.gen_texts))
+        walks = list(map(WalkTask.read, tasks, batch.gen_texts))
         return {
             "shortest_path/return": returns,
-            "shortest_path/optimality": [_optimality(*pair) for pair in zip(tasks, returns, strict=True)],
+            "shortest_path/optimality": list(map(_optimality, tasks, returns)),
             "shortest_path/reached": [float(walk.reached) for walk in walks],
             "shortest_path/illegal": [float(walk.illegal) for walk in walks],
         }
@@ -117,10 +117,9 @@ class GoalFollowedMetric(TextMetric):
 
     def _score(self, text: str, info: dict[str, Any]) -> float:
         if "goal" not in info:
-            raise DataError(
-                f"metric 'goal_followed' needs samples with meta_data['goal'], which get_acquainted provides with "
-                f"goals_in_prompt: true; one has {meta_data_there(info, 'goal')}"
-            )
+            source = "which get_acquainted provides with goals_in_prompt: true"
+            there = meta_data_there(info, "goal")
+            raise DataError(f"metric 'goal_followed' needs samples with meta_data['goal'], {source}; one has {there}")
         if info["goal"] is None:
             return math.nan
         named = [goal for goal in (*self._goals, SMALL_TALK_GOAL) if goal.name == info["goal"]]

@@ -70,15 +70,10 @@ def camrest(
 
 def _dialogue(record: Any, where: str) -> CorpusDialogue:
     try:
-        turns = [
-            CorpusTurn(
-                tuple(_acts(turn["usr"]["dialog_act"], f"{where}, turn {i}")),
-                tuple(_acts(turn["sys"]["dialog_act"], f"{where}, turn {i}")),
-                turn["usr"]["transcript"],
-                turn["sys"]["sent"],
-            )
-            for i, turn in enumerate(record["dial"], 1)
-        ]
+        turns = []
+        for i, turn in enumerate(record["dial"], 1):
+            user, system = (tuple(_acts(turn[side]["dialog_act"], f"{where}, turn {i}")) for side in ("usr", "sys"))
+            turns.append(CorpusTurn(user, system, turn["usr"]["transcript"], turn["sys"]["sent"]))
         return CorpusDialogue(str(record["dialogue_id"]), tuple(turns), _goal(record, where))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{where}: not a dialogue of CamRest676 in ConvLab-2's format: {error!r}") from error
@@ -89,30 +84,17 @@ def _acts(given: Mapping[str, list[list[str]]], where: str) -> Iterator[Dialogue
     for intent, pairs in given.items():
         for slot, value in pairs:
             has_value = intent != REQUEST and not (intent == NO_OFFER and slot == "none")
-            acts.append(
-                DialogueAct(intent, RESTAURANT, "" if slot == "none" else slot, str(value) if has_value else "")
-            )
+            slot = "" if slot == "none" else slot
+            acts.append(DialogueAct(intent, RESTAURANT, slot, str(value) if has_value else ""))
     return normalized_acts(acts, ONTOLOGY, where)
 
 
 def _goal(record: Mapping[str, Any], where: str) -> Goal:
     goal = record["goal"]
     text = goal.get("text", "")
-    return goal_of(
-        {
-            "id": str(record["dialogue_id"]),
-            "text": text,
-            "domains": {
-                RESTAURANT: {
-                    "info": goal["info"],
-                    "fail_info": _first_wish(text, goal["info"]),
-                    "requests": goal["reqt"],
-                }
-            },
-        },
-        ONTOLOGY,
-        where,
-    )
+    wanted = {"info": goal["info"], "fail_info": _first_wish(text, goal["info"]), "requests": goal["reqt"]}
+    given = {"id": str(record["dialogue_id"]), "text": text, "domains": {RESTAURANT: wanted}}
+    return goal_of(given, ONTOLOGY, where)
 
 
 def _first_wish(text: str, info: Mapping[str, str]) -> dict[str, str]:

@@ -92,14 +92,12 @@ BEFORE = {
     MILD: ("duh,", "yawn.", "so what?", "who asked?", "oh please,"),
     STRONG: ("shut up.", "what a stupid comment.", "only a fool would say that.", "dumb as ever, i see."),
 }
-"""Openings of replies by their rudeness."""
 
 AFTER = {
     POLITE: ("have a nice day!", "i hope that helps.", ""),
     MILD: ("whatever.", "obviously.", "get over it."),
     STRONG: ("you clown.", "go away, loser.", "you are an idiot."),
 }
-"""Ends of replies by their rudeness."""
 
 
 SHARES = {POLITE: 0.5, MILD: 0.3, STRONG: 0.2}  # shares of the levels of rudeness
@@ -113,8 +111,8 @@ _SPLIT_OF = {8: "val", 9: "test"}  # of ten comments; the others are for trainin
 class CommentReply:
     """A comment and a reply to it."""
 
-    comment: str  # the comment
-    reply: str  # the reply
+    comment: str
+    reply: str
     rudeness: int  # level of the reply's rudeness
     upvotes: float | None  # upvotes of the reply minus its downvotes; ``None`` if they are not known
     topic: str | None = None  # topic of the comment, if it is known
@@ -145,12 +143,8 @@ def _generate(rng: random.Random) -> CommentReply:
 
 
 def draw_labels(rng: random.Random) -> tuple[int, int]:
-    """Draw the rudeness of a reply and its upvotes."""
-    point, rudeness = rng.random(), STRONG
-    if point < SHARES[POLITE]:
-        rudeness = POLITE
-    elif point < SHARES[POLITE] + SHARES[MILD]:
-        rudeness = MILD
+    point = rng.random()
+    rudeness = POLITE if point < SHARES[POLITE] else MILD if point < SHARES[POLITE] + SHARES[MILD] else STRONG
     return rudeness, MEAN_UPVOTES[rudeness] + int(rng.random() * (2 * UPVOTE_RANGE + 1)) - UPVOTE_RANGE
 
 
@@ -219,9 +213,8 @@ def _rudeness(row: Row, column: str) -> int:
     return int(number)
 
 
-SIZES = {"train": 5000, "val": 500, "test": 500}  # number of generated replies by split
+SIZES = {"n_train": 5000, "n_val": 500, "n_test": 500}  # number of generated replies by split
 _OF_UPVOTES = ("upvotes", "upvote_count")
-_logger = logging.getLogger(__name__)
 
 
 class CommentReplies(TextGenPool):
@@ -286,33 +279,25 @@ class CommentReplies(TextGenPool):
         sizes = {"n_train": n_train, "n_val": n_val, "n_test": n_test}
         given = [name for name, size in sizes.items() if size is not None]
         if path is not None and given:
-            raise DataError(
-                f"datapool 'comment_reply': {given[0]} is the number of generated replies, and path reads replies from "
-                f"files; use max_size to read fewer"
-            )
+            problem = f"{given[0]} is the number of generated replies, and path reads replies from files"
+            raise DataError(f"datapool 'comment_reply': {problem}; use max_size to read fewer")
         if path is None and held_out_share is not None:
             raise DataError("datapool 'comment_reply': held_out_share divides files, which need path")
         if reward == "upvotes" and split == "train":
-            _logger.info(
-                "reward: upvotes pays 1 or -1, by the sign of a reply's upvotes; upvote_count pays their number"
-            )
+            _logger.info("reward: upvotes pays 1 or -1, the sign of a reply's upvotes; upvote_count pays their number")
         dialogue_format = DialogueFormat(format, None, render_chat)
         replies: Iterable[CommentReply]
         if path is None:
-            n_replies = size_of(split, *(sizes[f"n_{name}"] or size for name, size in SIZES.items()))
+            n_replies = size_of(split, *(sizes[name] or size for name, size in SIZES.items()))
             replies = itertools.islice(generate_replies(split, seed), n_replies)
         else:
             score = score_column if reward in _OF_UPVOTES else None
             columns = parent_column, reply_column, score, rudeness_column
             replies = read_replies(split, path, dialogue_format, *columns, held_out_share, split_seed)
         samples = (
-            Sample(
-                f"{split}_{number}",
-                dialogue_format.prompt([each.comment]),
-                [each.reply],
-                _meta_data(each, _reward(each, reward, scale, f"comment_reply/noise/{seed}/{split}/{number}")),
-            )
+            Sample(f"{split}_{number}", dialogue_format.prompt([each.comment]), [each.reply], _meta_data(each, paid))
             for number, each in enumerate(replies)
+            for paid in [_reward(each, reward, scale, f"comment_reply/noise/{seed}/{split}/{number}")]
         )
         kept = limit_samples(samples, max_size, "comment_reply", split, str(path or "generated replies"))
         return cls(kept, dialogue_format=dialogue_format)
@@ -328,18 +313,12 @@ class CommentReplies(TextGenPool):
 def _reward(reply: CommentReply, reward: RewardName, scale: float, seed: str) -> float:
     if reward in _OF_UPVOTES:
         assert reply.upvotes is not None
-        if reward == "upvote_count":
-            return float(reply.upvotes)
-        return 1.0 if reply.upvotes > 0 else -1.0
+        return float(reply.upvotes) if reward == "upvote_count" else math.copysign(1.0, reply.upvotes or -1)
     rudeness = noised(reply.rudeness, random.Random(seed)) if reward == "noised" else reply.rudeness
     return -scale * rudeness if rudeness else 0.0  # not -0.0
 
 
 def _meta_data(reply: CommentReply, reward: float) -> dict[str, Any]:
-    known = {"upvotes": reply.upvotes, "topic": reply.topic}
-    return {
-        "history": [reply.comment],
-        "rudeness": reply.rudeness,
-        "reward": reward,
-        **{name: value for name, value in known.items() if value is not None},
-    }
+    known: dict[str, Any] = {"history": [reply.comment], "rudeness": reply.rudeness, "reward": reward}
+    known |= {"upvotes": reply.upvotes, "topic": reply.topic}
+    return {name: value for name, value in known.items() if value is not None}

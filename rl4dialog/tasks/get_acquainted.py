@@ -47,9 +47,7 @@ NOTHING = "nothing special ."
 _GOALS_BY_TEXT = {text: topic.name for topic in TOPICS for text in (*topic.facts, *topic.questions)}
 
 
-def goal_of(sentence: str) -> str | None:
-    """Return the topic of a fact or question; ``None`` for other sentences."""
-    return _GOALS_BY_TEXT.get(sentence)
+goal_of = _GOALS_BY_TEXT.get  # the topic of a fact or question; ``None`` for other sentences
 
 
 N_FACTS = 5
@@ -62,11 +60,11 @@ _REACTS = 0.3
 
 
 class _Said(NamedTuple):
-    """An utterance: its text, its goal, and the topic of its question, if it asks one."""
+    """An utterance."""
 
     text: str
     goal: str
-    asks: Topic | None = None
+    asks: Topic | None = None  # topic of its question, if it asks one
 
 
 def draw_persona(seed: str) -> dict[str, str]:
@@ -88,11 +86,8 @@ def generate_dialogue(id: str, seed: str, n_turns: int) -> Dialogue:
     said = [_Said(pick(rng, GREETINGS), SMALL_TALK)]
     for index in range(1, 2 * n_turns + 1):
         said.append(speakers[index % 2].say(said[-1].asks))
-    meta_data = {
-        "persona": [*personas[1].values()],
-        "partner_persona": [*personas[0].values()],
-        "goals": [each.goal for each in said],
-    }
+    partners, agents = ([*persona.values()] for persona in personas)
+    meta_data = {"persona": agents, "partner_persona": partners, "goals": [each.goal for each in said]}
     return Dialogue(id, tuple(Turn(each.text, PARTNER + i % 2) for i, each in enumerate(said)), meta_data=meta_data)
 
 
@@ -107,10 +102,7 @@ class _Speaker:
         """Answer the other one's question, or else ask, tell or react."""
         if asked is not None:
             answer = self._persona.get(asked.name, NOTHING)
-            if self._rng.random() >= _ASKS_BACK:
-                return _Said(answer, asked.name)
-            question = self._question()
-            return question._replace(text=f"{answer} {question.text}")
+            return self._question(answer) if self._rng.random() < _ASKS_BACK else _Said(answer, asked.name)
         point = self._rng.random()
         if point < _ASKS:
             question = self._question()
@@ -122,9 +114,9 @@ class _Speaker:
             return _Said(self._persona[goal], goal)
         return _Said(pick(self._rng, REACTIONS), SMALL_TALK)
 
-    def _question(self) -> _Said:
+    def _question(self, before: str = "") -> _Said:
         topic = pick(self._rng, self._favorites if self._rng.random() < _ASKS_A_FAVORITE else TOPICS)
-        return _Said(pick(self._rng, topic.questions), topic.name, topic)
+        return _Said(f"{before} {pick(self._rng, topic.questions)}".strip(), topic.name, topic)
 
 
 def favorites(seed: str) -> list[Topic]:
@@ -224,12 +216,8 @@ class GetAcquainted(TextGenPool):
         samples_of = _samples_with_goals if goals_in_prompt else _samples_of
         samples = [sample for dialogue in dialogues for sample in samples_of(dialogue, dialogue_format)]
         pool = cls(samples, dialogue_format=dialogue_format)
-        pool.players = {
-            "one_topic": OneTopicPlayer,
-            "favorites": FavoritesPlayer,
-            "random": AcquaintedPlayer,
-            "curious": CuriousPlayer,
-        }
+        players = {"one_topic": OneTopicPlayer, "favorites": FavoritesPlayer, "random": AcquaintedPlayer}
+        pool.players = {**players, "curious": CuriousPlayer}
         return pool
 
 

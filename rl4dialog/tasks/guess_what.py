@@ -90,7 +90,6 @@ def with_article(thing: str) -> str:
 
 QUESTIONS = tuple(Question(words, things) for words, things in PROPERTIES.items())  # one question for each property
 GUESSES = {thing: Question(f"is it {with_article(thing)}", frozenset({thing}), is_guess=True) for thing in THINGS}
-"""The guess of each thing."""
 
 _BY_WORDS = {question.words: question for question in (*QUESTIONS, *GUESSES.values())}
 
@@ -134,19 +133,16 @@ class GuessWhatPartner(Partner):
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._thing, self._guessed = meta_info.get("thing", ""), False
         if self._thing not in THINGS:
-            raise DataError(
-                f"partner 'guess_what' needs samples whose meta_data['thing'] is a thing of the game, not "
-                f"{shown(meta_info.get('thing'))}; use the datapool guess_what (things: {', '.join(THINGS)})"
-            )
+            there = f"a thing of the game, not {shown(meta_info.get('thing'))}"
+            cure = f"use the datapool guess_what (things: {', '.join(THINGS)})"
+            raise DataError(f"partner 'guess_what' needs samples whose meta_data['thing'] is {there}; {cure}")
 
     def reply(self, history: list[str]) -> PartnerReply | str:
         question = parse(history[-1])
         if question is None:
             return NOT_UNDERSTOOD
-        if self._thing not in question.things:
-            return NO
-        if not question.is_guess:
-            return YES
+        if self._thing not in question.things or not question.is_guess:
+            return YES if self._thing in question.things else NO
         self._guessed = True
         return PartnerReply(win(self._thing), leaves=True)
 
@@ -216,14 +212,12 @@ class InformationGainPlayer(GuessWhatPlayer):
     """
 
     def choose(self, history: list[str], things: list[str]) -> Question | None:
-        smaller_parts = {
-            question: min(n_yes := sum(thing in question.things for thing in things), len(things) - n_yes)
-            for question in QUESTIONS
-        }
-        best = max(smaller_parts.values())
+        n_yes = {question: sum(thing in question.things for thing in things) for question in QUESTIONS}
+        smaller_part = {question: min(n, len(things) - n) for question, n in n_yes.items()}
+        best = max(smaller_part.values())
         if best <= 1:  # the smaller part of a guess is one thing
             return None
-        return self._rng.choice([question for question, part in smaller_parts.items() if part == best])
+        return self._rng.choice([question for question, part in smaller_part.items() if part == best])
 
 
 def data_player(consistent_share: float = 0.4, max_turns: int = MAX_TURNS) -> MixedPlayer:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,29 +69,14 @@ ONTOLOGY = Ontology(
         Domain("police", informable=(), requestable=_CONTACT),
     ],
     {
-        "center": "centre",
-        "mutliple sports": "multiple sports",
-        "night club": "nightclub",
-        "portugese": "portuguese",
-        "swimming pool": "swimmingpool",
+        **{"center": "centre", "mutliple sports": "multiple sports", "night club": "nightclub"},
+        **{"portugese": "portuguese", "swimming pool": "swimmingpool"},
     },
 )
 _SLOTS = {
-    "Addr": "address",
-    "Arrive": "arriveBy",
-    "Car": "car type",
-    "Choice": CHOICE,
-    "Depart": "departure",
-    "Dest": "destination",
-    "Fee": "entrance fee",
-    "Id": "trainID",
-    "Leave": "leaveAt",
-    "Open": "openhours",
-    "Post": "postcode",
-    "Price": "pricerange",
-    "Ref": REFERENCE,
-    "Ticket": "price",
-    "none": "",
+    **{"Addr": "address", "Arrive": "arriveBy", "Car": "car type", "Choice": CHOICE, "Depart": "departure"},
+    **{"Dest": "destination", "Fee": "entrance fee", "Id": "trainID", "Leave": "leaveAt", "Open": "openhours"},
+    **{"Post": "postcode", "Price": "pricerange", "Ref": REFERENCE, "Ticket": "price", "none": ""},
 }
 BOOKING_SLOTS = frozenset({"", "day", "name", "people", "stay", "time", REFERENCE})
 """Slots of acts of the domain `booking`."""
@@ -137,27 +121,22 @@ def multiwoz(
     """
     folder = Path(path).expanduser()
     database = _database(folder / "db")
-    dialogues = {}
-    for split, (records, where) in read_splits(folder, dict, splits).items():
-        dialogues[split] = [
-            _dialogue(str(id), record, database, f"{where}, dialogue {id}") for id, record in records.items()
-        ]
-    files = ("usr_da_voc.txt", "sys_da_voc.txt")
-    vocabularies = None if vocabulary == "data" else (_vocabulary(folder / files[0]), _vocabulary(folder / files[1]))
+    dialogues = {
+        split: [_dialogue(str(id), record, database, f"{where}, dialogue {id}") for id, record in records.items()]
+        for split, (records, where) in read_splits(folder, dict, splits).items()
+    }
+    vocabularies = None
+    if vocabulary == "convlab2":
+        vocabularies = _vocabulary(folder / "usr_da_voc.txt"), _vocabulary(folder / "sys_da_voc.txt")
     names = []
     for name in ("attraction", "hotel", "restaurant"):
         for i, entity in enumerate(database.entities(name), 1):
             if "name" not in entity:
                 raise DataError(f"{folder / 'db' / f'{name}_db.json'}: entity {i} needs a text as its name")
             names.append(entity["name"])
+    places = {TAXI: dict.fromkeys(("departure", "destination"), names)}
     return make_world(
-        "multiwoz",
-        database,
-        dialogues,
-        min_count,
-        on_unreachable,
-        places={TAXI: dict.fromkeys(("departure", "destination"), names)},
-        vocabularies=vocabularies,
+        "multiwoz", database, dialogues, min_count, on_unreachable, places=places, vocabularies=vocabularies
     )
 
 
@@ -235,11 +214,10 @@ def _goal(
     text = _TAG.sub("", ". ".join(given.get("message", ())))
     domains = {name: _domain_goal(given[name]) for name in names}
     goal = goal_of({"id": id, "text": text, "domains": domains}, ONTOLOGY, where)
-    wanted = {
-        name: replace(found, fail_info={}) if found.fail_info and database.query(name, found.first_info) else found
-        for name, found in goal.domains.items()
-    }
-    return replace(goal, domains=wanted)
+    for name, found in goal.domains.items():
+        if found.fail_info and database.query(name, found.first_info):
+            domains[name]["fail_info"] = {}
+    return goal_of({"id": id, "text": text, "domains": domains}, ONTOLOGY, where)
 
 
 def _domain_goal(given: Mapping[str, Any]) -> dict[str, Any]:

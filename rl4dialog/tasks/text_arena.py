@@ -19,7 +19,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, size_of
-from rl4dialog.tasks.playing import play
+from rl4dialog.tasks.playing import play, with_game
 
 Opponent = Callable[[str], str]  # takes everything that a player has seen in a game, and returns the player's move
 
@@ -59,10 +59,10 @@ class TextArenaGame:
                 self._env.reset(num_players=self._n_players, seed=seed % 2**32)
             except Exception as error:
                 problem = next((line for line in str(error).splitlines() if line.strip("* ")), "")
-                raise DataError(
-                    f"text_arena: {self._name.removesuffix(_RAW)} cannot begin with {self._n_players} player(s) and "
-                    f"the settings {self._settings}: {type(error).__name__}: {problem}"
-                ) from error
+                what = (
+                    f"{self._n_players} player(s) and the settings {self._settings}: {type(error).__name__}: {problem}"
+                )
+                raise DataError(f"text_arena: {self._name.removesuffix(_RAW)} cannot begin with {what}") from error
             text = self._until_asked()
         if self.over:
             raise DataError(f"text_arena: {self._name.removesuffix(_RAW)} is over before the agent's first move")
@@ -126,9 +126,8 @@ def chosen_by(name: str, key: str) -> Opponent:
     try:
         found = import_object(name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"text_arena: {key} must be {RANDOM} or a function as module:function, not {shown(name)} ({error})"
-        ) from error
+        wanted = f"must be {RANDOM} or a function as module:function"
+        raise ConfigError(f"text_arena: {key} {wanted}, not {shown(name)} ({error})") from error
     if not callable(found):
         raise ConfigError(f"text_arena: {key} {name} is no function")
     return found  # type: ignore[no-any-return]
@@ -139,10 +138,8 @@ def random_move(text: str) -> str:
     *_, last = [None, *_LIST.finditer(text)]
     listed = [] if last is None else _MOVE.findall(text[last.end() :])
     if not listed:
-        raise DataError(
-            f"text_arena: the game does not list the possible moves, so none can be drawn; use a function as "
-            f"module:function instead of {RANDOM}"
-        )
+        cure = f"use a function as module:function instead of {RANDOM}"
+        raise DataError(f"text_arena: the game does not list the possible moves; {cure}")
     return random.choice(listed)
 
 
@@ -150,9 +147,8 @@ def _registered(game: str) -> str:
     try:
         from textarena.envs.registration import ENV_REGISTRY
     except ImportError as error:
-        raise ConfigError(
-            f"text_arena needs the package textarena: pip install 'rl4dialog[textarena]' ({error})"
-        ) from error
+        cure = f"pip install 'rl4dialog[textarena]' ({error})"
+        raise ConfigError(f"text_arena needs the package textarena: {cure}") from error
     names = [name.removesuffix(_RAW) for name in ENV_REGISTRY if name.endswith(_RAW)]
     if game not in names:
         raise ConfigError(f"text_arena: unknown game {game!r}{nearest_hint(game, names)}")
@@ -226,10 +222,8 @@ class TextArenaPartner(Partner):
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._opening = self._game.begin(meta_info.get("game_seed", seed))
         if "game_seed" in meta_info and meta_info.get("history") != [self._opening]:
-            raise DataError(
-                "partner 'text_arena': the game begins differently from the sample, which was made with another "
-                "version of textarena or of the opponent; make the samples again"
-            )
+            cause = "which was made with another version of textarena or of the opponent"
+            raise DataError(f"partner 'text_arena': the game begins differently from the sample, {cause}")
 
     def open(self) -> str:
         return self._opening
@@ -310,10 +304,7 @@ class TextArenaGames(TextGenPool):
             meta_data: dict[str, Any] = {"history": [opening], "game_seed": game_seed}
             sample = Sample(f"{split}_{index}", dialogue_format.prompt([opening]), [], meta_data)
             if demonstrator is not None:
-                said = [turn.text for turn in play(demonstrator, partner, sample, max_turns, game_seed).said]
-                sample = Sample(
-                    sample.id, sample.prompt_or_input_text, said[:1], {**meta_data, "continuation": said[1:]}
-                )
+                sample = with_game(sample, play(demonstrator, partner, sample, max_turns, game_seed))
             samples.append(sample)
         pool = cls(samples, dialogue_format=dialogue_format)
         pool.players = {name: partial(TextArenaPlayer, name) for name in ("random", player) if name is not None}

@@ -42,7 +42,6 @@ GOAL_SETS: Mapping[str, tuple[TurnGoal, ...]] = {
         for name, goal in packaged_yaml(Path(__file__).with_suffix(".yaml")).items()
     ),
 }
-"""Built-in sets by id."""
 SMALL_TALK_GOAL = TurnGoal(SMALL_TALK, REACTIONS)
 _KNOWN = {goal.name: goal for goal in (*(goal for goals in GOAL_SETS.values() for goal in goals), SMALL_TALK_GOAL)}
 
@@ -51,8 +50,8 @@ def chosen_goals(chosen: GoalChoice, where: str) -> tuple[TurnGoal, ...]:
     """Return the goals that a config names."""
     if isinstance(chosen, str):
         if chosen not in GOAL_SETS:
-            known = ", ".join(GOAL_SETS)
-            raise ConfigError(f"{where}: unknown set of goals {chosen!r}{nearest_hint(chosen, GOAL_SETS)}; use {known}")
+            hint = f"{nearest_hint(chosen, GOAL_SETS)}; use {', '.join(GOAL_SETS)}"
+            raise ConfigError(f"{where}: unknown set of goals {chosen!r}{hint}")
         return GOAL_SETS[chosen]
     goals = tuple(_goal(item, f"{where}[{i}]") for i, item in enumerate(chosen))
     if not goals:
@@ -66,10 +65,9 @@ def chosen_goals(chosen: GoalChoice, where: str) -> tuple[TurnGoal, ...]:
 def _goal(item: Any, where: str) -> TurnGoal:
     if isinstance(item, str):
         if item not in _KNOWN:
-            raise ConfigError(
-                f"{where}: unknown goal {item!r}{nearest_hint(item, _KNOWN)} (known: {', '.join(map(repr, _KNOWN))}); "
-                f"for a new one, write {{name: ..., questions: [...], words: [...]}}"
-            )
+            hint = f"{nearest_hint(item, _KNOWN)} (known: {', '.join(map(repr, _KNOWN))})"
+            new = "for a new one, write {name: ..., questions: [...], words: [...]}"
+            raise ConfigError(f"{where}: unknown goal {item!r}{hint}; {new}")
         return _KNOWN[item]
     lists = [item.get(key, []) for key in _KEYS[1:]]
     if not (set(item) <= set(_KEYS) and isinstance(item.get("name"), str) and item["name"].strip()):
@@ -126,9 +124,9 @@ class ScriptedSpeaker(Speaker):
     def check(self, goals: Sequence[TurnGoal]) -> None:
         for goal in goals:
             if not goal.questions:
+                cure = "add questions: [...] to it in env.args.goals"
                 raise ConfigError(
-                    f"speaker 'scripted' says the questions of a goal, and {goal.name!r} has none; add questions: "
-                    f"[...] to it in env.args.goals"
+                    f"speaker 'scripted' says the questions of a goal, and {goal.name!r} has none; {cure}"
                 )
 
     def speak(self, turns: Sequence[GoalTurn]) -> list[str]:

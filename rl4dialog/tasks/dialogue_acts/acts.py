@@ -43,16 +43,18 @@ def delexicalized(acts: Iterable[DialogueAct]) -> list[DialogueAct]:
 
     Requests and acts without a value stay as they are.
     """
-    seen: dict[tuple[str, str, str], list[str]] = {}
-    found: dict[DialogueAct, None] = {}
-    for act in acts:
-        if act.value:
-            values = seen.setdefault(act[:3], [])
-            if act.value not in values:
-                values.append(act.value)
-            act = act._replace(value=str(values.index(act.value) + 1))
-        found[act] = None
-    return list(found)
+    seen: dict[Any, list[str]] = {}
+    return list(
+        dict.fromkeys(act._replace(value=numbered(act.value, act[:3], seen)) if act.value else act for act in acts)
+    )
+
+
+def numbered(value: str, key: Any, seen: dict[Any, list[str]]) -> str:
+    """Number of a value among those that were `seen` for a key, to which it is added."""
+    values = seen.setdefault(key, [])
+    if value not in values:
+        values.append(value)
+    return str(values.index(value) + 1)
 
 
 class ActVocabulary:

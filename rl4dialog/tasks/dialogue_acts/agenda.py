@@ -40,7 +40,6 @@ class SemanticErrors:
         self.rate, self._ontology, self._values = rate, ontology, values
 
     def understood(self, acts: Iterable[DialogueAct], rng: np.random.Generator) -> list[DialogueAct]:
-        """What the agent understands."""
         if self.rate == 0:
             return list(acts)
         acts, found = list(acts), []
@@ -125,7 +124,6 @@ class AgendaUser:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the user has all it wanted, as far as it can tell."""
         return all(self._is_done(name) for name in self.goal.domains)
 
     def reply(self, acts: Sequence[DialogueAct]) -> list[DialogueAct]:
@@ -221,7 +219,6 @@ class AgendaUser:
         return found[0] if found else places[int(self._rng.integers(len(places)))]
 
     def _replace(self, name: str, current: dict[str, str], final: Mapping[str, str]) -> None:
-        """React to "no offer" or "no booking"."""
         changed = {slot: value for slot, value in final.items() if current.get(slot) != value}
         dropped = [slot for slot in current if slot not in final and slot not in self._places.get(name, {})]
         if not changed and not dropped:

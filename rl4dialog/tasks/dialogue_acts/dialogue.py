@@ -287,7 +287,6 @@ class TaskDialogue:
         self.belief.hear(self.heard)
 
     def with_errors(self, acts: Sequence[DialogueAct]) -> list[DialogueAct]:
-        """Return acts with semantic errors."""
         return list(acts) if self._errors is None else self._errors.understood(acts, self._rng)
 
     def say(self, chosen: Sequence[DialogueAct]) -> tuple[Said, int]:
@@ -315,7 +314,6 @@ class TaskDialogue:
         return said
 
     def reword(self, text: str, reaching: Sequence[DialogueAct] | None = None) -> None:
-        """Note the words of the last turn, and what the user understands of them; by default what was said."""
         last = self.exchanges[-1]
         self.exchanges[-1] = last._replace(text=text, said=last.said if reaching is None else tuple(reaching))
 

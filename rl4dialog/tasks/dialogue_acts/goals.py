@@ -55,19 +55,17 @@ class Goal:
     @property
     def key(self) -> str:
         """The same for all goals with the same domains, slots and values, in any order."""
-        return repr(
-            sorted(
-                (name, *(sorted(getattr(wanted, field).items()) for field in VALUED_FIELDS), sorted(wanted.requests))
-                for name, wanted in self.domains.items()
-            )
-        )
+        domains = []
+        for name, wanted in self.domains.items():
+            values = (sorted(getattr(wanted, field).items()) for field in VALUED_FIELDS)
+            domains.append((name, *values, sorted(wanted.requests)))
+        return repr(sorted(domains))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 def goal_text(domains: Mapping[str, DomainGoal], templates: Templates) -> str:
-    """A goal in words, for people."""
     sentences = []
     for name, wanted in domains.items():
         noun = templates.noun(name)
@@ -226,7 +224,6 @@ class GoalStatistics:
 
 
 def shape_of(wanted: DomainGoal) -> Shape:
-    """The slots of a goal."""
     return Shape(*(tuple(sorted(getattr(wanted, field))) for field in Shape._fields))
 
 

@@ -105,36 +105,31 @@ class Database:
 
     def __init__(self, ontology: Ontology, entities: Mapping[str, Sequence[Entity]]) -> None:
         self.ontology = ontology
-        self._entities: dict[str, tuple[Entity, ...]] = {
-            name: tuple(
-                {slot: ontology.normalized(name, slot, value) for slot, value in entity.items()}
-                for entity in entities.get(name, ())
-            )
-            for name in ontology.domains
-        }
+        self._entities: dict[str, tuple[Entity, ...]] = {}
         self._sets: dict[tuple[str, str, str], int] = {}
         self._results: dict[tuple[object, ...], tuple[int, ...]] = {}
         self._values: dict[tuple[str, str], frozenset[str]] = {}
-        self._named: dict[str, dict[str, tuple[Entity, ...]]] = {name: {} for name in ontology.domains}
-        for name, rows in self._entities.items():
-            named, key = self._named[name], ontology[name].key
+        self._named: dict[tuple[str, str], tuple[Entity, ...]] = {}
+        for name, spec in ontology.domains.items():
+            given = [entity.items() for entity in entities.get(name, ())]
+            rows = tuple({slot: ontology.normalized(name, slot, value) for slot, value in items} for items in given)
+            self._entities[name] = rows
             for row in rows:
-                named[row.get(key, "")] = (*named.get(row.get(key, ""), ()), row)
+                key = name, row.get(spec.key, "")
+                self._named[key] = (*self._named.get(key, ()), row)
 
     def entities(self, domain: str) -> tuple[Entity, ...]:
         """All entities of a domain, in the order of their numbers."""
         return self._entities[domain]
 
     def has(self, domain: str) -> bool:
-        """Whether the database has this domain."""
         return domain in self._entities
 
     def named(self, domain: str, key: str) -> tuple[Entity, ...]:
         """All entities with this value of the domain's key; several trains, for instance, have the same number."""
-        return self._named[domain].get(key, ())
+        return self._named.get((domain, key), ())
 
     def values(self, domain: str, slot: str) -> frozenset[str]:
-        """All values of a slot."""
         if (domain, slot) not in self._values:
             found = frozenset(entity[slot] for entity in self._entities[domain] if slot in entity)
             self._values[domain, slot] = found

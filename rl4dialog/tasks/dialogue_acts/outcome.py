@@ -35,7 +35,6 @@ class DomainOutcome:
 
     @property
     def success(self) -> bool:
-        """Whether everything is as the user wanted it."""
         return self.match and self.n_answered == self.n_requested and self.book is not False
 
 
@@ -50,12 +49,10 @@ class Outcome:
 
     @property
     def success(self) -> bool:
-        """Whether every domain is a success."""
         return all(outcome.success for outcome in self.domains.values())
 
     @property
     def failures(self) -> list[str]:
-        """Why the goal was not reached, in words."""
         return [failure for outcome in self.domains.values() for failure in outcome.failures]
 
     def numbers(self) -> dict[str, float]:
@@ -146,15 +143,10 @@ NEVER_IN_VAIN = frozenset(
 """Slots that do not count as told in vain, whether they were requested or not."""
 RESEMBLANCE = 60  # smallest resemblance, in percent, of a told value and that of an entity
 _UNKNOWN = "?"
+_TIME = r"(?:[01]\d|2[0-4]):[0-5]\d"
 _PATTERNS = {
-    "arriveBy": r"(?:[01]\d|2[0-4]):[0-5]\d",
-    "leaveAt": r"(?:[01]\d|2[0-4]):[0-5]\d",
-    "duration": r".*minute.*",
-    "phone": r"\d{11}",
-    "postcode": r"cb\d{1,3}[a-z]{2,3}|pe296fl",
-    "price": r".*pound.*",
-    "stars": r"\d",
-    "trainID": r"tr\d{4}",
+    **{"arriveBy": _TIME, "leaveAt": _TIME, "duration": r".*minute.*", "phone": r"\d{11}", "price": r".*pound.*"},
+    **{"postcode": r"cb\d{1,3}[a-z]{2,3}|pe296fl", "stars": r"\d", "trainID": r"tr\d{4}"},
 }
 _LISTED = frozenset({"area", "day", "internet", "parking", "pricerange"})
 """Slots whose well-formed values are those of the database."""
@@ -176,7 +168,6 @@ class ConvLabDomain:
 
     @property
     def success(self) -> bool:
-        """Whether all requests are answered and the booked entity is right. `is_consistent` is not part of it."""
         return _is_success(self.n_answered, self.n_requested, self.match)
 
 
@@ -211,7 +202,6 @@ class ConvLabOutcome:
 
     @property
     def success(self) -> bool:
-        """Whether the goal is reached."""
         outcomes = self.domains.values()
         answered, requested = (_total(outcomes, name) for name in ("n_answered", "n_requested"))
         return _is_success(answered, requested, self.book) and all(outcome.is_consistent for outcome in outcomes)
@@ -237,36 +227,21 @@ def _is_success(n_answered: int, n_requested: int, match: float | None) -> bool:
 
 
 def convlab_outcome_of(
-    goal: Goal,
-    exchanges: Sequence[Exchange],
-    complete: bool,
-    database: Database,
-    reply: Sequence[DialogueAct] = (),
+    goal: Goal, exchanges: Sequence[Exchange], complete: bool, database: Database, reply: Sequence[DialogueAct] = ()
 ) -> ConvLabOutcome:
     """Judge a dialogue, after whose last exchange the user says `reply`, by ConvLab-2's rules."""
     ontology, judged = database.ontology, TELLING - {SELECT, BOOK}
     said = [act for exchange in exchanges for act in exchange.said]
     told = [act for act in said if act.intent in judged and act.slot and act.value not in ("", DONT_CARE)]
-    first: dict[str, Booking] = {}
-    for exchange in exchanges:
-        for booking in exchange.bookings:
-            first.setdefault(booking.domain, booking)
-    outcomes = {
-        name: _convlab_domain(
-            goal.domains.get(name, DomainGoal()),
-            [act for act in told if act.domain == name],
-            first.get(name),
-            ontology[name],
-            database,
-        )
-        for name in dict.fromkeys((*goal.domains, *(act.domain for act in told)))
-        if name in ontology
-    }
-    wanted = {name: outcomes[name] for name in goal.domains}
-    elsewhere = sum(outcome.n_in_vain for name, outcome in outcomes.items() if name not in wanted)
+    first = {booking.domain: booking for exchange in exchanges[::-1] for booking in exchange.bookings[::-1]}
+    outcomes = {}
+    for name in dict.fromkeys((*goal.domains, *(act.domain for act in told if act.domain in ontology))):
+        wanted, about = goal.domains.get(name, DomainGoal()), [act for act in told if act.domain == name]
+        outcomes[name] = _convlab_domain(wanted, about, first.get(name), ontology[name], database)
+    elsewhere = sum(outcome.n_in_vain for name, outcome in outcomes.items() if name not in goal.domains)
     spoken = [act for exchange in exchanges for act in (*exchange.user, *exchange.said)]
     active = next((act.domain for act in reversed([*spoken, *reply]) if act.domain in ontology), "")
-    return ConvLabOutcome(wanted, complete, active, elsewhere)
+    return ConvLabOutcome({name: outcomes[name] for name in goal.domains}, complete, active, elsewhere)
 
 
 def _convlab_domain(
@@ -412,11 +387,7 @@ _OUTCOME = ("success", "complete", "match", "book")
 
 
 def transcript(
-    dialogue: TaskDialogue,
-    rewards: Sequence[float],
-    outcome: Outcome,
-    user_is_over: bool,
-    templates: Templates,
+    dialogue: TaskDialogue, rewards: Sequence[float], outcome: Outcome, user_is_over: bool, templates: Templates
 ) -> dict[str, Any]:
     """Write a dialogue as plain JSON types, with the acts that each side understood or chose, and why it failed."""
     turns: list[dict[str, Any]] = []
@@ -442,7 +413,6 @@ def transcript(
 
 
 def failures(exchanges: Sequence[Exchange], outcome: Outcome, user_is_over: bool) -> list[str]:
-    """Why a dialogue failed, in words; empty if it did not."""
     if outcome.success:
         return []
     found = list(outcome.failures)

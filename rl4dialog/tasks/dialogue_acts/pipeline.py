@@ -108,11 +108,8 @@ class TrackedBelief(BeliefState):
             raise ConfigError(f"tracker: update() must return {_SHAPE}, not {shown(state)}") from error
 
     def _known(self, name: str, values: dict[str, Any], slots: Iterable[str]) -> dict[str, str]:
-        return {
-            slot: self._ontology.normalized(name, slot, str(values[slot]))
-            for slot in slots
-            if values.get(slot) not in _UNKNOWN
-        }
+        known = (slot for slot in slots if values.get(slot) not in _UNKNOWN)
+        return {slot: self._ontology.normalized(name, slot, str(values[slot])) for slot in known}
 
 
 def as_acts(found: Any, part: str) -> list[DialogueAct]:

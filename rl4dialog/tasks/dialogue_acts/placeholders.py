@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rl4dialog.tasks.dialogue_acts.acts import (
     BOOK,
@@ -20,6 +21,7 @@ from rl4dialog.tasks.dialogue_acts.acts import (
     THANK,
     WELCOME,
     DialogueAct,
+    numbered,
 )
 from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Domain, Ontology
 from rl4dialog.tasks.dialogue_acts.templates import Templates
@@ -72,15 +74,11 @@ class Delexicalizer:
             for slot, value in self._templates.distinctive_values(name):
                 known.setdefault(value, (name, slot))
         spoken = {_letters(value): slot for value, slot in known.items() if _letters(value)}
-        numbers: dict[tuple[str, str], list[str]] = {}
+        seen: dict[Any, list[str]] = {}
 
         def put(match: re.Match[str]) -> str:
             value = _letters(match[0])
-            domain, slot = spoken[value]
-            values = numbers.setdefault((domain, slot), [])
-            if value not in values:
-                values.append(value)
-            return placeholder(DialogueAct(INFORM, domain, slot, str(values.index(value) + 1)))
+            return placeholder(DialogueAct(INFORM, *spoken[value], numbered(value, spoken[value], seen)))
 
         if spoken:
             either = "|".join(map(_spelled, sorted(spoken, key=lambda value: (-len(value), value))))
@@ -103,15 +101,11 @@ def _spelled(letters: str) -> str:
 
 
 def with_placeholders(acts: Sequence[DialogueAct], active: str) -> list[DialogueAct]:
-    """Acts with placeholders as values."""
-    values: dict[tuple[str, str, str], list[str]] = {}
+    seen: dict[Any, list[str]] = {}
     found = []
     for act in acts:
         if act.value:
-            own = values.setdefault(act[:3], [])
-            if act.value not in own:
-                own.append(act.value)
-            number = str(own.index(act.value) + 1)
+            number = numbered(act.value, act[:3], seen)
             act = act._replace(value=placeholder(DialogueAct(INFORM, _domain(act, active), act.slot, number)))
         found.append(act)
     return found
@@ -170,11 +164,8 @@ class ReplyReader:
         name = active if active in self._ontology else self._ontology.only
         found: dict[DialogueAct, None] = {}
         for sentence in _SENTENCES.split(text):
-            informs = [
-                act
-                for act in placeholders_in(sentence)
-                if act.domain in self._ontology and act.slot in self._ontology[act.domain].slots
-            ]
+            informs = [act for act in placeholders_in(sentence) if act.domain in self._ontology]
+            informs = [act for act in informs if act.slot in self._ontology[act.domain].slots]
             plain = PLACEHOLDER.sub(" ", sentence)
             named = informs[0].domain if informs else self._templates.domain_named(plain)
             name = named if named in self._ontology else name
@@ -183,7 +174,6 @@ class ReplyReader:
         return list(found)
 
     def _about(self, sentence: str, plain: str, informs: list[DialogueAct], spec: Domain) -> list[DialogueAct]:
-        """Acts of a sentence about a domain."""
         asks, books = bool(_ASKS.search(sentence)), bool(_BOOKS.search(plain))
         negates = bool(_NEGATES.search(_HARMLESS.sub(" ", plain)))
         slots = {act.slot for act in informs}
@@ -209,7 +199,6 @@ class ReplyReader:
         return informs
 
     def _general(self, plain: str) -> list[DialogueAct]:
-        """Acts of a sentence that is about no domain."""
         if _MORE.search(plain):
             return [DialogueAct(REQ_MORE, GENERAL)]
         return [DialogueAct(intent, GENERAL) for intent, pattern in _GENERAL.items() if pattern.search(plain)]

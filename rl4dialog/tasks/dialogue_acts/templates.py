@@ -142,7 +142,6 @@ class Templates:
         self._compile()
 
     def _compile(self) -> None:
-        """Compile what is searched for in sentences."""
         self._domain_of = {noun: name for name, nouns in self._domains.items() for noun in nouns}
         nouns = _one_of(self._domain_of)
         self._domain = re.compile(rf"\b({nouns})s?\b", re.I)
@@ -232,7 +231,6 @@ class Templates:
         return found
 
     def _read(self, sentence: str, name: str, asked: Sequence[DialogueAct]) -> list[DialogueAct]:
-        """Understand a masked sentence."""
         general = [_general(part) for part in re.split(r",\s*|\band\b", sentence)]
         if all(general):
             return [DialogueAct(intent, GENERAL) for intent in general if intent]
@@ -278,7 +276,6 @@ class Templates:
         return len(value) > 3 and not value.isdigit() and value not in self._domain_of
 
     def _requests(self, body: str, name: str) -> list[DialogueAct]:
-        """Requests for the slots whose nouns occur in a sentence."""
         return [DialogueAct(REQUEST, name, slot) for slot in self.slots_named(body, name)]
 
     def _items_in(self, piece: str, name: str) -> list[tuple[str, str]]:

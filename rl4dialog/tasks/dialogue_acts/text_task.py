@@ -134,7 +134,6 @@ class AgendaUserPartner(Partner):
 
     @property
     def dialogue(self) -> TaskDialogue:
-        """The dialogue in progress."""
         return self._dialogue
 
     def outcome(self) -> dict[str, float]:

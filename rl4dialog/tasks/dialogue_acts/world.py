@@ -137,40 +137,25 @@ Values = Mapping[str, Mapping[str, Sequence[str]]]  # by domain and slot
 
 @dataclass(frozen=True)
 class World:
-    """A world.
-
-    Attributes:
-        name: Its name.
-        database: The domains and their entities.
-        dialogues: Dialogues of each split.
-        goals: Goals of each split that can be reached.
-        user_acts: Delexicalized acts of users.
-        system_acts: Delexicalized acts of the agent.
-        max_system_acts: Number of acts in all but 1 % of the agent's utterances.
-        values: Values by domain and slot, that a user can mention.
-        places: Ends of rides that users choose from, by domain and slot.
-        words: Words of domains and slots that differ from the usual ones, for `Templates`.
-    """
+    """A world."""
 
     name: str
-    database: Database
-    dialogues: Mapping[str, tuple[CorpusDialogue, ...]]
-    goals: Mapping[str, tuple[Goal, ...]]
-    user_acts: ActVocabulary
-    system_acts: ActVocabulary
-    max_system_acts: int
-    values: Values
-    places: Values = field(default_factory=dict)
-    words: Mapping[str, Words] = field(default_factory=dict)
+    database: Database  # the domains and their entities
+    dialogues: Mapping[str, tuple[CorpusDialogue, ...]]  # by split
+    goals: Mapping[str, tuple[Goal, ...]]  # those that can be reached, by split
+    user_acts: ActVocabulary  # delexicalized acts of users
+    system_acts: ActVocabulary  # delexicalized acts of the agent
+    max_system_acts: int  # number of acts in all but 1 % of the agent's utterances
+    values: Values  # that a user can mention
+    places: Values = field(default_factory=dict)  # ends of rides that users choose from
+    words: Mapping[str, Words] = field(default_factory=dict)  # where they differ from the usual ones, for `Templates`
 
     @property
     def ontology(self) -> Ontology:
-        """The domains."""
         return self.database.ontology
 
     @functools.cached_property
     def templates(self) -> Templates:
-        """Sentences of both sides."""
         return Templates(self.database, self.values, self.words)
 
     @functools.cached_property

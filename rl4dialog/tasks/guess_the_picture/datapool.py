@@ -87,12 +87,8 @@ class GuessThePicture(TextGenPool):
             samples.append(with_game(sample, play_game(sample)))
         pool = cls(samples, dialogue_format=dialogue_format)
         pool._play_game = play_game
-        pool.players = {
-            "random": RandomPlayer,
-            "data": partial(data_player, open_share),
-            "open": OpenPlayer,
-            "informed": InformedPlayer,
-        }
+        data = partial(data_player, open_share)
+        pool.players = {"random": RandomPlayer, "data": data, "open": OpenPlayer, "informed": InformedPlayer}
         return pool
 
     def conversations(self) -> Iterator[Dialogue]:

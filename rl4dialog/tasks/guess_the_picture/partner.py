@@ -49,10 +49,7 @@ YesNoPenalty = Literal["none", "soft", "hard", "conservative"]
 PENALTY = -2.0  # added to the reward of a question with a penalized answer
 
 _YES_OR_NO = ("yes", "no")
-_VAGUE = (
-    *("not", "cannot", "can't", "don't", "could", "maybe", "fairly", "okay"),
-    *("looks", "appears", "tell", "think so", "mostly just"),
-)
+_VAGUE = ("not", "cannot", "can't", "don't", "could", "maybe", "fairly", "okay", "looks", "appears", "tell", "think so")
 
 
 def _finder(*expressions: str) -> Callable[[str], bool]:
@@ -64,7 +61,7 @@ _RULES: dict[YesNoPenalty, Callable[[str], bool]] = {
     "none": lambda answer: False,
     "hard": lambda answer: answer in _YES_OR_NO,
     "soft": _finder(*_YES_OR_NO),
-    "conservative": _finder(*_YES_OR_NO, *_VAGUE),
+    "conservative": _finder(*_YES_OR_NO, *_VAGUE, "mostly just"),
 }
 
 
@@ -97,10 +94,8 @@ class Guesser:
         before, self.left = self.left, narrowed(self.left, question, answer)
         for name, values in before.items():
             if excluded := values - self.left[name]:
-                self._points = [
-                    points - (scene.values[name] in excluded)
-                    for points, scene in zip(self._points, self._scenes, strict=True)
-                ]
+                lost = [scene.values[name] in excluded for scene in self._scenes]
+                self._points = [points - own for points, own in zip(self._points, lost, strict=True)]
                 self.rank = self._rank()
 
     @property
@@ -172,10 +167,10 @@ class GuessThePicturePartner(Partner):
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         scenes = table_of(meta_info)
         if scenes is None:
+            there = f"{shown(meta_info.get('scene'))} in {shown(meta_info.get('table'))}"
             raise DataError(
-                f"partner 'guess_the_picture' needs samples whose meta_data['scene'] is the number of a scene in the "
-                f"table meta_data['table'], not {shown(meta_info.get('scene'))} in {shown(meta_info.get('table'))}; "
-                f"use the datapool guess_the_picture"
+                f"partner 'guess_the_picture' needs samples whose meta_data['scene'] is the number of a scene in "
+                f"meta_data['table'], not {there}; use the datapool guess_the_picture"
             )
         self._scene = scenes[meta_info["scene"]]
         self._guesser = Guesser(scenes, meta_info["scene"])
@@ -192,11 +187,8 @@ class GuessThePicturePartner(Partner):
         return PartnerReply(said, reward=reward, leaves=is_over)
 
     def outcome(self) -> dict[str, float]:
-        return {
-            "success": float(self._guesser.is_halved),
-            "rounds": float(self._n_rounds),
-            "rank": self._guesser.rank,
-        }
+        guesser, n_rounds = self._guesser, float(self._n_rounds)
+        return {"success": float(guesser.is_halved), "rounds": n_rounds, "rank": guesser.rank}
 
 
 class PicturePlayer(SeededPlayer):
@@ -238,17 +230,10 @@ class InformedPlayer(PicturePlayer):
 
     def choose(self, history: list[str]) -> Question:
         view, left = history[0], values_left_by(history)
-        possible = [
-            scene
-            for scene in self._scenes
-            if scene.view == view and all(scene.values[name] in values for name, values in left.items())
-        ]
-        hard_to_see = VIEWS.get(view, frozenset())
-        gains = {
-            question: self._gain(question, left[question.attribute], possible)
-            for question in QUESTIONS
-            if question.is_answered(hard_to_see)
-        }
+        seen = [scene for scene in self._scenes if scene.view == view]
+        possible = [scene for scene in seen if all(scene.values[name] in values for name, values in left.items())]
+        answered = [question for question in QUESTIONS if question.is_answered(VIEWS.get(view, frozenset()))]
+        gains = {question: self._gain(question, left[question.attribute], possible) for question in answered}
         best = max(gains.values())
         return self._rng.choice([question for question, gain in gains.items() if gain == best])
 
@@ -256,15 +241,13 @@ class InformedPlayer(PicturePlayer):
         """Points that scenes would lose, summed over the possible scenes."""
         in_table = Counter(scene.values[question.attribute] for scene in self._scenes)
         in_possible = Counter(scene.values[question.attribute] for scene in possible)
-        answers = (
-            [frozenset({value}) for value in left]
-            if question.values is None
-            else [left & question.values, left - question.values]
-        )
-        return sum(
-            sum(in_possible[value] for value in answer) * sum(in_table[value] for value in left - answer)
-            for answer in answers
-        )
+        answers = [frozenset({value}) for value in left]
+        if question.values is not None:
+            answers = [left & question.values, left - question.values]
+        loss = 0
+        for values in answers:
+            loss += sum(in_possible[value] for value in values) * sum(in_table[value] for value in left - values)
+        return loss
 
 
 def data_player(open_share: float = 0.5) -> MixedPlayer:

@@ -16,7 +16,7 @@ from rl4dialog.core.types import is_whole_number
 class Attribute:
     """A property that all scenes have."""
 
-    name: str  # its name
+    name: str
     values: tuple[str, ...]  # possible values, as they are said
     group: frozenset[str]  # the values for which the answer to ``group_question`` is yes
     open_question: str  # question for the value, without its question mark; likewise below
@@ -34,37 +34,27 @@ ATTRIBUTES = {
     attribute.name: attribute
     for attribute in (
         _attribute(
-            "thing",
-            "a car, a bus, a boat, a bicycle",
-            "a dog, a cat, a horse, a bird",
-            "what is it",
-            "is it an animal",
+            *("thing", "a car, a bus, a boat, a bicycle", "a dog, a cat, a horse, a bird"),
+            *("what is it", "is it an animal"),
         ),
         _attribute("color", "red, yellow, white", "black, brown, blue", "what color is it", "is it a dark color"),
         _attribute(
-            "number",
-            "two, three, four",
-            "five, six, seven",
+            *("number", "two, three, four", "five, six, seven"),
             *("how many are there", "are there more than four", "are there", "there are"),
         ),
         _attribute(
-            "place",
-            "in a park, on a beach, in a field, in a forest",
-            "in a street, at a station, at a market, in a harbor",
-            *("where is it", "is it in a town"),
+            *("place", "in a park, on a beach, in a field, in a forest"),
+            *("in a street, at a station, at a market, in a harbor", "where is it", "is it in a town"),
         ),
         _attribute(
             "weather", "sunny, cloudy, windy", "rainy, snowy, foggy", "how is the weather", "is the weather bad"
         ),
         _attribute(
-            "person",
-            "a man, a woman",
-            "a boy, a girl",
+            *("person", "a man, a woman", "a boy, a girl"),
             *("who is there", "is there a child", "is there", "there is"),
         ),
     )
 }
-"""The attributes by name."""
 
 VIEWS = {
     "a picture at night": frozenset({"color", "weather"}),
@@ -94,15 +84,12 @@ class Scene:
 @functools.lru_cache(maxsize=8)
 def scene_table(n_scenes: int, seed: int) -> tuple[Scene, ...]:
     """Draw the scenes of a table: views and values at random, and the impressions 0, 1, 2, 3 in turn."""
-    rng = random.Random(derive_seed(seed, "scenes"))
-    return tuple(
-        Scene(
-            rng.choice(list(VIEWS)),
-            {name: rng.choice(attribute.values) for name, attribute in ATTRIBUTES.items()},
-            index % N_IMPRESSIONS,
-        )
-        for index in range(n_scenes)
-    )
+    rng, scenes = random.Random(derive_seed(seed, "scenes")), []
+    for index in range(n_scenes):
+        view = rng.choice(list(VIEWS))
+        values = {name: rng.choice(attribute.values) for name, attribute in ATTRIBUTES.items()}
+        scenes.append(Scene(view, values, index % N_IMPRESSIONS))
+    return tuple(scenes)
 
 
 def table_of(meta_info: Mapping[str, Any]) -> tuple[Scene, ...] | None:
@@ -142,7 +129,6 @@ class Question:
 
 
 OPEN_QUESTIONS = tuple(Question(attribute.open_question, name) for name, attribute in ATTRIBUTES.items())
-"""One question for the value of each attribute."""
 YES_NO_QUESTIONS = tuple(
     question
     for name, attribute in ATTRIBUTES.items()
@@ -169,12 +155,11 @@ def answer(question: Question, scene: Scene, in_sentences: bool) -> str:
         return NOT_SEEN
     if question.values is None:
         return f"{attribute.states} {value}" if in_sentences else value
-    is_so = value in question.values
+    brief, sure = (YES, NO), (f"{YES} , {attribute.states}", f"{NO} , {attribute.states} not")
+    said = sure if in_sentences else brief
     if question.attribute in scene.hard_to_see:
-        return PROBABLY if is_so else PROBABLY_NOT
-    if in_sentences:
-        return _yes(attribute) if is_so else _no(attribute)
-    return YES if is_so else NO
+        said = PROBABLY, PROBABLY_NOT
+    return said[value not in question.values]
 
 
 def values_left(question: Question, answer: str) -> frozenset[str] | None:
@@ -183,16 +168,8 @@ def values_left(question: Question, answer: str) -> frozenset[str] | None:
     if question.values is None:
         said = answer.removeprefix(f"{attribute.states} ")
         return frozenset({said}) if said in attribute.values else None
-    if answer in (YES, PROBABLY, _yes(attribute)):
+    if answer in (YES, PROBABLY, f"{YES} , {attribute.states}"):
         return question.values
-    if answer in (NO, PROBABLY_NOT, _no(attribute)):
+    if answer in (NO, PROBABLY_NOT, f"{NO} , {attribute.states} not"):
         return frozenset(attribute.values) - question.values
     return None
-
-
-def _yes(attribute: Attribute) -> str:
-    return f"{YES} , {attribute.states}"
-
-
-def _no(attribute: Attribute) -> str:
-    return f"{NO} , {attribute.states} not"

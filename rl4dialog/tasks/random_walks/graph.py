@@ -15,8 +15,7 @@ from typing import Any
 
 from rl4dialog.core.errors import DataError, shown
 
-NODES = string.ascii_lowercase
-"""Names of nodes, in order. The first one is the goal."""
+NODES = string.ascii_lowercase  # names of nodes, in order; the first one is the goal
 _MAX_DRAWS = 10_000
 
 
@@ -95,10 +94,9 @@ def draw_graph(n_nodes: int, edge_share: float, max_steps: int, seed: str) -> Gr
         distances = graph.distances()
         if len(distances) == n_nodes and max(distances.values()) < max_steps:
             return graph
-    raise DataError(
-        f"datapool 'random_walks': none of {_MAX_DRAWS} graphs of {n_nodes} nodes with edge_share {edge_share} has "
-        f"paths of fewer than {max_steps} steps from every node to the goal; raise edge_share or max_steps"
-    )
+    graphs = f"none of {_MAX_DRAWS} graphs of {n_nodes} nodes with edge_share {edge_share}"
+    paths = f"paths of fewer than {max_steps} steps from every node to the goal"
+    raise DataError(f"datapool 'random_walks': {graphs} has {paths}; raise edge_share or max_steps")
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class Walk:
 class WalkTask:
     """A start node on a graph, as the meta data of a sample describe it."""
 
-    graph: Graph  # the graph
+    graph: Graph
     start: str  # node at which the walk starts
 
     def to_meta(self) -> dict[str, Any]:
@@ -126,10 +124,8 @@ class WalkTask:
         """Read the task from the meta data of a sample."""
         walk = (meta_data or {}).get("walk")
         if not isinstance(walk, Mapping) or walk.keys() != {"start", "edges", "goal", "max_steps"}:
-            raise DataError(
-                f"{user} needs samples with a walk's start, edges, goal and max_steps in meta_data['walk'], not "
-                f"{shown(walk)}; use the datapool random_walks"
-            )
+            there = f"in meta_data['walk'], not {shown(walk)}; use the datapool random_walks"
+            raise DataError(f"{user} needs samples with a walk's start, edges, goal and max_steps {there}")
         return cls(Graph(walk["edges"], walk["goal"], walk["max_steps"]), walk["start"])
 
     def read(self, text: str) -> Walk:

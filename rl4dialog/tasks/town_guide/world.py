@@ -23,7 +23,7 @@ from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Lexicalizer, Rul
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_text
 from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, Database, Domain, Entity, Ontology
 from rl4dialog.tasks.dialogue_acts.templates import Templates, Words
-from rl4dialog.tasks.dialogue_acts.world import SPLITS, World, make_world
+from rl4dialog.tasks.dialogue_acts.world import SPLITS, CorpusDialogue, World, make_world
 
 RESTAURANT, HOTEL, SIGHT, TAXI = "restaurant", "hotel", "sight", "taxi"
 ONTOLOGY = Ontology(
@@ -75,11 +75,11 @@ BOOKING_VALUES = {
     "people": ("2", "3", "4", "5", "6", "7", "8"),
     "stay": ("2", "3", "4", "5"),
 }
-"""Values of bookings by slot."""
 
 _AREAS = ("centre", "north", "east", "south", "west")
 _PRICES = ("cheap", "moderate", "expensive")
 _FOODS = ("italian", "indian", "chinese", "thai", "french", "greek", "turkish", "seafood", "vegetarian", "british")
+_YES_NO = ("yes", "no")
 _LODGINGS = ("inn", "guest house", "hostel")
 _SIGHTS = ("museum", "gallery", "park", "theatre", "castle", "church")
 _FEES = ("free", "3 pounds", "5 pounds", "8 pounds")
@@ -104,12 +104,8 @@ def make_town(rng: np.random.Generator, n_restaurants: int = 40, n_hotels: int =
             ],
             HOTEL: [
                 {
-                    "name": name,
-                    "type": pick(rng, _LODGINGS),
-                    "stars": str(rng.integers(1, 6)),
-                    "price": pick(rng, _PRICES),
-                    "parking": pick(rng, ("yes", "no")),
-                    "internet": pick(rng, ("yes", "no")),
+                    **{"name": name, "type": pick(rng, _LODGINGS), "stars": str(rng.integers(1, 6))},
+                    **{"price": pick(rng, _PRICES), "parking": pick(rng, _YES_NO), "internet": pick(rng, _YES_NO)},
                     **_site(rng),
                 }
                 for name in _names(rng, _FIRST, _BEDS, n_hotels)
@@ -184,21 +180,16 @@ def _draw(rng: np.random.Generator, database: Database) -> dict[str, DomainGoal]
     trip = {slot: pick(rng, BOOKING_VALUES[slot]) for slot in ("day", "people")}
     goals: dict[str, DomainGoal] = {}
     for name in names:
-        if name == TAXI:
-            goals[name] = _ride(rng, goals)
-        else:
-            goals[name] = _visit(rng, database, name, trip)
+        goals[name] = _ride(rng, goals) if name == TAXI else _visit(rng, database, name, trip)
     return goals
 
 
 def _visit(rng: np.random.Generator, database: Database, name: str, trip: dict[str, str]) -> DomainGoal:
     """Draw the goal for a place, and note its area and price as those of the trip."""
     spec = ONTOLOGY[name]
-    same = {
-        slot: trip[slot]
-        for slot, share in (("area", _SAME_AREA), ("price", _SAME_PRICE))
-        if slot in trip and slot in spec.informable and rng.random() < share
-    }
+    shares = {"area": _SAME_AREA, "price": _SAME_PRICE}
+    known = [slot for slot in shares if slot in trip and slot in spec.informable]
+    same = {slot: trip[slot] for slot in known if rng.random() < shares[slot]}
     numbers = database.query(name, same) or database.query(name, {})
     entity = database.entities(name)[numbers[int(rng.integers(len(numbers)))]]
     if rng.random() < _NAMED:
@@ -220,12 +211,8 @@ def _fail_info(rng: np.random.Generator, database: Database, name: str, info: Ma
     if rng.random() >= _FAILS or ONTOLOGY[name].key in info:
         return {}
     values = {slot: sorted({entity[slot] for entity in database.entities(name)}) for slot in info}
-    failing = [
-        {slot: value}
-        for slot in info
-        for value in values[slot]
-        if value != info[slot] and not database.query(name, {**info, slot: value})
-    ]
+    others = [{slot: value} for slot in info for value in values[slot] if value != info[slot]]
+    failing = [other for other in others if not database.query(name, {**info, **other})]
     return failing[int(rng.integers(len(failing)))] if failing else {}
 
 
@@ -283,13 +270,11 @@ def town_guide(seed: int = 0, n_dialogues: Annotated[int, Field(ge=4)] = 400, no
     user = AgendaUser(ONTOLOGY, places=places)
     sizes = {split: n_dialogues if split == "train" else n_dialogues // 4 for split in SPLITS}
     goals = iter(draw_goals(rng, database, sum(sizes.values()), templates))
-    dialogues = {
-        split: [
-            corpus_dialogue(goal.id, goal, simulate(policy, user, lexicalizer, goal, rng), templates)
-            for goal in itertools.islice(goals, size)
-        ]
-        for split, size in sizes.items()
-    }
+    dialogues: dict[str, list[CorpusDialogue]] = {split: [] for split in sizes}
+    for split, size in sizes.items():
+        for goal in itertools.islice(goals, size):
+            exchanges = simulate(policy, user, lexicalizer, goal, rng)
+            dialogues[split].append(corpus_dialogue(goal.id, goal, exchanges, templates))
     return make_world("town_guide", database, dialogues, places=places, words=WORDS, values=_VALUES)
 
 

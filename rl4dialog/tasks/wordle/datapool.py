@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -73,7 +73,6 @@ class PlayedGames:
 
     @staticmethod
     def joined(parts: Sequence[PlayedGames]) -> PlayedGames:
-        """Put games one after another."""
         return PlayedGames(*(np.concatenate([getattr(part, name) for part in parts]) for name in _FIELDS))
 
 
@@ -83,12 +82,11 @@ MakeGames = Callable[[int, np.random.Generator], PlayedGames]  # makes the games
 
 def game_blocks(make: MakeGames, n: int, seed: int) -> Iterator[PlayedGames]:
     """Generate n games in blocks, one at a time, so that a larger number keeps the first ones."""
-    n_left = n
     for number in itertools.count():
-        if n_left <= 0:
+        if n <= 0:
             return
-        block = make(_BEGINNINGS_AT_ONCE, np.random.default_rng(derive_seed(seed, "block", number)))[:n_left]
-        n_left -= len(block)
+        block = make(_BEGINNINGS_AT_ONCE, np.random.default_rng(derive_seed(seed, "block", number)))[:n]
+        n -= len(block)
         yield block
 
 
@@ -97,42 +95,39 @@ def generate_games(make: MakeGames, n: int, seed: int) -> PlayedGames:
     return PlayedGames.joined(list(game_blocks(make, n, seed)))
 
 
-def player_games(lexicon: Lexicon, player: Choose, max_turns: int) -> MakeGames:
-    """Games of one player, of kind 0. Hidden words are drawn with equal probability."""
+def player_games(
+    lexicon: Lexicon, player: Choose, max_turns: int, n: int, rng: np.random.Generator, kind: int = 0
+) -> PlayedGames:
+    """Games of one player. Hidden words are drawn with equal probability."""
+    words = rng.integers(len(lexicon), size=n)
+    guesses = play_games(lexicon, player, words, rng, max_turns)
+    return PlayedGames(words, guesses, np.full(n, kind, dtype=np.int8))
 
-    def make(n: int, rng: np.random.Generator) -> PlayedGames:
-        words = rng.integers(len(lexicon), size=n)
-        return PlayedGames(words, play_games(lexicon, player, words, rng, max_turns), np.zeros(n, dtype=np.int8))
 
-    return make
-
-
-def branching_games(lexicon: Lexicon, expert: Choose, other: Choose, n_branches: int, max_turns: int) -> MakeGames:
+def branching_games(
+    lexicon: Lexicon, roles: Mapping[str, Choose], n_branches: int, max_turns: int, n: int, rng: np.random.Generator
+) -> PlayedGames:
     """Games of an expert, of kind 0, each after games of another player, of kind 1, that begin like it.
 
     Before each turn of the expert, the first one included, the other player continues ``n_branches`` copies of the game
     to their ends. Imitating the mean gives the other player's moves; the best ones have to be put together.
     """
-
-    def make(n: int, rng: np.random.Generator) -> PlayedGames:
-        experts = player_games(lexicon, expert, max_turns)(n, rng)
-        games, turns = np.nonzero(experts.guesses != NO_GUESS)
-        games, turns = games.repeat(n_branches), turns.repeat(n_branches)
-        branches = _continued(lexicon, other, experts, games, turns, 1, rng)
-        return _in_order([branches, experts], [games, np.arange(n)])
-
-    return make
+    experts = player_games(lexicon, roles["expert"], max_turns, n, rng)
+    games, turns = np.nonzero(experts.guesses != NO_GUESS)
+    games, turns = games.repeat(n_branches), turns.repeat(n_branches)
+    branches = _continued(lexicon, roles["suboptimal"], experts, games, turns, rng)
+    return _in_order([branches, experts], [games, np.arange(n)])
 
 
 def adversarial_games(
     lexicon: Lexicon,
-    expert: Choose,
-    adversary: Choose,
-    other: Choose,
+    roles: Mapping[str, Choose],
     n_adversarial: int,
     n_suboptimal: int,
     max_turns: int,
-) -> MakeGames:
+    n: int,
+    rng: np.random.Generator,
+) -> PlayedGames:
     """Games in which the best beginning has a bad mean, because an adversary mostly continues it.
 
     Each game of the expert that reaches a third turn is followed by ``n_adversarial`` games in which the adversary
@@ -141,38 +136,27 @@ def adversarial_games(
     the player that made the data, prefer the other beginning. The expert's moves are found by values of better players
     than the data's.
     """
-
-    def make(n: int, rng: np.random.Generator) -> PlayedGames:
-        experts = player_games(lexicon, expert, max_turns)(n, rng)
-        long = experts.guesses[:, _TAKEN_OVER : _TAKEN_OVER + 1] != NO_GUESS
-        games = np.flatnonzero(long.any(axis=1)).repeat(n_adversarial)
-        continued = _continued(lexicon, adversary, experts, games, np.full_like(games, _TAKEN_OVER), 1, rng)
-        others = player_games(lexicon, other, max_turns)(n * n_suboptimal, rng)
-        others = PlayedGames(others.words, others.guesses, np.full_like(others.kinds, 2))
-        return _in_order([experts, continued, others], [np.arange(n), games, np.arange(n).repeat(n_suboptimal)])
-
-    return make
+    experts = player_games(lexicon, roles["expert"], max_turns, n, rng)
+    long = experts.guesses[:, _TAKEN_OVER : _TAKEN_OVER + 1] != NO_GUESS
+    games = np.flatnonzero(long.any(axis=1)).repeat(n_adversarial)
+    continued = _continued(lexicon, roles["adversary"], experts, games, np.full_like(games, _TAKEN_OVER), rng)
+    others = player_games(lexicon, roles["suboptimal"], max_turns, n * n_suboptimal, rng, kind=2)
+    return _in_order([experts, continued, others], [np.arange(n), games, np.arange(n).repeat(n_suboptimal)])
 
 
 def _continued(
-    lexicon: Lexicon,
-    player: Choose,
-    games: PlayedGames,
-    rows: np.ndarray,
-    turns: np.ndarray,
-    kind: int,
-    rng: np.random.Generator,
+    lexicon: Lexicon, player: Choose, games: PlayedGames, rows: np.ndarray, turns: np.ndarray, rng: np.random.Generator
 ) -> PlayedGames:
     """Let a player continue games, given by rows and by the number of guesses that stay, of shape (m,) each.
 
-    The hidden words of the m new games are drawn anew among those that agree with the colours so far, so that games
-    with the same beginning are independent, given the beginning.
+    The hidden words of the m new games, of kind 1, are drawn anew among those that agree with the colours so far, so
+    that games with the same beginning are independent, given the beginning.
     """
     max_turns = games.guesses.shape[1]
     begun = np.where(np.arange(max_turns) < turns[:, None], games.guesses[rows], NO_GUESS)
     words = draw(consistent_words(lexicon, games.words[rows], begun), rng)
     guesses = play_games(lexicon, player, words, rng, max_turns, begun)
-    return PlayedGames(words, guesses, np.full(len(rows), kind, dtype=np.int8))
+    return PlayedGames(words, guesses, np.ones(len(rows), dtype=np.int8))
 
 
 def _in_order(parts: Sequence[PlayedGames], numbers: Sequence[np.ndarray]) -> PlayedGames:
@@ -187,11 +171,8 @@ _DEFAULTS: dict[GamesName, dict[str, Any]] = {
     "player": {"player": "mixture"},
     "branching": {"expert": "info_gain", "suboptimal": "mixture", "n_branches": 1},
     "adversarial": {
-        "expert": "info_gain",
-        "adversary": "repeat",
-        "suboptimal": "mixture",
-        "n_adversarial": 4,
-        "n_suboptimal": 1,
+        **{"expert": "info_gain", "adversary": "repeat", "suboptimal": "mixture"},
+        **{"n_adversarial": 4, "n_suboptimal": 1},
     },
 }
 """Arguments that have a meaning with each kind of games, with their defaults."""
@@ -277,30 +258,26 @@ class Wordle(TextGenPool):
             DataError: If the list is invalid, a start word is not in it, or an argument has no meaning with ``games``.
         """
         n_games = size_of(split, n_train, n_val, n_test)
-        chosen = _with_defaults(
-            games,
-            player=player,
-            expert=expert,
-            suboptimal=suboptimal,
-            adversary=adversary,
-            n_branches=n_branches,
-            n_adversarial=n_adversarial,
-            n_suboptimal=n_suboptimal,
-        )
+        given = {"player": player, "expert": expert, "suboptimal": suboptimal, "adversary": adversary}
+        counts = {"n_branches": n_branches, "n_adversarial": n_adversarial, "n_suboptimal": n_suboptimal}
+        chosen = _with_defaults(games, {**given, **counts})
         words = load_words(240 if word_list is None and path is None else word_list, path)
         lexicon = Lexicon(words, duplicates)
-        own_arguments: dict[str, dict[str, Any]] = {
-            "mixture": {"p_consistent": p_consistent},
-            "monte_carlo": {"max_turns": max_turns},
-        }
+        own_arguments: dict[str, dict[str, Any]] = {"mixture": {"p_consistent": p_consistent}}
+        own_arguments["monte_carlo"] = {"max_turns": max_turns}
         new_players: dict[str, Callable[..., WordlePlayer]] = {
             name: partial(kind, lexicon, letters, **own_arguments.get(name, {})) for name, kind in PLAYERS.items()
         }
         roles = {role: new_players[name]() for role, name in chosen.items() if not role.startswith("n_")}
         first = "player" if games == "player" else "expert"
         roles[first] = new_players[chosen[first]](start_words=start_words or ())
-        counts = {name: value for name, value in chosen.items() if name.startswith("n_")}
-        make = _maker(games if split == "train" else "player", lexicon, roles, counts, max_turns)
+        choose = {role: found.choose for role, found in roles.items()}
+        make: MakeGames = partial(player_games, lexicon, choose[first], max_turns)
+        if games == "branching" and split == "train":
+            make = partial(branching_games, lexicon, choose, chosen["n_branches"], max_turns)
+        if games == "adversarial" and split == "train":
+            numbers = chosen["n_adversarial"], chosen["n_suboptimal"]
+            make = partial(adversarial_games, lexicon, choose, *numbers, max_turns)
         dialogue_format = DialogueFormat(format, None, render_chat)
         seed_of_split = derive_seed(seed, "wordle", split)
         played = generate_games(make, min(n_games, max_samples), seed_of_split)
@@ -311,13 +288,8 @@ class Wordle(TextGenPool):
         pool.use_format(dialogue_format)
         pool.players = new_players
         settings = [n_games, letters, duplicates, games, chosen, p_consistent, start_words, max_turns, seed_of_split]
-        pool.source_key = {
-            "version": _VERSION,
-            "numpy": np.__version__,  # another version may draw other numbers
-            "words": words,
-            "prompt": str(source.prompt),
-            "settings": settings,
-        }
+        versions = {"version": _VERSION, "numpy": np.__version__}  # another version may draw other numbers
+        pool.source_key = {**versions, "words": words, "prompt": str(source.prompt), "settings": settings}
         return pool
 
     def conversations(self) -> Iterator[Dialogue]:
@@ -341,7 +313,6 @@ class Wordle(TextGenPool):
         return [self._source.prompt]
 
     def split(self, split_ratios: list[float]) -> list[TextGenPool]:
-        """Split the games into consecutive parts, as :meth:`TextGenPool.split`."""
         if self._n_games > len(self._source.games):
             raise DataError("datapool 'wordle' cannot be split into parts with more games than max_samples; raise it")
         parts = super().split(split_ratios)
@@ -350,7 +321,7 @@ class Wordle(TextGenPool):
         return parts
 
 
-def _with_defaults(games: GamesName, **given: Any) -> dict[str, Any]:
+def _with_defaults(games: GamesName, given: Mapping[str, Any]) -> dict[str, Any]:
     """Complete the arguments of one kind of games; one that has no meaning with them is an error."""
     defaults = _DEFAULTS[games]
     for name, value in given.items():
@@ -358,25 +329,6 @@ def _with_defaults(games: GamesName, **given: Any) -> dict[str, Any]:
             kinds = " or ".join(kind for kind, names in _DEFAULTS.items() if name in names)
             raise DataError(f"datapool 'wordle': {name} has no meaning with games: {games}; it belongs to {kinds}")
     return {name: default if given[name] is None else given[name] for name, default in defaults.items()}
-
-
-def _maker(
-    games: GamesName, lexicon: Lexicon, players: Mapping[str, WordlePlayer], counts: Mapping[str, int], max_turns: int
-) -> MakeGames:
-    choose = {role: player.choose for role, player in players.items()}
-    if games == "branching":
-        return branching_games(lexicon, choose["expert"], choose["suboptimal"], counts["n_branches"], max_turns)
-    if games == "adversarial":
-        return adversarial_games(
-            lexicon,
-            choose["expert"],
-            choose["adversary"],
-            choose["suboptimal"],
-            counts["n_adversarial"],
-            counts["n_suboptimal"],
-            max_turns,
-        )
-    return player_games(lexicon, choose.get("player") or choose["expert"], max_turns)
 
 
 @dataclass(frozen=True)
@@ -398,14 +350,9 @@ class _Source:
             pattern = PATTERN_TEXTS[self.lexicon.patterns[guess, hidden]]
             said += [written(self.lexicon.words[guess], self.letters), written(pattern, self.letters)]
         first, *continuation = said
-        meta_data = {
-            "history": [OPENING],
-            "word": self.lexicon.words[hidden],
-            "kind": self.kinds[self.games.kinds[row]],
-            "letters": self.letters,
-            "duplicates": self.lexicon.duplicates,
-            "continuation": continuation,
-        }
+        rules = {"letters": self.letters, "duplicates": self.lexicon.duplicates}
+        word, kind = self.lexicon.words[hidden], self.kinds[self.games.kinds[row]]
+        meta_data = {"history": [OPENING], "word": word, "kind": kind, **rules, "continuation": continuation}
         return Sample(f"{self.split}_{self.first + row}", self.prompt, [first], meta_data)
 
 
@@ -418,11 +365,7 @@ class _Samples(Sequence[Sample]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-    @overload
-    def __getitem__(self, index: slice) -> _Samples: ...
-    def __getitem__(self, index: int | slice) -> Sample | _Samples:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return _Samples(self._source, self._rows[index])
         return self._source.sample(self._rows[index])
@@ -434,16 +377,8 @@ def _conversation(sample: Sample) -> Dialogue:
     word, letters = meta_data["word"], meta_data["letters"]
     turns = [*given_turns(meta_data["history"])]
     for i, text in enumerate([*sample.references, *sample.meta_data["continuation"]]):
-        if i % 2 == 0:
-            turns.append(Turn(text, AGENT, reward=reward(read(text, letters), word)))
-        else:
-            turns.append(Turn(text, PARTNER))
+        turns.append(Turn(text, PARTNER) if i % 2 else Turn(text, AGENT, reward=reward(read(text, letters), word)))
     success = turns[-2].reward == 0.0
-    return Dialogue(
-        sample.id,
-        tuple(turns),
-        meta_data=meta_data,
-        n_given=len(meta_data["history"]),
-        outcome={"success": float(success), "malformed": 0.0},
-        ended_by="partner" if success else "max_turns",
-    )
+    outcome: dict[str, Any] = {"outcome": {"success": float(success), "malformed": 0.0}}
+    outcome["ended_by"] = "partner" if success else "max_turns"
+    return Dialogue(sample.id, tuple(turns), meta_data=meta_data, n_given=len(meta_data["history"]), **outcome)

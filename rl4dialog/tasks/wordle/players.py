@@ -120,11 +120,7 @@ class WordlePlayer(Player):
         # The last utterance is the partner's.
         said = [read(text, self._letters) for text in history[-2::-2]]
         heard = [read_colours(text, self._letters) for text in history[-1::-2]]
-        answered = [
-            (guess, colours)
-            for guess, colours in zip(said, heard, strict=False)
-            if guess is not None and colours is not None
-        ]
+        answered = [(guess, colour) for guess, colour in zip(said, heard, strict=False) if guess and colour]
         consistent = self._lexicon.consistent(answered)
         if not consistent.any():  # the hidden word is not in the list, or the colours contradict each other
             consistent[:] = True
@@ -179,14 +175,8 @@ class ConsistentPlayer(WordlePlayer):
 class MixturePlayer(WordlePlayer):
     """Guesses like `ConsistentPlayer`, with probability `p_consistent`, or like `RandomPlayer`, anew on each turn."""
 
-    def __init__(
-        self,
-        lexicon: Lexicon,
-        letters: Letters = "plain",
-        start_words: Sequence[str] = (),
-        p_consistent: float = 0.34,
-    ) -> None:
-        super().__init__(lexicon, letters, start_words)
+    def __init__(self, *args: Any, p_consistent: float = 0.34, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._p_consistent = p_consistent
 
     def weights(self, consistent: np.ndarray, guesses: np.ndarray) -> np.ndarray:
@@ -207,15 +197,8 @@ class InfoGainPlayer(WordlePlayer):
 class MonteCarloPlayer(ConsistentPlayer):
     """Plays the game to its end many times like `ConsistentPlayer`, and makes the guess with the best mean return."""
 
-    def __init__(
-        self,
-        lexicon: Lexicon,
-        letters: Letters = "plain",
-        start_words: Sequence[str] = (),
-        max_turns: int = MAX_TURNS,
-        n_samples: int = 100,
-    ) -> None:
-        super().__init__(lexicon, letters, start_words)
+    def __init__(self, *args: Any, max_turns: int = MAX_TURNS, n_samples: int = 100, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._max_turns, self._n_samples = max_turns, n_samples
 
     def choose(self, consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -246,7 +229,6 @@ PLAYERS: dict[PlayerName, type[WordlePlayer]] = {
     "info_gain": InfoGainPlayer,
     "monte_carlo": MonteCarloPlayer,
 }
-"""The players by name."""
 
 
 class WordlePartner(Partner):
@@ -288,10 +270,7 @@ class WordlePartner(Partner):
         if self._list is not None:
             load_words(*self._list)
         elif word_list is not None or path is not None:
-            raise DataError(
-                "partner 'wordle': word_list and path are the words that guesses: listed allows; set it, or leave them "
-                "out"
-            )
+            raise DataError("partner 'wordle': word_list and path are the words that guesses: listed allows; set it")
         self._word = ""
         self._solved, self._n_malformed = False, 0
 
@@ -300,16 +279,14 @@ class WordlePartner(Partner):
         self._solved, self._n_malformed = False, 0
         if not isinstance(word, str) or read(word, "plain") != word or not self._is_allowed(word):
             allowed = "five lower-case letters" if self._list is None else "a word of the partner's list"
+            cure = "use the datapool wordle, with the same list"
             raise DataError(
-                f"partner 'wordle' needs samples whose meta_data['word'] is {allowed}, not {shown(word)}; use the "
-                f"datapool wordle, with the same list"
+                f"partner 'wordle' needs samples whose meta_data['word'] is {allowed}, not {shown(word)}; {cure}"
             )
         for name, own in self._rules.items():
             if meta_info.get(name, own) != own:
-                raise DataError(
-                    f"partner 'wordle' has {name}: {own}, but the sample was made with {name}: {meta_info[name]}; set "
-                    f"the same in datapool.args and in the partner's args"
-                )
+                problem = f"has {name}: {own}, but the sample was made with {name}: {meta_info[name]}"
+                raise DataError(f"partner 'wordle' {problem}; set the same in datapool.args and in the partner's args")
         self._word = word
 
     def reply(self, history: list[str]) -> PartnerReply:

@@ -33,14 +33,10 @@ Letters = Literal["plain", "spaced"]
 """How five letters are written: ``crane``, or ``c r a n e`` for the tokenizers of pretrained models."""
 Duplicates = Literal["simple", "official"]  # how repeated letters are coloured; see :func:`colours`
 
-_WRITTEN = {
-    "plain": re.compile(rf"[a-z]{{{N_LETTERS}}}"),
-    "spaced": re.compile(rf"[a-z](?: [a-z]){{{N_LETTERS - 1}}}"),
-}
+_WRITTEN = {"plain": re.compile(rf"[a-z]{{{N_LETTERS}}}"), "spaced": re.compile(rf"[a-z](?: [a-z]){{{N_LETTERS - 1}}}")}
 
 
 def written(letters: str, style: Letters) -> str:
-    """Write a word or colours."""
     return " ".join(letters) if style == "spaced" else letters
 
 
@@ -66,16 +62,12 @@ def colours(guess: str, word: str, duplicates: Duplicates = "simple") -> str:
     if duplicates == "simple":
         return "".join(GREEN if a == b else YELLOW if a in word else BLACK for a, b in zip(guess, word, strict=True))
     left = Counter(b for a, b in zip(guess, word, strict=True) if a != b)
-    found = []
+    found = ""
     for a, b in zip(guess, word, strict=True):
-        if a == b:
-            found.append(GREEN)
-        elif left[a] > 0:
-            left[a] -= 1
-            found.append(YELLOW)
-        else:
-            found.append(BLACK)
-    return "".join(found)
+        is_yellow = a != b and left[a] > 0
+        left[a] -= is_yellow
+        found += GREEN if a == b else YELLOW if is_yellow else BLACK
+    return found
 
 
 def reward(guess: str | None, word: str) -> float:
@@ -90,25 +82,20 @@ ListName = Literal[40, 240]
 def load_words(word_list: ListName | None = None, path: str | None = None) -> tuple[str, ...]:
     """Load a packaged list of words, or a text file with one word per line; in the order of the list."""
     if (word_list is None) == (path is None):
-        raise DataError(
-            f"a list of words is either word_list, which is 40 or 240, or the path of a file with one word per line; "
-            f"{'neither' if path is None else 'both'} of them is given"
-        )
+        which = "neither" if path is None else "both"
+        raise DataError(f"words are those of word_list, 40 or 240, or of the file path; {which} of them is given")
     file = path or f"words_{word_list}.txt"
     first_line: dict[str, int] = {}
     for number, word in enumerate(read_lines(Path(path).expanduser() if path else Path(__file__).with_name(file)), 1):
         if read(word, "plain") != word:
-            raise DataError(
-                f"{file}:{number}: {shown(word)} is not a word of the game; a line must be {N_LETTERS} lower-case "
-                f"letters a to z"
-            )
+            rule = f"a line must be {N_LETTERS} lower-case letters a to z"
+            raise DataError(f"{file}:{number}: {shown(word)} is not a word of the game; {rule}")
         if word in first_line:
             raise DataError(f"{file}:{number}: {word!r} is also in line {first_line[word]}; remove one of them")
         first_line[word] = number
-    if not first_line:
-        raise DataError(f"{file}: there are no words; write one word of {N_LETTERS} letters on each line")
-    if len(first_line) == 1:
-        raise DataError(f"{file}: there is only one word, so nothing has to be guessed; add others")
+    if len(first_line) < 2:
+        problem = "there is only one word" if first_line else "there are no words"
+        raise DataError(f"{file}: {problem}; write a word of {N_LETTERS} letters on each line")
     return tuple(first_line)
 
 
@@ -117,7 +104,6 @@ PATTERN_TEXTS = tuple(
     "".join(COLOURS[pattern // len(COLOURS) ** place % len(COLOURS)] for place in reversed(range(N_LETTERS)))
     for pattern in range(N_PATTERNS)
 )
-"""The colours of each pattern."""
 _PATTERNS = {text: pattern for pattern, text in enumerate(PATTERN_TEXTS)}
 _GUESSES_AT_ONCE = 256
 _MAX_REMEMBERED = 100_000  # of some hundred bytes each

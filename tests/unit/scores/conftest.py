@@ -34,13 +34,11 @@ class Overlap(evaluate.Metric):
 
 @pytest.fixture(autouse=True)
 def _isolated_scripts(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the evaluate library's copies of scripts out of the user's home."""
     monkeypatch.setattr(evaluate.config, "HF_MODULES_CACHE", tmp_path_factory.getbasetemp() / "hf_modules")
 
 
 @pytest.fixture
 def save_metric(tmp_path: Path) -> Callable[[str, str, str], str]:
-    """Writes a script of the evaluate library from its features, arguments and body, and gives its path."""
 
     def save(features: str, arguments: str, body: str) -> str:
         path = tmp_path / "overlap" / "overlap.py"

@@ -31,10 +31,10 @@ def test_no_texts_and_unequal_lengths_are_refused(metric: Any) -> None:
 
 
 @pytest.mark.parametrize("metric", [*COMPARING, CiderMetric()], ids=lambda metric: type(metric).__name__)
-@pytest.mark.parametrize("references", [[], "text"], ids=["none", "bare string"])
-def test_text_without_references_is_refused(metric: Any, references: Any) -> None:
-    with pytest.raises(DataError, match="text 1 needs a list of at least one reference"):
-        metric.compute(["p", "p"], ["a", "b"], [["a"], references])
+def test_text_without_references_is_refused(metric: Any) -> None:
+    for references in ([], "text"):
+        with pytest.raises(DataError, match="text 1 needs a list of at least one reference"):
+            metric.compute(["p", "p"], ["a", "b"], [["a"], references])
 
 
 # Of a text that equals its reference: a sentence, a word, an emoji, Japanese, nothing.

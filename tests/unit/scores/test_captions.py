@@ -29,14 +29,6 @@ def test_scores_are_those_of_the_reference_implementation() -> None:
     assert corpus == pytest.approx(sum(expected) / 4)
 
 
-def test_identical_text_scores_10_and_one_alone_0() -> None:
-    references = [["an old cat sat down"], ["my dogs run home"]]
-    metric = CiderMetric()
-    scores, _ = metric.compute(["", ""], [references[0][0], "no"], references)["lexical/cider"]
-    assert scores == pytest.approx([10.0, 0.0])
-    assert metric.compute([""], references[0], references[:1])["lexical/cider"] == ([0.0], 0.0)
-
-
 def test_scores_come_back_in_order_and_blank_texts_score_0(spice_folder: Path) -> None:
     texts, references = ["a cat", "", "the dog's", "no"], [["cat.", "one"], ["x"], ["", "the dog"], ["yes"]]
     metric = SpiceMetric(str(spice_folder), str(spice_folder / "java"))
@@ -99,13 +91,8 @@ def test_score_is_the_weighted_sum(spice_folder: Path, spice: float, cider: floa
     )
     metric = SpiderMetric(spice, cider, **place)
     scores, corpus = metric.compute(["", ""], SPIDER_TEXTS, SPIDER_REFERENCES)["lexical/spider"]
-    assert spice_scores is not None and cider_scores is not None and scores is not None
     assert scores == pytest.approx([spice * s + cider * c for s, c in zip(spice_scores, cider_scores, strict=True)])
     assert corpus == pytest.approx(sum(scores) / 2)
-
-
-def test_weight_zero_needs_no_java() -> None:
-    SpiderMetric(spice_coeff=0.0, java="no-such-program")
 
 
 def test_spider_of_rl4lms_configs_needs_no_java_for_cider_alone() -> None:

@@ -30,15 +30,6 @@ def test_logits_are_those_of_one_text_at_a_time(
             torch.testing.assert_close(found[row], classifier_model(**encoded).logits[0], atol=1e-5, rtol=0)
 
 
-def test_second_text_of_a_pair_is_told_from_the_first(classifier_model: Any, bert_tokenizer: Any) -> None:
-    first, second = SequenceClassifier(classifier_model, bert_tokenizer).logits(["a", "cat"], ["cat", "a"])
-    assert not torch.allclose(first, second)
-
-
-def test_no_texts_give_no_logits(classifier_model: Any, bert_tokenizer: Any) -> None:
-    assert SequenceClassifier(classifier_model, bert_tokenizer).logits([]).shape == (0, 4)
-
-
 def test_long_texts_are_cut(classifier_model: Any, bert_tokenizer: Any) -> None:
     classifier = SequenceClassifier(classifier_model, bert_tokenizer, max_length=5)
     torch.testing.assert_close(*classifier.logits(["cat sat a dog hi", "cat sat a mat mat"]).unbind())
@@ -72,11 +63,6 @@ def test_language_model_is_not_a_classifier(tmp_path: Path) -> None:
     make_gpt2(make_tokenizer()).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"sequence classifier .*weights are missing.*score\.weight"):
         SequenceClassifier.from_pretrained(str(tmp_path))
-
-
-def test_missing_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"sequence classifier .*nowhere.*cannot be loaded.*folder"):
-        SequenceClassifier.from_pretrained(str(tmp_path / "nowhere"))
 
 
 def test_label_is_found_by_number_and_name(classifier_model: Any) -> None:

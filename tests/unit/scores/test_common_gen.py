@@ -16,31 +16,18 @@ from rl4dialog.scores.common_gen import CommonGenPreferenceModel
 from rl4dialog.scores.meteor import MeteorMetric
 
 PROMPT = "generate a sentence with: dog ball."
-CASES = {
-    "the dog likes its ball": 0.0,
-    "Dog ball": -1.0,
-    "generate a dog": -1.0,
-    "this Sentence is one": -1.0,
-    "": 0.0,
-}
+CASES = {"": 0.0, "the dog likes its ball": 0.0, "Dog ball": -1.0, "generate a dog": -1.0, "this Sentence is": -1.0}
 
 
 def test_repeating_the_prompt_costs_one() -> None:
     reward = RewardFunctionRegistry.get("common_gen_repeat_penalty")
     assert {text: pay(reward, text, prompt=PROMPT) for text in CASES} == CASES
     assert pay(reward, "generate", done=False, prompt=PROMPT) == 0.0
-
-
-def test_batch_equals_one_by_one() -> None:
-    reward = RewardFunctionRegistry.get("common_gen_repeat_penalty_batched")
-    n = len(CASES)
-    assert reward([PROMPT] * n, list(CASES), [[]] * n, [True] * n) == list(CASES.values())
-    assert reward([PROMPT] * n, list(CASES), [[]] * n, [False] * n) == [0.0] * n
-
-
-def test_other_prompts_are_refused() -> None:
+    batched, n = RewardFunctionRegistry.get("common_gen_repeat_penalty_batched"), len(CASES)
+    assert batched([PROMPT] * n, list(CASES), [[]] * n, [True] * n) == list(CASES.values())
+    assert batched([PROMPT] * n, list(CASES), [[]] * n, [False] * n) == [0.0] * n
     with pytest.raises(DataError, match=r"start with 'generate a sentence with: ', not 'summarize: dog'.*prefix"):
-        pay(RewardFunctionRegistry.get("common_gen_repeat_penalty"), "x", prompt="summarize: dog")
+        pay(reward, "x", prompt="summarize: dog")
 
 
 TEXTS = ["a Dog runs", "a a a a", "ball", ""]
@@ -56,7 +43,6 @@ def folder(save_t5: Callable[[Sequence[str]], str]) -> str:
 
 
 def one_by_one(folder: str) -> list[float]:
-    """P(good) against P(bad) of each text."""
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     found = []
     for text in TEXTS:

@@ -59,7 +59,6 @@ def folder(save_classifier: Callable[[Sequence[str]], str]) -> str:
 
 
 def nli_tables(folder: str) -> list[np.ndarray]:
-    """Per text the classes' probabilities, one pair at a time. Shape (3, premises, hypotheses)."""
     nli = NliModel(folder, 1, "x")
     tables = []
     for premises, hypotheses in PIECES:
@@ -116,7 +115,6 @@ def test_granularity_says_what_is_compared(granularity: str, n_pairs: int, folde
 
 
 def naive_conv(tables: list[np.ndarray], edges: np.ndarray, weights: dict[str, torch.Tensor]) -> list[float]:
-    """The layer's score from histograms of entailment, averaged over the sentences."""
     scores = []
     for table in tables:
         outputs = []
@@ -167,14 +165,11 @@ def test_conv_takes_several_models_labels_and_the_published_bins(folder: str, tm
     assert scores == pytest.approx(expected, abs=1e-6)
 
 
-def test_missing_weights_say_what_to_download(folder: str, tmp_path: Path) -> None:
+def test_missing_weights_say_what_to_download(weights: dict[str, torch.Tensor], folder: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"'summaCConv' needs start_file.*summac_conv_vitc_sent_perc_e\.bin"):
         SummaCConvMetric(models=[folder])
     with pytest.raises(ModelError, match=r"nowhere\.bin' cannot be read.*Download https"):
         SummaCConvMetric(str(tmp_path / "nowhere.bin"), [folder])
-
-
-def test_weights_that_do_not_fit_are_refused(folder: str, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
     torch.save(weights, tmp_path / "weights.bin")
     with pytest.raises(ModelError, match=r"have the shapes .*\(1, 7\).* need .*\(1, 23\)"):
         SummaCConvMetric(str(tmp_path / "weights.bin"), [folder])
@@ -221,17 +216,6 @@ def test_scores_count_what_follows_and_what_contradicts(save_classifier: Callabl
     assert found["consistency/persona"] == (consistency, sum(consistency) / 5)
     contradiction = [float(1 in each) for each in verdicts]
     assert found["consistency/persona_contradiction"] == (contradiction, sum(contradiction) / 5)
-
-
-def test_neutral_facts_count_for_nothing(
-    save_classifier: Callable[[Sequence[str]], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    metric = PersonaConsistencyMetric(save_classifier(NLI_LABELS))
-    known = np.array([[0.1, 0.2, 0.7], [0.5, 0.4, 0.1], [0.0, 0.9, 0.1]])
-    monkeypatch.setattr(metric._nli, "probabilities", lambda premises, hypotheses: known)
-    found = metric.compute(["", ""], ["a", "b"], [[], []], [{"persona": ["n", "e"]}, {"persona": ["c"]}])
-    assert found["consistency/persona"] == ([1.0, -1.0], 0.0)
-    assert found["consistency/persona_contradiction"] == ([0.0, 1.0], 0.5)
 
 
 def test_conversations_score_the_mean_of_their_replies(

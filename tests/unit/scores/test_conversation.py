@@ -36,9 +36,6 @@ def test_only_what_was_said_in_the_conversation_counts() -> None:
     found = measure(WON, LOST, SILENT, OPEN)
     assert found["turns"] == ([2, 2, 0, 1], 5 / 4)
     assert found["return"] == ([0.25, 0.25, 0, 0.5], 0.25)
-
-
-def test_words_are_those_of_one_utterance_and_silence_has_none() -> None:
     scores, corpus = measure(WON, LOST, SILENT, OPEN)["words"]
     assert scores[:2] == [2.5, 1.5] and math.isnan(scores[2]) and scores[3] == 2
     assert corpus == 2
@@ -49,21 +46,13 @@ def test_outcomes_are_averaged_over_those_that_report_them() -> None:
     assert found["success"][0] == pytest.approx([1, math.nan, 0], nan_ok=True) and found["success"][1] == 0.5
     assert found["score"][0] == pytest.approx([3, math.nan, math.nan], nan_ok=True) and found["score"][1] == 3
     assert "success" not in measure(SILENT)
-
-
-def test_outcome_with_the_name_of_another_key_is_left_out() -> None:
     assert measure(Dialogue("x", (), outcome={"turns": 99.0}))["turns"] == ([0], 0)
 
 
 def test_ends_are_shares_of_the_conversations_that_ended() -> None:
     found = measure(WON, LOST, SILENT, OPEN)
     ends = {key: corpus for key, (_, corpus) in found.items() if key.startswith("ended_by_")}
-    assert ends == {
-        "ended_by_agent": 1 / 3,
-        "ended_by_partner": 1 / 3,
-        "ended_by_max_turns": 1 / 3,
-        "ended_by_length": 0,
-    }
+    assert ends == {f"ended_by_{cause}": 1 / 3 for cause in ("agent", "partner", "max_turns")} | {"ended_by_length": 0}
     assert math.isnan(measure(OPEN)["ended_by_agent"][1])
 
 

@@ -29,26 +29,24 @@ def test_numbers_become_corpus_and_sentence_scores(save_metric: Save) -> None:
     assert found == {"hf_evaluate/overlap/each": ([1.0, 1.0, 1.0], 1.0), "hf_evaluate/overlap/n": (None, 30.0)}
 
 
-def test_metric_of_one_reference_gets_the_first(save_metric: Save) -> None:
-    features = 'datasets.Features({"predictions": text, "references": text})'
-    body = 'return {"same": sum(map(str.__eq__, predictions, references))}'
-    path = save_metric(features, "predictions, references", body)
-    assert compute(path) == {"hf_evaluate/overlap/same": (None, 2.0)}
+SEVERAL = 'datasets.Features({"predictions": text, "references": datasets.Sequence(text)})'
+ONE = 'datasets.Features({"predictions": text, "references": text})'
+SOURCES = 'datasets.Features({"predictions": text, "sources": text})'
 
 
-def test_metric_of_either_form_gets_all_references(save_metric: Save) -> None:
-    features = (
-        '[datasets.Features({"predictions": text, "references": datasets.Sequence(text)}),'
-        ' datasets.Features({"predictions": text, "references": text})]'
-    )
-    path = save_metric(features, "predictions, references", 'return {"n": sum(map(len, references))}')
-    assert compute(path) == {"hf_evaluate/overlap/n": (None, 5.0)}
-
-
-def test_prompts_are_sources(save_metric: Save) -> None:
-    features = 'datasets.Features({"predictions": text, "sources": text})'
-    path = save_metric(features, "predictions, sources", 'return {"q": sources.index("q")}')
-    assert compute(path) == {"hf_evaluate/overlap/q": (None, 1.0)}
+@pytest.mark.parametrize(
+    ("features", "arguments", "body", "expected"),
+    [
+        (ONE, "predictions, references", "sum(map(str.__eq__, predictions, references))", 2.0),  # with the first one
+        (f"[{SEVERAL}, {ONE}]", "predictions, references", "sum(map(len, references))", 5.0),
+        (SOURCES, "predictions, sources", 'sources.index("q")', 1.0),
+    ],
+)
+def test_metric_gets_the_inputs_that_it_declares(
+    save_metric: Save, features: str, arguments: str, body: str, expected: float
+) -> None:
+    path = save_metric(features, arguments, f'return {{"n": {body}}}')
+    assert compute(path) == {"hf_evaluate/overlap/n": (None, expected)}
 
 
 def test_other_inputs_are_refused(save_metric: Save) -> None:

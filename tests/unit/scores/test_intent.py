@@ -24,10 +24,6 @@ PROMPTS = ["hi <EOU> a cat sat <EOU>", "dog", "", "cat dog hi mat sat cat", "a",
 REPLIES = ["a dog", "", "😀", "mat", "cat sat a mat hi dog", "cat"]
 
 
-def test_input_has_the_published_form() -> None:
-    assert intent_input(" hello there ", " hi \n") == "hello there <EOU>hi<EOU>"
-
-
 @pytest.mark.parametrize(
     ("prompt", "info", "n", "expected"),
     [
@@ -56,14 +52,6 @@ def test_labels_are_those_of_one_text_at_a_time(batch_size: int, classifier_mode
     assert classifier.predict(PROMPTS, REPLIES, None) == expected
 
 
-def test_saved_classifier_predicts_the_same(tmp_path: Path, classifier_model: Any, bert_tokenizer: Any) -> None:
-    classifier_model.save_pretrained(tmp_path)
-    bert_tokenizer.save_pretrained(tmp_path)
-    loaded = IntentClassifier.from_pretrained(str(tmp_path))
-    expected = IntentClassifier(classifier_model, bert_tokenizer).predict(PROMPTS, REPLIES, [{}] * 6)
-    assert loaded.predict(PROMPTS, REPLIES, [{}] * 6) == expected
-
-
 def test_probabilities_are_in_the_order_of_the_acts(classifier_model: Any, bert_tokenizer: Any) -> None:
     classifier = IntentClassifier(classifier_model, bert_tokenizer)
     by_class = classifier.logits([intent_input("dog", "cat")]).softmax(-1)[0]
@@ -81,7 +69,7 @@ def test_a_classifier_that_expects_acts_does_not_read_the_reply(
     loaded = load_classifier(str(tmp_path), reads_reply=False)
     one, other = loaded.probabilities(["dog", "dog"], ["cat", "hi mat"], None)
     assert torch.equal(one, other)
-    with pytest.raises(ConfigError, match="was trained with --without_reply, so it cannot tell the act of a reply"):
+    with pytest.raises(ConfigError, match="--without_reply` and cannot tell the act of a reply"):
         load_classifier(str(tmp_path))
 
 
@@ -92,14 +80,7 @@ def test_a_classifier_of_replies_expects_nothing(tmp_path: Path, classifier_mode
         IntentAccuracyReward(classifier=object(), expected_by=str(tmp_path))
 
 
-def test_long_text_is_cut_to_the_models_positions(classifier_model: Any, bert_tokenizer: Any) -> None:
-    labels = IntentClassifier(classifier_model, bert_tokenizer).predict(["hi " * 100], ["cat"], None)
-    assert labels[0] in (1, 2, 3, 4)
-
-
 class ByLastWord:
-    """A classifier whose act is the number that ends the reply; remembers what it was shown."""
-
     def __init__(self) -> None:
         self.shown: list[tuple[list[str], list[str]]] = []
 
@@ -143,12 +124,6 @@ def test_intent_and_meteor_of_each_reply_itself() -> None:
     assert reward.last_parts["intent"] == [1.0]
     assert reward(["a"], replies[:1], references[:1], [False], infos[:1]) == [0.0]
     assert classifier.shown[0] == (["a", "b"], replies)
-
-
-def test_intent_takes_rl4lms_arguments() -> None:
-    RewardFunctionRegistry.check("intent_accuracy", {"intent_coeff": 0.5, "auto_coeff": 0.5})
-    intent_only = RewardFunctionRegistry.get("intent_accuracy", {"shape": False}, classifier=ByLastWord())
-    assert intent_only(["a"], ["the cat sat 1"], [["the cat sat"]], [True], [{"intent": [1]}]) == [1.0]
 
 
 def test_half_for_the_intent_and_half_of_meteor() -> None:

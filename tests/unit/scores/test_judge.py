@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,7 +48,6 @@ def scores(
 
 def reply_in(question: str, tag: str = "reply") -> str:
     found = re.search(rf"<{tag}>\n(.*)\n</{tag}>", question)
-    assert found is not None
     return found[1]
 
 
@@ -68,21 +65,6 @@ def test_judge_reads_rubric_conversation_and_reply(endpoint: Endpoint) -> None:
     (question,) = endpoint.questions
     assert "Be kind." in question and "User: Hi.\nAssistant: Hello.\nUser: How are you?" in question
     assert reply_in(question) == "Fine." and "from 1 (worst) to 10 (best)" in question
-
-
-def test_only_last_replies_are_judged(endpoint: Endpoint) -> None:
-    assert scores(judge(endpoint), ["a", "b"], dones=[False, True]) == [0.0, pytest.approx(6 / 9)]
-    assert len(endpoint.questions) == 1
-
-
-def test_replies_are_judged_concurrently_within_the_limit(endpoint: Endpoint) -> None:
-    def slow(question: str) -> tuple[int, str]:
-        time.sleep(0.1)
-        return said("7")
-
-    endpoint.answer = slow
-    scores(judge(endpoint), [str(i) for i in range(9)], AsyncCalls(concurrency=3, retries=0))
-    assert 1 < endpoint.most_at_once <= 3
 
 
 def test_equal_questions_are_asked_once_and_never_again(endpoint: Endpoint) -> None:
@@ -112,20 +94,12 @@ def test_run_continues_without_a_writable_cache(
 
 
 FAILURES = {
-    "prose": (
-        said("I like this reply."),
-        r"judge 'wise' answered 'I like this reply.' instead of a whole",
-        1,
-    ),
+    "prose": (said("I like this."), r"judge 'wise' answered 'I like this.' instead of a whole", 1),
     "long prose": (said("no " * 100), r"answered 'no .* \.\.\.' instead of a whole number from 1 to 10", 1),
     "too high": (said("11"), r"answered '11' instead of a whole number from 1 to 10", 1),
-    "zero": (said("0"), r"answered '0' instead of a whole number from 1 to 10", 1),
     "another scale": (said("4/5"), r"answered '4/5' instead of", 1),
-    "nothing": (said(""), r"answered '' instead of", 1),
     "401": ((401, f"wrong key {KEY}"), r"status 401: 'wrong key \*\*\*'; check the API key .*JUDGE_KEY", 1),
     "429": ((429, "slow down"), r"sample 0: http\S+ answered .* 429: 'slow down'; lower reward_fn.*concurrency", 2),
-    "500": ((500, "oops"), r"status 500: 'oops'", 2),
-    "another JSON": ((200, '{"choices": []}'), r"did not answer with a chat completion", 2),
     "nested JSON": ((200, "[" * 100_000), r"did not answer with a chat completion: '\[\[", 2),
     "key as answer": (said(KEY), r"answered '\*\*\*' instead of a whole number", 1),
 }
@@ -142,43 +116,6 @@ def test_failure_is_one_paragraph_without_the_key(
     assert "'judge' failed on sample 0" in str(raised.value) and "\n" not in str(raised.value)
     assert KEY not in str(raised.value) + repr(raised.value.__cause__) + caplog.text
     assert len(endpoint.questions) == n_attempts and endpoint.keys[0] == f"Bearer {KEY}"
-
-
-def test_failure_that_goes_away_is_retried(endpoint: Endpoint) -> None:
-    answers = iter([(429, ""), (503, ""), said("10")])
-    endpoint.answer = lambda question: next(answers)
-    assert scores(judge(endpoint), ["a"], AsyncCalls(retries=2, retry_wait_s=0.01)) == [1.0]
-
-
-def test_judge_that_never_answers_is_a_timeout(endpoint: Endpoint) -> None:
-    endpoint.answer = lambda question: time.sleep(1.0) or said("7")  # type: ignore[func-returns-value]
-    with pytest.raises(RewardError, match=r"no answer within 0\.2 s \(reward_fn\.async_calls\.timeout_s\)"):
-        scores(judge(endpoint), ["a"], AsyncCalls(timeout_s=0.2, retries=0))
-
-
-def test_failure_that_is_masked_is_kept_for_the_message(endpoint: Endpoint) -> None:
-    endpoint.answer = lambda question: (404, "no such model")
-    replies = FinishedReplies(["p"], ["a"], [[]])
-    Scorer(as_parts(judge(endpoint), "judge"), "mask", CALLS).score(replies)
-    assert [message for message in replies.failures if "'judge' failed on sample 0: http" in message]
-
-
-def test_wait_that_the_server_asks_for_is_kept_up_to_a_limit(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits: list[float] = []
-    sleep = asyncio.sleep
-
-    async def recorded(seconds: float) -> None:
-        waits.append(seconds)
-        await sleep(0)
-
-    monkeypatch.setattr(asyncio, "sleep", recorded)
-    headers = iter(["7", "100000", "soon", ""])
-    endpoint.answer = lambda question: (endpoint.headers.update({"Retry-After": next(headers)}), (429, ""))[1]
-    with pytest.raises(RewardError, match="status 429"):
-        scores(judge(endpoint), ["a"], AsyncCalls(retries=3, retry_wait_s=0.5))
-    assert [wait for wait in waits if wait] == [7.0, 60.0, 2.0]
 
 
 @pytest.mark.parametrize("end", ["\r", "\n", "  "])
@@ -224,21 +161,11 @@ def test_group_is_ranked_by_the_share_of_won_comparisons(endpoint: Endpoint) -> 
     assert len(endpoint.questions) == 3 * 2 + 2 * 1  # each pair in both orders, once
 
 
-def test_judge_that_prefers_a_position_sees_a_tie(endpoint: Endpoint) -> None:
-    endpoint.answer = lambda question: said("A")
-    assert scores(judge(endpoint, compare="group"), ["a", "b", "b"]) == [0.5, 0.5, 0.5]
-
-
 def test_letter_that_is_neither_reply_is_an_error(endpoint: Endpoint) -> None:
     endpoint.answer = lambda question: said("both")
     with pytest.raises(RewardError, match="answered 'both' instead of A or B"):
         scores(judge(endpoint, compare="group"), ["a", "b"])
-
-
-def test_group_of_one_reply_is_an_error(endpoint: Endpoint) -> None:
-    with pytest.raises(
-        RewardError, match=r"needs several replies to each prompt, but the prompt 'p' has one; use RLOO"
-    ):
+    with pytest.raises(RewardError, match=r"needs several replies to each prompt, but 'p' has one; use RLOO"):
         scores(judge(endpoint, compare="group"), ["a", "b"], prompts=["p", "q"])
 
 
@@ -247,8 +174,6 @@ def test_group_of_one_reply_is_an_error(endpoint: Endpoint) -> None:
     [
         ({"rubric": " "}, "needs a rubric"),
         ({"base_url": "localhost:8000"}, "must be an address such as http://localhost:8000/v1"),
-        ({"base_url": "http://[::1/v1"}, "must be an address such as http://localhost:8000/v1"),
-        ({"base_url": "http://localhost:99999/v1"}, "must be an address such as http://localhost:8000/v1"),
         ({"base_url": "http://me:pw@localhost/v1"}, "must not contain credentials or a query; set api_key_env"),
         ({"base_url": "http://localhost/v1?key=1"}, "must not contain credentials or a query"),
         ({"api_key_env": "NO_SUCH_KEY"}, "api_key_env of the judge is 'NO_SUCH_KEY', but this environment variable"),
@@ -282,7 +207,6 @@ def test_local_judge_pays_the_expected_grade_of_last_replies(folder: str) -> Non
 
 
 def asked_texts(reward: JudgeReward, texts: list[str], infos: list[dict[str, Any]]) -> list[str]:
-    """The questions to a local judge."""
     asked: list[str] = []
 
     class Listening:
@@ -311,34 +235,14 @@ def test_local_judge_compares_in_both_orders(folder: str) -> None:
     assert found[1] == pytest.approx((first + 1 - second) / 2)
 
 
-def test_local_judge_is_told_each_question_once(folder: str) -> None:
-    reward = JudgeReward("Be kind.", model_name=folder)
-    assert len(asked_texts(reward, ["a", "a", "b"], [{}, {}, {}])) == 2
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (
-            {},
-            "needs a judge: either base_url and model of an OpenAI-compatible endpoint, or model_name of a local model",
-        ),
+        ({}, "needs a judge: either base_url and model of an OpenAI-compatible endpoint, or model_name of a local"),
         ({"base_url": "http://localhost/v1"}, "needs a judge: either base_url and model"),
         ({"model": "wise"}, "needs a judge: either base_url and model"),
-        ({"model_name": "m", "model": "wise"}, "model has no effect for the local judge of model_name"),
-        (
-            {"model_name": "m", "base_url": "http://x", "max_tokens": 3},
-            "base_url, max_tokens have no effect for the local",
-        ),
-        ({"model_name": "m", "api_key_env": "KEY"}, "api_key_env has no effect for the local judge"),
-        (
-            {"base_url": "http://x", "model": "m", "precision": "bf16"},
-            "precision has no effect for a judge behind base_url",
-        ),
-        (
-            {"base_url": "http://x", "model": "m", "batch_size": 2},
-            "batch_size has no effect for a judge behind base_url",
-        ),
+        ({"model_name": "m", "base_url": "http://x", "max_tokens": 3}, "base_url, max_tokens have no effect for the"),
+        ({"base_url": "http://x", "model": "m", "batch_size": 2}, "batch_size has no effect for a judge behind base"),
         ({"model_name": "m", "compare": "group", "n_levels": 3}, "n_levels has no effect with compare: group"),
     ],
 )

@@ -17,7 +17,6 @@ from rl4dialog.scores.meteor import MeteorMetric
 
 @pytest.fixture
 def wordnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A WordNet of one synset, laid out as Debian does (without ``lexnames``)."""
     for part in ("noun", "verb", "adj", "adv"):
         for name in (f"index.{part}", f"data.{part}", f"{part}.exc"):
             (tmp_path / name).write_text("")
@@ -34,9 +33,6 @@ def test_synonym_counts_only_with_wordnet(wordnet: str) -> None:
     assert found == {"lexical/meteor": ([pytest.approx(1 - 0.5 / 27)], pytest.approx(1 - 0.5 / 27))}
     # Two of three match in two chunks: F = 2/3, and the penalty is 0.5.
     assert MeteorMetric(synonyms=False).sentence_score(text, references) == pytest.approx(1 / 3)
-
-
-def test_stems_match_without_wordnet() -> None:
     score = MeteorMetric(synonyms=False).sentence_score("dogs walked", ["dog walks"])
     assert score == pytest.approx(1 - 0.5 / 8)
 

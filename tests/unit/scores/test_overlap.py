@@ -32,31 +32,36 @@ def test_corpus_score_is_unsmoothed_bleu_of_whitespace_words() -> None:
     words = [[reference.split() for reference in references] for references in BLEU_REFERENCES]
     assert 0 < corpus < 1
     assert corpus == pytest.approx(corpus_bleu(words, [text.split() for text in BLEU_TEXTS]))
-
-
-def test_corpus_without_common_4gram_scores_0_but_its_sentences_do_not() -> None:
     scores, corpus = BleuMetric().compute([""], ["a b c x e f"], [["a b c d e f"]])["lexical/bleu"]
     assert corpus == 0
     assert scores is not None and scores[0] > 0
 
 
-def test_punctuation_is_not_split_off() -> None:
-    scores, _ = BleuMetric().compute([""], ["yes."], [["yes ."]])["lexical/bleu"]
-    assert scores == [0.0]
+SACRE_TEXTS = ["The cat sat on the mat.", "A dog ran home", "naïve 😀"]
+SACRE_REFERENCES = [["the cat sat on a mat.", "The cat sat."], ["A dog ran to its home"], ["naive 😀"]]
+STREAMS = [[refs[i] if i < len(refs) else None for refs in SACRE_REFERENCES] for i in range(2)]
 
 
-SACRE_TEXTS = ["The cat sat on the mat.", "A dog ran home"]
-SACRE_REFERENCES = [["the cat sat on a mat.", "The cat sat."], ["A dog ran to its home"]]
-STREAMS = [["the cat sat on a mat.", "A dog ran to its home"], ["The cat sat.", None]]
-
-
-@pytest.mark.parametrize("args", [{}, {"lowercase": True}, {"tokenize": "char", "max_ngram_order": 2}], ids=str)
-def test_sacre_bleu_is_that_of_the_library(args: dict[str, Any]) -> None:
-    scores, corpus = SacreBleuMetric(**args).compute(["", ""], SACRE_TEXTS, SACRE_REFERENCES)["lexical/sacrebleu"]
-    assert corpus == pytest.approx(BLEU(**args).corpus_score(SACRE_TEXTS, STREAMS).score / 100)
-    sentence = BLEU(**args, effective_order=True)
-    expected = [sentence.sentence_score(t, r).score / 100 for t, r in zip(SACRE_TEXTS, SACRE_REFERENCES, strict=True)]
-    assert scores == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("metric", "library", "args"),
+    [
+        *(
+            (SacreBleuMetric, BLEU, args)
+            for args in ({}, {"lowercase": True}, {"tokenize": "char", "max_ngram_order": 2})
+        ),
+        *(
+            (ChrfMetric, CHRF, args)
+            for args in ({}, {"word_order": 2}, {"lowercase": True, "beta": 1, "whitespace": True})
+        ),
+        *((TerMetric, TER, args) for args in ({}, {"case_sensitive": True}, {"normalized": True, "no_punct": True})),
+    ],
+)
+def test_scores_are_those_of_the_library(metric: Any, library: Any, args: dict[str, Any]) -> None:
+    ((scores, corpus),) = metric(**args).compute([""] * 3, SACRE_TEXTS, SACRE_REFERENCES).values()
+    assert corpus == pytest.approx(library(**args).corpus_score(SACRE_TEXTS, STREAMS).score / 100)
+    sentence = library(**args, **({"effective_order": True} if library is BLEU else {}))
+    pairs = zip(SACRE_TEXTS, SACRE_REFERENCES, strict=True)
+    assert scores == pytest.approx([sentence.sentence_score(*pair).score / 100 for pair in pairs])
 
 
 @pytest.mark.parametrize(
@@ -73,20 +78,6 @@ def test_wrong_argument_is_refused_at_once(id: str, build: Any, args: dict[str, 
         build(**args)
 
 
-CHRF_TEXTS = ["Where do you live?", "naïve 😀"]
-CHRF_REFERENCES = [["Where did you live", "Where do they live?"], ["naive 😀"]]
-
-
-@pytest.mark.parametrize("args", [{}, {"word_order": 2}, {"lowercase": True, "beta": 1, "whitespace": True}], ids=str)
-def test_chrf_is_that_of_the_library(args: dict[str, Any]) -> None:
-    scores, corpus = ChrfMetric(**args).compute([""] * 2, CHRF_TEXTS, CHRF_REFERENCES)["lexical/chrf"]
-    library = CHRF(**args)
-    expected = [library.sentence_score(t, r).score / 100 for t, r in zip(CHRF_TEXTS, CHRF_REFERENCES, strict=True)]
-    assert scores == pytest.approx(expected)
-    streams = [[refs[i] if i < len(refs) else None for refs in CHRF_REFERENCES] for i in range(2)]
-    assert corpus == pytest.approx(library.corpus_score(CHRF_TEXTS, streams).score / 100)
-
-
 def test_chrf_is_f2_of_character_ngrams() -> None:
     # Of the characters 2 of 2 are found and 2 of 4, of the pairs 1 of 1 and 1 of 3.
     scores, _ = ChrfMetric(char_order=2).compute([""], ["ab"], [["abcd"]])["lexical/chrf"]
@@ -94,23 +85,12 @@ def test_chrf_is_f2_of_character_ngrams() -> None:
     assert scores == pytest.approx([5 * precision * recall / (4 * precision + recall)])
 
 
-TER_TEXTS = ["the cat sat on the mat", "a long and entirely wrong text", "Home"]
-TER_REFERENCES = [["on the mat the cat sat", "a cat sat"], ["word"], ["home"]]
-
-
 def test_ter_is_edits_per_reference_word() -> None:
-    scores, corpus = TerMetric().compute([""] * 3, TER_TEXTS, TER_REFERENCES)["lexical/ter"]
+    texts = ["the cat sat on the mat", "a long and entirely wrong text", "Home"]
+    references = [["on the mat the cat sat", "a cat sat"], ["word"], ["home"]]
+    scores, _ = TerMetric().compute([""] * 3, texts, references)["lexical/ter"]
     # One phrase is moved, over 4.5 words of a reference on average; one word is replaced and five are deleted.
     assert scores == pytest.approx([1 / 4.5, 6.0, 0.0])
-    streams = [[refs[i] if i < len(refs) else None for refs in TER_REFERENCES] for i in range(2)]
-    assert corpus == pytest.approx(TER().corpus_score(TER_TEXTS, streams).score / 100)
-
-
-def test_arguments_are_passed_on() -> None:
-    scores, _ = TerMetric(case_sensitive=True).compute([""] * 3, TER_TEXTS, TER_REFERENCES)["lexical/ter"]
-    assert scores is not None and scores[2] == 1.0
-    scores, _ = TerMetric(normalized=True, no_punct=True).compute([""], ["yes , sir ."], [["yes sir"]])["lexical/ter"]
-    assert scores == [0.0]
 
 
 ROUGE_TEXTS = ["the cat sat on the mat", "dogs\nwalk home"]
@@ -129,13 +109,10 @@ def test_rouge_is_that_of_the_library() -> None:
         assert corpus == pytest.approx(sum(expected) / 2)
 
 
-def test_stems_are_compared_unless_told_otherwise() -> None:
+def test_stems_and_references_of_rouge() -> None:
     for stems, expected in ((True, 1.0), (False, 0.0)):
         found = RougeMetric(use_stemmer=stems).compute([""], ["cats walking"], [["cat walks"]])
         assert found["lexical/rouge_rouge1"] == ([expected], expected)
-
-
-def test_best_reference_counts_if_all_are_used() -> None:
     scores, _ = RougeMetric(use_single_ref=False).compute([""], ROUGE_TEXTS[:1], ROUGE_REFERENCES[:1])[
         "lexical/rouge_rouge1"
     ]
@@ -162,17 +139,11 @@ def score(text: str, references: list[str], **args: Any) -> float:
     return corpus
 
 
-def test_best_reference_counts() -> None:
+def test_rouge_l_max_by_hand() -> None:
     # The common subsequence "the cat sat" has 3 of 4 and 3 of 6 words.
     assert score("the cat sat down", ["a dog", "the black cat sat right there"]) == pytest.approx(2 * 0.75 * 0.5 / 1.25)
-
-
-def test_stems_are_compared_by_rouge_l_max() -> None:
     assert score("cats walking", ["cat walks"]) == 1.0
     assert score("cats walking", ["cat walks"], stemming=False) == 0.0
-
-
-def test_alpha_weighs_precision() -> None:
     assert score("a b c d", ["a b"], alpha=1.0) == pytest.approx(0.5)
     assert score("a b c d", ["a b"], alpha=0.0) == pytest.approx(1.0)
 
@@ -185,7 +156,6 @@ def test_alpha_weighs_precision() -> None:
     ],
 )
 def test_weight_factor_is_py_rouges(text: str, reference: str, expected: tuple[float, float]) -> None:
-    """Expected is what py-rouge 1.1 gives with RL4LMs' arguments, and weight_factor 1.0 and 1.2."""
     found = [score(text, [reference], weight_factor=factor) for factor in (1.0, 1.2)]
     assert found == pytest.approx(expected)
 
@@ -202,9 +172,6 @@ def test_rouge_has_the_variant_that_was_asked_for() -> None:
     assert pay(RewardFunctionRegistry.get("rouge", {"rouge_type": "rouge2"}), swapped) < 1.0
     with pytest.raises(ConfigError, match=r"rouge_type: .*, got 'rouge3'; did you mean 'rouge"):
         RewardFunctionRegistry.get("rouge", {"rouge_type": "rouge3"})
-
-
-def test_rouge_combined_is_the_mean_of_three() -> None:
     reply = "the mat sat on a cat"
     variants = [
         pay(RewardFunctionRegistry.get("rouge", {"rouge_type": t}), reply) for t in ("rouge1", "rouge2", "rougeL")

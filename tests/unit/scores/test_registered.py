@@ -105,15 +105,12 @@ TEXTS, REFERENCES = ["a cat sat a mat", "w1 w2 😀"], [["a dog sat a mat", "hi"
 
 
 class ByLength:
-    """A classifier of dialogue acts."""
-
     def predict(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> list[int]:
         return [1 + len(text) % 2 for text in reply_texts]
 
 
 @pytest.fixture
 def args(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    """Arguments of a metric or a reward by its id, with stand-ins for what comes from outside."""
 
     def of(id: str) -> dict[str, Any]:
         get = request.getfixturevalue
@@ -188,16 +185,8 @@ def test_metric_gives_its_keys(id: str, args: Any) -> None:
     tokenizer = make_tokenizer()
     metric = MetricRegistry.get(id, args(id), tokenizer=tokenizer)
     table = {"table": [[{"value": "cat", "is_header": False}]], "highlighted_cells": [[0, 0]]}
-    infos = [
-        {
-            "intent": [1],
-            "persona": ["a cat"],
-            "raw_table": {**table, "overlap_subset": overlap},
-            "walk": WALK,
-            "goal": "small_talk",
-        }
-        for overlap in (True, False)
-    ]
+    info = {"intent": [1], "persona": ["a cat"], "walk": WALK, "goal": "small_talk"}
+    infos = [{**info, "raw_table": {**table, "overlap_subset": overlap}} for overlap in (True, False)]
     found = metric.compute(["a dog sat a mat."] * 2, TEXTS, REFERENCES, infos, make_gpt2(tokenizer), "val")
     assert set(found) == KEYS[id]
     for scores, corpus in found.values():
@@ -208,19 +197,12 @@ def test_metric_gives_its_keys(id: str, args: Any) -> None:
 # Nothing, one word, marks, unicode, an emoji, the same as the reference; references that are blank, several, or both.
 ODD_TEXTS = ["", " ", "word", ".", "naïve 一二三", "😀", "a cat sat", "\n"]
 ODD_REFERENCES = [
-    ["a"],
-    [""],
-    ["word", "other"],
-    ["", "."],
-    ["一二", "naïve"],
-    ["😀", "a", "hi"],
-    ["a cat sat"],
-    ["\n"],
-]
+    ["a"], [""], ["word", "other"], ["", "."], ["一二", "naïve"], ["😀", "a", "hi"], ["a cat sat"], ["\n"],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("id", KEYS)
-@pytest.mark.parametrize("n_times", [1, 1250], ids=["each", "ten_thousand"])
+@pytest.mark.parametrize("n_times", [1, 125], ids=["each", "a_thousand"])
 def test_metric_measures_odd_texts_and_many(id: str, n_times: int, args: Any) -> None:
     tokenizer = make_tokenizer()
     metric = MetricRegistry.get(id, args(id), tokenizer=tokenizer)
@@ -236,13 +218,12 @@ def test_metric_measures_odd_texts_and_many(id: str, n_times: int, args: Any) ->
 
 
 def conversation(*texts: str, **properties: Any) -> Dialogue:
-    """A conversation that the partner begins."""
     turns = tuple(Turn(text, (PARTNER, AGENT)[i % 2]) for i, text in enumerate(texts))
     return Dialogue("x", turns, meta_data={"persona": ["a cat", ""], "partner_persona": ["a cat"]}, **properties)
 
 
 @pytest.mark.parametrize("id", DIALOGUE_KEYS)
-@pytest.mark.parametrize("n_times", [1, 1250], ids=["each", "ten_thousand"])
+@pytest.mark.parametrize("n_times", [1, 125], ids=["each", "a_thousand"])
 def test_metric_measures_odd_conversations_and_many(id: str, n_times: int, args: Any) -> None:
     metric = MetricRegistry.get(id, args(id))
     assert isinstance(metric, DialogueMetric)
@@ -331,7 +312,6 @@ def test_reward_pays_its_metric_and_a_batch_is_paid_as_one_by_one(id: str, args:
 
 @pytest.mark.parametrize("id", [*SAME_AS_METRIC, *OTHERS])
 def test_reward_of_the_workers_pays_token_by_token_what_it_pays_for_the_text(id: str, args: Any) -> None:
-    """Over the steps of an episode, with a word per token; shaped where it can be."""
     arguments = of_reward(id, args)
     can_be_shaped = "shaping='end'" in RewardFunctionRegistry.describe(id)[1]
     for more in ({}, {"shaping": "every_token"}) if can_be_shaped else ({},):
@@ -395,12 +375,9 @@ N_WORKERS = 4
 
 
 class Asked(gym.Wrapper):
-    """An environment in a worker, whose rewards and partner can be called by themselves."""
-
     share: int
 
     def own_scores(self, shares: list[list[str]], names: list[str]) -> dict[str, list[float]]:
-        """What the rewards pay for the environment's own share of replies."""
         parts = [part for part in self.unwrapped.env.reward_parts if part.name in names]
         return scores_of(parts, shares[self.share])
 
@@ -419,7 +396,6 @@ def scores_of(parts: list[RewardPart], texts: list[str]) -> dict[str, list[float
 
 
 def english_texts(n: int) -> list[str]:
-    """Texts of adjectives, no two alike; reading WordNet's index leaves the file of those open."""
     lines = (meteor._DEBIAN_WORDNET / "index.adj").read_text("utf-8").splitlines()
     words = [line.split()[0] for line in lines if line[0] != " "]
     return [" ".join(words[(37 * i + 101 * k) % len(words)] for k in range(6)) for i in range(n)]
@@ -428,7 +404,6 @@ def english_texts(n: int) -> list[str]:
 @pytest.mark.skipif(not meteor._DEBIAN_WORDNET.is_dir(), reason="METEOR needs Debian's wordnet-base")
 @pytest.mark.parametrize("n_replies", [100, pytest.param(1000, marks=pytest.mark.long)])
 def test_forked_workers_score_as_one_process_does(args: Any, n_replies: int) -> None:
-    """Each scores other replies at the same time. That no file is shared is checked elsewhere."""
     parts: list[RewardPart] = []
     for id in (*SAME_AS_METRIC, *OTHERS):
         reward = RewardFunctionRegistry.get(id, {} if id == "meteor" else of_reward(id, args))

@@ -56,9 +56,6 @@ def test_case_and_marks_count() -> None:
     reward = RewardFunctionRegistry.get("keyword", {"keywords": ["C++", "Go"], "case_sensitive": True})
     assert pay(reward, "C++ or Go") == 1.0
     assert pay(reward, "I go for C+") == 0.0
-
-
-def test_keywords_of_each_sample() -> None:
     reward = RewardFunctionRegistry.get("keyword", {"meta_key": "concepts"})
     assert pay(reward, "the dog runs", meta_info={"concepts": ["dog", "run"]}) == 0.5
     for concepts in (None, [], "dog", [1]):

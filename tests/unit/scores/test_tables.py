@@ -13,15 +13,6 @@ from rl4dialog.scores.tables import BleuTottoMetric, ParentTottoMetric, parent_s
 TINY = 1e-5
 
 
-def test_word_of_the_table_is_right_and_word_of_neither_is_not() -> None:
-    found = parent_score(["x", "y"], [["x", "z"]], table=[["y"]], highlighted=[["y"]])
-    # x is in the reference, y in the table; of the pair the table has half; there are no longer n-grams.
-    assert found.precision == pytest.approx((1 * 0.5 * TINY * TINY) ** 0.25)
-    # No word of the reference is in the table, so nothing of it need be found, and the table alone counts.
-    assert found.recall == pytest.approx(1.0)
-    assert found.f_score == pytest.approx(2 * found.precision / (found.precision + 1), rel=1e-3)
-
-
 CELLS, HIGHLIGHTED_CELLS = [["a", "b"], ["q"]], [["b", "q"], ["a"]]
 
 
@@ -45,24 +36,18 @@ def test_table_counts_as_far_as_the_reference_is_silent_about_it() -> None:
 def test_text_without_a_right_word_scores_0() -> None:
     assert parent_score(["n"], [["a"]], [["a"]], [["a"]]) == pytest.approx((0, TINY, 0), abs=1e-4)
     assert parent_score([], [["a"]], [["a"]], [["a"]])[::2] == (0, 0)
-
-
-def test_perfect_text_scores_1_against_its_best_reference() -> None:
-    words = ["the", "cat", "sat", "down", "here"]
-    found = parent_score(words, [["no"], words], [words], [["cat", "sat"]])
-    assert found == pytest.approx((1, 1, 1), abs=1e-6)
-
-
-def test_table_without_values_leaves_the_references() -> None:
-    words = ["the", "cat", "sat", "down"]
-    assert parent_score(words, [words], [], []) == pytest.approx((1, 1, 1), abs=1e-6)
+    found = parent_score(["x", "y"], [["x", "z"]], table=[["y"]], highlighted=[["y"]])
+    # x is in the reference, y in the table; of the pair the table has half; there are no longer n-grams.
+    assert found.precision == pytest.approx((1 * 0.5 * TINY * TINY) ** 0.25)
+    # No word of the reference is in the table, so nothing of it need be found, and the table alone counts.
+    assert found.recall == pytest.approx(1.0)
+    assert found.f_score == pytest.approx(2 * found.precision / (found.precision + 1), rel=1e-3)
 
 
 NULL = ["<", "null", ">"]
 
 
 def record(overlap: Any, **changes: Any) -> dict[str, Any]:
-    """A table of a header and two cells, of which the name is highlighted."""
     cells = [("Name", True), ("Ann | Bo", False), (" ", False)]
     return {
         "table": [[{"value": value, "is_header": is_header} for value, is_header in cells]],
@@ -102,27 +87,20 @@ def test_scores_are_those_of_prepared_texts_and_tables() -> None:
     assert len(found) == 9
 
 
-def test_subsets_without_samples_are_left_out() -> None:
-    found = ParentTottoMetric().compute([""], ["Ann"], [["Ann"]], [{"raw_table": record("none")}])
-    assert all("overall" in key for key in found) and len(found) == 3
+NO_TABLE = r"'parent_totto' needs .*meta_data\['raw_table'\].*totto provides; text 0 has"
 
 
-@pytest.mark.parametrize("infos", [None, [{}], [{"raw_table": "x"}], [{"raw_table": {"table": []}}]], ids=str)
-def test_missing_table_is_named(infos: Any) -> None:
-    with pytest.raises(DataError, match=r"'parent_totto' needs .*meta_data\['raw_table'\].*totto provides; text 0 has"):
-        ParentTottoMetric().compute([""], ["a"], [["a"]], infos)
-
-
-def test_cell_without_value_is_refused() -> None:
-    infos = [{"raw_table": record(True, table=[[{"is_header": False}]], highlighted_cells=[])}]
-    with pytest.raises(DataError, match="table 7 has a cell without 'value'"):
-        ParentTottoMetric().compute([""], ["a"], [["a"]], infos)
-
-
-def test_highlighted_cell_outside_the_table_is_refused() -> None:
-    infos = [{"raw_table": record(True, highlighted_cells=[[3, 0]])}]
-    with pytest.raises(DataError, match=r"table 7 highlights cells that do not exist: \[\[3, 0\]\]"):
-        ParentTottoMetric().compute([""], ["a"], [["a"]], infos)
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        *((info, NO_TABLE) for info in ({}, {"raw_table": "x"}, {"raw_table": {"table": []}})),
+        ({"raw_table": record(True, table=[[{}]], highlighted_cells=[])}, "table 7 has a cell without 'value'"),
+        ({"raw_table": record(True, highlighted_cells=[[3, 0]])}, "table 7 highlights cells that do not exist: .*3, 0"),
+    ],
+)
+def test_samples_without_a_whole_table_are_refused(info: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        ParentTottoMetric().compute([""], ["a"], [["a"]], [info])
 
 
 BLEU_TEXTS = ["Ann and Bo know each other.", "The page names  Ann and Bo", ""]
@@ -143,8 +121,3 @@ def test_scores_are_bleu_of_three_references_in_lower_case() -> None:
         expected = BLEU().corpus_score(texts[rows], [stream[rows] for stream in streams]).score / 100
         assert 0 < expected < 1
         assert found[f"table_to_text/bleu_{name}"] == (None, pytest.approx(expected))
-
-
-def test_missing_table_is_named_by_bleu() -> None:
-    with pytest.raises(DataError, match=r"'bleu_totto' needs .*meta_data\['raw_table'\]"):
-        BleuTottoMetric().compute([""], ["a"], [["a"]], [{}])

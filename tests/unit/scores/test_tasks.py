@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 from replies import pay, state
 
-from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.reward_parts import FinishedReplies
-from rl4dialog.envs.conversation import Observation
-from rl4dialog.scores.parts import as_parts
-from rl4dialog.scores.scoring import Scorer
 from rl4dialog.scores.tasks import (
     GoalFollowedMetric,
     RudenessMetric,
@@ -22,11 +17,8 @@ from rl4dialog.scores.tasks import (
     ShortestPathMetric,
     ShortestPathReward,
 )
-from rl4dialog.tasks.comment_reply import CommentReplies
 from rl4dialog.tasks.random_walks.datapool import RandomWalks
 from rl4dialog.tasks.random_walks.graph import Graph, WalkTask
-from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.text.tokenizer import build_tokenizer
 
 
 def test_scores_of_texts_made_by_hand() -> None:
@@ -39,23 +31,11 @@ def test_scores_of_texts_made_by_hand() -> None:
     }
 
 
-def test_references_of_the_datapool_have_their_labels() -> None:
-    data = [sample for sample, _ in CommentReplies.prepare("test")]
-    found = RudenessMetric().compute([""] * 500, [each.references[0] for each in data], [[]] * 500)
-    assert found["rudeness/level"][0] == [each.meta_data["rudeness"] for each in data]
-
-
 @pytest.mark.parametrize(("text", "level"), [("i love soups.", 0), ("duh, i love soups.", 1), ("you clown. yawn.", 2)])
 def test_each_level_costs_the_scale(text: str, level: int) -> None:
     assert pay(RudenessReward(), text) == -5 * level
     assert pay(RudenessReward(scale=2), text) == -2 * level
     assert pay(RudenessReward(), text, done=False) == 0
-
-
-def test_cost_can_be_paid_with_the_rude_word() -> None:
-    reward = RewardFunctionRegistry.get("rudeness", {"scale": 5.0, "shaping": "every_token"})
-    words = ["i", "love", "soups.", "you", "clown."]
-    assert [pay(reward, " ".join(words[:n]), done=n == 5) for n in range(1, 6)] == [0, 0, 0, 0, -10]
 
 
 TASK = WalkTask(Graph({"a": [], "b": ["a"], "c": ["b", "d"], "d": ["c"]}, "a", 5), "c")
@@ -81,24 +61,7 @@ def test_references_of_the_datapool_have_its_logged_return() -> None:
     assert found["shortest_path/illegal"][1] == 0
 
 
-def test_shortest_paths_are_optimal() -> None:
-    pool = RandomWalks.prepare("test")
-    graph, distances = pool.graph, pool.graph.distances()
-    prompts, texts, metas = [], [], []
-    for start in graph.starts:
-        walk = [start]
-        while walk[-1] != "a":
-            walk.append(min(graph.edges[walk[-1]], key=lambda node: distances[node]))
-        prompts.append(start)
-        texts.append(" ".join(walk[1:]))
-        metas.append(WalkTask(graph, start).to_meta())
-    found = ShortestPathMetric().compute(prompts, texts, [[]] * 20, metas)
-    assert found["shortest_path/optimality"] == ([1] * 20, 1)
-    assert found["shortest_path/return"][1] == graph.optimal_return()
-
-
 def paid(texts: list[str]) -> list[float]:
-    """Rewards of the tokens after which the reply is each of these texts, of which the last one ends it."""
     reward, states = ShortestPathReward(), [state(""), *map(state, texts)]
     for number, each in enumerate(states):
         each.context_ids = list(range(number))
@@ -127,26 +90,6 @@ def test_each_step_costs_one_and_the_end_the_rest(texts: list[str], rewards: lis
     assert sum(rewards) == TASK.return_of(texts[-1])
 
 
-def test_whole_text_earns_its_return() -> None:
-    texts = ["b a", "d c b a", "d", "x", ""]
-    replies = FinishedReplies(["from c"] * 5, texts, [[""]] * 5, [META] * 5)
-    assert Scorer(as_parts(ShortestPathReward())).score(replies).total == [-2, -4, -5, -5, -5]
-
-
-def test_tokens_of_an_environment_earn_the_return() -> None:
-    tokenizer = build_tokenizer("builtin/tiny-gpt2", vocab_size=262, corpus=["c b a d"])
-    end = EndOfTurn(tokenizer, [tokenizer.eos_token_id])
-    reward = ShortestPathReward()
-    for text in ("b a", "d c d c b a", "d b", "d"):
-        ids = [*tokenizer(f" {text}", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-        before, total = Observation([1], [], "from c", [""], META, end), 0.0
-        for number, id in enumerate(ids, start=1):
-            after = before.after(id)
-            total += reward(before, id, after, number == len(ids), META)
-            before = after
-        assert before.context_text == text and total == TASK.return_of(text)
-
-
 @pytest.mark.parametrize("meta_data", [None, {}, {"walk": 1}])
 def test_samples_of_other_datapools_are_an_error(meta_data: Any) -> None:
     with pytest.raises(DataError, match=r"reward 'shortest_path' needs samples .* use the datapool random_walks"):
@@ -157,7 +100,7 @@ def test_samples_of_other_datapools_are_an_error(meta_data: Any) -> None:
 
 def scores(texts: list[str], infos: list[dict[str, Any]], **args: Any) -> tuple[list[float], float]:
     found: Any = GoalFollowedMetric(**args).compute([""] * len(texts), texts, [[]] * len(texts), infos)
-    return found["goal_followed"]  # type: ignore[no-any-return]
+    return found["goal_followed"]
 
 
 def test_share_is_of_the_replies_with_a_goal() -> None:
@@ -171,8 +114,5 @@ def test_other_goals_are_those_of_their_set() -> None:
     assert scores(["i walk my dog ."], [info], goals="convogym")[1] == 1.0
     with pytest.raises(DataError, match=r"has the goal 'ask about pets.', not one of work, pet"):
         scores(["i walk my dog ."], [info])
-
-
-def test_samples_without_goals_are_named() -> None:
     with pytest.raises(DataError, match="goals_in_prompt: true; one has only history"):
         scores(["a"], [{"history": []}])

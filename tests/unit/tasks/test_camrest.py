@@ -21,7 +21,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def edited(folder: Path, split: str, **goal: Any) -> None:
-    """Change the goal of the first dialogue of a split."""
     path = folder / f"{split}.json"
     dialogues = json.loads(path.read_text())
     dialogues[0]["goal"] |= goal
@@ -70,13 +69,6 @@ def test_missing_split_is_named_with_the_key_of_another(folder: Path, split: str
         camrest(str(folder))
     with pytest.raises(DataError, match=rf"splits: {split}: 'dev' is not a split"):
         camrest(str(folder), splits={split: "dev"})
-
-
-def test_empty_folder_has_no_split_to_stand_in(folder: Path) -> None:
-    for split in ("train", "val", "test"):
-        (folder / f"{split}.json").unlink()
-    with pytest.raises(DataError, match=r"train\.json\.zip\) is missing in [^ ]*$"):
-        camrest(str(folder))
 
 
 def test_unknown_slot_is_named_with_file_dialogue_and_turn(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from typing import Any
 
@@ -26,7 +27,7 @@ POOLS = sorted(SIZES)
 
 def pool(id: str, split: str = "train", n: int | None = 30, **args: Any) -> TextGenPool:
     sizes = {} if n is None else {"n_train": n, "n_val": n, "n_test": n}
-    return DataPoolRegistry.resolve(id).prepare(split, **sizes, **args)  # type: ignore[no-any-return]
+    return DataPoolRegistry.resolve(id).prepare(split, **sizes, **args)
 
 
 def samples(id: str, split: str = "train", n: int = 30, **args: Any) -> list[Sample]:
@@ -81,6 +82,22 @@ def test_formats_have_their_markup(id: str) -> None:
     assert [sample.references for sample, _ in chat] == [sample.references for sample, _ in plain]
     with pytest.raises(DataError, match="format 'chat_template' needs a tokenizer"):
         pool(id, format="chat_template")
+
+
+@pytest.mark.parametrize("id", ["get_acquainted", "guess_the_picture", "guess_what", "wordle"])
+def test_players_follow_their_seed_and_can_be_sent_to_workers(id: str) -> None:
+    found = pool(id, "test")
+    meta_data: Any = found[0][0].meta_data
+    n_random = 0
+    for new_player in pickle.loads(pickle.dumps(found.players)).values():
+        said = []
+        for seed in (3, 3, *range(4, 12)):
+            player = new_player()
+            player.reset(meta_data, seed)
+            said.append([player.say(meta_data["history"]) for _ in range(6)])
+        assert said[0] == said[1]
+        n_random += any(each != said[0] for each in said)
+    assert n_random >= len(found.players) - 1, "but for one that always begins alike"
 
 
 @pytest.mark.parametrize("id", POOLS)

@@ -43,10 +43,7 @@ def test_goals_are_those_of_the_file_in_the_order_of_the_dialogue(tmp_path: Path
     hotel = goal.domains["hotel"]
     assert hotel.fail_info == {"area": "west"} and hotel.fail_book == {"stay": "5"}
     assert hotel.book == {"people": "3", "day": "monday", "stay": "2"}
-
-
-def test_first_constraints_that_the_database_can_satisfy_are_left_out(tmp_path: Path) -> None:
-    world = read(tmp_path, train={"T1": dialogue(hotel={**HOTEL, "fail_info": {"area": "north"}})})
+    world = read(tmp_path / "other", train={"T1": dialogue(hotel={**HOTEL, "fail_info": {"area": "north"}})})
     assert world.goals["train"][0].domains["hotel"].fail_info == {}
 
 
@@ -154,44 +151,14 @@ def test_rule_policy_reaches_the_goals_with_the_acts_of_its_vocabulary(tmp_path:
     assert info["is_success"] and info["outcome"]["convlab2/success"] == info["outcome"]["convlab2/book"] == 1
 
 
-def test_missing_training_split_names_the_way_out(tmp_path: Path) -> None:
-    path = write_multiwoz(tmp_path / "data")
-    message = (
-        r"train\.json \(or train\.json\.zip\) is missing in .*Another split can stand in for it: task\.args\.splits: "
-        r"\{train: val\}"
-    )
-    with pytest.raises(DataError, match=message):
-        multiwoz(path)
-
-
-def test_unknown_act_names_file_dialogue_and_turn(tmp_path: Path) -> None:
-    wrong = log({}, {}, {"Hotel-Inform": [["Food", "thai"]]}, {})
-    with pytest.raises(
-        DataError, match=r"train\.json, dialogue T9, turn 2: act hotel-inform\(food=thai\): unknown slot"
-    ):
-        read(tmp_path, train={"T9": dialogue(wrong, hotel=HOTEL)})
-
-
-def test_unknown_slot_of_a_booking_is_an_error(tmp_path: Path) -> None:
-    wrong = log({}, {"Booking-Book": [["Food", "thai"]]})
-    with pytest.raises(DataError, match=r"dialogue T9, turn 1: act booking-book\(food=thai\): unknown slot"):
-        read(tmp_path, train={"T9": dialogue(wrong, hotel=HOTEL)})
-
-
-def test_empty_vocabulary_names_the_file(tmp_path: Path) -> None:
+def test_malformed_files_are_named_with_the_place(tmp_path: Path) -> None:
     path = write_multiwoz(tmp_path / "data", train={"T1": dialogue(hotel=HOTEL)})
-    Path(path, "sys_da_voc.txt").write_text("\n")
-    with pytest.raises(DataError, match=r"sys_da_voc\.txt: the vocabulary of dialogue acts is empty"):
-        multiwoz(path, vocabulary="convlab2")
-
-
-def test_malformed_vocabulary_names_the_line(tmp_path: Path) -> None:
-    path = write_multiwoz(tmp_path / "data", train={"T1": dialogue(hotel=HOTEL)})
-    Path(path, "sys_da_voc.txt").write_text("Hotel-Inform-Area-1\nHotel-Inform\n")
-    with pytest.raises(DataError, match=r"sys_da_voc\.txt, line 2: expected an act such as Hotel-Inform-Area-1"):
-        multiwoz(path, vocabulary="convlab2")
-
-
-def test_a_list_of_dialogues_is_refused(tmp_path: Path) -> None:
+    for acts, problem in (("\n", ": the vocabulary"), ("Hotel-Inform-Area-1\nHotel-Inform", ", line 2: expected")):
+        Path(path, "sys_da_voc.txt").write_text(acts)
+        with pytest.raises(DataError, match=rf"sys_da_voc\.txt{problem}"):
+            multiwoz(path, vocabulary="convlab2")
     with pytest.raises(DataError, match=r"train\.json: expected an object with dialogues by id"):
-        read(tmp_path, train=[])
+        read(tmp_path / "list", train=[])
+    wrong = dialogue(log({}, {}, {"Hotel-Inform": [["Food", "thai"]]}, {}), hotel=HOTEL)
+    with pytest.raises(DataError, match=r"train\.json, dialogue T9, turn 2: act hotel-inform\(food=thai\): unknown"):
+        read(tmp_path / "acts", train={"T9": wrong})

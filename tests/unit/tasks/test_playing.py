@@ -16,8 +16,6 @@ from rl4dialog.tasks.playing import play
 
 
 class Counter(Player):
-    """Says how many utterances it has heard, and a random number."""
-
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self.name, self.number = meta_info.get("name"), random.Random(seed).random()
 
@@ -26,8 +24,6 @@ class Counter(Player):
 
 
 class Answers(Partner):
-    """Gives the answers of a list."""
-
     def __init__(self, *answers: PartnerReply | str | None) -> None:
         self.answers = answers
 
@@ -59,11 +55,6 @@ def test_partner_hears_everything() -> None:
     partner = Answers("x", "y")
     game = play(Counter(), partner, SAMPLE, 2, seed=0)
     assert partner.heard == [[turn.text for turn in game.turns[:n]] for n in (4, 6)]
-
-
-def test_history_is_the_prompt_if_the_sample_has_none() -> None:
-    game = play(Counter(), Answers("x"), Sample(0, "say", []), 1, seed=0)
-    assert [turn.text for turn in game.turns][:1] == ["say"] and game.n_given == 1
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ def _needs_the_package(request: pytest.FixtureRequest) -> None:
 
 
 def bisect(text: str) -> str:
-    """Guess the number in the middle of what is left."""
     low, high = 1, 20
     guesses = [int(word[1:-1]) for word in text.split() if word[:1] == "[" and word[1:-1].isdigit()]
     for number, hint in zip(
@@ -50,7 +49,6 @@ def test_a_game_pays_its_own_reward_and_ends_the_conversation() -> None:
         guess = (low + high) // 2
         history.append(f"[{guess}]")
         reply = partner.reply(history)
-        assert reply.text is not None
         history.append(reply.text)
         rewards.append(reply.reward)
         if reply.leaves:
@@ -72,7 +70,6 @@ def test_invalid_moves_lose_and_are_counted() -> None:
 
 
 def moves_of(seed: int, n_other_draws: int = 0) -> list[str]:
-    """A game against a random opponent, in which others draw from the global random numbers meanwhile."""
     game = TextArenaGame("TicTacToe-v0", 2, 0, "random", None)
     seen = [game.begin(seed)]
     random.seed(n_other_draws)
@@ -129,7 +126,6 @@ def test_samples_begin_as_the_partners_games() -> None:
             history += [move, answer]
         assert reply.leaves
     other: Sample = pools["val"][0][0]
-    assert other.meta_data is not None
     changed = {**other.meta_data, "history": ["something else"]}
     with pytest.raises(DataError, match="begins differently"):
         partner.reset(changed, seed=0)

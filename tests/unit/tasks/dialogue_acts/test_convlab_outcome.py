@@ -69,17 +69,21 @@ HOTEL = {"hotel": DomainGoal({"area": "north", "stars": "4"}, requests=("phone",
 BOOKED = {"hotel": DomainGoal({"area": "north", "stars": "4"}, book={"people": "3"})}
 
 
+PHONE, WRONG_PHONE = inform("hotel", "phone", "01223353888"), inform("hotel", "phone", "98765009999")
+ADDRESS, AREA, SHOP = inform("hotel", "address", "15 hills road"), inform("hotel", "area", "north"), "extension 7"
+STARS_ONLY = {"hotel": DomainGoal({"stars": "4"}, requests=("phone",))}
+FINAL = {"hotel": DomainGoal({"area": "north"}, fail_info={"area": "east"}, book={"people": "2"})}
+ACORN, BRIDGE = booked("hotel", "acorn"), booked("hotel", "bridge")
+
+
+def train(arrives: str = "11:00") -> dict[str, DomainGoal]:
+    return {"train": DomainGoal({"departure": "ely", "arriveBy": arrives, "day": "monday"}, book={"people": "2"})}
+
+
 def test_numbers_of_a_success() -> None:
     domains = {"hotel": DomainGoal({"area": "north"}, requests=("phone",), book={"people": "2"})}
-    found = judged(domains, inform("hotel", "phone", "01223353888"), bookings=(booked("hotel", "acorn"),))
-    assert found.numbers() == {
-        "convlab2/success": 1,
-        "convlab2/complete": 1,
-        "convlab2/book": 1,
-        "convlab2/inform_precision": 1,
-        "convlab2/inform_recall": 1,
-        "convlab2/inform_f1": 1,
-    }
+    names = ("success", "complete", "book", "inform_precision", "inform_recall", "inform_f1")
+    assert judged(domains, PHONE, bookings=(ACORN,)).numbers() == {f"convlab2/{name}": 1 for name in names}
 
 
 def test_numbers_without_requests_and_bookings_are_missing_and_the_goal_fails() -> None:
@@ -87,131 +91,93 @@ def test_numbers_without_requests_and_bookings_are_missing_and_the_goal_fails() 
     assert found.numbers() == {"convlab2/success": 0, "convlab2/complete": 1}
 
 
-@pytest.mark.parametrize("intent", ["inform", "recommend", "offerbook", "offerbooked"])
-def test_a_request_is_answered_by_these_intents(intent: str) -> None:
-    assert judged(HOTEL, inform("hotel", "phone", "01223353888", intent)).success
+@pytest.mark.parametrize(
+    ("intent", "recall"),
+    [*((intent, 1) for intent in ("inform", "recommend", "offerbook", "offerbooked")),
+     *((intent, 0) for intent in ("select", "book", "nooffer"))],
+)  # fmt: skip
+def test_a_request_is_answered_by_some_intents(intent: str, recall: float) -> None:
+    found = judged(HOTEL, PHONE._replace(intent=intent))
+    assert found.success == bool(recall) and found.numbers()["convlab2/inform_recall"] == recall
 
 
-@pytest.mark.parametrize("intent", ["select", "book", "nooffer"])
-def test_a_request_is_not_answered_by_others(intent: str) -> None:
-    assert judged(HOTEL, inform("hotel", "phone", "01223353888", intent)).numbers()["convlab2/inform_recall"] == 0
+@pytest.mark.parametrize(
+    ("goal", "told", "bookings", "is_success"),
+    [
+        (HOTEL, [inform("hotel", "phone", "01223353942")], [], True),  # another's: 8 of 11 digits agree in order
+        (HOTEL, [WRONG_PHONE], [], False),  # resembles no fitting entity
+        # No entity fits the pattern of phone numbers, so it is not used.
+        ({"shop": DomainGoal({"area": "mill end"}, requests=("phone",))}, [inform("shop", "phone", SHOP)], [], True),
+        (BOOKED, [], [ACORN], True),  # for 2 people, where 3 were asked for
+        (BOOKED, [], [BRIDGE], False),
+        (BOOKED, [], [BRIDGE, ACORN], False),  # only the first one counts
+        ({"taxi": DomainGoal({"leaveAt": "10:00"}, requests=("car type",))},
+         [inform("taxi", "car type", "red ford")], [], True),
+    ],
+)  # fmt: skip
+def test_success(goal: Any, told: list[DialogueAct], bookings: list[Booking], is_success: bool) -> None:
+    found = judged(goal, *told, bookings=tuple(bookings))
+    assert found.success == is_success
+    assert told != [WRONG_PHONE] or found.numbers()["convlab2/inform_recall"] == 1
 
 
-def test_a_similar_value_of_another_entity_is_an_answer() -> None:
-    assert judged(HOTEL, inform("hotel", "phone", "01223353942")).success  # 8 of 11 digits agree in order
+@pytest.mark.parametrize(
+    ("goal", "bookings", "share"),
+    [
+        (BOOKED, [BRIDGE], 0.5),
+        (BOOKED, [], 0),
+        ({"hotel": DomainGoal(book={"people": "2"})}, [], None),
+        (FINAL, [BRIDGE], 0),  # the final constraints count, though the first were never refused
+        (train(), [booked("train", "tr1")], 1),  # times are bounds, and the ends of a ride are not compared
+        (train(), [booked("train", "tr2")], 0.5),
+        (train("noon"), [booked("train", "tr2")], 1),  # what is no time fits every time
+    ],
+)
+def test_book_is_the_share_of_constraints_of_the_booked_entity(goal: Any, bookings: Any, share: float | None) -> None:
+    assert judged(goal, inform("hotel", "name", "acorn"), bookings=tuple(bookings)).book == share
 
 
-def test_a_value_that_resembles_no_fitting_entity_is_no_success_though_recalled() -> None:
-    found = judged(HOTEL, inform("hotel", "phone", "98765009999"))
-    assert found.numbers()["convlab2/inform_recall"] == 1 and not found.success
+@pytest.mark.parametrize(
+    ("goal", "told", "precision"),
+    [
+        (HOTEL, [PHONE, AREA], 1),  # a constraint
+        (STARS_ONLY, [PHONE, AREA], 0.5),
+        (HOTEL, [PHONE, ADDRESS], 1),
+        (HOTEL, [PHONE, inform("shop", "phone", SHOP)], 0.5),
+        # Malformed values.
+        *((HOTEL, [inform("hotel", *pair), PHONE], 0.5)
+          for pair in (("phone", "12345"), ("stars", "four"), ("area", "upstairs"))),
+    ],
+)  # fmt: skip
+def test_what_is_told_in_vain_costs_precision(goal: Any, told: list[DialogueAct], precision: float) -> None:
+    numbers = judged(goal, *told).numbers()
+    assert numbers["convlab2/inform_precision"] == precision
+    assert numbers["convlab2/inform_f1"] == pytest.approx(2 * precision / (precision + 1))
 
 
-@pytest.mark.parametrize(("slot", "value"), [("phone", "12345"), ("stars", "four"), ("area", "upstairs")])
-def test_a_malformed_value_is_told_in_vain(slot: str, value: str) -> None:
-    numbers = judged({"hotel": DomainGoal(requests=(slot, "address"))}, inform("hotel", slot, value)).numbers()
+def test_a_malformed_value_is_no_answer() -> None:
+    numbers = judged({"hotel": DomainGoal(requests=("stars", "address"))}, inform("hotel", "stars", "four")).numbers()
     assert numbers["convlab2/inform_recall"] == 0
-    numbers = judged(HOTEL, inform("hotel", slot, value), inform("hotel", "phone", "01223353888")).numbers()
-    assert numbers["convlab2/inform_precision"] == 0.5
-
-
-def test_patterns_that_no_entity_fits_are_not_used() -> None:
-    assert judged(
-        {"shop": DomainGoal({"area": "mill end"}, requests=("phone",))}, inform("shop", "phone", "extension 7")
-    ).success
-
-
-def test_slots_that_were_not_requested_are_told_in_vain_unless_they_are_constraints() -> None:
-    told = [inform("hotel", slot, value) for slot, value in {"phone": "01223353888", "area": "north"}.items()]
-    assert judged(HOTEL, *told).numbers()["convlab2/inform_precision"] == 1
-    domains = {"hotel": DomainGoal({"stars": "4"}, requests=("phone",))}
-    assert judged(domains, *told).numbers()["convlab2/inform_precision"] == 0.5
-    assert judged(domains, *told).numbers()["convlab2/inform_f1"] == pytest.approx(2 / 3)
-
-
-def test_addresses_are_never_told_in_vain() -> None:
-    told = [inform("hotel", "phone", "01223353888"), inform("hotel", "address", "15 hills road")]
-    assert judged(HOTEL, *told).numbers()["convlab2/inform_precision"] == 1
-
-
-def test_what_is_told_of_another_domain_is_told_in_vain() -> None:
-    told = [inform("hotel", "phone", "01223353888"), inform("shop", "phone", "extension 7")]
-    assert judged(HOTEL, *told).numbers()["convlab2/inform_precision"] == 0.5
-
-
-def test_book_is_the_share_of_constraints_of_the_booked_entity() -> None:
-    found = judged(BOOKED, bookings=(booked("hotel", "bridge"),))
-    assert found.book == 0.5 and not found.success
-
-
-def test_values_of_a_booking_are_not_compared() -> None:
-    assert judged(BOOKED, bookings=(booked("hotel", "acorn"),)).success  # for 2 people, where 3 were asked for
-
-
-def test_only_the_first_booking_counts() -> None:
-    assert not judged(BOOKED, bookings=(booked("hotel", "bridge"), booked("hotel", "acorn"))).success
-
-
-def test_no_booking_is_zero() -> None:
-    assert judged(BOOKED, inform("hotel", "name", "acorn")).book == 0
-
-
-def test_a_booking_without_constraints_is_not_judged() -> None:
-    assert judged({"hotel": DomainGoal(book={"people": "2"})}).book is None
-
-
-def test_the_final_constraints_count_though_the_first_were_never_refused() -> None:
-    domains = {"hotel": DomainGoal({"area": "north"}, fail_info={"area": "east"}, book={"people": "2"})}
-    assert judged(domains, bookings=(booked("hotel", "bridge"),)).book == 0
-
-
-@pytest.mark.parametrize(("train", "match"), [("tr1", 1.0), ("tr2", 0.5)])
-def test_times_are_bounds_and_the_ends_of_a_ride_are_not_compared(train: str, match: float) -> None:
-    info = {"departure": "ely", "arriveBy": "11:00", "day": "monday"}
-    assert judged({"train": DomainGoal(info, book={"people": "2"})}, bookings=(booked("train", train),)).book == match
-
-
-def test_what_is_no_time_fits_every_time() -> None:
-    domains = {"train": DomainGoal({"arriveBy": "noon"}, book={"people": "2"})}
-    assert judged(domains, bookings=(booked("train", "tr2"),)).book == 1
 
 
 def test_a_goal_that_no_entity_satisfies_fails() -> None:
-    domains = {"hotel": DomainGoal({"area": "south"}, requests=("phone",))}
-    found = judged(domains, inform("hotel", "phone", "01223353888"))
+    found = judged({"hotel": DomainGoal({"area": "south"}, requests=("phone",))}, PHONE)
     assert found.domains["hotel"].success and not found.success
 
 
-def test_a_taxi_needs_only_its_car() -> None:
-    domains = {"taxi": DomainGoal({"leaveAt": "10:00"}, requests=("car type",))}
-    assert judged(domains, inform("taxi", "car type", "red ford")).success
-
-
 def test_resemblance_is_that_of_the_best_part() -> None:
-    assert resemblance("Hills Road", "15 hills road") == 100
-    assert resemblance("abcd", "xabczx") == 75
-    assert resemblance("", "x") == 0
+    pairs = (("Hills Road", "15 hills road"), ("abcd", "xabczx"), ("", "x"))
+    assert [resemblance(*pair) for pair in pairs] == [100, 75, 0]
 
 
-def reward_of(found: ConvLabOutcome) -> float:
-    return ConvLab2Reward()(TaskTurn(Exchange((), (), (), ()), None, lambda: found))
+def test_reward_pays_for_the_goal_for_the_domain_of_the_last_act_and_charges_other_turns() -> None:
+    def paid(*judging: Any, **more: Any) -> float:
+        found = judged(*judging, **more)
+        return ConvLab2Reward()(TaskTurn(Exchange((), (), (), ()), None, lambda: found))
 
-
-def test_reward_pays_40_while_the_goal_is_reached() -> None:
-    assert reward_of(judged(HOTEL, inform("hotel", "phone", "01223353888"))) == 40
-
-
-def test_reward_pays_5_while_the_domain_of_the_last_act_is_a_success() -> None:
     domains = {**HOTEL, "taxi": DomainGoal(requests=("car type",))}
-    told = inform("hotel", "phone", "01223353888")
-    assert reward_of(judged(domains, told)) == 5
-    assert reward_of(judged(domains, told, reply=[DialogueAct("bye", "general")])) == 5
-    assert reward_of(judged(domains, told, reply=[DialogueAct("request", "taxi", "car type")])) == -1
-
-
-def test_reward_charges_other_turns() -> None:
-    assert reward_of(judged(HOTEL)) == -1
-
-
-def test_reward_without_a_judge_is_an_error() -> None:
+    assert (paid(HOTEL, PHONE), paid(HOTEL), paid(domains, PHONE)) == (40, -1, 5)
+    assert paid(domains, PHONE, reply=[DialogueAct("bye", "general")]) == 5
+    assert paid(domains, PHONE, reply=[DialogueAct("request", "taxi", "car type")]) == -1
     with pytest.raises(ValueError, match="ConvLab2Reward needs a TaskTurn with 'convlab'"):
         ConvLab2Reward()(TaskTurn(Exchange((), (), (), ()), None))

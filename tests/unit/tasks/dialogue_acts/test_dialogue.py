@@ -52,12 +52,6 @@ def test_new_constraint_ends_offer_and_booking_and_new_booking_value_the_referen
     assert about.offered == ""
 
 
-def test_unknown_domains_and_slots_are_ignored() -> None:
-    belief = BeliefState(ONTOLOGY)
-    belief.hear([DialogueAct("inform", "castle", "age", "9"), act("inform", "smell", "good")])
-    assert belief.domains["restaurant"].constraints == {} and "castle" not in belief.domains
-
-
 def test_booking_is_refused_once_whatever_is_said_of_it() -> None:
     wanted = DomainGoal({"food": "thai"}, {}, (), {"day": "friday", "people": "3"}, {"day": "monday"})
     belief = BeliefState(ONTOLOGY)
@@ -98,12 +92,6 @@ def test_dialogue_ends_when_the_user_leaves(lexicalizer: Lexicalizer) -> None:
     ]
     assert list(map(str, exchanges[-1].said)) == ["cafe-inform(name=red cup)", "cafe-inform(phone=1)"]
     assert exchanges[-1].chosen == (DialogueAct(INFORM, "cafe", "name", "1"), DialogueAct(INFORM, "cafe", "phone", "1"))
-
-
-def test_dialogue_ends_after_max_turns(lexicalizer: Lexicalizer) -> None:
-    user = AgendaUser(CAFE)
-    assert len(simulate(Silent(), user, lexicalizer, GOAL, rng(), max_turns=3)) == 3
-    assert not user.is_complete
 
 
 def test_agent_hears_what_errors_leave(lexicalizer: Lexicalizer) -> None:

@@ -27,7 +27,6 @@ CONSTRAINTS = st.one_of(
 
 
 def fits(row: Entity, slot: str, value: str) -> bool:
-    """Whether a row satisfies a constraint, by other means than the database's."""
     if value == "dontcare":
         return True
     if slot != "arrive":

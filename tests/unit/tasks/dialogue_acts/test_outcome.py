@@ -21,7 +21,6 @@ TELLING = ("inform", "recommend", "offerbook", "book", "offerbooked")
 
 
 def judged(transcript: dict[str, Any]) -> dict[str, bool]:
-    """Success by domain, from the JSON of a dialogue and the tables of the world, by other means."""
     verdicts = {}
     for name, wanted in transcript["goal"]["domains"].items():
         told: dict[str, str] = {}
@@ -107,18 +106,6 @@ def test_goals_are_reached_by_the_rule_policy_and_numbers_are_perfect() -> None:
         assert numbers["inform_recall"] == numbers["match"] == numbers["complete"] == 1
 
 
-def test_failures_are_named() -> None:
-    goal = goals()[0]
-    user, exchanges = play(Silent(), goal, max_turns=2)
-    outcome = outcome_of(goal, exchanges, user.is_complete, DATABASE)
-    assert outcome.domains["restaurant"].failures == ["no restaurant offered", "restaurant: phone not told"]
-
-
-class Silent:
-    def act(self, belief: Any, heard: list[DialogueAct]) -> list[DialogueAct]:
-        return []
-
-
 def test_record_is_a_conversation_with_acts_words_and_rewards() -> None:
     env, total, is_over = DialogueActEnv(tiny_world), 0.0, False
     env.reset(seed=0, options={"goal": goals()[0]})
@@ -152,13 +139,3 @@ def test_failures_say_what_was_wrong_and_how_it_ended() -> None:
     failures = ["no restaurant offered", "restaurant: phone not told", "the agent repeated itself", "out of turns"]
     assert env.transcript()["failures"] == failures
     assert env.transcript()["ended_by"] == "max_turns"
-
-
-def test_user_who_gives_up_is_a_cause() -> None:
-    env = DialogueActEnv(tiny_world, user={"patience": 3})
-    env.reset(seed=0, options={"goal": goals()[0]})
-    is_over, silence = False, np.zeros(env.action_space.shape or (), np.int8)
-    while not is_over:
-        *_, is_over, _, _ = env.step(silence)
-    assert env.transcript()["ended_by"] == "partner"
-    assert env.transcript()["failures"][-1] == "the user gave up"

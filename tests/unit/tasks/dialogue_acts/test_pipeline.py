@@ -32,8 +32,6 @@ def test_words_of_templates_change_nothing() -> None:
 
 
 class Deaf:
-    """Understands every request as one for the area."""
-
     def __init__(self, world: Any) -> None:
         self.heard: list[tuple[str, list[str]]] = []
 
@@ -58,12 +56,10 @@ def test_agent_sees_what_its_nlu_understands_and_the_user_what_the_nlg_says() ->
     first, second, *_ = env.transcript()["turns"]
     assert first["understood"] == [["request", "restaurant", "area", ""]] != first["acts"]
     assert (second["text"], second["acts"]) == ("Mhm.", []) and second["chosen"]
-    assert [context for _, context in env._nlu.heard] == [[], ["Mhm."]]  # type: ignore[union-attr]
+    assert [context for _, context in env._nlu.heard] == [[], ["Mhm."]]
 
 
 class ConvLabTracker:
-    """The shape of ConvLab-2's trackers."""
-
     def __init__(self, world: Any) -> None:
         self.n_sessions = 0
 
@@ -105,7 +101,7 @@ def test_tracker_is_used_in_dialogues_and_in_demonstrations() -> None:
 def test_tracker_of_another_shape_is_refused(state: Any) -> None:
     tracker = ConvLabTracker(None)
     belief = TrackedBelief(ONTOLOGY, tracker)
-    tracker.update = lambda user_act: state  # type: ignore[method-assign]
+    tracker.update = lambda user_act: state
     with pytest.raises(ConfigError, match=r"tracker: update\(\) must return \{'belief_state'"):
         belief.hear([])
 

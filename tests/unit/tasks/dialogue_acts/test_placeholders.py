@@ -51,18 +51,15 @@ def test_placeholder_has_a_number_from_the_second_value_on() -> None:
     assert text == "[restaurant_name] [restaurant_name_2] [train_price]"
     assert placeholders_in(text) == acts
     assert placeholders_in(f"{text} [restaurant_name]!") == acts, "each one once"
+    values = {("restaurant", "name", "1"): "red house", ("restaurant", "area", "1"): ""}
+    text = "[restaurant_name] is in the [restaurant_area]; [restaurant_name_2] is not."
+    assert filled(text, values) == "red house is in the [restaurant_area]; [restaurant_name_2] is not."
 
 
 @pytest.mark.parametrize("text", ["", "name", "[name]", "[ ]", "[restaurant_]", "[_name]", "[]]", "[a_b_c]"])
 def test_other_brackets_are_no_placeholders(text: str) -> None:
     assert placeholders_in(text) == []
     assert filled(text, {("restaurant", "name", "1"): "x"}) == text
-
-
-def test_placeholder_without_a_value_stays() -> None:
-    values = {("restaurant", "name", "1"): "red house", ("restaurant", "area", "1"): ""}
-    text = "[restaurant_name] is in the [restaurant_area]; [restaurant_name_2] is not."
-    assert filled(text, values) == "red house is in the [restaurant_area]; [restaurant_name_2] is not."
 
 
 @pytest.mark.parametrize(
@@ -123,7 +120,6 @@ def wanted(*slots: str, of: str = "restaurant") -> list[DialogueAct]:
 
 @pytest.mark.parametrize("name", ["tiny", "town_guide"])
 def test_every_act_of_a_vocabulary_is_read_from_the_words_of_templates(name: str) -> None:
-    """A booking is read as one act, because the user hears all of its values anyway."""
     for act in world(name).system_acts.acts:
         text = world(name).templates.render(with_placeholders([act], act.domain), "agent")
         read = reader(name).read(text, act.domain)

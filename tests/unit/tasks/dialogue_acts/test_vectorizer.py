@@ -15,7 +15,7 @@ WORLD = tiny_world()
 
 
 def vectorizer(blocks: object = DEFAULT_BLOCKS) -> ActVectorizer:
-    return ActVectorizer(WORLD, blocks)  # type: ignore[arg-type]
+    return ActVectorizer(WORLD, blocks)
 
 
 def set_bits(blocks: object, belief: BeliefState, heard: list[DialogueAct], progress: float = 0.0) -> set[str]:
@@ -50,9 +50,6 @@ def test_number_of_entities_has_a_bit_per_domain() -> None:
     nothing = set_bits(["db"], heard_belief(DialogueAct("inform", "restaurant", "food", "indian")), [])
     assert len(everything) == len(nothing) == 2, "taxis are made up, and not counted"
     assert len(everything - nothing) == 1
-
-
-def test_turns_fill_up() -> None:
     belief = BeliefState(ONTOLOGY)
     counts = [len(set_bits(["turn"], belief, [], progress)) for progress in (0.0, 0.05, 0.5, 0.95)]
     assert counts == sorted(counts) and counts[0] < counts[-1] == 10

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
-import re
 from collections import Counter
 from typing import Any
 
@@ -23,7 +21,6 @@ from rl4dialog.tasks.guess_the_picture.scenes import (
     VIEWS,
     YES,
     YES_NO_QUESTIONS,
-    Question,
     Scene,
     answer,
     parse,
@@ -40,14 +37,6 @@ def test_values_of_an_attribute_differ_and_its_group_is_a_part() -> None:
         assert attribute.group < set(attribute.values)
     values = [value for attribute in ATTRIBUTES.values() for value in attribute.values]
     assert len(set(values)) == len(values)
-
-
-def test_every_view_hides_two_attributes_and_all_are_hidden_in_some() -> None:
-    assert all(len(hidden) == 2 for hidden in VIEWS.values())
-    assert set().union(*VIEWS.values()) == set(ATTRIBUTES)
-
-
-def test_table_has_all_values_and_impressions_in_turn() -> None:
     scenes = scene_table(2000, 0)
     assert [scene.impression for scene in scenes[:6]] == [0, 1, 2, 3, 0, 1]
     for name, attribute in ATTRIBUTES.items():
@@ -60,12 +49,6 @@ def test_table_has_all_values_and_impressions_in_turn() -> None:
 def test_seed_decides_and_a_longer_table_starts_alike() -> None:
     assert scene_table(30, 1) == scene_table(60, 1)[:30] != scene_table(30, 2)
     assert_other_processes_make_the_same(functools.partial(scene_table, 20, 3))
-
-
-def test_most_scenes_differ() -> None:
-    scenes = scene_table(200, 0)
-    equal = [pair for pair in itertools.combinations(scenes, 2) if pair[0].values == pair[1].values]
-    assert len(equal) <= 3
 
 
 def test_table_of_a_sample_is_the_one_that_it_names() -> None:
@@ -86,25 +69,13 @@ def test_sample_without_a_scene_has_no_table(meta_info: dict[str, Any]) -> None:
 
 AT_NIGHT = Scene(
     "a picture at night",
-    {
-        "thing": "a dog",
-        "color": "brown",
-        "number": "two",
-        "place": "in a park",
-        "weather": "snowy",
-        "person": "a girl",
-    },
+    {"thing": "a dog", "color": "brown", "number": "two", "place": "in a park", "weather": "snowy", "person": "a girl"},
     impression=0,
 )
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.words)
-def test_every_question_is_read_back(question: Question) -> None:
-    assert parse(question.text) is question
-    assert parse(question.text.upper().replace(" ?", "?")) is question
-
-
 def test_there_is_an_open_question_a_group_and_each_value_for_every_attribute() -> None:
+    assert all(parse(q.text) is parse(q.text.upper().replace(" ?", "?")) is q for q in QUESTIONS)
     n_values = sum(len(attribute.values) for attribute in ATTRIBUTES.values())
     assert (len(OPEN_QUESTIONS), len(YES_NO_QUESTIONS)) == (6, 6 + n_values)
     assert len({question.words for question in QUESTIONS}) == len(QUESTIONS)
@@ -138,7 +109,6 @@ def test_anything_else_is_not_a_question(text: str) -> None:
 )
 def test_answers_about_a_picture_at_night(asked: str, brief: str, in_sentences: str) -> None:
     question = parse(asked)
-    assert question is not None
     assert answer(question, AT_NIGHT, False) == brief
     assert answer(question, AT_NIGHT, True) == in_sentences
 
@@ -155,7 +125,6 @@ def test_answers_are_understood_as_what_is_true(in_sentences: bool) -> None:
 
 def test_open_answers_leave_one_value_and_others_a_part() -> None:
     color, dark, red = map(parse, ("what color is it ?", "is it a dark color ?", "is it red ?"))
-    assert color is not None and dark is not None and red is not None
     others = {"yellow", "white", "black", "brown", "blue"}
     assert values_left(color, "red") == values_left(color, "it is red") == {"red"}
     assert values_left(dark, PROBABLY) == {"black", "brown", "blue"}
@@ -164,11 +133,3 @@ def test_open_answers_leave_one_value_and_others_a_part() -> None:
     for question in (color, dark, red):
         assert all(values_left(question, text) is None for text in (NOT_SEEN, NOT_UNDERSTOOD, "", "a dog"))
     assert values_left(color, YES) is None and values_left(red, "red") is None
-
-
-def test_vocabulary_is_small_and_in_lower_case() -> None:
-    texts = [NOT_UNDERSTOOD, *VIEWS, *(question.text for question in QUESTIONS)]
-    texts += [answer(q, scene, style) for scene in scene_table(99, 0) for q in QUESTIONS for style in (True, False)]
-    words = {word for text in texts for word in text.split(" ")}
-    assert all(re.fullmatch(r"[a-z]+|[,?]", word) for word in words)
-    assert len(words) <= 90

@@ -18,7 +18,6 @@ GRAPHS = [draw_graph(n, share, 10, f"test/{n}/{share}") for n in (2, 5, 21, 26) 
 
 
 def matrix(graph: Graph) -> np.ndarray:
-    """Transition matrix of a random walk, which stays at the goal."""
     nodes = list(graph.edges)
     found = np.zeros((len(nodes), len(nodes)))
     for row, after in enumerate(graph.edges.values()):
@@ -41,14 +40,8 @@ def test_distances_equal_those_of_floyd_and_warshall(graph: Graph) -> None:
     assert graph.optimal_return() == pytest.approx(-np.minimum(to_goal[1:], graph.max_steps).mean())
 
 
-def test_optimal_returns_of_a_small_graph() -> None:
-    assert SMALL.starts == ["b", "c", "d", "e", "f"]
-    assert SMALL.optimal_returns() == {"b": -1, "c": -2, "d": -3, "e": -4, "f": -4}
-
-
 @pytest.mark.parametrize("graph", [SMALL, *GRAPHS])
 def test_random_return_equals_that_of_the_markov_chain(graph: Graph) -> None:
-    """A step is paid for each time at which the walk is not yet at the goal."""
     chain, not_there = matrix(graph), np.array([float(node != graph.goal) for node in graph.edges])
     distribution, expected = not_there / not_there.sum(), 0.0
     for _ in range(graph.max_steps):
@@ -124,10 +117,6 @@ def test_walk_is_read_until_its_end(text: str, walk: Walk, so_far: float, whole:
     assert TASK.read(text) == walk
     assert TASK.return_so_far(text) == so_far
     assert TASK.return_of(text) == whole
-
-
-def test_optimal_return_is_that_of_the_start() -> None:
-    assert TASK.optimal_return() == -2
 
 
 def test_task_survives_meta_data_as_json() -> None:
