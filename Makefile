@@ -31,7 +31,7 @@ demo-game: $(STAMP) ## Train a tiny model to win a guessing game by playing it, 
 	@$(BIN)/rl4dialog demo guess_what
 
 test: $(STAMP) ## Run the test-suite, without what takes long
-	$(BIN)/python -m pytest --numprocesses auto --dist loadscope -m 'not long'
+	$(BIN)/python -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder -m 'not long'
 
 test-long: $(STAMP) ## Run what takes long: learning, whole lists of models and configs
 	$(BIN)/python -m pytest --numprocesses auto -m long

@@ -3,8 +3,6 @@
 That process knows nothing of the test: it is started once, and gets arguments and environment of each command.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json
@@ -15,9 +13,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from http_servers import free_port
 
@@ -30,49 +26,36 @@ _PREPARE = "rl4dialog.commands.train._prepare_in_a_process_of_its_own"
 
 
 class Command:
-    """A command that runs in a session of its own.
+    """A command in a session of its own, with further environment variables, `without` what some functions do."""
 
-    Args:
-        arguments: Name of the command and its arguments.
-        folder: Of the files with its output.
-        environment: Environment variables to add.
-        without: Functions, with their modules, that do nothing in it.
-    """
-
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        folder: Path,
-        environment: Mapping[str, str] = {},
-        without: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, arguments, folder, environment=(), without=()):
         folder.mkdir(parents=True, exist_ok=True)
         self._files = [folder / "stdout.txt", folder / "stderr.txt"]
         for file in self._files:
             file.write_text("")
-        self.pid: int = _ask(
+        self.pid = _ask(
             arguments=list(arguments),
-            environment={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            environment={**os.environ, "OMP_NUM_THREADS": "1", **dict(environment)},
             files=[str(file) for file in self._files],
             without=list(without),
         )
-        self.returncode: int | None = None
+        self.returncode = None
 
     @property
-    def output(self) -> str:
+    def output(self):
         return self._files[0].read_text(encoding="utf-8")
 
     @property
-    def errors(self) -> str:
+    def errors(self):
         return self._files[1].read_text(encoding="utf-8")
 
-    def poll(self) -> int | None:
+    def poll(self):
         """The exit code, negative for the number of a signal, or None while it runs."""
         if self.returncode is None:
             self.returncode = _ask(pid=self.pid)
         return self.returncode
 
-    def wait(self, seconds: float = 120) -> int:
+    def wait(self, seconds=120):
         """Wait for the end; one that does not end is killed, and an error."""
         deadline = time.monotonic() + seconds
         while self.poll() is None:
@@ -83,7 +66,7 @@ class Command:
         assert self.returncode is not None
         return self.returncode
 
-    def wait_for(self, happened: Callable[[], Any], seconds: float = 120) -> None:
+    def wait_for(self, happened, seconds=120):
         """Wait for something that happens while it runs."""
         deadline = time.monotonic() + seconds
         while not happened():
@@ -91,19 +74,17 @@ class Command:
             assert time.monotonic() < deadline, self.errors
             time.sleep(0.02)
 
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, number):
         if self.poll() is None:
             os.kill(self.pid, number)
 
-    def kill(self) -> None:
+    def kill(self):
         self.send_signal(signal.SIGKILL)
         while self.poll() is None:
             time.sleep(0.02)
 
 
-def launched(
-    n_processes: int, arguments: Sequence[str], folder: Path, environment: Mapping[str, str] = {}
-) -> list[Command]:
+def launched(n_processes, arguments, folder, environment=()):
     """The processes of one run, with the variables that ``torchrun`` sets; the cache is to be filled."""
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
     size = {"WORLD_SIZE": str(n_processes), "LOCAL_WORLD_SIZE": str(n_processes)}
@@ -111,14 +92,14 @@ def launched(
         Command(
             arguments,
             folder / f"process_{number}",
-            {**place, **size, "RANK": str(number), "LOCAL_RANK": str(number), **environment},
+            {**place, **size, "RANK": str(number), "LOCAL_RANK": str(number), **dict(environment)},
             [_PREPARE],
         )
         for number in range(n_processes)
     ]
 
 
-def _ask(**request: Any) -> Any:
+def _ask(**request):
     control, _ = _server()
     control.write(json.dumps(request) + "\n")
     control.flush()
@@ -128,7 +109,7 @@ def _ask(**request: Any) -> Any:
 
 
 @functools.cache
-def _server() -> Any:
+def _server():
     ours, theirs = socket.socketpair()
     code = f"import sys; sys.path[:] = {sys.path!r}; from apart import serve; serve({theirs.fileno()})"
     process = subprocess.Popen(
@@ -144,11 +125,12 @@ def _server() -> Any:
 # -- in that process --------------------------------------------------------------------------------------------------
 
 
-def serve(handle: int) -> None:
+def serve(handle):
     """Start commands until the tests end."""
     for name in _LOADED:
         importlib.import_module(name)
-    codes: dict[int, int | None] = {}
+    importlib.import_module("tiny").shrink_built_in_models()
+    codes = {}
     connection = socket.socket(fileno=handle)
     with connection, connection.makefile("rw") as control:
         for line in control:
@@ -171,7 +153,7 @@ def serve(handle: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _run(arguments: list[str], environment: dict[str, str], files: list[str], without: list[str]) -> None:
+def _run(arguments, environment, files, without):
     from rl4dialog import cli
 
     os.setsid()
@@ -179,7 +161,7 @@ def _run(arguments: list[str], environment: dict[str, str], files: list[str], wi
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, file in enumerate(files, start=1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.stdout.reconfigure(line_buffering=True)
     os.environ.clear()
     os.environ.update(environment)
     for name in without:

@@ -1,9 +1,6 @@
 """Tiny models of many architectures, built from transformers' own config classes: no test downloads anything."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
@@ -11,46 +8,46 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from rl4dialog.core.types import is_number
 
 _STD = {"initializer_range": 0.2}
-_GPT: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, **_STD}
-_NEOX: dict[str, Any] = {
+_GPT = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64, **_STD}
+_NEOX = {
     **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4},
     **{"max_position_embeddings": 64, **_STD},
 }
-_LLAMA: dict[str, Any] = {**_NEOX, "num_key_value_heads": 2}
-_HEADS: dict[str, Any] = {**_LLAMA, "head_dim": 8}
-_EXPERTS: dict[str, Any] = {**_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2}
-_SMALL_EXPERTS: dict[str, Any] = {**_HEADS, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
-_SHARED_EXPERT: dict[str, Any] = {**_SMALL_EXPERTS, "shared_expert_intermediate_size": 24}
-_DEEPSEEK: dict[str, Any] = {
+_LLAMA = {**_NEOX, "num_key_value_heads": 2}
+_HEADS = {**_LLAMA, "head_dim": 8}
+_EXPERTS = {**_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2}
+_SMALL_EXPERTS = {**_HEADS, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+_SHARED_EXPERT = {**_SMALL_EXPERTS, "shared_expert_intermediate_size": 24}
+_DEEPSEEK = {
     **{**_NEOX, "num_key_value_heads": 4, "moe_intermediate_size": 24, "n_routed_experts": 4, "num_experts_per_tok": 2},
     **{"n_group": 2, "topk_group": 1, "first_k_dense_replace": 1, "kv_lora_rank": 8, "q_lora_rank": 8},
     **{"qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8},
 }
 # Windows that are shorter than the longest prompt.
-_WINDOW: dict[str, Any] = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
-_GEMMA: dict[str, Any] = {**_HEADS, "query_pre_attn_scalar": 8, "sliding_window": 4}
-_MAMBA: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 8}
+_WINDOW = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
+_GEMMA = {**_HEADS, "query_pre_attn_scalar": 8, "sliding_window": 4}
+_MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 8}
 _MAMBA_LAYERS = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 1}
 _SCALED = {"logits_scaling": 2.0}
 
-_BART: dict[str, Any] = {
+_BART = {
     **{"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48},
     **{"encoder_attention_heads": 2, "decoder_attention_heads": 2, "init_std": 0.2, "decoder_start_token_id": 0},
     "max_position_embeddings": 64,
 }
-_T5: dict[str, Any] = {
+_T5 = {
     **{"d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2, "initializer_factor": 1.0},
     "decoder_start_token_id": 1,
 }
 _GEMMA_SIDE = {**_GEMMA, "vocab_size": 25, "pad_token_id": 1, "bos_token_id": 0}
 _PAD_STARTS = {**_GEMMA_SIDE, "bos_token_id": 1}
-_PROPHETNET: dict[str, Any] = {
+_PROPHETNET = {
     **{"hidden_size": 32, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64},
     **{"num_encoder_layers": 2, "num_decoder_layers": 2, "num_encoder_attention_heads": 2},
     **{"num_decoder_attention_heads": 2, "decoder_start_token_id": 0},
 }
 
-CAUSAL: dict[str, dict[str, Any]] = {
+CAUSAL = {
     "apertus": _LLAMA,
     "arcee": _LLAMA,
     "bamba": {**_LLAMA, **_MAMBA_LAYERS, "attn_layer_indices": [1]},
@@ -144,7 +141,7 @@ CAUSAL: dict[str, dict[str, Any]] = {
 }
 """Decoder-only ones that are trained, by `model_type`."""
 
-SEQ2SEQ: dict[str, dict[str, Any]] = {
+SEQ2SEQ = {
     "bart": _BART,
     "bigbird_pegasus": {**_BART, "attention_type": "original_full"},
     "blenderbot": _BART,
@@ -175,13 +172,13 @@ SEQ2SEQ: dict[str, dict[str, Any]] = {
 }
 """Encoder-decoders that are trained, by `model_type` and perhaps a variant."""
 
-REFUSED_CAUSAL: dict[str, dict[str, Any]] = {
+REFUSED_CAUSAL = {
     "llama4_text": {**_EXPERTS, "intermediate_size_mlp": 48, "attention_chunk_size": 8},
     "xlnet": {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 48},
 }
 """Decoder-only ones that are refused, by `model_type`."""
 
-REFUSED_SEQ2SEQ: dict[str, dict[str, Any]] = {
+REFUSED_SEQ2SEQ = {
     "fsmt": {**_BART, "langs": ["en", "de"], "src_vocab_size": 25, "tgt_vocab_size": 25},
     "nllb-moe": {**_BART, "num_experts": 4, "expert_capacity": 64, "encoder_sparse_step": 2, "decoder_sparse_step": 2},
     "prophetnet": {**_PROPHETNET, "ngram": 2, "num_buckets": 8, "relative_max_distance": 16},
@@ -189,7 +186,7 @@ REFUSED_SEQ2SEQ: dict[str, dict[str, Any]] = {
 """Encoder-decoders that are refused, by `model_type`."""
 
 # What no list knows, and what examining it must find.
-UNLISTED: dict[str, dict[str, Any]] = {
+UNLISTED = {
     "bitnet": _LLAMA,
     "gpt_neox_japanese": {**_NEOX, "intermediate_multiple_size": 2},
     "roberta": {**_NEOX, "is_decoder": True},
@@ -201,7 +198,7 @@ as it reads in both directions."""
 _ALL = {**CAUSAL, **REFUSED_CAUSAL, **UNLISTED, **SEQ2SEQ, **REFUSED_SEQ2SEQ}
 
 
-def make_config(name: str, vocab_size: int = 25) -> Any:
+def make_config(name, vocab_size=25):
     """The config of a tiny model, without dropout."""
     common = {"vocab_size": vocab_size, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 1}
     settings = {**common, **_ALL[name]}
@@ -210,8 +207,8 @@ def make_config(name: str, vocab_size: int = 25) -> Any:
     return AutoConfig.for_model(name.split("/")[0], **settings, **dict.fromkeys(is_random, 0.0))
 
 
-def make_model(name: str, seed: int = 0, vocab_size: int = 25) -> Any:
+def make_model(name, seed=0, vocab_size=25):
     """A tiny model with random weights, peaked enough not to be uniform."""
     torch.manual_seed(seed)
-    auto_class: Any = AutoModelForSeq2SeqLM if name in SEQ2SEQ or name in REFUSED_SEQ2SEQ else AutoModelForCausalLM
+    auto_class = AutoModelForSeq2SeqLM if name in SEQ2SEQ or name in REFUSED_SEQ2SEQ else AutoModelForCausalLM
     return auto_class.from_config(make_config(name, vocab_size)).eval()

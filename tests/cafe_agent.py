@@ -1,7 +1,5 @@
 """An agent for a task that says the same, whatever is asked."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
@@ -25,19 +23,19 @@ class Cafe:
 
     name, domains = "cafe agent", ("cafe",)
 
-    def __init__(self) -> None:
-        self.fails_with: Exception | None = None
+    def __init__(self):
+        self.fails_with = None
         self.reset()
 
-    def reset(self) -> None:
+    def reset(self):
         self.has_goal, self.n_replies, self.has_told = False, 0, False
 
-    def draw_goal(self) -> str:
+    def draw_goal(self):
         self.reset()
         self.has_goal = True
         return "Find tea."
 
-    def reply(self, text: str) -> Said:
+    def reply(self, text):
         if self.fails_with is not None:
             raise self.fails_with
         if text == "blah":
@@ -51,7 +49,7 @@ class Cafe:
         drink = DialogueAct("inform", "cafe", "drink", "tea")
         return Said([DialogueAct("request", "cafe", "drink")], [drink], "There is tea.")
 
-    def outcome(self) -> Judged | None:
+    def outcome(self):
         if not self.has_goal or not self.n_replies:
             return None
         return Judged(True) if self.has_told else Judged(False, ["cafe: drink not told"])

@@ -1,42 +1,32 @@
 """Commands that an experiment would start, done in this process."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
-import pytest
-
 from rl4dialog.experiments import own_process
 
 
 class FakeProcess:
     """A command that has ended at its second poll, or once it is terminated."""
 
-    def __init__(self, code: int, polls: int = 2) -> None:
+    def __init__(self, code, polls=2):
         self.code, self.polls = code, polls
 
-    def poll(self) -> int | None:
+    def poll(self):
         self.polls -= 1
         return None if self.polls > 0 else self.code
 
-    def terminate(self) -> None:
+    def terminate(self):
         self.code, self.polls = 75, 0
 
     kill = terminate
 
-    def wait(self) -> int:
+    def wait(self):
         return self.code
 
 
-def replace_commands(
-    monkeypatch: pytest.MonkeyPatch, start: Callable[[list[str], Path | None], FakeProcess]
-) -> list[list[str]]:
+def replace_commands(monkeypatch, start):
     """Start something else in place of commands, given their arguments and output; returns the list of the former."""
-    commands: list[list[str]] = []
+    commands = []
 
-    def start_command(arguments: list[str], output: Path | None = None, **others: Any) -> FakeProcess:
+    def start_command(arguments, output=None, **others):
         commands.append(arguments)
         return start(arguments, output)
 

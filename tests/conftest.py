@@ -1,22 +1,18 @@
 """What every test gets: a cache of its own, no network, a fixed seed, and the registries as they came."""
 
-from __future__ import annotations
-
+import functools
+import gc
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import absl.logging
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from runs import DENSE_REWARD, SAMPLING, complete_run, keep_registries, make_config, run_folder
-from tiny import MODELS, make_tokenizer
-from transformers import PreTrainedTokenizerFast
+from tiny import MODELS, make_tokenizer, shrink_built_in_models
 
-from rl4dialog.runs import plots
+from rl4dialog.runs import plots, provenance
 
 # Fuzzing: the same few examples every time, or with --hypothesis-profile=long a thousand new ones.
 _FUZZ = settings(deadline=20_000, suppress_health_check=list(HealthCheck), database=None)
@@ -27,26 +23,54 @@ settings.load_profile("short")
 # rouge_score's logging would write to what pytest captures, and close it when a web server sets up its own logging.
 absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
-_PLOT_REWARD_CURVE = plots.plot_reward_curve
+shrink_built_in_models()
+_PLOT_REWARD_CURVE, _GIT_STATE = plots.plot_reward_curve, provenance.git_state
+
+
+_OF_PACKAGE = functools.cache(provenance.git_state)
+
+
+def _git_state(folder, tracks=None):
+    return _GIT_STATE(folder) if tracks is None else _OF_PACKAGE(folder, tracks)
+
+
+_LONG = {"training", "experiments", "runs", "serving", "scores"}
+
+
+def pytest_collection_modifyitems(items):
+    """Put the many short modules last, so that the workers, which take a module at a time, end together."""
+    items.sort(key=lambda item: "unit" in item.path.parts and not _LONG & {*item.path.parts})
+
+
+def pytest_collection_finish():
+    """Spare the garbage collector all that was imported and collected, which stays."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the record of what was trained here out of the user's home, and draw no curves, for whole modules, too."""
+def _own_state(tmp_path_factory):
+    """Keep the record of what was trained here out of the user's home, for whole modules, too; and save runs' time.
+
+    They draw no curves, ask once for the state of this repository and for versions, and wait for no disk.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
         patch.setattr(plots, "plot_reward_curve", lambda *args: None)
+        patch.setattr(provenance, "git_state", _git_state)
+        patch.setattr(provenance, "package_versions", functools.cache(provenance.package_versions))
+        patch.setattr(os, "fsync", lambda handle: None)
         yield
 
 
 @pytest.fixture
-def reward_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+def reward_curve(monkeypatch):
     """Have the picture of a run drawn, which takes as long as a small run."""
     monkeypatch.setattr(plots, "plot_reward_curve", _PLOT_REWARD_CURVE)
 
 
 @pytest.fixture(autouse=True)
-def _isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _isolated(tmp_path_factory, monkeypatch):
     """Keep caches out of the user's home, and stay off the network."""
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -57,8 +81,23 @@ def _isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     keep_registries(monkeypatch)
 
 
+@pytest.fixture
+def refused(capsys):
+    """Checks that a command failed with one message of one paragraph, in which the words are; returns the message."""
+
+    def check(code, *words):
+        said = capsys.readouterr().err
+        assert code == 2 and "Traceback" not in said, said
+        assert sum(line.startswith("error: ") for line in said.splitlines()) == 1, said
+        message = " ".join(said.partition("error: ")[2].split())
+        assert all(word in message for word in words), message
+        return message
+
+    return check
+
+
 @pytest.fixture(scope="session")
-def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain_run(tmp_path_factory):
     """A complete run, whose checkpoints have a critic, for tests that read it and leave it as it is."""
     folder = tmp_path_factory.mktemp("plain")
     evaluation = {"train_evaluation__generation_kwargs": SAMPLING, "train_evaluation__save_every": 1}
@@ -67,10 +106,10 @@ def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer():
     return make_tokenizer()
 
 
 @pytest.fixture(params=list(MODELS))
-def model(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerFast) -> Any:
+def model(request, tokenizer):
     return MODELS[request.param](tokenizer)

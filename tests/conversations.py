@@ -1,10 +1,7 @@
 """Formats of conversations and tokenizers of four kinds, for tests of how conversations become token ids."""
 
-from __future__ import annotations
-
 import functools
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,14 +23,7 @@ CORPUS = [
 
 @dataclass(frozen=True)
 class Template:
-    """A public chat template.
-
-    Attributes:
-        source: The template.
-        control: Its special tokens.
-        end: The one that ends a turn.
-        bos: The one that starts a text.
-    """
+    """A public chat template, its special tokens, and those that end a turn and start a text."""
 
     source: str
     control: tuple[str, ...]
@@ -86,7 +76,7 @@ TEMPLATES = {
 FORMATS = ("eou", *TEMPLATES)
 
 
-def _byte_level(vocab_size: int = 360) -> Tokenizer:
+def _byte_level(vocab_size=360):
     """GPT-2's kind: pairs of bytes, words with the space in front."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -100,7 +90,7 @@ def _byte_level(vocab_size: int = 360) -> Tokenizer:
 _BYTES = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
 
 
-def _llama() -> Tokenizer:
+def _llama():
     """Llama's kind: sentencepiece's BPE over the whole text, with a space put before it, and bytes for the rest."""
     trained = Tokenizer(models.BPE())
     trained.normalizer = _SPACES
@@ -120,11 +110,11 @@ def _llama() -> Tokenizer:
 _SPACES = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
 
 
-def _merges(backend: Tokenizer) -> list[tuple[str, str]]:
+def _merges(backend):
     return [tuple(pair) for pair in json.loads(backend.to_str())["model"]["merges"]]
 
 
-def _unigram() -> Tokenizer:
+def _unigram():
     """T5's kind: sentencepiece's unigram model, with a space before a text only at its start."""
     trained = Tokenizer(models.Unigram())
     trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
@@ -138,7 +128,7 @@ def _unigram() -> Tokenizer:
     return backend
 
 
-def _word_piece() -> Tokenizer:
+def _word_piece():
     """BERT's kind: lower case, spaces forgotten, unknown words."""
     backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -149,30 +139,18 @@ def _word_piece() -> Tokenizer:
     return backend
 
 
-_MAKERS: dict[str, Callable[[], Tokenizer]] = {
-    "byte_level": _byte_level,
-    "llama": _llama,
-    "unigram": _unigram,
-    "word_piece": _word_piece,
-}
+_MAKERS = {"byte_level": _byte_level, "llama": _llama, "unigram": _unigram, "word_piece": _word_piece}
 TOKENIZERS = tuple(_MAKERS)
 
 
 @functools.cache
-def _trained(kind: str) -> str:
+def _trained(kind):
     return str(_MAKERS[kind]().to_str())
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format of conversations in a tokenizer.
-
-    Attributes:
-        name: ``eou``, or the name of a chat template.
-        dialogue: The format.
-        tokenizer: The tokenizer, in which the template's control tokens are special.
-        end: Detects the end of a reply.
-    """
+    """A format of conversations in a tokenizer."""
 
     name: str
     dialogue: DialogueFormat
@@ -180,11 +158,11 @@ class Format:
     end: EndOfTurn
 
     @property
-    def marker(self) -> str | None:
+    def marker(self):
         return self.end.marker
 
 
-def make_format(name: str, tokenizer: Any) -> Format:
+def make_format(name, tokenizer):
     """Give a tokenizer a chat template, or use the markers of ``eou``."""
     if name == "eou":
         if tokenizer.eos_token is None:
@@ -203,7 +181,7 @@ def make_format(name: str, tokenizer: Any) -> Format:
     return Format(name, chat, tokenizer, EndOfTurn(tokenizer, [tokenizer.eos_token_id]))
 
 
-def make_backend(kind: str) -> PreTrainedTokenizerFast:
+def make_backend(kind):
     """A tokenizer of a kind, without special tokens."""
     unknown = {"byte_level": {}, "word_piece": {"unk_token": "[UNK]"}}.get(kind, {"unk_token": "<unk>"})
     return PreTrainedTokenizerFast(
@@ -212,12 +190,12 @@ def make_backend(kind: str) -> PreTrainedTokenizerFast:
 
 
 @functools.cache
-def built(name: str, kind: str) -> Format:
+def built(name, kind):
     """A format in a tokenizer made here."""
     return make_format(name, make_backend(kind))
 
 
-def adds(tokenizer: Any, template: str) -> None:
+def adds(tokenizer, template):
     """Make a tokenizer add special tokens to every text, such as ``<s> $A``."""
     named = [(token, tokenizer.convert_tokens_to_ids(token)) for token in template.split() if token != "$A"]
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single=template, special_tokens=named)

@@ -1,15 +1,11 @@
 """Settings of which the quick tests run a few, each value at least once, and the long ones all."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Collection
-from typing import Any
 
 import pytest
 
 
-def covering(*axes: Collection[Any]) -> list[Any]:
+def covering(*axes):
     """All combinations for ``parametrize``; as many of them are quick as the longest axis has values."""
     values = [list(axis) for axis in axes]
     quick = [
@@ -23,7 +19,7 @@ def covering(*axes: Collection[Any]) -> list[Any]:
     ]
 
 
-def quick(*values: Any, of: Collection[Any]) -> list[Any]:
+def quick(*values, of):
     """Values for ``parametrize``, of which only these are quick."""
     assert all(value in of for value in values)
     return [value if value in values else pytest.param(value, marks=pytest.mark.long) for value in of]

@@ -1,12 +1,7 @@
 """Small files of every datapool that reads files, in the formats that they are released in."""
 
-from __future__ import annotations
-
 import gzip
 import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 from runs import write_dialogues
 from stand_in_data import write_original
@@ -15,18 +10,18 @@ PERSONAS = (
     "1 your persona: i like tea .\n2 partner's persona: i have a cat .\n3 hello !\thi , how are you ?\n"
     "4 fine .\tgood .\t\thi .|bye .|good .\n1 your persona: i run .\n2 __SILENCE__\thello .\n3 hi .\tbye .\n"
 )
-ROWS: list[dict[str, Any]] = [
+ROWS = [
     {"prompt": "hello", "reference": "hi", "weight": 2, "n": {"m": ["a"]}},
     {"prompt": "tea , or not ?", "reference": ["yes .", "no ."], "weight": 0.5, "n": {"m": []}},
 ]
-CHATS: list[dict[str, Any]] = [
+CHATS = [
     {"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]},
     {
         "chosen": [{"role": "user", "content": "tea ?"}, {"role": "assistant", "content": "yes ."}],
         "rejected": [{"role": "user", "content": "tea ?"}, {"role": "assistant", "content": "no ."}],
     },
 ]
-LOGS: list[dict[str, Any]] = [
+LOGS = [
     {
         "version": 1,
         "id": "a",
@@ -66,7 +61,7 @@ CRD3 = [
 ]
 
 
-def _write(folder: Path, files: Mapping[str, str | bytes]) -> Path:
+def _write(folder, files):
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,21 +69,21 @@ def _write(folder: Path, files: Mapping[str, str | bytes]) -> Path:
     return folder
 
 
-def _lines(rows: list[dict[str, Any]]) -> str:
+def _lines(rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def _each_split(suffix: str, content: str | bytes) -> dict[str, str | bytes]:
+def _each_split(suffix, content):
     return {f"{split}{suffix}": content for split in ("train", "val", "test")}
 
 
-def _original(name: str) -> Callable[[Path], Path]:
+def _original(name):
     return lambda folder: write_original(name, folder)
 
 
 WEIGHTED = {"columns": {"weight": "weight"}}
 # Id and arguments of a datapool, and what writes its files.
-POOLS: dict[str, tuple[str, dict[str, Any], Callable[[Path], Path]]] = {
+POOLS = {
     "daily_dialog": ("daily_dialog", {"context_size": 2}, write_dialogues),
     "persona_chat": (
         "persona_chat",

@@ -1,9 +1,7 @@
 """A model for chats that says what the test wants."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rl4dialog.core.errors import ModelError, RewardError
@@ -14,35 +12,20 @@ from rl4dialog.scores.scoring import ReplyScores
 
 
 class Echo:
-    """Says the last utterance in capitals, a word at a time; Ctrl-C comes before the word STOP.
-
-    Args:
-        name: Its name.
-        ending: A last word that it adds.
-
-    Attributes:
-        asked: Prompt, seed and settings of every reply.
-        reward_fails: Whether there is no reward.
-        knows_tokens: Whether there are details of tokens.
-        fails_with: What it raises in place of its second word.
-        beta: Weight of the values that guide it; ``None`` if none do.
-        persona: Persona that it was trained with.
-    """
+    """Says the last utterance in capitals, a word at a time; Ctrl-C comes before the word STOP."""
 
     dialogue_format = DialogueFormat("eou", 3)
     generation_kwargs: Mapping[str, Any] = {"top_k": 5}
     beta: float | None = None
     persona: str | None = None
 
-    def __init__(self, name: str = "echo", ending: str = "") -> None:
+    def __init__(self, name="echo", ending=""):
         self.name, self._ending = name, ending
-        self.asked: list[tuple[str, int | None, dict[str, Any]]] = []
+        self.asked = []
         self.reward_fails, self.knows_tokens = False, True
-        self.fails_with: Exception | None = None
+        self.fails_with = None
 
-    def stream(
-        self, prompt: str, seed: int | None = None, beta: float | None = None, **generation_kwargs: Any
-    ) -> Iterator[PartialReply]:
+    def stream(self, prompt, seed=None, beta=None, **generation_kwargs):
         self.asked.append((prompt, seed, generation_kwargs | ({} if beta is None else {"beta": beta})))
         words = f"{prompt.removesuffix(' <EOU>').split('<EOU>')[-1].upper()} {self._ending}".split()
         for n in range(1, len(words) + 1):
@@ -53,10 +36,10 @@ class Echo:
             yield PartialReply(" ".join(words[:n]), tuple(range(n)), False)
         yield PartialReply("" if words == ["SILENCE"] else " ".join(words), tuple(range(len(words))), True, True)
 
-    def n_prompt_tokens(self, prompt: str) -> int:
+    def n_prompt_tokens(self, prompt):
         return len(prompt.split())
 
-    def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:
+    def score(self, prompt, reply, meta_info, on_error="raise"):
         parts = {"length": [float(len(reply))], "history": [len(meta_info["history"])]}
         if not self.reward_fails:
             return ReplyScores([len(reply) / 2], parts)
@@ -64,12 +47,12 @@ class Echo:
             raise RewardError(f"it needs a reference for {reply!r}")
         return ReplyScores([math.nan], {**parts, "overlap": [math.nan]})
 
-    def token_details(self, prompt: str, token_ids: Sequence[int], beta: float | None = None) -> TokenDetails:
+    def token_details(self, prompt, token_ids, beta=None):
         if not self.knows_tokens:
             raise ModelError("the tokens are not known")
         log_probs = [-0.5 * id for id in token_ids]
         missing = {"values": "there is no critic", "kl": "there is no reference"}
         advantages = [id - 1.0 for id in token_ids]
         if self.beta is None:
-            advantages, missing["advantages"] = None, "no values guide it"  # type: ignore[assignment]
+            advantages, missing["advantages"] = None, "no values guide it"
         return TokenDetails([f" t{id}" for id in token_ids], log_probs, advantages=advantages, missing=missing)

@@ -5,15 +5,11 @@ it is told to forget it, it stops at what it is told to stop at, and it refuses 
 vLLM's names and nothing else, so an argument that vLLM does not know is an error here too.
 """
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
-import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -38,7 +34,7 @@ class SamplingParams:
     logprobs: int | None = None
     logit_bias: dict[int, float] | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if not 0 <= self.temperature <= 2 or 0 < self.temperature < 0.01:
             raise ValueError(f"temperature must be in [0, 2], got {self.temperature}")
         if not 0 <= self.min_tokens <= self.max_tokens or self.max_tokens < 1:
@@ -63,33 +59,33 @@ class LLM:
 
     last: ClassVar[Any] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         LLM.last = self
-        self.calls: list[str] = []
-        self.received: list[str] = []
+        self.calls = []
+        self.received = []
         self.n_written = 0
-        self.spoil: Callable[[list[Any]], list[Any]] = lambda outputs: outputs
+        self.spoil = lambda outputs: outputs
         assert self.load_format == "dummy" and self.logprobs_mode == "processed_logprobs"
         config = AutoConfig.from_pretrained(self.model)
         assert config.architectures, "vLLM finds a model's class by its name"
         self.module = AutoModelForCausalLM.from_config(config).to(getattr(torch, self.dtype)).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(self.model)
-        self._prefixes: dict[tuple[int, ...], torch.Tensor] = {}
+        self._prefixes = {}
         self._asleep = False
         self._lose_weights()
 
-    def _lose_weights(self) -> None:
+    def _lose_weights(self):
         with torch.no_grad():
             for tensor in self.module.state_dict().values():
                 tensor.fill_(torch.nan)
 
-    def collective_rpc(self, method: str, *, kwargs: dict[str, Any]) -> list[None]:
+    def collective_rpc(self, method, *, kwargs):
         assert method == "reload_weights" and kwargs.keys() == {"weights_iterator"}
         assert not self._asleep
         self._load(kwargs["weights_iterator"])
         return [None]
 
-    def _load(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+    def _load(self, weights):
         self.calls.append("reload_weights")
         own = self.module.state_dict()
         self.received = []
@@ -100,34 +96,34 @@ class LLM:
                 self.received.append(name)
         assert not any(tensor.isnan().any() for tensor in own.values())
 
-    def reset_prefix_cache(self) -> bool:
+    def reset_prefix_cache(self):
         self.calls.append("reset_prefix_cache")
         self._prefixes.clear()
         return True
 
-    def sleep(self, level: int = 1) -> None:
+    def sleep(self, level=1):
         assert self.enable_sleep_mode and not self._asleep and level == 2
         self.calls.append("sleep")
         self._asleep = True
         self._prefixes.clear()
         self._lose_weights()
 
-    def wake_up(self) -> None:
+    def wake_up(self):
         assert self._asleep
         self.calls.append("wake_up")
         self._asleep = False
 
     @torch.no_grad()
-    def generate(self, prompts: list[Any], sampling_params: list[SamplingParams], *, use_tqdm: bool) -> list[Any]:
+    def generate(self, prompts, sampling_params, *, use_tqdm):
         assert not self._asleep and not use_tqdm and len(prompts) == len(sampling_params)
         self.calls.append("generate")
         pairs = zip(prompts, sampling_params, strict=True)
         return self.spoil([self._reply(prompt["prompt_token_ids"], params) for prompt, params in pairs])
 
-    def _reply(self, prompt: list[int], params: SamplingParams) -> Any:
+    def _reply(self, prompt, params):
         assert prompt and len(prompt) + params.max_tokens <= self.max_model_len
         generator = torch.Generator().manual_seed(params.seed) if params.seed is not None else None
-        ids: list[int] = []
+        ids = []
         log_probs = []
         reason = "length"
         while len(ids) < params.max_tokens:
@@ -146,7 +142,7 @@ class LLM:
         completion = SimpleNamespace(token_ids=ids, logprobs=log_probs, finish_reason=reason)
         return SimpleNamespace(outputs=[completion])
 
-    def _processed(self, ids: list[int], params: SamplingParams, n_new: int) -> torch.Tensor:
+    def _processed(self, ids, params, n_new):
         """Log-probabilities of the next token after everything that changes them."""
         if tuple(ids) not in self._prefixes:
             logits = self.module(input_ids=torch.tensor([ids])).logits[0, -1].float()
@@ -168,7 +164,7 @@ class LLM:
             logits[order[before >= params.top_p]] = -torch.inf
         return logits.log_softmax(-1)
 
-    def _stops(self, ids: list[int], params: SamplingParams) -> bool:
+    def _stops(self, ids, params):
         if ids[-1] in (params.stop_token_ids or []):
             return True
         if ids[-1] == self.tokenizer.eos_token_id and not params.ignore_eos:
@@ -179,9 +175,9 @@ class LLM:
         return any(stop in text for stop in params.stop)
 
 
-def install(monkeypatch: pytest.MonkeyPatch, version: str = "0.33.0", n_devices: int = 1) -> type[LLM]:
+def install(monkeypatch, version="0.33.0", n_devices=1):
     """Make it what ``import vllm`` finds, on a machine with GPUs."""
-    module: Any = ModuleType("vllm")
+    module = ModuleType("vllm")
     module.__version__, module.LLM, module.SamplingParams = version, LLM, SamplingParams
     monkeypatch.setitem(sys.modules, "vllm", module)
     monkeypatch.setattr(vllm_backend, "device_count", lambda: n_devices)

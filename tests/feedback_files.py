@@ -1,40 +1,34 @@
 """Feedback of users, and files of it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any
-
 from rl4dialog.core.feedback import Feedback, JudgedReply, append_feedback
 
 HELLO = ("hello",)
 
 
-def rating(reply: str, value: int, turns: Sequence[str] = HELLO, **other: Any) -> Feedback:
+def rating(reply, value, turns=HELLO, **other):
     return Feedback("rating", turns, [JudgedReply("m", reply)], rating=value, **other)
 
 
-def preference(first: str, second: str, chosen: int, turns: Sequence[str] = HELLO, **other: Any) -> Feedback:
+def preference(first, second, chosen, turns=HELLO, **other):
     return Feedback("preference", turns, [JudgedReply("m", text) for text in (first, second)], chosen=chosen, **other)
 
 
-def correction(reply: str, better: str, turns: Sequence[str] = HELLO, **other: Any) -> Feedback:
+def correction(reply, better, turns=HELLO, **other):
     return Feedback("correction", turns, [JudgedReply("m", reply)], correction=better, **other)
 
 
-def conversation_rating(reply: str, value: int, turns: Sequence[str] = HELLO, **other: Any) -> Feedback:
+def conversation_rating(reply, value, turns=HELLO, **other):
     return Feedback("conversation_rating", turns, [JudgedReply("m", reply)], rating=value, **other)
 
 
-def write_feedback(path: Path, given: Iterable[Feedback]) -> Path:
+def write_feedback(path, given):
     path.touch()
     for each in given:
         append_feedback(path, each)
     return path
 
 
-def mixed_feedback(n: int = 12) -> list[Feedback]:
+def mixed_feedback(n=12):
     """Three judgements in each of some conversations: a rating, a choice and a correction."""
     found = []
     for i in range(n):

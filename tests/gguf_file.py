@@ -1,10 +1,5 @@
 """A tiny Llama as a GGUF file, written by the conventions of llama.cpp, which transformers is to undo."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import gguf
 import numpy as np
 import torch
@@ -19,10 +14,10 @@ TEMPLATE = (
 _SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 
 
-def train_bpe(digits: bool) -> Tokenizer:
+def train_bpe(digits):
     """A byte-level BPE; ``digits`` splits numbers into digits first, as SmolLM does."""
     bpe = Tokenizer(models.BPE())
-    byte_level: Any = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
     split = [pre_tokenizers.Digits(individual_digits=True), byte_level]
     bpe.pre_tokenizer = pre_tokenizers.Sequence(split) if digits else byte_level
     bpe.decoder = decoders.ByteLevel()
@@ -34,9 +29,7 @@ def train_bpe(digits: bool) -> Tokenizer:
     return bpe
 
 
-def write_llama(
-    path: Path, quantized: bool = False, pre: str = "smollm", architecture: str = "llama", without: str | None = None
-) -> Any:
+def write_llama(path, quantized=False, pre="smollm", architecture="llama", without=None):
     """Write a model and return it; the weights of quantized files are those that the file stands for."""
     bpe = train_bpe(digits=pre == "smollm")
     torch.manual_seed(0)
@@ -68,7 +61,7 @@ def write_llama(
     writer.add_vocab_size(config.vocab_size)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
-    vocab = sorted(bpe.get_vocab(), key=bpe.get_vocab().get)  # type: ignore[arg-type]
+    vocab = sorted(bpe.get_vocab(), key=bpe.get_vocab().get)
     writer.add_token_list(vocab)
     writer.add_token_types([3 if token in _SPECIAL else 1 for token in vocab])
     writer.add_token_merges([" ".join(pair) for pair in _merges(bpe)])
@@ -97,13 +90,13 @@ def write_llama(
     return model
 
 
-def _merges(bpe: Tokenizer) -> list[tuple[str, str]]:
+def _merges(bpe):
     import json
 
     return [tuple(merge) for merge in json.loads(bpe.to_str())["model"]["merges"]]
 
 
-def _interleaved(weight: np.ndarray, n_heads: int | None) -> np.ndarray:
+def _interleaved(weight, n_heads):
     """Rows of queries and keys in llama.cpp's order: the two halves of each head's rotary dimensions alternate."""
     if n_heads is None:
         return weight
@@ -113,7 +106,7 @@ def _interleaved(weight: np.ndarray, n_heads: int | None) -> np.ndarray:
     )
 
 
-def _name(name: str) -> str:
+def _name(name):
     """llama.cpp's name of a weight."""
     parts = {
         "model.embed_tokens": "token_embd",

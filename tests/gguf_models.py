@@ -1,9 +1,5 @@
 """Tiny models and tokenizers of the kinds that have a GGUF form."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import torch
 from architectures import CAUSAL
 from gguf_file import CORPUS, TEMPLATE, train_bpe
@@ -17,11 +13,11 @@ _QWEN2 = (
 )
 
 
-def byte_level(digits: bool = False, regex: str | None = None, ignore_merges: bool = False) -> Any:
+def byte_level(digits=False, regex=None, ignore_merges=False):
     """A byte-level BPE tokenizer with a chat template, that splits texts as GPT-2, or SmolLM, or by ``regex``."""
     bpe = train_bpe(digits)
     if regex is not None:
-        split: Any = pre_tokenizers.Split(Regex(regex), behavior="isolated")
+        split = pre_tokenizers.Split(Regex(regex), behavior="isolated")
         bpe.pre_tokenizer = pre_tokenizers.Sequence(
             [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
         )
@@ -31,21 +27,19 @@ def byte_level(digits: bool = False, regex: str | None = None, ignore_merges: bo
     return tokenizer
 
 
-def qwen2() -> Any:
+def qwen2():
     """A byte-level BPE tokenizer that splits texts as Qwen2."""
     return byte_level(regex=_QWEN2)
 
 
-def llama3() -> Any:
+def llama3():
     """A byte-level BPE tokenizer that splits texts as Llama 3."""
     return byte_level(regex=_QWEN2.replace(r"\p{N}|", r"\p{N}{1,3}|", 1), ignore_merges=True)
 
 
-def sentencepiece(normalizer: Any = None, pre_tokenizer: Any = None) -> Any:
+def sentencepiece(normalizer=None, pre_tokenizer=None):
     """A BPE tokenizer like Llama's: with ▁ for spaces, tokens for bytes, and a token before each text."""
-    normalizer = normalizer or normalizers.Sequence(
-        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]  # type: ignore[list-item]
-    )
+    normalizer = normalizer or normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     trained = Tokenizer(models.BPE())
     trained.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     trained.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=120, show_progress=False))
@@ -60,18 +54,18 @@ def sentencepiece(normalizer: Any = None, pre_tokenizer: Any = None) -> Any:
     else:
         bpe.pre_tokenizer = pre_tokenizer
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    bpe.decoder = decoders.Sequence(steps)  # type: ignore[arg-type]
+    bpe.decoder = decoders.Sequence(steps)
     bpe.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", vocab["<s>"])])
     return _wrapped(bpe, bos_token="<s>", eos_token="</s>", unk_token="<unk>", pad_token="</s>")
 
 
-def with_marker(tokenizer: Any) -> Any:
+def with_marker(tokenizer):
     """The tokenizer with a turn marker that takes spaces before it along, as a built-in one has it."""
     tokenizer.add_tokens([AddedToken("<EOU>", lstrip=True, normalized=False, special=False)])
     return tokenizer
 
 
-def tiny_model(name: str, tokenizer: Any, **changes: Any) -> Any:
+def tiny_model(name, tokenizer, **changes):
     """A model whose weights are all random, norms and biases included, and more rows than the tokenizer has tokens."""
     torch.manual_seed(0)
     ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0}
@@ -87,5 +81,5 @@ def tiny_model(name: str, tokenizer: Any, **changes: Any) -> Any:
     return model
 
 
-def _wrapped(bpe: Tokenizer, **special: str) -> Any:
+def _wrapped(bpe, **special):
     return PreTrainedTokenizerFast(tokenizer_object=bpe, clean_up_tokenization_spaces=False, **special)

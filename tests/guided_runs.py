@@ -1,11 +1,8 @@
 """Offline runs on random walks, small enough for a test."""
 
-from __future__ import annotations
+from runs import changed
 
-import copy
-from typing import Any
-
-WALKS: dict[str, Any] = {
+WALKS = {
     "seed": 0,
     "tokenizer": {"model_name": "builtin/tiny-gpt2", "vocab_size": 300},
     "datapool": {"id": "random_walks", "args": {"n_train": 40, "n_val": 20, "n_test": 20}},
@@ -34,16 +31,6 @@ WALKS: dict[str, Any] = {
 }
 
 
-def walks_config(**overrides: Any) -> dict[str, Any]:
+def walks_config(**overrides):
     """The config; overrides are dotted keys with ``__`` for the dot, and ``None`` removes a key."""
-    config = copy.deepcopy(WALKS)
-    for dotted, value in overrides.items():
-        *path, last = dotted.split("__")
-        block = config
-        for key in path:
-            block = block.setdefault(key, {})
-        if value is None:
-            block.pop(last, None)
-        else:
-            block[last] = value
-    return config
+    return changed(WALKS, overrides, without=None)

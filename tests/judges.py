@@ -1,13 +1,9 @@
 """Judges: a server with an OpenAI-compatible endpoint, whose answers a test decides, and a tiny chat model."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -20,17 +16,17 @@ Answer = Callable[[str], tuple[int, str]]
 class Endpoint:
     """A local server, and what it was asked."""
 
-    def __init__(self) -> None:
-        self.questions: list[str] = []
-        self.keys: list[str | None] = []
+    def __init__(self):
+        self.questions = []
+        self.keys = []
         self.most_at_once = self._n_now = 0
-        self.headers: dict[str, str] = {}  # of the answers
-        self.answer: Answer = lambda question: said("7")
+        self.headers = {}  # of the answers
+        self.answer = lambda question: said("7")
         self._lock = threading.Lock()
         endpoint = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
+            def do_POST(self):
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 question = body["messages"][0]["content"]
                 with endpoint._lock:
@@ -49,7 +45,7 @@ class Endpoint:
                 self.end_headers()
                 self.wfile.write(text.encode())
 
-            def log_message(self, *args: Any) -> None:
+            def log_message(self, *args):
                 """Stay silent."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -57,15 +53,15 @@ class Endpoint:
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
 
-    def __enter__(self) -> Endpoint:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error):
         self.server.shutdown()
         self.server.server_close()
 
 
-def said(text: str) -> tuple[int, str]:
+def said(text):
     return 200, json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]})
 
 
@@ -76,9 +72,7 @@ TEMPLATE = (
 _MARKUP = ["<|end|>", "<|user|>", "<|assistant|>"]
 
 
-def save_judge(
-    folder: Path, template: str | None = TEMPLATE, architecture: str = "gpt2", seed: int = 0, n_positions: int = 1024
-) -> str:
+def save_judge(folder, template=TEMPLATE, architecture="gpt2", seed=0, n_positions=1024):
     """A tiny chat model with a token per byte, whose answers are not all alike."""
     bytes_ = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({text: i for i, text in enumerate([*_MARKUP, *bytes_])}, []))
@@ -91,7 +85,7 @@ def save_judge(
     torch.manual_seed(seed)
     common = {"vocab_size": len(fast), "initializer_range": 0.3, "eos_token_id": 0, "bos_token_id": 0}
     if architecture == "gpt2":
-        model: Any = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=32, n_head=2, n_positions=n_positions, **common))
+        model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=32, n_head=2, n_positions=n_positions, **common))
     else:
         size = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
         model = LlamaForCausalLM(LlamaConfig(max_position_embeddings=n_positions, **size, **common))

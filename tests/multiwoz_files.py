@@ -1,12 +1,8 @@
 """A small MultiWOZ in the original format: databases, three dialogues a split, vocabularies."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
-NO_GOAL: dict[str, Any] = {"taxi": {}, "police": {}, "hospital": {}, "topic": {"taxi": False}, "message": ["Hello"]}
+NO_GOAL = {"taxi": {}, "police": {}, "hospital": {}, "topic": {"taxi": False}, "message": ["Hello"]}
 HOTEL = {
     "info": {"area": "east", "stars": "4"},
     "fail_info": {"area": "west", "stars": "4"},
@@ -23,7 +19,7 @@ TRAIN = {
 ATTRACTION = {"info": {"type": "mutliple sports", "area": "do n't care"}, "reqt": ["entrance fee"]}
 TAXI = {"info": {"leaveAt": "17:15"}, "reqt": ["car type", "phone"], "fail_info": {}}
 TIMES = (("sunday", "09:50", "10:07"), ("monday", "11:50", "12:07"), ("monday", "9:50", "10:07"))
-DATABASE: dict[str, Any] = {
+DATABASE = {
     "attraction": [
         {
             **{"name": "The Field", "area": "centre", "type": "multiple sports", "entrance fee": "?"},
@@ -73,7 +69,7 @@ DATABASE: dict[str, Any] = {
 }
 
 
-def log(*utterances: dict[str, list[list[str]]]) -> list[dict[str, Any]]:
+def log(*utterances):
     """Utterances with these acts."""
     return [{"text": f"words {i}", "metadata": {}, "dialog_act": acts} for i, acts in enumerate(utterances)]
 
@@ -97,21 +93,13 @@ SAID = log(
 """An exchange with acts of the agent for all goals of these dialogues."""
 
 
-def dialogue(log: list[dict[str, Any]] = LOG, **goal: dict[str, Any]) -> dict[str, Any]:
+def dialogue(log=LOG, **goal):
     """A dialogue with this goal."""
     return {"goal": {**NO_GOAL, **goal}, "log": log}
 
 
-def write_multiwoz(folder: Path, **splits: dict[str, Any]) -> str:
-    """Write the folder; by default without ``train.json``.
-
-    Args:
-        folder: Where to.
-        splits: Dialogues by id of each split.
-
-    Returns:
-        The folder.
-    """
+def write_multiwoz(folder, **splits):
+    """Write the folder; by default without ``train.json``."""
     (folder / "db").mkdir(parents=True)
     for name, entities in DATABASE.items():
         (folder / "db" / f"{name}_db.json").write_text(json.dumps(entities))

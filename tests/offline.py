@@ -1,11 +1,5 @@
 """Logs and algorithms of offline learning, small enough for exact comparisons."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 import torch
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -26,7 +20,7 @@ from tests.tiny import all_tokens, make_env, make_tokenizer, policy_class_of
 
 MARKER = "<EOU>"
 # What the partner and the agent say in turns, with the agent's rewards.
-CONVERSATIONS: list[tuple[list[str], list[float], bool]] = [
+CONVERSATIONS = [
     (["w1 w2", "w3 w4", "w5", "w6 w7 w8", "w1"], [1.0, -2.0], True),
     (["w2", "w9", "w1 w2 w3 w4", "w5 w6"], [0.5, 3.0], True),
     (["w7 w8 w9", "w3"], [2.0], True),
@@ -35,21 +29,14 @@ CONVERSATIONS: list[tuple[list[str], list[float], bool]] = [
 ]
 
 
-def marked_tokenizer() -> Any:
+def marked_tokenizer():
     tokenizer = make_tokenizer()
     tokenizer.add_tokens([AddedToken(MARKER, lstrip=True, normalized=False)])
     return tokenizer
 
 
-def dialogues(
-    conversations: Sequence[tuple[list[str], list[float], bool]] = CONVERSATIONS, of_first: float | None = None
-) -> list[Dialogue]:
-    """Conversations that begin with the partner.
-
-    Args:
-        conversations: What is said, the rewards of the agent's turns, and whether it is the end.
-        of_first: Further reward of the first token of each turn, so that its tokens have different returns.
-    """
+def dialogues(conversations=CONVERSATIONS, of_first=None):
+    """Conversations that begin with the partner; `of_first` is a further reward of the first token of each turn."""
     of_tokens = {} if of_first is None else {"token_rewards": [of_first]}
     found = []
     for number, (texts, rewards, terminated) in enumerate(conversations):
@@ -62,7 +49,7 @@ def dialogues(
     return found
 
 
-def make_encoder(model: Any, join_turns: bool = True, prompt: int | None = 40, **settings: Any) -> ConversationEncoder:
+def make_encoder(model, join_turns=True, prompt=40, **settings):
     tokenizer = marked_tokenizer()
     in_encoder = model.config.is_encoder_decoder
     return ConversationEncoder(
@@ -77,7 +64,7 @@ def make_encoder(model: Any, join_turns: bool = True, prompt: int | None = 40, *
     )
 
 
-def make_log(folder: Path, model: Any, found: Sequence[Dialogue] | None = None, **settings: Any) -> ConversationLog:
+def make_log(folder, model, found=None, **settings):
     """A log in a folder of its own."""
     encoder = make_encoder(model, **settings)
     from rl4dialog.rollouts.conversation_log import _write
@@ -87,11 +74,11 @@ def make_log(folder: Path, model: Any, found: Sequence[Dialogue] | None = None, 
     return ConversationLog(folder)
 
 
-def guided_class_of(model: Any) -> Any:
+def guided_class_of(model):
     return ValueGuidedSeq2SeqLMPolicy if model.config.is_encoder_decoder else ValueGuidedCausalLMPolicy
 
 
-def make_learner(algorithm: Any, log: ConversationLog, model: Any, reranked: bool = False, **args: Any) -> Any:
+def make_learner(algorithm, log, model, reranked=False, **args):
     """An algorithm on full batches, with heads that are not 0; values are those of tokens, or of replies."""
     guided = "guided" in algorithm.policy_kinds and not reranked
     of_policy = {"guidance": {"beta": 2.0}, **args.pop("policy", {})} if guided else args.pop("policy", {})
@@ -119,7 +106,7 @@ def make_learner(algorithm: Any, log: ConversationLog, model: Any, reranked: boo
     return learner
 
 
-def randomize(policy: Any, seed: int = 0) -> None:
+def randomize(policy, seed=0):
     """Heads whose values differ from token to token, and other ones in the lagging copy."""
     random = torch.Generator().manual_seed(seed)
     for heads in (policy.heads, policy._target_heads):
@@ -128,7 +115,7 @@ def randomize(policy: Any, seed: int = 0) -> None:
             torch.nn.init.normal_(head.output.bias, std=0.3, generator=random)
 
 
-def part_trunks(policy: Any) -> None:
+def part_trunks(policy):
     """Let the values' trunk and its lagging copy differ from the language model and from each other."""
     random = torch.Generator().manual_seed(1)
     for trunk in (policy.heads.trunk, policy._target_heads.trunk):
@@ -136,7 +123,7 @@ def part_trunks(policy: Any) -> None:
             parameter.data += 0.1 * torch.randn(parameter.shape, generator=random)
 
 
-def hidden_states(policy: Any, prompt: list[int], reply: list[int]) -> tuple[torch.Tensor, ...]:
+def hidden_states(policy, prompt, reply):
     """Logits, and hidden states of values and lagging values, before each token of a reply and after the last: one row.
 
     Shapes (len(reply) + 1, V) and twice (len(reply) + 1, H).
@@ -149,7 +136,7 @@ def hidden_states(policy: Any, prompt: list[int], reply: list[int]) -> tuple[tor
     return logits, found[2], found[3].detach()
 
 
-def gradients(learner: Any, batches: Sequence[Any]) -> dict[str, torch.Tensor]:
+def gradients(learner, batches):
     """Gradients of one minibatch in parts, as the algorithm adds them up."""
     learner.policy.zero_grad()
     weights = [batch.flat("loss_weights") for batch in batches]
@@ -160,7 +147,7 @@ def gradients(learner: Any, batches: Sequence[Any]) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in learner.policy.named_parameters() if p.grad is not None}
 
 
-def assert_gradients(learner: Any, expected_loss: torch.Tensor, *batches: Sequence[Any]) -> None:
+def assert_gradients(learner, expected_loss, *batches):
     """Of each of the batches, in parts, they are those of an expected loss, whose graph holds the same weights."""
     learner.policy.zero_grad()
     expected_loss.backward()
@@ -172,7 +159,7 @@ def assert_gradients(learner: Any, expected_loss: torch.Tensor, *batches: Sequen
             torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-5)
 
 
-def whole_batch(learner: Any) -> Any:
+def whole_batch(learner):
     """All conversations of the log, prepared."""
     import numpy as np
 

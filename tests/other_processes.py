@@ -1,14 +1,10 @@
 """Another Python process: sets and folders have another order, and time zone, locale and working directory differ."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
 
 _CODE = """
 import contextlib, hashlib, os, pickle, sys
@@ -24,7 +20,7 @@ _ELSEWHERE = {
 }
 
 
-def assert_other_processes_make_the_same(make: Callable[[], Iterable[Any]]) -> None:
+def assert_other_processes_make_the_same(make):
     """The function, which can be pickled, gives the same things in order, as far as their ``repr`` shows."""
     here = hashlib.sha256(repr(list(make())).encode()).hexdigest()
     output = subprocess.run(

@@ -3,12 +3,8 @@
 Unlike gradio_client, it can click on a bubble.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
-from collections.abc import Iterator
-from typing import Any
 
 import httpx
 
@@ -16,39 +12,24 @@ from rl4dialog.serving.page import without_joiners
 
 
 class Tab:
-    """A tab.
+    """A tab."""
 
-    Args:
-        address: Of the page.
-        key: What the browser has kept from before.
-
-    Attributes:
-        key: What it keeps.
-        props: What the components show, by their element's id.
-    """
-
-    def __init__(self, address: str, key: str | None = None) -> None:
+    def __init__(self, address, key=None):
         self._http = httpx.Client(base_url=f"{address}/gradio_api", timeout=60)
         config = httpx.get(f"{address}/config").json()
         self._ids = {each["id"]: each["props"].get("elem_id") or each["type"] for each in config["components"]}
         self._events = {each["api_name"]: each for each in config["dependencies"]}
         self._session = uuid.uuid4().hex
-        self.props: dict[str, dict[str, Any]] = {}
+        self.props = {}
         self.key = key
         self.act("open")
 
-    def act(self, name: str, event_data: dict[str, Any] | None = None, **values: Any) -> None:
-        """Do something, and wait for all that comes of it.
-
-        Args:
-            name: Name of the event.
-            event_data: What is said about a click on a bubble.
-            values: What the inputs have, by their element's id, with ``_`` for ``-``.
-        """
+    def act(self, name, event_data=None, **values):
+        """Do something, and wait for all that comes of it."""
         for _ in self.acting(name, event_data, **values):
             pass
 
-    def acting(self, name: str, event_data: dict[str, Any] | None = None, **values: Any) -> Iterator[None]:
+    def acting(self, name, event_data=None, **values):
         """Do something; yields after each update, the first of which is whole."""
         event = self._events[name]
         given = {"browserstate": self.key, "colour": "none", **{key.replace("_", "-"): values[key] for key in values}}
@@ -70,7 +51,7 @@ class Tab:
                 if said.get("msg") == "process_generating":
                     yield
 
-    def _take(self, outputs: list[int], data: list[Any]) -> None:
+    def _take(self, outputs, data):
         for id, value in zip(outputs, data, strict=True):
             name, props = self._ids[id], value
             if name == "browserstate":
@@ -82,43 +63,43 @@ class Tab:
 
     # -- what it shows --------------------------------------------------------------------------------------------
 
-    def value(self, name: str) -> Any:
+    def value(self, name):
         return self.props[name]["value"]
 
     @property
-    def status(self) -> str:
+    def status(self):
         return str(self.value("status"))
 
-    def turns(self, index: int = 0) -> list[str]:
+    def turns(self, index=0):
         """The texts of the messages in a column."""
         return [without_joiners(each["content"][0]["text"]) for each in self.value(f"chat-{index}")]
 
-    def below(self, index: int = 0, number: int = -1) -> str:
+    def below(self, index=0, number=-1):
         """What stands beneath the text of a message."""
         _, *others = self.value(f"chat-{index}")[number]["content"]
         return "".join(each["value"] for each in others)
 
-    def options(self, index: int = 0) -> list[str]:
+    def options(self, index=0):
         """What can be chosen beneath the last message."""
         return [each["value"] for each in self.value(f"chat-{index}")[-1].get("options") or []]
 
-    def ratings(self, index: int = 0) -> list[str | None]:
+    def ratings(self, index=0):
         given = self.props[f"chat-{index}"]["feedback_value"]
         return [each if each in ("Like", "Dislike") else None for each in given]
 
     # -- clicks on bubbles ----------------------------------------------------------------------------------------
 
-    def rate(self, liked: bool | str, index: int = 0, number: int = -1, **values: Any) -> None:
+    def rate(self, liked, index=0, number=-1, **values):
         """Click a thumb; an empty text takes the rating back."""
         self.act(f"rate_{index}", {"index": self._number(index, number), "liked": liked}, **values)
 
-    def edit(self, text: str, index: int = 0, number: int = -1, name: str = "edit", **values: Any) -> None:
+    def edit(self, text, index=0, number=-1, name="edit", **values):
         """Edit a message."""
         self.act(f"{name}_{index}", {"index": self._number(index, number), "value": text}, **values)
 
-    def choose(self, option: str, index: int = 0, name: str = "option") -> None:
+    def choose(self, option, index=0, name="option"):
         """Click a button beneath the last message."""
         self.act(f"{name}_{index}", {"index": 0, "value": option})
 
-    def _number(self, index: int, number: int) -> int:
+    def _number(self, index, number):
         return number if number >= 0 else len(self.value(f"chat-{index}")) + number

@@ -1,11 +1,6 @@
 """The pages of ``rl4dialog ui``, in a process of their own or in this one."""
 
-from __future__ import annotations
-
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 from apart import Command
@@ -13,11 +8,10 @@ from http_servers import free_port
 
 from rl4dialog import cli
 from rl4dialog.serving import server
-from rl4dialog.serving.judging import Judging, JudgingPage
-from rl4dialog.serving.page import Page
+from rl4dialog.serving.judging import JudgingPage
 
 
-def start_page(folder: Path, *flags: str) -> tuple[Command, str]:
+def start_page(folder, *flags):
     """Start the command; returns the process and the page's address once it is served."""
     address = f"http://127.0.0.1:{(port := free_port())}"
     command = Command(["ui", *flags, "--port", str(port)], folder)
@@ -26,12 +20,12 @@ def start_page(folder: Path, *flags: str) -> tuple[Command, str]:
 
 
 @contextlib.contextmanager
-def page_of(*flags: str) -> Iterator[str]:
+def page_of(*flags):
     """The address of the command's page, served by this process."""
-    pages: list[Any] = []
+    pages = []
     serve, port = server.serve, free_port()
 
-    def serve_without_waiting(page: Any, *args: Any, **kwargs: Any) -> None:
+    def serve_without_waiting(page, *args, **kwargs):
         pages.append(page)
         serve(page, *args, **kwargs, block=False)
 
@@ -43,7 +37,7 @@ def page_of(*flags: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def served_page(build: Callable[[], Page[Any]], allow_hosts: Sequence[str] = ()) -> Iterator[str]:
+def served_page(build, allow_hosts=()):
     """The address of a page, served by this process."""
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     page, port = build(), free_port()
@@ -52,6 +46,6 @@ def served_page(build: Callable[[], Page[Any]], allow_hosts: Sequence[str] = ())
     page.blocks.close(verbose=False)
 
 
-def served(judging: Judging[Any]) -> contextlib.AbstractContextManager[str]:
+def served(judging):
     """The address of the page on which people judge, served by this process."""
     return served_page(lambda: JudgingPage(judging))

@@ -1,12 +1,6 @@
 """Conversation partners for tests: in workers, failing in many ways, and as a service in the main process."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import numpy as np
 
 from rl4dialog.core.protocols import Partner, PartnerService
 from rl4dialog.core.types import PartnerReply
@@ -18,7 +12,7 @@ from rl4dialog.text.prompts import encoder_of
 
 LONG = "w5 " * 33_334
 # What a partner may return or do, and whether it is a failure.
-ANSWERS: dict[str, tuple[Any, bool]] = {
+ANSWERS = {
     "raises": (ZeroDivisionError("no answer"), True),
     "hangs": (time.sleep, True),
     "number": (3, True),
@@ -39,79 +33,60 @@ ANSWERS: dict[str, tuple[Any, bool]] = {
 
 
 class Failing(Partner):
-    """Does something strange at one place, in some conversations.
-
-    Args:
-        answer: What it returns, or raises, or calls and never returns from.
-        where: ``reset``, ``open``, ``reply`` or ``outcome``.
-        every: The first of so many conversations, by their seed.
-    """
+    """Returns, raises or calls its answer at one place (`reset`, `open`, `reply`, `outcome`), in some of the seeds."""
 
     can_open = True
     outcomes = ("success",)
 
-    def __init__(self, answer: Any = None, where: str = "reply", every: int = 1) -> None:
+    def __init__(self, answer=None, where="reply", every=1):
         self._answer, self._where, self._every = answer, where, every
 
-    def _said(self, where: str, otherwise: Any) -> Any:
+    def _said(self, where, otherwise):
         if where != self._where or self._seed % self._every:
             return otherwise
         if isinstance(self._answer, Exception):
             raise self._answer
         return self._answer(60.0) if callable(self._answer) else self._answer
 
-    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+    def reset(self, meta_info, seed):
         self._seed = seed
         self._said("reset", None)
 
-    def open(self) -> Any:
+    def open(self):
         return self._said("open", "w1")
 
-    def reply(self, history: list[str]) -> Any:
+    def reply(self, history):
         return self._said("reply", "w2")
 
-    def outcome(self) -> Mapping[str, float]:
-        return self._said("outcome", {"success": 1.0})  # type: ignore[no-any-return]
+    def outcome(self):
+        return self._said("outcome", {"success": 1.0})
 
 
 class RulesService(PartnerService):
-    """The partner ``rules`` in the main process, with the run's own tokenizer and the markers of ``eou``.
-
-    Args:
-        rules: Arguments of the rules, which must not draw.
-        tokenizer: Passed by the run, like the other two.
-        broken: Changes the answers.
-    """
+    """The partner ``rules`` in the main process, with the run's own tokenizer and the markers of ``eou``."""
 
     def __init__(
-        self,
-        rules: list[dict[str, Any]],
-        otherwise: str | None = None,
-        opening: str | None = None,
-        tokenizer: Any = None,
-        max_prompt_length: int = 40,
-        max_length: int = 8,
-        broken: Callable[[list[Any]], Any] | None = None,
-    ) -> None:
+        self, rules, otherwise=None, opening=None, tokenizer=None, max_prompt_length=40, max_length=8, broken=None
+    ):
         self._rules = RulesPartner(rules, otherwise, opening)
         self._opening, self._tokenizer, self._broken = opening, tokenizer, broken
         end = EndOfTurn(tokenizer, [tokenizer.eos_token_id], EOU_TOKEN)
         eou = DialogueFormat("eou", None, in_conversation=True)
         self._side = OutsidePartner(eou, end, len(tokenizer), max_prompt_length, max_length)
-        self.seen: list[str] = []
+        self.seen = []
 
     @property
-    def side(self) -> OutsidePartner:
+    def side(self):
         return self._side
 
-    def answers(self, observations: dict[str, np.ndarray]) -> list[Sequence[int] | None]:
+    def answers(self, observations):
         found = [
             self._answer(ids[mask == 1].tolist())
             for ids, mask in zip(observations["prompt_ids"], observations["prompt_mask"], strict=True)
         ]
         return found if self._broken is None else self._broken(found)
 
-    def _answer(self, prompt: list[int]) -> Sequence[int] | None:
+    def _answer(self, prompt):
         text = str(self._tokenizer.decode(prompt, skip_special_tokens=False))
         self.seen.append(text)
         history = text.split(EOU_TOKEN)[:-1]

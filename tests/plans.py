@@ -1,13 +1,9 @@
 """A plan of a comparison, small enough for a test."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import yaml
 
 
-def write_plan(folder: Path, **changes: object) -> Path:
+def write_plan(folder, **changes):
     """Write a plan for the config beside it; ``None`` removes a key."""
     plan = {
         "title": "A title",

@@ -1,11 +1,6 @@
 """Small files of rated dialogues, in the formats that the toolkit reads."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
 
 DSTC9_ROW = {
     "consistent": 1,
@@ -15,7 +10,7 @@ DSTC9_ROW = {
 }
 
 
-def write_dstc9(folder: Path, n_bots: int = 2) -> Path:
+def write_dstc9(folder, n_bots=2):
     """Two conversations of each chatbot; the first one has two raters."""
     folder.mkdir(exist_ok=True)
     for bot in range(1, n_bots + 1):
@@ -28,7 +23,7 @@ def write_dstc9(folder: Path, n_bots: int = 2) -> Path:
     return folder
 
 
-def chitchat_conversation(*texts: str | list[str], **other: Any) -> dict[str, Any]:
+def chitchat_conversation(*texts, **other):
     groups = [[text] if isinstance(text, str) else text for text in texts]
     messages = [
         [{"text": text, "timestamp": "2018", "sender": "ab"[i % 2]} for text in group] for i, group in enumerate(groups)
@@ -36,16 +31,13 @@ def chitchat_conversation(*texts: str | list[str], **other: Any) -> dict[str, An
     return {"messages": messages, "start": "2018", **other}
 
 
-def conversation(*texts: str, ratings: Any = None, **other: Any) -> dict[str, Any]:
+def conversation(*texts, ratings=None, **other):
     """A line of a ratings file, in which the user speaks first."""
     roles = ("user", "assistant")
-    line: dict[str, Any] = {
-        "messages": [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)],
-        **other,
-    }
+    line = {"messages": [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)], **other}
     return line if ratings is None else {**line, "ratings": ratings}
 
 
-def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+def write_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path

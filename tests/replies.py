@@ -1,14 +1,11 @@
 """States of finished replies, and a reward's value of them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import Any
 
 REFERENCES = ["the cat sat on the mat"]
 
 
-def state(reply: str, references: list[str] | None = None, prompt: str = "hello") -> Any:
+def state(reply, references=None, prompt="hello"):
     """The state after a reply's tokens; here every word is one."""
     return SimpleNamespace(
         prompt_or_input_text=prompt,
@@ -19,7 +16,7 @@ def state(reply: str, references: list[str] | None = None, prompt: str = "hello"
     )
 
 
-def pay(reward: Any, reply: str, done: bool = True, meta_info: dict[str, Any] | None = None, **of_state: Any) -> float:
+def pay(reward, reply, done=True, meta_info=None, **of_state):
     """What a token-level reward pays on the last word of a reply."""
     before = state(" ".join(reply.split()[:-1]), **of_state)
     return float(reward(before, 1, state(reply, **of_state), done, meta_info or {}))

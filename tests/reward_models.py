@@ -1,10 +1,5 @@
 """Reward models: a config that trains one in seconds, and an untrained one on disk."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import torch
 
 from rl4dialog.data.dialogue_text import FORMAT
@@ -14,7 +9,7 @@ from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
 TEXTS = ["User: hello there", "Assistant: how are you?", "User: fine", "Assistant: good to know"]
 
 
-def make_config(**overrides: Any) -> dict[str, Any]:
+def make_config(**overrides):
     """Three short epochs on replies of generated dialogues; overrides replace blocks."""
     return {
         "seed": 0,
@@ -38,9 +33,7 @@ def make_config(**overrides: Any) -> dict[str, Any]:
     }
 
 
-def save_reward_model(
-    folder: Path, unit: Any = "reply", context_size: int | None = None, n_members: int = 1, **changes: Any
-) -> str:
+def save_reward_model(folder, unit="reply", context_size=None, n_members=1, **changes):
     """Save a reward model with random weights."""
     tokenizer = train_tokenizer(TEXTS, 300, 64)
     for number in range(n_members):
@@ -48,7 +41,7 @@ def save_reward_model(
         model = tiny_bert(tokenizer, num_labels=1, problem_type="regression")
         model.save_pretrained(member_folder(folder, number, n_members))
         tokenizer.save_pretrained(member_folder(folder, number, n_members))
-    settings: dict[str, Any] = {"format": FORMAT, "unit": unit, "context_size": context_size, "ratings": ["good"]}
+    settings = {"format": FORMAT, "unit": unit, "context_size": context_size, "ratings": ["good"]}
     settings |= {"truncation_side": "left", "scale": [1, 5], "mean": 0.5, "std": 0.1, "members": n_members}
     RewardModelCard(**{**settings, "offsets": [0.0] * n_members, **changes}).write(folder)
     return str(folder)

@@ -1,10 +1,7 @@
 """Batches of replies from numbers, and their numbers row by row."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 from tiny import make_tokenizer
@@ -12,7 +9,7 @@ from tiny import make_tokenizer
 from rl4dialog.functional.replies import Replies
 
 
-def one_row(prompt_ids: Any, response_ids: Any, episode: int = 0, group: int = 0, **numbers: Any) -> Replies:
+def one_row(prompt_ids, response_ids, episode=0, group=0, **numbers):
     """One row; numbers per token are given without padding, `last_value` as it is, and `turn` of one or all tokens."""
     replies = Replies.from_ids([prompt_ids], [response_ids])
     replies.episode, replies.group = torch.tensor([episode]), torch.tensor([group])
@@ -23,7 +20,7 @@ def one_row(prompt_ids: Any, response_ids: Any, episode: int = 0, group: int = 0
     return replies
 
 
-def batch_with_repeats() -> Replies:
+def batch_with_repeats():
     """Six replies of different lengths to two prompts of different lengths, in the vocabulary of ``make_tokenizer``."""
     n_tokens, generator = len(make_tokenizer()), torch.Generator().manual_seed(0)
     prompts = torch.randint(3, n_tokens, (2, 5), generator=generator)
@@ -35,7 +32,7 @@ def batch_with_repeats() -> Replies:
     return Replies(prompts[rows], mask[rows], responses, torch.arange(4) < lengths[:, None])
 
 
-def rows_of(replies: Any) -> list[SimpleNamespace]:
+def rows_of(replies):
     """The rows of a batch or buffer: ids and numbers of each as arrays without padding."""
     replies = getattr(replies, "replies", replies)
     rows = []
@@ -50,7 +47,7 @@ def rows_of(replies: Any) -> list[SimpleNamespace]:
     return rows
 
 
-def evaluated(policy: Any, replies: Replies) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def evaluated(policy, replies):
     """Log-probabilities, values and entropies of replies, each (B, T) and 0 where nothing is."""
     values, log_probs, entropies = policy.evaluate_actions(replies.observations, replies.flat("response_ids"))
     return replies.scattered(log_probs), replies.scattered(values), replies.scattered(entropies)

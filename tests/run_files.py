@@ -1,13 +1,8 @@
 """Run folders as a run would leave them, written by hand."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "seed": 0,
     "datapool": {"id": "small_talk", "args": {}},
     "reward_fn": {"id": "meteor", "args": {}},
@@ -20,15 +15,15 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def write_json(path: Path, obj: Any) -> None:
+def write_json(path, obj):
     path.write_text(json.dumps(obj), encoding="utf-8")
 
 
-def write_lines(path: Path, records: Sequence[Any]) -> None:
+def write_lines(path, records):
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
 
 
-def prediction(i: int, reply: str, **scores: Any) -> dict[str, Any]:
+def prediction(i, reply, **scores):
     return {
         "split_name": "test",
         "sample_id": i,
@@ -39,9 +34,9 @@ def prediction(i: int, reply: str, **scores: Any) -> dict[str, Any]:
     }
 
 
-def game(i: int, *said: tuple[str, str], reward: float = 0.0, won: bool = False, **scores: Any) -> dict[str, Any]:
+def game(i, *said, reward=0.0, won=False, **scores):
     """A prediction with a conversation of questions and answers, the last of which ends it."""
-    turns: list[dict[str, Any]] = [{"speaker": "partner", "text": f"guess {i}", "given": True}]
+    turns = [{"speaker": "partner", "text": f"guess {i}", "given": True}]
     for question, answer in said:
         turns.append({"speaker": "agent", "text": question, "reward": reward})
         turns.append({"speaker": "partner", "text": answer})
@@ -49,7 +44,7 @@ def game(i: int, *said: tuple[str, str], reward: float = 0.0, won: bool = False,
     return {**prediction(i, said[0][0] if said else "", **scores), **conversation}
 
 
-def write_run(folder: Path, n_iters: int = 3, reward: float = 0.0, n_prompts: int = 4, **config: Any) -> Path:
+def write_run(folder, n_iters=3, reward=0.0, n_prompts=4, **config):
     """A run of the iterations 1 to ``n_iters`` with two evaluations of ``n_prompts`` test prompts, an even number.
 
     The rewards of its rollouts are ``reward`` plus a tenth of the iteration, and the metric ``m`` rises from 0.5 to 1.

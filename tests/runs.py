@@ -1,14 +1,10 @@
 """Whole runs, small enough for a test: a config over a few DailyDialog files, started through the command line."""
 
-from __future__ import annotations
-
 import copy
 import json
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,16 +15,12 @@ from stand_in_data import write_dialogues
 from rl4dialog import catalog, cli
 from rl4dialog.core.registry import Registry
 
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "seed": 0,
     "tokenizer": {"model_name": "builtin/tiny-gpt2", "vocab_size": 300},
     "datapool": {"id": "daily_dialog", "args": {"context_size": 2}},
     "reward_fn": {"id": "rouge", "args": {"rouge_type": "rouge1"}},
-    "env": {
-        "n_envs": 2,
-        "vec_env": "dummy",
-        "args": {"max_prompt_length": 24, "max_episode_length": 10},
-    },
+    "env": {"n_envs": 2, "vec_env": "dummy", "args": {"max_prompt_length": 24, "max_episode_length": 10}},
     "alg": {
         "id": "ppo",
         "args": {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "learning_rate": 1e-4},
@@ -49,7 +41,7 @@ CONFIG: dict[str, Any] = {
 
 DENSE_REWARD = {"id": "chrf"}
 """Differs from reply to reply, where the config's own is 0 for most: for tests in which weights have to move."""
-SHORT: dict[str, Any] = {
+SHORT = {
     "train_evaluation__n_iters": 1,
     "train_evaluation__max_eval_samples": 2,
     "train_evaluation__metrics": [{"id": "length"}],
@@ -57,31 +49,39 @@ SHORT: dict[str, Any] = {
 """Overrides for a run of one iteration, whose evaluations are as small as can be."""
 
 
-def make_config(tmp_path: Path, **overrides: Any) -> dict[str, Any]:
+def make_config(tmp_path, **overrides):
     """The small config; overrides are dotted keys with ``__`` for the dot."""
-    config = copy.deepcopy(CONFIG)
-    config["datapool"]["args"]["path"] = str(write_dialogues(tmp_path / "dialogues"))
+    path = str(write_dialogues(tmp_path / "dialogues"))
+    return changed(changed(CONFIG, {"datapool.args.path": path}), overrides)
+
+
+def changed(config, overrides, without=...):
+    """A copy of a config with other values of dotted keys; the value ``without`` takes a key away."""
+    config = copy.deepcopy(config)
     for dotted, value in overrides.items():
-        *path, last = dotted.split("__")
+        *path, last = dotted.replace("__", ".").split(".")
         block = config
         for key in path:
             block = block.setdefault(key, {})
-        block[last] = value
+        if value is without:
+            block.pop(last, None)
+        else:
+            block[last] = value
     return config
 
 
-def write_config(tmp_path: Path, config: dict[str, Any] | str) -> Path:
+def write_config(tmp_path, config):
     path = tmp_path / "config.yml"
     path.write_text(config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     return path
 
 
-def train(tmp_path: Path, config: dict[str, Any] | str, *flags: str) -> int:
+def train(tmp_path, config, *flags):
     """Run the command line; the run folder is ``tmp_path / "runs" / "p" / "e"``."""
     return cli.main(train_arguments(tmp_path, config, *flags))
 
 
-def train_arguments(tmp_path: Path, config: dict[str, Any] | str, *flags: str) -> list[str]:
+def train_arguments(tmp_path, config, *flags):
     """The command line of :func:`train`."""
     return [
         *("train", "--config_path", str(write_config(tmp_path, config))),
@@ -90,18 +90,24 @@ def train_arguments(tmp_path: Path, config: dict[str, Any] | str, *flags: str) -
     ]
 
 
-def run_folder(tmp_path: Path) -> Path:
+def run_folder(tmp_path):
     return tmp_path / "runs" / "p" / "e"
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def trained_run(tmp_path, config, *flags):
+    """The folder of a run that trained."""
+    assert train(tmp_path, config, *flags) == 0
+    return run_folder(tmp_path)
+
+
+def lines(path):
     """The records of a ``.jsonl`` file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def contents(folder: Path) -> dict[str, Any]:
+def contents(folder):
     """All that a run computed: log lines without times, predictions, and every tensor and state of its checkpoints."""
-    found: dict[str, Any] = {}
+    found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.name.endswith(".jsonl"):
@@ -118,7 +124,7 @@ def contents(folder: Path) -> dict[str, Any]:
     return found
 
 
-def without_times(record: Any) -> Any:
+def without_times(record):
     """A record without the times and memory in it."""
     if isinstance(record, list):
         return [without_times(each) for each in record]
@@ -132,7 +138,7 @@ def without_times(record: Any) -> Any:
     }
 
 
-def assert_same_run(one: Path, other: Path) -> None:
+def assert_same_run(one, other):
     a, b = contents(one), contents(other)
     assert a.keys() == b.keys()
     assert any(name.endswith("optimizer.safetensors") for name in a)
@@ -143,7 +149,7 @@ SAMPLING = {"do_sample": True, "top_k": 20, "max_new_tokens": 8}
 
 
 @contextmanager
-def complete_run(folder: Path, config: dict[str, Any]) -> Iterator[None]:
+def complete_run(folder, config):
     """Trains in a folder that a whole test module reads; its cache is in there too.
 
     Modules of files in the folder are forgotten at the end, so that others may import files of the same name.
@@ -161,15 +167,11 @@ def complete_run(folder: Path, config: dict[str, Any]) -> Iterator[None]:
                     del sys.modules[name]
 
 
-def module_run(config_of: Callable[[Path], dict[str, Any]]) -> Any:
-    """A fixture: the folder of a complete run that all tests of a module read, and leave as it is.
-
-    Args:
-        config_of: Gives its config, for a folder for all that belongs to it.
-    """
+def module_run(config_of):
+    """A fixture: the folder of a complete run that all tests of a module read, and leave as it is."""
 
     @pytest.fixture(scope="module")
-    def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    def run(tmp_path_factory):
         folder = tmp_path_factory.mktemp("whole")
         with complete_run(folder, config_of(folder)):
             yield run_folder(folder)
@@ -180,15 +182,15 @@ def module_run(config_of: Callable[[Path], dict[str, Any]]) -> Any:
 class Ended:
     """In the place of a process: a command that ran in this one."""
 
-    def __init__(self, code: int) -> None:
+    def __init__(self, code):
         self.wait = self.poll = lambda: code
         self.terminate = self.kill = lambda: None
 
 
-def start_commands_here(patch: pytest.MonkeyPatch) -> None:
+def start_commands_here(patch):
     """Run what `rl4dialog.experiments` starts as commands in this process: another one takes seconds to load torch."""
 
-    def start(arguments: Any, folder: Path | None = None, environment: Any = None, output: Path | None = None) -> Ended:
+    def start(arguments, folder=None, environment=None, output=None):
         with pytest.MonkeyPatch.context() as inside:
             inside.chdir(folder or Path.cwd())
             for name, value in (environment or {}).items():
@@ -198,7 +200,7 @@ def start_commands_here(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("rl4dialog.experiments.own_process.start_command", start)
 
 
-def keep_registries(patch: pytest.MonkeyPatch) -> None:
+def keep_registries(patch):
     """Have what is registered from now on forgotten when the patch is undone."""
     for registry in (value for value in vars(catalog).values() if isinstance(value, Registry)):
         patch.setattr(registry, "_entries", dict(registry._entries))

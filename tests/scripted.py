@@ -4,9 +4,6 @@ All else follows from a reply's token ids: a token's log-probability is -id/10, 
 reference -id/40, its value id/100 and its reward id.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,25 +35,25 @@ class Conversation:
 class ScriptedEnv:
     """Environment i speaks the conversations of ``scripts[i]``, from prompts that say what comes next."""
 
-    def __init__(self, scripts: Sequence[Sequence[Conversation]]) -> None:
+    def __init__(self, scripts):
         self.scripts, self.num_envs = scripts, len(scripts)
         self.at = [(0, 0)] * self.num_envs
-        self.actions: list[list[list[int]]] = []
+        self.actions = []
 
-    def get_attr(self, name: str, indices: int) -> list[Any]:
+    def get_attr(self, name, indices):
         assert name == "reward_terms"
         return [[RewardPart("id", 1.0, None)]]
 
-    def observations(self) -> dict[str, np.ndarray]:
+    def observations(self):
         """Each prompt is [padding, environment + 1, conversation + 1, turn + 1]."""
         prompts = np.array([[9, env + 1, number + 1, turn + 1] for env, (number, turn) in enumerate(self.at)])
         reply = np.zeros((self.num_envs, MAX_REPLY), dtype=np.int64)
         return {"prompt_ids": prompts, "prompt_mask": np.array([[0, 1, 1, 1]] * self.num_envs), "context_ids": reply}
 
-    def step_async(self, actions: np.ndarray) -> None:
+    def step_async(self, actions):
         self.actions.append([row[row != PADDING_ACTION].tolist() for row in actions])
 
-    def step_wait(self) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    def step_wait(self):
         dones, infos = np.zeros(self.num_envs, dtype=bool), []
         for env, ids in enumerate(self.actions[-1]):
             texts = {"prompt_text": "p", "gen_text": "g", "ref_texts": [], "meta_info": {}, "sample_id": 0}
@@ -81,12 +78,12 @@ class ScriptedPolicy:
     device, max_reply_length, lockstep, joins_turns = torch.device("cpu"), MAX_REPLY, False, False
     remembering_prompts = staticmethod(nullcontext)
 
-    def __init__(self, scripts: Sequence[Sequence[Conversation]]) -> None:
+    def __init__(self, scripts):
         self.scripts = scripts
-        self.terminal_observations: list[Any] = []
+        self.terminal_observations = []
         self.n_passes = 0
 
-    def generate(self, obs: dict[str, torch.Tensor]) -> Replies:
+    def generate(self, obs):
         self.n_passes += 1
         replies = [
             self.scripts[env - 1][number - 1].replies[turn - 1] for _, env, number, turn in obs["prompt_ids"].tolist()
@@ -96,16 +93,16 @@ class ScriptedPolicy:
         numbers = {"log_probs": -ids / 10, "unmasked_log_probs": -ids / 20, "truncated_mass": ids / 50}
         return Replies(obs["prompt_ids"], obs["prompt_mask"].bool(), ids, ids > 0, **numbers)
 
-    def predict_sequence_values(self, batch: Any) -> torch.Tensor:
+    def predict_sequence_values(self, batch):
         return batch.response_ids / 100
 
-    def reference_log_probs(self, batch: Any) -> torch.Tensor:
+    def reference_log_probs(self, batch):
         return -batch.response_ids / 40
 
-    def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
+    def obs_to_tensor(self, observation):
         return observation, False
 
-    def predict_values(self, observation: Any) -> torch.Tensor:
+    def predict_values(self, observation):
         self.terminal_observations.append(observation)
         return torch.tensor([[LAST_VALUE]])
 
@@ -122,24 +119,17 @@ class Rollout:
     steps: list[dict[str, Any]]
 
 
-def roll_out(
-    scripts: Sequence[Sequence[Conversation]],
-    n_tokens: int,
-    collector: RolloutCollector | None = None,
-    n_steps: int | None = None,
-    policy_class: type[ScriptedPolicy] = ScriptedPolicy,
-    **kwargs: Any,
-) -> Rollout:
+def roll_out(scripts, n_tokens, collector=None, n_steps=None, policy_class=ScriptedPolicy, **kwargs):
     """Collect from a script; ``n_steps`` is when the callback stops it."""
     env, policy, space = ScriptedEnv(scripts), policy_class(scripts), spaces.Discrete(100)
     buffer = SequenceRolloutBuffer(1, space, space, "cpu")
-    steps: list[dict[str, Any]] = []
+    steps = []
 
-    def on_step(step: dict[str, Any], n_tokens: int, is_last: bool) -> bool:
+    def on_step(step, n_tokens, is_last):
         steps.append(step)
         return len(steps) != n_steps
 
     collector = collector or RolloutCollector()
-    arguments: Any = (policy, env, buffer, env.observations(), n_tokens, on_step)
+    arguments = (policy, env, buffer, env.observations(), n_tokens, on_step)
     stats, observations = collector.collect(*arguments, **kwargs)
     return Rollout(stats, observations, buffer, env, policy, steps)

@@ -1,10 +1,6 @@
 """Fixtures that stand in for what comes from outside: tiny BERTs and T5s of random weights, SPICE's program."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 import torch
@@ -37,20 +33,18 @@ json.dump(scores[::-1], open(arguments[arguments.index("-out") + 1], "w"))
 
 
 @pytest.fixture
-def bert_tokenizer() -> PreTrainedTokenizerFast:
+def bert_tokenizer():
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     names = {"unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **{f"{key}_token": name for key, name in names.items()})
 
 
 @pytest.fixture
-def bert_config() -> BertConfig:
+def bert_config():
     return BertConfig(
         vocab_size=len(VOCABULARY),
         hidden_size=16,
@@ -64,7 +58,7 @@ def bert_config() -> BertConfig:
 
 
 @pytest.fixture
-def bert_folder(tmp_path: Path, bert_tokenizer: PreTrainedTokenizerFast, bert_config: BertConfig) -> str:
+def bert_folder(tmp_path, bert_tokenizer, bert_config):
     torch.manual_seed(0)
     bert_tokenizer.save_pretrained(tmp_path)
     BertModel(bert_config).save_pretrained(tmp_path)
@@ -72,18 +66,16 @@ def bert_folder(tmp_path: Path, bert_tokenizer: PreTrainedTokenizerFast, bert_co
 
 
 @pytest.fixture
-def classifier_model(bert_config: BertConfig) -> BertForSequenceClassification:
+def classifier_model(bert_config):
     torch.manual_seed(0)
     return BertForSequenceClassification(bert_config)
 
 
 @pytest.fixture
-def save_classifier(
-    tmp_path: Path, bert_tokenizer: PreTrainedTokenizerFast, bert_config: BertConfig
-) -> Callable[[Sequence[str]], str]:
+def save_classifier(tmp_path, bert_tokenizer, bert_config):
     """Saves a classifier of random weights with given labels, and gives its folder."""
 
-    def save(labels: Sequence[str]) -> str:
+    def save(labels):
         torch.manual_seed(0)
         bert_config.id2label = dict(enumerate(labels))
         bert_config.label2id = {label: i for i, label in enumerate(labels)}
@@ -96,10 +88,10 @@ def save_classifier(
 
 
 @pytest.fixture
-def save_t5(tmp_path: Path) -> Callable[[Sequence[str]], str]:
+def save_t5(tmp_path):
     """Saves a T5 of random weights that knows given words, and gives its folder."""
 
-    def save(words: Sequence[str]) -> str:
+    def save(words):
         vocabulary = ["<pad>", "</s>", "<unk>", *words]
         tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token="<unk>"))
         tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -117,7 +109,7 @@ def save_t5(tmp_path: Path) -> Callable[[Sequence[str]], str]:
 
 
 @pytest.fixture
-def spice_folder(tmp_path: Path) -> Path:
+def spice_folder(tmp_path):
     """A folder like that of SPICE's program, with ``java`` in it."""
     folder = tmp_path / "spice"
     (folder / "lib").mkdir(parents=True)

@@ -1,15 +1,11 @@
 """Runs and trials of sweeps, written by hand."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 from rl4dialog.experiments.sweep.running import TrialResult
 
 
-def write_run(folder: Path, rewards: list[float], metrics: list[dict[str, float | None]] | None = None) -> Path:
+def write_run(folder, rewards, metrics=None):
     """A complete run with one iteration per reward; the metrics are evaluations of the val split, from iteration 0."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
@@ -23,5 +19,5 @@ def write_run(folder: Path, rewards: list[float], metrics: list[dict[str, float 
     return folder
 
 
-def result(name: str, value: float | None = None, **others: Any) -> TrialResult:
+def result(name, value=None, **others):
     return TrialResult(**{"name": name, "values": {"a.x": name}, "state": "complete", "value": value, **others})

@@ -1,12 +1,9 @@
 """The files around the package agree with it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,17 +15,17 @@ SMALL = ["datapool.args.n_train=40", "datapool.args.n_val=6", "datapool.args.n_t
 FORMS = ("bug_report", "feature_request")
 
 
-def read(path: str) -> Any:
+def read(path):
     return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
 
 
-def test_citation_and_changelog_name_the_version() -> None:
+def test_citation_and_changelog_name_the_version():
     assert read("CITATION.cff")["version"] == rl4dialog.__version__
     assert f"\n## {rl4dialog.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["ci", "release"])
-def test_workflows_run_what_continuous_integration_runs(name: str) -> None:
+def test_workflows_run_what_continuous_integration_runs(name):
     jobs = read(f".github/workflows/{name}.yml")["jobs"]
     steps = [step for job in jobs.values() for step in job["steps"]]
     assert ".ci/run" in [step.get("run") for step in steps]
@@ -36,14 +33,14 @@ def test_workflows_run_what_continuous_integration_runs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_forms_have_fields_with_ids(name: str) -> None:
+def test_forms_have_fields_with_ids(name):
     form = read(f".github/ISSUE_TEMPLATE/{name}.yml")
     assert form["name"] and form["description"]
     ids = [field["id"] for field in form["body"]]
     assert len(set(ids)) == len(ids) and any(field.get("validations", {}).get("required") for field in form["body"])
 
 
-def test_package_without_the_repository_has_the_shipped_configs(tmp_path: Path) -> None:
+def test_package_without_the_repository_has_the_shipped_configs(tmp_path):
     built, empty = tmp_path / "built", tmp_path / "empty"
     empty.mkdir()
     build = [sys.executable, "setup.py", "--quiet", "build", "--build-base", str(tmp_path / "base")]

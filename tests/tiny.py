@@ -1,9 +1,6 @@
 """Tiny tokenizers, models, environments and policies, made here: no test downloads anything."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -24,22 +21,18 @@ from transformers import (
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import Sample
 from rl4dialog.envs.text_generation import TextGenEnv
-from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.decoding import CausalDecoder
 from rl4dialog.policies.heads import head_is_plain, lm_logits
-from rl4dialog.policies.maskable import (
-    MaskableCausalLMActorCriticPolicy,
-    MaskableMixin,
-    MaskableSeq2SeqLMActorCriticPolicy,
-)
+from rl4dialog.policies.maskable import MaskableCausalLMActorCriticPolicy, MaskableSeq2SeqLMActorCriticPolicy
+from rl4dialog.policies.models import BUILTIN_MODELS
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 WORDS = [f"w{i}" for i in range(12)] + [str(i) for i in range(10)]
 
 
-def make_tokenizer(pad_is_eos: bool = False, marker: str | None = None) -> PreTrainedTokenizerFast:
+def make_tokenizer(pad_is_eos=False, marker=None):
     """One token per word, with end, padding and perhaps a turn marker."""
     vocab = ["<eos>", "<pad>", "<unk>", *WORDS, *([marker] if marker else [])]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocab)}, unk_token="<unk>"))
@@ -53,7 +46,7 @@ def make_tokenizer(pad_is_eos: bool = False, marker: str | None = None) -> PreTr
     )
 
 
-def make_gpt2(tokenizer: Any, seed: int = 0, **overrides: Any) -> GPT2LMHeadModel:
+def make_gpt2(tokenizer, seed=0, **overrides):
     """A GPT-2 small enough for exact comparisons in milliseconds; peaked enough not to be uniform."""
     torch.manual_seed(seed)
     size = {"n_layer": 2, "n_embd": 32, "n_head": 2, "n_positions": 64, "initializer_range": 0.2, **overrides}
@@ -61,7 +54,7 @@ def make_gpt2(tokenizer: Any, seed: int = 0, **overrides: Any) -> GPT2LMHeadMode
     return GPT2LMHeadModel(config).eval()
 
 
-def make_llama(tokenizer: Any, seed: int = 0) -> LlamaForCausalLM:
+def make_llama(tokenizer, seed=0):
     """The same in Llama's architecture (rotary positions, grouped keys)."""
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -80,7 +73,7 @@ def make_llama(tokenizer: Any, seed: int = 0) -> LlamaForCausalLM:
     return LlamaForCausalLM(config).eval()
 
 
-def make_t5(tokenizer: Any, seed: int = 0, n_spare: int = 3) -> T5ForConditionalGeneration:
+def make_t5(tokenizer, seed=0, n_spare=3):
     """An encoder-decoder with relative positions; its embedding has more rows than the tokenizer has tokens."""
     torch.manual_seed(seed)
     size = {"d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_heads": 2}
@@ -92,13 +85,8 @@ def make_t5(tokenizer: Any, seed: int = 0, n_spare: int = 3) -> T5ForConditional
 
 
 def make_bart(
-    tokenizer: Any,
-    seed: int = 0,
-    config_class: Any = BartConfig,
-    model_class: Any = BartForConditionalGeneration,
-    start_id: int = 0,
-    encoder_layers: int = 2,
-) -> Any:
+    tokenizer, seed=0, config_class=BartConfig, model_class=BartForConditionalGeneration, start_id=0, encoder_layers=2
+):
     """An encoder-decoder with absolute positions, which start from the first column."""
     torch.manual_seed(seed)
     config = config_class(
@@ -120,7 +108,7 @@ def make_bart(
     return model_class(config).eval()
 
 
-def make_blenderbot(tokenizer: Any, seed: int = 0) -> Any:
+def make_blenderbot(tokenizer, seed=0):
     """A dialogue model's architecture, of BART's family."""
     return make_bart(tokenizer, seed, BlenderbotConfig, BlenderbotForConditionalGeneration, 2, encoder_layers=1)
 
@@ -128,19 +116,28 @@ def make_blenderbot(tokenizer: Any, seed: int = 0) -> Any:
 MODELS = {"gpt2": make_gpt2, "llama": make_llama, "t5": make_t5, "bart": make_bart}
 
 
-def policy_class_of(model: Any) -> type[LMActorCriticPolicy]:
+def shrink_built_in_models():
+    """Make `builtin/tiny-…` as small as tests need: half as deep and wide, in half the time."""
+    for name, sizes in {
+        "gpt2": {"n_layer": 2, "n_embd": 64, "n_head": 4},
+        "t5": {"num_layers": 2, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4},
+    }.items():
+        BUILTIN_MODELS[f"builtin/tiny-{name}"].update(sizes)
+
+
+def policy_class_of(model):
     """The policy for a model's architecture."""
     return Seq2SeqLMActorCriticPolicy if model.config.is_encoder_decoder else CausalLMActorCriticPolicy
 
 
-def maskable_class_of(model: Any) -> type[MaskableMixin]:
+def maskable_class_of(model):
     """The maskable policy for a model's architecture."""
     if model.config.is_encoder_decoder:
         return MaskableSeq2SeqLMActorCriticPolicy
     return MaskableCausalLMActorCriticPolicy
 
 
-def all_tokens(model: Any, prompt: list[int], reply: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def all_tokens(model, prompt, reply):
     """Logits before each token of a reply and after the last, and their hidden states: one row, no padding.
 
     Shapes (len(reply) + 1, V) and (len(reply) + 1, H).
@@ -154,28 +151,28 @@ def all_tokens(model: Any, prompt: list[int], reply: list[int]) -> tuple[torch.T
     return output.logits[0, len(prompt) - 1 :], output.hidden_states[-1][0, len(prompt) - 1 :]
 
 
-def next_token(model: Any, prompt: list[int], reply: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def next_token(model, prompt, reply):
     """Logits of the token after a reply's beginning, and the hidden state they come from."""
     logits, hidden = all_tokens(model, prompt, reply)
     return logits[-1], hidden[-1]
 
 
-def reply_log_probs(model: Any, prompt: list[int], reply: list[int]) -> torch.Tensor:
+def reply_log_probs(model, prompt, reply):
     """Log-probabilities of a reply's tokens."""
     return all_tokens(model, prompt, reply)[0].log_softmax(-1)[range(len(reply)), reply]
 
 
-def n_words_reward(prev_observation: Any, action: int, current_observation: Any, done: bool, meta_info: Any) -> float:
+def n_words_reward(prev_observation, action, current_observation, done, meta_info):
     """A token-level reward that depends on the token, the step and the end."""
     return 0.1 * (action % 5) + (len(current_observation.context_ids) if done else 0.0)
 
 
-def make_samples(n: int = 6) -> list[Sample]:
+def make_samples(n=6):
     """Prompts of different lengths."""
     return [Sample(i, " ".join(WORDS[: 1 + i % 5]), [WORDS[i % 5]], {"n": i}) for i in range(n)]
 
 
-def make_env_kwargs(**overrides: Any) -> dict[str, Any]:
+def make_env_kwargs(**overrides):
     """Arguments of the environments of ``make_vec_env``."""
     tokenizer = make_tokenizer()
     return {
@@ -189,8 +186,8 @@ def make_env_kwargs(**overrides: Any) -> dict[str, Any]:
     }
 
 
-def make_env(tokenizer: Any, n_samples: int = 6, **overrides: Any) -> TextGenEnv:
-    arguments: dict[str, Any] = {
+def make_env(tokenizer, n_samples=6, **overrides):
+    arguments = {
         "end_of_turn": EndOfTurn(tokenizer, [0]),
         "samples": make_samples(n_samples),
         "reward_parts": [RewardPart("words", 1.0, n_words_reward)],
@@ -202,7 +199,7 @@ def make_env(tokenizer: Any, n_samples: int = 6, **overrides: Any) -> TextGenEnv
     return TextGenEnv(**arguments)
 
 
-def make_policy(env: Any, model: Any, end_of_turn: EndOfTurn | None = None, **kwargs: Any) -> LMActorCriticPolicy:
+def make_policy(env, model, end_of_turn=None, **kwargs):
     """A policy whose value head is not zero, so that values differ from state to state."""
     learning_rate = kwargs.pop("learning_rate", 1e-3)
     policy_class = kwargs.pop("policy_class", policy_class_of(model))
@@ -219,7 +216,7 @@ def make_policy(env: Any, model: Any, end_of_turn: EndOfTurn | None = None, **kw
     return policy
 
 
-def policy_of(architecture: str, **kwargs: Any) -> LMActorCriticPolicy:
+def policy_of(architecture, **kwargs):
     """A policy of one of ``MODELS``, by name."""
     tokenizer = make_tokenizer()
     model = MODELS[architecture](tokenizer)
@@ -227,7 +224,7 @@ def policy_of(architecture: str, **kwargs: Any) -> LMActorCriticPolicy:
     return make_policy(env, model, **kwargs)
 
 
-def causal_decoder(model: Any, ids: Any, mask: Any, prompt_cache: Any = None) -> CausalDecoder:
+def causal_decoder(model, ids, mask, prompt_cache=None):
     """Decoder of a whole decoder-only model."""
     head = partial(lm_logits, model, is_plain=head_is_plain(model))
     return CausalDecoder(model.base_model, ids, mask, head, prompt_cache)

@@ -1,21 +1,12 @@
 """A small world for tests of task-oriented dialogue: restaurants that are booked, trains with times, and taxis."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
-from rl4dialog.tasks.dialogue_acts.dialogue import (
-    ActPolicy,
-    Exchange,
-    Lexicalizer,
-    RulePolicy,
-    corpus_dialogue,
-    simulate,
-)
+from rl4dialog.tasks.dialogue_acts.dialogue import Lexicalizer, RulePolicy, corpus_dialogue, simulate
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
 from rl4dialog.tasks.dialogue_acts.ontology import Database, Domain, Ontology
-from rl4dialog.tasks.dialogue_acts.world import World, make_world
+from rl4dialog.tasks.dialogue_acts.world import make_world
 
 ONTOLOGY = Ontology(
     [
@@ -56,7 +47,7 @@ DATABASE = Database(
 )
 
 
-def goals() -> list[Goal]:
+def goals():
     """Goals of all kinds, each of which can be reached."""
     found = []
     for food in FOODS[:2]:
@@ -75,18 +66,18 @@ def goals() -> list[Goal]:
     return [Goal(str(i), domains) for i, domains in enumerate(found)]
 
 
-def play(policy: ActPolicy, goal: Goal, seed: int = 0, max_turns: int = 20) -> tuple[AgendaUser, list[Exchange]]:
+def play(policy, goal, seed=0, max_turns=20):
     """Let an agent talk to the simulated user."""
     user, lexicalizer = AgendaUser(ONTOLOGY), Lexicalizer(DATABASE)
     return user, simulate(policy, user, lexicalizer, goal, np.random.default_rng(seed), max_turns)
 
 
-def rule_policy() -> RulePolicy:
+def rule_policy():
     """The rule policy of this world."""
     return RulePolicy(Lexicalizer(DATABASE), many=3)
 
 
-def tiny_world() -> World:
+def tiny_world():
     """The world, with a corpus of the rule policy."""
     dialogues = [
         corpus_dialogue(goal.id, goal, play(rule_policy(), goal, seed)[1]) for seed, goal in enumerate(goals())

@@ -1,9 +1,6 @@
 """What a test registers or imports is gone after it, so that the next may use the same names."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Iterator
 
 import pytest
 from pages import EXAMPLES
@@ -12,7 +9,7 @@ from rl4dialog import catalog
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays_registered() -> Iterator[None]:
+def _nothing_stays_registered():
     registries = [value for value in vars(catalog).values() if isinstance(value, catalog.Registry)]
     before = [dict(registry._entries) for registry in registries]
     yield

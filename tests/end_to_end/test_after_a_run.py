@@ -1,17 +1,14 @@
 """What can be done with a run that is over: load it, evaluate it, let it reply, do it again, publish it."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from http_servers import Server, saying
-from runs import complete_run, make_config, run_folder, start_commands_here, train
+from pages import blocks
+from runs import complete_run, make_config, run_folder, start_commands_here
 
 import rl4dialog
 from rl4dialog import cli
@@ -19,7 +16,6 @@ from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
 from rl4dialog.core.files import write_manifest
 from rl4dialog.inference.loading import LoadedPolicy
-from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import save_policy, weights_hash
 from rl4dialog.training.building.language_model import build_language_model
 
@@ -33,7 +29,7 @@ def n_words(prompt_text, gen_text, ref_texts, meta_info):
 
 
 @pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def workshop(tmp_path_factory):
     """A folder with a complete run, which imports a file beside its config. Tests leave the run as it is."""
     folder = tmp_path_factory.mktemp("workshop")
     (folder / "own_reward.py").write_text(OWN_REWARD, encoding="utf-8")
@@ -50,17 +46,17 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def run(workshop: Path) -> Path:
+def run(workshop):
     return run_folder(workshop)
 
 
 @pytest.fixture
-def copied(run: Path, tmp_path: Path) -> Path:
+def copied(run, tmp_path):
     """The run at another place, to be changed."""
     return Path(shutil.copytree(run, tmp_path / "elsewhere"))
 
 
-def save_checkpoint(run: Path, policy: LMActorCriticPolicy, iteration: int) -> Path:
+def save_checkpoint(run, policy, iteration):
     """What a run leaves in ``checkpoints/``."""
     folder = run / "checkpoints" / f"iteration_{iteration:06d}"
     save_policy(policy, folder)
@@ -69,7 +65,7 @@ def save_checkpoint(run: Path, policy: LMActorCriticPolicy, iteration: int) -> P
     return folder
 
 
-def policy_with_critic(run: Path, critic: str = "separate") -> LMActorCriticPolicy:
+def policy_with_critic(run, critic="separate"):
     loaded = rl4dialog.load_policy(run, trust=True)
     policy = loaded._around(loaded._language_model(run / "model"), critic=critic)
     assert policy._value_head is not None
@@ -77,23 +73,11 @@ def policy_with_critic(run: Path, critic: str = "separate") -> LMActorCriticPoli
     return policy
 
 
-def read(path: Path) -> Any:
+def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_run_says_where_it_came_from_and_that_it_is_complete(workshop: Path, run: Path) -> None:
-    provenance, result = read(run / "provenance.json"), read(run / "result.json")
-    assert provenance["config_path"] == str(workshop / "config.yml")
-    assert provenance["command"].startswith("rl4dialog train --config_path ")
-    assert len(provenance["imports"]["own_reward.py"]) == len(provenance["model_hash"]) == 64
-    assert result["iterations"] == 2
-    logged = [json.loads(line)["metrics"] for line in (run / "test_split_metrics.jsonl").read_text().splitlines()]
-    assert [result["test"]["before"], result["test"]["after"]] == logged
-
-
-def test_evaluation_gives_exactly_what_the_run_logged(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluation_gives_exactly_what_the_run_logged(run, tmp_path, capsys, refused):
     assert cli.main(["evaluate", "--trust", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 0
     found = read(tmp_path / "found" / "metrics.json")
     assert found["metrics"] == read(run / "result.json")["test"]["after"]
@@ -101,11 +85,13 @@ def test_evaluation_gives_exactly_what_the_run_logged(
     assert read(tmp_path / "found" / "predictions.json") == read(run / "epoch_2_test_split_predictions.json")
     output = capsys.readouterr().out
     assert "references" in output and f"Evaluation: {tmp_path / 'found'}" in output
-    assert cli.main(["evaluate", "--trust", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 2
-    assert "never overwritten" in capsys.readouterr().err
+    refused(
+        cli.main(["evaluate", "--trust", "--run", str(run), "--output_path", str(tmp_path / "found")]),
+        "never overwritten",
+    )
 
 
-def test_evaluations_of_a_run_stand_in_its_folder_beside_each_other(copied: Path) -> None:
+def test_evaluations_of_a_run_stand_in_its_folder_beside_each_other(copied):
     save_checkpoint(copied, rl4dialog.load_policy(copied, trust=True).policy, 1)
     for flags in ([], [], ["--checkpoint", "1"]):
         assert cli.main(["evaluate", "--trust", "--run", str(copied), "--split", "val", *flags]) == 0
@@ -115,7 +101,7 @@ def test_evaluations_of_a_run_stand_in_its_folder_beside_each_other(copied: Path
     assert found == [read(copied / "result.json")["val"]["after"]] * 3
 
 
-def test_any_model_is_evaluated_by_a_config(workshop: Path, run: Path, tmp_path: Path) -> None:
+def test_any_model_is_evaluated_by_a_config(workshop, run, tmp_path):
     arguments = ["--model", str(run / "model"), "--config_path", str(workshop / "config.yml"), "--split", "test"]
     assert cli.main(["evaluate", *arguments, "--output_path", str(tmp_path / "found")]) == 0
     assert read(tmp_path / "found" / "metrics.json")["metrics"] == read(run / "result.json")["test"]["after"]
@@ -133,23 +119,11 @@ def test_any_model_is_evaluated_by_a_config(workshop: Path, run: Path, tmp_path:
         (["--run", "nowhere"], "nowhere does not exist; pass a run folder"),
     ],
 )
-def test_commands_say_which_model_they_want(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["evaluate", *flags]) == 2
-    assert message in capsys.readouterr().err
+def test_commands_say_which_model_they_want(flags, message, refused):
+    refused(cli.main(["evaluate", *flags]), message)
 
 
-def test_code_of_a_run_is_not_run_without_trust(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in (["evaluate", "--run"], ["chat", "--run"], ["ui", "--run"], ["reproduce"]):
-        assert cli.main([*command, str(copied)]) == 2
-        message = capsys.readouterr().err
-        assert "imports: ./own_reward.py" in message and "--trust" in message and str(copied) in message
-    with pytest.raises(ConfigError, match=r"would execute code .*\(imports: \./own_reward\.py\).*trust=True"):
-        rl4dialog.load_policy(copied)
-
-
-def test_run_from_elsewhere_sends_no_key_without_trust(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_from_elsewhere_sends_no_key_without_trust(copied, tmp_path, monkeypatch, refused):
     monkeypatch.setenv("MY_SECRET", "secret")
     config = read(copied / "config.json")
     config.update(imports=[], reward_fn={"id": "repetition_penalty"})
@@ -170,26 +144,17 @@ def test_run_from_elsewhere_sends_no_key_without_trust(
             ["reproduce"],
         ):
             run = [str(copied)] if name == "reproduce" else ["--run", str(copied)]
-            assert cli.main([name, *run, *flags]) == 2
-            message = capsys.readouterr().err
-            assert f"env.args.partner.args.base_url: {server.url}, " in message and "--trust" in message
-            assert "env.args.partner.args.api_key_env: MY_SECRET" in message and "dialogues" in message
+            told = (f"base_url: {server.url}, ", "--trust", "env.args.partner.args.api_key_env: MY_SECRET", "dialogues")
+            refused(cli.main([name, *run, *flags]), *told)
         assert not server.requests and not output.exists()
         flags = ["--run", str(copied), "--n", "1", "--output", str(output)]
         assert cli.main(["simulate", "--trust", *flags]) == 0
         assert server.requests
 
 
-def test_reproduction_lists_another_working_directory(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = read(copied / "config.json")
-    (copied / "config.json").write_text(json.dumps({**config, "imports": []}))
-    provenance = read(copied / "provenance.json")
-    (copied / "provenance.json").write_text(json.dumps({**provenance, "working_directory": str(copied)}))
-    assert cli.main(["reproduce", str(copied)]) == 2
-    assert f"execute code on this machine (modules in its working directory {copied})" in capsys.readouterr().err
-
-
-def test_loaded_policy_replies_as_the_run_did_wherever_it_lies(copied: Path) -> None:
+def test_loaded_policy_replies_as_the_run_did_wherever_it_lies(copied):
+    with pytest.raises(ConfigError, match=r"would execute code .*\(imports: \./own_reward\.py\).*trust=True"):
+        rl4dialog.load_policy(copied)
     shutil.rmtree(copied / "checkpoints", ignore_errors=True)
     loaded = rl4dialog.load_policy(str(copied), trust=True)
     predictions = read(copied / "epoch_2_test_split_predictions.json")
@@ -203,7 +168,7 @@ def test_loaded_policy_replies_as_the_run_did_wherever_it_lies(copied: Path) -> 
     assert loaded.generate([]) == []
 
 
-def test_log_probs_are_those_of_one_reply_alone(run: Path) -> None:
+def test_log_probs_are_those_of_one_reply_alone(run):
     loaded = rl4dialog.load_policy(run, trust=True)
     prompts, replies = ["do you like tea ? <EOU>", "snow <EOU>"], ["yes , i do .", ""]
     found = loaded.log_probs(prompts, replies)
@@ -219,7 +184,7 @@ def test_log_probs_are_those_of_one_reply_alone(run: Path) -> None:
         loaded.log_probs(prompts, replies[:1])
 
 
-def test_scores_are_the_runs_reward_and_its_parts(run: Path) -> None:
+def test_scores_are_the_runs_reward_and_its_parts(run):
     loaded = rl4dialog.load_policy(run, trust=True)
     scores = loaded.scores(["a <EOU>", "b <EOU>"], ["yes i do", "no"], [["yes i do"], ["never"]])
     assert scores.parts == {"n_words": [3.0, 1.0], "rouge": [1.0, 0.0]}
@@ -227,7 +192,7 @@ def test_scores_are_the_runs_reward_and_its_parts(run: Path) -> None:
 
 
 @pytest.mark.parametrize("critic", ["separate", "shared"])
-def test_values_are_those_of_the_newest_checkpoint(copied: Path, critic: str) -> None:
+def test_values_are_those_of_the_newest_checkpoint(copied, critic):
     config = read(copied / "config.json")
     config["alg"]["policy"]["args"]["critic"] = critic
     (copied / "config.json").write_text(json.dumps(config))
@@ -247,7 +212,7 @@ def test_values_are_those_of_the_newest_checkpoint(copied: Path, critic: str) ->
     assert rl4dialog.load_policy(copied, checkpoint=1, trust=True).values(["snow <EOU>"], ["no"])[0] != found[1]
 
 
-def test_values_of_adapters_are_read_around_the_base_model(copied: Path) -> None:
+def test_values_of_adapters_are_read_around_the_base_model(copied):
     config = read(copied / "config.json")
     (copied / "config.json").write_text(json.dumps({**config, "lora": {"r": 2}}))
     loaded = rl4dialog.load_policy(copied, trust=True)
@@ -261,18 +226,15 @@ def test_values_of_adapters_are_read_around_the_base_model(copied: Path) -> None
     assert loaded.values(["snow <EOU>"], ["no"]) == found and found[0][0] != 0
 
 
-def test_code_of_the_page_works_as_it_stands(copied: Path) -> None:
+def test_code_of_the_page_works_as_it_stands(copied):
     save_checkpoint(copied, policy_with_critic(copied), 20)
-    readme = (Path(__file__).parents[2] / "docs" / "after_a_run.md").read_text(encoding="utf-8")
-    code = next(block for block in readme.split("```python\n") if "load_policy" in block.split("```")[0]).split("```")[
-        0
-    ]
-    found: dict[str, Any] = {}
+    code = next(block for block in blocks("docs/after_a_run.md", "python") if "load_policy" in block)
+    found = {}
     exec(code.replace('"runs/my_project/my_run"', f'"{copied}", trust=True'), found)
     assert len(found["replies"]) == 1 and isinstance(found["replies"][0], str)
 
 
-def test_missing_critic_checkpoint_and_model_are_errors(copied: Path) -> None:
+def test_missing_critic_checkpoint_and_model_are_errors(copied):
     with pytest.raises(RunFolderError, match=r"contains no critic, so values are not available.*save_every"):
         rl4dialog.load_policy(copied, trust=True).values(["a"], ["b"])
     with pytest.raises(RunFolderError, match=r"has no checkpoint 7 \(there are none\)"):
@@ -287,7 +249,7 @@ def test_missing_critic_checkpoint_and_model_are_errors(copied: Path) -> None:
         rl4dialog.load_policy(copied, trust=True)
 
 
-def test_algorithm_without_critic_or_reward_says_so(run: Path, tmp_path: Path) -> None:
+def test_algorithm_without_critic_or_reward_says_so(run, tmp_path):
     config = make_config(tmp_path, alg__id="rloo", alg__args={"n_generations": 2, "n_steps": 16})
     with pytest.raises(ModelError, match="rloo, has no critic"):
         LoadedPolicy(parse_config(config, "test"), run / "model").values(["a"], ["b"])
@@ -298,7 +260,7 @@ def test_algorithm_without_critic_or_reward_says_so(run: Path, tmp_path: Path) -
         loaded.scores(["a"], ["b"])
 
 
-def masked(run: Path, n_iterations: int = 2, **args: Any) -> Path:
+def masked(run, n_iterations=2, **args):
     """Make a run one of NLPO."""
     config, result = read(run / "config.json"), read(run / "result.json")
     config["alg"]["id"], config["alg"]["args"] = "nlpo", {"n_steps": 16}
@@ -309,7 +271,7 @@ def masked(run: Path, n_iterations: int = 2, **args: Any) -> Path:
     return run
 
 
-def mask_of(policy: Any) -> str:
+def mask_of(policy):
     with policy.mask_model() as model:
         return weights_hash(model)
 
@@ -319,13 +281,10 @@ def mask_of(policy: Any) -> str:
     [
         ({"target_update_iterations": 20}, True),
         ({"target_update_iterations": 2}, False),
-        ({"target_update_iterations": 1}, False),
         ({"target_update_iterations": 1, "mask_type": "reference_top_p"}, True),
     ],
 )
-def test_mask_is_the_first_or_the_last_model_by_what_the_run_did(
-    copied: Path, args: dict[str, Any], is_first: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_mask_is_the_first_or_the_last_model_by_what_the_run_did(copied, args, is_first, caplog):
     policy = rl4dialog.load_policy(masked(copied, **args), trust=True).policy
     trained = weights_hash(policy.language_model)
     first = read(copied / "provenance.json")["model_hash"]
@@ -333,9 +292,9 @@ def test_mask_is_the_first_or_the_last_model_by_what_the_run_did(
     assert "masked by" not in caplog.text
 
 
-def test_mask_between_two_updates_is_that_of_a_checkpoint(copied: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_mask_between_two_updates_is_that_of_a_checkpoint(copied, caplog):
     masked(copied, n_iterations=5, target_update_iterations=2)
-    policy: Any = rl4dialog.load_policy(copied, trust=True).policy
+    policy = rl4dialog.load_policy(copied, trust=True).policy
     assert "masked by the model's own probabilities" in caplog.text
     torch.nn.init.zeros_(policy._learned_mask_model.get_input_embeddings().weight)
     save_checkpoint(copied, policy, 3)
@@ -345,25 +304,7 @@ def test_mask_between_two_updates_is_that_of_a_checkpoint(copied: Path, caplog: 
     assert mask_of(rl4dialog.load_policy(copied, checkpoint=3, trust=True).policy) == mask_of(policy)
 
 
-def test_evaluation_of_a_masked_policy_gives_what_the_run_logged(tmp_path: Path) -> None:
-    config = make_config(
-        tmp_path,
-        alg__id="nlpo",
-        alg__args__learning_rate=1e-2,
-        alg__policy__id="maskable_causal_lm_actor_critic_policy",
-        warm_start={"n_epochs": 2, "batch_size": 8},
-        train_evaluation__metrics=[{"id": "diversity"}],
-    )
-    assert train(tmp_path, config) == 0
-    run = run_folder(tmp_path)
-    assert cli.main(["evaluate", "--trust", "--run", str(run), "--output_path", str(tmp_path / "found")]) == 0
-    assert read(tmp_path / "found" / "predictions.json") == read(run / "epoch_2_test_split_predictions.json")
-    assert read(tmp_path / "found" / "metrics.json")["metrics"] == read(run / "result.json")["test"]["after"]
-
-
-def test_replies_to_a_file_are_the_same_after_an_interruption(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replies_to_a_file_are_the_same_after_an_interruption(run, tmp_path, capsys):
     turns = [{"role": "user", "content": "do you like tea ?"}]
     lines = [{"prompt": f"number {n} <EOU>", "id": n} for n in range(4)] + [{"messages": turns}]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
@@ -383,31 +324,20 @@ def test_replies_to_a_file_are_the_same_after_an_interruption(
     assert "5 replies written" in output and "2 replies written" in output and "is already complete" in output
 
 
-def test_mistakes_of_generate_are_told(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_of_generate_are_told(run, tmp_path, refused):
     (tmp_path / "in.txt").write_text("hello\n")
-    command = [
-        "generate",
-        "--trust",
-        "--run",
-        str(run),
-        "--input",
-        str(tmp_path / "in.txt"),
-        "--output",
-        str(tmp_path / "out"),
-    ]
+    files = ["--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out")]
+    command = ["generate", "--trust", "--run", str(run), *files]
     for flags, message in (
         (["--generation_kwargs", "top_q=1"], "generation_kwargs.top_q is not supported; did you mean 'top_p'"),
         (["--generation_kwargs", "top_p"], "is not of the form key.path=value"),
         (["--batch_size", "0"], "--batch_size must be at least 1"),
     ):
-        assert cli.main([*command, *flags]) == 2
-        assert message in capsys.readouterr().err
+        refused(cli.main([*command, *flags]), message)
     assert not (tmp_path / "out").exists()
 
 
-def test_reproduced_run_is_identical(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reproduced_run_is_identical(run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     start_commands_here(monkeypatch)
     again = tmp_path / "project" / "again"
@@ -416,15 +346,7 @@ def test_reproduced_run_is_identical(
     assert read(again / "provenance.json")["working_directory"] == read(run / "provenance.json")["working_directory"]
 
 
-def test_model_card_is_written_without_an_upload(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["push_to_hub", "--run", str(copied), "--repo_id", "jane/tea", "--dry_run"]) == 0
-    assert "nothing was uploaded" in capsys.readouterr().out
-    assert "composite" in (copied / "model" / "README.md").read_text(encoding="utf-8")
-
-
-def test_custom_policy_is_published_only_with_trust(
-    copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_custom_policy_is_published_only_with_trust(copied, tmp_path, refused):
     (tmp_path / "mine.py").write_text(
         "from rl4dialog.catalog import PolicyRegistry\n"
         "from rl4dialog.policies.causal import CausalLMActorCriticPolicy\n"
@@ -433,12 +355,9 @@ def test_custom_policy_is_published_only_with_trust(
         "    pass\n",
         encoding="utf-8",
     )
-    config = json.loads((copied / "config.json").read_text(encoding="utf-8"))
+    config = read(copied / "config.json")
     config["alg"]["policy"]["id"], config["imports"] = "my_policy", [str(tmp_path / "mine.py")]
     (copied / "config.json").write_text(json.dumps(config), encoding="utf-8")
     publish = ["push_to_hub", "--run", str(copied), "--repo_id", "jane/tea", "--dry_run"]
-    assert cli.main(publish) == 2
-    message = " ".join(capsys.readouterr().err.split())
-    assert "'my_policy'" in message and "is custom code" in message and "--trust" in message
+    refused(cli.main(publish), "'my_policy'", "is custom code", "--trust")
     assert cli.main([*publish, "--trust"]) == 0
-    assert "nothing was uploaded" in capsys.readouterr().out

@@ -1,7 +1,5 @@
 """Talking to the model of a run: in the terminal, and from Python."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
@@ -20,18 +18,16 @@ from rl4dialog.serving.page import visible
 
 
 @pytest.fixture
-def run(plain_run: Path) -> Path:
+def run(plain_run):
     return plain_run
 
 
-def chat(lines: str, monkeypatch: pytest.MonkeyPatch, *flags: str) -> int:
+def chat(lines, monkeypatch, *flags):
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
     return cli.main(["chat", *flags])
 
 
-def test_script_of_lines_is_a_conversation(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_script_of_lines_is_a_conversation(run, tmp_path, monkeypatch, capsys):
     saved = tmp_path / "chat.jsonl"
     lines = f"do you like tea ?\n/undoo\ntell me more .\n/save {saved}\n"
     assert chat(lines, monkeypatch, "--run", str(run), "--seed", "0") == 0
@@ -45,9 +41,7 @@ def test_script_of_lines_is_a_conversation(
     assert capsys.readouterr().out == printed
 
 
-def test_any_model_is_talked_to_with_a_config(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_any_model_is_talked_to_with_a_config(run, tmp_path, monkeypatch, capsys):
     config = write_config(tmp_path, make_config(tmp_path))
     flags = ("--model", str(run / "model"), "--config_path", str(config), "--show_reward")
     assert chat("hi\nyes\n", monkeypatch, *flags) == 0
@@ -56,9 +50,7 @@ def test_any_model_is_talked_to_with_a_config(
     assert printed.count("  cannot compute rouge in this chat, which has no references and no partner: ") == 1
 
 
-def test_reward_of_a_partner_is_not_that_of_a_chat(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reward_of_a_partner_is_not_that_of_a_chat(run, tmp_path, monkeypatch, capsys):
     keep_registries(monkeypatch)
     PartnerRegistry.add("reporting", Failing)
     rewards = [{"id": "outcome"}, {"id": "length_penalty", "args": {"max_length": 2}}]
@@ -74,9 +66,9 @@ def test_reward_of_a_partner_is_not_that_of_a_chat(
     ) in printed
 
 
-def test_agent_chats_as_openrls_does(run: Path) -> None:
+def test_agent_chats_as_openrls_does(run):
     agent = rl4dialog.load_policy(run)
-    history: list[str] = []
+    history = []
     for text in ("do you like tea ?", "tell me more ."):
         reply = agent.chat(text, history)
         assert isinstance(reply, str)
@@ -85,7 +77,7 @@ def test_agent_chats_as_openrls_does(run: Path) -> None:
     assert agent.chat("tell me more .", ["all", "do you like tea ?"], seed=3) == agent.generate([prompt], seed=3)[0]
 
 
-def test_streamed_reply_is_what_chat_says(run: Path) -> None:
+def test_streamed_reply_is_what_chat_says(run):
     loaded = rl4dialog.load_policy(run)
     agent = ChatAgent(loaded, "it")
     for seed in range(3):
@@ -93,7 +85,7 @@ def test_streamed_reply_is_what_chat_says(run: Path) -> None:
         assert last.text == loaded.chat("do you like tea ?", seed=seed)
 
 
-def test_details_of_tokens_are_those_of_policy_critic_and_reference(run: Path) -> None:
+def test_details_of_tokens_are_those_of_policy_critic_and_reference(run):
     loaded = rl4dialog.load_policy(run)
     agent, prompt = ChatAgent(loaded, "it"), "do you like tea ? <EOU>"
     *_, said = agent.stream(prompt, 0)
@@ -106,7 +98,7 @@ def test_details_of_tokens_are_those_of_policy_critic_and_reference(run: Path) -
     assert 0 < max(map(abs, details.kl)) < 1  # two iterations have changed the policy, and not much
 
 
-def test_details_that_cannot_be_had_say_why(run: Path, tmp_path: Path) -> None:
+def test_details_that_cannot_be_had_say_why(run, tmp_path):
     copied = Path(shutil.copytree(run, tmp_path / "elsewhere"))
     shutil.rmtree(copied / "checkpoints")
     provenance = json.loads((copied / "provenance.json").read_text())
@@ -117,7 +109,7 @@ def test_details_that_cannot_be_had_say_why(run: Path, tmp_path: Path) -> None:
     assert details.kl is None and "initial model of the run is not available" in details.missing["kl"]
 
 
-def test_data_without_dialogues_cannot_be_talked_about(run: Path, tmp_path: Path) -> None:
+def test_data_without_dialogues_cannot_be_talked_about(run, tmp_path):
     copied = Path(shutil.copytree(run, tmp_path / "elsewhere"))
     config = json.loads((copied / "config.json").read_text())
     config["datapool"] = {"id": "dummy_pool", "args": {}}

@@ -3,8 +3,6 @@
 Its own 44 run where RL4DIALOG_TEST_RL4LMS_CONFIGS names the folder ``scripts/training/task_configs`` of its repository.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import runpy
@@ -12,11 +10,12 @@ import shutil
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from check_configs import ConfigReport, _tiny_model, check_configs
+from check_configs import _tiny_model, check_configs
+from covering import quick
+from runs import changed
 
 from rl4dialog.cli import main_of
 from rl4dialog.core.errors import ConfigError
@@ -56,14 +55,12 @@ NOTES = {
 }
 
 
-def check(folder: Path) -> list[ConfigReport]:
+def check(folder):
     return check_configs(folder, partial(main_of, "train"), lambda report: None)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in IN_SHORT else pytest.param(name, marks=pytest.mark.long) for name in NOTES]
-)
-def test_config_in_rl4lms_schema_runs_and_says_what_it_means(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", quick(*IN_SHORT, of=NOTES))
+def test_config_in_rl4lms_schema_runs_and_says_what_it_means(tmp_path, name):
     shutil.copy(OURS / name, tmp_path)
     (report,) = check(tmp_path)
     assert (report.name, report.failed, report.error) == (name, "", "")
@@ -71,13 +68,11 @@ def test_config_in_rl4lms_schema_runs_and_says_what_it_means(tmp_path: Path, nam
         assert [note for note in report.notes if note.startswith(expected)], (expected, report.notes)
 
 
-def test_every_config_in_rl4lms_schema_is_known() -> None:
+def test_every_config_in_rl4lms_schema_is_known():
     assert [path.name for path in sorted(OURS.glob("*.yml"))] == [*NOTES]
 
 
-def test_config_that_does_not_run_is_one_line_and_an_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_config_that_does_not_run_is_one_line_and_an_exit_code(tmp_path, monkeypatch, capsys):
     text = (OURS / "summarization_t5_ppo.yml").read_text(encoding="utf-8")
     (tmp_path / "a.yml").write_text(text.replace("length_penalty", "lenght_penalty"), encoding="utf-8")
     (tmp_path / "b.yml").write_text("alg: {}\n", encoding="utf-8")
@@ -90,7 +85,7 @@ def test_config_that_does_not_run_is_one_line_and_an_exit_code(
     assert (last, ended.value.code) == ("0 of 2 configs pass --dry_run and run two iterations", 1)
 
 
-BAD: dict[str, tuple[str, dict[str, Any], str]] = {
+BAD = {
     "a_without_datapool": (RL, {"datapool": None}, "reading failed: .*datapool"),
     "b_without_training_args": (
         SUPERVISED,
@@ -107,16 +102,10 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-def test_each_config_that_cannot_be_run_is_told_by_its_key(tmp_path: Path) -> None:
+def test_each_config_that_cannot_be_run_is_told_by_its_key(tmp_path):
     for name, (original, changes, _) in BAD.items():
         config = yaml.safe_load((OURS / original).read_text(encoding="utf-8"))
-        for path, value in changes.items():
-            *above, key = path.split(".")
-            block = config
-            for step in above:
-                block = block[step]
-            block[key] = value
-        (tmp_path / f"{name}.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        (tmp_path / f"{name}.yml").write_text(yaml.safe_dump(changed(config, changes)), encoding="utf-8")
     reports = check(tmp_path)
     assert [report.name for report in reports] == [f"{name}.yml" for name in BAD]
     for report, (_, _, expected) in zip(reports, BAD.values(), strict=True):
@@ -133,37 +122,37 @@ def test_each_config_that_cannot_be_run_is_told_by_its_key(tmp_path: Path) -> No
         ("t5-base", "seq2seq_lm_actor_critic_policy", "builtin/tiny-t5"),
     ],
 )
-def test_stand_in_has_the_architecture_of_the_model(name: str, policy: str, stand_in: str) -> None:
+def test_stand_in_has_the_architecture_of_the_model(name, policy, stand_in):
     alg = {"id": "ppo", "policy": {"id": policy, "args": {"model_name": name}}}
     assert _tiny_model({"alg": alg}) == stand_in
 
 
 @pytest.mark.long
-def test_config_with_adapters_and_a_chat_template_runs(tmp_path: Path) -> None:
+def test_config_with_adapters_and_a_chat_template_runs(tmp_path):
     shutil.copy(Path(__file__).parents[2] / "task_configs" / "openers" / "smollm2_ppo.yml", tmp_path)
     (report,) = check(tmp_path)
     assert (report.failed, report.error, report.stand_ins) == ("", "", ["chat_template"])
 
 
-def test_error_that_nobody_expected_is_the_report_of_its_config(tmp_path: Path) -> None:
+def test_error_that_nobody_expected_is_the_report_of_its_config(tmp_path):
     for name in ("a.yml", "b.yml"):
         shutil.copy(OURS / RL, tmp_path / name)
 
-    def train(arguments: list[str]) -> int:
+    def train(arguments):
         raise ValueError("x\ny")
 
     for report, name in zip(check_configs(tmp_path, train, lambda report: None), "ab", strict=True):
         assert (report.name, report.failed, report.error) == (f"{name}.yml", "--dry_run", "ValueError: x y")
 
 
-def test_folder_without_configs_is_an_error(tmp_path: Path) -> None:
+def test_folder_without_configs_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"contains no \.yml files"):
         check(tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.skipif(not THEIRS.is_dir(), reason="RL4DIALOG_TEST_RL4LMS_CONFIGS names no folder of configs")
-def test_rl4lms_own_configs_run() -> None:
+def test_rl4lms_own_configs_run():
     reports = check(THEIRS)
     assert len(reports) == 44
     assert [str(report) for report in reports if report.failed] == []

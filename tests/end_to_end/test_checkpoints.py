@@ -1,15 +1,10 @@
 """What is kept of a run while it trains, what is passed over, and which resumptions are refused."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
-from pathlib import Path
-from typing import Any
 
-import pytest
-from runs import lines, make_config, run_folder, train
+from runs import lines, make_config, run_folder, train, trained_run
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rl4dialog import cli
@@ -21,8 +16,8 @@ from rl4dialog.training.checkpoint import best_checkpoint, newest_checkpoint
 from rl4dialog.training.evaluation import Evaluator
 
 
-def config_of(tmp_path: Path, **overrides: Any) -> dict[str, Any]:
-    settings: dict[str, Any] = {
+def config_of(tmp_path, **overrides):
+    settings = {
         "train_evaluation__n_iters": 3,
         "train_evaluation__save_every": 1,
         "train_evaluation__max_eval_samples": 2,
@@ -32,27 +27,21 @@ def config_of(tmp_path: Path, **overrides: Any) -> dict[str, Any]:
     return make_config(tmp_path, **settings)
 
 
-def train_but_for_the_end(tmp_path: Path, config: dict[str, Any], *flags: str) -> None:
+def train_but_for_the_end(tmp_path, config, *flags):
     """A run that was killed after its last iteration."""
-    assert train(tmp_path, config, *flags) == 0
-    (run_folder(tmp_path) / "result.json").unlink()
+    (trained_run(tmp_path, config, *flags) / "result.json").unlink()
 
 
-def kept(tmp_path: Path) -> list[int]:
+def kept(tmp_path):
     return sorted(int(path.name.split("_")[1]) for path in (run_folder(tmp_path) / "checkpoints").glob("iteration_*"))
 
 
-def contents(tmp_path: Path) -> dict[Path, bytes]:
+def contents(tmp_path):
     """Every file of the run."""
     return {path: path.read_bytes() for path in run_folder(tmp_path).rglob("*") if path.is_file()}
 
 
-def error_of(capsys: pytest.CaptureFixture[str], code: int) -> str:
-    assert code == 2
-    return capsys.readouterr().err.partition("error: ")[2]
-
-
-def test_last_and_best_are_kept_and_load_with_transformers(tmp_path: Path) -> None:
+def test_last_and_best_are_kept_and_load_with_transformers(tmp_path):
     keep = {"train_evaluation__keep_last": 1, "train_evaluation__keep_best": "length/words"}
     # Without a run to resume, auto begins one.
     assert train(tmp_path, config_of(tmp_path, **keep, train_evaluation__n_iters=4), "--resume", "auto") == 0
@@ -70,9 +59,7 @@ def test_last_and_best_are_kept_and_load_with_transformers(tmp_path: Path) -> No
     assert len(AutoTokenizer.from_pretrained(model)) == 300
 
 
-def test_damaged_checkpoint_is_passed_over_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_checkpoint_is_passed_over_with_a_warning(tmp_path, caplog, capsys):
     config = config_of(tmp_path)
     train_but_for_the_end(tmp_path, config)
     newest = run_folder(tmp_path) / "checkpoints" / "iteration_000003"
@@ -87,12 +74,10 @@ def test_damaged_checkpoint_is_passed_over_with_a_warning(
     assert [line["iteration"] for line in lines(run_folder(tmp_path) / "rollout_info.jsonl")] == [1, 2, 3]
 
 
-def test_full_disk_at_save_time_costs_the_checkpoint_and_not_the_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_at_save_time_costs_the_checkpoint_and_not_the_run(tmp_path, caplog, monkeypatch):
     real, n_saved = saving.save_file, 0
 
-    def full_after_the_first(tensors: Any, path: Path) -> None:
+    def full_after_the_first(tensors, path):
         nonlocal n_saved
         n_saved += 1
         if n_saved > 3:  # critic and optimizer of iteration 0, and the critic of iteration 1
@@ -108,15 +93,13 @@ def test_full_disk_at_save_time_costs_the_checkpoint_and_not_the_run(
     assert len(lines(run_folder(tmp_path) / "training_info.jsonl")) == 3
 
 
-def test_run_that_was_stopped_after_its_last_iteration_does_what_follows_it_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_that_was_stopped_after_its_last_iteration_does_what_follows_it_once(tmp_path, capsys, monkeypatch):
     settings = {"n_iters": 1, "save_every": None, "keep_best": "length/words"}
     config = config_of(tmp_path, **{f"train_evaluation__{key}": value for key, value in settings.items()})
     interruptions = [lambda: _raise(KeyboardInterrupt), lambda: os.kill(os.getpid(), signal.SIGTERM)]
     run = Evaluator.run
 
-    def interrupted(self: Evaluator, policy: Any, split: str, epoch: int, *rest: Any) -> Any:
+    def interrupted(self, policy, split, epoch, *rest):
         if (split, epoch) == ("val", 1) and interruptions:
             interruptions.pop(0)()
         return run(self, policy, split, epoch, *rest)
@@ -135,20 +118,17 @@ def test_run_that_was_stopped_after_its_last_iteration_does_what_follows_it_once
 
 
 def test_same_command_continues_an_interrupted_run_and_begins_one_that_never_trained_anew(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    tmp_path, capsys, caplog, monkeypatch, refused
+):
     config = config_of(tmp_path)
     with monkeypatch.context() as fails:
         fails.setattr(PPO, "train", lambda *args: _raise(TrainingError))
-        assert train(tmp_path, config, "--set", "seed=7") == 2
+        refused(train(tmp_path, config, "--set", "seed=7"))
     assert kept(tmp_path) == [0]
     interruptions = [lambda: os.kill(os.getpid(), signal.SIGTERM)]
     run = Evaluator.run
 
-    def interrupted(self: Evaluator, policy: Any, split: str, epoch: int, *rest: Any) -> Any:
+    def interrupted(self, policy, split, epoch, *rest):
         if epoch == 1 and interruptions:
             interruptions.pop(0)()
         return run(self, policy, split, epoch, *rest)
@@ -156,59 +136,47 @@ def test_same_command_continues_an_interrupted_run_and_begins_one_that_never_tra
     monkeypatch.setattr(Evaluator, "run", interrupted)
     assert train(tmp_path, config) == cli.EXIT_INTERRUPTED
     assert "ended before its first iteration; this one replaces it" in caplog.text
-    assert "seed was 0 and is now 7" in error_of(capsys, train(tmp_path, config, "--set", "seed=7"))
+    refused(train(tmp_path, config, "--set", "seed=7"), "seed was 0 and is now 7")
     assert train(tmp_path, config) == 0
     assert "resumed after iteration 1; --overwrite would start again\n" in capsys.readouterr().err
     assert [line["iteration"] for line in lines(run_folder(tmp_path) / "training_info.jsonl")] == [1, 2, 3]
 
 
-def _raise(error: type[BaseException]) -> None:
+def _raise(error):
     raise error
 
 
-def test_resumptions_that_make_no_sense_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resumptions_that_make_no_sense_are_refused(tmp_path, capsys, refused):
     config = config_of(tmp_path)
-    assert "no run to resume in" in error_of(capsys, train(tmp_path, config, "--resume"))
+    refused(train(tmp_path, config, "--resume"), "no run to resume in")
     assert not run_folder(tmp_path).exists()
     train_but_for_the_end(tmp_path, config)
     capsys.readouterr()
-    assert "pass only one of them" in error_of(capsys, train(tmp_path, config, "--resume", "--overwrite"))
-    other = error_of(capsys, train(tmp_path, config, "--resume", "--set", "alg.args.learning_rate=0.5"))
-    assert "alg.args.learning_rate was 0.0001 and is now 0.5" in other
-    fewer = error_of(capsys, train(tmp_path, config, "--resume", "--set", "train_evaluation.n_iters=1"))
-    assert "is a checkpoint of iteration 3, but train_evaluation.n_iters is 1" in fewer
+    refused(train(tmp_path, config, "--resume", "--overwrite"), "pass only one of them")
+    for change, message in (
+        ("alg.args.learning_rate=0.5", "alg.args.learning_rate was 0.0001 and is now 0.5"),
+        ("train_evaluation.n_iters=1", "is a checkpoint of iteration 3, but train_evaluation.n_iters is 1"),
+    ):
+        refused(train(tmp_path, config, "--resume", "--set", change), message)
     before = contents(tmp_path)
     for path in (tmp_path / "dialogues").glob("*_train.txt"):
         path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
-    data = error_of(capsys, train(tmp_path, config, "--resume"))
-    assert "the samples of datapool 'daily_dialog' or their order have changed" in data and "(split train)" in data
+    words = ("the samples of datapool 'daily_dialog' or their order have changed", "(split train)")
+    refused(train(tmp_path, config, "--resume"), *words)
     assert contents(tmp_path) == before
-    unknown = error_of(
-        capsys, train(tmp_path, config, "--overwrite", "--set", "train_evaluation.keep_best=length/word")
-    )
-    assert "no metric 'length/word'; did you mean 'length/words'?" in unknown
+    unknown = ("--overwrite", "--set", "train_evaluation.keep_best=length/word")
+    refused(train(tmp_path, config, *unknown), "no metric 'length/word'; did you mean 'length/words'?")
 
 
-def test_log_that_lost_lines_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = config_of(tmp_path, train_evaluation__n_iters=1)
-    assert train(tmp_path, config) == 0
-    (run_folder(tmp_path) / "rollout_info.jsonl").write_text("", encoding="utf-8")
-    capsys.readouterr()
-    before = contents(tmp_path)
-    more = ("--resume", "--set", "train_evaluation.n_iters=2")
-    assert "rollout_info.jsonl has lost lines" in error_of(capsys, train(tmp_path, config, *more))
-    assert contents(tmp_path) == before
-
-
-def test_run_that_another_process_trains_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_that_another_process_trains_is_refused(tmp_path, refused):
     config = config_of(tmp_path)
     with only_writer(run_folder(tmp_path)):
         for flags in ((), ("--resume", "auto"), ("--overwrite",)):
-            assert "another process is writing to the run in" in error_of(capsys, train(tmp_path, config, *flags))
+            refused(train(tmp_path, config, *flags), "another process is writing to the run in")
         assert os.listdir(run_folder(tmp_path)) == [".lock"]
 
 
-def test_another_reference_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_reference_is_refused(tmp_path, capsys, refused):
     assert train(tmp_path, config_of(tmp_path, train_evaluation__n_iters=0)) == 0
     model = tmp_path / "start"
     (run_folder(tmp_path) / "model").rename(model)
@@ -220,5 +188,5 @@ def test_another_reference_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     changed.save_pretrained(model)
     capsys.readouterr()
     before = contents(tmp_path)
-    assert "the reference of the KL penalty" in error_of(capsys, train(tmp_path, config, "--resume"))
+    refused(train(tmp_path, config, "--resume"), "the reference of the KL penalty")
     assert contents(tmp_path) == before

@@ -1,12 +1,7 @@
 """Conversations that runs log: what is read back is what the buffer held."""
 
-from __future__ import annotations
-
 import itertools
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,24 +10,19 @@ from transformers import AutoTokenizer
 
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.protocols import RewardFunction
-from rl4dialog.core.types import AGENT, Dialogue
+from rl4dialog.core.types import AGENT
 from rl4dialog.data.conversations.pool import LoggedConversations
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.text.tokenizer import tokenizer_hash
 
-GAME: dict[str, Any] = {
+GAME = {
     "tokenizer__vocab_size": 400,
     "datapool": {"id": "guess_what", "args": {"path": "", "n_train": 16, "n_val": 2, "n_test": 2}},
     "reward_fn": {"id": "outcome", "args": {"weights": {"success": 1.0}, "per_turn": -0.05}},
-    "env__args": {
-        "max_prompt_length": 160,
-        "max_episode_length": 16,
-        "max_turns": 3,
-        "partner": {"id": "guess_what"},
-    },
+    "env__args": {"max_prompt_length": 160, "max_episode_length": 16, "max_turns": 3, "partner": {"id": "guess_what"}},
 }
 # Single replies, of which some are cut, with rewards on all tokens.
-REPLIES: dict[str, Any] = {
+REPLIES = {
     "reward_fn": {"id": "even_ids"},
     "env__args": {"max_prompt_length": 24, "max_episode_length": 10, "bootstrap_truncated": True},
 }
@@ -41,24 +31,24 @@ REPLIES: dict[str, Any] = {
 class EvenIds(RewardFunction):
     """Pays for even token ids."""
 
-    def __call__(self, previous: Any, action: int, current: Any, done: bool, meta_info: Any = None) -> float:
+    def __call__(self, previous, action, current, done, meta_info=None):
         return 0.1 * (action % 2 == 0)
 
 
 class Logged:
     """A run, its log, and the episodes of its buffers: token ids, log-probabilities and rewards."""
 
-    def __init__(self, run: Path, buffers: list[list[dict[str, np.ndarray]]]) -> None:
+    def __init__(self, run, buffers):
         self.run, self.buffers = run, buffers
         pool = LoggedConversations.prepare("train", run / "conversations.jsonl.gz")
         self.conversations = list(pool.conversations())
         self.tokenizer = AutoTokenizer.from_pretrained(run / "model")
 
-    def of_iteration(self, iteration: int) -> list[Dialogue]:
+    def of_iteration(self, iteration):
         return [each for each in self.conversations if str(each.id).startswith(f"{iteration}_")]
 
 
-def episodes_of(buffer: SequenceRolloutBuffer) -> list[dict[str, np.ndarray]]:
+def episodes_of(buffer):
     """The agent's tokens of each episode, in order."""
     replies, found = buffer.replies, []
     episodes = replies.token_episodes()
@@ -69,7 +59,7 @@ def episodes_of(buffer: SequenceRolloutBuffer) -> list[dict[str, np.ndarray]]:
 
 
 @pytest.fixture(scope="module", params=[GAME, REPLIES], ids=["game", "replies"])
-def logged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Logged]:
+def logged(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("logged")
     common = {"logging__conversations": True, "train_evaluation__metrics": [], "train_evaluation__eval_every": 2}
     config = make_config(folder, **request.param, **common)
@@ -78,7 +68,7 @@ def logged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     buffers = []
     original = SequenceRolloutBuffer.compute_rewards
 
-    def spied(buffer: SequenceRolloutBuffer, *args: Any) -> None:
+    def spied(buffer, *args):
         buffers.append(episodes_of(buffer))
         original(buffer, *args)
 
@@ -90,7 +80,7 @@ def logged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             yield Logged(run_folder(folder), buffers)
 
 
-def test_log_has_the_tokens_and_rewards_of_the_buffer(logged: Logged) -> None:
+def test_log_has_the_tokens_and_rewards_of_the_buffer(logged):
     assert len(logged.buffers) == 2
     is_bootstrapped = json.loads((logged.run / "config.json").read_text())["env"]["args"]["bootstrap_truncated"]
     for iteration, episodes in enumerate(logged.buffers, start=1):
@@ -110,7 +100,7 @@ def test_log_has_the_tokens_and_rewards_of_the_buffer(logged: Logged) -> None:
             assert conversation.terminated == (not is_bootstrapped or conversation.ended_by != "length")
 
 
-def test_logged_returns_are_those_of_the_run(logged: Logged) -> None:
+def test_logged_returns_are_those_of_the_run(logged):
     for iteration, record in enumerate(lines(logged.run / "rollout_info.jsonl"), start=1):
         returns = [
             sum(turn.reward + sum(turn.token_rewards or ()) for turn in each.said)
@@ -119,7 +109,7 @@ def test_logged_returns_are_those_of_the_run(logged: Logged) -> None:
         assert np.mean(returns) == pytest.approx(record["rollout/task_reward"], abs=1e-6)
 
 
-def test_texts_are_those_of_the_tokens(logged: Logged) -> None:
+def test_texts_are_those_of_the_tokens(logged):
     assert {each.tokenizer for each in logged.conversations} == {tokenizer_hash(logged.tokenizer)}
     for conversation in logged.conversations:
         for turn in conversation.said:
@@ -130,12 +120,12 @@ def test_texts_are_those_of_the_tokens(logged: Logged) -> None:
     assert True in cut
 
 
-def test_conversations_are_complete(logged: Logged) -> None:
+def test_conversations_are_complete(logged):
     if "guess_what" not in json.loads((logged.run / "config.json").read_text())["datapool"]["id"]:
         assert {len(each.said) for each in logged.conversations} == {1}
         assert {each.n_given for each in logged.conversations} == {2}, "context_size"
         assert any(turn.token_rewards for each in logged.conversations for turn in each.said)
-        assert {each.terminated for each in logged.conversations} == {False}, "all are cut at the length limit"
+        assert False in {each.terminated for each in logged.conversations}, "some are cut at the length limit"
         return
     assert {each.terminated for each in logged.conversations} == {True}, "nothing is bootstrapped"
     for conversation in logged.conversations:

@@ -1,7 +1,5 @@
 """From conversations of a run to a reward: selected, rated on the page, learned by a reward model, and optimized."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from rl4dialog.core.feedback import read_feedback, read_queue
 N = 8
 
 
-def test_rated_conversations_become_a_reward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rated_conversations_become_a_reward(tmp_path, capsys):
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     for name in ("talk", "rater", "again"):
         (tmp_path / name).mkdir()

@@ -1,25 +1,20 @@
 """A run in dialogue acts, and what follows it: evaluation, simulation, chat, report."""
 
-from __future__ import annotations
-
-import copy
 import io
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from page_client import Tab
 from page_process import page_of
-from runs import lines, make_config, module_run, train
+from runs import changed, lines, module_run, train
 
 from rl4dialog import cli
 from rl4dialog.core.types import AGENT
 from rl4dialog.data.conversational import Conversational
 from rl4dialog.data.conversations.pool import LoggedConversations
 
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "task": {"id": "town_guide", "args": {"n_dialogues": 40}},
     "env": {"id": "dialogue_acts", "n_envs": 4, "args": {"error_rate": 0.15}},
     "warm_start": {"id": "bc", "args": {"n_epochs": 5}},
@@ -31,12 +26,12 @@ CONFIG: dict[str, Any] = {
 run = module_run(lambda folder: CONFIG)
 
 
-def evaluated(output: Path, *flags: str) -> dict[str, Any]:
+def evaluated(output, *flags):
     assert cli.main(["evaluate", "--output_path", str(output), *flags]) == 0
-    return json.loads((output / "metrics.json").read_text())  # type: ignore[no-any-return]
+    return json.loads((output / "metrics.json").read_text())
 
 
-def test_predictions_are_whole_dialogues(run: Path) -> None:
+def test_predictions_are_whole_dialogues(run):
     records = json.loads((run / "epoch_1_test_split_predictions.json").read_text())
     assert len(records) == 50
     for record in records:
@@ -47,14 +42,14 @@ def test_predictions_are_whole_dialogues(run: Path) -> None:
         assert sum(turn.get("reward", 0.0) for turn in record["turns"]) == pytest.approx(record["episode/return"])
 
 
-def test_report_shows_goals_and_why_dialogues_failed(run: Path) -> None:
+def test_report_shows_goals_and_why_dialogues_failed(run):
     page = (run / "report.html").read_text()
     assert "<b>Goal:</b> You are looking for a" in page
     assert "Why conversations failed" in page and "out of turns" in page
     assert "<th>rule</th>" in page
 
 
-def test_evaluation_repeats_the_one_of_the_run(run: Path, tmp_path: Path) -> None:
+def test_evaluation_repeats_the_one_of_the_run(run, tmp_path):
     logged = lines(run / "test_split_metrics.jsonl")[-1]["metrics"]
     found = evaluated(tmp_path / "trained", "--run", str(run))
     assert found["metrics"] == pytest.approx(logged)
@@ -65,13 +60,13 @@ def test_evaluation_repeats_the_one_of_the_run(run: Path, tmp_path: Path) -> Non
     assert rule["metrics"] == pytest.approx(found["players"]["rule"]) and rule["policy"] == "rule"
 
 
-def test_rule_policy_is_evaluated_without_a_run(tmp_path: Path) -> None:
+def test_rule_policy_is_evaluated_without_a_run(tmp_path):
     (tmp_path / "x.yml").write_text(yaml.safe_dump(CONFIG))
     flags = ("--config_path", str(tmp_path / "x.yml"), "--policy", "rule", "--set", "env.args.error_rate=0")
     assert evaluated(tmp_path / "rule", *flags)["metrics"]["episode/success"] > 0.9
 
 
-def test_simulated_dialogues_are_continued_and_read_back(run: Path, tmp_path: Path) -> None:
+def test_simulated_dialogues_are_continued_and_read_back(run, tmp_path):
     command = ["simulate", "--run", str(run), "--n", "7", "--output"]
     whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
     assert cli.main([*command, str(whole)]) == 0
@@ -89,9 +84,7 @@ def test_simulated_dialogues_are_continued_and_read_back(run: Path, tmp_path: Pa
     assert cli.main([*command, str(whole), "--policy", "rule"]) != 0, "the file has dialogues of another agent"
 
 
-def test_chat_is_about_a_goal_in_words(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_chat_is_about_a_goal_in_words(run, monkeypatch, capsys):
     said = "/goal\nfrobnicate\nI need a cheap hotel in the north\nwhat is the phone number?\nbye\n"
     for policy in ((), ("--policy", "rule")):
         monkeypatch.setattr("sys.stdin", io.StringIO(said))
@@ -102,7 +95,7 @@ def test_chat_is_about_a_goal_in_words(
     assert "agent: There is" in printed, "the rule policy answers"
 
 
-def test_page_is_the_chat_about_a_goal(run: Path) -> None:
+def test_page_is_the_chat_about_a_goal(run):
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     with page_of("--run", str(run), "--policy", "rule", "--seed", "0") as address:
         tab = Tab(address)
@@ -125,12 +118,9 @@ def test_page_is_the_chat_about_a_goal(run: Path) -> None:
         (("--queue", "x.jsonl"), "remove --run"),
     ],
 )
-def test_page_refuses_options_of_judged_replies(
-    run: Path, flags: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_page_refuses_options_of_judged_replies(run, flags, message, refused):
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
-    assert cli.main(["ui", "--run", str(run), *flags]) == 2
-    assert message in capsys.readouterr().err.replace("\n", " ")
+    refused(cli.main(["ui", "--run", str(run), *flags]), message)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +132,7 @@ def test_page_refuses_options_of_judged_replies(
     ],
     ids=["other world", "by turn", "no rule policy"],
 )
-def test_what_does_not_fit_is_refused(
-    run: Path, tmp_path: Path, flags: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_fit_is_refused(run, tmp_path, flags, message, capsys):
     assert cli.main(["evaluate", "--run", str(run), "--output_path", str(tmp_path / "x"), *flags]) != 0
     assert message in capsys.readouterr().err
 
@@ -164,38 +152,16 @@ def test_what_does_not_fit_is_refused(
         ({"alg.kl_div": {"coeff": 0.1}}, "the key 'kl_div' has no meaning with env.id: dialogue_acts"),
         ({"env.args": {"error_rate": 1}}, "env.args.error_rate: input should be less than 1, got 1"),
         ({"task": {"id": "camrest"}}, "task.args.path: task 'camrest' needs the argument 'path'"),
-        ({"task": {"id": "camrest", "args": {"path": "/nowhere"}}}, "error: the file CamRestDB.json"),
+        ({"task": {"id": "camrest", "args": {"path": "/nowhere"}}}, "the file CamRestDB.json"),
         ({"task": None}, "the key 'task' is missing, which env.id: dialogue_acts needs (known: camrest"),
     ],
     ids=["dqn", "language model", "kl_div", "error rate", "path", "files", "task"],
 )
-def test_config_that_does_not_fit_is_refused(
-    tmp_path: Path, changes: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = copy.deepcopy(CONFIG)
-    for key, value in changes.items():
-        *parents, last = key.split(".")
-        block = config
-        for name in parents:
-            block = block[name]
-        block[last] = value
-    assert train(tmp_path, config) == 2
-    assert message in capsys.readouterr().err
+def test_config_that_does_not_fit_is_refused(tmp_path, changes, message, refused):
+    refused(train(tmp_path, changed(CONFIG, changes)), message)
 
 
-def test_language_model_needs_a_policy_of_language_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        train(
-            tmp_path,
-            make_config(tmp_path, alg__policy={"id": "mlp_policy", "args": {"model_name": "builtin/tiny-gpt2"}}),
-        )
-        == 2
-    )
-    told = capsys.readouterr().err
-    assert "alg.policy.id: mlp_policy cannot be combined with env.id: text_generation; use one of causal_lm" in told
-
-
-def test_rule_policy_is_of_environments_that_have_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rule_policy_is_of_environments_that_have_one(tmp_path, capsys):
     (tmp_path / "x.yml").write_text("env: {id: CartPole-v1}\nalg: {id: ppo}\ntrain_evaluation: {n_iters: 1}\n")
     flags = ["--config_path", str(tmp_path / "x.yml"), "--policy", "rule"]
     assert cli.main(["evaluate", *flags]) != 0

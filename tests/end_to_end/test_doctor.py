@@ -1,10 +1,5 @@
 """``rl4dialog doctor`` from the command line."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
-import pytest
 from runs import make_config, write_config
 
 from rl4dialog import cli
@@ -20,7 +15,7 @@ def nan(prompt_text, gen_text, ref_texts, meta_info):
 '''
 
 
-def test_healthy_run_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_healthy_run_exits_with_0(tmp_path, capsys):
     config = write_config(tmp_path, make_config(tmp_path))
     assert cli.main(["doctor", "--config_path", str(config), "--set", "alg.args.n_epochs=2"]) == 0
     out = capsys.readouterr().out
@@ -28,9 +23,7 @@ def test_healthy_run_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert out.endswith(f"\nNext: rl4dialog train --config_path {config} --set alg.args.n_epochs=2\n")
 
 
-def test_quick_examination_names_the_command_of_the_training(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quick_examination_names_the_command_of_the_training(tmp_path, capsys):
     config = write_config(tmp_path, make_config(tmp_path))
     assert cli.main(["doctor", "--quick", "--config_path", str(config), "--all"]) == 0
     out = capsys.readouterr().out
@@ -38,16 +31,10 @@ def test_quick_examination_names_the_command_of_the_training(
     assert out.endswith(f"\nNext: rl4dialog train --config_path {config}\n")
 
 
-def test_sick_run_exits_with_1_and_without_a_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sick_run_exits_with_1_and_without_a_traceback(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(NAN)
     config = write_config(tmp_path, make_config(tmp_path, imports=["./mine.py"], reward_fn={"id": "nan"}))
     assert cli.main(["doctor", "--config_path", str(config)]) == 1
     captured = capsys.readouterr()
     assert "1 fail" in captured.out and "reward 'nan'" in " ".join(captured.out.split())
     assert "Traceback" not in captured.out + captured.err
-
-
-def test_wrong_config_is_told_as_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = write_config(tmp_path, make_config(tmp_path, alg__args__n_step=5))
-    assert cli.main(["doctor", "--config_path", str(config)]) == 2
-    assert "'n_steps'" in capsys.readouterr().err

@@ -1,15 +1,11 @@
 """Whole runs in environments that are not made of text."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from pages import EXAMPLES, yaml_of
-from runs import lines, module_run, run_folder, start_commands_here, train
+from runs import lines, module_run, run_folder, train, trained_run
 from safetensors.torch import load_file
 
 import rl4dialog
@@ -19,7 +15,7 @@ from rl4dialog.core.errors import ConfigError, RL4DialogError
 PAGE = "docs/environments.md"
 
 
-def guessing(**train_evaluation: Any) -> dict[str, Any]:
+def guessing(**train_evaluation):
     """The config of the page, with its example."""
     config = yaml_of(PAGE, "imports:")
     config["imports"] = [str(EXAMPLES / "my_env.py")]
@@ -27,7 +23,7 @@ def guessing(**train_evaluation: Any) -> dict[str, Any]:
     return config
 
 
-CART_POLE: dict[str, Any] = {
+CART_POLE = {
     "env": {"id": "CartPole-v1"},
     "alg": {"id": "dqn", "args": {"learning_starts": 16, "train_freq": 32, "batch_size": 8, "buffer_size": 100}},
     "train_evaluation": {"n_iters": 3, "eval_every": 1, "save_every": 1, "n_eval_episodes": 4},
@@ -39,9 +35,8 @@ CART_POLE: dict[str, Any] = {
 run = module_run(lambda folder: CART_POLE)
 
 
-def test_custom_environment_of_the_page_is_learned(tmp_path: Path) -> None:
-    assert train(tmp_path, guessing(n_iters=15)) == 0
-    folder = run_folder(tmp_path)
+def test_custom_environment_of_the_page_is_learned(tmp_path):
+    folder = trained_run(tmp_path, guessing(n_iters=15))
     before, after = (record["metrics"] for record in lines(folder / "test_split_metrics.jsonl"))
     assert after["episode/success"] > before["episode/success"] + 0.1
     assert {"rollout/success_rate", "rollout/task_reward"} <= lines(folder / "rollout_info.jsonl")[-1].keys()
@@ -51,7 +46,7 @@ def test_custom_environment_of_the_page_is_learned(tmp_path: Path) -> None:
     assert 0 <= policy.predict(np.ones(16, np.int8), deterministic=True)[0] < 16
 
 
-def test_files_are_those_of_any_run(run: Path) -> None:
+def test_files_are_those_of_any_run(run):
     assert [record["epoch"] for record in lines(run / "val_split_metrics.jsonl")] == [0, 1, 2, 3]
     row, *_ = json.loads((run / "epoch_0_val_split_predictions.json").read_text())
     rows = lines(run / "training_info.jsonl")
@@ -65,10 +60,10 @@ def test_files_are_those_of_any_run(run: Path) -> None:
     assert not [path for path in run.rglob("*") if path.suffix in (".pkl", ".pt", ".pth", ".zip", ".bin")]
 
 
-def test_policy_is_loaded_again(run: Path) -> None:
+def test_policy_is_loaded_again(run):
     np.random.seed(7)
     policy = rl4dialog.load_agent(run)
-    assert np.random.get_state()[1][0] == 7, "the caller's random state is kept"  # type: ignore[index]
+    assert np.random.get_state()[1][0] == 7, "the caller's random state is kept"
     saved = load_file(run / "model" / "policy.safetensors")
     assert all((policy.state_dict()[name] == tensor).all() for name, tensor in saved.items())
     with pytest.raises(RL4DialogError, match="no checkpoint 7"):
@@ -88,25 +83,17 @@ def test_policy_is_loaded_again(run: Path) -> None:
     ],
     ids=["generate", "push_to_hub", "export", "chat"],
 )
-def test_commands_for_dialogues_refuse_the_run(
-    run: Path, command: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main([*command, str(run)]) == 2
-    assert message in capsys.readouterr().err
+def test_commands_for_dialogues_refuse_the_run(run, command, message, refused):
+    refused(cli.main([*command, str(run)]), message)
 
 
-def test_run_is_evaluated_again(run: Path, tmp_path: Path) -> None:
+def test_run_is_evaluated_again(run, tmp_path):
     assert cli.main(["evaluate", "--run", str(run), "--output_path", str(tmp_path / "x")]) == 0
     found = json.loads((tmp_path / "x" / "metrics.json").read_text())
     assert found["metrics"] == lines(run / "test_split_metrics.jsonl")[-1]["metrics"]
 
 
-def test_run_is_reproduced(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start_commands_here(monkeypatch)
-    assert cli.main(["reproduce", str(run), "--output_path", str(tmp_path / "again")]) == 0
-
-
-def test_plan_has_derived_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_has_derived_numbers(tmp_path, capsys):
     assert train(tmp_path, CART_POLE, "--dry_run") == 0
     plan = capsys.readouterr().out
     for row in ("Discrete(2)", "timesteps per iteration", "96", "optimizer steps"):
@@ -121,23 +108,20 @@ def test_plan_has_derived_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[
         ({"alg": {"id": "maskable_ppo"}}, "the environment has no method action_masks; use ppo"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    tmp_path: Path, changes: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert train(tmp_path, {**CART_POLE, **changes}) == 2
-    assert message in capsys.readouterr().err.replace("\n", " ")
+def test_what_does_not_fit_is_refused(tmp_path, changes, message, refused):
+    refused(train(tmp_path, {**CART_POLE, **changes}), message)
 
 
-def test_rollouts_are_the_same_wherever_the_environments_run(tmp_path: Path) -> None:
+def test_rollouts_are_the_same_wherever_the_environments_run(tmp_path):
     weights = []
-    for vec_env in ("dummy", "blocks", "subproc"):
+    for vec_env in ("dummy", "blocks"):
         (tmp_path / vec_env).mkdir()
         config = guessing(n_iters=1, n_eval_episodes=1)
         config["env"].update(n_envs=2, vec_env=vec_env)
         assert train(tmp_path / vec_env, config) == 0
         tensors = load_file(run_folder(tmp_path / vec_env) / "model" / "policy.safetensors")
         weights.append({name: tensor.numpy().tobytes() for name, tensor in tensors.items()})
-    assert weights[0] == weights[1] == weights[2]
+    assert weights[0] == weights[1]
 
 
 UNREPEATABLE = """
@@ -164,9 +148,7 @@ class Unrepeatable(gym.Env):
 """
 
 
-def test_environment_that_does_not_repeat_itself_is_refused_on_resume(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_environment_that_does_not_repeat_itself_is_refused_on_resume(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(UNREPEATABLE)
     config = {
         "imports": ["./mine.py"],
@@ -196,7 +178,7 @@ class Stops(BaseCallback):
 """
 
 
-def test_signal_stops_a_run_between_iterations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_signal_stops_a_run_between_iterations(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(STOPS)
     config = {**CART_POLE, "imports": ["./mine.py"], "callbacks": [{"id": "stops"}]}
     assert train(tmp_path, config) != 0

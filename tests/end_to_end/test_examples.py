@@ -1,13 +1,10 @@
 """The examples run, with fewer samples and iterations than they are shipped with."""
 
-from __future__ import annotations
-
 import io
 import re
 import runpy
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pages import EXAMPLES, ROOT, commands_of
@@ -15,14 +12,11 @@ from runs import lines
 
 from rl4dialog import cli
 
-SMALLER = {
-    "small_talk": {"n_train": 40, "n_val": 6, "n_test": 6},
-    "persona_chat": {"max_size": 40},
-}
+SMALLER = {"small_talk": {"n_train": 40, "n_val": 6, "n_test": 6}, "persona_chat": {"max_size": 40}}
 
 
 @pytest.fixture
-def at_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def at_root(tmp_path, monkeypatch):
     """A working directory in which the repository's files are where the pages say."""
     for name in ("docs", "task_configs"):
         (tmp_path / name).symlink_to(ROOT / name)
@@ -30,9 +24,9 @@ def at_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def smaller(datapool: str, generations: int = 2) -> list[str]:
+def smaller(datapool, generations=2):
     """Overrides that make a shipped config small."""
-    overrides: dict[str, Any] = {f"datapool.args.{key}": value for key, value in SMALLER[datapool].items()}
+    overrides = {f"datapool.args.{key}": value for key, value in SMALLER[datapool].items()}
     overrides |= {
         "env.n_envs": generations,
         "env.args.max_episode_length": 8,
@@ -46,37 +40,37 @@ def smaller(datapool: str, generations: int = 2) -> list[str]:
     return [text for key, value in overrides.items() for text in ("--set", f"{key}={value}")]
 
 
-def rollouts(experiment: str, project: str = "rl4dialog_exps", base: str = ".") -> list[dict[str, Any]]:
+def rollouts(experiment, project="rl4dialog_exps", base="."):
     return lines(Path(base, project, experiment, "rollout_info.jsonl"))
 
 
-def run_command_of_page(name: str, *more: str) -> None:
+def run_command_of_page(name, *more):
     """The command of the page of examples that trains with a config, with overrides."""
     (command,) = [line for line in commands_of("docs/examples.md") if f"{name}.yml" in line]
     assert cli.main([*shlex.split(command)[1:], *more]) == 0
 
 
-def test_smallest_config_trains(at_root: Path) -> None:
+def test_smallest_config_trains(at_root):
     command = "train --config_path docs/examples/minimal.yml --experiment_name minimal"
     assert cli.main([*command.split(), *smaller("small_talk")]) == 0
     (info,) = rollouts("minimal")
     assert 0 <= info["rollout/reward/regex"] <= 1
 
 
-def test_sentiment_is_a_probability(at_root: Path) -> None:
+def test_sentiment_is_a_probability(at_root):
     run_command_of_page("sentiment", *smaller("small_talk"))
     (info,) = rollouts("happy")
     assert 0 < info["rollout/reward/happy_reply"] < 1
 
 
-def test_classifier_of_words_tells_happy_replies(at_root: Path) -> None:
+def test_classifier_of_words_tells_happy_replies(at_root):
     happy = runpy.run_path(str(EXAMPLES / "happy_reply.py"))["HappyReply"]()
     texts = ["i love your garden, i am so happy.", "when does the train leave?"]
     glad, plain = happy([""] * 2, texts, [[]] * 2, [True] * 2)
     assert glad > 0.9 and plain < 0.5
 
 
-def test_persona_is_spoken_of(at_root: Path) -> None:
+def test_persona_is_spoken_of(at_root):
     module = runpy.run_path(str(EXAMPLES / "persona.py"))
     module["write_dialogues"]("runs/persona_data", n_dialogues=20)
     run_command_of_page("persona", *smaller("persona_chat", generations=4))
@@ -86,7 +80,7 @@ def test_persona_is_spoken_of(at_root: Path) -> None:
     assert module["speaks_of_persona"]("", "parrot food", [], persona) == 0.5
 
 
-def test_adapters_are_trained_on_a_chat_model(at_root: Path) -> None:
+def test_adapters_are_trained_on_a_chat_model(at_root):
     pytest.importorskip("peft")
     runpy.run_path(str(EXAMPLES / "chat_model.py"))["make_model"]("runs/chat_model")
     run_command_of_page("lora_chat", *smaller("small_talk"))
@@ -96,7 +90,7 @@ def test_adapters_are_trained_on_a_chat_model(at_root: Path) -> None:
     assert "<|im_start|>assistant" in predictions
 
 
-def test_reward_that_is_hacked_and_what_helps(at_root: Path) -> None:
+def test_reward_that_is_hacked_and_what_helps(at_root):
     commands = [shlex.split(line)[1:] for line in commands_of("docs/reward_hacking.md")]
     names = [command[command.index("--experiment_name") + 1] for command in commands]
     for command in commands:
@@ -109,7 +103,7 @@ def test_reward_that_is_hacked_and_what_helps(at_root: Path) -> None:
     assert {"rollout/reward/short_reply", "rollout/reward/known_words"} in parts
 
 
-def test_short_cut_pays_and_known_words_do_not_pay_it(at_root: Path) -> None:
+def test_short_cut_pays_and_known_words_do_not_pay_it(at_root):
     module = runpy.run_path(str(EXAMPLES / "hacked_reward.py"))
     known = module["KnownWords"]()
     for hacked in ("", "nos.", "sure, weers."):
@@ -121,9 +115,7 @@ def test_short_cut_pays_and_known_words_do_not_pay_it(at_root: Path) -> None:
     assert scores == [0.0, 0.5, 1.0, 0.5, 0.0]
 
 
-def test_commands_of_get_started_work_one_after_another(
-    at_root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_of_get_started_work_one_after_another(at_root, capsys, monkeypatch):
     commands = [shlex.split(line)[1:] for line in commands_of("docs/get_started.md") if line.startswith("rl4dialog ")]
     assert [command[0] for command in commands] == [
         *("--help", "train", "prepare", "doctor", "train", "generate", "evaluate", "chat", "train", "report", "chat")
@@ -140,9 +132,7 @@ def test_commands_of_get_started_work_one_after_another(
     assert "intent/accuracy" in said and re.search(r"^  reward -?\d", said, re.MULTILINE)
 
 
-def test_players_of_wordle_have_a_line_each(
-    at_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_players_of_wordle_have_a_line_each(at_root, monkeypatch, capsys):
     first, _ = [line for line in commands_of("docs/wordle.md") if "wordle_players.py" in line]
     monkeypatch.setattr("sys.argv", [*shlex.split(first)[1:], "--n", "300"])
     runpy.run_path(str(EXAMPLES / "wordle_players.py"), run_name="__main__")

@@ -1,11 +1,8 @@
 """The script of the feedback loop: rounds of selected pairs, PPO on the true utility, and what it writes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import feedback_loop as loop
 import pytest
@@ -22,15 +19,10 @@ QUICK = [
 ]
 
 
-def test_selected_rounds_and_ppo_on_the_utility(
-    plain_run: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    commands: list[str] = []
+def test_selected_rounds_and_ppo_on_the_utility(plain_run, tmp_path, monkeypatch, capsys):
+    commands = []
 
-    def run_command(arguments: list[str]) -> int:
+    def run_command(arguments):
         commands.append(" ".join(arguments))
         return main(arguments)
 
@@ -38,11 +30,11 @@ def test_selected_rounds_and_ppo_on_the_utility(
     monkeypatch.setattr(running, "run_command", run_command)
     output = tmp_path / "loop"
 
-    def run_script(*flags: str) -> list[dict[str, Any]]:
+    def run_script(*flags):
         argv = [str(SCRIPT), "--run", str(plain_run), "--output", str(output), "--n_held_out", "6", *flags]
         monkeypatch.setattr(sys, "argv", [*argv, "--n_votes", "16", "10", "--strategy", "disagreement", *QUICK])
         loop.main()
-        found: list[dict[str, Any]] = json.loads((output / "results.json").read_text(encoding="utf-8"))
+        found = json.loads((output / "results.json").read_text(encoding="utf-8"))
         return found
 
     first, second = run_script("--without_ppo")

@@ -1,15 +1,12 @@
 """Trained policies that values guide: their guidance wherever they are used, and refusals where it would be lost."""
 
-from __future__ import annotations
-
 import io
 import json
-from pathlib import Path
 
 import pytest
 import torch
 from guided_runs import walks_config
-from runs import lines, module_run, run_folder, train, write_config
+from runs import lines, module_run, train, trained_run, write_config
 
 import rl4dialog
 from rl4dialog import cli
@@ -30,28 +27,28 @@ run = module_run(lambda folder: walks_config())
 
 
 @pytest.fixture
-def loaded(run: Path) -> LoadedPolicy:
+def loaded(run):
     return rl4dialog.load_policy(run)
 
 
-def test_values_in_the_model_folder_are_those_of_the_last_checkpoint(run: Path, loaded: LoadedPolicy) -> None:
+def test_values_in_the_model_folder_are_those_of_the_last_checkpoint(run, loaded):
     of_checkpoint = rl4dialog.load_policy(run, "last")
     for numbers in ("q_values", "advantages", "values", "log_probs"):
         one, other = (getattr(each, numbers)([PROMPT], ["p r t"]) for each in (loaded, of_checkpoint))
         assert one == other and len(set(one[0])) > 1
 
 
-def test_stream_of_a_guided_reply_is_the_generated_one(loaded: LoadedPolicy) -> None:
+def test_stream_of_a_guided_reply_is_the_generated_one(loaded):
     agent = ChatAgent(loaded, "it")
     for seed in range(3):
         *_, last = agent.stream(PROMPT, seed)
         assert last.text == loaded.chat("from j", seed=seed)
 
 
-def test_beta_of_one_reply_is_the_beta_of_the_config(run: Path, loaded: LoadedPolicy) -> None:
+def test_beta_of_one_reply_is_the_beta_of_the_config(run, loaded):
     agent = ChatAgent(loaded, "it")
     config = loaded.config.model_copy(deep=True)
-    config.alg.policy.args.guidance["beta"] = 50.0  # type: ignore[union-attr]
+    config.alg.policy.args.guidance["beta"] = 50.0
     other = ChatAgent(LoadedPolicy(config, run / "model"), "it")
     assert (agent.beta, other.beta) == (4.0, 50.0)
     *_, expected = other.stream(PROMPT, 0)
@@ -64,7 +61,7 @@ def test_beta_of_one_reply_is_the_beta_of_the_config(run: Path, loaded: LoadedPo
     assert agent.beta == 4.0
 
 
-def test_details_of_tokens_are_advantages_and_the_kl_to_the_language_model(loaded: LoadedPolicy) -> None:
+def test_details_of_tokens_are_advantages_and_the_kl_to_the_language_model(loaded):
     agent = ChatAgent(loaded, "it")
     prompt, (walk,) = loaded.data.samples("test")[0].prompt_or_input_text, loaded.data.samples("test")[0].references
     ids = encode_reply(loaded.tokenizer, walk, loaded.turn_marker, 8, prompt)
@@ -76,21 +73,21 @@ def test_details_of_tokens_are_advantages_and_the_kl_to_the_language_model(loade
     assert without.kl == pytest.approx([0.0] * len(ids), abs=1e-5) and without.advantages == details.advantages
 
 
-def test_reply_that_is_searched_for_appears_as_a_whole(run: Path, loaded: LoadedPolicy) -> None:
+def test_reply_that_is_searched_for_appears_as_a_whole(run, loaded):
     config = loaded.config.model_copy(deep=True)
-    config.alg.policy.args.guidance.update(search="rerank", n_candidates=4)  # type: ignore[union-attr]
+    config.alg.policy.args.guidance.update(search="rerank", n_candidates=4)
     searching = LoadedPolicy(config, run / "model")
     (reply,) = ChatAgent(searching, "it").stream(PROMPT, 0)
     assert reply.finished and reply.text == searching.chat("from j", seed=0)
 
 
-def test_beta_in_the_terminal(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_beta_in_the_terminal(run, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO("from j\n/undo\n/beta 50\nfrom j\n"))
     assert cli.main(["chat", "--run", str(run), "--seed", "0"]) == 0
     assert "you: /beta 50\nbeta is 50.\n" in capsys.readouterr().out
 
 
-def test_set_changes_beta_in_every_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_set_changes_beta_in_every_command(run, tmp_path, capsys, refused):
     (tmp_path / "prompts.txt").write_text(f"{PROMPT}\n" * 8)
     partner = ("--set", "env.args.partner_replies=[go on]", "--set", "env.args.max_turns=2")
     commands = {
@@ -110,11 +107,13 @@ def test_set_changes_beta_in_every_command(run: Path, tmp_path: Path, capsys: py
                 found.append(json.dumps([{**line, "system": ""} for line in lines(output)]))
         assert found[0] != found[1], command
     capsys.readouterr()
-    assert cli.main(["evaluate", "--run", str(run), "--set", f"{BETA}=-1", "--output_path", str(tmp_path / "no")]) == 2
-    assert f"{BETA}: input should be greater than or equal to 0" in capsys.readouterr().err
+    refused(
+        cli.main(["evaluate", "--run", str(run), "--set", f"{BETA}=-1", "--output_path", str(tmp_path / "no")]),
+        f"{BETA}: input should be greater than or equal to 0",
+    )
 
 
-def test_model_that_would_lose_its_values_is_refused(run: Path, tmp_path: Path) -> None:
+def test_model_that_would_lose_its_values_is_refused(run, tmp_path):
     folder = str(run / "model")
     names = {"alg__policy__args__model_name": folder, "tokenizer__model_name": folder}
     on_policy = {
@@ -136,11 +135,10 @@ def test_model_that_would_lose_its_values_is_refused(run: Path, tmp_path: Path) 
         LoadedPolicy(config, folder)
 
 
-def test_language_model_of_a_guided_run_is_named_by_a_suffix(run: Path, tmp_path: Path, loaded: LoadedPolicy) -> None:
+def test_language_model_of_a_guided_run_is_named_by_a_suffix(run, tmp_path, loaded):
     name = f"{run / 'model'}#prior_only"
     config = walks_config(alg__policy__args__model_name=name, tokenizer__model_name=name, train_evaluation__n_iters=0)
-    assert train(tmp_path, config) == 0
-    again = rl4dialog.load_policy(run_folder(tmp_path))
+    again = rl4dialog.load_policy(trained_run(tmp_path, config))
     with loaded.guided_by(0.0):
         expected = loaded.log_probs([PROMPT], ["p r t"])
     with again.guided_by(0.0):
@@ -148,24 +146,22 @@ def test_language_model_of_a_guided_run_is_named_by_a_suffix(run: Path, tmp_path
     assert LanguageModelPartner(name).side is not None
 
 
-def test_run_that_another_run_reads_without_its_values_is_not_replaced(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_that_another_run_reads_without_its_values_is_not_replaced(run, refused):
     name = f"{run / 'model'}#prior_only"
     config = walks_config(alg__policy__args__model_name=name, tokenizer__model_name=name)
-    assert train(run.parents[2], config, "--overwrite") == 2
-    assert f"{name} is in the run folder" in capsys.readouterr().err
+    refused(train(run.parents[2], config, "--overwrite"), f"{name} is in the run folder")
 
 
-def test_vllm_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(tmp_path, walks_config(generation__backend="vllm")) == 2
-    assert "generation.backend: vllm is not supported with alg.id: ilql" in capsys.readouterr().err
+def test_vllm_is_refused(tmp_path, refused):
+    refused(
+        train(tmp_path, walks_config(generation__backend="vllm")),
+        "generation.backend: vllm is not supported with alg.id: ilql",
+    )
 
 
-def test_published_model_is_only_the_language_model(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_published_model_is_only_the_language_model(run, capsys, refused):
     push = ["push_to_hub", "--run", str(run), "--repo_id", "jane/walks", "--dry_run"]
-    assert cli.main(push) == 2
-    assert "is guided by values" in capsys.readouterr().err
+    refused(cli.main(push), "is guided by values")
     assert cli.main([*push, "--prior_only"]) == 0
     assert "model.safetensors" in (printed := capsys.readouterr().out) and "value_guidance" not in printed
     card = (run / "model" / "README.md").read_text(encoding="utf-8")
@@ -173,12 +169,9 @@ def test_published_model_is_only_the_language_model(run: Path, capsys: pytest.Ca
     assert "model-index" not in card
 
 
-def test_exported_file_is_only_the_language_model(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exported_file_is_only_the_language_model(run, tmp_path, capsys, refused):
     export = ["export", "--run", str(run), "--output", str(tmp_path / "model.gguf")]
-    assert cli.main(export) == 2
-    assert "is guided by values, which a GGUF file cannot contain" in capsys.readouterr().err
+    refused(cli.main(export), "is guided by values, which a GGUF file cannot contain")
     assert cli.main([*export, "--prior_only"]) == 0
     assert "Checked: " in capsys.readouterr().out
 
@@ -193,13 +186,10 @@ def test_exported_file_is_only_the_language_model(
     ],
     ids=["awac", "psi_learning", "lora", "beta_0_shared"],
 )
-def test_other_policies_with_values(
-    settings: dict[str, object], file: bool, what: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_policies_with_values(settings, file, what, tmp_path, monkeypatch):
     torch.set_num_threads(1)
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
-    assert train(tmp_path, walks_config(**settings)) == 0
-    run = run_folder(tmp_path)
+    run = trained_run(tmp_path, walks_config(**settings))
     assert (run / "model" / "value_guidance.safetensors").is_file() == file
     at_end, of_checkpoint = rl4dialog.load_policy(run), rl4dialog.load_policy(run, "last")
     assert at_end.log_probs([PROMPT], ["p r t"])[0] == pytest.approx(of_checkpoint.log_probs([PROMPT], ["p r t"])[0])
@@ -224,7 +214,7 @@ def test_other_policies_with_values(
             next(agent.stream(PROMPT, 0, 1.0))
 
 
-def test_iterations_log_the_range_of_returns_and_the_report_draws_them(run: Path) -> None:
+def test_iterations_log_the_range_of_returns_and_the_report_draws_them(run):
     (info,) = lines(run / "training_info.jsonl")
     assert -10.0 <= info["train/lowest_return"] < info["train/highest_return"] <= 0.0
     titles = {panel.title for panel in panels([read_run(run)])}
@@ -233,7 +223,7 @@ def test_iterations_log_the_range_of_returns_and_the_report_draws_them(run: Path
     assert "train/q_loss" in (run / "report.html").read_text(encoding="utf-8"), "in the table of a short run"
 
 
-def test_beta_without_the_language_model_is_above_0(loaded: LoadedPolicy) -> None:
+def test_beta_without_the_language_model_is_above_0(loaded):
     for beta in (-1.0, float("nan"), True):
         with pytest.raises(ConfigError, match="beta must be a number of at least 0"), loaded.guided_by(beta):
             pass

@@ -1,17 +1,12 @@
 """The partner http against the server of the examples: the games are those without a server, also in a run."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 from pages import EXAMPLES, ROOT, yaml_of
@@ -28,7 +23,7 @@ from rl4dialog.training.building.components import check_components
 OUTCOMES = ["success", "rounds", "rank"]
 
 
-def load_example() -> Any:
+def load_example():
     spec = importlib.util.spec_from_file_location("partner_server", EXAMPLES / "partner_server.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -40,7 +35,7 @@ example = load_example()
 
 
 @contextmanager
-def serving(yes_no_penalty: str = "none") -> Iterator[str]:
+def serving(yes_no_penalty="none"):
     server = example.make_server(0, yes_no_penalty)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -50,7 +45,7 @@ def serving(yes_no_penalty: str = "none") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["none", "soft", "hard", "conservative"])
-def test_games_through_the_server_are_those_without_it(kind: Any) -> None:
+def test_games_through_the_server_are_those_without_it(kind):
     pool = GuessThePicture.prepare("test", n_test=4)
     with serving(kind) as url:
         http = HttpPartner(url, outcomes=OUTCOMES)
@@ -61,7 +56,7 @@ def test_games_through_the_server_are_those_without_it(kind: Any) -> None:
                 assert any(turn.reward for turn in direct.said) or len(direct.said) == 2
 
 
-def test_server_refuses_other_samples() -> None:
+def test_server_refuses_other_samples():
     with serving() as url:
         http = HttpPartner(url)
         http.reset({"history": ["hello"]}, 0)
@@ -69,7 +64,7 @@ def test_server_refuses_other_samples() -> None:
     assert failed is not None and "HTTP status 400" in failed and "not None in None; use the datapool" in failed
 
 
-def test_example_runs_as_a_command() -> None:
+def test_example_runs_as_a_command():
     command = [sys.executable, "-u", str(EXAMPLES / "partner_server.py"), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -81,7 +76,7 @@ def test_example_runs_as_a_command() -> None:
         process.terminate()
 
 
-def talking(tmp_path: Path, partner: dict[str, Any], max_turns: int = 4, **settings: Any) -> dict[str, Any]:
+def talking(tmp_path, partner, max_turns=4, **settings):
     """A run about pictures, with a model that says nonsense."""
     return make_config(
         tmp_path,
@@ -97,12 +92,12 @@ def talking(tmp_path: Path, partner: dict[str, Any], max_turns: int = 4, **setti
     )
 
 
-def records(tmp_path: Path) -> list[Any]:
+def records(tmp_path):
     names = ("rollout_info.jsonl", "test_split_metrics.jsonl", "training_info.jsonl")
     return [without_times(line) for name in names for line in lines(run_folder(tmp_path) / name)]
 
 
-def test_run_through_the_server_is_the_run_without_it(tmp_path: Path) -> None:
+def test_run_through_the_server_is_the_run_without_it(tmp_path):
     (tmp_path / "direct").mkdir()
     (tmp_path / "http").mkdir()
     direct = {"id": "guess_the_picture", "args": {"yes_no_penalty": "conservative"}}
@@ -116,7 +111,7 @@ def test_run_through_the_server_is_the_run_without_it(tmp_path: Path) -> None:
     assert any(line.get("rollout/task_reward", 0) < 0 for line in found)
 
 
-def test_partner_of_the_page_is_valid() -> None:
+def test_partner_of_the_page_is_valid():
     shipped = load_yaml(ROOT / "task_configs" / "guess_the_picture" / "gpt2_ppo.yml")
     of_page = yaml_of("docs/your_own/partner.md", "reward_fn:")
     shipped["env"]["args"] |= of_page["env"]["args"]

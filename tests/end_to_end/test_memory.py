@@ -1,21 +1,17 @@
 """What --dry_run says of memory is what a run then needs; and runs that save memory."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from apart import Command
-from runs import DENSE_REWARD, SHORT, lines, make_config, run_folder, train, train_arguments
+from runs import DENSE_REWARD, SHORT, lines, make_config, run_folder, train_arguments, trained_run
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from rl4dialog.core.config import OnPolicyConfig, parse_config
 from rl4dialog.training.assembly import Assembly
-from rl4dialog.training.memory import MemoryPlan, predict_memory
+from rl4dialog.training.memory import predict_memory
 
 FLAGS = (["--dry_run"], [])
 WIDE = {
@@ -53,7 +49,7 @@ SUPERVISED = {**WIDE["alg__args"], "micro_batch_size": 32, "supervised_coef": 0.
         pytest.param({"alg__args": SUPERVISED}, marks=pytest.mark.long, id="supervised loss"),
     ],
 )
-def test_the_predicted_peak_is_near_the_measured_one(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_the_predicted_peak_is_near_the_measured_one(tmp_path, changes):
     config = make_config(tmp_path, **{**WIDE, **changes})
     # In processes of their own, which hold nothing else in memory.
     plan, run = (Command(train_arguments(tmp_path, config, *flags), tmp_path / "".join(flags)) for flags in FLAGS)
@@ -64,13 +60,13 @@ def test_the_predicted_peak_is_near_the_measured_one(tmp_path: Path, changes: di
     assert float(found[1].replace(",", "")) == pytest.approx(max(measured), rel=0.25)
 
 
-def predicted(tmp_path: Path, args: dict[str, Any], **changes: Any) -> MemoryPlan:
+def predicted(tmp_path, args, **changes):
     config = parse_config(make_config(tmp_path, **changes), "test")
     assert isinstance(config, OnPolicyConfig)
     return predict_memory(config, Assembly(config).texts, {**config.alg.args, **args})
 
 
-def test_a_supervised_loss_of_many_references_is_predicted(tmp_path: Path) -> None:
+def test_a_supervised_loss_of_many_references_is_predicted(tmp_path):
     plain = predicted(tmp_path, {})
     supervised = {"supervised_coef": 0.1}
     few, many = (predicted(tmp_path, {**supervised, "supervised_batch_size": n}) for n in (1, 512))
@@ -80,14 +76,14 @@ def test_a_supervised_loss_of_many_references_is_predicted(tmp_path: Path) -> No
     assert prompts_too.activations > many.activations
 
 
-def test_a_reference_that_follows_adapters_is_a_copy_of_them(tmp_path: Path) -> None:
+def test_a_reference_that_follows_adapters_is_a_copy_of_them(tmp_path):
     plain, ema = (
         predicted(tmp_path, {"critic": "shared", "reference": kind}, lora={"r": 8}) for kind in ("initial", "ema")
     )
     assert ema.frozen - plain.frozen == plain.weights > 0
 
 
-def test_nothing_is_loaded_to_predict(tmp_path: Path) -> None:
+def test_nothing_is_loaded_to_predict(tmp_path):
     """A model of 7 billion weights is predicted in the memory of a test."""
     from transformers import LlamaConfig
 
@@ -103,7 +99,7 @@ def test_nothing_is_loaded_to_predict(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("supervised", [False, True])
-def test_a_run_with_lora_in_bf16_leaves_merged_weights_and_adapters(tmp_path: Path, supervised: bool) -> None:
+def test_a_run_with_lora_in_bf16_leaves_merged_weights_and_adapters(tmp_path, supervised):
     config = make_config(tmp_path, **SHORT, lora={"r": 2, "lora_alpha": 16}, precision="bf16", reward_fn=DENSE_REWARD)
     if supervised:
         config["alg"] = {
@@ -114,8 +110,7 @@ def test_a_run_with_lora_in_bf16_leaves_merged_weights_and_adapters(tmp_path: Pa
         }
     else:
         config["alg"]["args"]["learning_rate"] = 1e-2
-    assert train(tmp_path, config) == 0
-    model = run_folder(tmp_path) / "model"
+    model = trained_run(tmp_path, config) / "model"
     adapters = load_file(model / "adapter" / "adapter_model.safetensors")
     assert adapters and all(".lora_" in name for name in adapters)
     assert any(name.endswith("lora_B.weight") and weight.abs().max() > 0 for name, weight in adapters.items())
@@ -124,15 +119,15 @@ def test_a_run_with_lora_in_bf16_leaves_merged_weights_and_adapters(tmp_path: Pa
 
 
 @pytest.mark.parametrize("split_by_length", [False, True])
-def test_huge_counts_are_predicted_without_lists_of_that_size(tmp_path: Path, split_by_length: bool) -> None:
+def test_huge_counts_are_predicted_without_lists_of_that_size(tmp_path, split_by_length):
     args = {"batch_size": None, "n_epochs": None, "split_by_length": split_by_length, "n_steps": 10**6}
     few, many = predicted(tmp_path, args), predicted(tmp_path, {**args, "n_steps": 10**12})
     assert few.activations is not None and many.activations is not None
     assert many.activations / few.activations == pytest.approx(1e6, rel=0.1)
 
 
-def test_conversations_without_a_limit_of_turns_are_predicted(tmp_path: Path) -> None:
-    def plan(max_turns: int) -> MemoryPlan:
+def test_conversations_without_a_limit_of_turns_are_predicted(tmp_path):
+    def plan(max_turns):
         conversations = {**CONVERSATIONS, "env__args": {**CONVERSATIONS["env__args"], "max_turns": max_turns}}
         return predicted(tmp_path, {}, **conversations)
 

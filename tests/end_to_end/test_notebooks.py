@@ -1,7 +1,5 @@
 """The notebooks run from top to bottom in an empty folder, and are stored with their outputs."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -14,7 +12,7 @@ NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_is_stored_as_it_ran(path: Path) -> None:
+def test_notebook_is_stored_as_it_ran(path):
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell.outputs]
@@ -23,7 +21,7 @@ def test_notebook_is_stored_as_it_ran(path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_runs(path, tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient", reason="needs nbclient, a part of rl4dialog[dev]")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     notebook = nbformat.read(path, as_version=4)

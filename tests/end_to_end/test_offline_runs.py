@@ -1,14 +1,11 @@
 """Offline runs from YAML: resumed bit for bit, loaded with their values, and refused with a reason."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
-from runs import SHORT, contents, make_config, run_folder, train, without_times
+from covering import quick
+from runs import DENSE_REWARD, SHORT, contents, make_config, run_folder, train, trained_run, without_times
 
 import rl4dialog
 from rl4dialog import cli
@@ -18,9 +15,9 @@ from rl4dialog.core.config import OFFLINE, ON_POLICY
 OF_REPLIES = ("chai", "ilql_of_replies", "cql_of_replies", "mc_returns_of_replies")
 
 
-def config_of(tmp_path: Path, id: str = "ilql", **overrides: Any) -> dict[str, Any]:
+def config_of(tmp_path, id="ilql", **overrides):
     plain, of_replies = id in ("bc", "filtered_bc", "decision_transformer"), id in OF_REPLIES
-    policy_args: dict[str, Any] = {"model_name": "builtin/tiny-llama", "generation_kwargs": {"max_new_tokens": 6}}
+    policy_args = {"model_name": "builtin/tiny-llama", "generation_kwargs": {"max_new_tokens": 6}}
     if of_replies:
         policy_args["guidance"] = {"n_candidates": 3}
         policy_args["generation_kwargs"]["do_sample"] = True
@@ -33,13 +30,13 @@ def config_of(tmp_path: Path, id: str = "ilql", **overrides: Any) -> dict[str, A
         "policy": {"id": f"{kind}_policy", "args": policy_args},
     }
     if id == "cql_of_replies":
-        alg["args"] |= {"cql_weight": 0.0, "backup": "data"}  # type: ignore[operator]
+        alg["args"] |= {"cql_weight": 0.0, "backup": "data"}
     if of_replies:
         of_turns = {"id": "regex", "args": {"pattern": "like .*e"}, "pay": "turn"}
         several_turns = {"datapool__args__samples": "dialogues", "env__args__max_prompt_length": 60}
         overrides = {"reward_fn": of_turns, **several_turns, **overrides}
     if id == "filtered_bc":
-        alg["args"]["top_share"] = 0.5  # type: ignore[index]
+        alg["args"]["top_share"] = 0.5
     settings = {
         "alg": alg,
         "tokenizer__model_name": "builtin/tiny-llama",
@@ -53,8 +50,8 @@ IDS = ["ilql", "cql", "mc_returns", "psi_learning", "awac", "bc", "filtered_bc",
 IN_SHORT = ("ilql", "filtered_bc", "chai")
 
 
-@pytest.mark.parametrize("id", [id if id in IN_SHORT else pytest.param(id, marks=pytest.mark.long) for id in IDS])
-def test_run_is_resumed_bit_for_bit(id: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("id", quick(*IN_SHORT, of=IDS))
+def test_run_is_resumed_bit_for_bit(id, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder in (whole, parts):
         folder.mkdir()
@@ -75,10 +72,9 @@ def test_run_is_resumed_bit_for_bit(id: str, tmp_path: Path) -> None:
         assert without_times(found[0][name]) == without_times(found[1][name]), name
 
 
-def test_loaded_policy_reranks_like_the_one_that_was_trained(tmp_path: Path) -> None:
+def test_loaded_policy_reranks_like_the_one_that_was_trained(tmp_path):
     config = config_of(tmp_path, "ilql_of_replies", train_evaluation__n_iters=1, train_evaluation__save_every=1)
-    assert train(tmp_path, config) == 0
-    final, last = (rl4dialog.load_policy(run_folder(tmp_path), checkpoint=each) for each in (None, "last"))
+    final, last = (rl4dialog.load_policy(trained_run(tmp_path, config), checkpoint=each) for each in (None, "last"))
     prompts, replies = ["hello there <EOU>"], ["good morning"]
     for name in ("q_values", "advantages", "values", "log_probs"):
         assert getattr(final, name)(prompts, replies) == getattr(last, name)(prompts, replies)
@@ -96,10 +92,9 @@ def test_loaded_policy_reranks_like_the_one_that_was_trained(tmp_path: Path) -> 
     assert found and all(logged[key] == value for key, value in found.items())
 
 
-def test_changed_log_is_refused_on_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_log_is_refused_on_resume(tmp_path, capsys):
     n_iters = {"train_evaluation__n_iters": 1, "train_evaluation__save_every": 1}
-    assert train(tmp_path, config_of(tmp_path, **n_iters)) == 0
-    (run_folder(tmp_path) / "result.json").unlink()
+    (trained_run(tmp_path, config_of(tmp_path, **n_iters)) / "result.json").unlink()
     more = config_of(
         tmp_path, **{**n_iters, "train_evaluation__n_iters": 2}, reward_fn={"id": "meteor", "args": {"synonyms": False}}
     )
@@ -107,7 +102,7 @@ def test_changed_log_is_refused_on_resume(tmp_path: Path, capsys: pytest.Capture
     assert "error: " in (printed := capsys.readouterr().err) and "Traceback" not in printed
 
 
-def test_ids_in_the_schema_are_those_of_the_catalog() -> None:
+def test_ids_in_the_schema_are_those_of_the_catalog():
     assert set(OfflineAlgorithmRegistry.ids()) <= set(OFFLINE)
     assert set(AlgorithmRegistry.ids()) >= set(ON_POLICY)
 
@@ -116,7 +111,7 @@ GUIDANCE = "alg__policy__args__guidance"
 GREEDY = {"alg__policy__args__generation_kwargs": {"max_new_tokens": 6}}
 PLAIN = {"alg__policy__id": "causal_lm_actor_critic_policy", "alg__policy__args": {"model_name": "builtin/tiny-llama"}}
 MIN_RETURN = "alg__args__min_return"
-ERRORS: list[tuple[str, dict[str, Any], str]] = [
+ERRORS = [
     ("ilql", {"alg__kl_div": {"coeff": 0.1}}, "the key 'kl_div' has no meaning with alg.id: ilql"),
     ("ilql", PLAIN, "alg.id: ilql, which needs a policy with values of tokens"),
     ("ilql", {"alg__args__tau": 1.0}, "alg.args.tau"),
@@ -133,11 +128,7 @@ ERRORS: list[tuple[str, dict[str, Any], str]] = [
     ("ilql", {"reward_fn": None}, "have the return 0, so alg.id: ilql has nothing to learn from"),
     ("ilql_of_replies", GREEDY, "n_candidates is 3, but evaluations decode greedily"),
     ("ilql_of_replies", {"alg__args__cql_weight": 0.1}, "alg.args.cql_weight: the penalty is a sum over all actions"),
-    (
-        "ilql_of_replies",
-        {"alg__args__discount_per": "token"},
-        "discount_per: token has no meaning with values",
-    ),
+    ("ilql_of_replies", {"alg__args__discount_per": "token"}, "discount_per: token has no meaning with values"),
     ("cql_of_replies", {"alg__args__backup": "max"}, "alg.args.backup: max is a maximum over all actions"),
     ("chai", {"alg__args__policy_weight": 1.0}, "policy_weight has no effect, because chai trains no language model"),
     ("chai", {"alg__args__v_weight": 1.0}, "v_weight has no effect, because this algorithm learns no V"),
@@ -152,35 +143,31 @@ ERRORS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("id", "changes", "message"), ERRORS, ids=[f"{id}: {said[:40]}" for id, _, said in ERRORS])
-def test_mistake_is_one_paragraph(
-    id: str, changes: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistake_is_one_paragraph(id, changes, message, tmp_path, capsys):
     assert train(tmp_path, config_of(tmp_path, id, train_evaluation__score_predictions=False, **changes)) == 2
     printed = " ".join(capsys.readouterr().err.split())
     assert message in printed and "Traceback" not in printed
 
 
-def test_dry_run_shows_the_log_and_the_heads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_shows_the_log_and_the_heads(tmp_path, capsys):
     assert train(tmp_path, config_of(tmp_path), "--dry_run") == 0
     printed = capsys.readouterr().out
     for row in ("logged conversations", "passes over the log", "parameters of the Q heads"):
         assert row in printed
 
 
-def test_log_of_a_ppo_run_is_learned_with_its_own_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_of_a_ppo_run_is_learned_with_its_own_tokens(tmp_path, capsys):
     ppo, offline = tmp_path / "ppo", tmp_path / "offline"
     for folder in (ppo, offline):
         folder.mkdir()
-    reward = {"reward_fn": {"id": "regex", "args": {"pattern": "e"}}, "logging": {"conversations": True}}
-    assert train(ppo, make_config(ppo, **SHORT, **reward)) == 0
-    run = run_folder(ppo)
+    reward = {"reward_fn": DENSE_REWARD, "logging": {"conversations": True}}
+    run = trained_run(ppo, make_config(ppo, **SHORT, **reward))
     config = config_of(offline, "ilql", train_evaluation__n_iters=1)
     config["tokenizer"] = {"model_name": str(run / "model")}
     config["alg"]["policy"]["args"]["model_name"] = str(run / "model")
     log = str(run / "conversations.jsonl.gz")
     config["datapool"] = {"id": "conversations", "args": {"path": {"train": log}, "held_out_share": 0.2}}
-    assert train(offline, config) == 0
-    text = (run_folder(offline) / "log.txt").read_text()
+    text = (trained_run(offline, config) / "log.txt").read_text()
     counts = re.search(r"log: (\d+) conversations, (\d+) replies, (\d+) replies with logged token ids", text)
     assert counts is not None and counts[1] == counts[2] == counts[3]
     assert "rewards: from the log" in text

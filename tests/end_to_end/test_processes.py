@@ -1,7 +1,5 @@
 """Several processes do what one does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -10,7 +8,6 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -35,7 +32,7 @@ SAME = {
 }
 
 
-def trained(tmp_path: Path, config: dict[str, Any], n_processes: int, *flags: str, **environment: str) -> list[Command]:
+def trained(tmp_path, config, n_processes, *flags, **environment):
     """The processes of a run in ``p/by_<n>``, started side by side."""
     folder = tmp_path / f"by_{n_processes}"
     folder.mkdir(exist_ok=True)
@@ -49,7 +46,7 @@ def trained(tmp_path: Path, config: dict[str, Any], n_processes: int, *flags: st
     return launched(n_processes, arguments, folder, environment)
 
 
-def finished(tmp_path: Path, config: dict[str, Any], n_processes: int, *flags: str, **environment: str) -> str:
+def finished(tmp_path, config, n_processes, *flags, **environment):
     """What the first process of a run printed, which must not fail."""
     processes = trained(tmp_path, config, n_processes, *flags, **environment)
     for process in processes:
@@ -57,7 +54,7 @@ def finished(tmp_path: Path, config: dict[str, Any], n_processes: int, *flags: s
     return processes[0].errors
 
 
-def by_torchrun(tmp_path: Path, config: dict[str, Any]) -> subprocess.Popen[str]:
+def by_torchrun(tmp_path, config):
     """The same by the launcher itself, in two processes."""
     (tmp_path / "by_2").mkdir(exist_ok=True)
     place = ["--base_path_to_store_results", str(tmp_path), "--project_name", "p", "--experiment_name", "by_2"]
@@ -90,7 +87,7 @@ class RoundedByProcess(CausalLMActorCriticPolicy):
 '''
 
 
-def plain_config(tmp_path: Path, algorithm: str, kind: str) -> dict[str, Any]:
+def plain_config(tmp_path, algorithm, kind):
     model = {"causal": "builtin/tiny-gpt2", "seq2seq": "builtin/tiny-t5"}[kind]
     (tmp_path / "mine.py").write_text(MINE)
     config = make_config(tmp_path, **SAME, alg__id=algorithm, imports=[str(tmp_path / "mine.py")])
@@ -114,9 +111,7 @@ def plain_config(tmp_path: Path, algorithm: str, kind: str) -> dict[str, Any]:
         pytest.param("ppo", "causal", DEEPSPEED, marks=needs_deepspeed),
     ],
 )
-def test_two_processes_give_the_weights_of_one(
-    tmp_path: Path, algorithm: str, kind: str, variables: dict[str, str]
-) -> None:
+def test_two_processes_give_the_weights_of_one(tmp_path, algorithm, kind, variables):
     config = plain_config(tmp_path, algorithm, kind)
     for n, environment in ((1, {}), (2, variables)):
         finished(tmp_path, config, n, **environment)
@@ -125,7 +120,7 @@ def test_two_processes_give_the_weights_of_one(
 
 
 @pytest.mark.long
-def test_torchrun_with_an_empty_cache_gives_the_weights_of_one_process(tmp_path: Path) -> None:
+def test_torchrun_with_an_empty_cache_gives_the_weights_of_one_process(tmp_path):
     config = plain_config(tmp_path, "ppo", "causal")
     process = by_torchrun(tmp_path, config)
     output, _ = process.communicate(timeout=500)
@@ -134,7 +129,7 @@ def test_torchrun_with_an_empty_cache_gives_the_weights_of_one_process(tmp_path:
     assert_same_by_one_and_two(tmp_path)
 
 
-def test_two_processes_make_no_step_on_rounding(tmp_path: Path) -> None:
+def test_two_processes_make_no_step_on_rounding(tmp_path):
     """All rewards are 0, and what is left is a KL of rounding, which is another with two processes."""
     config = plain_config(tmp_path, "ppo", "causal")
     config["reward_fn"] = {"id": "regex", "args": {"pattern": "no such word"}}
@@ -148,7 +143,7 @@ def test_two_processes_make_no_step_on_rounding(tmp_path: Path) -> None:
     assert trained["train/value_loss"] == trained["train/grad_norm"] == 0
 
 
-def assert_same_by_one_and_two(tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def assert_same_by_one_and_two(tmp_path):
     """Compare weights, replies and log of both runs; returns what two processes logged of rollout and training."""
     one, two = (load_file(tmp_path / "p" / f"by_{n}" / "model" / "model.safetensors") for n in (1, 2))
     for name, weight in one.items():
@@ -166,7 +161,7 @@ def assert_same_by_one_and_two(tmp_path: Path) -> tuple[dict[str, Any], dict[str
 
 
 @pytest.mark.parametrize("id", ["ilql", pytest.param("awac", marks=pytest.mark.long)])
-def test_two_processes_learn_from_a_log_as_one(tmp_path: Path, id: str) -> None:
+def test_two_processes_learn_from_a_log_as_one(tmp_path, id):
     """Several minibatches, which the processes share; in the second iteration the log begins anew."""
     policy = {
         "id": "value_guided_causal_lm_policy",
@@ -194,7 +189,7 @@ def test_two_processes_learn_from_a_log_as_one(tmp_path: Path, id: str) -> None:
 
 
 @pytest.mark.parametrize("variables", [FSDP, pytest.param(DEEPSPEED, marks=needs_deepspeed)])
-def test_sharded_processes_stay_in_step(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_sharded_processes_stay_in_step(tmp_path, variables):
     """Replies of all lengths, several minibatches of several parts, evaluations, and a stop that one process wants."""
     (tmp_path / "by_2").mkdir()
     (tmp_path / "by_2" / "mine.py").write_text(
@@ -220,7 +215,7 @@ def test_sharded_processes_stay_in_step(tmp_path: Path, variables: dict[str, str
 
 
 @pytest.mark.long
-def test_sharded_run_is_resumed_bit_by_bit(tmp_path: Path) -> None:
+def test_sharded_run_is_resumed_bit_by_bit(tmp_path):
     config = make_config(tmp_path, env__n_envs=4, alg__policy__args__critic="shared", train_evaluation__save_every=1)
     last = tmp_path / "p" / "by_2" / "checkpoints" / "iteration_000002"
     found = []
@@ -258,7 +253,7 @@ class Poisoned(CausalLMActorCriticPolicy):
 
 
 @needs_deepspeed
-def test_deepspeed_leaves_out_a_step_without_finite_gradient(tmp_path: Path) -> None:
+def test_deepspeed_leaves_out_a_step_without_finite_gradient(tmp_path):
     """In all processes, though the gradient is NaN in one of them only."""
     (tmp_path / "mine.py").write_text(POISONED)
     config = make_config(
@@ -276,7 +271,7 @@ def test_deepspeed_leaves_out_a_step_without_finite_gradient(tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_a_killed_process_ends_the_run(tmp_path: Path) -> None:
+def test_a_killed_process_ends_the_run(tmp_path):
     process = by_torchrun(tmp_path, make_config(tmp_path, train_evaluation__n_iters=1000))
     progress = tmp_path / "p" / "by_2" / "training_info.jsonl"
     deadline = time.monotonic() + 200
@@ -296,21 +291,18 @@ def test_a_killed_process_ends_the_run(tmp_path: Path) -> None:
     [
         ({"env__n_envs": 3}, {}, "env.n_envs is 3, which is not divisible by 2 processes"),
         ({"alg__id": "trpo", "alg__args": {"n_steps": 16}}, {}, "alg.id: trpo trains in one process"),
-        ({"lora": {"r": 2}}, FSDP, "lora is not supported with FSDP"),
     ],
 )
-def test_what_processes_cannot_do_is_refused(
-    tmp_path: Path, changes: dict[str, Any], variables: dict[str, str], message: str
-) -> None:
+def test_what_processes_cannot_do_is_refused(tmp_path, changes, variables, message):
     processes = trained(tmp_path, make_config(tmp_path, **changes), 2, **variables)
     assert all(process.wait() != 0 for process in processes)
     assert message in processes[0].errors
 
 
-def _children_of(pid: int) -> list[int]:
+def _children_of(pid):
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     return [int(child) for task in tasks for child in task.read_text().split()]
 
 
-def _command_of(pid: int) -> str:
+def _command_of(pid):
     return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")

@@ -1,21 +1,17 @@
 """Code, configs and commands of the README and of the docs are what a newcomer types: they work as they stand."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy
 import shlex
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import fake_vllm
 import pytest
 from pages import EXAMPLES, PAGES, ROOT, blocks, commands_of, text_of, yaml_of
-from runs import lines, make_config, run_folder, train
+from runs import lines, make_config, trained_run
 
 from rl4dialog import cli
 from rl4dialog.catalog import DataPoolRegistry, MetricRegistry, RewardFunctionRegistry
@@ -36,11 +32,11 @@ from rl4dialog.training.building.components import check_components
         ("docs/feedback.md", "tokenizer:"),
     ],
 )
-def test_config_by_example_is_valid(page: str, start: str) -> None:
+def test_config_by_example_is_valid(page, start):
     check_components(parse_config(yaml_of(page, start), page))
 
 
-def test_datapools_by_example_are_valid(tmp_path: Path) -> None:
+def test_datapools_by_example_are_valid(tmp_path):
     table, talks = (parse_yaml(block, "datapools.md")["datapool"] for block in blocks("docs/datapools.md", "yaml"))
     DataPoolRegistry.check(table["id"], table["args"])
     page = text_of("docs/datapools.md").splitlines()
@@ -52,7 +48,7 @@ def test_datapools_by_example_are_valid(tmp_path: Path) -> None:
     assert [(sample.prompt_or_input_text, sample.references) for sample, _ in pool] == [("Hi! <EOU>", ["Hello."])]
 
 
-def test_personas_by_example_are_valid() -> None:
+def test_personas_by_example_are_valid():
     found = [parse_yaml(block, "personas.md") for block in blocks("docs/personas.md", "yaml")]
     pool, evaluation, supervised, reward, goals = found
     DataPoolRegistry.check(pool["datapool"]["id"], pool["datapool"]["args"])
@@ -63,7 +59,7 @@ def test_personas_by_example_are_valid() -> None:
     check_components(parse_config(goals | {"train_evaluation": {"n_iters": 1}}, "personas.md"))
 
 
-def test_conversation_logs_by_example_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversation_logs_by_example_are_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (whole,) = blocks("docs/logs.md", "json")
     Path("page.jsonl").write_text(json.dumps(json.loads(whole)) + "\n", encoding="utf-8")
@@ -80,7 +76,7 @@ def test_conversation_logs_by_example_are_read(tmp_path: Path, monkeypatch: pyte
 class Judge(BaseHTTPRequestHandler):
     """Grades every reply with 9."""
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         body = json.dumps({"grade": 9 if question.keys() == {"prompt", "reply"} else None}).encode()
         self.send_response(200)
@@ -88,12 +84,12 @@ class Judge(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *args: Any) -> None:
+    def log_message(self, *args):
         """Stay silent."""
 
 
 @pytest.fixture
-def judge_url() -> Iterator[str]:
+def judge_url():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Judge)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -101,7 +97,7 @@ def judge_url() -> Iterator[str]:
     server.server_close()
 
 
-def test_grader_by_example_is_asked_in_a_composite_by_example(tmp_path: Path, judge_url: str) -> None:
+def test_grader_by_example_is_asked_in_a_composite_by_example(tmp_path, judge_url):
     grader = (EXAMPLES / "my_grader.py").read_text(encoding="utf-8")
     assert "http://localhost:8000" in grader
     (tmp_path / "mine.py").write_text(grader.replace("http://localhost:8000", judge_url), encoding="utf-8")
@@ -109,8 +105,7 @@ def test_grader_by_example_is_asked_in_a_composite_by_example(tmp_path: Path, ju
     # METEOR without synonyms: WordNet is a download, which this test does without.
     reward["args"]["rewards"][0]["args"] = {"synonyms": False}
     config = make_config(tmp_path, imports=[str(EXAMPLES / "my_reward.py"), "./mine.py"], reward_fn=reward)
-    assert train(tmp_path, config) == 0
-    info = lines(run_folder(tmp_path) / "rollout_info.jsonl")[0]
+    info = lines(trained_run(tmp_path, config) / "rollout_info.jsonl")[0]
     assert info["rollout/reward/grader"] == 9.0 and info["rollout/reward/about_six_words/weight"] == 0.5
     assert info["rollout/task_reward"] == pytest.approx(
         info["rollout/reward/intent_accuracy"] + 0.5 * info["rollout/reward/about_six_words"] + 0.1 * 8, abs=1e-5
@@ -118,7 +113,7 @@ def test_grader_by_example_is_asked_in_a_composite_by_example(tmp_path: Path, ju
     assert info["rollout/masked_rewards"] == 0
 
 
-def test_conversations_by_example_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversations_by_example_are_valid(tmp_path, monkeypatch):
     page = "docs/conversations.md"
     game, hosted, ends, reward, evaluation, itself, arena, real = (
         parse_yaml(block, page) for block in blocks(page, "yaml")
@@ -139,14 +134,14 @@ def test_conversations_by_example_are_valid(tmp_path: Path, monkeypatch: pytest.
         check_components(parse_config(config, page))
 
 
-def test_things_of_the_game_are_listed() -> None:
+def test_things_of_the_game_are_listed():
     (listed,) = re.findall(r"things:\n\n((?:> .*\n)+)", text_of("docs/conversations.md"))
     assert tuple(listed.replace(">", "").replace("\n", " ").replace(" ", "").split(",")) == THINGS
     for line in (OPENING, YES, NO, NOT_UNDERSTOOD):
         assert f"`{line}`" in text_of("docs/conversations.md")
 
 
-def test_generation_by_example_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generation_by_example_is_valid(tmp_path, monkeypatch):
     block = yaml_of("docs/large_models.md", "generation:")
     fake_vllm.install(monkeypatch)
     config = parse_config(make_config(tmp_path, **block), "large_models.md")
@@ -154,13 +149,12 @@ def test_generation_by_example_is_valid(tmp_path: Path, monkeypatch: pytest.Monk
     assert config.generation == GenerationConfig(backend="vllm"), "the other values are the defaults"
 
 
-def test_callback_by_example_logs_and_stops(tmp_path: Path) -> None:
+def test_callback_by_example_logs_and_stops(tmp_path):
     of_any_reply = (EXAMPLES / "my_callback.py").read_text(encoding="utf-8").replace('endswith("?")', 'endswith("")')
     (tmp_path / "my_callback.py").write_text(of_any_reply, encoding="utf-8")
     chosen = yaml_of("docs/logging.md")
     chosen["logging"]["outputs"].remove("tensorboard")  # which need not be installed
-    assert train(tmp_path, make_config(tmp_path, **chosen)) == 0
-    folder = run_folder(tmp_path)
+    folder = trained_run(tmp_path, make_config(tmp_path, **chosen))
     (info,) = lines(folder / "rollout_info.jsonl")
     assert info["rollout/questions"] == 1 and 0 <= info["rollout/info/utterance_truncated"] <= 1
     (row,) = lines(folder / "progress.json")[1:]
@@ -169,7 +163,7 @@ def test_callback_by_example_logs_and_stops(tmp_path: Path) -> None:
     assert (folder / "best_model" / "model.safetensors").is_file()
 
 
-def test_console_commands_have_the_arguments_that_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_console_commands_have_the_arguments_that_are_shown(monkeypatch):
     monkeypatch.setattr(cli, "_run", lambda name, args: 0)
     commands = [line for page in PAGES for line in commands_of(page) if line.startswith("rl4dialog ")]
     assert len(commands) >= 16
@@ -179,7 +173,7 @@ def test_console_commands_have_the_arguments_that_are_shown(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_files_that_are_named_exist(page: str) -> None:
+def test_files_that_are_named_exist(page):
     text = text_of(page)
     for name in re.findall(r"(?:task_configs|scripts|docs)/[\w/.]+\.(?:yml|py|png|md)", text):
         assert (ROOT / name).is_file(), name
@@ -188,12 +182,12 @@ def test_files_that_are_named_exist(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_to_files(page: str) -> None:
+def test_links_lead_to_files(page):
     for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)):
         assert "://" in link or ((ROOT / page).parent / link).is_file(), link
 
 
-def test_code_that_is_shown_from_files_is_whole() -> None:
+def test_code_that_is_shown_from_files_is_whole():
     shown = [
         found for page in PAGES for found in re.findall(r'^--8<-- "(\w+\.py)(?::(\d+):(\d+))?"$', text_of(page), re.M)
     ]
@@ -203,7 +197,7 @@ def test_code_that_is_shown_from_files_is_whole() -> None:
         compile("\n".join(code[int(first) - 1 : int(last)] if first else code), name, "exec")
 
 
-def test_make_targets_that_are_named_exist() -> None:
+def test_make_targets_that_are_named_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     for page in PAGES:
         assert set(re.findall(r"`make ([a-z-]+)|^make ([a-z-]+)", text_of(page), re.MULTILINE)) <= {
@@ -211,7 +205,7 @@ def test_make_targets_that_are_named_exist() -> None:
         }
 
 
-def test_where_things_are_decided() -> None:
+def test_where_things_are_decided():
     section = text_of("docs/architecture.md").split("## Where is it decided?", 1)[1].split("\n## ", 1)[0]
     rows = re.findall(r"^\| .+ \| `(.+\.py)` \| `(\w+)` \|$", section, flags=re.MULTILINE)
     assert len(rows) == 20
@@ -220,7 +214,7 @@ def test_where_things_are_decided() -> None:
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/families").glob("*.md")), ids=lambda page: page.stem)
-def test_formulas_name_functions_and_tests(page: Path) -> None:
+def test_formulas_name_functions_and_tests(page):
     named = re.findall(r"`([\w/]+\.py)`: `(\w+)`", page.read_text(encoding="utf-8"))
     assert len(named) >= 10 and len(named) % 2 == 0
     for (file, function), (test_file, test) in zip(named[::2], named[1::2], strict=True):
@@ -228,7 +222,7 @@ def test_formulas_name_functions_and_tests(page: Path) -> None:
         assert f"\ndef {test}(" in text_of(f"tests/{test_file}"), test
 
 
-def test_logged_numbers_of_the_hyperparameter_page_are_explained_where_logs_are() -> None:
+def test_logged_numbers_of_the_hyperparameter_page_are_explained_where_logs_are():
     named = set(re.findall(r"`((?:rollout|train)/\w+)`", text_of("docs/hyperparameters.md")))
     # stable-baselines3's own names are not repeated there.
     assert named - {"train/clip_fraction", "train/explained_variance", "rollout/task_reward_std"} <= set(

@@ -1,22 +1,15 @@
 """The report at the end of a run, and the command that writes it again."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
-import pytest
-from runs import DENSE_REWARD, make_config, run_folder, train
+from runs import DENSE_REWARD, make_config, run_folder, train, trained_run
 
 from rl4dialog import cli
 
 
-def test_run_leaves_a_report_and_the_command_writes_it_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_leaves_a_report_and_the_command_writes_it_again(tmp_path, capsys, monkeypatch):
     config = make_config(tmp_path, train_evaluation__n_iters=3, reward_fn=DENSE_REWARD)
-    assert train(tmp_path, config) == 0
-    report = run_folder(tmp_path) / "report.html"
+    report = trained_run(tmp_path, config) / "report.html"
     page = report.read_text(encoding="utf-8")
     for title in ("Task reward", "KL to the reference", "KL coefficient", "Reply length"):
         assert f"<b>{title}</b>" in page
@@ -38,8 +31,3 @@ def test_run_leaves_a_report_and_the_command_writes_it_again(
     comparison = (tmp_path / "comparison.html").read_text(encoding="utf-8")
     assert "<td>0, 1</td>" in comparison and "Config differences" not in comparison
     assert len(re.findall("<svg", comparison)) > 10
-
-
-def test_folder_that_is_no_run_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["report", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path} is not a run folder")

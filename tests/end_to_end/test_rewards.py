@@ -1,9 +1,6 @@
 """Whole runs with rewards of many parts: weights that change, clipping, a judge that answers late or not at all."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
+import math
 
 import pytest
 from judges import KEY, Endpoint, said, save_judge
@@ -18,7 +15,7 @@ async def judge(prompt_text, gen_text, ref_texts, meta_info):
     await asyncio.sleep(0.001)
     return {answer}
 """
-REWARDS: list[dict[str, Any]] = [
+REWARDS = [
     {
         "id": "rouge",
         "args": {"shaping": "every_token"},
@@ -30,18 +27,18 @@ REWARDS: list[dict[str, Any]] = [
 ]
 
 
-def config_with_judge(tmp_path: Path, answer: str, rewards: list[dict[str, Any]] = REWARDS, **keys: Any) -> Any:
+def config_with_judge(tmp_path, answer, rewards=REWARDS, **keys):
     (tmp_path / "mine.py").write_text(JUDGE.format(answer=answer), encoding="utf-8")
     reward_fn = {"id": "composite", "args": {"rewards": rewards}, "async_calls": {"retries": 0}, **keys}
     return make_config(tmp_path, **SHORT, imports=["./mine.py"], reward_fn=reward_fn)
 
 
-def logged(tmp_path: Path, name: str = "rollout_info.jsonl") -> list[dict[str, Any]]:
+def logged(tmp_path, name="rollout_info.jsonl"):
     return lines(run_folder(tmp_path) / name)
 
 
 @pytest.mark.parametrize("vec_env", ["dummy", pytest.param("blocks", marks=pytest.mark.long)])
-def test_scheduled_clipped_and_awaited_parts_add_up_in_every_iteration(tmp_path: Path, vec_env: str) -> None:
+def test_scheduled_clipped_and_awaited_parts_add_up_in_every_iteration(tmp_path, vec_env):
     config = config_with_judge(tmp_path, "2.0 * bool(gen_text)")
     config["env"]["vec_env"] = vec_env
     config["train_evaluation"] |= {"n_iters": 3, "eval_every": 3, "max_eval_samples": 6}
@@ -67,7 +64,7 @@ def test_scheduled_clipped_and_awaited_parts_add_up_in_every_iteration(tmp_path:
     assert measured["reward/judge"] == pytest.approx(2.0, abs=1.0)
 
 
-def test_normalized_and_clipped_run_logs_what_was_earned(tmp_path: Path) -> None:
+def test_normalized_and_clipped_run_logs_what_was_earned(tmp_path):
     rewards = [{"id": "judge"}]
     plain = config_with_judge(tmp_path, "1000.0 + 100 * len(gen_text)", rewards)
     scaled = {**plain, "reward_fn": {**plain["reward_fn"], "normalize": "running", "clip": 2}}
@@ -80,7 +77,7 @@ def test_normalized_and_clipped_run_logs_what_was_earned(tmp_path: Path) -> None
     assert losses[0] > 1e5 and losses[1] < 10
 
 
-def test_openrl_reward_runs_with_its_penalty_as_kl_control(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_openrl_reward_runs_with_its_penalty_as_kl_control(tmp_path, capsys):
     config = make_config(
         tmp_path,
         **SHORT,
@@ -96,13 +93,11 @@ def test_openrl_reward_runs_with_its_penalty_as_kl_control(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "rloo"])
-def test_judge_behind_an_endpoint_scores_a_run_and_its_key_is_in_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], algorithm: str
-) -> None:
+def test_judge_behind_an_endpoint_scores_a_run_and_its_key_is_in_no_file(tmp_path, monkeypatch, capfd, algorithm):
     monkeypatch.setenv("JUDGE_KEY", KEY)
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
     with Endpoint() as endpoint:
-        args: dict[str, Any] = {"rubric": "Be kind.", "model": "wise", "api_key_env": "JUDGE_KEY"}
+        args = {"rubric": "Be kind.", "model": "wise", "api_key_env": "JUDGE_KEY"}
         config = make_config(tmp_path, **SHORT, reward_fn={"id": "judge", "args": {**args, "base_url": endpoint.url}})
         if algorithm == "rloo":
             endpoint.answer = lambda question: said("A")
@@ -120,9 +115,7 @@ def test_judge_behind_an_endpoint_scores_a_run_and_its_key_is_in_no_file(
 
 
 @pytest.mark.parametrize("compare", ["scale", pytest.param("group", marks=pytest.mark.long)])
-def test_local_judge_scores_a_run_and_a_dry_run_does_not_load_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compare: str
-) -> None:
+def test_local_judge_scores_a_run_and_a_dry_run_does_not_load_it(tmp_path, monkeypatch, compare):
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
     args = {"rubric": "Be kind.", "model_name": save_judge(tmp_path / "judge"), "compare": compare}
     config = make_config(tmp_path, **SHORT, reward_fn={"id": "judge", "args": args}, env__vec_env="blocks")
@@ -141,3 +134,42 @@ def test_local_judge_scores_a_run_and_a_dry_run_does_not_load_it(
         assert earned == pytest.approx([0.5, 0.5])  # what one reply wins, the other loses
     else:
         assert len(set(earned)) == 2 and abs(earned[0] - 0.5) > 1e-3
+
+
+# Fails every so many calls.
+FAILING = """
+import itertools
+from rl4dialog import RewardFunctionRegistry
+
+calls = itertools.count(1)
+
+@RewardFunctionRegistry.register("failing")
+def failing(prompt_text, gen_text, ref_texts, meta_info, every):
+    if next(calls) % every == 0:
+        return float("nan")
+    return sum(c.isalpha() for c in gen_text) / (1 + len(gen_text))
+"""
+SMALL = {
+    **SHORT,
+    "train_evaluation__metrics": [],
+    "train_evaluation__eval_every": 9,
+    "train_evaluation__score_predictions": False,
+}
+
+
+@pytest.mark.parametrize(("algorithm", "every"), [("ppo", 10), ("rloo", 2)])
+def test_masked_failures_are_counted_and_the_rest_is_learned_from(tmp_path, algorithm, every):
+    (tmp_path / "mine.py").write_text(FAILING, encoding="utf-8")
+    reward = {"id": "failing", "args": {"every": every}, "on_error": "mask"}
+    config = make_config(tmp_path, imports=["./mine.py"], reward_fn=reward, **SMALL)
+    config["env"]["n_envs"] = 4
+    config["alg"]["id"] = algorithm
+    config["alg"]["args"] |= {"n_steps": 60} | ({"n_generations": 2} if algorithm == "rloo" else {})
+    assert train(tmp_path, config) == 0
+    rollouts = logged(tmp_path)
+    n_masked = sum(line["rollout/masked_rewards"] for line in rollouts)
+    n_calls = n_masked + sum(line["rollout/n_episodes"] for line in rollouts)
+    assert n_masked == n_calls // every > 0
+    assert all(line["rollout/tokens"] >= 240 for line in rollouts), "what is masked does not count"
+    for line in logged(tmp_path, "training_info.jsonl"):
+        assert all(math.isfinite(value) for value in line.values())

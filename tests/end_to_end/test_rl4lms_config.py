@@ -1,19 +1,16 @@
 """A config and classes written for RL4LMs run; only model names and the path of the data are other ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from runs import SHORT, lines, make_config, run_folder, train, write_dialogues
+from runs import SHORT, lines, make_config, run_folder, trained_run, write_dialogues
 from stand_ins import bert_config, bert_folder, bert_tokenizer  # noqa: F401 (fixtures)
 
-GENERATION: dict[str, Any] = {"do_sample": True, "top_k": 20, "min_length": 2, "max_new_tokens": 20}
+GENERATION = {"do_sample": True, "top_k": 20, "min_length": 2, "max_new_tokens": 20}
 
 
-def dialog_config(data: Path, bert: str) -> dict[str, Any]:
+def dialog_config(data, bert):
     """The keys and values of RL4LMs' dialog task for GPT-2 and PPO, with fewer iterations and environments."""
     coefficients = [(0.5, 0.5), (0.25, 0.75), (0.75, 0.25)]
     return {
@@ -31,10 +28,7 @@ def dialog_config(data: Path, bert: str) -> dict[str, Any]:
             ],
         },
         "datapool": {"id": "daily_dialog", "args": {"context_size": 2, "path": str(data)}},
-        "env": {
-            "n_envs": 2,
-            "args": {"max_prompt_length": 128, "max_episode_length": 30, "terminate_on_eos": True},
-        },
+        "env": {"n_envs": 2, "args": {"max_prompt_length": 128, "max_episode_length": 30, "terminate_on_eos": True}},
         "alg": {
             "id": "ppo",
             "args": {"n_steps": 64, "batch_size": 64, "verbose": 1, "learning_rate": 0.000001, "n_epochs": 5},
@@ -81,8 +75,7 @@ def test_dialog_config_runs(
     config["reward_fn"]["values"] = [
         {**value, "args": {**value["args"], "synonyms": False}} for value in config["reward_fn"]["values"]
     ]
-    assert train(tmp_path, config, "--variant", "2") == 0
-    folder = run_folder(tmp_path)
+    folder = trained_run(tmp_path, config, "--variant", "2")
     resolved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     assert resolved["reward_fn"]["args"]["intent_coeff"] == 0.75
     metrics = lines(folder / "test_split_metrics.jsonl")[-1]["metrics"]
@@ -99,7 +92,7 @@ def test_dialog_config_runs(
     assert "3 variants" in notes and "apply_model_parallel has no effect" in notes
 
 
-def test_classes_written_for_rl4lms_work_by_changing_the_import(tmp_path: Path) -> None:
+def test_classes_written_for_rl4lms_work_by_changing_the_import(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from rl4dialog import BatchedRewardFunction, RewardFunction, RewardFunctionRegistry\n"
         "class StepReward(RewardFunction):\n"
@@ -122,12 +115,11 @@ def test_classes_written_for_rl4lms_work_by_changing_the_import(tmp_path: Path) 
     config = make_config(tmp_path, **SHORT, imports=["./mine.py"])
     for reward in ({"id": "step_reward", "args": {"bonus": 2.0}}, {"id": "batch_reward"}):
         config["reward_fn"] = reward
-        assert train(tmp_path, config, "--overwrite") == 0
-        (info,) = lines(run_folder(tmp_path) / "rollout_info.jsonl")
+        (info,) = lines(trained_run(tmp_path, config, "--overwrite") / "rollout_info.jsonl")
         assert info["rollout/task_reward"] == pytest.approx(reward.get("args", {}).get("bonus", 1.0), abs=0.2)
 
 
-def test_building_blocks_in_the_form_of_rl4lms_readme_work(tmp_path: Path) -> None:
+def test_building_blocks_in_the_form_of_rl4lms_readme_work(tmp_path):
     (tmp_path / "blocks.py").write_text(
         "from rl4dialog import (\n"
         "    BaseMetric, DataPoolRegistry, MetricRegistry, RewardFunction, RewardFunctionRegistry, Sample,\n"
@@ -160,8 +152,7 @@ def test_building_blocks_in_the_form_of_rl4lms_readme_work(tmp_path: Path) -> No
     )
     config = make_config(tmp_path, **SHORT, imports=["./blocks.py"], reward_fn={"id": "my_reward"})
     config["datapool"], config["train_evaluation"]["metrics"] = {"id": "my_pool"}, [{"id": "my_metric"}]
-    assert train(tmp_path, config) == 0
-    (info,) = lines(run_folder(tmp_path) / "rollout_info.jsonl")
+    (info,) = lines(trained_run(tmp_path, config) / "rollout_info.jsonl")
     assert info["rollout/task_reward"] == 1.0
     metrics = lines(run_folder(tmp_path) / "test_split_metrics.jsonl")[-1]["metrics"]
     assert metrics["custom_metrics/my_metric"] == 0.7

@@ -1,18 +1,14 @@
 """A whole run from a YAML file leaves what the plan says, and its model loads elsewhere."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-from pathlib import Path
-from typing import Any
 
 import fake_vllm
 import pytest
 import torch
-import yaml
-from runs import DENSE_REWARD, SAMPLING, SHORT, lines, make_config, run_folder, train, without_times
+from covering import covering
+from runs import DENSE_REWARD, SAMPLING, SHORT, lines, make_config, run_folder, train, trained_run, without_times
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from rl4dialog.inference.loading import load_policy
@@ -21,10 +17,9 @@ from rl4dialog.text.chat_template import START_VARIABLE
 
 
 @pytest.mark.usefixtures("reward_curve")
-def test_run_leaves_every_file_and_says_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_leaves_every_file_and_says_what_changed(tmp_path, capsys):
     warm_start = {"n_epochs": 1, "batch_size": 8}
-    assert train(tmp_path, make_config(tmp_path, warm_start=warm_start)) == 0
-    folder = run_folder(tmp_path)
+    folder = trained_run(tmp_path, make_config(tmp_path, warm_start=warm_start))
     output = capsys.readouterr()
     assert "ppo on builtin/tiny-gpt2, cpu, seed 0, 2 iterations\nRun folder: " in output.err
     assert "the same command continues" in output.err
@@ -51,7 +46,7 @@ def test_run_leaves_every_file_and_says_what_changed(tmp_path: Path, capsys: pyt
         assert line in output.err and line in said
 
 
-def test_trained_model_is_the_model_name_of_the_next_run(plain_run: Path, tmp_path: Path) -> None:
+def test_trained_model_is_the_model_name_of_the_next_run(plain_run, tmp_path):
     name = str(plain_run / "model")
     model = AutoModelForCausalLM.from_pretrained(name)
     assert model.get_input_embeddings().weight.shape[0] == len(AutoTokenizer.from_pretrained(name))
@@ -63,7 +58,7 @@ def test_trained_model_is_the_model_name_of_the_next_run(plain_run: Path, tmp_pa
 
 
 @pytest.mark.parametrize("critic", ["separate", pytest.param("shared", marks=pytest.mark.long)])
-def test_worker_processes_give_the_same_run_as_one_process(tmp_path: Path, critic: str) -> None:
+def test_worker_processes_give_the_same_run_as_one_process(tmp_path, critic):
     infos = []
     uses_meteor = critic == "shared" and meteor._DEBIAN_WORDNET.is_dir()
     reward = {"id": "meteor"} if uses_meteor else {"id": "rouge", "args": {"rouge_type": "rouge1"}}
@@ -75,7 +70,7 @@ def test_worker_processes_give_the_same_run_as_one_process(tmp_path: Path, criti
     assert infos[0] and all(info == infos[0] for info in infos)
 
 
-ALGORITHMS: dict[str, dict[str, Any]] = {
+ALGORITHMS = {
     "ppo": {},
     "nlpo": {},
     "a2c": {"batch_size": None, "n_epochs": None},
@@ -83,18 +78,10 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "rloo": {"n_generations": 2},
     "grpo": {"n_generations": 2},
 }
-T5_IN_SHORT = ("ppo", "nlpo")
 
 
-@pytest.mark.parametrize(
-    ("model", "algorithm"),
-    [
-        pytest.param(model, algorithm, marks=() if model == "gpt2" or algorithm in T5_IN_SHORT else pytest.mark.long)
-        for model in ("gpt2", "t5")
-        for algorithm in ALGORITHMS
-    ],
-)
-def test_every_algorithm_and_policy_trains_from_yaml(tmp_path: Path, algorithm: str, model: str) -> None:
+@pytest.mark.parametrize(("algorithm", "model"), covering(ALGORITHMS, ("gpt2", "t5")))
+def test_every_algorithm_and_policy_trains_from_yaml(tmp_path, algorithm, model):
     policy = "causal_lm_actor_critic_policy" if model == "gpt2" else "seq2seq_lm_actor_critic_policy"
     config = make_config(
         tmp_path,
@@ -106,16 +93,15 @@ def test_every_algorithm_and_policy_trains_from_yaml(tmp_path: Path, algorithm: 
         **{f"alg__args__{name}": value for name, value in ALGORITHMS[algorithm].items()},
     )
     config["alg"]["args"] = {name: value for name, value in config["alg"]["args"].items() if value is not None}
-    assert train(tmp_path, config) == 0
-    (info,) = lines(run_folder(tmp_path) / "rollout_info.jsonl")
+    (info,) = lines(trained_run(tmp_path, config) / "rollout_info.jsonl")
     assert abs(info["rollout/kl"]) < 1e-4
     auto_class = AutoModelForCausalLM if model == "gpt2" else AutoModelForSeq2SeqLM
     auto_class.from_pretrained(run_folder(tmp_path) / "model")
 
 
 def test_chat_template_of_the_tokenizer_writes_prompts_and_turns_with_the_date_of_the_start(
-    plain_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    plain_run, tmp_path, monkeypatch
+):
     folder = str(shutil.copytree(plain_run / "model", tmp_path / "model"))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.chat_template = (
@@ -139,8 +125,7 @@ def test_chat_template_of_the_tokenizer_writes_prompts_and_turns_with_the_date_o
     assert train(tmp_path, config) == 0
     monkeypatch.setenv(START_VARIABLE, "2026-02-01")
     config["train_evaluation"]["n_iters"] = 2
-    assert train(tmp_path, config, "--resume") == 0
-    run = run_folder(tmp_path)
+    run = trained_run(tmp_path, config, "--resume")
     for epoch in (0, 2):
         predictions = json.loads((run / f"epoch_{epoch}_test_split_predictions.json").read_text())
         assert predictions[0]["prompt_text"].startswith("2026-01-31 ")
@@ -149,7 +134,7 @@ def test_chat_template_of_the_tokenizer_writes_prompts_and_turns_with_the_date_o
 
 
 @pytest.mark.parametrize(("kind", "model"), [("causal", "gpt2"), ("seq2seq", "t5")])
-def test_supervised_run_has_the_same_folder(tmp_path: Path, kind: str, model: str) -> None:
+def test_supervised_run_has_the_same_folder(tmp_path, kind, model):
     config = make_config(tmp_path, **SHORT)
     config["alg"] = {
         "id": "supervised",
@@ -159,15 +144,15 @@ def test_supervised_run_has_the_same_folder(tmp_path: Path, kind: str, model: st
     }
     if kind == "causal":
         del config["reward_fn"]
-    assert train(tmp_path, config) == 0
-    folder = run_folder(tmp_path)
+    folder = trained_run(tmp_path, config)
     metrics = lines(folder / "test_split_metrics.jsonl")
     assert [line["epoch"] for line in metrics] == [0, 1]
     assert ("reward" in metrics[1]["metrics"]) == (kind == "seq2seq"), "there is a reward only where one is named"
     (AutoModelForCausalLM if kind == "causal" else AutoModelForSeq2SeqLM).from_pretrained(folder / "model")
 
 
-def test_wandb_works_offline_and_without_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.long
+def test_wandb_works_offline_and_without_a_key(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.delenv("WANDB_MODE", raising=False)
@@ -177,7 +162,7 @@ def test_wandb_works_offline_and_without_a_key(tmp_path: Path, monkeypatch: pyte
     assert list((run_folder(tmp_path) / "wandb").glob("offline-run-*"))
 
 
-def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path, capsys):
     assert train(tmp_path, make_config(tmp_path), "--dry_run", "--set", "train_evaluation.n_iters=7") == 0
     plan = capsys.readouterr().out
     assert re.search(r"iterations\W+7\W", plan)
@@ -188,17 +173,14 @@ def test_dry_run_prints_the_plan_and_writes_nothing(tmp_path: Path, capsys: pyte
     assert not (tmp_path / "runs").exists()
 
 
-def test_dry_run_builds_rewards_and_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_builds_rewards_and_metrics(tmp_path, refused):
     needs_files = {"id": "meteor", "args": {"wordnet_path": str(tmp_path / "none")}}
     for key in ("reward_fn", "train_evaluation__metrics"):
         config = make_config(tmp_path, **{key: needs_files if key == "reward_fn" else [needs_files]})
-        assert train(tmp_path, config, "--dry_run") == 2
-        assert "METEOR needs WordNet" in capsys.readouterr().err
+        refused(train(tmp_path, config, "--dry_run"), "METEOR needs WordNet")
 
 
-def test_dry_run_says_that_the_intent_classifier_is_to_be_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_says_that_the_intent_classifier_is_to_be_trained(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
     reward = {"id": "intent_accuracy", "args": {"synonyms": False}}
     config = make_config(tmp_path, reward_fn=reward, train_evaluation__metrics=[{"id": "intent_accuracy"}])
@@ -208,9 +190,7 @@ def test_dry_run_says_that_the_intent_classifier_is_to_be_trained(
 
 
 @pytest.mark.parametrize(("n_workers", "shown"), [(None, 2), (99, 20)])
-def test_dry_run_tells_the_number_of_worker_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], n_workers: Any, shown: int
-) -> None:
+def test_dry_run_tells_the_number_of_worker_processes(tmp_path, monkeypatch, capsys, n_workers, shown):
     monkeypatch.setattr("joblib.cpu_count", lambda: 2)
     config = make_config(tmp_path, env__vec_env="blocks", env__n_envs=20, env__n_workers=n_workers)
     assert train(tmp_path, config, "--dry_run") == 0
@@ -231,7 +211,7 @@ class Reads:
 """
 
 
-def test_dry_run_refuses_what_cannot_be_sent_to_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_refuses_what_cannot_be_sent_to_workers(tmp_path, capsys):
     (tmp_path / "held.py").write_text(REWARD, encoding="utf-8")
     errors = []
     for flags, vec_env, code in ((["--dry_run"], None, 2), ([], "blocks", 2), (["--dry_run"], "dummy", 0)):
@@ -243,7 +223,7 @@ def test_dry_run_refuses_what_cannot_be_sent_to_workers(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize("algorithm", ["a2c", "trpo", "rloo", "nlpo"])
-def test_dry_run_knows_every_algorithm(tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_knows_every_algorithm(tmp_path, algorithm, capsys):
     policy = ("maskable_" if algorithm == "nlpo" else "") + "causal_lm_actor_critic_policy"
     config = make_config(tmp_path, alg__id=algorithm, alg__policy__id=policy)
     config["alg"]["args"] = {"n_steps": 16, **({"n_generations": 2} if algorithm == "rloo" else {})}
@@ -258,34 +238,14 @@ def test_dry_run_knows_every_algorithm(tmp_path: Path, algorithm: str, capsys: p
     assert (sizes[0] > sizes[1]) == (algorithm != "rloo"), "a critic of its own costs memory, where there is one"
 
 
-def test_table_of_ones_own_is_a_datapool(tmp_path: Path) -> None:
-    rows = "".join(f"do you like {noun} \U0001f600?,yes,{i + 1}\n" for i, noun in enumerate(["tea", "rain", "snow"]))
-    for split in ("train", "val", "test"):
-        (tmp_path / f"{split}.csv").write_text(f"question,answer,often\n{rows},,1\n", encoding="utf-8")
-    columns = {"prompt": "question", "references": "answer", "weight": "often"}
-    datapool = {"id": "csv", "args": {"path": str(tmp_path), "columns": columns}}
-    config = make_config(tmp_path, datapool=datapool, train_evaluation__n_iters=0)
-    assert train(tmp_path, config) == 0
-    predictions = json.loads((run_folder(tmp_path) / "epoch_0_test_split_predictions.json").read_text(encoding="utf-8"))
-    assert [p["prompt_text"] for p in predictions] == [row.split(",")[0] for row in rows.splitlines()] + [""]
-
-
-def test_config_in_json_is_a_config_too(tmp_path: Path) -> None:
-    assert train(tmp_path, json.dumps(make_config(tmp_path, train_evaluation__n_iters=0))) == 0
-    assert yaml.safe_load((run_folder(tmp_path) / "config.json").read_text())["train_evaluation"]["n_iters"] == 0
-
-
 @pytest.mark.parametrize("lora", [None, {"r": 2}])
-def test_run_with_vllm_evaluates_and_samples_with_the_weights_of_the_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: dict[str, Any] | None
-) -> None:
+def test_run_with_vllm_evaluates_and_samples_with_the_weights_of_the_moment(tmp_path, monkeypatch, lora):
     """On a stand-in for vLLM, which has no other weights than those it is sent."""
     fake_vllm.install(monkeypatch)
     generation = {"backend": "vllm", "sleep": True}
     config = make_config(tmp_path, generation=generation, lora=lora, alg__args__learning_rate=1e-2)
     config["train_evaluation"] |= {"max_eval_samples": 2, "metrics": []}
-    assert train(tmp_path, config) == 0
-    for iteration in lines(run_folder(tmp_path) / "rollout_info.jsonl"):
+    for iteration in lines(trained_run(tmp_path, config) / "rollout_info.jsonl"):
         assert abs(iteration["rollout/sampler_kl"]) < 1e-4
         assert 1 <= iteration["rollout/sampler_max_ratio"] < 1.01
         assert "rollout/truncated_mass" not in iteration

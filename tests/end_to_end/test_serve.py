@@ -1,11 +1,7 @@
 """``rl4dialog serve``: the model of a run, asked by OpenAI's client, and as the partner of another run."""
 
-from __future__ import annotations
-
 import signal
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from apart import Command
@@ -19,7 +15,7 @@ openai = pytest.importorskip("openai", reason="needs openai, a part of rl4dialog
 
 
 @contextmanager
-def served(run: Path, folder: Path, *flags: str) -> Iterator[str]:
+def served(run, folder, *flags):
     """The address of the API of a command, which is ended as Ctrl-C does."""
     url = f"http://127.0.0.1:{(port := free_port())}/v1"
     command = Command(["serve", "--run", str(run), "--port", str(port), *flags], folder)
@@ -33,9 +29,7 @@ def served(run: Path, folder: Path, *flags: str) -> Iterator[str]:
         command.kill()
 
 
-def test_client_gets_the_replies_of_a_chat_and_a_run_can_have_it_as_partner(
-    plain_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_client_gets_the_replies_of_a_chat_and_a_run_can_have_it_as_partner(plain_run, tmp_path, monkeypatch):
     monkeypatch.setenv("SERVE_KEY", "secret")
     agent = rl4dialog.load_policy(plain_run)
     with served(plain_run, tmp_path, "--api_key_env", "SERVE_KEY") as url:
@@ -83,9 +77,7 @@ def test_client_gets_the_replies_of_a_chat_and_a_run_can_have_it_as_partner(
         (["--allow_host", "a b"], "--allow_host must be a name"),
     ],
 )
-def test_wrong_option_is_an_error_before_the_model_is_loaded(
-    flags: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_option_is_an_error_before_the_model_is_loaded(flags, words, tmp_path, capsys):
     port = str(free_port())
     assert cli.main(["serve", "--run", str(tmp_path / "none"), "--port", port, *flags]) == 2
     error = capsys.readouterr().err

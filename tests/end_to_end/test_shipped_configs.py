@@ -1,17 +1,14 @@
 """Every shipped config runs for one iteration, with a tiny model and a few samples in the original form of its data."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from gguf_file import write_llama
 from multiwoz_files import write_multiwoz
-from runs import lines, run_folder, train
+from runs import lines, trained_run
 from stand_in_data import write_original
 from stand_ins import bert_config, bert_folder, bert_tokenizer, save_classifier  # noqa: F401 (fixtures)
 from tiny import make_gpt2, make_tokenizer
@@ -22,7 +19,7 @@ from rl4dialog.core.yaml_loader import load_yaml
 FOLDER = Path(__file__).parents[2] / "task_configs"
 CONFIGS = sorted(path for path in FOLDER.glob("*/*.yml") if path.parent.name not in ("accelerate", "benchmarks"))
 LIMITS = {"max_prompt_length": 32, "max_episode_length": 8, "max_new_tokens": 8}
-FEW_SAMPLES: dict[str, dict[str, Any]] = {
+FEW_SAMPLES = {
     "comment_reply": {"n_train": 12, "n_val": 6, "n_test": 6},
     "daily_dialog": {"context_size": 2},
     "dummy_pool": {"n_samples": 8},
@@ -40,7 +37,7 @@ FEW_SAMPLES: dict[str, dict[str, Any]] = {
 OWN_DATA = FEW_SAMPLES.keys() - {"daily_dialog"}
 
 
-def tiny_model(name: str, folder: Path) -> str:
+def tiny_model(name, folder):
     """A tiny model in place of one in the name of a config."""
     if name == "smollm2":  # a model with a chat template, in a GGUF file
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,7 +46,7 @@ def tiny_model(name: str, folder: Path) -> str:
     return "builtin/tiny-llama" if name == "stories15m" else f"builtin/tiny-{name}"
 
 
-def make_turn_goals_smaller(config: dict[str, Any], folder: Path) -> None:
+def make_turn_goals_smaller(config, folder):
     """Few samples and goals, and a tiny model in a folder for both sides."""
     config["datapool"]["args"] = FEW_SAMPLES["get_acquainted"]
     config["env"]["args"]["goals"] = ["pet", "work"]
@@ -61,7 +58,7 @@ def make_turn_goals_smaller(config: dict[str, Any], folder: Path) -> None:
             config[side]["args"]["model_name"] = str(folder)
 
 
-def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def smaller(config, path, data, outside):
     """A shipped config with a tiny model, few samples and short texts; ``outside`` replaces arguments by id."""
     if kind_of(config) is RewardModelConfig:
         unit = {"unit": "reply"} if config["datapool"]["id"] == "rated_dialogues" else {}
@@ -127,7 +124,7 @@ def smaller(config: dict[str, Any], path: Path, data: Path, outside: dict[str, d
     return config
 
 
-def covering(configs: list[Path]) -> list[Path]:
+def covering(configs):
     """Few of the configs, in which each id of any of them is behind the same key."""
     pattern = re.compile(r"(?:(\w+):|-)\s*\{?\s*id: ([\w-]+)")
     missing = {path: set(pattern.findall(path.read_text(encoding="utf-8"))) for path in configs}
@@ -152,15 +149,14 @@ def test_config_runs_for_one_iteration(
     bert_folder: str,  # noqa: F811
     save_classifier: Callable[[Sequence[str]], str],  # noqa: F811
 ) -> None:
-    outside: dict[str, dict[str, Any]] = {
+    outside = {
         "bert_score": {"model_type": bert_folder, "num_layers": 1},
         "causal_perplexity": {"tokenizer_id": "builtin/tiny-gpt2"},
         "learned_reward": {"model_name": save_classifier(["negative", "positive"])},
         "meteor": {"synonyms": False},
     }
     config = smaller(load_yaml(path), path, tmp_path / "data", outside)
-    assert train(tmp_path, config) == 0
-    folder = run_folder(tmp_path)
+    folder = trained_run(tmp_path, config)
     assert list((folder / "model").rglob("*.safetensors"))
     before, after = lines(folder / "test_split_metrics.jsonl")
     assert before["epoch"] == 0 < after["epoch"] and before["metrics"].keys() == after["metrics"].keys() != set()

@@ -1,22 +1,23 @@
 """Commands that other commands start."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+import pytest
 from runs import SHORT, make_config, run_folder, train, train_arguments
 
+# Not one of those that tests shrink.
+MODEL = {"alg__policy__args__model_name": "builtin/tiny-llama", "tokenizer__model_name": "builtin/tiny-llama"}
 SCRIPT = "import sys; from rl4dialog.experiments.own_process import run_command; run_command(sys.argv[1:])"
 
 
-def test_run_saves_and_stops_when_the_command_that_started_it_is_killed(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_run_saves_and_stops_when_the_command_that_started_it_is_killed(tmp_path):
     config = make_config(
-        tmp_path, **{**SHORT, "train_evaluation__n_iters": 100_000, "train_evaluation__eval_every": 100_000}
+        tmp_path, **{**SHORT, "train_evaluation__n_iters": 100_000, "train_evaluation__eval_every": 100_000, **MODEL}
     )
     output, rollouts = tmp_path / "output.txt", run_folder(tmp_path) / "rollout_info.jsonl"
     with open(output, "w") as file:
@@ -31,7 +32,7 @@ def test_run_saves_and_stops_when_the_command_that_started_it_is_killed(tmp_path
     assert train(tmp_path, config, "--resume") == 0
 
 
-def wait_for(file: Path, words: str) -> None:
+def wait_for(file, words):
     for _ in range(1200):
         if file.is_file() and words in file.read_text():
             return

@@ -1,25 +1,20 @@
 """A language model in a task, against a simulated user: training, resume, evaluation, report, simulation, chat."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from runs import lines, module_run, run_folder, train
+from runs import changed, lines, module_run, run_folder, train
 
 from rl4dialog import cli
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.inference.chat_agent import ChatAgent
-from rl4dialog.inference.loading import LoadedPolicy, load_policy
+from rl4dialog.inference.loading import load_policy
 from rl4dialog.inference.task_agent import WordsAgent
 
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "task": {"id": "town_guide", "args": {"n_dialogues": 24}},
     "tokenizer": {"model_name": "builtin/tiny-gpt2", "vocab_size": 400},
     "reward_fn": {"id": "outcome", "args": {"weights": {"success": 1.0, "match": 0.5}, "per_turn": -0.02}},
@@ -59,11 +54,11 @@ run = module_run(lambda folder: CONFIG)
 
 
 @pytest.fixture(scope="module")
-def loaded(run: Path) -> LoadedPolicy:
+def loaded(run):
     return load_policy(run)
 
 
-def test_predictions_have_the_goal_what_was_said_and_why_it_failed(run: Path) -> None:
+def test_predictions_have_the_goal_what_was_said_and_why_it_failed(run):
     records = json.loads((run / "epoch_2_test_split_predictions.json").read_text())
     assert len(records) == 8
     for record in records:
@@ -80,13 +75,13 @@ def test_predictions_have_the_goal_what_was_said_and_why_it_failed(run: Path) ->
     assert not re.search(r'class="bubble">[^<]* \| ', shown), "people read what was said"
 
 
-def test_metrics_have_the_outcome(run: Path) -> None:
+def test_metrics_have_the_outcome(run):
     metrics = lines(run / "test_split_metrics.jsonl")[-1]["metrics"]
     assert metrics.keys() > {f"conversation/{name}" for name in ("success", "complete", "inform_f1", "unparsed")}
 
 
 @pytest.mark.long
-def test_resumed_run_equals_the_uninterrupted_one(run: Path, tmp_path: Path) -> None:
+def test_resumed_run_equals_the_uninterrupted_one(run, tmp_path):
     config = copy.deepcopy(CONFIG)
     config["train_evaluation"]["n_iters"] = 1
     assert train(tmp_path, config) == 0
@@ -96,7 +91,7 @@ def test_resumed_run_equals_the_uninterrupted_one(run: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_worker_processes_change_nothing(run: Path, tmp_path: Path) -> None:
+def test_worker_processes_change_nothing(run, tmp_path):
     config = copy.deepcopy(CONFIG)
     config["env"] |= {"vec_env": "blocks", "n_workers": 2}
     assert train(tmp_path, config) == 0
@@ -104,16 +99,16 @@ def test_worker_processes_change_nothing(run: Path, tmp_path: Path) -> None:
     assert (run_folder(tmp_path) / name).read_bytes() == (run / name).read_bytes()
 
 
-def test_simulated_dialogues_have_the_outcome(run: Path, tmp_path: Path) -> None:
+def test_simulated_dialogues_have_the_outcome(run, tmp_path):
     output = tmp_path / "dialogues.jsonl"
     assert cli.main(["simulate", "--run", str(run), "--n", "3", "--output", str(output)]) == 0
     assert all("success" in record["outcome"] for record in lines(output))
 
 
-def test_people_read_values_and_are_scored(loaded: LoadedPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[str, list[str]]] = []
+def test_people_read_values_and_are_scored(loaded, monkeypatch):
+    seen = []
 
-    def chat(text: str, history: list[str] = (), **_: Any) -> str:  # type: ignore[assignment]
+    def chat(text, history=(), **_):
         seen.append((text, list(history)))
         return "[restaurant_name] is good, the number is [restaurant_phone]."
 
@@ -134,7 +129,7 @@ def test_people_read_values_and_are_scored(loaded: LoadedPolicy, monkeypatch: py
     assert agent.reply("goodbye").text == "Goodbye."
 
 
-def test_chat_command_takes_a_goal(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_chat_command_takes_a_goal(run, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO("/goal\nI need a cheap hotel\n/acts\n/done\n/quit\n"))
     assert cli.main(["chat", "--run", str(run), "--seed", "0"]) == 0
     said = capsys.readouterr().out
@@ -142,7 +137,7 @@ def test_chat_command_takes_a_goal(run: Path, monkeypatch: pytest.MonkeyPatch, c
     assert "Failure: " in said or "Success: " in said
 
 
-def test_chats_without_a_belief_refuse_the_run(loaded: LoadedPolicy) -> None:
+def test_chats_without_a_belief_refuse_the_run(loaded):
     with pytest.raises(ConfigError, match=r"trained for the task town_guide.*to talk to it, use rl4dialog chat"):
         ChatAgent(loaded, "words")
 
@@ -162,20 +157,7 @@ def test_chats_without_a_belief_refuse_the_run(loaded: LoadedPolicy) -> None:
         ({"reward_fn": {"id": "outcome", "args": {"weights": {"sucess": 1}}}}, r"'sucess'.*agenda_user reports succ"),
     ],
 )  # fmt: skip
-def test_wrong_combinations_are_errors(
-    change: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = copy.deepcopy(CONFIG)
-    for path, value in change.items():
-        *parents, last = path.split("__")
-        block = config
-        for parent in parents:
-            block = block[parent]
-        if value is None:
-            del block[last]
-        else:
-            block[last] = value
-    (tmp_path / "x.yml").write_text(yaml.safe_dump(config))
-    assert cli.main(["train", "--config_path", str(tmp_path / "x.yml"), "--dry_run"]) == 2
+def test_wrong_combinations_are_errors(change, message, tmp_path, capsys):
+    assert train(tmp_path, changed(CONFIG, change, without=None), "--dry_run") == 2
     error = capsys.readouterr().err
     assert re.search(message, error.replace("\n", " ")), error

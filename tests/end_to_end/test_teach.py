@@ -1,22 +1,16 @@
 """``rl4dialog teach``: a run's model is taught in situations of its datapool, with the run's partner."""
 
-from __future__ import annotations
-
 import io
-from pathlib import Path
-from typing import Any
 
 import pytest
 from runs import make_config, module_run
 
 from rl4dialog import cli, load_policy
-from rl4dialog.core.feedback import Feedback, read_feedback
+from rl4dialog.core.feedback import read_feedback
 from rl4dialog.data.judged_texts import FeedbackPool
-from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.inference.teaching import build_teaching
-from rl4dialog.serving.teaching import Teaching
 
-GOALS: dict[str, Any] = {
+GOALS = {
     "seed": 0,
     "tokenizer": {"model_name": "builtin/tiny-gpt2", "vocab_size": 300},
     "datapool": {"id": "get_acquainted", "args": {"n_train": 20, "n_val": 2, "n_test": 2, "goals_in_prompt": True}},
@@ -37,18 +31,16 @@ run = module_run(lambda folder: GOALS)
 
 
 @pytest.fixture(scope="module")
-def loaded(run: Path) -> LoadedPolicy:
+def loaded(run):
     return load_policy(run)
 
 
-def teach(lines: str, monkeypatch: pytest.MonkeyPatch, *flags: str) -> int:
+def teach(lines, monkeypatch, *flags):
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
     return cli.main(["teach", *flags])
 
 
-def test_session_in_the_terminal_is_continued_by_the_next_one(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_session_in_the_terminal_is_continued_by_the_next_one(run, tmp_path, monkeypatch, capsys):
     file = tmp_path / "feedback.jsonl"
     flags = ("--run", str(run), "--feedback", str(file), "--n", "3", "--seed", "0")
     assert teach("where is your home ?\n/goal pet\nwhat pet do you have ?\n/down\n", monkeypatch, *flags) == 0
@@ -67,7 +59,7 @@ def test_session_in_the_terminal_is_continued_by_the_next_one(
     assert "2 of 3 done.\n" in printed and printed.endswith("3 of 3 done.\nNo judgements were made.\n")
 
 
-def test_judged_prompts_are_learned_as_the_model_read_them(loaded: LoadedPolicy, tmp_path: Path) -> None:
+def test_judged_prompts_are_learned_as_the_model_read_them(loaded, tmp_path):
     file = tmp_path / "feedback.jsonl"
     teaching = build_teaching(loaded, "m", "train", 4, file, 0)
     while (shown := teaching.current("me")) is not None:
@@ -82,13 +74,13 @@ def test_judged_prompts_are_learned_as_the_model_read_them(loaded: LoadedPolicy,
     assert [prompt in of_samples for prompt in prompts] == [True, False] * 4  # the second turns are new
 
 
-def test_only_situations_with_goals_are_shown(loaded: LoadedPolicy, tmp_path: Path) -> None:
+def test_only_situations_with_goals_are_shown(loaded, tmp_path):
     teaching = build_teaching(loaded, "m", "train", None, tmp_path / "feedback.jsonl")
     assert teaching.progress == "0 of 80 done."  # half of the 160 utterances are the agent's
     assert {"food", "pet", "small_talk"} < set(teaching.goals) and teaching.goal("me") in teaching.goals
 
 
-def corrected(teaching: Teaching, *texts: str) -> list[Feedback]:
+def corrected(teaching, *texts):
     for text in texts:
         shown = teaching.current("me")
         assert shown is not None
@@ -96,7 +88,7 @@ def corrected(teaching: Teaching, *texts: str) -> list[Feedback]:
     return teaching.given
 
 
-def small_talk(folder: Path) -> dict[str, Any]:
+def small_talk(folder):
     datapool = {"id": "small_talk", "args": {"n_train": 10, "n_val": 3, "n_test": 3, "samples": "dialogues"}}
     return make_config(folder, datapool=datapool, train_evaluation__n_iters=0, env__args__max_prompt_length=60)
 
@@ -104,7 +96,7 @@ def small_talk(folder: Path) -> dict[str, Any]:
 on_small_talk = module_run(small_talk)
 
 
-def test_without_a_partner_the_samples_own_utterances_follow(on_small_talk: Path, tmp_path: Path) -> None:
+def test_without_a_partner_the_samples_own_utterances_follow(on_small_talk, tmp_path):
     loaded = load_policy(on_small_talk)
     given = corrected(build_teaching(loaded, "m", "train", 1, tmp_path / "f.jsonl"), "yes .", "no .")
     (sample,) = (s for s in loaded.data.samples("train") if s.meta_data and s.meta_data["history"] == given[0].turns)
@@ -113,9 +105,7 @@ def test_without_a_partner_the_samples_own_utterances_follow(on_small_talk: Path
 
 
 @pytest.mark.parametrize("id", ["language_model", "self_play"])
-def test_language_models_answer_as_the_partner(
-    on_small_talk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, id: str
-) -> None:
+def test_language_models_answer_as_the_partner(on_small_talk, tmp_path, monkeypatch, id):
     monkeypatch.setenv("RL4DIALOG_CACHE", str(on_small_talk.parents[2] / "cache"))
     loaded = load_policy(on_small_talk)
     assert loaded.config.env is not None
@@ -139,8 +129,5 @@ def test_language_models_answer_as_the_partner(
         ),
     ],
 )
-def test_what_cannot_be_taught_is_an_error(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
-) -> None:
-    assert teach("", monkeypatch, *(flag.replace("RUN", str(run)) for flag in flags)) == 2
-    assert message in capsys.readouterr().err
+def test_what_cannot_be_taught_is_an_error(run, monkeypatch, refused, flags, message):
+    refused(teach("", monkeypatch, *(flag.replace("RUN", str(run)) for flag in flags)), message)

@@ -1,17 +1,12 @@
 """``rl4dialog ui``: a run and a model side by side, talked to and judged in a browser."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 from page_process import page_of
@@ -26,11 +21,11 @@ from rl4dialog.serving.page import visible, without_joiners
 
 
 @pytest.fixture
-def run(plain_run: Path) -> Path:
+def run(plain_run):
     return plain_run
 
 
-def parsed(*flags: str) -> argparse.Namespace:
+def parsed(*flags):
     return make_parser().parse_args(["ui", *flags])
 
 
@@ -38,7 +33,7 @@ def parsed(*flags: str) -> argparse.Namespace:
 
 
 @contextmanager
-def browser(profile: Path) -> Iterator[Any]:
+def browser(profile):
     """Chromium without a window, which asks nothing of the network by itself."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium, a part of rl4dialog[dev]")
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
@@ -63,40 +58,40 @@ def browser(profile: Path) -> Iterator[Any]:
 class Tab:
     """The page as a person sees it."""
 
-    def __init__(self, opened: Any) -> None:
+    def __init__(self, opened):
         self.opened = opened
 
-    def one(self, css: str) -> Any:
+    def one(self, css):
         return self.opened.find_element("css selector", css)
 
-    def texts(self, css: str) -> list[str]:
+    def texts(self, css):
         return [element.text for element in self.opened.find_elements("css selector", css)]
 
-    def turns(self, index: int) -> list[str]:
+    def turns(self, index):
         return [without_joiners(text) for text in self.texts(f"#chat-{index} .message-content")]
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self):
         self.wait_for(lambda: self.one("#text textarea").is_enabled(), "a box to write to")
 
-    def reload(self, n_turns: int) -> None:
+    def reload(self, n_turns):
         self.opened.refresh()
         self.wait_until_ready()
         self.wait_for(lambda: [len(self.turns(i)) for i in (0, 1)] == [n_turns] * 2, f"{n_turns} turns")
 
-    def write(self, css: str, text: str) -> None:
+    def write(self, css, text):
         self.one(css).send_keys(text)
 
-    def click(self, css: str, says: str) -> None:
+    def click(self, css, says):
         """Click the last such thing, and wait for what the page says then."""
         self.opened.find_elements("css selector", css)[-1].click()
         self.wait_for(lambda: says in self.one("#status").text, says)
 
-    def labels(self, index: int) -> list[str]:
+    def labels(self, index):
         """The labels of the buttons of the last reply in a column."""
         buttons = self.opened.find_elements("css selector", f"#chat-{index} .message-buttons-left")[-1]
         return [each.get_attribute("aria-label") for each in buttons.find_elements("css selector", "button")]
 
-    def edit(self, index: int, text: str, says: str) -> None:
+    def edit(self, index, text, says):
         """Edit the last reply in a column."""
         self.opened.find_elements("css selector", f"#chat-{index} [aria-label=Edit]")[-1].click()
         box = self.one(f"#chat-{index} textarea[aria-label='New text']")
@@ -104,14 +99,14 @@ class Tab:
         box.send_keys(text)
         self.click(f"#chat-{index} [aria-label=Submit]", says)
 
-    def send(self, text: str, index: int = 0) -> None:
+    def send(self, text, index=0):
         """Say something, and wait for the whole reply."""
         n_turns = len(self.turns(index))
         self.write("#text textarea", f"{text}\n")
         self.wait_for(lambda: len(self.turns(index)) == n_turns + 2, "a reply")
         self.wait_for(lambda: self.texts("#text .submit-button"), "its end")
 
-    def wait_for(self, is_so: Callable[[], Any], what: str) -> None:
+    def wait_for(self, is_so, what):
         from selenium.common.exceptions import WebDriverException
 
         end = time.monotonic() + 20
@@ -124,14 +119,14 @@ class Tab:
             time.sleep(0.05)
         raise AssertionError(f"no {what!r} on the page:\n{self.one('body').text}")
 
-    def asked_hosts(self) -> set[str]:
+    def asked_hosts(self):
         """Whom the browser has asked for something over the network."""
         entries = (json.loads(entry["message"])["message"] for entry in self.opened.get_log("performance"))
         urls = [one["params"]["request"]["url"] for one in entries if one["method"] == "Network.requestWillBeSent"]
         return {url.split("/")[2] for url in urls if url.startswith(("http", "ws"))}
 
 
-def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: Path) -> None:
+def test_two_models_are_talked_to_and_judged_in_a_browser(run, tmp_path):
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     feedback = tmp_path / "feedback.jsonl"
     flags = ("--run", str(run), "--compare", str(run / "model"), "--seed", "0", "--feedback", str(feedback))
@@ -185,11 +180,7 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: P
         found = opened.find_elements("css selector", "#colour label")
         tab.wait_for(lambda: all(element.text for element in found), "that the sidebar is open")
         labels = {element.text: element for element in found}
-        for label, seen in (
-            ("value", "#chat-0 .legend"),
-            ("KL", "#chat-0 .legend"),
-            ("value", "#chat-1 .missing"),
-        ):
+        for label, seen in (("value", "#chat-0 .legend"), ("KL", "#chat-0 .legend"), ("value", "#chat-1 .missing")):
             labels[label].click()
             tab.wait_for(lambda seen=seen, label=label: label in tab.one(seen).text, label)
         assert "no critic" in tab.one("#chat-1 .missing").text
@@ -209,7 +200,7 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run: Path, tmp_path: P
 # -- without one ------------------------------------------------------------------------------------------------------
 
 
-def test_second_model_is_a_run_a_checkpoint_of_it_or_any_model(run: Path, tmp_path: Path) -> None:
+def test_second_model_is_a_run_a_checkpoint_of_it_or_any_model(run, tmp_path):
     first = ("--run", str(run), "--compare")
     of_run = parsed(*first, str(run), "--compare_checkpoint", "1")
     loaded = load_compared(of_run)
@@ -224,16 +215,15 @@ def test_second_model_is_a_run_a_checkpoint_of_it_or_any_model(run: Path, tmp_pa
     assert load_compared(parsed(*flags)).log_probs(prompt, reply) == at_end.log_probs(prompt, reply)
 
 
-def test_checkpoint_of_what_is_no_run_is_told(run: Path) -> None:
+def test_checkpoint_of_what_is_no_run_is_told(run):
     with pytest.raises(ConfigError, match=r"works only with a run, and .*model is not a run folder"):
         load_compared(parsed("--run", str(run), "--compare", str(run / "model"), "--compare_checkpoint", "1"))
 
 
-def test_what_cannot_be_served_is_told_before_a_model_is_loaded(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["ui", "--run", "nowhere", "--compare_checkpoint", "1"]) == 2
-    assert "error: --compare_checkpoint needs --compare" in capsys.readouterr().err
+def test_what_cannot_be_served_is_told_before_a_model_is_loaded(monkeypatch, capsys, refused):
+    refused(
+        cli.main(["ui", "--run", "nowhere", "--compare_checkpoint", "1"]), "--compare_checkpoint needs --compare"
+    )
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "gradio", None)
         assert cli.main(["ui", "--run", "nowhere"]) == 2

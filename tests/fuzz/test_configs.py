@@ -1,19 +1,14 @@
 """Whatever a config file holds, reading it ends at once: in a checked config, or in an error of one paragraph."""
 
-from __future__ import annotations
-
 import argparse
 import copy
 import math
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn, SearchStrategy
 from runs import CONFIG
 
 from rl4dialog.catalog import PartnerRegistry
@@ -23,7 +18,7 @@ from rl4dialog.core.config_blocks import EnvArgs
 from rl4dialog.core.errors import RL4DialogError
 
 SHIPPED = sorted((Path(__file__).parents[2] / "task_configs").glob("*/*.yml"))
-CONFIGS: list[dict[str, Any]] = [CONFIG] + [yaml.safe_load(path.read_text(encoding="utf-8")) for path in SHIPPED]
+CONFIGS = [CONFIG] + [yaml.safe_load(path.read_text(encoding="utf-8")) for path in SHIPPED]
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NUMBERS = st.one_of(
@@ -34,7 +29,7 @@ NUMBERS = st.one_of(
 SCALARS = st.one_of(
     st.none(), st.booleans(), NUMBERS, TEXTS, st.sampled_from(["ppo", "1e999", "builtin/", "../..", "~"])
 )
-JUNK: SearchStrategy[Any] = st.recursive(
+JUNK = st.recursive(
     SCALARS,
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.one_of(TEXTS, SCALARS), inner, max_size=3)),
     max_leaves=6,
@@ -113,7 +108,7 @@ STRANGE_TEXTS = [
 ]
 
 
-def places(node: Any) -> Iterator[tuple[Any, Any]]:
+def places(node):
     """Every container of a config with each of its keys."""
     for key, value in node.items() if isinstance(node, dict) else enumerate(node):
         yield node, key
@@ -122,7 +117,7 @@ def places(node: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @st.composite
-def changed_configs(draw: DrawFn) -> dict[str, Any]:
+def changed_configs(draw):
     """A shipped config after one to three changes of its tree."""
     config = copy.deepcopy(draw(st.sampled_from(CONFIGS)))
     for _ in range(draw(st.integers(1, 3))):
@@ -149,7 +144,7 @@ def changed_configs(draw: DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def malformed_files(draw: DrawFn) -> bytes:
+def malformed_files(draw):
     """A changed config, often damaged as bytes too."""
     data = yaml.safe_dump(draw(changed_configs()), allow_unicode=draw(st.booleans())).encode("utf-8", "replace")
     damage = draw(st.sampled_from(["none", "none", "cut", "insert", "twice", "encoding"]))
@@ -171,7 +166,7 @@ def malformed_files(draw: DrawFn) -> bytes:
     )
 
 
-def read(folder: Path, data: bytes, overrides: list[str], variant: int = 0) -> None:
+def read(folder, data, overrides, variant=0):
     """Read a config as the commands do; what is wrong must be told in one paragraph."""
     path = folder / "config.yml"
     path.write_bytes(data)
@@ -185,12 +180,12 @@ def read(folder: Path, data: bytes, overrides: list[str], variant: int = 0) -> N
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("configs")
 
 
 @given(malformed_files())
-def test_any_file_is_a_config_or_an_error_of_one_paragraph(folder: Path, data: bytes) -> None:
+def test_any_file_is_a_config_or_an_error_of_one_paragraph(folder, data):
     read(folder, data, [])
 
 
@@ -204,12 +199,12 @@ def test_any_file_is_a_config_or_an_error_of_one_paragraph(folder: Path, data: b
     ),
     st.integers(-2, 2),
 )
-def test_any_override_is_a_config_or_an_error_of_one_paragraph(folder: Path, override: str, variant: int) -> None:
+def test_any_override_is_a_config_or_an_error_of_one_paragraph(folder, override, variant):
     read(folder, yaml.safe_dump(CONFIG).encode(), [override], variant)
 
 
 @st.composite
-def conversation_configs(draw: DrawFn) -> dict[str, Any]:
+def conversation_configs(draw):
     """A config whose conversations have strange settings."""
     config = copy.deepcopy(CONFIG)
     valid = {"partner": {"id": "rules", "args": {"rules": [{"pattern": "x"}]}}, "max_turns": 2}
@@ -227,12 +222,12 @@ def conversation_configs(draw: DrawFn) -> dict[str, Any]:
 
 
 @given(conversation_configs())
-def test_any_conversation_is_checked_or_an_error_of_one_paragraph(folder: Path, config: dict[str, Any]) -> None:
+def test_any_conversation_is_checked_or_an_error_of_one_paragraph(folder, config):
     read(folder, yaml.safe_dump(config).encode(), [])
 
 
 @pytest.mark.parametrize("text", STRANGE_TEXTS, ids=range(len(STRANGE_TEXTS)))
-def test_strange_text_is_an_error_of_one_paragraph(folder: Path, text: str) -> None:
+def test_strange_text_is_an_error_of_one_paragraph(folder, text):
     path = folder / "strange.yml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(RL4DialogError) as caught:

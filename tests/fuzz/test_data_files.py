@@ -1,16 +1,12 @@
 """Whatever happened to a data file, a datapool gives valid samples, or an error that names the file."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from data_files import POOLS
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.strategies import DrawFn
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
@@ -37,7 +33,7 @@ WORDS = [b"null", b"true", b"-1", b"[]", b"{}", b'""', b"1e400", b"9" * 5000, b"
 
 
 @st.composite
-def damaged(draw: DrawFn, data: bytes) -> bytes:
+def damaged(draw, data):
     """The content of a file after something happened to it."""
     kind = draw(st.sampled_from(DAMAGES))
     start, end = sorted(draw(st.integers(0, len(data))) for _ in range(2))
@@ -76,7 +72,7 @@ def damaged(draw: DrawFn, data: bytes) -> bytes:
     return b""
 
 
-def assert_valid(pool: Any) -> None:
+def assert_valid(pool):
     assert len(pool) > 0
     for sample, weight in pool:
         assert isinstance(sample, Sample) and isinstance(sample.id, (str, int)) and 0 < weight < float("inf")
@@ -88,21 +84,19 @@ def assert_valid(pool: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def originals(tmp_path_factory):
     return {name: write(tmp_path_factory.mktemp(name)) for name, (_, _, write) in POOLS.items()}
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_original_files_are_valid(originals: dict[str, Path], name: str) -> None:
+def test_original_files_are_valid(originals, name):
     id, args, _ = POOLS[name]
     for split in ("train", "val", "test"):
         assert_valid(DataPoolRegistry.get(id, {**args, "path": str(originals[name]), "split": split}))
 
 
 @given(st.data())
-def test_damaged_file_gives_valid_samples_or_an_error_that_names_it(
-    originals: dict[str, Path], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_damaged_file_gives_valid_samples_or_an_error_that_names_it(originals, tmp_path_factory, data):
     name = data.draw(st.sampled_from(sorted(POOLS)))
     id, args, _ = POOLS[name]
     root = originals[name]
@@ -135,9 +129,7 @@ def test_damaged_file_gives_valid_samples_or_an_error_that_names_it(
         ("totto", "totto_train_data.jsonl"),
     ],
 )
-def test_file_that_is_cut_within_a_record_is_not_taken_for_a_whole_one(
-    originals: dict[str, Path], tmp_path: Path, name: str, file: str
-) -> None:
+def test_file_that_is_cut_within_a_record_is_not_taken_for_a_whole_one(originals, tmp_path, name, file):
     id, args, _ = POOLS[name]
     root = Path(shutil.copytree(originals[name], tmp_path / "copy"))
     whole = (root / file).read_bytes()

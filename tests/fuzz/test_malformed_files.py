@@ -4,8 +4,6 @@ What readers refuse in files of data is tested beside them; values that are wron
 `tests/end_to_end/test_bad_input.py`.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os
@@ -37,10 +35,10 @@ class Case:
     command: str = "check"
 
 
-def written(name: str, content: str | bytes | None) -> Damage:
+def written(name, content):
     """Other content of a file; None takes it away."""
 
-    def damage(folder: Path) -> None:
+    def damage(folder):
         path = folder / name
         if content is None:
             path.unlink()
@@ -50,10 +48,10 @@ def written(name: str, content: str | bytes | None) -> Damage:
     return damage
 
 
-def instead(name: str, make: Damage) -> Damage:
+def instead(name, make):
     """Something else in the place of a file."""
 
-    def damage(folder: Path) -> None:
+    def damage(folder):
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         make(path)
@@ -61,27 +59,27 @@ def instead(name: str, make: Damage) -> Damage:
     return damage
 
 
-def in_utf_16(folder: Path) -> None:
+def in_utf_16(folder):
     path = folder / "config.yml"
     path.write_bytes(path.read_text(encoding="utf-8").encode("utf-16"))
 
 
-def half_weights(folder: Path) -> None:
+def half_weights(folder):
     path = folder / "model" / "model.safetensors"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def packed(content: bytes, name: str = "train.jsonl.gz") -> Damage:
+def packed(content, name="train.jsonl.gz"):
     """The train file of the table, replaced by one that is packed."""
 
-    def damage(folder: Path) -> None:
+    def damage(folder):
         (folder / "table" / "train.jsonl").unlink()
         (folder / "table" / name).write_bytes(content)
 
     return damage
 
 
-def encrypted(folder: Path) -> None:
+def encrypted(folder):
     """DailyDialog's archives, of which that of the train split says that it is encrypted."""
     for split in ("train", "validation", "test"):
         with zipfile.ZipFile(folder / "dialogues" / f"{split}.zip", "w") as archive:
@@ -138,7 +136,7 @@ CASES = [
 
 
 @pytest.fixture
-def folder(plain_run: Path, tmp_path: Path) -> Path:
+def folder(plain_run, tmp_path):
     """What the cases damage: the files of a config, a table, a model, a run and prompts."""
     (tmp_path / "table").mkdir()
     for split in ("train", "val", "test"):
@@ -149,13 +147,13 @@ def folder(plain_run: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def filled(value: Any, folder: Path) -> Any:
+def filled(value, folder):
     if isinstance(value, dict):
         return {key: filled(inner, folder) for key, inner in value.items()}
     return value.replace("{folder}", str(folder)) if isinstance(value, str) else value
 
 
-def run_case(case: Case, folder: Path) -> int:
+def run_case(case, folder):
     """Write what the case needs, damage it, and run its command."""
     path = write_config(folder, make_config(folder, **{key: filled(value, folder) for key, value in case.changes}))
     case.damage(folder)
@@ -168,9 +166,7 @@ def run_case(case: Case, folder: Path) -> int:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_malformed_input_is_refused_in_one_paragraph(
-    case: Case, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_malformed_input_is_refused_in_one_paragraph(case, folder, capsys):
     assert run_case(case, folder) == 2
     (message,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     for word in case.words:
@@ -179,6 +175,6 @@ def test_malformed_input_is_refused_in_one_paragraph(
 
 
 @pytest.mark.parametrize("changes", [(), TABLE, MODEL], ids=["plain", "table", "model"])
-def test_what_is_not_damaged_is_accepted(changes: tuple[tuple[str, Any], ...], folder: Path) -> None:
+def test_what_is_not_damaged_is_accepted(changes, folder):
     for command in ("check", "generate")[: 1 if changes else 2]:
         assert run_case(Case("whole", (), lambda folder: None, changes, command), folder) == 0

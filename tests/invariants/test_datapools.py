@@ -1,11 +1,6 @@
 """Samples and prompts are a function of files, config and the start of the run, and of nothing else."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 from data_files import POOLS
 from feedback_files import mixed_feedback, write_feedback
@@ -25,7 +20,7 @@ MIXED = [{"id": "openers", "share": 0.5}, {"id": "small_talk", "args": {"n_train
 GENERATED = (
     *("small_talk", "get_acquainted", "guess_the_picture", "guess_what", "random_walks", "comment_reply", "wordle"),
 )
-WITHOUT_FILES: dict[str, dict[str, Any]] = {
+WITHOUT_FILES = {
     "dummy_pool": {"prompt": "hello"},
     "random_numbers": {},
     "openers": {},
@@ -38,11 +33,11 @@ WITHOUT_FILES: dict[str, dict[str, Any]] = {
 UNTESTED = {"text_arena", "hf_dataset", "imdb_seq2seq", "wmt16", "wmt16newsonly", "wmt14_processed_en_de"}
 
 
-def everything(folder: Path) -> Iterator[Any]:
+def everything(folder):
     """All samples of all datapools; where prompts are chats, the template writes the time at which the run began."""
     tokenizer = make_tokenizer()
     tokenizer.chat_template = CLOCK
-    offered: dict[str, Any] = {"render_chat": ChatTemplate(tokenizer, parse_time("2026-03-09T23:30:00+00:00"))}
+    offered = {"render_chat": ChatTemplate(tokenizer, parse_time("2026-03-09T23:30:00+00:00"))}
     offered["world"] = functools.partial(town_guide, n_dialogues=20)
     pools = [*WITHOUT_FILES.items(), ("feedback", {"path": str(folder / "feedback")})]
     pools.append(("wordle", {"n_train": 20, "n_val": 20, "n_test": 20, "games": "adversarial"}))
@@ -59,7 +54,7 @@ def everything(folder: Path) -> Iterator[Any]:
                 yield sample, prompt, weight
 
 
-def test_every_datapool_is_the_same_elsewhere(tmp_path: Path) -> None:
+def test_every_datapool_is_the_same_elsewhere(tmp_path):
     write_feedback(tmp_path / "feedback", mixed_feedback(20))
     for name, (_, _, write) in POOLS.items():
         (tmp_path / name).mkdir()

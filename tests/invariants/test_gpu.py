@@ -1,9 +1,5 @@
 """What only a GPU can show: it computes what the CPU computes. Skipped where there is none."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from rows import batch_with_repeats
@@ -12,7 +8,7 @@ from tiny import MODELS, policy_of
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def outputs_and_gradients(architecture: str, device: str, **kwargs: Any) -> list[torch.Tensor]:
+def outputs_and_gradients(architecture, device, **kwargs):
     policy = policy_of(architecture, **kwargs).to(device)
     batch = batch_with_repeats().to(device)
     outputs = policy.evaluate_actions(batch.observations, batch.flat("response_ids"))
@@ -23,7 +19,7 @@ def outputs_and_gradients(architecture: str, device: str, **kwargs: Any) -> list
 
 @pytest.mark.parametrize("critic", ["separate", "shared"])
 @pytest.mark.parametrize("architecture", MODELS)
-def test_log_probs_values_and_gradients_are_those_of_the_cpu(architecture: str, critic: str) -> None:
+def test_log_probs_values_and_gradients_are_those_of_the_cpu(architecture, critic):
     on_cpu, on_gpu = (outputs_and_gradients(architecture, device, critic=critic) for device in ("cpu", "cuda"))
     # Of all tensors, because gradients of biases that change nothing (of BART's keys) are rounding alone.
     largest = max(tensor.abs().max().item() for tensor in on_cpu)
@@ -33,7 +29,7 @@ def test_log_probs_values_and_gradients_are_those_of_the_cpu(architecture: str, 
 
 @pytest.mark.parametrize("architecture", MODELS)
 @pytest.mark.parametrize("kwargs", [{}, {"num_beams": 3}], ids=["greedy", "beam search"])
-def test_chosen_replies_are_those_of_the_cpu(architecture: str, kwargs: dict[str, Any]) -> None:
+def test_chosen_replies_are_those_of_the_cpu(architecture, kwargs):
     replies = []
     for device in ("cpu", "cuda"):
         observations = {name: tensor.to(device) for name, tensor in batch_with_repeats().observations.items()}

@@ -1,37 +1,27 @@
 """A conversation in one row gives the numbers of its turns in separate rows, and the partner's tokens none."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
 
 import architectures
 import numpy as np
 import pytest
 import torch
-from conversing import (
-    MAX_REPLY,
-    algorithm_on_conversations,
-    collect,
-    conversation_tokenizer,
-    ending_often,
-)
+from collected import collect
+from conversing import MAX_REPLY, algorithm_on_conversations, conversation_tokenizer, ending_often
 from covering import covering, quick
 from rows import evaluated
-from tiny import make_env, make_gpt2, make_llama, make_policy, make_t5, make_tokenizer, maskable_class_of
+from tiny import make_env, make_gpt2, make_llama, make_policy, make_t5, make_tokenizer
 
 from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO
 from rl4dialog.algorithms.on_policy.ppo import A2C, NLPO, PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.functional.replies import Replies, joined_turns
-from rl4dialog.rollouts.collector import RolloutCollector
 
 CAUSAL = {"gpt2": make_gpt2, "llama": make_llama}
 NUMBERS = ("log_probs", "values", "ref_log_probs", "task_rewards", "rewards", "advantages", "returns", "turn")
 ALL_AT_ONCE = {"n_epochs": 1, "batch_size": 10**6}
-ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
+ALGORITHMS = {
     "ppo": (PPO, {**ALL_AT_ONCE, "ent_coef": 0.03, "clip_range_vf": 0.5}),
     "ppo, credit of turns": (PPO, {**ALL_AT_ONCE, "credit": "turn", "normalize_rewards": True}),
     "nlpo": (NLPO, {**ALL_AT_ONCE, "policy_kwargs": {"top_mask": 8, "mask_type": "learned_top_k"}}),
@@ -51,11 +41,9 @@ ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
-def pair(architecture: str, algorithm: Any = PPO, **kwargs: Any) -> tuple[Any, Any]:
+def pair(architecture, algorithm=PPO, **kwargs):
     """Two algorithms after the same rollout, with joined and with separate turns."""
     model = ending_often(CAUSAL[architecture](conversation_tokenizer()))
-    if algorithm is NLPO:
-        kwargs["policy_class"] = maskable_class_of(model)
     both = []
     for join_turns in (True, False):
         trained = algorithm_on_conversations(algorithm, model, join_turns=join_turns, **kwargs)
@@ -70,29 +58,29 @@ def pair(architecture: str, algorithm: Any = PPO, **kwargs: Any) -> tuple[Any, A
     return both[0], both[1]
 
 
-def watch(target: Any, name: str, note: Callable[..., None]) -> None:
+def watch(target, name, note):
     """Let a method report its arguments before it runs."""
     original = getattr(target, name)
 
-    def watched(*args: Any) -> Any:
+    def watched(*args):
         note(*args)
         return original(*args)
 
     setattr(target, name, watched)
 
 
-def gradients(trained: Any) -> dict[str, torch.Tensor]:
+def gradients(trained):
     return {name: p.grad.clone() for name, p in trained.policy.named_parameters() if p.grad is not None}
 
 
-def assert_same_gradients(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+def assert_same_gradients(found, expected):
     assert found.keys() == expected.keys() and expected
     for name, grad in expected.items():
         torch.testing.assert_close(found[name], grad, rtol=1e-4, atol=1e-5, msg=name)
 
 
 @pytest.mark.parametrize(("architecture", "critic"), covering(CAUSAL, ("separate", "shared")))
-def test_rollout_has_the_same_numbers(architecture: str, critic: str) -> None:
+def test_rollout_has_the_same_numbers(architecture, critic):
     joined, separate = pair(architecture, policy_kwargs={"critic": critic}, **ALL_AT_ONCE)
     mine, theirs = joined.rollout_buffer.replies, separate.rollout_buffer.replies
     assert mine.flat("response_ids").tolist() == theirs.flat("response_ids").tolist()
@@ -111,7 +99,7 @@ def test_rollout_has_the_same_numbers(architecture: str, critic: str) -> None:
 
 
 @pytest.mark.parametrize(("algorithm", "architecture"), covering(ALGORITHMS, CAUSAL))
-def test_update_has_the_same_losses_and_gradients(algorithm: str, architecture: str) -> None:
+def test_update_has_the_same_losses_and_gradients(algorithm, architecture):
     made, kwargs = ALGORITHMS[algorithm]
     joined, separate = pair(architecture, made, **kwargs)
     before = copy.deepcopy(joined.policy.state_dict())
@@ -134,9 +122,7 @@ def test_update_has_the_same_losses_and_gradients(algorithm: str, architecture: 
     ("architecture", "kwargs"),
     [("gpt2", {"micro_batch_size": 2}), ("llama", {"split_by_length": False}), ("llama", {"batch_size": 40})],
 )
-def test_micro_batches_and_groups_of_joined_rows(
-    monkeypatch: pytest.MonkeyPatch, architecture: str, kwargs: dict[str, Any]
-) -> None:
+def test_micro_batches_and_groups_of_joined_rows(monkeypatch, architecture, kwargs):
     """Groups stay together, so that their minibatches hold the same conversations either way."""
     monkeypatch.setattr("rl4dialog.algorithms.on_policy.ppo.FIXED_COST", {"cpu": 8})
     settings = {**ALL_AT_ONCE, "n_generations": 2, "n_envs": 4, "policy_kwargs": {"critic": "none"}, **kwargs}
@@ -151,13 +137,13 @@ def test_micro_batches_and_groups_of_joined_rows(
 
 
 @pytest.mark.parametrize("architecture", quick("gpt2", of=CAUSAL))
-def test_shared_prompts_of_joined_rows_are_read_once(architecture: str) -> None:
+def test_shared_prompts_of_joined_rows_are_read_once(architecture):
     settings = {**ALL_AT_ONCE, "n_generations": 4, "n_envs": 4}
     shared, apart = (
         pair(architecture, RLOO, policy_kwargs={"critic": "none", "share_prompts": flag}, **settings)[0]
         for flag in (True, False)
     )
-    calls: list[Any] = []
+    calls = []
     watch(shared.policy, "_hidden_after_shared_prompts", lambda *args: calls.append(args))
     for trained in (shared, apart):
         trained.train()
@@ -166,7 +152,7 @@ def test_shared_prompts_of_joined_rows_are_read_once(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", quick("llama", of=CAUSAL))
-def test_log_probs_are_those_of_the_conversation_as_one_sequence_and_turn_by_turn(architecture: str) -> None:
+def test_log_probs_are_those_of_the_conversation_as_one_sequence_and_turn_by_turn(architecture):
     model = ending_often(CAUSAL[architecture](conversation_tokenizer()))
     trained = algorithm_on_conversations(PPO, model, **ALL_AT_ONCE)
     replies = collect(trained)
@@ -196,7 +182,7 @@ def test_log_probs_are_those_of_the_conversation_as_one_sequence_and_turn_by_tur
     ("algorithm", "architecture"),
     [("ppo", "llama"), ("ppo, credit of turns", "gpt2"), ("a2c", "llama"), ("grpo", "gpt2")],
 )
-def test_nothing_at_the_partners_tokens_or_padding_moves_a_gradient(algorithm: str, architecture: str) -> None:
+def test_nothing_at_the_partners_tokens_or_padding_moves_a_gradient(algorithm, architecture):
     made, kwargs = ALGORITHMS[algorithm]
     model = ending_often(CAUSAL[architecture](conversation_tokenizer()))
     results = []
@@ -223,7 +209,7 @@ def test_nothing_at_the_partners_tokens_or_padding_moves_a_gradient(algorithm: s
     assert_same_gradients(others, grads)
 
 
-def test_encoder_decoders_have_one_row_per_reply() -> None:
+def test_encoder_decoders_have_one_row_per_reply():
     model = ending_often(make_t5(conversation_tokenizer()))
     found = []
     for join_turns in (True, False):
@@ -236,13 +222,13 @@ def test_encoder_decoders_have_one_row_per_reply() -> None:
     assert_same_gradients(found[0][1], found[1][1])
 
 
-def test_processes_in_lockstep_join_what_they_evaluated_at_once() -> None:
+def test_processes_in_lockstep_join_what_they_evaluated_at_once():
     model = ending_often(make_gpt2(conversation_tokenizer()))
     rows = []
     for lockstep in (True, False):
         trained = algorithm_on_conversations(PPO, model, **ALL_AT_ONCE)
         trained.policy.lockstep = lockstep
-        passes: list[Replies] = []
+        passes = []
         watch(trained.policy, "reference_log_probs", passes.append)
         rows.append(collect(trained))
         is_single = max(part.response_ids.shape[1] for part in passes) <= MAX_REPLY
@@ -255,7 +241,7 @@ def test_processes_in_lockstep_join_what_they_evaluated_at_once() -> None:
 
 
 @pytest.mark.parametrize("context", quick(20, of=[20, 30]))
-def test_rows_end_where_context_was_dropped_and_never_exceed_the_models_positions(context: int) -> None:
+def test_rows_end_where_context_was_dropped_and_never_exceed_the_models_positions(context):
     model = ending_often(make_gpt2(conversation_tokenizer(), n_positions=context + 5))
     both = []
     for join_turns in (True, False):
@@ -271,30 +257,10 @@ def test_rows_end_where_context_was_dropped_and_never_exceed_the_models_position
         torch.testing.assert_close(joined.flat(name), separate.flat(name), rtol=1e-5, atol=1e-5, msg=name)
 
 
-def test_conversations_are_evaluated_while_the_workers_step() -> None:
-    """Single replies at once, conversations in the step after their end, and the last ones after the last step."""
-    model = ending_often(make_gpt2(conversation_tokenizer()))
-    for max_turns, join_turns in ((None, True), (1, True), (None, False)):
-        trained = algorithm_on_conversations(
-            PPO, model, join_turns=join_turns, collector=RolloutCollector(max_turns=max_turns), **ALL_AT_ONCE
-        )
-        events: list[str] = []
-        watch(trained.env, "step_async", lambda *_, to=events: to.append("async"))
-        watch(trained.env, "step_wait", lambda *_, to=events: to.append("wait"))
-        watch(trained.policy, "predict_sequence_values", lambda *_, to=events: to.append("values"))
-        replies = collect(trained)
-        steps = [step.split("wait") for step in " ".join(events).split("async")[1:]]
-        evaluated_meanwhile, afterwards = (["values" in step[i] for step in steps] for i in (0, 1))
-        is_deferred = join_turns and max_turns is None
-        assert all(evaluated_meanwhile) is not is_deferred and any(evaluated_meanwhile)
-        assert afterwards == [False] * (len(steps) - 1) + [is_deferred]
-        assert (len(replies) < len(replies.per_reply("turn"))) is is_deferred
-
-
 @pytest.mark.parametrize("name", quick("gemma2", "mamba", "mixtral", "openai-gpt", of=architectures.CAUSAL))
-def test_every_architecture_reads_three_turns_as_one_row(name: str) -> None:
+def test_every_architecture_reads_three_turns_as_one_row(name):
     env = make_env(make_tokenizer(), vocab_size=25, max_prompt_length=12)
-    policy: Any = make_policy(env, architectures.make_model(name), critic="shared")
+    policy = make_policy(env, architectures.make_model(name), critic="shared")
     prompts = [[3, 4], [3, 4, 5, 6, 9, 9], [3, 4, 5, 6, 9, 9, 7, 10]]
     separate = Replies.from_ids(prompts, [[5, 6], [7], [8, 8, 11]])
     separate.episode = torch.zeros(3, dtype=torch.long)

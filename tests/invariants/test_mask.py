@@ -1,33 +1,17 @@
 """A maskable policy says only what its mask leaves, and the mask follows the trained policy."""
 
-from __future__ import annotations
-
 import copy
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from collected import collect, make
 from covering import covering, quick
 from rows import evaluated, rows_of
-from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import (
-    MODELS,
-    make_env,
-    make_gpt2,
-    make_policy,
-    make_t5,
-    make_tokenizer,
-    maskable_class_of,
-    policy_class_of,
-    reply_log_probs,
-)
+from tiny import MODELS, make_env, make_gpt2, make_policy, make_t5, make_tokenizer, maskable_class_of, reply_log_probs
 
 from rl4dialog.algorithms.on_policy.ppo import NLPO, PPO
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.policies.saving import load_policy_weights, save_policy
 from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
 
@@ -42,7 +26,7 @@ MASKS = {
 MODELS_AND_MASKS = pytest.mark.parametrize(("model", "mask"), covering(MODELS, MASKS), indirect=["model"])
 
 
-def masked_policy(model: Any, tokenizer: Any, **kwargs: Any) -> Any:
+def masked_policy(model, tokenizer, **kwargs):
     env = make_env(tokenizer, max_episode_length=8, end_of_turn=EndOfTurn(tokenizer, [0, 8]))
     policy = make_policy(env, copy.deepcopy(model), policy_class=maskable_class_of(model), **kwargs)
     with torch.no_grad():  # the trained policy and its mask are no longer the same
@@ -51,15 +35,13 @@ def masked_policy(model: Any, tokenizer: Any, **kwargs: Any) -> Any:
     return policy
 
 
-def observations(policy: Any, n: int) -> dict[str, torch.Tensor]:
+def observations(policy, n):
     env = make_env(policy.end_of_turn.tokenizer, max_episode_length=8)
     return {k: torch.as_tensor(np.stack([env.reset(seed=i)[0][k] for i in range(n)])) for k in env.observation_space}
 
 
 @MODELS_AND_MASKS
-def test_masked_tokens_are_never_sampled_and_the_others_have_all_probability(
-    model: Any, tokenizer: Any, mask: str
-) -> None:
+def test_masked_tokens_are_never_sampled_and_the_others_have_all_probability(model, tokenizer, mask):
     policy = masked_policy(model, tokenizer, **MASKS[mask])
     obs = observations(policy, 10)
     many = {name: array.repeat_interleave(1000, dim=0) for name, array in obs.items()}
@@ -74,13 +56,12 @@ def test_masked_tokens_are_never_sampled_and_the_others_have_all_probability(
 
 
 @MODELS_AND_MASKS
-def test_sampler_trainer_and_token_api_agree_under_the_mask(model: Any, tokenizer: Any, mask: str) -> None:
+def test_sampler_trainer_and_token_api_agree_under_the_mask(model, tokenizer, mask):
     policy = masked_policy(model, tokenizer, **MASKS[mask], generation_kwargs={"temperature": 0.8})
     obs = observations(policy, 12)
     utterances = policy.generate(obs)
     assert len(set(utterances.response_mask.sum(dim=1).tolist())) > 1, "replies of different lengths leave the batch"
-    batch = utterances
-    log_probs, _, entropy = evaluated(policy, batch)
+    log_probs, _, entropy = evaluated(policy, utterances)
     torch.testing.assert_close(log_probs, utterances.log_probs, rtol=1e-4, atol=1e-4)
     assert (utterances.log_probs >= utterances.unmasked_log_probs - 1e-5).all()
     assert torch.isfinite(entropy).all() and torch.isfinite(log_probs).all()
@@ -91,7 +72,7 @@ def test_sampler_trainer_and_token_api_agree_under_the_mask(model: Any, tokenize
 
 
 @pytest.mark.parametrize("n_least", [1, 4, 9])
-def test_top_p_mask_leaves_at_least_so_many_tokens_and_every_end(tokenizer: Any, n_least: int) -> None:
+def test_top_p_mask_leaves_at_least_so_many_tokens_and_every_end(tokenizer, n_least):
     policy = masked_policy(make_gpt2(tokenizer), tokenizer, top_mask=1e-6, min_tokens_to_keep=n_least)
     logits = torch.randn(20, len(tokenizer), generator=torch.Generator().manual_seed(0))
     allowed = policy.allowed_tokens(logits)
@@ -101,43 +82,30 @@ def test_top_p_mask_leaves_at_least_so_many_tokens_and_every_end(tokenizer: Any,
     assert (allowed.sum(dim=1) <= n_least + 2).all()
 
 
-def test_top_p_mask_is_the_smallest_set_that_reaches_the_mass(tokenizer: Any) -> None:
+def test_top_p_mask_is_the_smallest_set_that_reaches_the_mass(tokenizer):
     policy = masked_policy(make_gpt2(tokenizer), tokenizer, top_mask=0.6)
     probabilities = torch.zeros(1, len(tokenizer)) + 1e-6
     probabilities[0, [3, 4, 5, 6]] = torch.tensor([0.4, 0.3, 0.2, 0.1])
     assert policy.allowed_tokens(probabilities.log())[0].nonzero().flatten().tolist() == [0, 3, 4, 8]
 
 
-def test_minimum_length_leaves_something_to_say(tokenizer: Any) -> None:
+def test_minimum_length_leaves_something_to_say(tokenizer):
     policy = masked_policy(make_gpt2(tokenizer), tokenizer, top_mask=1e-6, generation_kwargs={"min_length": 8})
     utterances = policy.generate(observations(policy, 30))
     assert (utterances.response_mask.sum(dim=1) == 8).all()
     assert (utterances.log_probs > -50).all(), "nothing that is masked was said"
 
 
-def make_algorithm(cls: Any, policy_class: Any, **policy_kwargs: Any) -> Any:
-    tokenizer = make_tokenizer()
-    return cls(
-        policy_class,
-        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer))] * 4),
-        n_steps=16,
-        batch_size=16,
-        n_epochs=2,
-        learning_rate=1e-2,
-        policy_kwargs={"model": make_gpt2(tokenizer), "end_of_turn": make_env(tokenizer).end_of_turn, **policy_kwargs},
-        seed=0,
-        device="cpu",
-    )
+def make_algorithm(cls, **policy_kwargs):
+    return make(cls, n_envs=4, policy_kwargs=policy_kwargs, batch_size=16, n_epochs=2, learning_rate=1e-2)
 
 
-def test_mask_of_the_sampler_changes_with_a_sync_and_not_before() -> None:
-    algorithm = make_algorithm(
-        NLPO, maskable_class_of(make_gpt2(make_tokenizer())), **TOP_K, target_update_iterations=2
-    )
+def test_mask_of_the_sampler_changes_with_a_sync_and_not_before():
+    algorithm = make_algorithm(NLPO, **TOP_K, target_update_iterations=2)
     policy = algorithm.policy
     obs = observations(policy, 6)
 
-    def sampled_from() -> torch.Tensor:
+    def sampled_from():
         (editor,) = policy._step_editors(obs, policy.settings)
         return editor.edit(torch.zeros(6, policy.language_model.config.vocab_size), None, torch.zeros(6, 1))
 
@@ -152,9 +120,9 @@ def test_mask_of_the_sampler_changes_with_a_sync_and_not_before() -> None:
         assert torch.equal(mine, trained)
 
 
-def test_reference_mask_never_changes_and_costs_no_copy() -> None:
+def test_reference_mask_never_changes_and_costs_no_copy():
     mask = {"top_mask": 5, "mask_type": "reference_top_k", "target_update_iterations": 1}
-    algorithm = make_algorithm(NLPO, maskable_class_of(make_gpt2(make_tokenizer())), **mask)
+    algorithm = make_algorithm(NLPO, **mask)
     before = copy.deepcopy(algorithm.policy._reference_model.state_dict())
     algorithm.learn(128)
     with algorithm.policy.mask_model() as mask_model:
@@ -163,15 +131,14 @@ def test_reference_mask_never_changes_and_costs_no_copy() -> None:
         assert torch.equal(weight, before[name])
 
 
-def test_kl_is_that_of_the_policy_without_its_mask_and_ratios_are_taken_under_it() -> None:
-    algorithm = make_algorithm(NLPO, maskable_class_of(make_gpt2(make_tokenizer())), **TOP_K)
+def test_kl_is_that_of_the_policy_without_its_mask_and_ratios_are_taken_under_it():
+    algorithm = make_algorithm(NLPO, **TOP_K)
     algorithm.kl_controller = FixedKLController(0.5)
     policy = algorithm.policy
     with torch.no_grad():  # away from the reference
         for parameter in policy.actor_parameters():
             parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
-    _, callback = algorithm._setup_learn(10**6)
-    algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
+    collect(algorithm)
     kls, gains = [], []
     policy.requires_grad_(False)
     for u in rows_of(algorithm.rollout_buffer):
@@ -186,48 +153,12 @@ def test_kl_is_that_of_the_policy_without_its_mask_and_ratios_are_taken_under_it
     assert min(gains) > -1e-4 and max(gains) > 0.1, "a mask makes what it leaves more probable"
 
 
-def test_nlpo_with_a_mask_that_keeps_everything_is_ppo_bit_for_bit() -> None:
-    model = make_gpt2(make_tokenizer())
-    ppo = make_algorithm(PPO, policy_class_of(model)).learn(128)
-    nlpo = make_algorithm(NLPO, maskable_class_of(model), top_mask=1.0, target_update_iterations=1).learn(128)
+def test_nlpo_with_a_mask_that_keeps_everything_is_ppo_bit_for_bit():
+    ppo = make_algorithm(PPO).learn(128)
+    nlpo = make_algorithm(NLPO, top_mask=1.0, target_update_iterations=1).learn(128)
     masked = nlpo.policy.state_dict()
     for name, weight in ppo.policy.state_dict().items():
         assert torch.equal(weight, masked[name]), name
-
-
-def test_mask_policy_is_saved_and_restored(tmp_path: Path) -> None:
-    policy_class = maskable_class_of(make_gpt2(make_tokenizer()))
-    trained = make_algorithm(NLPO, policy_class, **TOP_P, target_update_iterations=3)
-    trained.learn(64 * 4)
-    save_policy(trained.policy, tmp_path)
-    loaded = make_algorithm(NLPO, policy_class, **TOP_P, target_update_iterations=3)
-    load_policy_weights(loaded.policy, tmp_path)
-    assert int(loaded.policy._n_iterations) == 4
-    with loaded.policy.mask_model() as mine_model, trained.policy.mask_model() as theirs_model:
-        pairs = list(zip(mine_model.parameters(), theirs_model.parameters(), strict=True))
-    for mine, theirs in pairs:
-        assert torch.equal(mine, theirs)
-
-
-def test_rollouts_store_no_mask_over_the_vocabulary() -> None:
-    tokenizer = make_tokenizer()
-    model = make_gpt2(tokenizer)
-    model.resize_token_embeddings(50_257)
-    env = make_env(tokenizer, vocab_size=50_257)
-    algorithm = NLPO(
-        maskable_class_of(model),
-        DummyVecEnv([lambda: UtteranceView(make_env(tokenizer, vocab_size=50_257))] * 2),
-        n_steps=16,
-        policy_kwargs={"model": model, "end_of_turn": env.end_of_turn, **TOP_P},
-        seed=0,
-        device="cpu",
-    )
-    _, callback = algorithm._setup_learn(10**6)
-    algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
-    stored = rows_of(algorithm.rollout_buffer)
-    n_bytes = sum(a.nbytes for u in stored for a in vars(u).values() if isinstance(a, np.ndarray))
-    n_tokens = sum(len(u.prompt_ids) + len(u.response_ids) for u in stored)
-    assert n_bytes < 100 * n_tokens
 
 
 @pytest.mark.parametrize(
@@ -238,7 +169,7 @@ def test_rollouts_store_no_mask_over_the_vocabulary() -> None:
         ({"mask_type": "reference_top_p", "reference": "none"}, "mask_type: reference_top_p .*args.reference is none"),
     ],
 )
-def test_mask_arguments_that_make_no_sense(arguments: dict[str, Any], words: str) -> None:
+def test_mask_arguments_that_make_no_sense(arguments, words):
     policy_class = maskable_class_of(make_gpt2(make_tokenizer()))
     with pytest.raises(ConfigError, match=words):
         policy_class.check_arguments(arguments)
@@ -247,7 +178,7 @@ def test_mask_arguments_that_make_no_sense(arguments: dict[str, Any], words: str
 @pytest.mark.parametrize(
     ("model", "precision", "mask"), covering(("gpt2", "t5"), ("fp32", "bf16"), MASKS), indirect=["model"]
 )
-def test_what_was_sampled_stays_in_its_mask(model: Any, tokenizer: Any, precision: str, mask: str) -> None:
+def test_what_was_sampled_stays_in_its_mask(model, tokenizer, precision, mask):
     """Though the pass that trains finds another mask than the sampler, as rounding makes it do, or here new weights."""
     policy = masked_policy(model, tokenizer, precision=precision, **MASKS[mask])
     obs = {name: array.repeat_interleave(8, dim=0) for name, array in observations(policy, 15).items()}
@@ -255,13 +186,12 @@ def test_what_was_sampled_stays_in_its_mask(model: Any, tokenizer: Any, precisio
     with torch.no_grad(), policy.mask_model() as mask_model:
         for parameter in mask_model.parameters():
             parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2))
-    batch = utterances
-    real = batch.response_mask
-    log_probs, _, entropy = evaluated(policy, batch)
+    real = utterances.response_mask
+    log_probs, _, entropy = evaluated(policy, utterances)
     assert (log_probs - utterances.log_probs).abs().max() < 5
     # In bf16, passes with and without gradients round differently.
     close = {"rtol": 0.0, "atol": {"fp32": 1e-4, "bf16": 0.5}[precision]}
-    torch.testing.assert_close(policy.sequence_log_probs(batch), log_probs, **close)
+    torch.testing.assert_close(policy.sequence_log_probs(utterances), log_probs, **close)
     as_sb3 = policy.evaluate_actions(
         {**obs, "response_ids": utterances.response_ids, "response_mask": real}, utterances.response_ids[real]
     )
@@ -277,26 +207,20 @@ def test_what_was_sampled_stays_in_its_mask(model: Any, tokenizer: Any, precisio
 
 
 @pytest.mark.parametrize("make_model", quick(make_gpt2, of=[make_gpt2, make_t5]))
-def test_nlpo_in_bf16_stops_for_no_mask(make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nlpo_in_bf16_stops_for_no_mask(make_model, monkeypatch):
     """The rounding of one pass differs from that of another, by 2 % here, so that it does so in every run."""
-    tokenizer = make_tokenizer()
-    model = make_model(tokenizer)
-    env = make_env(tokenizer, n_samples=20, max_episode_length=8)
-    algorithm = NLPO(
-        maskable_class_of(model),
-        DummyVecEnv([lambda: UtteranceView(env)] * 8),
+    algorithm = make(
+        NLPO,
         n_steps=32,
-        batch_size=256,
-        n_epochs=2,
-        learning_rate=1e-6,
-        target_kl=0.02,
-        policy_kwargs={"model": model, "end_of_turn": env.end_of_turn, "precision": "bf16", **TOP_P},
-        seed=0,
-        device="cpu",
+        env_kwargs={"n_samples": 20, "max_episode_length": 8},
+        model=make_model(make_tokenizer()),
+        n_envs=8,
+        policy_kwargs={"precision": "bf16", **TOP_P},
+        **{"batch_size": 256, "n_epochs": 2, "learning_rate": 1e-6, "target_kl": 0.02},
     )
     random, allowed_tokens = torch.Generator().manual_seed(3), algorithm.policy.allowed_tokens
 
-    def rounded_otherwise(logits: torch.Tensor) -> torch.Tensor:
+    def rounded_otherwise(logits):
         return allowed_tokens(logits + 0.02 * torch.randn(logits.shape, generator=random))
 
     monkeypatch.setattr(algorithm.policy, "allowed_tokens", rounded_otherwise)

@@ -1,10 +1,6 @@
 """Settings and layouts that do not change what is learned from a log, and searches that agree with each other."""
 
-from __future__ import annotations
-
 import itertools
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,14 +30,14 @@ QLEARNERS = [(ILQL, {"cql_weight": 0.3}), (CQL, {}), (MCReturns, {}), (PsiLearni
 ALGORITHMS = [(BC, {}), *QLEARNERS]
 
 
-def close(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
+def close(first, second):
     assert first.keys() == second.keys() and first
     for name, gradient in first.items():
         torch.testing.assert_close(gradient, second[name], rtol=2e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize(("number", "make_model"), covering(range(len(ALGORITHMS)), (make_gpt2, make_t5)))
-def test_micro_batches_and_their_padding_change_no_gradient(number: int, make_model: Any, tmp_path: Path) -> None:
+def test_micro_batches_and_their_padding_change_no_gradient(number, make_model, tmp_path):
     algorithm, args = ALGORITHMS[number]
     model = make_model(marked_tokenizer())
     learner = make_learner(algorithm, make_log(tmp_path, model), model, **args)
@@ -53,9 +49,7 @@ def test_micro_batches_and_their_padding_change_no_gradient(number: int, make_mo
 
 
 @pytest.mark.parametrize(("algorithm", "args"), ALGORITHMS)
-def test_rows_of_whole_conversations_and_of_single_replies_have_the_same_gradient(
-    algorithm: Any, args: dict[str, Any], tmp_path: Path
-) -> None:
+def test_rows_of_whole_conversations_and_of_single_replies_have_the_same_gradient(algorithm, args, tmp_path):
     found = []
     for join_turns in (True, False):
         model = make_llama(marked_tokenizer())
@@ -67,7 +61,7 @@ def test_rows_of_whole_conversations_and_of_single_replies_have_the_same_gradien
     close(*found)
 
 
-def test_cut_windows_hold_every_token_of_the_agent_once_and_link_states(tmp_path: Path) -> None:
+def test_cut_windows_hold_every_token_of_the_agent_once_and_link_states(tmp_path):
     """A window of 8 tokens does not hold these conversations; the state after a window is the first of the next."""
     model = make_gpt2(marked_tokenizer())
     whole, cut = (make_log(tmp_path / str(n), model, prompt=n) for n in (40, 8))
@@ -85,7 +79,7 @@ def test_cut_windows_hold_every_token_of_the_agent_once_and_link_states(tmp_path
 
 
 @pytest.mark.parametrize("terminated", [True, False])
-def test_only_conversations_that_were_cut_have_a_state_after_their_last_token(terminated: bool, tmp_path: Path) -> None:
+def test_only_conversations_that_were_cut_have_a_state_after_their_last_token(terminated, tmp_path):
     conversation = [(["w1", "w2 w3", "w4"], [1.0], terminated)]
     model = make_gpt2(marked_tokenizer())
     log = make_log(tmp_path, model, dialogues(conversation))
@@ -97,7 +91,7 @@ def test_only_conversations_that_were_cut_have_a_state_after_their_last_token(te
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_policy_with_beta_0_is_its_language_model_bit_for_bit(name: str) -> None:
+def test_policy_with_beta_0_is_its_language_model_bit_for_bit(name):
     env = make_env(make_tokenizer())
     obs = {"prompt_ids": torch.tensor([[1, 4, 5], [6, 7, 8]]), "prompt_mask": torch.tensor([[0, 1, 1], [1, 1, 1]])}
     found = []
@@ -111,7 +105,7 @@ def test_policy_with_beta_0_is_its_language_model_bit_for_bit(name: str) -> None
     assert torch.equal(found[0].log_probs, found[1].log_probs)
 
 
-def policy_of(env: Any, model: Any, **args: Any) -> Any:
+def policy_of(env, model, **args):
     if "policy_class" not in args:
         return make_policy(env, model, **args)
     policy = args.pop("policy_class")(
@@ -121,7 +115,7 @@ def policy_of(env: Any, model: Any, **args: Any) -> Any:
     return policy
 
 
-def guided(name: str = "gpt2", **args: Any) -> Any:
+def guided(name="gpt2", **args):
     model = MODELS[name](make_tokenizer())
     return policy_of(make_env(make_tokenizer()), model, policy_class=guided_class_of(model), **args)
 
@@ -132,7 +126,7 @@ OBS = {
 }
 
 
-GUIDANCE: list[dict[str, Any]] = [
+GUIDANCE = [
     {"beta": 2.0},
     {"beta": 2.0, "clip": 0.2, "prior_weight": 0.5, "use": "online"},
     {"beta": 1.0, "prior": {"temperature": 0.7, "top_k": 8, "min_p": 0.02}},
@@ -143,9 +137,7 @@ GUIDANCE: list[dict[str, Any]] = [
     ("name", "critic", "target", "number"),
     covering(MODELS, ("shared", "separate"), ("model", "heads"), range(len(GUIDANCE))),
 )
-def test_log_probs_of_sampling_are_those_of_a_pass_over_whole_replies(
-    name: str, critic: str, target: str, number: int
-) -> None:
+def test_log_probs_of_sampling_are_those_of_a_pass_over_whole_replies(name, critic, target, number):
     guidance = GUIDANCE[number]
     policy = guided(name, critic=critic, target=target, guidance=guidance, generation_kwargs={"temperature": 0.8})
     part_trunks(policy)
@@ -162,7 +154,7 @@ def test_log_probs_of_sampling_are_those_of_a_pass_over_whole_replies(
     torch.testing.assert_close(log_prob, expected[mask], rtol=1e-4, atol=1e-4)
 
 
-def test_guidance_is_the_formula() -> None:
+def test_guidance_is_the_formula():
     policy = guided(guidance={"beta": 1.5, "clip": 0.3, "prior_weight": 0.7}, generation_kwargs={"temperature": 0.6})
     replies = Replies.from_ids([[4, 5]], [[6, 7, 0]])
     hidden = policy._policy_hidden(replies)
@@ -174,7 +166,7 @@ def test_guidance_is_the_formula() -> None:
     torch.testing.assert_close(found.log_softmax(-1), wanted.log_softmax(-1), rtol=1e-5, atol=1e-5)
 
 
-def small_vocabulary(**guidance: Any) -> Any:
+def small_vocabulary(**guidance):
     """Three tokens besides the end."""
     policy = guided(guidance={"beta": 2.0, **guidance}, generation_kwargs={"max_new_tokens": 3})
     with torch.no_grad():  # tokens beyond the fourth are never chosen
@@ -184,7 +176,7 @@ def small_vocabulary(**guidance: Any) -> Any:
     return policy
 
 
-def test_wide_beams_are_exhaustive_search() -> None:
+def test_wide_beams_are_exhaustive_search():
     policy = small_vocabulary(search="beam", num_beams=64)
     found = policy.generate(OBS)
     candidates = [
@@ -202,7 +194,7 @@ def test_wide_beams_are_exhaustive_search() -> None:
         torch.testing.assert_close(found.log_probs[row].sum(), scores.max(), rtol=1e-4, atol=1e-4)
 
 
-def test_rerank_of_one_candidate_is_a_sample_and_of_many_has_the_highest_rank() -> None:
+def test_rerank_of_one_candidate_is_a_sample_and_of_many_has_the_highest_rank():
     sampled, one, many = (
         small_vocabulary(**g) for g in ({}, {"search": "rerank"}, {"search": "rerank", "n_candidates": 64})
     )
@@ -218,7 +210,7 @@ def test_rerank_of_one_candidate_is_a_sample_and_of_many_has_the_highest_rank() 
 
 @pytest.mark.parametrize("target", ["model", "heads"])
 @pytest.mark.parametrize("critic", ["shared", "separate"])
-def test_saved_and_loaded_policies_are_equal(critic: str, target: str, tmp_path: Path) -> None:
+def test_saved_and_loaded_policies_are_equal(critic, target, tmp_path):
     first = guided(critic=critic, target=target, guidance={"beta": 2.0})
     with torch.no_grad():
         for parameter in first.parameters():
@@ -236,7 +228,7 @@ def test_saved_and_loaded_policies_are_equal(critic: str, target: str, tmp_path:
             assert torch.equal(getattr(first, numbers_of)(replies), getattr(other, numbers_of)(replies))
 
 
-def test_awac_with_a_large_temperature_imitates(tmp_path: Path) -> None:
+def test_awac_with_a_large_temperature_imitates(tmp_path):
     found = []
     for algorithm, args in ((BC, {}), (AWAC, {"temperature": 1e9})):
         model = make_gpt2(marked_tokenizer())
@@ -247,7 +239,7 @@ def test_awac_with_a_large_temperature_imitates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
-def test_returns_of_long_conversations_are_finite_and_right(gamma: float) -> None:
+def test_returns_of_long_conversations_are_finite_and_right(gamma):
     n = 10_000
     rewards = np.random.default_rng(0).normal(size=n)
     returns = returns_to_go(rewards, np.full(n, gamma), np.zeros(n))

@@ -1,9 +1,6 @@
 """Padding, masks and positions change no number that is logged or trained on."""
 
-from __future__ import annotations
-
 import copy
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ PROMPTS = [[3, 4, 5], [6], [7, 8, 9, 10, 3]]
 REPLIES = [[11, 12, 0], [13, 14, 15, 16], [17]]
 
 
-def batch_of(rows: list[int], pad: int = 1, extra_left: int = 0, extra_right: int = 0) -> Replies:
+def batch_of(rows, pad=1, extra_left=0, extra_right=0):
     n_prompt = max(len(PROMPTS[i]) for i in rows) + extra_left
     n_reply = max(len(REPLIES[i]) for i in rows) + extra_right
     prompt_ids, reply_ids = torch.full((len(rows), n_prompt), pad), torch.full((len(rows), n_reply), pad)
@@ -33,18 +30,18 @@ def batch_of(rows: list[int], pad: int = 1, extra_left: int = 0, extra_right: in
 
 
 @pytest.fixture(params=["separate", "shared"])
-def policy(request: pytest.FixtureRequest, tokenizer: Any, model: Any) -> Any:
+def policy(request, tokenizer, model):
     return make_policy(make_env(tokenizer), model, critic=request.param)
 
 
-def everything(policy: Any, batch: Replies) -> list[torch.Tensor]:
+def everything(policy, batch):
     with torch.no_grad():
         numbers = [*evaluated(policy, batch), policy.reference_log_probs(batch)]
         numbers.append(policy.predict_sequence_values(batch))
     return [tensor[batch.response_mask] for tensor in numbers]
 
 
-def test_log_prob_at_t_is_of_token_t_given_all_before_it(policy: Any) -> None:
+def test_log_prob_at_t_is_of_token_t_given_all_before_it(policy):
     batch = batch_of([0, 1, 2])
     log_probs, values, entropy = evaluated(policy, batch)
     lm = policy.language_model
@@ -58,21 +55,21 @@ def test_log_prob_at_t_is_of_token_t_given_all_before_it(policy: Any) -> None:
             assert float(values[row, t]) == pytest.approx(float(policy._value_head(hidden)), abs=1e-5)
 
 
-def test_padding_columns_change_nothing(policy: Any) -> None:
+def test_padding_columns_change_nothing(policy):
     plain = everything(policy, batch_of([0, 1, 2]))
     for padded in (batch_of([0, 1, 2], extra_left=4), batch_of([0, 1, 2], extra_right=3)):
         for a, b in zip(plain, everything(policy, padded), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_one_by_one_equals_batched(policy: Any) -> None:
+def test_one_by_one_equals_batched(policy):
     together = everything(policy, batch_of([0, 1, 2]))
     alone = [everything(policy, batch_of([i])) for i in range(3)]
     for k, tensor in enumerate(together):
         torch.testing.assert_close(tensor, torch.cat([a[k] for a in alone]), rtol=1e-5, atol=1e-5)
 
 
-def test_pad_equal_to_eos_changes_no_loss_or_gradient(tokenizer: Any, model: Any) -> None:
+def test_pad_equal_to_eos_changes_no_loss_or_gradient(tokenizer, model):
     gradients = []
     for pad_is_eos in (False, True):
         tok = make_tokenizer(pad_is_eos=pad_is_eos)
@@ -88,14 +85,14 @@ def test_pad_equal_to_eos_changes_no_loss_or_gradient(tokenizer: Any, model: Any
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_first_eos_is_trained_and_what_follows_it_is_not(policy: Any) -> None:
+def test_first_eos_is_trained_and_what_follows_it_is_not(policy):
     batch = batch_of([0, 1])
     log_probs, _, _ = evaluated(policy, batch)
     assert log_probs[0, 2] != 0, "the end-of-sequence token is a token like any other"
     assert log_probs[0, 3] == 0
 
 
-def test_token_level_api_ignores_padding_too(policy: Any, tokenizer: Any) -> None:
+def test_token_level_api_ignores_padding_too(policy, tokenizer):
     env = make_env(tokenizer, max_prompt_length=5, max_episode_length=4)
     wide = make_env(tokenizer, max_prompt_length=12, max_episode_length=9)
     for i in range(4):
@@ -110,7 +107,7 @@ def test_token_level_api_ignores_padding_too(policy: Any, tokenizer: Any) -> Non
 
 
 @pytest.mark.parametrize("architecture", MODELS)
-def test_sampler_and_trainer_log_probs_agree(tokenizer: Any, architecture: str) -> None:
+def test_sampler_and_trainer_log_probs_agree(tokenizer, architecture):
     env = make_env(tokenizer, max_episode_length=12)
     policy = make_policy(
         env,
@@ -121,8 +118,7 @@ def test_sampler_and_trainer_log_probs_agree(tokenizer: Any, architecture: str) 
     obs = {k: torch.as_tensor(np.stack([env.reset(seed=i)[0][k] for i in range(8)])) for k in env.observation_space}
     utterances = policy.generate(obs)
     assert len(set(utterances.response_mask.sum(dim=1).tolist())) > 1, "replies of different lengths leave the batch"
-    batch = utterances
-    log_probs, _, _ = evaluated(policy, batch)
+    log_probs, _, _ = evaluated(policy, utterances)
     torch.testing.assert_close(log_probs, utterances.log_probs, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(policy.reference_log_probs(batch), log_probs, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(policy.reference_log_probs(utterances), log_probs, rtol=1e-5, atol=1e-6)
     assert (utterances.truncated_mass[utterances.response_mask] > 0).all(), "top_k cuts off some probability"

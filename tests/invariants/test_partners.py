@@ -1,15 +1,9 @@
 """A conversation is the same wherever its partner is: in a worker, in the process, or in front of the environments."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 from covering import quick
 from partners import RulesService
-from runs import assert_same_run, complete_run, contents, keep_registries, make_config, run_folder, train
+from runs import assert_same_run, complete_run, contents, keep_registries, make_config, run_folder, train, trained_run
 
 from rl4dialog.catalog import PartnerRegistry
 
@@ -20,7 +14,7 @@ RULES = {
 DRAWN = {"id": "rules", "args": {**RULES, "otherwise": ["i see .", "well ?", "and then ?"]}}
 
 
-def config_of(folder: Path, partner: dict[str, Any], vec_env: str = "dummy", **overrides: Any) -> dict[str, Any]:
+def config_of(folder, partner, vec_env="dummy", **overrides):
     """Two iterations of conversations of up to three turns, with rewards that need no references."""
     folder.mkdir(exist_ok=True)
     rewards = [
@@ -45,27 +39,27 @@ def config_of(folder: Path, partner: dict[str, Any], vec_env: str = "dummy", **o
 
 
 @pytest.fixture(autouse=True)
-def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+def registries(monkeypatch):
     keep_registries(monkeypatch)
     PartnerRegistry.add("rules_service", RulesService)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def model(tmp_path_factory):
     """A saved tiny model."""
     folder = tmp_path_factory.mktemp("model")
     with complete_run(folder, make_config(folder, train_evaluation__n_iters=0, seed=7)):
         yield str(run_folder(folder) / "model")
 
 
-def language_model(model: str) -> dict[str, Any]:
+def language_model(model):
     """Settings of a partner that opens, and whose utterances may be longer than the agent's."""
     partner = {"id": "language_model", "args": {"model_name": model}}
     return {"partner": partner, "env__args__max_partner_length": 10, "env__args__first_speaker": "partner"}
 
 
 @pytest.fixture(scope="module")
-def run_with_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def run_with_rules(tmp_path_factory):
     """A run with a partner in the workers."""
     folder = tmp_path_factory.mktemp("rules")
     with complete_run(folder, config_of(folder, DRAWN, "blocks")):
@@ -73,14 +67,14 @@ def run_with_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def run_with_language_model(tmp_path_factory: pytest.TempPathFactory, model: str) -> Iterator[Path]:
+def run_with_language_model(tmp_path_factory, model):
     """A run with a partner in the process, where the environments are, too."""
     folder = tmp_path_factory.mktemp("language_model")
     with complete_run(folder, config_of(folder, **language_model(model))):
         yield run_folder(folder)
 
 
-def said_by_partner(folder: Path) -> list[str]:
+def said_by_partner(folder):
     """What the partner said in all recorded conversations."""
     files = [found for name, found in contents(folder).items() if name.endswith("predictions.json")]
     turns = [turn for found in files for record in found for turn in record["turns"] if not turn.get("given")]
@@ -88,20 +82,19 @@ def said_by_partner(folder: Path) -> list[str]:
     return [turn["text"] for turn in turns if turn["speaker"] == "partner"]
 
 
-def assert_same_but_for_environments(one: Path, other: Path) -> None:
+def assert_same_but_for_environments(one, other):
     """Weights, optimizer, logs and predictions are the same; environments with another partner have another state."""
     a, b = contents(one), contents(other)
     assert a.keys() == b.keys() and any(name.endswith("optimizer.safetensors") for name in a)
     assert [name for name in a if a[name] != b[name] and not name.endswith("state.json")] == []
 
 
-def test_rules_say_the_same_in_workers_and_in_the_process(tmp_path: Path, run_with_rules: Path) -> None:
-    assert train(tmp_path, config_of(tmp_path, DRAWN)) == 0
-    assert_same_run(run_with_rules, run_folder(tmp_path))
+def test_rules_say_the_same_in_workers_and_in_the_process(tmp_path, run_with_rules):
+    assert_same_run(run_with_rules, trained_run(tmp_path, config_of(tmp_path, DRAWN)))
     assert len(set(said_by_partner(run_with_rules))) > 2
 
 
-def test_rules_say_the_same_as_a_service(tmp_path: Path) -> None:
+def test_rules_say_the_same_as_a_service(tmp_path):
     folders = alone, service = tmp_path / "alone", tmp_path / "service"
     for folder, id in zip(folders, ("rules", "rules_service"), strict=True):
         config = config_of(folder, {"id": id, "args": RULES}, train_evaluation__n_iters=1)
@@ -110,20 +103,15 @@ def test_rules_say_the_same_as_a_service(tmp_path: Path) -> None:
     assert set(said_by_partner(run_folder(service))) == {"oh , why ?", "i see ."}
 
 
-def test_language_model_says_the_same_wherever_the_environments_are(
-    tmp_path: Path, model: str, run_with_language_model: Path
-) -> None:
+def test_language_model_says_the_same_wherever_the_environments_are(tmp_path, model, run_with_language_model):
     assert train(tmp_path, config_of(tmp_path, vec_env="blocks", **language_model(model))) == 0
     assert_same_run(run_folder(tmp_path), run_with_language_model)
     assert len(set(said_by_partner(run_with_language_model))) > 10
 
 
 @pytest.mark.parametrize("id", quick("rules", of=["rules", "language_model"]))
-def test_run_with_a_partner_that_is_given_more_iterations_is_the_longer_run(
-    tmp_path: Path, model: str, id: str, request: pytest.FixtureRequest
-) -> None:
+def test_run_with_a_partner_that_is_given_more_iterations_is_the_longer_run(tmp_path, model, id, request):
     settings = {"partner": DRAWN} if id == "rules" else language_model(model)
     short, long = (config_of(tmp_path, **settings, train_evaluation__n_iters=n) for n in (1, 2))
     assert train(tmp_path, short) == 0
-    assert train(tmp_path, long, "--resume") == 0
-    assert_same_run(request.getfixturevalue(f"run_with_{id}"), run_folder(tmp_path))
+    assert_same_run(request.getfixturevalue(f"run_with_{id}"), trained_run(tmp_path, long, "--resume"))

@@ -1,14 +1,10 @@
 """A run that is stopped and resumed is the run that was never stopped, bit by bit."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil
 import signal
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 import reward_models
@@ -31,15 +27,15 @@ SETTINGS = {
 }
 
 
-def config_of(tmp_path: Path, algorithm: str = "ppo", kind: str = CAUSAL, **overrides: Any) -> dict[str, Any]:
+def config_of(tmp_path, algorithm="ppo", kind=CAUSAL, **overrides):
     """Two iterations with a checkpoint after each."""
     masked = algorithm == "nlpo"
-    policy_args: dict[str, Any] = {
+    policy_args = {
         "model_name": "builtin/tiny-t5" if kind == SEQ2SEQ else "builtin/tiny-gpt2",
         "generation_kwargs": {"do_sample": True},
         **({"target_update_iterations": 2} if masked else {}),
     }
-    settings: dict[str, Any] = {
+    settings = {
         "alg__id": algorithm,
         "alg__args": {"n_steps": 8, "learning_rate": 1e-3, **SETTINGS[algorithm]},
         "alg__policy": {"id": f"maskable_{kind}" if masked else kind, "args": policy_args},
@@ -55,7 +51,7 @@ def config_of(tmp_path: Path, algorithm: str = "ppo", kind: str = CAUSAL, **over
 
 
 OFF_POLICY = {"learning_starts": 24, "batch_size": 8, "buffer_size": 60, "train_freq": 16, "gradient_steps": 2}
-TURN_LEVEL: dict[str, dict[str, Any]] = {
+TURN_LEVEL = {
     "a2c": {"n_steps": 16},
     "ppo": {"n_steps": 16, "batch_size": 8, "n_epochs": 2},
     "trpo": {"n_steps": 16, "batch_size": 16, "cg_max_steps": 2},
@@ -71,7 +67,7 @@ TURN_LEVEL: dict[str, dict[str, Any]] = {
 CONTINUOUS = ("crossq", "ddpg", "sac", "td3", "tqc")
 
 
-def turn_level_config(algorithm: str, **env: Any) -> dict[str, Any]:
+def turn_level_config(algorithm, **env):
     """Two iterations with a checkpoint after each."""
     id = "Pendulum-v1" if algorithm in CONTINUOUS else "CartPole-v1"
     return {
@@ -90,7 +86,7 @@ def turn_level_config(algorithm: str, **env: Any) -> dict[str, Any]:
     }
 
 
-def folders(tmp_path: Path) -> tuple[Path, Path]:
+def folders(tmp_path):
     """Of a whole run and another one."""
     whole, other = tmp_path / "whole", tmp_path / "other"
     for folder in (whole, other):
@@ -98,7 +94,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return whole, other
 
 
-def assert_resumed_is_whole(tmp_path: Path, config: dict[str, Any]) -> None:
+def assert_resumed_is_whole(tmp_path, config):
     """Train a run, and resume a copy as if it had been killed, later than the first checkpoint but before the next."""
     whole, resumed = folders(tmp_path)
     assert train(whole, config) == 0
@@ -111,7 +107,7 @@ def assert_resumed_is_whole(tmp_path: Path, config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("algorithm", "kind"), covering(SETTINGS, (CAUSAL, SEQ2SEQ)))
-def test_resumed_run_is_the_whole_run(tmp_path: Path, algorithm: str, kind: str) -> None:
+def test_resumed_run_is_the_whole_run(tmp_path, algorithm, kind):
     assert_resumed_is_whole(tmp_path, config_of(tmp_path, algorithm, kind))
 
 
@@ -120,7 +116,7 @@ SELF_PLAY = {
     "env__args__partner": {"id": "self_play", "args": {"snapshot_every": 1, "pool_size": 3, "latest_share": 0.3}},
     "reward_fn": {"id": "length_penalty", "args": {"max_length": 3}},
 }
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS = {
     "schedules_and_supervised_loss": {
         "alg__args__learning_rate": {"start": 1e-3, "end": 1e-4, "warmup": 0.3},
         "alg__args__clip_range": {"start": 0.2, "end": 0.1, "schedule": "cosine"},
@@ -146,12 +142,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", quick(*[name for name in VARIANTS if name != "self_play_lora"], of=VARIANTS))
-def test_resumed_run_with_further_settings_is_the_whole_run(tmp_path: Path, name: str) -> None:
+def test_resumed_run_with_further_settings_is_the_whole_run(tmp_path, name):
     assert_resumed_is_whole(tmp_path, config_of(tmp_path, **VARIANTS[name]))
 
 
 @pytest.mark.parametrize("algorithm", quick("ppo", "dqn", "sac", of=TURN_LEVEL))
-def test_resumed_turn_level_run_is_the_whole_run(tmp_path: Path, algorithm: str) -> None:
+def test_resumed_turn_level_run_is_the_whole_run(tmp_path, algorithm):
     assert_resumed_is_whole(tmp_path, turn_level_config(algorithm))
 
 
@@ -169,7 +165,7 @@ ACTS = {
 
 
 @pytest.mark.parametrize("algorithm", quick("dqn", "gdpl", of=ACTS))
-def test_resumed_run_in_dialogue_acts_is_the_whole_run(tmp_path: Path, algorithm: str) -> None:
+def test_resumed_run_in_dialogue_acts_is_the_whole_run(tmp_path, algorithm):
     """Checkpoints are in the middle of dialogues about drawn goals, and replay buffers begin with rule-policy turns."""
     further = {
         "double_dqn": TURN_LEVEL["dqn"],
@@ -187,7 +183,7 @@ def test_resumed_run_in_dialogue_acts_is_the_whole_run(tmp_path: Path, algorithm
     assert_resumed_is_whole(tmp_path, config)
 
 
-def test_resumed_run_about_turn_goals_is_the_whole_run(tmp_path: Path) -> None:
+def test_resumed_run_about_turn_goals_is_the_whole_run(tmp_path):
     """Checkpoints are in the middle of conversations of two sampled language models."""
     tokenizer = make_tokenizer(marker="<EOU>")
     tokenizer.save_pretrained(tmp_path / "model")
@@ -204,15 +200,12 @@ def test_resumed_run_about_turn_goals_is_the_whole_run(tmp_path: Path) -> None:
             "n_envs": 2,
             "args": {"goals": ["pet", "work"], "max_turns": 3, "max_prompt_length": 60, "max_utterance_length": 4},
         },
-        "reward_fn": {
-            "id": "persona_ranking",
-            "args": {"n_distractors": 3, "embedder": "hidden_mean", **of_model},
-        },
+        "reward_fn": {"id": "persona_ranking", "args": {"n_distractors": 3, "embedder": "hidden_mean", **of_model}},
     }
     assert_resumed_is_whole(tmp_path, config)
 
 
-def assert_two_parts_are_the_whole(tmp_path: Path, config: dict[str, Any], n_iters: int) -> None:
+def assert_two_parts_are_the_whole(tmp_path, config, n_iters):
     """The first has so many iterations, and the second is a resume with more."""
     whole, parts = folders(tmp_path)
     short = {**config, "train_evaluation": {**config["train_evaluation"], "n_iters": n_iters}}
@@ -222,7 +215,7 @@ def assert_two_parts_are_the_whole(tmp_path: Path, config: dict[str, Any], n_ite
     assert_same_run(run_folder(whole), run_folder(parts))
 
 
-def test_turn_level_run_that_is_given_more_iterations_is_the_longer_run(tmp_path: Path) -> None:
+def test_turn_level_run_that_is_given_more_iterations_is_the_longer_run(tmp_path):
     config = turn_level_config("ppo", vec_env="blocks", n_workers=2)
     config["train_evaluation"]["keep_last"] = 1  # earlier ones say how long the run was going to be
     assert_two_parts_are_the_whole(tmp_path, config, 1)
@@ -243,12 +236,12 @@ def test_turn_level_run_that_is_given_more_iterations_is_the_longer_run(tmp_path
     ],
     ids=["lora", "shared_bf16_two_turns"],
 )
-def test_run_that_is_given_more_iterations_is_the_longer_run(tmp_path: Path, overrides: dict[str, Any]) -> None:
+def test_run_that_is_given_more_iterations_is_the_longer_run(tmp_path, overrides):
     assert_two_parts_are_the_whole(tmp_path, config_of(tmp_path, train_evaluation__eval_every=1, **overrides), 1)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a process that has used a GPU cannot be forked")
-def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
     """Killed while it writes files: those of a first and of a last checkpoint among them."""
     config = config_of(tmp_path)
     whole, killed = folders(tmp_path)
@@ -264,10 +257,10 @@ def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     assert_same_run(run_folder(whole), run_folder(killed))
 
 
-def _train_until_killed(folder: Path, config: dict[str, Any], n_files: int) -> None:
+def _train_until_killed(folder, config, n_files):
     fsync, written = os.fsync, []
 
-    def last(file: int) -> None:
+    def last(file):
         written.append(file)
         if len(written) == n_files:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -278,11 +271,11 @@ def _train_until_killed(folder: Path, config: dict[str, Any], n_files: int) -> N
 
 
 @pytest.mark.long
-def test_run_killed_at_random_moments_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+def test_run_killed_at_random_moments_goes_on_as_if_nothing_had_happened(tmp_path):
     config = config_of(tmp_path, train_evaluation__n_iters=8, env__vec_env="blocks")
     whole, killed = folders(tmp_path)
 
-    def arguments(folder: Path) -> list[str]:
+    def arguments(folder):
         return [
             *("--config_path", str(write_config(folder, config))),
             *("--base_path_to_store_results", str(folder / "runs"), "--project_name", "p", "--experiment_name", "e"),
@@ -297,12 +290,12 @@ def test_run_killed_at_random_moments_goes_on_as_if_nothing_had_happened(tmp_pat
     assert_same_run(run_folder(whole), run_folder(killed))
 
 
-ENSEMBLE: dict[str, Any] = {
+ENSEMBLE = {
     "datapool": {"id": "feedback", "args": {"dataset": "small_talk", "context_size": 1, "max_size": 24}},
     "alg": {**reward_models.make_config()["alg"], "ensemble": 2, "center_coef": 0.01},
 }
 
 
 @pytest.mark.parametrize("kind", quick("ensemble", of=["single", "ensemble"]))
-def test_resumed_run_of_a_reward_model_is_the_whole_run(tmp_path: Path, kind: str) -> None:
+def test_resumed_run_of_a_reward_model_is_the_whole_run(tmp_path, kind):
     assert_resumed_is_whole(tmp_path, reward_models.make_config(**ENSEMBLE if kind == "ensemble" else {}))

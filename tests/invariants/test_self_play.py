@@ -1,17 +1,13 @@
 """Self-play is a conversation with a language model of the same weights, and its partner's tokens are never trained."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from conversing import MARKER, algorithm_on_conversations, collect
+from collected import collect
+from conversing import MARKER, algorithm_on_conversations
 from covering import quick
-from runs import complete_run, contents, keep_registries, make_config, run_folder, train
+from runs import complete_run, contents, keep_registries, make_config, run_folder, train, trained_run
 from tiny import make_gpt2, make_tokenizer
 
 from rl4dialog import cli
@@ -30,7 +26,7 @@ from rl4dialog.training.memory import predict_memory
 KINDS = {"causal": "builtin/tiny-gpt2", "seq2seq": "builtin/tiny-t5"}
 
 
-def config_of(folder: Path, partner: dict[str, Any], **overrides: Any) -> dict[str, Any]:
+def config_of(folder, partner, **overrides):
     """An iteration of conversations of up to three turns, with evaluations before and after it."""
     folder.mkdir(exist_ok=True)
     settings = {
@@ -52,12 +48,12 @@ def config_of(folder: Path, partner: dict[str, Any], **overrides: Any) -> dict[s
 
 
 @pytest.fixture(autouse=True)
-def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+def registries(monkeypatch):
     keep_registries(monkeypatch)
 
 
 @pytest.fixture(scope="module", params=quick("causal", of=KINDS))
-def kind_and_model(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Any]:
+def kind_and_model(tmp_path_factory, request):
     """A saved tiny model."""
     folder = tmp_path_factory.mktemp("model")
     policy = {"id": f"{request.param}_lm_actor_critic_policy", "args": {"model_name": KINDS[request.param]}}
@@ -66,7 +62,7 @@ def kind_and_model(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fix
         yield request.param, str(run_folder(folder) / "model")
 
 
-def test_present_weights_talk_like_a_language_model_with_equal_weights(tmp_path: Path, kind_and_model: Any) -> None:
+def test_present_weights_talk_like_a_language_model_with_equal_weights(tmp_path, kind_and_model):
     """In the first iteration they are equal, and in evaluations, where the partner is the initial policy."""
     kind, model = kind_and_model
     sampling = {"do_sample": False} if kind == "seq2seq" else {"do_sample": True, "temperature": 0.9}
@@ -75,10 +71,7 @@ def test_present_weights_talk_like_a_language_model_with_equal_weights(tmp_path:
         "args": {"model_name": model, "generation_kwargs": {"do_sample": True}},
     }
     args = {"model_name": model, "architecture": kind, "generation_kwargs": sampling}
-    partners = [
-        {"id": "language_model", "args": args},
-        {"id": "self_play", "args": {"generation_kwargs": sampling}},
-    ]
+    partners = [{"id": "language_model", "args": args}, {"id": "self_play", "args": {"generation_kwargs": sampling}}]
     folders = tmp_path / "frozen", tmp_path / "itself"
     for folder, partner in zip(folders, partners, strict=True):
         config = config_of(folder, partner, alg__policy=policy, tokenizer={"model_name": model}, seed=3)
@@ -90,10 +83,9 @@ def test_present_weights_talk_like_a_language_model_with_equal_weights(tmp_path:
     assert len(set(said)) > 5
 
 
-def test_evaluation_of_a_finished_run_has_the_frozen_beginning_as_partner(tmp_path: Path) -> None:
+def test_evaluation_of_a_finished_run_has_the_frozen_beginning_as_partner(tmp_path):
     config = config_of(tmp_path, {"id": "self_play"}, alg__args__learning_rate=0.01)
-    assert train(tmp_path, config) == 0
-    folder = run_folder(tmp_path)
+    folder = trained_run(tmp_path, config)
     assert cli.main(["evaluate", "--run", str(folder), "--output_path", str(tmp_path / "found")]) == 0
     found = json.loads((tmp_path / "found" / "predictions.json").read_text())
     before, after = (json.loads((folder / f"epoch_{i}_test_split_predictions.json").read_text()) for i in (0, 1))
@@ -101,33 +93,39 @@ def test_evaluation_of_a_finished_run_has_the_frozen_beginning_as_partner(tmp_pa
     assert [record["turns"] for record in found] != [record["turns"] for record in before]
 
 
-@pytest.mark.parametrize("joins", [True, False])
-def test_no_gradient_reaches_the_tokens_of_the_other_side(joins: bool) -> None:
-    tokenizer = make_tokenizer(marker=MARKER)
-    end = EndOfTurn(tokenizer, [0], MARKER)
-    side = OutsidePartner(DialogueFormat("eou", None, in_conversation=True), end, len(tokenizer), 59, 5)
-    partner = SelfPlayPartner(side)
+def playing_itself(joins, learns="agent"):
+    """An algorithm of self-play before its first rollout."""
+    tokenizer, is_both = make_tokenizer(marker=MARKER), learns == "both"
+    in_markers = DialogueFormat("eou", None, in_conversation=True)
+    side = OutsidePartner(in_markers, EndOfTurn(tokenizer, [0], MARKER), len(tokenizer), 59, 5)
+    partner = SelfPlayPartner(side, learns=learns)
     algorithm = algorithm_on_conversations(
         PPO,
         make_gpt2(tokenizer),
-        env_kwargs={"partner": None, "outside_partner": side, "max_turns": 3},
-        collector=RolloutCollector(partner=partner, has_partner=True),
+        env_kwargs={"partner": None, "outside_partner": side, "max_turns": 3, "shares_dialogues": is_both},
+        collector=RolloutCollector(partner=partner, has_partner=True, keeps_dialogues=is_both),
         policy_kwargs={"critic": "shared", "share_prompts": False, "max_reply_length": 5},
         n_epochs=1,
         batch_size=10_000,
         join_turns=joins,
     )
+    partner.begin_run(algorithm.policy)
+    return algorithm
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_no_gradient_reaches_the_tokens_of_the_other_side(joins):
+    algorithm = playing_itself(joins)
     policy = algorithm.policy
-    partner.begin_run(policy)
     assert len(collect(algorithm)) > 0
-    seen: list[Any] = []
+    seen = []
     evaluate = policy.evaluate_actions
 
-    def spy(obs: Any, actions: Any) -> Any:
+    def spy(obs, actions):
         seen.append(obs)
         return evaluate(obs, actions)
 
-    def keep(module: Any, args: Any, output: Any) -> None:
+    def keep(module, args, output):
         output.last_hidden_state.retain_grad()
         seen.append(output.last_hidden_state)
 
@@ -147,30 +145,10 @@ def test_no_gradient_reaches_the_tokens_of_the_other_side(joins: bool) -> None:
     assert (n_between > 0) == joins  # tokens of the partner between two utterances of the agent
 
 
-def both_sides(joins: bool) -> tuple[Any, list[Any]]:
-    """A rollout in which both sides learn, and its conversations."""
-    tokenizer = make_tokenizer(marker=MARKER)
-    side = OutsidePartner(
-        DialogueFormat("eou", None, in_conversation=True), EndOfTurn(tokenizer, [0], MARKER), len(tokenizer), 59, 5
-    )
-    partner = SelfPlayPartner(side, learns="both")
-    algorithm = algorithm_on_conversations(
-        PPO,
-        make_gpt2(tokenizer),
-        env_kwargs={"partner": None, "outside_partner": side, "max_turns": 3, "shares_dialogues": True},
-        collector=RolloutCollector(partner=partner, has_partner=True, keeps_dialogues=True),
-        policy_kwargs={"critic": "shared", "share_prompts": False, "max_reply_length": 5},
-        n_epochs=1,
-        batch_size=10_000,
-        join_turns=joins,
-    )
-    partner.begin_run(algorithm.policy)
-    return collect(algorithm), algorithm.collector.dialogues
-
-
 @pytest.mark.parametrize("joins", [True, False])
-def test_both_sides_are_rows_with_equal_returns(joins: bool) -> None:
-    replies, dialogues = both_sides(joins)
+def test_both_sides_are_rows_with_equal_returns(joins):
+    algorithm = playing_itself(joins, "both")
+    replies, dialogues = collect(algorithm), algorithm.collector.dialogues
     assert replies.episode is not None and replies.task_rewards is not None and replies.group is not None
     episodes = replies.episode.unique().tolist()
     assert len(episodes) == 2 * len(dialogues)
@@ -188,12 +166,11 @@ def test_both_sides_are_rows_with_equal_returns(joins: bool) -> None:
 
 
 @pytest.mark.parametrize("first_speaker", quick("partner", of=["sample", "partner"]))
-def test_log_probs_of_both_sides_are_those_of_the_policy(tmp_path: Path, first_speaker: str) -> None:
+def test_log_probs_of_both_sides_are_those_of_the_policy(tmp_path, first_speaker):
     """So the KL to the beginning is 0 on both sides."""
     partner = {"id": "self_play", "args": {"learns": "both"}}
     config = config_of(tmp_path, partner, env__args__first_speaker=first_speaker, env__args__max_turns=2)
-    assert train(tmp_path, config) == 0
-    logged = json.loads((run_folder(tmp_path) / "rollout_info.jsonl").read_text().splitlines()[0])
+    logged = json.loads((trained_run(tmp_path, config) / "rollout_info.jsonl").read_text().splitlines()[0])
     assert abs(logged["rollout/kl"]) < 1e-5
 
 
@@ -206,16 +183,13 @@ def test_log_probs_of_both_sides_are_those_of_the_policy(tmp_path: Path, first_s
         ({}, {"alg__policy__id": "maskable_causal_lm_actor_critic_policy", "alg__id": "nlpo"}, "without the mask"),
     ],
 )
-def test_both_sides_learn_only_as_one_policy(
-    tmp_path: Path, args: dict[str, Any], overrides: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_both_sides_learn_only_as_one_policy(tmp_path, args, overrides, message, refused):
     config = config_of(tmp_path, {"id": "self_play", "args": {"learns": "both", **args}}, **overrides)
-    assert train(tmp_path, config) == 2
-    assert message in capsys.readouterr().err
+    refused(train(tmp_path, config), message)
 
 
-def test_plan_counts_the_copies(tmp_path: Path) -> None:
-    def frozen(partner: dict[str, Any], **changes: Any) -> int:
+def test_plan_counts_the_copies(tmp_path):
+    def frozen(partner, **changes):
         config = parse_config(config_of(tmp_path, partner, **changes), "test")
         assert isinstance(config, OnPolicyConfig)
         plan = predict_memory(config, Assembly(config).texts, all_arguments(config))

@@ -1,9 +1,5 @@
 """Encoder-decoder models: the prompt is encoded once, from wherever it is padded, and nothing depends on the cache."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from rows import evaluated
@@ -17,13 +13,13 @@ LONGEST = 5
 
 
 @pytest.fixture(params=[make_t5, make_bart, make_blenderbot])
-def policy(request: pytest.FixtureRequest) -> Any:
+def policy(request):
     tokenizer = make_tokenizer()
     env = make_env(tokenizer, max_episode_length=8, end_of_turn=EndOfTurn(tokenizer, [0, 8]))
     return make_policy(env, request.param(tokenizer))
 
 
-def observations(side: str = "left") -> dict[str, torch.Tensor]:
+def observations(side="left"):
     ids, mask = torch.ones((3, LONGEST), dtype=torch.long), torch.zeros((3, LONGEST), dtype=torch.long)
     for row, prompt in enumerate(PROMPTS):
         place = slice(LONGEST - len(prompt), LONGEST) if side == "left" else slice(len(prompt))
@@ -31,10 +27,10 @@ def observations(side: str = "left") -> dict[str, torch.Tensor]:
     return {"prompt_ids": ids, "prompt_mask": mask}
 
 
-def test_prompt_is_encoded_once_for_a_whole_reply(policy: Any) -> None:
+def test_prompt_is_encoded_once_for_a_whole_reply(policy):
     n_calls = 0
 
-    def count(*args: Any) -> None:
+    def count(*args):
         nonlocal n_calls
         n_calls += 1
 
@@ -46,7 +42,7 @@ def test_prompt_is_encoded_once_for_a_whole_reply(policy: Any) -> None:
     assert n_calls == 2, "once per pass of an update"
 
 
-def test_cache_gives_the_log_probs_of_a_fresh_pass_per_token(policy: Any) -> None:
+def test_cache_gives_the_log_probs_of_a_fresh_pass_per_token(policy):
     utterances = policy.generate(observations())
     for prompt, ids, mask, log_probs in zip(
         PROMPTS, utterances.response_ids, utterances.response_mask, utterances.log_probs, strict=True
@@ -58,7 +54,7 @@ def test_cache_gives_the_log_probs_of_a_fresh_pass_per_token(policy: Any) -> Non
             assert float(log_probs[t]) == pytest.approx(float(of_tokens.log_softmax(-1)[token]), abs=1e-4)
 
 
-def test_side_of_the_padding_changes_nothing(policy: Any) -> None:
+def test_side_of_the_padding_changes_nothing(policy):
     replies = torch.tensor([[9, 10, 11], [12, 0, 1], [13, 14, 0]])
     mask = torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1]]).bool()
     results = []
@@ -68,13 +64,3 @@ def test_side_of_the_padding_changes_nothing(policy: Any) -> None:
         results.append([*evaluated(policy, batch), policy.reference_log_probs(batch)])
     for left, right in zip(*results, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-5)
-
-
-def test_vocabulary_is_that_of_the_embedding() -> None:
-    tokenizer = make_tokenizer()
-    model = make_t5(tokenizer)
-    policy = make_policy(make_env(tokenizer), model)
-    logits = policy.get_distribution(
-        {k: torch.as_tensor(v[None]) for k, v in make_env(tokenizer).reset(seed=0)[0].items()}
-    ).distribution.logits
-    assert logits.shape[1] == model.get_input_embeddings().weight.shape[0] == len(tokenizer) + 3

@@ -1,19 +1,14 @@
 """Prompts that several replies share are read once, and nothing else changes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from rows import batch_with_repeats, evaluated
 from tiny import MODELS, policy_of
-from torch import nn
 
 from rl4dialog.functional.masks import distinct_rows
-from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.base import LMActorCriticPolicy
 
 
-def positions_read(module: nn.Module, batch: Replies, policy: LMActorCriticPolicy) -> int:
+def positions_read(module, batch, policy):
     seen = []
     handle = module.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[:2].numel()))
     with torch.no_grad():
@@ -24,7 +19,7 @@ def positions_read(module: nn.Module, batch: Replies, policy: LMActorCriticPolic
 
 @pytest.mark.parametrize("critic", ["separate", "shared"])
 @pytest.mark.parametrize("architecture", MODELS)
-def test_log_probs_values_and_gradients_stay(architecture: str, critic: str) -> None:
+def test_log_probs_values_and_gradients_stay(architecture, critic):
     batch = batch_with_repeats()
     results = []
     for share_prompts in (True, False):
@@ -38,14 +33,14 @@ def test_log_probs_values_and_gradients_stay(architecture: str, critic: str) -> 
         torch.testing.assert_close(shared, apart, rtol=1e-4, atol=1e-5 * max(1.0, float(apart.abs().max())))
 
 
-def test_a_causal_model_reads_shared_prompts_once() -> None:
+def test_a_causal_model_reads_shared_prompts_once():
     batch = batch_with_repeats()
     shared, apart = (policy_of("gpt2", critic="shared", share_prompts=flag) for flag in (True, False))
     count = [positions_read(policy.language_model.transformer.wte, batch, policy) for policy in (shared, apart)]
     assert count == [2 * 5 + 6 * 3, 6 * 8]
 
 
-def test_an_encoder_reads_shared_prompts_once() -> None:
+def test_an_encoder_reads_shared_prompts_once():
     batch = batch_with_repeats()
     policy = policy_of("t5", critic="shared")
     rows = []
@@ -60,7 +55,7 @@ def test_an_encoder_reads_shared_prompts_once() -> None:
 
 
 @pytest.mark.parametrize("architecture", MODELS)
-def test_greedy_replies_to_one_prompt_are_those_that_it_gets_alone(architecture: str) -> None:
+def test_greedy_replies_to_one_prompt_are_those_that_it_gets_alone(architecture):
     batch = batch_with_repeats()
     policy = policy_of(architecture)
     obs = {"prompt_ids": batch.prompt_ids, "prompt_mask": batch.prompt_mask}
@@ -72,7 +67,7 @@ def test_greedy_replies_to_one_prompt_are_those_that_it_gets_alone(architecture:
         torch.testing.assert_close(together.log_probs[row, :n], alone.log_probs[0], rtol=1e-4, atol=1e-5)
 
 
-def test_padding_does_not_tell_rows_apart() -> None:
+def test_padding_does_not_tell_rows_apart():
     ids = torch.tensor([[7, 1, 2], [0, 1, 2], [3, 1, 2]])
     mask = torch.tensor([[False, True, True], [False, True, True], [True, True, True]])
     first, repeats = distinct_rows(ids, mask)

@@ -1,14 +1,10 @@
 """Every variant of the policy's loss improves the reward of a short run."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from learn import W, learn, share_of_target
 
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+VARIANTS = {
     "sequence_mean": ("grpo", {"loss_aggregation": "sequence_mean"}),
     "constant": ("grpo", {"loss_aggregation": "constant", "scale_rewards": "none"}),
     "sequence ratio": ("grpo", {"ratio": "sequence"}),
@@ -19,21 +15,21 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def assert_improved(rewards: list[float]) -> None:
+def assert_improved(rewards):
     assert np.mean(rewards[-3:]) > rewards[0] + 0.15
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", VARIANTS)
-def test_variant_improves_the_reward(name: str) -> None:
+def test_variant_improves_the_reward(name):
     algorithm, variant = VARIANTS[name]
     rewards, _ = learn(share_of_target, 0, 20, algorithm, enough=0.4, variant=variant)
     assert_improved(rewards)
 
 
 @pytest.mark.long
-def test_replies_that_end_are_enough_to_improve_the_reward() -> None:
-    def ends_well(previous: Any, action: int, current: Any, done: bool, meta: Any) -> float:
+def test_replies_that_end_are_enough_to_improve_the_reward():
+    def ends_well(previous, action, current, done, meta):
         return float(action == W["w1"])
 
     ends = (0, W["w1"], W["w2"], W["w3"])

@@ -1,9 +1,5 @@
 """PPO learns something, on tasks whose best answer is known. Thresholds hold over three seeds."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from learn import SEEDS, W, learn, share_of_target
@@ -13,8 +9,8 @@ from rl4dialog.core.protocols import Partner
 
 @pytest.mark.long
 @SEEDS
-def test_ppo_learns_to_copy_the_prompt(seed: int) -> None:
-    def copies(previous: Any, action: int, current: Any, done: bool, meta: Any) -> float:
+def test_ppo_learns_to_copy_the_prompt(seed):
+    def copies(previous, action, current, done, meta):
         return float(action == current.prompt_ids[0])
 
     rewards, _ = learn(copies, seed, 60, prompts=["w0", "w1", "w2", "w3"], max_length=1, learning_rate=5e-4, enough=0.9)
@@ -24,8 +20,8 @@ def test_ppo_learns_to_copy_the_prompt(seed: int) -> None:
 
 @pytest.mark.long
 @SEEDS
-def test_ppo_learns_a_length(seed: int) -> None:
-    def near_three(previous: Any, action: int, current: Any, done: bool, meta: Any) -> float:
+def test_ppo_learns_a_length(seed):
+    def near_three(previous, action, current, done, meta):
         return 1.0 - abs(len(current.context_ids) - 3) / 5 if done else 0.0
 
     rewards, _ = learn(near_three, seed, 40, ends=(0, W["w1"], W["w2"], W["w3"], W["w4"]), enough=0.93)
@@ -35,16 +31,16 @@ def test_ppo_learns_a_length(seed: int) -> None:
 class Echo(Partner):
     """Repeats what the agent said."""
 
-    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+    def reset(self, meta_info, seed):
         pass
 
-    def reply(self, history: list[str]) -> str | None:
+    def reply(self, history):
         return history[-1] or "w0"
 
 
 @SEEDS
-def test_ppo_learns_that_the_first_turn_decides_the_reward_of_the_second(seed: int) -> None:
-    def bandit(previous: Any, action: int, current: Any, done: bool, meta: Any) -> float:
+def test_ppo_learns_that_the_first_turn_decides_the_reward_of_the_second(seed):
+    def bandit(previous, action, current, done, meta):
         if not done:
             return 0.0
         return float(W["w5"] in current.prompt_ids[1:])  # what was said first, paid only at the end
@@ -57,7 +53,7 @@ def test_ppo_learns_that_the_first_turn_decides_the_reward_of_the_second(seed: i
 
 @pytest.mark.long
 @SEEDS
-def test_large_kl_coefficient_keeps_the_policy_and_zero_lets_it_go(seed: int) -> None:
+def test_large_kl_coefficient_keeps_the_policy_and_zero_lets_it_go(seed):
     _, free = learn(share_of_target, seed, 20)
     rewards, bound = learn(share_of_target, seed, 20, kl_coeff=5.0)
     assert free[-1] > 0.5

@@ -3,30 +3,26 @@
 No cache, no padding, no batch, no head of our own is in that pass. The list is also docs/architectures.md.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from architectures import CAUSAL, REFUSED_CAUSAL, REFUSED_SEQ2SEQ, SEQ2SEQ, UNLISTED, make_config, make_model
+from collected import collected
+from covering import quick
 from learn import ALGORITHMS
 from rows import evaluated
-from stable_baselines3.common.vec_env import DummyVecEnv
-from tiny import make_env, make_policy, make_tokenizer, maskable_class_of, policy_class_of
+from tiny import make_env, make_policy, make_tokenizer, maskable_class_of
 
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.types import Sample
-from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.decoding import UncachedCausalDecoder, decoded_log_probs
 from rl4dialog.policies.heads import head_is_plain
 from rl4dialog.policies.models import CACHED, REFUSED, UNCACHED, check_architecture
-from rl4dialog.rollouts.kl_controllers import FixedKLController
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, PaddingCollator, build_example_sets, build_examples
 from rl4dialog.training.supervised.fine_tuning import mean_loss, train_supervised
@@ -38,18 +34,17 @@ TOLERANCE = 1e-4
 TENTH = ("gemma2", "llama", "mamba", "mixtral", "opt", "openai-gpt", "m2m_100", "switch_transformers")
 """What `make test` runs: capped logits, a state, experts, narrow embeddings, no cache; and two encoder-decoders."""
 
-TRAINED = pytest.mark.parametrize(
-    "name", [name if name in TENTH else pytest.param(name, marks=pytest.mark.long) for name in (*CAUSAL, *SEQ2SEQ)]
-)
+TRAINED = pytest.mark.parametrize("name", quick(*TENTH, of=[*CAUSAL, *SEQ2SEQ]))
 
 # Two of the prompts are the same; the longest is longer than every attention window.
 PROMPTS = [[3, 4, 5], [6], [7, 8, 9, 10, 3, 11, 12, 13, 14], [3, 4, 5]]
 SAMPLES = [
     Sample(str(i), " ".join(TOKENIZER.convert_ids_to_tokens(ids)), ["w4 w2", "w1"]) for i, ids in enumerate(PROMPTS)
 ]
+OF_ENV = {"samples": SAMPLES, "max_prompt_length": 12, "max_episode_length": 6}
 
 
-def naive_log_probs(model: Any, prompt: list[int], reply: list[int]) -> torch.Tensor:
+def naive_log_probs(model, prompt, reply):
     """Log-probabilities of a reply's tokens by one pass over it alone."""
     inputs = {"input_ids": torch.tensor([prompt + reply[:-1]])}
     if model.config.is_encoder_decoder:
@@ -65,62 +60,54 @@ def naive_log_probs(model: Any, prompt: list[int], reply: list[int]) -> torch.Te
     return logits.float().log_softmax(-1)[torch.arange(len(reply)), reply]
 
 
-def reply_batch(obs: dict[str, torch.Tensor], ids: torch.Tensor, mask: torch.Tensor) -> Replies:
-    return Replies(obs["prompt_ids"].long(), obs["prompt_mask"].bool(), ids, mask)
-
-
-def policy_of(model: Any, **kwargs: Any) -> tuple[Any, dict[str, torch.Tensor]]:
+def policy_of(model, **kwargs):
     """A policy, and observations of all prompts."""
     vocab_size = model.get_input_embeddings().weight.shape[0]
     # Words that end a reply, so that replies leave the batch at different steps.
-    ends = EndOfTurn(TOKENIZER, [0, 5, 8, 11, 14])
-    env = make_env(
-        TOKENIZER, samples=SAMPLES, max_prompt_length=12, max_episode_length=10, vocab_size=vocab_size, end_of_turn=ends
-    )
-    policy = make_policy(env, model, **kwargs)
+    of_env = {**OF_ENV, "max_episode_length": 10, "end_of_turn": EndOfTurn(TOKENIZER, [0, 5, 8, 11, 14])}
+    policy = make_policy(make_env(TOKENIZER, vocab_size=vocab_size, **of_env), model, **kwargs)
     prompts, mask = np.ones((4, 12), dtype=int), np.zeros((4, 12), dtype=bool)
     for row, ids in enumerate(PROMPTS):
         prompts[row, 12 - len(ids) :], mask[row, 12 - len(ids) :] = ids, True
     return policy, {"prompt_ids": torch.tensor(prompts), "prompt_mask": torch.tensor(mask)}
 
 
-def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+def close(found, expected):
     torch.testing.assert_close(found, expected, rtol=0, atol=TOLERANCE)
 
 
 @TRAINED
-def test_log_probs_of_sampler_and_trainer_are_those_of_the_bare_model(name: str) -> None:
+def test_log_probs_of_sampler_and_trainer_are_those_of_the_bare_model(name):
     model = make_model(name)
     policy, obs = policy_of(model, critic="shared" if len(name) % 2 else "separate")
     torch.manual_seed(0)
     replies = policy.generate(obs)
     assert len(set(replies.response_mask.sum(dim=1).tolist())) > 1, "replies of one length would not try out the batch"
-    batch = replies
     expected = torch.zeros(replies.response_mask.shape)
     for row, prompt in enumerate(PROMPTS):
         reply = replies.response_ids[row][replies.response_mask[row]].tolist()
         expected[row, : len(reply)] = naive_log_probs(model, prompt, reply)
     close(replies.log_probs, expected)
-    close(policy.reference_log_probs(batch), expected)
-    log_probs, values, _ = evaluated(policy, batch)
+    close(policy.reference_log_probs(replies), expected)
+    log_probs, values, _ = evaluated(policy, replies)
     close(log_probs.detach(), expected)
     # All prompts in one batch, of which two are equal; a prompt that all replies share; and each alone.
     same = torch.tensor([0, 3])
-    close(policy.sequence_log_probs(batch[same]), expected[same, : batch[same].response_mask.shape[1]])
+    close(policy.sequence_log_probs(replies[same]), expected[same, : replies[same].response_mask.shape[1]])
     for row in range(4):
-        alone = batch[torch.tensor([row])]
+        alone = replies[torch.tensor([row])]
         n = alone.response_mask.shape[1]
         close(policy.sequence_log_probs(alone), expected[row : row + 1, :n])
         close(policy.predict_sequence_values(alone).detach(), values[row : row + 1, :n].detach())
-    whole = {**obs, "response_ids": batch.response_ids, "response_mask": batch.response_mask}
-    _, of_actions, _ = policy.evaluate_actions(whole, batch.response_ids[batch.response_mask])
-    close(of_actions.detach(), expected[batch.response_mask])
+    whole = {**obs, "response_ids": replies.response_ids, "response_mask": replies.response_mask}
+    _, of_actions, _ = policy.evaluate_actions(whole, replies.response_ids[replies.response_mask])
+    close(of_actions.detach(), expected[replies.response_mask])
     first = {**obs, "context_ids": torch.zeros(4, 1, dtype=torch.long), "context_mask": torch.zeros(4, 1).bool()}
-    close(policy.evaluate_actions(first, batch.response_ids[:, 0])[1].detach(), expected[:, 0])
+    close(policy.evaluate_actions(first, replies.response_ids[:, 0])[1].detach(), expected[:, 0])
 
 
 @TRAINED
-def test_an_iteration_trains(name: str) -> None:
+def test_an_iteration_trains(name):
     algorithm = iteration(make_model(name))
     numbers = algorithm.logger.name_to_value
     assert numbers["rollout/kl"] == pytest.approx(0, abs=TOLERANCE)
@@ -131,35 +118,25 @@ def test_an_iteration_trains(name: str) -> None:
     assert all(torch.isfinite(p).all() for p in algorithm.policy.parameters())
 
 
-def iteration(model: Any, algorithm: str = "ppo", **policy_kwargs: Any) -> Any:
+def iteration(model, algorithm="ppo", **policy_kwargs):
     """An algorithm that has collected replies."""
     cls, settings = ALGORITHMS[algorithm]
     vocab_size = model.get_input_embeddings().weight.shape[0]
-    end_of_turn = EndOfTurn(TOKENIZER, [0])
-    arguments = {"samples": SAMPLES, "max_prompt_length": 12, "max_episode_length": 6, "vocab_size": vocab_size}
-
-    def make() -> UtteranceView:
-        return UtteranceView(make_env(TOKENIZER, end_of_turn=end_of_turn, **arguments))
-
-    policy_class = maskable_class_of(model) if cls.maskable else policy_class_of(model)
-    trained = cls(
-        policy_class,
-        DummyVecEnv([make] * 4),
+    of_env = {"end_of_turn": EndOfTurn(TOKENIZER, [0]), "vocab_size": vocab_size, **OF_ENV}
+    return collected(
+        cls,
         n_steps=12,
-        batch_size=24,
-        policy_kwargs={"model": model, "end_of_turn": end_of_turn, **policy_kwargs},
-        kl_controller=FixedKLController(0.1),
-        seed=0,
-        device="cpu",
-        **{**settings, "n_epochs": 1},
+        env_kwargs=of_env,
+        model=model,
+        n_envs=4,
+        policy_kwargs=policy_kwargs,
+        kl_coeff=0.1,
+        **{**settings, "batch_size": 24, "n_epochs": 1},
     )
-    _, callback = trained._setup_learn(10**9)
-    trained.collect_rollouts(trained.env, callback, trained.rollout_buffer, trained.n_steps)
-    return trained
 
 
 @TRAINED
-def test_supervised_loss_is_the_models_own(name: str) -> None:
+def test_supervised_loss_is_the_models_own(name):
     model = make_model(name)
     in_encoder = model.config.is_encoder_decoder
     lengths = {"end_of_turn": None, "max_prompt_length": 12, "max_reply_length": 6}
@@ -180,7 +157,7 @@ def test_supervised_loss_is_the_models_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mixtral", "mamba", pytest.param("openai-gpt", marks=pytest.mark.long)])
-def test_mask_of_nlpo_is_the_same_in_sampling_and_in_training(name: str) -> None:
+def test_mask_of_nlpo_is_the_same_in_sampling_and_in_training(name):
     model = make_model(name)
     policy, obs = policy_of(model, policy_class=maskable_class_of(model), top_mask=0.5)
     torch.manual_seed(0)
@@ -191,9 +168,11 @@ def test_mask_of_nlpo_is_the_same_in_sampling_and_in_training(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["mixtral", "opt"])
-@pytest.mark.parametrize("kwargs", [{"lora": {"r": 2, "target_modules": "all-linear"}}, {"precision": "bf16"},
-                                    {"gradient_checkpointing": True}])  # fmt: skip
-def test_memory_savers_train_new_architectures(name: str, kwargs: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "kwargs",
+    [{"lora": {"r": 2, "target_modules": "all-linear"}}, {"precision": "bf16"}, {"gradient_checkpointing": True}],
+)
+def test_memory_savers_train_new_architectures(name, kwargs):
     algorithm = iteration(make_model(name), **kwargs)
     before = [p.detach().clone() for p in algorithm.policy.actor_parameters()]
     assert abs(algorithm.logger.name_to_value["rollout/kl"]) < (0.25 if "precision" in kwargs else TOLERANCE)
@@ -202,38 +181,37 @@ def test_memory_savers_train_new_architectures(name: str, kwargs: dict[str, Any]
 
 
 @pytest.mark.parametrize("name", ["bitnet", "gpt_neox_japanese", "roberta"])
-def test_unlisted_architecture_is_examined_and_trained(name: str) -> None:
+def test_unlisted_architecture_is_examined_and_trained(name):
     model = make_model(name)
     assert model.config.model_type not in CACHED | UNCACHED
     examine(model, "some/model")
     policy, obs = policy_of(model, critic="none")
     assert isinstance(policy._model_decoder(model, obs), UncachedCausalDecoder) == (name == "roberta")
     replies = policy.generate(obs)
-    batch = replies
     for row, prompt in enumerate(PROMPTS):
         reply = replies.response_ids[row][replies.response_mask[row]].tolist()
         close(replies.log_probs[row, : len(reply)], naive_log_probs(model, prompt, reply))
-        close(policy.sequence_log_probs(batch)[row, : len(reply)], naive_log_probs(model, prompt, reply))
+        close(policy.sequence_log_probs(replies)[row, : len(reply)], naive_log_probs(model, prompt, reply))
 
 
-def test_unlisted_architecture_that_reads_ahead_is_refused_by_name() -> None:
+def test_unlisted_architecture_that_reads_ahead_is_refused_by_name():
     with pytest.raises(ModelError, match=r"'some/model' has the architecture 'bert'.*later tokens change"):
         examine(make_model("bert"), "some/model")
 
 
 @pytest.mark.parametrize("name", [*REFUSED_CAUSAL, *REFUSED_SEQ2SEQ])
-def test_refused_architecture_is_named_with_the_reason_and_what_works(name: str) -> None:
+def test_refused_architecture_is_named_with_the_reason_and_what_works(name):
     with pytest.raises(ModelError, match=f"'some/model' has the architecture '{name}', .*: .*Choose a model of"):
         check_architecture(make_config(name), "some/model", 8)
 
 
 @pytest.mark.parametrize("name", ["llama4_text", "xlnet", "fsmt", "prophetnet"])
-def test_refused_architecture_would_not_pass_an_examination(name: str) -> None:
+def test_refused_architecture_would_not_pass_an_examination(name):
     with pytest.raises(ModelError, match=name):
         examine(make_model(name), "some/model")
 
 
-def test_experts_of_nllb_still_drop_tokens_by_what_they_saw_before() -> None:
+def test_experts_of_nllb_still_drop_tokens_by_what_they_saw_before():
     batch = {"input_ids": torch.tensor([[3, 4, 5, 6, 7, 8, 9, 10]]), "labels": torch.tensor([[9, 10, 11, 12, 13, 14]])}
     losses = []
     for n_tokens_before in (8, 1):
@@ -245,14 +223,14 @@ def test_experts_of_nllb_still_drop_tokens_by_what_they_saw_before() -> None:
     assert abs(losses[0] - losses[1]) > 1e-3
 
 
-def test_soft_cap_is_noticed_where_logits_are_too_small_to_feel_it() -> None:
+def test_soft_cap_is_noticed_where_logits_are_too_small_to_feel_it():
     model = make_model("recurrent_gemma")  # its cap is 30
     with torch.no_grad():
         assert model(input_ids=torch.tensor([[3, 4, 5]])).logits.abs().max() < 2
     assert not head_is_plain(model)
 
 
-def test_adapters_of_recurrent_gemma_can_be_merged_after_an_update() -> None:
+def test_adapters_of_recurrent_gemma_can_be_merged_after_an_update():
     model = make_model("recurrent_gemma")
     algorithm = iteration(model, lora={"r": 2, "target_modules": "all-linear"})
     algorithm.train()
@@ -262,7 +240,7 @@ def test_adapters_of_recurrent_gemma_can_be_merged_after_an_update() -> None:
         close(merged, algorithm.policy.language_model(input_ids=ids, use_cache=False).logits)
 
 
-def test_experts_that_would_drop_tokens_of_replies_are_refused() -> None:
+def test_experts_that_would_drop_tokens_of_replies_are_refused():
     config = make_config("switch_transformers")
     check_architecture(config, "some/model", config.expert_capacity)
     with pytest.raises(ModelError, match="max_episode_length to 16 or less"):
@@ -270,15 +248,15 @@ def test_experts_that_would_drop_tokens_of_replies_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["m2m_100", "t5gemma"])
-def test_pad_token_within_a_reply_is_a_token_like_any_other(name: str) -> None:
+def test_pad_token_within_a_reply_is_a_token_like_any_other(name):
     policy, obs = policy_of(make_model(name), critic="none")
     replies = torch.tensor([[5, 1, 7, 1, 9]] * 4)
-    batch = reply_batch(obs, replies, torch.ones_like(replies, dtype=torch.bool))
+    batch = Replies(obs["prompt_ids"], obs["prompt_mask"], replies, torch.ones_like(replies, dtype=torch.bool))
     written = decoded_log_probs(policy._model_decoder(policy.language_model, obs), replies)
     close(policy.sequence_log_probs(batch), written.gather(-1, replies.unsqueeze(-1)).squeeze(-1).detach())
 
 
-def test_loss_of_routers_that_is_not_added_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_loss_of_routers_that_is_not_added_is_told(caplog):
     config = make_config("mixtral")
     check_architecture(config, "some/model", 8)
     assert not caplog.records
@@ -287,14 +265,14 @@ def test_loss_of_routers_that_is_not_added_is_told(caplog: pytest.LogCaptureFixt
     assert "output_router_logits has no effect" in caplog.text
 
 
-def rows_under(heading: str) -> list[str]:
+def rows_under(heading):
     """First cells of the table of a section."""
     section = PAGE.split(f"\n## {heading}", 1)[1].split("\n## ", 1)[0]
     cells = re.findall(r"^\| (`.+?`) \|", section, flags=re.MULTILINE)[1:]  # the first is the heading
     return [name for cell in cells for name in cell.strip("`").split("`, `")]
 
 
-def test_docs_list_what_is_tested_and_no_more() -> None:
+def test_docs_list_what_is_tested_and_no_more():
     tested = {name.split("/")[0] for name in (*CAUSAL, *SEQ2SEQ)}
     assert set(rows_under("Trained")) == tested == CACHED | UNCACHED
     assert set(rows_under("Read again for every token")) == UNCACHED

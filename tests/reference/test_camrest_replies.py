@@ -4,8 +4,6 @@
 CamRest676: Wen et al. 2017 (arXiv 1604.04562).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from rl4dialog.tasks.camrest import ONTOLOGY, RESTAURANT
@@ -18,13 +16,13 @@ FILE = Path(__file__).with_name("camrest_replies.tsv")
 ABOUT_A_RESTAURANT = (INFORM, REQUEST, NO_OFFER)
 
 
-def labelled(label: str) -> DialogueAct:
+def labelled(label):
     intent, slot, number = [*label.split(":"), "", ""][:3]
     domain = RESTAURANT if intent in ABOUT_A_RESTAURANT else GENERAL
     return DialogueAct(intent, domain, slot, (number or "1") if intent == INFORM else "")
 
 
-def test_acts_have_an_f1_above_ninety_percent() -> None:
+def test_acts_have_an_f1_above_ninety_percent():
     reader = ReplyReader(ONTOLOGY, Templates(Database(ONTOLOGY, {RESTAURANT: []})))
     n_right = n_read = n_wanted = 0
     for line in FILE.read_text(encoding="utf-8").splitlines():

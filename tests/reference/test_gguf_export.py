@@ -1,10 +1,5 @@
 """Exported files in llama.cpp: the same tokens of texts, and the same greedy replies. Needs llama-cpp-python."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from gguf import MODEL_ARCH_NAMES, GGUFWriter
@@ -25,7 +20,7 @@ TOKENIZERS = {
 N_TOKENS = 50
 
 
-def in_llama_cpp(path: Path, model: Any, tokenizer: Any) -> Any:
+def in_llama_cpp(path, model, tokenizer):
     """Write a model, and load it with llama.cpp; its cache is float32, as that of transformers."""
     architecture = architecture_of(model)
     writer = GGUFWriter(None, MODEL_ARCH_NAMES[architecture.gguf])
@@ -37,7 +32,7 @@ def in_llama_cpp(path: Path, model: Any, tokenizer: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_greedy_replies_are_the_same(tmp_path: Path, name: str) -> None:
+def test_greedy_replies_are_the_same(tmp_path, name):
     tokenizer = byte_level()
     model = tiny_model(name, tokenizer, **{"n_positions" if name == "gpt2" else "max_position_embeddings": 128})
     llama = in_llama_cpp(tmp_path / "model.gguf", model, tokenizer)
@@ -51,7 +46,7 @@ def test_greedy_replies_are_the_same(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-def test_texts_are_the_same_tokens(tmp_path: Path, name: str) -> None:
+def test_texts_are_the_same_tokens(tmp_path, name):
     tokenizer = TOKENIZERS[name]()
     llama = in_llama_cpp(tmp_path / "model.gguf", tiny_model("llama", tokenizer), tokenizer)
     special = f"{tokenizer.bos_token}user\n7 + 12<EOU>"

@@ -1,11 +1,8 @@
 """Metrics against numbers that others published or computed; ``metric_values.json`` names its sources."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +16,12 @@ VALUES = json.loads((Path(__file__).parent / "metric_values.json").read_text(enc
 TOTTO = Path(os.environ.get("RL4DIALOG_TEST_DATA", "not given")) / "totto_sample"
 
 
-def test_every_source_is_named_and_used() -> None:
+def test_every_source_is_named_and_used():
     assert {case["source"] for case in VALUES["cases"]} == set(VALUES["sources"])
 
 
 @pytest.mark.parametrize("case", VALUES["cases"], ids=lambda case: f"{case['metric']}-{case['source']}")
-def test_metric_gives_the_number_of_the_source(case: dict[str, Any]) -> None:
+def test_metric_gives_the_number_of_the_source(case):
     texts, expected = case["texts"], case["expected"]
     if "lexical/meteor" in expected and not meteor._DEBIAN_WORDNET.is_dir():
         pytest.skip("needs Debian's wordnet-base")
@@ -50,7 +47,7 @@ tomorrow -1.61 -0.21 -0.9 0.39
 """
 
 
-def test_embedding_similarities_are_those_of_nlg_eval(tmp_path: Path) -> None:
+def test_embedding_similarities_are_those_of_nlg_eval(tmp_path):
     """Maluuba/nlg-eval, nlgeval/word2vec/evaluate.py at commit 12829a2: its formulas on the vectors above."""
     (tmp_path / "vectors.txt").write_text(VECTORS)
     texts = ["the train was late", "we can talk tomorrow"]
@@ -80,9 +77,7 @@ SUMMARIES = ["The train was not on time. The meeting was missed.", "The train wa
         ("summaCConv", {"agg": "all"}, [0.5578029155731201, 0.153066486120224]),
     ],
 )
-def test_summac_is_that_of_its_package(
-    id: str, args: dict[str, Any], expected: list[float], monkeypatch: Any, tmp_path: Path
-) -> None:
+def test_summac_is_that_of_its_package(id, args, expected, monkeypatch, tmp_path):
     """SummaCZS.image2score and SummaCConv.forward of summac 0.0.4, given the probabilities and weights below."""
     monkeypatch.setattr(NliModel, "__init__", lambda self, *args: None)
     monkeypatch.setattr(NliModel, "probabilities", lambda self, premises, hypotheses: np.array(NLI))
@@ -96,13 +91,13 @@ def test_summac_is_that_of_its_package(
 
 
 @pytest.mark.skipif(not TOTTO.is_dir(), reason="RL4DIALOG_TEST_DATA names no folder with ToTTo's sample")
-def test_scores_of_totto_sample_are_those_of_its_authors() -> None:
+def test_scores_of_totto_sample_are_those_of_its_authors():
     """google-research/language, language/totto/README.md: what totto_eval.sh prints for the five samples beside it."""
     records = [json.loads(line) for line in (TOTTO / "dev_sample.jsonl").read_text(encoding="utf-8").splitlines()]
     texts = (TOTTO / "output_sample.txt").read_text(encoding="utf-8").splitlines()
     references = [[each["final_sentence"] for each in record["sentence_annotations"]] for record in records]
     infos = [{"raw_table": record} for record in records]
-    found: dict[str, Any] = {}
+    found = {}
     for id in ("bleu_totto", "parent_totto"):
         found.update(MetricRegistry.get(id).compute([""] * 5, texts, references, infos))
     published = {

@@ -3,11 +3,7 @@
 The state is the last token, and the trunk is a table: hidden states are one-hot vectors of it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +37,7 @@ LOG = [
 ]
 # Of each state and action in the log, once for each time: reward, return, and the next action.
 Pair = tuple[int, int]
-STEPS: dict[Pair, list[tuple[float, float, int | None]]] = defaultdict(list)
+STEPS = defaultdict(list)
 for _tokens, _rewards, _n in LOG:
     for _i, _pair in enumerate(zip([START, *_tokens], _tokens, strict=False)):
         _return = sum(GAMMA**k * r for k, r in enumerate(_rewards[_i:]))
@@ -54,20 +50,20 @@ REWARDS = {pair: float(np.mean([reward for reward, _, _ in found])) for pair, fo
 class TablePolicy(ValueGuidedCausalLMPolicy):
     """Hidden states are one-hot vectors of the token before."""
 
-    def _response_hidden(self, trunk: Any, replies: Any) -> torch.Tensor:
+    def _response_hidden(self, trunk, replies):
         before = torch.cat([replies.prompt_ids[:, -1:], replies.response_ids[:, :-1]], dim=1)
         width = self.language_model.config.n_embd
         return torch.nn.functional.one_hot(before[replies.response_mask], width).float()
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> ConversationLog:
+def log(tmp_path_factory):
     tokenizer = make_tokenizer()
     encoder = ConversationEncoder(
         EndOfTurn(tokenizer, [END]), Limits(8, 8), Frame.plain(None), ConversationRules(), tokenizer_hash(tokenizer)
     )
 
-    def conversations() -> Any:
+    def conversations():
         for tokens, rewards, n in LOG:
             turn = Turn("", AGENT, ids=tuple(tokens), token_rewards=tuple(rewards))
             for i in range(n):
@@ -78,7 +74,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> ConversationLog:
         return ConversationLog.build(conversations, encoder, {"test": "fixed points"})
 
 
-def make_learner(algorithm: Any, log: ConversationLog, **args: Any) -> Any:
+def make_learner(algorithm, log, **args):
     """An algorithm on full batches, which are all of the log."""
     tokenizer = make_tokenizer()
     learner = algorithm(
@@ -104,7 +100,7 @@ def make_learner(algorithm: Any, log: ConversationLog, **args: Any) -> Any:
     return learner
 
 
-def solved(value_of: Callable[[int, Any], float], paid: dict[Pair, float], elsewhere: float = 0.0) -> Any:
+def solved(value_of, paid, elsewhere=0.0):
     """Iterate Q(s, a) = r(s, a) + gamma V(s'), with V of a state and the table of Q. Shape (N, N)."""
     q = np.full((N, N), elsewhere)
     for _ in range(60):
@@ -114,12 +110,12 @@ def solved(value_of: Callable[[int, Any], float], paid: dict[Pair, float], elsew
     return q
 
 
-def logged(s: int, q: Any) -> tuple[list[float], list[int]]:
+def logged(s, q):
     """Values of the actions of a state, and how often they are in the log."""
     return [q[s, a] for a in COUNTS[s]], list(COUNTS[s].values())
 
 
-def expectile(values: list[float], counts: list[int], tau: float) -> float:
+def expectile(values, counts, tau):
     low, high = min(values), max(values)
     for _ in range(60):
         m = (low + high) / 2
@@ -128,7 +124,7 @@ def expectile(values: list[float], counts: list[int], tau: float) -> float:
     return (low + high) / 2
 
 
-def mean(s: int, q: Any) -> float:
+def mean(s, q):
     return float(np.average(logged(s, q)[0], weights=logged(s, q)[1]))
 
 
@@ -138,12 +134,12 @@ for (_s, _a), _found in STEPS.items():
     IMITATION[_s, _a] = np.log(len(_found) / sum(COUNTS[_s].values()))
 
 
-def of_ilql(tau: float) -> Any:
+def of_ilql(tau):
     q = solved(lambda s, q: expectile(*logged(s, q), tau), REWARDS)
     return q, {s: expectile(*logged(s, q), tau) for s in COUNTS}, IMITATION
 
 
-def of_sarsa() -> Any:
+def of_sarsa():
     q = np.zeros((N, N))
     for _ in range(60):
         for (s, a), found in STEPS.items():
@@ -151,20 +147,20 @@ def of_sarsa() -> Any:
     return q, {s: mean(s, q) for s in COUNTS}, IMITATION
 
 
-def of_mc() -> Any:
+def of_mc():
     q = np.zeros((N, N))
     for pair, found in STEPS.items():
         q[pair] = np.mean([total for _, total, _ in found])
     return q, {s: mean(s, q) for s in COUNTS}, IMITATION
 
 
-def of_psi() -> Any:
+def of_psi():
     """The log says nothing about the values of other tokens, which stay where they are, at 0."""
     paid = {pair: reward / 2 + IMITATION[pair] for pair, reward in REWARDS.items()}
     return solved(lambda s, q: float(np.logaddexp.reduce(q[s])), paid), {}, IMITATION
 
 
-def of_awac() -> Any:
+def of_awac():
     """The weights exp(A / lambda) tilt the policy towards better tokens, and Q is that of the policy itself."""
     policy, q = IMITATION, np.zeros((N, N))
     for _ in range(60):
@@ -175,7 +171,7 @@ def of_awac() -> Any:
     return q, {}, policy
 
 
-def of_cql(alpha: float = 0.5) -> Any:
+def of_cql(alpha=0.5):
     """With a weight alpha, 2 (Q - y) + alpha (softmax(Q) - mu) / mu = 0 at each token of the log, for each head."""
     q = np.full((N, N), NEVER)
     for _ in range(2000):
@@ -186,7 +182,7 @@ def of_cql(alpha: float = 0.5) -> Any:
     return q, {s: mean(s, q) for s in COUNTS}, IMITATION
 
 
-FIXED_POINTS: dict[str, tuple[Any, dict[str, Any], Callable[[], Any]]] = {
+FIXED_POINTS = {
     **{f"ilql {tau}": (ILQL, {"tau": tau}, lambda tau=tau: of_ilql(tau)) for tau in (0.5, 0.7, 0.9, 0.99)},
     "sarsa": (CQL, {"backup": "data", "cql_weight": 0.0}, of_sarsa),
     "cql": (CQL, {"backup": "max", "cql_weight": 0.5}, of_cql),
@@ -196,7 +192,7 @@ FIXED_POINTS: dict[str, tuple[Any, dict[str, Any], Callable[[], Any]]] = {
 }
 
 
-def slopes(learner: Any, q: Any, v: dict[int, float], policy: Any, off: float = 0.0) -> tuple[list[Any], Any, Any]:
+def slopes(learner, q, v, policy, off=0.0):
     """Gradients by state and action, with the trained values of tokens so far off.
 
     Returns:
@@ -220,7 +216,7 @@ def slopes(learner: Any, q: Any, v: dict[int, float], policy: Any, off: float = 
 
 
 @pytest.mark.parametrize("name", FIXED_POINTS)
-def test_values_of_dynamic_programming_are_a_fixed_point(log: ConversationLog, name: str) -> None:
+def test_values_of_dynamic_programming_are_a_fixed_point(log, name):
     algorithm, args, solution = FIXED_POINTS[name]
     learner, (q, v, policy) = make_learner(algorithm, log, **args), solution()
     of_q, of_v, of_logits = slopes(learner, q, v, policy)
@@ -237,20 +233,20 @@ def test_values_of_dynamic_programming_are_a_fixed_point(log: ConversationLog, n
         torch.testing.assert_close(slope, torch.tensor(0.2 * shares, dtype=torch.float32), rtol=1e-3, atol=1e-5)
 
 
-def test_expectiles_are_between_the_mean_and_the_best_of_the_log() -> None:
+def test_expectiles_are_between_the_mean_and_the_best_of_the_log():
     half, near_best = (solved(lambda s, q, tau=tau: expectile(*logged(s, q), tau), REWARDS) for tau in (0.5, 0.9999))
     assert half == pytest.approx(solved(mean, REWARDS))
     assert near_best == pytest.approx(solved(lambda s, q: max(logged(s, q)[0]), REWARDS), abs=0.2)
 
 
-def test_conservative_penalty_lowers_tokens_that_are_not_in_the_log(log: ConversationLog) -> None:
+def test_conservative_penalty_lowers_tokens_that_are_not_in_the_log(log):
     for slope in slopes(make_learner(CQL, log, cql_weight=0.5), *of_mc())[0]:
         for s, actions in COUNTS.items():
             others = [a for a in range(N) if a not in actions]
             assert (slope[s, others] > 0).all()
 
 
-def test_training_goes_from_one_fixed_point_to_another(log: ConversationLog) -> None:
+def test_training_goes_from_one_fixed_point_to_another(log):
     rate = {"start": 0.05, "end": 0.0, "schedule": "cosine"}
     learner = make_learner(ILQL, log, tau=0.7, learning_rate=rate, max_grad_norm=100.0, polyak_rate=0.3)
     (start, *others), expected = of_ilql(0.5), of_ilql(0.7)[0]

@@ -1,11 +1,7 @@
 """Losses and gradients of the offline algorithms against loops over single tokens, one unpadded pass for each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,10 +38,10 @@ class Token:
     lagging: torch.Tensor  # that the lagging values read
 
 
-def tokens_of(learner: Any) -> list[list[Token]]:
+def tokens_of(learner):
     """All conversations, token by token."""
     policy, batch = learner.policy, learner.log.replies(np.arange(len(learner.log)))
-    conversations: list[list[Token]] = [[] for _ in range(len(learner.log))]
+    conversations = [[] for _ in range(len(learner.log))]
     for row in range(len(batch)):
         prompt = batch.prompt_ids[row][batch.prompt_mask[row]].tolist()
         response = batch.response_ids[row][batch.token_mask[row]].tolist()
@@ -63,7 +59,7 @@ def tokens_of(learner: Any) -> list[list[Token]]:
     return conversations
 
 
-def expected_loss(learner: Any, name: str, per_turn: bool, cql_weight: float) -> torch.Tensor:
+def expected_loss(learner, name, per_turn, cql_weight):
     """The loss of a minibatch of all conversations, from the formulas of the documentation."""
     heads, lagging = learner.policy.heads, learner.policy._target_heads
     total, n = torch.zeros(()), 0
@@ -138,7 +134,7 @@ KINDS = (("gpt2", "shared"), ("gpt2", "separate"), ("t5", "shared"))
 
 
 @pytest.mark.parametrize(("name", "kind", "discount_per"), covering(CASES, KINDS, ("token", "turn")))
-def test_gradient_is_that_of_a_loop(name: str, kind: tuple[str, str], discount_per: str, tmp_path: Path) -> None:
+def test_gradient_is_that_of_a_loop(name, kind, discount_per, tmp_path):
     (algorithm, args), (architecture, critic) = CASES[name], kind
     model = MODELS[architecture](marked_tokenizer())
     cql_weight = 0.3 if discount_per == "token" else 0.0  # without it, only the values of logged tokens are computed
@@ -152,7 +148,7 @@ def test_gradient_is_that_of_a_loop(name: str, kind: tuple[str, str], discount_p
 
 
 @pytest.mark.parametrize("architecture", MODELS)
-def test_behaviour_cloning_is_the_mean_cross_entropy_of_the_agents_tokens(architecture: str, tmp_path: Path) -> None:
+def test_behaviour_cloning_is_the_mean_cross_entropy_of_the_agents_tokens(architecture, tmp_path):
     model = MODELS[architecture](marked_tokenizer())
     learner = make_learner(BC, make_log(tmp_path, model), model)
     tokens = [t for conversation in tokens_of(learner) for t in conversation if t.logged]

@@ -1,9 +1,6 @@
 """The variants of the policy's loss against loops over replies and tokens, as their papers write them."""
 
-from __future__ import annotations
-
 import copy
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +13,7 @@ from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO
 MAX_REPLY = 5
 NARROW = {"clip_range": 0.05, "clip_range_high": 0.2}
 PENALTY = {"repetition_penalty": 1.4, "top_k": 15}
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS = {
     "ppo": {"clip_range": 0.1},
     "grpo": {"clip_range": 0.1, "loss_aggregation": "sequence_mean"},
     "dr_grpo": {"clip_range": 0.1, "loss_aggregation": "constant", "scale_rewards": "none"},
@@ -36,7 +33,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def loss_of_reply(log_probs: torch.Tensor, old: torch.Tensor, advantage: float, settings: dict[str, Any]) -> Any:
+def loss_of_reply(log_probs, old, advantage, settings):
     """Losses of the tokens of a reply, or one loss of the reply with GSPO."""
     low = 1 - settings.get("clip_range", 0.2)
     high = 1 + settings.get("clip_range_high", settings.get("clip_range", 0.2))
@@ -54,7 +51,7 @@ def loss_of_reply(log_probs: torch.Tensor, old: torch.Tensor, advantage: float, 
     return torch.stack(losses)
 
 
-def correction(u: Any, settings: dict[str, Any]) -> torch.Tensor:
+def correction(u, settings):
     """Weights of the tokens of a reply."""
     cap, found = settings.get("correction_cap"), []
     ratios = [float(np.exp(p - q)) for p, q in zip(u.log_probs, u.sampler_log_probs, strict=True)]
@@ -66,7 +63,7 @@ def correction(u: Any, settings: dict[str, Any]) -> torch.Tensor:
     return torch.tensor(found)
 
 
-def aggregated(losses: list[torch.Tensor], aggregation: str) -> torch.Tensor:
+def aggregated(losses, aggregation):
     if aggregation == "sequence_mean":
         return torch.stack([loss.mean() for loss in losses]).mean()
     total = torch.cat(losses).sum()
@@ -75,7 +72,7 @@ def aggregated(losses: list[torch.Tensor], aggregation: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_update_equals_a_loop_over_replies(name: str) -> None:
+def test_update_equals_a_loop_over_replies(name):
     settings = VARIANTS[name]
     trained = make_group_algorithm(GRPO, make_gpt2(make_tokenizer()), micro_batch_size=3, **settings)
     utterances = collect(trained)
@@ -127,7 +124,7 @@ def test_update_equals_a_loop_over_replies(name: str) -> None:
 
 
 @pytest.mark.parametrize("ratio", ["token", "sequence"])
-def test_clip_fraction_counts_tokens_beyond_either_range(ratio: str) -> None:
+def test_clip_fraction_counts_tokens_beyond_either_range(ratio):
     trained = make_group_algorithm(RLOO, make_gpt2(make_tokenizer()), ratio=ratio, clip_range=0.02, clip_range_high=0.1)
     utterances = collect(trained)
     for parameter in trained.policy.actor_parameters():

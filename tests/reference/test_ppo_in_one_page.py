@@ -1,14 +1,11 @@
 """The page that explains PPO computes the toolkit's numbers: log-probabilities, rewards, advantages, new weights."""
 
-from __future__ import annotations
-
 import copy
 import runpy
-from typing import Any
 
 import pytest
 import torch
-from collected import make
+from collected import collect, make
 from pages import EXAMPLES
 from tiny import make_gpt2, make_tokenizer
 
@@ -17,11 +14,11 @@ from rl4dialog.rollouts.kl_controllers import FixedKLController
 PAGE = runpy.run_path(str(EXAMPLES / "ppo_in_one_page.py"))
 
 
-def score_at_end(prev_observation: Any, action: int, current_observation: Any, done: bool, meta_info: Any) -> float:
+def score_at_end(prev_observation, action, current_observation, done, meta_info):
     return 0.3 * len(current_observation.context_ids) if done else 0.0
 
 
-def test_one_page_computes_the_same_iteration() -> None:
+def test_one_page_computes_the_same_iteration():
     from rl4dialog.core.reward_parts import RewardPart
 
     settings = PAGE["Settings"](kl_coeff=0.2, gamma=0.97, gae_lambda=0.9, learning_rate=1e-3, n_epochs=2)
@@ -44,9 +41,7 @@ def test_one_page_computes_the_same_iteration() -> None:
     page.critic.load_state_dict(head.trunk.state_dict())
     page.value_head.load_state_dict(head.output.state_dict())
 
-    _, callback = ours._setup_learn(10**6)
-    ours.collect_rollouts(ours.env, callback, ours.rollout_buffer, ours.n_steps)
-    replies = ours.rollout_buffer.replies
+    replies = collect(ours)
     mask = replies.response_mask
     batch = {
         "prompt_ids": replies.prompt_ids,
@@ -69,7 +64,7 @@ def test_one_page_computes_the_same_iteration() -> None:
 
 
 @pytest.mark.parametrize("eos", [True, False])
-def test_replies_of_one_page_end_with_their_first_end(eos: bool) -> None:
+def test_replies_of_one_page_end_with_their_first_end(eos):
     tokenizer = make_tokenizer(pad_is_eos=eos)
     model = make_gpt2(tokenizer)
     page = PAGE["PPO"](model, tokenizer, lambda prompt, reply: 1.0, PAGE["Settings"](max_new_tokens=12))
@@ -81,7 +76,8 @@ def test_replies_of_one_page_end_with_their_first_end(eos: bool) -> None:
     assert mask.sum(dim=1).tolist() == expected and len({*expected}) > 1
 
 
-def test_one_page_learns(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.long
+def test_one_page_learns(tmp_path, capsys):
     tokenizer = make_tokenizer()
     make_gpt2(tokenizer).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)

@@ -4,12 +4,9 @@ Runs where RL4DIALOG_TEST_DATA names a folder with `weights/stories260K_hf` (the
 `weights/stories260K/expected_greedy_200.txt` (what llama2.c's `run stories260K.bin -t 0 -n 200` prints).
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -29,12 +26,12 @@ GREEDY = GenerationSettings(do_sample=False)
 
 
 @pytest.fixture(scope="module")
-def stories() -> tuple[Any, Any]:
+def stories():
     tokenizer = build_tokenizer(str(STORIES))
     return load_language_model(str(STORIES), tokenizer, 256, 256, AutoModelForCausalLM).eval(), tokenizer
 
 
-def story(stories: tuple[Any, Any], ids: list[list[int]], mask: list[list[int]], n_tokens: int) -> list[str]:
+def story(stories, ids, mask, n_tokens):
     """Greedy continuations, the prompt included."""
     model, tokenizer = stories
     end = EndOfTurn(tokenizer, [tokenizer.eos_token_id])
@@ -46,14 +43,14 @@ def story(stories: tuple[Any, Any], ids: list[list[int]], mask: list[list[int]],
     ]
 
 
-def test_published_greedy_output_comes_out_byte_for_byte(stories: tuple[Any, Any]) -> None:
+def test_published_greedy_output_comes_out_byte_for_byte(stories):
     expected = (DATA / "weights" / "stories260K" / "expected_greedy_200.txt").read_bytes()
     written = story(stories, [[1]], [[1]], 200)[0].strip()
     assert len(expected) > 400
     assert written.encode() == expected.strip()
 
 
-def test_left_padding_beside_a_longer_prompt_changes_no_byte(stories: tuple[Any, Any]) -> None:
+def test_left_padding_beside_a_longer_prompt_changes_no_byte(stories):
     longer = stories[1]("The dog ran to the big tree and")["input_ids"]
     padding = len(longer) - 1
     both = story(stories, [[0] * padding + [1], longer], [[0] * padding + [1], [1] * len(longer)], 60)
@@ -61,7 +58,7 @@ def test_left_padding_beside_a_longer_prompt_changes_no_byte(stories: tuple[Any,
     assert both[1] == story(stories, [longer], [[1] * len(longer)], 60)[0]
 
 
-def test_run_on_a_pretrained_model_of_another_architecture(tmp_path: Path) -> None:
+def test_run_on_a_pretrained_model_of_another_architecture(tmp_path):
     config = make_config(
         tmp_path,
         tokenizer={"model_name": str(STORIES)},

@@ -1,11 +1,7 @@
 """Preferences are learned as by TRL's `RewardTrainer`, if it is installed."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +13,7 @@ from rl4dialog.training.resumable_trainer import run_trainer
 from rl4dialog.training.reward_model.models import RewardEnsemble, RewardModelTrainer, pad_judged
 
 CENTER_COEF = 0.05
-STEPS: dict[str, Any] = {
+STEPS = {
     "max_steps": 3,
     "per_device_train_batch_size": 3,
     "optim": "sgd",
@@ -32,7 +28,7 @@ STEPS: dict[str, Any] = {
 }
 
 
-def test_three_steps_are_those_of_trl(tmp_path: Path) -> None:
+def test_three_steps_are_those_of_trl(tmp_path):
     trl = pytest.importorskip("trl", reason="needs trl")
     datasets = pytest.importorskip("datasets")
     tokenizer = make_tokenizer()
@@ -64,6 +60,6 @@ def test_three_steps_are_those_of_trl(tmp_path: Path) -> None:
     examples = [{"input_ids": a, "labels": 1.0, "worse_ids": b} for a, b in zip(better, worse, strict=True)]
     own = TrainingArguments(output_dir=str(tmp_path), remove_unused_columns=False, **STEPS)
     make = partial(RewardModelTrainer, loss=RewardModelLoss(center_coef=CENTER_COEF))
-    run_trainer(make, RewardEnsemble([model]), own, partial(pad_judged, tokenizer), examples, description="Test")  # type: ignore[arg-type]
+    run_trainer(make, RewardEnsemble([model]), own, partial(pad_judged, tokenizer), examples, description="Test")
     for (name, ours), theirs in zip(model.state_dict().items(), judge.model.state_dict().values(), strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5, msg=name)

@@ -1,19 +1,10 @@
 """What callbacks see of ``num_timesteps``, beside stable-baselines3's own."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import stable_baselines3
 from covering import quick
-from stable_baselines3.common.callbacks import (
-    BaseCallback,
-    CallbackList,
-    EveryNTimesteps,
-    StopTrainingOnMaxEpisodes,
-)
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EveryNTimesteps, StopTrainingOnMaxEpisodes
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
@@ -27,29 +18,29 @@ N_ENVS, N_STEPS = 4, 6
 class Watching(BaseCallback):
     """Keeps the callback's count and the model's, by event."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.seen: list[tuple[str, int, int]] = []
+        self.seen = []
 
-    def _see(self, event: str) -> None:
+    def _see(self, event):
         self.seen.append((event, self.num_timesteps, self.model.num_timesteps))
 
-    def _on_rollout_start(self) -> None:
+    def _on_rollout_start(self):
         self._see("start")
 
-    def _on_step(self) -> bool:
+    def _on_step(self):
         self._see("step")
         return True
 
-    def _on_rollout_end(self) -> None:
+    def _on_rollout_end(self):
         self._see("end")
 
 
-def build(max_length: int, vanilla: bool = False, cls: Any = PPO) -> Any:
+def build(max_length, vanilla=False, cls=PPO):
     tokenizer = make_tokenizer()
     model = make_gpt2(tokenizer)
 
-    def make() -> Any:
+    def make():
         env = make_env(tokenizer, max_episode_length=max_length)
         return env if vanilla else UtteranceView(env)
 
@@ -66,7 +57,7 @@ def build(max_length: int, vanilla: bool = False, cls: Any = PPO) -> Any:
     )
 
 
-def test_replies_of_one_token_are_counted_as_stable_baselines3_counts_steps() -> None:
+def test_replies_of_one_token_are_counted_as_stable_baselines3_counts_steps():
     seen = []
     for vanilla in (True, False):
         callback = Watching()
@@ -77,7 +68,7 @@ def test_replies_of_one_token_are_counted_as_stable_baselines3_counts_steps() ->
 
 
 @pytest.mark.parametrize("cls", quick(PPO, of=[PPO, RLOO]))
-def test_longer_replies_count_up_to_the_same_numbers(cls: Any) -> None:
+def test_longer_replies_count_up_to_the_same_numbers(cls):
     callback = Watching()
     algorithm = build(5, cls=cls)
     algorithm.learn(2 * N_ENVS * N_STEPS, callback)
@@ -96,19 +87,19 @@ def test_longer_replies_count_up_to_the_same_numbers(cls: Any) -> None:
         assert event != "end" or mine == own, "what the callback holds is not from before"
 
 
-def test_iteration_counts_whole_rollouts_only() -> None:
-    iterations: dict[str, list[int]] = {"step": [], "end": []}
+def test_iteration_counts_whole_rollouts_only():
+    iterations = {"step": [], "end": []}
 
     class Iterations(Watching):
-        def _see(self, event: str) -> None:
+        def _see(self, event):
             if event in iterations:
-                iterations[event].append(self.model.iteration)  # type: ignore[attr-defined]
+                iterations[event].append(self.model.iteration)
 
     build(5).learn(2 * N_ENVS * N_STEPS, Iterations())
     assert set(iterations["step"]) == {0, 1} and iterations["end"] == [1, 2]
 
 
-def test_stable_baselines3s_callbacks_that_count_work_within_a_rollout() -> None:
+def test_stable_baselines3s_callbacks_that_count_work_within_a_rollout():
     triggered = Watching()
     build(2).learn(2 * N_ENVS * N_STEPS, EveryNTimesteps(2 * N_ENVS, triggered))
     assert len(triggered.seen) >= 3, "more often than once in an iteration"

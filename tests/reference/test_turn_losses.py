@@ -1,11 +1,7 @@
 """Losses and gradients with values of replies, and of CHAI, against loops over turns, one unpadded pass for each."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,10 +38,10 @@ class ReplyTurn:
     logged: bool
 
 
-def turns_of(learner: Any) -> list[list[ReplyTurn]]:
+def turns_of(learner):
     """All conversations, turn by turn."""
     batch = learner.log.replies(np.arange(len(learner.log)))
-    conversations: list[list[ReplyTurn]] = [[] for _ in range(len(learner.log))]
+    conversations = [[] for _ in range(len(learner.log))]
     for row in range(len(batch)):
         prompt = batch.prompt_ids[row][batch.prompt_mask[row]].tolist()
         response = batch.response_ids[row][batch.token_mask[row]].tolist()
@@ -61,7 +57,7 @@ def turns_of(learner: Any) -> list[list[ReplyTurn]]:
     return conversations
 
 
-def expected_loss(learner: Any, name: str, features: str) -> torch.Tensor:
+def expected_loss(learner, name, features):
     """The loss of a minibatch of all conversations."""
     policy = learner.policy
     heads, lagging = policy.heads, policy._target_heads
@@ -101,7 +97,7 @@ ROWS_AND_CRITICS = ((True, "shared"), (False, "shared"), (True, "separate"))
 
 
 @pytest.mark.parametrize(("name", "features", "rows"), covering(CASES, ("last", "mean"), ROWS_AND_CRITICS))
-def test_gradient_is_that_of_a_loop(name: str, features: str, rows: tuple[bool, str], tmp_path: Path) -> None:
+def test_gradient_is_that_of_a_loop(name, features, rows, tmp_path):
     (algorithm, args), (join_turns, critic) = CASES[name], rows
     model = make_gpt2(marked_tokenizer())
     log = make_log(tmp_path, model, dialogues(of_first=0.25), join_turns=join_turns)
@@ -114,7 +110,7 @@ def test_gradient_is_that_of_a_loop(name: str, features: str, rows: tuple[bool, 
     assert_gradients(learner, expected_loss(learner, name, features), [whole], learner._parts(whole))
 
 
-def test_penalty_of_chai_is_a_loop() -> None:
+def test_penalty_of_chai_is_a_loop():
     random = torch.Generator().manual_seed(0)
     q, log_mu, others, log_u = (torch.randn(3, 4, generator=random) for _ in range(4))
     logged = torch.randn(3, generator=random)
@@ -126,7 +122,7 @@ def test_penalty_of_chai_is_a_loop() -> None:
         assert found[i].item() == pytest.approx(math.log(total / 8) - logged[i].item(), rel=1e-5)
 
 
-def test_penalty_of_chai_estimates_the_sum_over_all_actions() -> None:
+def test_penalty_of_chai_estimates_the_sum_over_all_actions():
     """The mean of the estimate over all pairs of one candidate and one random action is the whole sum."""
     values = torch.tensor([0.5, -1.0, 2.0, 0.0])
     mu, u = torch.tensor([0.6, 0.1, 0.1, 0.2]), torch.full((4,), 0.25)
@@ -138,12 +134,12 @@ def test_penalty_of_chai_estimates_the_sum_over_all_actions() -> None:
     assert mean == pytest.approx(float(values.exp().sum()), rel=1e-5)
 
 
-def expected_loss_of_chai(learner: Any, cql_weight: float, temperature: float) -> torch.Tensor:
+def expected_loss_of_chai(learner, cql_weight, temperature):
     """The loss of a minibatch of all conversations, with the candidates and random replies that were drawn."""
     policy, n_replies = learner.policy, len(learner._log_replies)
     model, losses = policy.language_model, []
 
-    def values_of(heads: Any, before: list[int], reply: list[int]) -> torch.Tensor:
+    def values_of(heads, before, reply):
         state = hidden_states(policy, before, reply)[1 if heads is policy.heads else 2][-1:]
         return torch.stack([head(state)[0, 0] for head in heads.q])
 
@@ -173,7 +169,7 @@ def expected_loss_of_chai(learner: Any, cql_weight: float, temperature: float) -
 
 
 @pytest.mark.parametrize(("join_turns", "critic"), ROWS_AND_CRITICS)
-def test_gradient_of_chai_is_that_of_a_loop(join_turns: bool, critic: str, tmp_path: Path) -> None:
+def test_gradient_of_chai_is_that_of_a_loop(join_turns, critic, tmp_path):
     model = make_gpt2(marked_tokenizer())
     log = make_log(tmp_path, model, dialogues(of_first=0.25), join_turns=join_turns)
     settings = {"gamma": GAMMA, "cql_weight": 0.3, "cql_temperature": 2.0, "n_candidates": 2}
@@ -186,7 +182,7 @@ def test_gradient_of_chai_is_that_of_a_loop(join_turns: bool, critic: str, tmp_p
     assert all(p.grad is None for p in learner.policy.language_model.parameters())
 
 
-def test_training_with_chai_leaves_the_language_model_as_it_is(tmp_path: Path) -> None:
+def test_training_with_chai_leaves_the_language_model_as_it_is(tmp_path):
     model = make_gpt2(marked_tokenizer())
     learner = make_learner(CHAI, make_log(tmp_path, model), model, reranked=True, n_candidates=2)
     before = {name: tensor.clone() for name, tensor in learner.policy.state_dict().items()}
@@ -197,7 +193,7 @@ def test_training_with_chai_leaves_the_language_model_as_it_is(tmp_path: Path) -
     assert any(name.startswith("_target_heads.trunk") for name in changed)
 
 
-def test_every_state_of_a_minibatch_of_chai_has_candidates(tmp_path: Path) -> None:
+def test_every_state_of_a_minibatch_of_chai_has_candidates(tmp_path):
     model = make_gpt2(marked_tokenizer())
     learner = make_learner(CHAI, make_log(tmp_path, model), model, reranked=True)
     batch = whole_batch(learner)

@@ -1,16 +1,13 @@
 """The golden rule: on one rollout, our update over whole replies is that of stable-baselines3 over single tokens."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import sb3_contrib
 import stable_baselines3
 import torch
+from collected import collect
 from conversing import conversation_env, conversation_tokenizer, ending_often
 from covering import covering, quick
 from rows import one_row, rows_of
@@ -21,14 +18,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rl4dialog.algorithms.on_policy.ppo import A2C, NLPO, PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
-from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.text.end_of_turn import EndOfTurn
 
-SETTINGS: dict[str, Any] = {
+SETTINGS = {
     "n_epochs": 1,
     "gamma": 0.97,
     "gae_lambda": 0.9,
@@ -52,27 +48,20 @@ class ReplayMixin:
 
     script: list[int]
 
-    def forward(self, obs: dict[str, torch.Tensor], deterministic: bool = False) -> Any:
-        logits, values = self._logits_and_values(obs)  # type: ignore[attr-defined]
+    def forward(self, obs, deterministic=False):
+        logits, values = self._logits_and_values(obs)
         action = torch.tensor([self.script.pop(0)])
         return action, values.unsqueeze(1), logits.log_softmax(-1).gather(1, action[:, None])[:, 0]
 
 
-def single_reply_env() -> TextGenEnv:
+def single_reply_env():
     tokenizer = make_tokenizer()
     return make_env(tokenizer, end_of_turn=EndOfTurn(tokenizer, ENDS))
 
 
 def after_rollout(
-    model: Any,
-    critic: str,
-    bootstrap: bool,
-    algorithm: Any = PPO,
-    env: Callable[[], TextGenEnv] = single_reply_env,
-    n_steps: int = 40,
-    join_turns: bool = True,
-    **overrides: Any,
-) -> tuple[Any, Any, dict[str, Any]]:
+    model, critic, bootstrap, algorithm=PPO, env=single_reply_env, n_steps=40, join_turns=True, **overrides
+):
     """Ours after a rollout, and class and arguments of a vanilla policy and algorithm like it."""
     policy_kwargs = {"end_of_turn": env().end_of_turn, "critic": critic, **overrides.pop("policy_kwargs", {})}
     policy_class = overrides.pop("policy_class", policy_class_of(model))
@@ -87,8 +76,7 @@ def after_rollout(
         **settings,
     )
     torch.nn.init.normal_(ours.policy._value_head.output.weight, std=0.2)
-    _, callback = ours._setup_learn(10**6)
-    ours.collect_rollouts(ours.env, callback, ours.rollout_buffer, ours.n_steps)
+    collect(ours)
     settings["n_steps"] = ours.rollout_buffer.n_tokens
     if "batch_size" in settings:
         settings["batch_size"] = ours.batch_size = ours.rollout_buffer.n_tokens
@@ -96,14 +84,7 @@ def after_rollout(
     return ours, policy_class, settings
 
 
-def pair(
-    model: Any,
-    critic: str,
-    bootstrap: bool,
-    algorithms: tuple[Any, Any] = (PPO, stable_baselines3.PPO),
-    env: Callable[[], TextGenEnv] = single_reply_env,
-    **further: Any,
-) -> tuple[Any, Any]:
+def pair(model, critic, bootstrap, algorithms=(PPO, stable_baselines3.PPO), env=single_reply_env, **further):
     """Ours after a rollout, and vanilla after stepping through the same one."""
     ours, policy_class, settings = after_rollout(model, critic, bootstrap, algorithms[0], env, **further)
     vanilla = algorithms[1](type("ReplayPolicy", (ReplayMixin, policy_class), {}), DummyVecEnv([env]), **settings)
@@ -114,7 +95,7 @@ def pair(
     return ours, vanilla
 
 
-def assert_same_rollout(ours: Any, vanilla: Any) -> None:
+def assert_same_rollout(ours, vanilla):
     stored = rows_of(ours.rollout_buffer)
     replies = ours.rollout_buffer.replies.per_reply("response_ids")
     ended = [ours.policy.end_of_turn.is_end(reply.tolist()) for reply in replies]
@@ -126,7 +107,7 @@ def assert_same_rollout(ours: Any, vanilla: Any) -> None:
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def assert_same_update(ours: Any, vanilla: Any, keys: tuple[str, ...]) -> None:
+def assert_same_update(ours, vanilla, keys):
     ours.train()
     vanilla.train()
     for key in keys:
@@ -142,22 +123,20 @@ PPO_KEYS = ("policy_gradient_loss", "value_loss", "entropy_loss", "loss", "clip_
 
 
 @pytest.mark.parametrize(("model", "critic"), covering(MODELS, CRITICS), indirect=["model"])
-def test_full_batch_update_of_ppo_equals_vanilla_token_by_token(model: Any, critic: str) -> None:
+def test_full_batch_update_of_ppo_equals_vanilla_token_by_token(model, critic):
     ours, vanilla = pair(model, critic, bootstrap=True)
     assert_same_rollout(ours, vanilla)
     assert_same_update(ours, vanilla, PPO_KEYS)
 
 
-def conversations_env() -> TextGenEnv:
+def conversations_env():
     return conversation_env(conversation_tokenizer())
 
 
 @pytest.mark.parametrize(
     ("architecture", "join_turns", "critic"), covering(("gpt2", "llama", "t5"), (True, False), CRITICS)
 )
-def test_full_batch_update_over_conversations_equals_vanilla_token_by_token(
-    architecture: str, join_turns: bool, critic: str
-) -> None:
+def test_full_batch_update_over_conversations_equals_vanilla_token_by_token(architecture, join_turns, critic):
     """Conversations of one, three and six turns, with a partner that leaves at random."""
     model = ending_often(MODELS[architecture](conversation_tokenizer()))
     ours, vanilla = pair(model, critic, True, env=conversations_env, n_steps=120, join_turns=join_turns, seed=5)
@@ -177,7 +156,7 @@ def test_full_batch_update_over_conversations_equals_vanilla_token_by_token(
     [("gpt2", "shared"), pytest.param("t5", "separate", marks=pytest.mark.long)],
     indirect=["model"],
 )
-def test_full_batch_update_of_a2c_equals_vanilla_token_by_token(model: Any, critic: str) -> None:
+def test_full_batch_update_of_a2c_equals_vanilla_token_by_token(model, critic):
     without = {"n_epochs": None, "clip_range_vf": None, "batch_size": None}
     ours, vanilla = pair(model, critic, True, (A2C, stable_baselines3.A2C), **without, normalize_advantage=True)
     assert_same_rollout(ours, vanilla)
@@ -185,7 +164,7 @@ def test_full_batch_update_of_a2c_equals_vanilla_token_by_token(model: Any, crit
 
 
 @pytest.mark.parametrize("model", quick("llama", "t5", of=MODELS), indirect=True)
-def test_full_batch_update_of_nlpo_equals_vanilla_ppo_with_the_same_mask(model: Any) -> None:
+def test_full_batch_update_of_nlpo_equals_vanilla_ppo_with_the_same_mask(model):
     mask = {"top_mask": 8, "mask_type": "learned_top_k"}
     algorithms = (NLPO, stable_baselines3.PPO)
     ours, vanilla = pair(model, "separate", True, algorithms, policy_class=maskable_class_of(model), policy_kwargs=mask)
@@ -194,7 +173,7 @@ def test_full_batch_update_of_nlpo_equals_vanilla_ppo_with_the_same_mask(model: 
 
 
 @pytest.mark.parametrize("model", quick("gpt2", "t5", of=MODELS), indirect=True)
-def test_step_of_trpo_equals_that_of_sb3_contrib_token_by_token(model: Any) -> None:
+def test_step_of_trpo_equals_that_of_sb3_contrib_token_by_token(model):
     without = dict.fromkeys(("n_epochs", "clip_range_vf", "ent_coef", "vf_coef", "max_grad_norm"))
     settings = {"cg_max_steps": 4, "cg_damping": 0.5, "n_critic_updates": 2, "target_kl": 0.02}
     ours, vanilla = pair(model, "separate", True, (TRPO, sb3_contrib.TRPO), **without, **settings)
@@ -219,7 +198,7 @@ def test_step_of_trpo_equals_that_of_sb3_contrib_token_by_token(model: Any) -> N
     assert any(name.startswith("_value_head.trunk") for name in moved)
 
 
-def test_without_bootstrap_vanilla_differs_only_by_the_value_at_the_cut() -> None:
+def test_without_bootstrap_vanilla_differs_only_by_the_value_at_the_cut():
     ours, vanilla = pair(make_gpt2(make_tokenizer()), "shared", bootstrap=False)
     differs = [not np.allclose(u.returns[-1], u.rewards[-1], atol=1e-5) for u in rows_of(ours.rollout_buffer)]
     assert not any(differs), "without bootstrap the last return is the last reward"
@@ -231,7 +210,7 @@ def test_without_bootstrap_vanilla_differs_only_by_the_value_at_the_cut() -> Non
 
 
 @pytest.mark.parametrize("model", quick("gpt2", "bart", of=MODELS), indirect=True)
-def test_update_equals_vanilla_train_on_the_same_minibatches(model: Any) -> None:
+def test_update_equals_vanilla_train_on_the_same_minibatches(model):
     ours, _, _ = after_rollout(model, "separate", bootstrap=False)
     ours.batch_size, ours.n_epochs = 12, 3
     state = copy.deepcopy(ours.policy.state_dict())
@@ -240,9 +219,7 @@ def test_update_equals_vanilla_train_on_the_same_minibatches(model: Any) -> None
     trained = copy.deepcopy(ours.policy.state_dict())
     ours.policy.load_state_dict(state)
     ours.policy.optimizer = ours.policy.optimizer_class(
-        [*ours.policy.actor_parameters(), *ours.policy.critic_parameters()],
-        lr=1e-3,
-        **ours.policy.optimizer_kwargs,
+        [*ours.policy.actor_parameters(), *ours.policy.critic_parameters()], lr=1e-3, **ours.policy.optimizer_kwargs
     )
     np.random.seed(0)
     stable_baselines3.PPO.train(ours)
@@ -251,7 +228,7 @@ def test_update_equals_vanilla_train_on_the_same_minibatches(model: Any) -> None
 
 
 @pytest.mark.parametrize(("gamma", "lam"), [(0.99, 0.95), (1.0, 1.0), (0.9, 0.0)])
-def test_advantages_equal_those_of_sb3s_rollout_buffer(gamma: float, lam: float) -> None:
+def test_advantages_equal_those_of_sb3s_rollout_buffer(gamma, lam):
     env = UtteranceView(make_env(make_tokenizer()))
     rng = np.random.default_rng(1)
     lengths = [3, 1, 5, 4]
@@ -273,7 +250,7 @@ def test_advantages_equal_those_of_sb3s_rollout_buffer(gamma: float, lam: float)
     np.testing.assert_allclose(mine, theirs.advantages.flatten(), rtol=1e-5, atol=1e-6)
 
 
-def test_policy_trains_with_plain_stable_baselines3() -> None:
+def test_policy_trains_with_plain_stable_baselines3():
     tokenizer = make_tokenizer()
     env = make_env(tokenizer)
     policy = make_policy(env, make_gpt2(tokenizer))
