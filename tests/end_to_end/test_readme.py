@@ -4,12 +4,11 @@ import json
 import re
 import runpy
 import shlex
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import fake_vllm
 import pytest
+from http_servers import Server, saying
 from pages import EXAMPLES, PAGES, ROOT, blocks, commands_of, text_of, yaml_of
 from runs import lines, make_config, trained_run
 
@@ -73,39 +72,18 @@ def test_conversation_logs_by_example_are_read(tmp_path, monkeypatch):
     assert rewards == {"page": [[-1.0, 1.0]], "games": [[-1.0, -1.0], [-1.0]]}
 
 
-class Judge(BaseHTTPRequestHandler):
-    """Grades every reply with 9."""
-
-    def do_POST(self):
-        question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        body = json.dumps({"grade": 9 if question.keys() == {"prompt", "reply"} else None}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args):
-        """Stay silent."""
-
-
-@pytest.fixture
-def judge_url():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Judge)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-def test_grader_by_example_is_asked_in_a_composite_by_example(tmp_path, judge_url):
+def test_grader_by_example_is_asked_in_a_composite_by_example(tmp_path):
     grader = (EXAMPLES / "my_grader.py").read_text(encoding="utf-8")
     assert "http://localhost:8000" in grader
-    (tmp_path / "mine.py").write_text(grader.replace("http://localhost:8000", judge_url), encoding="utf-8")
     reward = yaml_of("docs/rewards.md", "reward_fn:\n  id: composite")["reward_fn"]
     # METEOR without synonyms: WordNet is a download, which this test does without.
     reward["args"]["rewards"][0]["args"] = {"synonyms": False}
     config = make_config(tmp_path, imports=[str(EXAMPLES / "my_reward.py"), "./mine.py"], reward_fn=reward)
-    info = lines(trained_run(tmp_path, config) / "rollout_info.jsonl")[0]
+    with Server(saying(grade=9)) as server:
+        url = server.url.removesuffix("/reply")
+        (tmp_path / "mine.py").write_text(grader.replace("http://localhost:8000", url), encoding="utf-8")
+        info = lines(trained_run(tmp_path, config) / "rollout_info.jsonl")[0]
+        assert all(question.keys() == {"prompt", "reply"} for question in server.sent())
     assert info["rollout/reward/grader"] == 9.0 and info["rollout/reward/about_six_words/weight"] == 0.5
     assert info["rollout/task_reward"] == pytest.approx(
         info["rollout/reward/intent_accuracy"] + 0.5 * info["rollout/reward/about_six_words"] + 0.1 * 8, abs=1e-5

@@ -77,7 +77,7 @@ def test_command_whose_parent_is_gone_at_its_start_ends(is_gone: bool) -> None:
     assert child.wait(timeout=50) == (-signal.SIGTERM if is_gone else 0)
 
 
-@pytest.mark.parametrize("to_all", [False, True])
+@pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_seeds_that_a_signal_stops_exit_as_a_run_does(tmp_path: Path, to_all: bool) -> None:
     (tmp_path / "child").write_text(CHILD.replace("{python}", sys.executable).replace("sys.exit(42)", "sys.exit(75)"))
     (tmp_path / "child").chmod(0o755)
