@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import logging
 import os
 import sys
 
@@ -22,6 +23,11 @@ settings.load_profile("short")
 
 # rouge_score's logging would write to what pytest captures, and close it when a web server sets up its own logging.
 absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
+
+# pytest adds its handlers to each logger that does not pass records on, before every test: torch has fifty.
+for _name, _logger in logging.root.manager.loggerDict.items():
+    if _name.startswith("torch."):
+        _logger.propagate = True
 
 shrink_built_in_models()
 _PLOT_REWARD_CURVE, _GIT_STATE = plots.plot_reward_curve, provenance.git_state
@@ -60,6 +66,9 @@ def _own_state(tmp_path_factory):
         patch.setattr(provenance, "git_state", _git_state)
         patch.setattr(provenance, "package_versions", functools.cache(provenance.package_versions))
         patch.setattr(os, "fsync", lambda handle: None)
+        for device in (torch.cuda, torch.xpu):  # each new seed is kept, with a whole traceback, for a device to come
+            if not device.is_available():
+                patch.setattr(device.random, "_lazy_call", lambda *args, **kwargs: None)
         yield
 
 
