@@ -221,9 +221,7 @@ def test_checkpoint_of_what_is_no_run_is_told(run):
 
 
 def test_what_cannot_be_served_is_told_before_a_model_is_loaded(monkeypatch, capsys, refused):
-    refused(
-        cli.main(["ui", "--run", "nowhere", "--compare_checkpoint", "1"]), "--compare_checkpoint needs --compare"
-    )
+    refused(cli.main(["ui", "--run", "nowhere", "--compare_checkpoint", "1"]), "--compare_checkpoint needs --compare")
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "gradio", None)
         assert cli.main(["ui", "--run", "nowhere"]) == 2
