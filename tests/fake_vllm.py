@@ -5,6 +5,7 @@ it is told to forget it, it stops at what it is told to stop at, and it refuses 
 vLLM's names and nothing else, so an argument that vLLM does not know is an error here too.
 """
 
+import itertools
 import sys
 from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
@@ -118,15 +119,34 @@ class LLM:
         assert not self._asleep and not use_tqdm and len(prompts) == len(sampling_params)
         self.calls.append("generate")
         pairs = zip(prompts, sampling_params, strict=True)
-        return self.spoil([self._reply(prompt["prompt_token_ids"], params) for prompt, params in pairs])
+        replies = [self._reply(prompt["prompt_token_ids"], params) for prompt, params in pairs]
+        outputs, read = [None] * len(replies), {i: next(reply) for i, reply in enumerate(replies)}
+        while read:
+            self._read(read.values())
+            for i in list(read):
+                try:
+                    read[i] = next(replies[i])
+                except StopIteration as end:
+                    outputs[i] = end.value
+                    del read[i]
+        return self.spoil(outputs)
+
+    def _read(self, texts):
+        """Compute the logits after texts, those of equal length at once."""
+        new = sorted({tuple(ids) for ids in texts} - self._prefixes.keys(), key=len)
+        for _, rows in itertools.groupby(new, len):
+            batch = list(rows)
+            self._prefixes |= zip(batch, self.module(input_ids=torch.tensor(batch)).logits[:, -1].float(), strict=True)
 
     def _reply(self, prompt, params):
+        """Ask for the logits after each beginning of the reply; returns the whole one."""
         assert prompt and len(prompt) + params.max_tokens <= self.max_model_len
         generator = torch.Generator().manual_seed(params.seed) if params.seed is not None else None
         ids = []
         log_probs = []
         reason = "length"
         while len(ids) < params.max_tokens:
+            yield prompt + ids
             processed = self._processed(prompt + ids, params, len(ids))
             if params.temperature == 0:
                 id = int(processed.argmax())
@@ -144,9 +164,6 @@ class LLM:
 
     def _processed(self, ids, params, n_new):
         """Log-probabilities of the next token after everything that changes them."""
-        if tuple(ids) not in self._prefixes:
-            logits = self.module(input_ids=torch.tensor([ids])).logits[0, -1].float()
-            self._prefixes[tuple(ids)] = logits
         logits = self._prefixes[tuple(ids)].clone()
         for id, bias in (params.logit_bias or {}).items():
             logits[id] += bias

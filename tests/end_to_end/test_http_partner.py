@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 import pytest
 from pages import EXAMPLES, ROOT, yaml_of
-from runs import lines, make_config, run_folder, train, without_times
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.yaml_loader import load_yaml
@@ -74,41 +73,6 @@ def test_example_runs_as_a_command():
         with urllib.request.urlopen(url, data=body) as response:
             assert json.load(response)["text"] == "i do not understand"
         process.terminate()
-
-
-def talking(tmp_path, partner, max_turns=4, **settings):
-    """A run about pictures, with a model that says nonsense."""
-    return make_config(
-        tmp_path,
-        datapool={"id": "guess_the_picture", "args": {"n_train": 16, "n_val": 2, "n_test": 2}},
-        reward_fn={"id": "partner"},
-        env__args__partner=partner,
-        env__args__max_turns=max_turns,
-        env__args__max_prompt_length=64,
-        alg__args__n_steps=40,
-        train_evaluation__n_iters=1,
-        train_evaluation__metrics=[{"id": "conversation"}],
-        **settings,
-    )
-
-
-def records(tmp_path):
-    names = ("rollout_info.jsonl", "test_split_metrics.jsonl", "training_info.jsonl")
-    return [without_times(line) for name in names for line in lines(run_folder(tmp_path) / name)]
-
-
-def test_run_through_the_server_is_the_run_without_it(tmp_path):
-    (tmp_path / "direct").mkdir()
-    (tmp_path / "http").mkdir()
-    direct = {"id": "guess_the_picture", "args": {"yes_no_penalty": "conservative"}}
-    same_rules = talking(tmp_path, direct, datapool__args__yes_no_penalty="conservative")
-    assert train(tmp_path / "direct", same_rules) == 0
-    with serving("conservative") as url:
-        http = {"id": "http", "args": {"url": url, "outcomes": OUTCOMES}}
-        assert train(tmp_path / "http", talking(tmp_path, http)) == 0
-    found = records(tmp_path / "http")
-    assert found == records(tmp_path / "direct")
-    assert any(line.get("rollout/task_reward", 0) < 0 for line in found)
 
 
 def test_partner_of_the_page_is_valid():

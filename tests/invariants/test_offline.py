@@ -11,8 +11,6 @@ from rl4dialog.algorithms.offline.bc import AWAC, BC, MCReturns, PsiLearning
 from rl4dialog.algorithms.offline.q_learning import CQL, ILQL
 from rl4dialog.functional.losses import returns_to_go
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.saving import load_policy_weights, save_policy
-from rl4dialog.policies.value_guided import load_value_guidance, save_value_guidance
 from tests.offline import (
     dialogues,
     gradients,
@@ -206,26 +204,6 @@ def test_rerank_of_one_candidate_is_a_sample_and_of_many_has_the_highest_rank():
     torch.manual_seed(1)
     best, others = many.generate(OBS), sampled.generate(OBS)
     assert (many.ranks(best) >= many.ranks(others) - 1e-5).all() and many.ranks(best).sum() > many.ranks(others).sum()
-
-
-@pytest.mark.parametrize("target", ["model", "heads"])
-@pytest.mark.parametrize("critic", ["shared", "separate"])
-def test_saved_and_loaded_policies_are_equal(critic, target, tmp_path):
-    first = guided(critic=critic, target=target, guidance={"beta": 2.0})
-    with torch.no_grad():
-        for parameter in first.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.01)
-    save_policy(first, tmp_path)
-    (tmp_path / "exported").mkdir()
-    save_value_guidance(first, tmp_path / "exported")
-    replies = Replies.from_ids([[4, 5]], [[6, 7, 0]])
-    second, exported = (guided(critic=critic, target=target, guidance={"beta": 2.0}) for _ in range(2))
-    load_policy_weights(second, tmp_path)
-    exported.language_model.load_state_dict(first.language_model.state_dict())
-    load_value_guidance(exported, tmp_path / "exported")
-    for other in (second, exported):
-        for numbers_of in ("q_values", "advantages", "sequence_log_probs", "predict_sequence_values"):
-            assert torch.equal(getattr(first, numbers_of)(replies), getattr(other, numbers_of)(replies))
 
 
 def test_awac_with_a_large_temperature_imitates(tmp_path):
