@@ -8,7 +8,6 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +216,8 @@ class AlwaysOne:
 
 
 def test_dialogue_acts_are_compared_where_the_reference_has_one() -> None:
-    found = replace(talk(["x", "y", "z"]), meta_infos=[{"intent": [1]}, {}, {}])
+    found = talk(["x", "y", "z"])
+    found.replies[0].meta_info = {"intent": [1]}
     assert judged([found], [Sample(0, "p", ["r"])], [IntentAccuracyMetric(AlwaysOne())], "val", None, {}).metrics == {
         "intent/accuracy": 1.0
     }
