@@ -11,6 +11,7 @@ import functools
 import inspect
 import json
 import sys
+import types
 import typing
 from collections.abc import Callable, Mapping
 from inspect import Parameter
@@ -96,11 +97,9 @@ def value_problem(parameter: Parameter, value: Any) -> str | None:
     if adapter is None or (value is parameter.default and not isinstance(value, float)):
         return None
     try:
-        text = json.dumps(value)
-    except (TypeError, ValueError):  # an object from a Python caller, which YAML cannot contain
-        text = None
-    try:
-        if text is None:
+        try:
+            text = json.dumps(value)
+        except (TypeError, ValueError):  # an object from a Python caller, which YAML cannot contain
             adapter.validate_python(value)
         else:  # JSON has no tuples, so lists are accepted for them
             adapter.validate_json(text)
@@ -161,19 +160,13 @@ def resolve_annotations(function: Callable[..., Any]) -> dict[str, Parameter]:
     for name, parameter in inspect.signature(function).parameters.items():
         annotation = parameter.annotation
         if isinstance(annotation, str):
+            holder = types.SimpleNamespace(__annotations__={"it": annotation})
             try:
-                annotation = typing_extensions.get_type_hints(_Annotated(annotation), names, include_extras=True)["it"]
+                annotation = typing_extensions.get_type_hints(holder, names, include_extras=True)["it"]
             except Exception:  # a name that is imported only for type checkers, or any other expression
                 annotation = Parameter.empty
         found[name] = parameter.replace(annotation=annotation)
     return found
-
-
-class _Annotated:
-    """An object with a single annotation, as ``get_type_hints`` expects it."""
-
-    def __init__(self, annotation: str) -> None:
-        self.__annotations__ = {"it": annotation}
 
 
 def _named(function: Callable[..., Any]) -> dict[str, Parameter]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.core.files import read_manifest, write_manifest
+from rl4dialog.core.files import naming_errors, read_manifest, write_manifest
 
 _logger = logging.getLogger(__name__)
 _FORMAT = 2  # increase it when the meaning of cached files changes
@@ -67,20 +67,18 @@ def cached_folder(kind: str, key: Mapping[str, Any], build: Callable[[Path], Non
             raise
         return _elsewhere(kind, folder, canonical, error, build)
     try:
-        try:
-            temporary.rename(folder)
-        except OSError:
-            if not _is_intact(folder, canonical):  # otherwise another process was faster
-                raise
-    finally:
+        temporary.rename(folder)
+    except OSError:
         shutil.rmtree(temporary, ignore_errors=True)
+        if not _is_intact(folder, canonical):  # otherwise another process was faster
+            raise
     return folder
 
 
 def replace_cached(kind: str, key: Mapping[str, Any], build: Callable[[Path], None]) -> Path:
     """Build a folder and put it into the cache, in the place of an earlier one, which is kept if `build` raises."""
     canonical, folder = _place(kind, key)
-    try:
+    with naming_errors(folder.parent, "; set RL4DIALOG_CACHE to a writable folder"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
             new = Path(temporary) / "new"
@@ -90,10 +88,6 @@ def replace_cached(kind: str, key: Mapping[str, Any], build: Callable[[Path], No
             if folder.exists():
                 folder.rename(Path(temporary) / "old")
             new.rename(folder)
-    except OSError as error:
-        raise RunFolderError(
-            f"the cache folder {folder.parent} cannot be written ({error}); set RL4DIALOG_CACHE to a writable folder"
-        ) from error
     return folder
 
 
@@ -111,10 +105,9 @@ def _elsewhere(kind: str, folder: Path, canonical: str, error: BaseException, bu
             shutil.rmtree(temporary, ignore_errors=True)
         if not (isinstance(second, OSError) or _is_full(second)):
             raise
-        raise RunFolderError(
-            f"neither the cache folder {root} nor the temporary folder {tempfile.gettempdir()} can be written "
-            f"({second}); set RL4DIALOG_CACHE to a folder with space"
-        ) from second
+        places = f"neither the cache folder {root} nor the temporary folder {tempfile.gettempdir()}"
+        cure = "set RL4DIALOG_CACHE to a folder with space"
+        raise RunFolderError(f"{places} can be written ({second}); {cure}") from second
     _temporary_folders[folder] = temporary
     return temporary
 
@@ -127,9 +120,8 @@ def _remove(folder: Path, process: int) -> None:
 
 def _is_full(error: BaseException) -> bool:
     """Whether an error, from any library, reports a full disk."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return True
-    return os.strerror(errno.ENOSPC) in str(error)
+    no_space = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return no_space or os.strerror(errno.ENOSPC) in str(error)
 
 
 def is_cached(kind: str, key: Mapping[str, Any]) -> bool:

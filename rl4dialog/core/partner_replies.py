@@ -23,27 +23,44 @@ def checked_reply(answer: Any, partner: str) -> PartnerReply:
         return PartnerReply(leaves=True)
     reply = PartnerReply(answer) if isinstance(answer, str) else answer
     if not isinstance(reply, PartnerReply):
-        raise PartnerError(
-            f"partner {partner!r} returned {shown(answer)}, of type {type(answer).__name__}; it must return a text, a "
-            f"PartnerReply, or None to leave"
-        )
-    for problem in _problems(reply):
-        raise PartnerError(f"partner {partner!r} returned a PartnerReply whose {problem}")
+        wanted = "it must return a text, a PartnerReply, or None to leave"
+        found = f"{shown(answer)}, of type {type(answer).__name__}"
+        raise PartnerError(f"partner {partner!r} returned {found}; {wanted}")
+    for name, value, is_valid, wanted in _fields(reply):
+        if not is_valid:
+            verb = "are" if name == "ids" else "is"
+            raise PartnerError(
+                f"partner {partner!r} returned a PartnerReply whose {name} {verb} {shown(value)}, not {wanted}"
+            )
     text = None if reply.text is None else clean_text(reply.text)
     ids = None if reply.ids is None or text != reply.text else [int(id) for id in reply.ids]
     return replace(reply, text=text, ids=ids, reward=float(reply.reward))
 
 
+def _fields(reply: PartnerReply) -> Iterator[tuple[str, Any, bool, str]]:
+    """Name and value of each field, whether it is valid, and what would be."""
+    text, info = reply.text, reply.info
+    yield "text", text, text is None or isinstance(text, str), "a string, or None to say nothing"
+    has_ids = reply.ids is None or (text is not None and _are_token_ids(reply.ids))
+    yield "ids", reply.ids, has_ids, "the token ids of its text, or None"
+    yield "reward", reply.reward, _is_finite(reply.reward), "a finite number"
+    yield "info", info, isinstance(info, Mapping), "a mapping such as {'references': ['...']}"
+    references, labels = info.get("references", []), info.get("labels", {})
+    are_texts = isinstance(references, (list, tuple)) and all(isinstance(each, str) for each in references)
+    yield "info['references']", references, are_texts, "a list of strings"
+    yield "info['labels']", labels, isinstance(labels, Mapping), "a mapping such as {'intent': [2]}"
+    yield "leaves", reply.leaves, isinstance(reply.leaves, bool), "True or False"
+    yield "spoken", reply.spoken, isinstance(reply.spoken, str), "a string, empty if nothing differs"
+    yield "heard", reply.heard, isinstance(reply.heard, str), "a string, empty if nothing differs"
+    yield "failed", reply.failed, reply.failed is None or isinstance(reply.failed, str), "a message, or None"
+
+
 def checked_outcome(outcome: Any, partner: str) -> dict[str, float]:
     """Check what a partner makes of a conversation."""
-    if isinstance(outcome, Mapping) and all(
-        isinstance(key, str) and isinstance(value, Real) and math.isfinite(value) for key, value in outcome.items()
-    ):
+    if isinstance(outcome, Mapping) and all(isinstance(key, str) and _is_finite(outcome[key]) for key in outcome):
         return {key: float(value) for key, value in outcome.items()}
-    raise PartnerError(
-        f"partner {partner!r} reported the outcome {shown(outcome)}; it must be a mapping of finite numbers such as "
-        f"{{'success': 1.0}}"
-    )
+    wanted = "it must be a mapping of finite numbers such as {'success': 1.0}"
+    raise PartnerError(f"partner {partner!r} reported the outcome {shown(outcome)}; {wanted}")
 
 
 def clean_text(text: str) -> str | None:
@@ -52,30 +69,8 @@ def clean_text(text: str) -> str | None:
     return cleaned if cleaned.strip() else None
 
 
-def _problems(reply: PartnerReply) -> Iterator[str]:
-    if not (reply.text is None or isinstance(reply.text, str)):
-        yield f"text is {shown(reply.text)}; it must be a string, or None to say nothing"
-    if reply.ids is not None and not (reply.text is not None and _are_token_ids(reply.ids)):
-        yield f"ids are {shown(reply.ids)}; they must be the token ids of its text, or None"
-    if not isinstance(reply.reward, Real) or isinstance(reply.reward, bool) or not math.isfinite(reply.reward):
-        yield f"reward is {shown(reply.reward)}; it must be a finite number"
-    if not isinstance(reply.info, Mapping):
-        yield f"info is {shown(reply.info)}; it must be a mapping such as {{'references': ['...']}}"
-    elif not _are_texts(reply.info.get("references", [])):
-        yield f"info['references'] is {shown(reply.info['references'])}; it must be a list of strings"
-    elif not isinstance(reply.info.get("labels", {}), Mapping):
-        yield f"info['labels'] is {shown(reply.info['labels'])}; it must be a mapping such as {{'intent': [2]}}"
-    if not isinstance(reply.leaves, bool):
-        yield f"leaves is {shown(reply.leaves)}; it must be True or False"
-    for name, value in (("spoken", reply.spoken), ("heard", reply.heard)):
-        if not isinstance(value, str):
-            yield f"{name} is {shown(value)}; it must be a string, empty if nothing differs"
-    if not (reply.failed is None or isinstance(reply.failed, str)):
-        yield f"failed is {shown(reply.failed)}; it must be a message, or None"
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _are_token_ids(value: Any) -> bool:

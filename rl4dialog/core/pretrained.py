@@ -98,10 +98,8 @@ def load_model(
 def check_not_guided(name: str, what: str) -> None:
     """Check that a model is whole without other files in its folder."""
     if not name.endswith(PRIOR_ONLY) and (Path(name).expanduser() / GUIDANCE_FILE).is_file():
-        raise ModelError(
-            f"{what} {name!r} is guided by values of its tokens, which would be lost here; to use the language model "
-            f"without them, write '{name}{PRIOR_ONLY}'"
-        )
+        cure = f"to use the language model without them, write '{name}{PRIOR_ONLY}'"
+        raise ModelError(f"{what} {name!r} is guided by values of its tokens, which would be lost here; {cure}")
 
 
 def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: Any) -> Any:
@@ -112,6 +110,7 @@ def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: 
     from transformers import AutoTokenizer
     from transformers.utils import find_adapter_config_file
 
+    failed = f"{what} {name!r} cannot be loaded"
     try:
         with cache_only_without_network():
             source = resolved_name(name)
@@ -123,14 +122,12 @@ def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: 
                 )
             return auto_class.from_pretrained(source, trust_remote_code=False, **kwargs)
     except RL4DialogError as error:
-        raise ModelError(f"{what} {name!r} cannot be loaded: {error}") from error
+        raise ModelError(f"{failed}: {error}") from error
     except Exception as error:  # transformers raises OSError, ValueError, ImportError, ... depending on the cause
         if "trust_remote_code" in str(error):
-            raise ModelError(
-                f"{what} {name!r} cannot be loaded: it contains custom Python code, which is never run. Use a model "
-                f"that transformers supports, or convert it."
-            ) from error
-        raise ModelError(f"{what} {name!r} cannot be loaded ({_reason(error)}). {hint}") from error
+            cure = "Use a model that transformers supports, or convert it."
+            raise ModelError(f"{failed}: it contains custom Python code, which is never run. {cure}") from error
+        raise ModelError(f"{failed} ({_reason(error)}). {hint}") from error
 
 
 def resolved_name(name: str) -> str:
@@ -144,8 +141,8 @@ def resolved_name(name: str) -> str:
 def prepare_model(name: str) -> str:
     """Put a model of :data:`PRETRAINED` into the cache, so that runs need no network; returns where it is."""
     if name not in PRETRAINED:
-        known = ", ".join(PRETRAINED)
-        raise ModelError(f"no pretrained model {name!r}{nearest_hint(name, PRETRAINED)} (known: {known})")
+        known = f"{nearest_hint(name, PRETRAINED)} (known: {', '.join(PRETRAINED)})"
+        raise ModelError(f"no pretrained model {name!r}{known}")
     try:
         source = resolved_name(name)
     except DataError as error:
@@ -191,12 +188,15 @@ def _reason(error: BaseException) -> str:
     """The first sentence of an error's text, or what it means if that does not help."""
     lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
     text = " ".join(lines) if lines and lines[0].endswith(":") else "".join(lines[:1])
-    if "Repo id must" in text:
-        return "there is no such folder, and it is not a hub id"
-    if "weights_only" in text:  # torch recommends to run the code that may be in the file
-        return "a file with weights is damaged, or contains more than weights; only tensors are loaded"
-    if "deserializing header" in text:
-        return f"a file with weights is incomplete or damaged: {text}"
+    meanings = {
+        "Repo id must": "there is no such folder, and it is not a hub id",
+        # torch recommends to run the code that may be in the file
+        "weights_only": "a file with weights is damaged, or contains more than weights; only tensors are loaded",
+        "deserializing header": f"a file with weights is incomplete or damaged: {text}",
+    }
+    for sign, meaning in meanings.items():
+        if sign in text:
+            return meaning
     if isinstance(error, json.JSONDecodeError):
         return f"a JSON file is damaged: {text}"
     if isinstance(error, ArithmeticError):
@@ -209,26 +209,24 @@ def check_weights(model: Any, info: Mapping[str, Any], name: str, new_head: bool
 
     The info is that of ``from_pretrained(..., output_loading_info=True)``; for `new_head` see :func:`load_model`.
     """
+
+    def is_beyond_body(key: str) -> bool:
+        """Whether a weight belongs to the head or the pooler."""
+        has_head = model.base_model is not model
+        return "pooler" in key or (has_head and not key.startswith(f"{model.base_model_prefix}."))
+
     # With ignore_mismatched_sizes, weights of another size are random too: (name, size in the file, size in the model).
     absent = [*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])]
-    if missing := [key for key in absent if not (new_head and _is_beyond_body(model, key))]:
+    if missing := [key for key in absent if not (new_head and is_beyond_body(key))]:
         raise ModelError(
             f"weights are missing from its files, or have another size there ({_some(missing)}); the files are damaged "
             f"or incomplete, or config.json belongs to another model"
         )
     if broken := [key for key, weight in model.named_parameters() if not weight.isfinite().all()]:
         raise ModelError(f"weights are NaN or infinite ({_some(broken)}); the model diverged or its files are damaged")
-    if info["unexpected_keys"] and not new_head:
-        _logger.warning(
-            "%r: its files have weights that a %s with its config.json does not use (%s)",
-            *(name, type(model).__name__, _some(info["unexpected_keys"])),
-        )
-
-
-def _is_beyond_body(model: Any, key: str) -> bool:
-    """Whether a weight belongs to the head or the pooler."""
-    has_head = model.base_model is not model
-    return "pooler" in key or (has_head and not key.startswith(f"{model.base_model_prefix}."))
+    if (unused := info["unexpected_keys"]) and not new_head:
+        what = f"a {type(model).__name__} with its config.json does not use"
+        _logger.warning("%r: its files have weights that %s (%s)", name, what, _some(unused))
 
 
 def _some(keys: Iterable[str]) -> str:
@@ -322,30 +320,25 @@ def read_gguf(path: Path) -> tuple[Any, Any, Any]:
 
 def _mend_sizes(config: Any, fields: Mapping[str, Any]) -> None:
     """Set sizes that transformers leaves at their defaults, whatever the file says."""
-    if config.model_type not in _SIZES:
-        return
-    for name, key in _SIZES[config.model_type].items():
+    for name, key in _SIZES.get(config.model_type, {}).items():
         if key in fields:
             setattr(config, name, int(fields[key].contents()))
 
 
 def _mend_pre_tokenizer(tokenizer: Any, path: Path, fields: Mapping[str, Any]) -> None:
     """Rebuild how a byte-level BPE splits texts before merging, where transformers takes GPT-2's rules."""
-    from tokenizers import pre_tokenizers
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
     keys = ("tokenizer.ggml.model", "tokenizer.ggml.pre")
     model, pre = (str(fields[key].contents()) if key in fields else "default" for key in keys)
     if model != "gpt2":
         return
+    backend = tokenizer.backend_tokenizer
     if pre == "smollm":
-        byte_level = tokenizer.backend_tokenizer.pre_tokenizer
-        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Digits(individual_digits=True), byte_level]
-        )
-    elif pre not in _OF_GPT2 and isinstance(tokenizer.backend_tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
+        backend.pre_tokenizer = Sequence([Digits(individual_digits=True), backend.pre_tokenizer])
+    elif pre not in _OF_GPT2 and isinstance(backend.pre_tokenizer, ByteLevel):
         _logger.warning(
             "%s: its tokenizer splits texts by the rules of %r, but transformers takes GPT-2's; some texts get other "
             "tokens than the model was trained on. Set tokenizer.model_name to the model's original tokenizer.",
-            path,
-            pre,
+            *(path, pre),
         )

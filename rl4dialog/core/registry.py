@@ -47,9 +47,8 @@ class Registry:
         if not isinstance(id, str) or not id:
             raise ConfigError(f"the id of a {self.kind} must be a non-empty string, not {id!r}")
         if not callable(component) and not (isinstance(component, str) and ":" in component):
-            raise ConfigError(
-                f"{self.kind} {id!r} must be a class, a function or a 'module:Name' string, not {component!r}"
-            )
+            wanted = "a class, a function or a 'module:Name' string"
+            raise ConfigError(f"{self.kind} {id!r} must be {wanted}, not {component!r}")
         self._entries[id] = component
 
     def register(self, id: str, component: Any = None) -> Callable[..., Any]:
@@ -69,10 +68,9 @@ class Registry:
     def resolve(self, id: str) -> Any:
         """The class or function of an id."""
         if id not in self._entries:
-            raise ConfigError(
-                f"unknown {self.kind} {id!r}{nearest_hint(id, self._entries)} (known: {', '.join(self.ids())}). "
-                f"To use a custom one, list its module under 'imports:' (see docs/your_own)."
-            )
+            known = f"{nearest_hint(id, self._entries)} (known: {', '.join(self.ids())})"
+            custom = "To use a custom one, list its module under 'imports:' (see docs/your_own)."
+            raise ConfigError(f"unknown {self.kind} {id!r}{known}. {custom}")
         entry = self._entries[id]
         if isinstance(entry, str):
             try:
@@ -178,35 +176,23 @@ class Registry:
         injected: Mapping[str, Any],
         where: str | None = None,
     ) -> dict[str, Any]:
-        prefix = f"{where}." if where else f"{self.kind} {id!r}: "
+        prefix, what = f"{where}." if where else f"{self.kind} {id!r}: ", f"{self.kind} {id!r}"
         parameters = parameters_of(factory)
-        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-        names = [n for n, p in parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        accepted = [name for name in names if name not in self.provided]
-        for name in args:
-            if not takes_any and name not in names:
-                raise ConfigError(
-                    f"{prefix}{name}: {self.kind} {id!r} has no argument {name!r}{nearest_hint(name, accepted)} "
-                    f"(accepted: {', '.join(accepted) or 'none'})"
-                )
+        named = {name: p for name, p in parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD}
+        accepted = [name for name in named if name not in self.provided]
+        unknown = [name for name in args if name not in named]
+        if unknown and len(named) == len(parameters):
+            hint, known = nearest_hint(unknown[0], accepted), ", ".join(accepted) or "none"
+            raise ConfigError(f"{prefix}{unknown[0]}: {what} has no argument {unknown[0]!r}{hint} (accepted: {known})")
         check_values(parameters, args, prefix)
         if self._is_called_later(factory):
             return args
-        provided = {name: value for name, value in injected.items() if name in names and name not in args}
-        missing = [
-            n
-            for n, p in parameters.items()
-            if p.default is inspect.Parameter.empty
-            and p.kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-            and n not in args
-            and n not in provided
-        ]
-        if missing:
-            raise ConfigError(
-                f"{prefix}{missing[0]}: {self.kind} {id!r} needs the argument {missing[0]!r} "
-                f"(accepted: {', '.join(accepted)})"
-            )
-        return {**args, **provided}
+        given = {**{name: value for name, value in injected.items() if name in named}, **args}
+        for name, parameter in named.items():
+            if parameter.default is parameter.empty and name not in given:
+                known = ", ".join(accepted)
+                raise ConfigError(f"{prefix}{name}: {what} needs the argument {name!r} (accepted: {known})")
+        return given
 
 
 def import_object(entry: str) -> Any:

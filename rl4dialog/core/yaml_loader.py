@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +38,14 @@ def _construct_mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[An
     for key_node, _ in node.value:
         if key_node.tag == "tag:yaml.org,2002:merge":
             continue
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise yaml.constructor.ConstructorError(None, None, "a key must be a single word", key_node.start_mark)
-        key = loader.construct_object(key_node, deep=True)
-        if key in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"duplicate key {key!r} in the same block", key_node.start_mark
-            )
-        seen.add(key)
+        problem = "a key must be a single word"
+        if isinstance(key_node, yaml.ScalarNode):
+            key = loader.construct_object(key_node, deep=True)
+            if key not in seen:
+                seen.add(key)
+                continue
+            problem = f"duplicate key {key!r} in the same block"
+        raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
     loader.flatten_mapping(node)
     return dict(loader.construct_pairs(node, deep=True))  # type: ignore[no-untyped-call]
 
@@ -87,10 +86,9 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
         data = read_regular(path)
         if len(data) > _MAX_BYTES:
             raise ConfigError(f"{path} has {len(data):,} bytes, too many for a config (at most {_MAX_BYTES:,})")
-        text = data.decode("utf-8")
+        return parse_yaml(data.decode("utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"config file {path} cannot be read as UTF-8 text: {error}") from error
-    return parse_yaml(text, str(path))
 
 
 def _shipped(path: Path) -> Path:
@@ -154,23 +152,23 @@ def apply_overrides(config: dict[str, Any], overrides: Iterable[str]) -> dict[st
     """
     for override in overrides:
         path, equals, text = override.partition("=")
-        steps = re.findall(_STEP, path)
+        steps, given = re.findall(_STEP, path), f"--set {shown(override)}"
         if not equals or not steps or len(steps) > _MAX_DEPTH or re.sub(rf"{_STEP}|\.", "", path):
-            raise ConfigError(f"--set {shown(override)} is not of the form key.path=value, such as alg.args.n_epochs=3")
+            raise ConfigError(f"{given} is not of the form key.path=value, such as alg.args.n_epochs=3")
         try:
             value = _load(text)
         except yaml.YAMLError as error:
             reason = error.problem if isinstance(error, yaml.MarkedYAMLError) else error
-            raise ConfigError(f"--set {shown(override)}: {shown(text)} is not a YAML value: {reason}") from error
+            raise ConfigError(f"{given}: {shown(text)} is not a YAML value: {reason}") from error
         parent: Any = config
-        for step, following in itertools.pairwise([*steps, ""]):
+        for number, step in enumerate(steps, start=1):
             index: Any = int(step[1:-1]) if step.startswith("[") else step
-            fits = isinstance(parent, list) if isinstance(index, int) else isinstance(parent, dict)
+            fits = isinstance(parent, list if isinstance(index, int) else dict)
             if fits and index == len(parent):
                 parent.append({})
             if not fits or (isinstance(index, int) and index >= len(parent)):
-                raise ConfigError(f"--set {shown(override)}: {step!r} does not exist in {path!r}")
-            if following == "":
+                raise ConfigError(f"{given}: {step!r} does not exist in {path!r}")
+            if number == len(steps):
                 parent[index] = value
             else:
                 if isinstance(parent, dict) and parent.get(index) is None:
@@ -185,32 +183,26 @@ def expand_variants(config: Any, variant: int = 0) -> tuple[Any, int]:
     The last block in the document varies fastest. Returns the config with each block replaced by a value, and the
     number of combinations.
     """
-    sizes: list[int] = []
+    blocks: list[list[Any]] = []
 
-    def visit(node: Any, choices: list[int] | None) -> Any:
+    def visit(node: Any, choose: Callable[[Any], Any]) -> Any:
         if isinstance(node, dict) and node.get("expand") is True and set(node) == {"expand", "values"}:
-            values = node["values"]
-            if not isinstance(values, list) or not values:
+            if not isinstance(node["values"], list) or not node["values"]:
                 raise ConfigError("a block with 'expand: true' needs a non-empty list of 'values'")
-            if choices is None:
-                sizes.append(len(values))
-                return node
-            return values[choices.pop(0)]
+            return choose(node["values"])
         if isinstance(node, dict):
-            return {key: visit(value, choices) for key, value in node.items()}
-        if isinstance(node, list):
-            return [visit(value, choices) for value in node]
-        return node
+            return {key: visit(value, choose) for key, value in node.items()}
+        return [visit(value, choose) for value in node] if isinstance(node, list) else node
 
-    visit(config, None)
-    n_variants = math.prod(sizes)
+    visit(config, blocks.append)
+    n_variants = math.prod(map(len, blocks))
     if not 0 <= variant < n_variants:
         raise ConfigError(f"--variant {variant} does not exist: the config has {n_variants} variants, counted from 0")
-    choices: list[int] = []
-    for size in reversed(sizes):
-        variant, choice = divmod(variant, size)
-        choices.insert(0, choice)
-    return visit(config, choices), n_variants
+    chosen: list[Any] = []
+    for values in reversed(blocks):
+        variant, choice = divmod(variant, len(values))
+        chosen.append(values[choice])
+    return visit(config, lambda _: chosen.pop()), n_variants
 
 
 def flatten(block: Any, prefix: str = "") -> dict[str, Any]:

@@ -58,11 +58,11 @@ class ChatMarkup:
         roles, texts = tuple(message["role"] for message in messages), [message["content"] for message in messages]
         n = n_instructions(messages)
         if (number := self._misplaced(roles)) is not None:
-            name, role = f"message {number}" if names is None else names[number], roles[number]
-            move = "move it to the beginning, " if number >= n and role in INSTRUCTIONS else ""
+            name = f"message {number}" if names is None else names[number]
+            move = "move it to the beginning, " if number >= n and roles[number] in INSTRUCTIONS else ""
             raise DataError(
-                f"{name} has the role {role}, for which the chat template has no place there: {move}leave it out, or "
-                "choose another tokenizer.model_name"
+                f"{name} has the role {roles[number]}, for which the chat template has no place there: {move}leave it "
+                "out, or choose another tokenizer.model_name"
             )
         written = self._render(list(messages))
         markup, later = self._around(roles), self._opening((*roles[:n], "user"), texts[:n])
@@ -79,22 +79,18 @@ class ChatMarkup:
 
     def frame(self, with_system: bool = False) -> Frame:
         """Return the markup around the utterances of a conversation in progress."""
-        name = getattr(self._render, "name", "the tokenizer")
         whole, beginning = self._around(_CONVERSATION), self._around(_CONVERSATION[:3])
+        problem = f"the chat template of {getattr(self._render, 'name', 'the tokenizer')} rewrites the past: it"
         cure = "choose another tokenizer.model_name, or format: eou"
         if whole is None or beginning is None or not self._keeps_thoughts():
-            raise DataError(
-                f"the chat template of {name} rewrites the past: it omits or changes earlier messages of a "
-                f"conversation, so it cannot be used with several turns; {cure}"
-            )
-        to_partner, to_agent = whole[2], whole[-1]
+            lost = "omits or changes earlier messages of a conversation, so it cannot be used with several turns"
+            raise DataError(f"{problem} {lost}; {cure}")
         if not _appends(whole, beginning) or (with_system and not self._keeps_system()):
             raise DataError(
-                f"the chat template of {name} rewrites the past: it writes earlier messages differently once the "
-                f"conversation continues. Several turns need a template that only appends, so that the tokens of a "
-                f"reply stay those that were generated; {cure}"
+                f"{problem} writes earlier messages differently once the conversation continues. Several turns need a "
+                f"template that only appends, so that the tokens of a reply stay those that were generated; {cure}"
             )
-        return Frame(to_agent, to_partner, in_pairs=True)
+        return Frame(to_agent=whole[-1], to_partner=whole[2], in_pairs=True)
 
     def _keeps_system(self) -> bool:
         """Whether a system message stays in its place as the conversation continues."""
@@ -115,8 +111,7 @@ class ChatMarkup:
         """Markup before, between and after messages of these roles; ``None`` if the template does not keep each one."""
         if roles not in self._known:
             messages = _placeholders(roles)
-            rest = self._render(messages)
-            pieces, is_kept = [], True
+            rest, pieces, is_kept = self._render(messages), [], True
             for message in messages:
                 before, found, rest = rest.partition(message["content"])
                 is_kept = is_kept and bool(found)
@@ -217,31 +212,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DialogueFormat:
-    """A format of prompts.
-
-    Args:
-        name: ``eou`` or ``chat_template``.
-        context_size: Number of most recent utterances in a prompt; ``None`` for all.
-        render_chat: For ``chat_template``: formats messages with ``role`` and ``content`` as a prompt that ends where
-            the assistant's reply starts.
-        in_conversation: Whether prompts have the markup of a conversation in progress. In ``eou``, each utterance that
-            the agent answered is then followed by a space and the marker; otherwise only the last one is, as in RL4LMs.
-
-    Raises:
-        DataError: If ``render_chat`` is missing.
-    """
+    """A format of prompts."""
 
     name: FormatName
-    context_size: int | None
-    render_chat: RenderChat | None = None
+    context_size: int | None  # number of most recent utterances in a prompt; ``None`` for all
+    render_chat: RenderChat | None = None  # for ``chat_template``: writes a prompt, at whose end the reply starts
+    # Whether prompts have the markup of a conversation in progress. In ``eou``, each utterance that the agent answered
+    # is then followed by a space and the marker; otherwise only the last one is, as in RL4LMs.
     in_conversation: bool = False
 
     def __post_init__(self) -> None:
         if self.name == "chat_template" and self.render_chat is None:
-            raise DataError(
-                "format 'chat_template' needs a tokenizer with a chat template; choose another tokenizer.model_name, "
-                "or format 'eou'"
-            )
+            cure = "choose another tokenizer.model_name, or format 'eou'"
+            raise DataError(f"format 'chat_template' needs a tokenizer with a chat template; {cure}")
 
     @property
     def end_of_turn(self) -> str | None:
@@ -256,11 +239,7 @@ class DialogueFormat:
         return tuple(getattr(self.render_chat, "control_tokens", ()))
 
     def check_said(self, text: str) -> None:
-        """Check that a text is valid in a conversation.
-
-        Raises:
-            DataError: If it contains markup of the format.
-        """
+        """Check that a text in a conversation contains no markup of the format."""
         for reserved in self.reserved:
             if reserved in text:
                 why = "which ends a turn" if self.name == "eou" else "which is markup of the chat template"
@@ -271,34 +250,21 @@ class DialogueFormat:
         return list(history if self.context_size is None else history[-self.context_size :])
 
     def prompt(self, context: Sequence[str], persona: str | None = None) -> Prompt:
-        """Format a prompt.
+        """Format a prompt from previous utterances, oldest first, which the reply follows.
 
-        Args:
-            context: Previous utterances, oldest first; the reply comes next.
-            persona: Persona of the replying side: an additional first utterance in ``eou``, the system message in
-                ``chat_template``.
-
-        Returns:
-            The prompt.
-
-        Raises:
-            DataError: If the chat template rejects the conversation.
+        The persona of the replying side is an additional first utterance in ``eou``, and the system message in
+        ``chat_template``.
         """
         if self.render_chat is not None and self.name == "chat_template":
             return self.chat_prompt(chat_messages(context, persona))
         n_left = range(len(context) - 1, -1, -1)  # utterances after each one
         closings = [_ANSWERED if n == 0 or (self.in_conversation and n % 2 == 0) else EOU_TOKEN for n in n_left]
-        alone = ("", persona, _ANSWERED) if persona else ("", "", _ANSWERED)
-        opening = ("", persona, EOU_TOKEN) if persona else ()
         turns = [PromptTurn(text, closing) for text, closing in zip(context, closings, strict=True)]
+        alone, opening = ("", persona or "", _ANSWERED), ("", persona, EOU_TOKEN) if persona else ()
         return Prompt(turns, opening if turns else alone, opening, alone)
 
     def opening_prompt(self, persona: str | None = None) -> Prompt:
-        """Format the prompt of a side that speaks first.
-
-        Raises:
-            DataError: If the chat template rejects it.
-        """
+        """Format the prompt of a side that speaks first."""
         prompt = self.prompt(["-"], persona)
         if prompt.agent_opening is None:
             raise DataError("the chat template rejects a conversation that the assistant starts")
@@ -310,24 +276,18 @@ class DialogueFormat:
         return ChatMarkup.of(self.render_chat).prompt(messages, names)
 
     def frame(self, with_system: bool = False) -> Frame:
-        """Return the markup around the utterances of a conversation in progress.
+        """Return the markup around the utterances of a conversation in progress, whose prompts have a system message.
 
-        Args:
-            with_system: Whether the prompts have a persona or a system message.
-
-        Raises:
-            DataError: If the chat template writes earlier messages differently once a conversation continues.
+        A template that writes earlier messages differently once a conversation continues is an error.
         """
-        if self.render_chat is not None and self.name == "chat_template":
-            frame = ChatMarkup.of(self.render_chat).frame(with_system)
-            return replace(frame, markup=tuple(dict.fromkeys([*self.reserved, *self._plain_markup(frame)])))
-        return Frame.plain(EOU_TOKEN)
-
-    def _plain_markup(self, frame: Frame) -> list[str]:
-        """Find markup that is ordinary text to the tokenizer, such as ``[INST]`` or ``USER:``, but not plain words."""
+        if self.render_chat is None or self.name != "chat_template":
+            return Frame.plain(EOU_TOKEN)
+        frame = ChatMarkup.of(self.render_chat).frame(with_system)
+        # Also markup that is ordinary text to the tokenizer, such as [INST] or USER:, but not plain words.
         control = "|".join(map(re.escape, self.reserved))
         pieces = re.split(rf"{control}|\s+" if control else r"\s+", f"{frame.to_agent}\n{frame.to_partner}")
-        return [piece for piece in pieces if len(piece) > 1 and not piece.isalnum()]
+        plain = [piece for piece in pieces if len(piece) > 1 and not piece.isalnum()]
+        return replace(frame, markup=tuple(dict.fromkeys([*self.reserved, *plain])))
 
 
 def chat_messages(context: Sequence[str], system: str | None = None) -> list[dict[str, str]]:

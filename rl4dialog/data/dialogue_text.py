@@ -26,8 +26,7 @@ def persona_in(meta_data: Mapping[str, Any], key: str = "persona") -> str | None
 
 def goal_in(meta_data: Mapping[str, Any]) -> str | None:
     """The goal of a sample's reply, if it has one. The goal of the partner, in other tasks, is not a text."""
-    goal = meta_data.get("goal")
-    return goal if isinstance(goal, str) else None
+    return goal if isinstance(goal := meta_data.get("goal"), str) else None
 
 
 def opening_in(meta_data: Mapping[str, Any]) -> str | None:
@@ -130,10 +129,8 @@ class ReturnPrefix:
 def _chat_prompt(prompt: Prompt, dialogue_format: DialogueFormat, text: str, persona: str) -> Prompt:
     said = [turn.text for turn in prompt.turns]
     if dialogue_format.prompt(said, persona or None) != prompt:
-        raise DataError(
-            f"a return cannot be put in front of a prompt whose messages are not known: {prompt[:80]!r}; use messages "
-            f"or history instead of a finished prompt"
-        )
+        cure = "use messages or history instead of a finished prompt"
+        raise DataError(f"a return needs a prompt whose messages are known, not {prompt[:80]!r}; {cure}")
     found = dialogue_format.prompt(said, text)
     return Prompt(found.turns, found.opening, found.later_opening, found.agent_opening, prompt.reply_opening)
 

@@ -11,7 +11,7 @@ from typing import Any
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import Feedback
 from rl4dialog.core.files import replaced, write_records
-from rl4dialog.core.types import AGENT, RatedDialogue
+from rl4dialog.core.types import AGENT, PARTNER, RatedDialogue
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.data.ratings import count_kinds, read_latest
 from rl4dialog.data.splits import shuffled
@@ -39,33 +39,27 @@ def write_excerpts(
         long, spare = long[n_spare:], long[:n_spare]
     parts = {"reward": long[::2], "held_out": long[1::2], "val": spare[::2], "test": spare[1::2]}
     if empty := [name for name, part in parts.items() if not part]:
-        raise DataError(
-            f"{len(long) + len(spare)} of {len(rated)} rated dialogues have at least {n_utterances} utterances, too "
-            f"few for all four files ({', '.join(empty)} would be empty)"
-        )
+        n_long = f"{len(long) + len(spare)} of {len(rated)} rated dialogues have at least {n_utterances} utterances"
+        raise DataError(f"{n_long}, too few for all four files ({', '.join(empty)} would be empty)")
     folder.mkdir(parents=True, exist_ok=True)
-    return {name: _write(folder / f"{name}.jsonl", _rows(part, n_utterances)) for name, part in parts.items()}
+    sizes = {}
+    for name, part in parts.items():
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in _rows(part, n_utterances)]
+        sizes[name] = len(lines)
+        with replaced(folder / f"{name}.jsonl") as temporary:
+            temporary.write_text("".join(lines), encoding="utf-8")
+    return sizes
 
 
 def _rows(rated: Iterable[RatedDialogue], n_utterances: int) -> Iterator[dict[str, Any]]:
     """Excerpts that do not overlap, in the format of ratings files; all of a conversation have its id."""
+    roles = {AGENT: "assistant", PARTNER: "user"}
     for each in rated:
-        turns = each.dialogue.turns
+        ratings = {**each.ratings, MEAN: math.fsum(each.ratings.values()) / len(each.ratings)}
+        messages = [{"role": roles[turn.speaker], "content": turn.text} for turn in each.dialogue.turns]
         # An even step, so that the same speaker begins every excerpt.
-        for start in range(0, len(turns) - n_utterances + 1, n_utterances + n_utterances % 2):
-            messages = [
-                {"role": "assistant" if turn.speaker == AGENT else "user", "content": turn.text}
-                for turn in turns[start : start + n_utterances]
-            ]
-            ratings = {**each.ratings, MEAN: math.fsum(each.ratings.values()) / len(each.ratings)}
-            yield {"id": each.conversation, "ratings": ratings, "messages": messages}
-
-
-def _write(path: Path, rows: Iterable[dict[str, Any]]) -> int:
-    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-    with replaced(path) as temporary:
-        temporary.write_text("".join(lines), encoding="utf-8")
-    return len(lines)
+        for start in range(0, len(messages) - n_utterances + 1, n_utterances + n_utterances % 2):
+            yield {"id": each.conversation, "ratings": ratings, "messages": messages[start : start + n_utterances]}
 
 
 def export_preferences(source: Path, target: Path) -> tuple[int, int]:
@@ -73,10 +67,8 @@ def export_preferences(source: Path, target: Path) -> tuple[int, int]:
     feedback = read_latest(source)
     pairs = list(preference_rows(feedback))
     if not pairs:
-        raise DataError(
-            f"{source} has no preferences or corrections of different replies, which pairs are made of (it has "
-            f"{count_kinds(feedback)})"
-        )
+        what = "preferences or corrections of different replies, which pairs are made of"
+        raise DataError(f"{source} has no {what} (it has {count_kinds(feedback)})")
     write_records(target, pairs)
     return len(pairs), len(feedback) - len(pairs)
 

@@ -46,10 +46,8 @@ def checked_pools(pools: Sequence[PoolBlock]) -> list[PoolShare]:
     """The entries of a mixture, without their datapools."""
     ids = [entry["id"] for entry in pools]
     names = [id if ids.count(id) == 1 else f"{id}_{number}" for number, id in enumerate(ids)]
-    return [
-        PoolShare(name, entry["id"], entry.get("args") or {}, float(entry["share"]))
-        for name, entry in zip(names, pools, strict=True)
-    ]
+    named = zip(names, pools, strict=True)
+    return [PoolShare(name, each["id"], each.get("args") or {}, float(each["share"])) for name, each in named]
 
 
 class Mixture(TextGenPool):
@@ -110,11 +108,8 @@ class Mixture(TextGenPool):
         _check_formats(built)
         if split != "train":
             return cls(built)
-        for name, pool in built.items():
-            if len(pool) == 0:
-                raise DataError(
-                    f"datapool 'mixture': {name} has no samples in split 'train', so it cannot have a share"
-                )
+        if empty := [name for name, pool in built.items() if len(pool) == 0]:
+            raise DataError(f"datapool 'mixture': {empty[0]} has no samples in split 'train', so it has no share")
         mixture = cls(built, [block.share for block in blocks], size, seed)
         for name, pool, n_taken in zip(built, built.values(), mixture._sizes([*map(len, built.values())]), strict=True):
             change = "all" if n_taken == len(pool) else "repeated" if n_taken > len(pool) else "the last ones left out"
@@ -131,14 +126,13 @@ class Mixture(TextGenPool):
     def judged(self) -> JudgedTexts:
         """Return the judgements of all pools by share, for a reward model."""
         judged: dict[str, JudgedTexts] = {name: pool.judged() for name, pool in self._pools.items()}  # type: ignore[attr-defined]
-        first, *others = judged.values()
-        for other in others:
-            for key in ("unit", "context_size"):
-                if getattr(first, key) != getattr(other, key):
-                    raise ConfigError(
-                        f"datapool 'mixture': the {key} of all datapools of a reward model must be equal, not "
-                        f"{getattr(first, key)!r} and {getattr(other, key)!r}"
-                    )
+        first = next(iter(judged.values()))
+        for key in ("unit", "context_size"):
+            if len(values := {getattr(pool, key): None for pool in judged.values()}) > 1:
+                different = " and ".join(map(repr, values))
+                raise ConfigError(
+                    f"datapool 'mixture': the {key} of all datapools of a reward model must be equal, not {different}"
+                )
         rows = self._mixed([list(_named(name, pool)) for name, pool in judged.items()])
         found = JudgedTexts([sample for sample, _ in rows], [weight for _, weight in rows])  # type: ignore[abstract]
         found.unit, found.context_size = first.unit, first.context_size
@@ -180,10 +174,10 @@ def _named(name: str, pool: TextGenPool) -> Iterator[tuple[Sample, float]]:
 
 def _check_formats(pools: Mapping[str, TextGenPool]) -> None:
     """Raise a `DataError` if prompts have different formats; judged texts have none."""
-    with_prompts = {name: pool for name, pool in pools.items() if not isinstance(pool, JudgedTexts)}
     formats = {
         name: (pool.dialogue_format.name if pool.dialogue_format else None, pool.end_of_turn)
-        for name, pool in with_prompts.items()
+        for name, pool in pools.items()
+        if not isinstance(pool, JudgedTexts)
     }
     if len(set(formats.values())) > 1:
         listed = ", ".join(f"{name}: {format or 'none'}" for name, (format, _) in formats.items())

@@ -8,7 +8,7 @@ from pathlib import Path
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
+from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import packaged_yaml
 
 LINES = Path(__file__).with_suffix(".yaml")
@@ -18,7 +18,6 @@ myself never next said same since some somebody something that their them there 
 tonight used very want went were what when where which with without yesterday
 """
 _COMMON_WORDS = frozenset(_COMMON.split())
-_TOPICS_PER_ROUND = 5  # of each five topics, three are for training, one for val and one for test
 
 
 class Openers(TextGenPool):
@@ -52,16 +51,11 @@ class Openers(TextGenPool):
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, 1, render_chat)
-        samples = [
-            Sample(
-                f"{topic}_{number}",
-                dialogue_format.prompt([line], system),
-                [""],
-                {"topic": topic, "words": content_words(line), "history": [line]},
-            )
-            for topic, lines in topics(split).items()
-            for number, line in enumerate(lines)
-        ]
+        samples = []
+        for topic, lines in topics(split).items():
+            for number, line in enumerate(lines):
+                meta_data = {"topic": topic, "words": content_words(line), "history": [line]}
+                samples.append(Sample(f"{topic}_{number}", dialogue_format.prompt([line], system), [""], meta_data))
         return cls(limit_samples(samples, max_size, "openers", split, str(LINES)), dialogue_format=dialogue_format)
 
 
@@ -73,11 +67,5 @@ def content_words(line: str) -> list[str]:
 
 def topics(split: str) -> dict[str, list[str]]:
     """Lines of a split, by topic."""
-    places = {"train": (0, 1, 2), "val": (3,), "test": (4,)}
-    assert places.keys() == set(SPLITS)
-    all_topics = packaged_yaml(LINES)
-    return {
-        topic: lines
-        for number, (topic, lines) in enumerate(all_topics.items())
-        if number % _TOPICS_PER_ROUND in places[split]
-    }
+    places = {"train": (0, 1, 2), "val": (3,), "test": (4,)}[split]  # of each five topics
+    return {topic: lines for i, (topic, lines) in enumerate(packaged_yaml(LINES).items()) if i % 5 in places}

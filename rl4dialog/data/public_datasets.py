@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.data.dialogue_corpora import load_dialogues
@@ -16,8 +16,7 @@ from rl4dialog.data.rows import FilePath, expand_path
 from rl4dialog.data.splits import put_prepared
 
 
-@dataclass(frozen=True)
-class PublicDataset:
+class PublicDataset(NamedTuple):
     """A public dataset."""
 
     fetch: Callable[[Path], None]  # downloads the files into a folder
@@ -39,19 +38,15 @@ def prepare_dataset(name: str, path: FilePath | None = None) -> str:
         if given is None:
             dataset.fetch(folder)
             found = dataset.check(folder)
-        else:
-            found = dataset.check(given)
-            _copy(given, dataset.patterns, folder)
+            return
+        found = dataset.check(given)
+        for file in chain.from_iterable(map(given.glob, dataset.patterns)):
+            copied = folder / file.relative_to(given)
+            copied.parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, copied)
 
     folder = put_prepared(name, build)
     return f"{name}: {found}, in {folder}"
-
-
-def _copy(source: Path, patterns: tuple[str, ...], target: Path) -> None:
-    for file in (file for pattern in patterns for file in source.glob(pattern)):
-        copied = target / file.relative_to(source)
-        copied.parent.mkdir(exist_ok=True)
-        shutil.copyfile(file, copied)
 
 
 def _refuse_daily_dialog(folder: Path) -> None:

@@ -74,7 +74,7 @@ class Topic:
 
 
 def _topic(verbs: dict[str, str], woes: dict[str, str], **words: Any) -> Topic:
-    tuples: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
+    tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
     emotions = tuple((EMOTION_IDS[emotion], woe) for woe, emotion in woes.items())
     return Topic(verbs=tuple(verbs.items()), woes=emotions, **tuples)
 
@@ -100,6 +100,7 @@ WOE = -1
 ANY_QUESTION, THING_QUESTION = "any question", "question about the thing"
 
 _PHRASE = re.compile(r"(?P<liking>[+-])?\s*(?:\((?P<emotion>\w+)\))?\s*(?P<text>.+)", re.DOTALL)
+_SLOT = re.compile(r"{(\w+)}")
 _EMOTION_IDS = {**EMOTION_IDS, "woe": WOE}
 
 
@@ -158,22 +159,17 @@ def parse_phrases(text: str) -> Phrases:
     for line in text.splitlines():
         match = _PHRASE.fullmatch(line)
         assert match is not None
-        emotion, liking = match["emotion"], match["liking"]
-        number = _EMOTION_IDS[emotion] if emotion else NO_EMOTION
-        slots = frozenset(re.findall(r"{(\w+)}", match["text"]))
-        phrases.append(Phrase(match["text"], number, None if liking is None else liking == "+", slots))
+        liking, emotion = match["liking"], NO_EMOTION if match["emotion"] is None else _EMOTION_IDS[match["emotion"]]
+        slots = frozenset(_SLOT.findall(match["text"]))
+        phrases.append(Phrase(match["text"], emotion, None if liking is None else liking == "+", slots))
     return tuple(phrases)
 
 
 def _parsed(move: Mapping[str, Any]) -> dict[str, Any]:
     """Parse the fields of a question or directive: multi-line texts are phrases."""
-
-    def value(given: Any) -> Any:
-        if isinstance(given, str) and given.endswith("\n"):
-            return parse_phrases(given)
-        return tuple(given) if isinstance(given, list) else given
-
-    return {key: value(given) for key, given in move.items()}
+    phrases = {key: parse_phrases(value) for key, value in move.items() if isinstance(value, str) and "\n" in value}
+    tuples = {key: tuple(value) for key, value in move.items() if isinstance(value, list)}
+    return {**move, **phrases, **tuples}
 
 
 _TABLES = packaged_yaml(Path(__file__).with_name("phrases.yaml"))
@@ -265,13 +261,7 @@ class Frame:
             "feeling": FEELINGS[self._woe_emotion],
             "price": pick(rng, PRICES),
         }
-        self._choices = {
-            "name": NAMES,
-            "day": DAYS,
-            "time": TIMES,
-            "item": topic.items,
-            "colour": COLOURS,
-        }
+        self._choices = {"name": NAMES, "day": DAYS, "time": TIMES, "item": topic.items, "colour": COLOURS}
         self._current = {slot: pick(rng, choices) for slot, choices in self._choices.items()}
 
     def allows(self, needs: str | None) -> bool:
@@ -292,12 +282,12 @@ class Frame:
         return phrase.slots & {"place", "when", "your_kin"} <= known
 
     def say(self, phrase: Phrase, role: str) -> tuple[str, int]:
-        """Fill the slots of a phrase; returns the utterance, and the number of its emotion."""
+        """Fill the slots of a phrase, from left to right; returns the utterance, and the number of its emotion."""
         if self.told and role == TELLER:
             self.known |= phrase.slots & {"place", "when", "my_kin"}
             if phrase.slots & {"joy", "woe"}:
                 self.known.add("event")
-        text = phrase.text.format_map(_Slots(self, role))
+        text = _SLOT.sub(lambda match: self.slot(match[1], role), phrase.text)
         return text, self._woe_emotion if phrase.emotion == WOE else phrase.emotion
 
     def slot(self, name: str, role: str) -> str:
@@ -310,40 +300,28 @@ class Frame:
             self._current[name] = pick(self._rng, others)
         if name in self._current:
             return self._current[name]
-        if name == "it":
-            if not self.told:
+        match name:
+            case "it" if not self.told:
                 return self._fixed["one"]
-            return f"the {self._look} {self._thing}" if self._rng.random() < 0.7 else f"the {self._thing}"
-        if name == "many":
-            things = self._fixed["things"]
-            return f"{self._look} {things}" if self._rng.random() < 0.8 else things
-        if name in ("my_kin", "your_kin"):
-            mine = name == "my_kin"
-            owner = role if mine else {TELLER: LISTENER, LISTENER: TELLER}[role]
-            return f"{'my' if mine else 'your'} {self._kin[owner]}"
-        if name == "day_name":
-            return self._current["day"].removeprefix("on ")
-        if name == "weekday":
-            return pick(self._rng, WEEKDAYS)
-        if name == "past_day":
-            return pick(self._rng, PAST_DAYS)
+            case "it":
+                return f"the {self._look} {self._thing}" if self._rng.random() < 0.7 else f"the {self._thing}"
+            case "many":
+                return self._fixed["these" if self._rng.random() < 0.8 else "things"]
+            case "my_kin":
+                return f"my {self._kin[role]}"
+            case "your_kin":
+                return f"your {self._kin[LISTENER if role == TELLER else TELLER]}"
+            case "day_name":
+                return self._current["day"].removeprefix("on ")
+            case "weekday":
+                return pick(self._rng, WEEKDAYS)
+            case "past_day":
+                return pick(self._rng, PAST_DAYS)
         raise KeyError(name)
 
     def _two_of(self, choices: Sequence[_T]) -> tuple[_T, _T]:
         first = pick(self._rng, choices)
         return first, pick(self._rng, [choice for choice in choices if choice != first])
-
-
-class _Slots(dict[str, str]):
-    """Fills slots of a phrase on access, from left to right."""
-
-    def __init__(self, frame: Frame, role: str) -> None:
-        super().__init__()
-        self._frame = frame
-        self._role = role
-
-    def __missing__(self, name: str) -> str:
-        return self._frame.slot(name, self._role)
 
 
 MIN_TURNS, MAX_TURNS = 4, 12
@@ -473,23 +451,20 @@ class _Conversation:
             kinds = last.directive.doubts
         elif last.directive is not None:
             kinds = last.directive.then_ask if last.accepted else last.directive.regret_ask
+        asked = {kind: question for kind, question in _ALL_QUESTIONS.items() if kind in kinds}
         known = self._frame.known
-        fitting = [
-            kind
-            for kind in _ALL_QUESTIONS
-            if kind in kinds and _ALL_QUESTIONS[kind].about not in known and self._fits(_ALL_QUESTIONS[kind], role)
-        ]
+        fitting = [kind for kind, each in asked.items() if each.about not in known and self._fits(each, role)]
         return _ALL_QUESTIONS[self._unused(fitting)]
 
     def _choose_directive(self, last: _Last, role: str) -> Directive:
         if last.act is None:
             return DIRECTIVES["join"]
-        places = {True: (ANY_QUESTION, THING_QUESTION), False: (ANY_QUESTION,)}[last.about_thing]
+        places = (ANY_QUESTION, THING_QUESTION) if last.about_thing else (ANY_QUESTION,)
         fitting = [
             kind
-            for kind, directive in DIRECTIVES.items()
-            if (directive.after_question in places if last.question is not None else directive.after_inform)
-            and self._fits(directive, role)
+            for kind, each in DIRECTIVES.items()
+            if (each.after_question in places if last.question is not None else each.after_inform)
+            and self._fits(each, role)
         ]
         return DIRECTIVES[self._unused(fitting)]
 

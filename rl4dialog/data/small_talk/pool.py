@@ -153,10 +153,9 @@ class SimulatedPerson:
 
     def _says_yes(self, advantage: float) -> bool:
         draw, error = self._rng.random(), self._rng.random()
+        is_better = advantage > 0
         if self.temperature > 0:
             is_better = draw < 1 / (1 + math.exp(-max(min(advantage / self.temperature, 50), -50)))
-        else:
-            is_better = advantage > 0
         return is_better != (error < self.error_rate)
 
 
@@ -182,12 +181,8 @@ def _judged(dialogues: Sequence[Dialogue], number: int, person: SimulatedPerson)
     if rng.random() < 0.5:
         candidates.reverse()
     judged = [JudgedReply(_MODEL, text) for text in candidates]
-    give = functools.partial(
-        Feedback,
-        turns=texts[:n_before],
-        time=(_START + timedelta(minutes=number)).isoformat(timespec="milliseconds"),
-        id=f"small_talk_{number}",
-    )
+    time = (_START + timedelta(minutes=number)).isoformat(timespec="milliseconds")
+    give = functools.partial(Feedback, turns=texts[:n_before], time=time, id=f"small_talk_{number}")
     kind = ("preference", "rating", "preference", "correction")[number % 4]
     if kind == "preference":
         return give(kind, replies=judged, chosen=0 if person.prefers_first(*candidates) else 1)

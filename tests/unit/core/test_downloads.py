@@ -53,7 +53,9 @@ def test_file_is_downloaded_once(index: Path) -> None:
 
 
 def test_file_with_another_hash_is_refused_and_not_kept() -> None:
-    with pytest.raises(DataError, match=r"shelf/data.txt of the package shelf==1.0 is damaged.* instead of 00"):
+    with pytest.raises(
+        DataError, match=r"shelf/data.txt of the package shelf==1.0 is not the expected file.* instead of 00"
+    ):
         file_from_wheel(*GOOD[:2], "00")
     assert not kept()
 
