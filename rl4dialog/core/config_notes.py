@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rl4dialog.core.conditions import Row, rows_met
-
 if TYPE_CHECKING:
     from rl4dialog.core.config import GenerationBlock, TextConfig
 
@@ -41,61 +39,11 @@ _SAMPLER_KEYS_WITHOUT_EFFECT = ("use_cache", "pad_token_id")
 _OF_BEAMS = ("length_penalty", "early_stopping")
 
 
-# Rows of a condition and a note; see `_values`.
-# fmt: off
-_NOTES: tuple[Row, ...] = (
-    # -- how evaluations generate
-    (lambda n_beams, is_masked: n_beams != 1 and is_masked,
-     "{of_evaluations}.num_beams is ignored, because NLPO's mask is computed token by token: evaluations decode "
-     "without beam search{how_else}"),
-    (lambda n_beams, evaluations_choose: n_beams == 1 and not evaluations_choose,
-     "{of_evaluations} has no do_sample: evaluations decode greedily, as transformers and RL4LMs do"),
-    (lambda n_returned, n_beams: n_returned != 1 and n_beams != 1,
-     "{of_evaluations}.num_return_sequences: only the best reply is evaluated"),
-    (lambda n_returned, n_beams: n_returned != 1 and n_beams == 1,
-     "{of_evaluations}.num_return_sequences: only one sampled reply is evaluated"),
-    # -- how rollouts do
-    (lambda rollouts_choose: not rollouts_choose,
-     "{of_rollouts} has no do_sample: rollouts sample; RL4LMs then decodes greedily, without exploration"),
-    (lambda longest, has_limit: not has_limit,
-     "{of_rollouts} has no max_new_tokens: replies end after env.args.max_episode_length = {longest} tokens; RL4LMs "
-     "then uses transformers' default max_length of 20"),
-    (lambda longest, wanted: wanted > longest,
-     "{of_rollouts}.max_new_tokens is {wanted}, but env.args.max_episode_length ends replies after {longest} tokens"),
-    (lambda limit, least: least > limit,
-     "{of_rollouts}.min_new_tokens is {least}, but replies end after {limit} tokens, so none ever ends by itself"),
-    (lambda limit, wanted_of_evaluations: wanted_of_evaluations > limit,
-     "{of_evaluations}.max_new_tokens is {wanted_of_evaluations}, but replies end after {limit} tokens, as in rollouts "
-     "(env.args.max_episode_length, {of_rollouts}.max_new_tokens)"),
-    (lambda in_encoder, has_min_length: in_encoder and has_min_length,
-     "generation_kwargs.min_length counts tokens of the reply; transformers, and therefore RL4LMs, also counts the "
-     "start token of an encoder-decoder, so replies there can be one token shorter"),
-    # -- supervised training
-    (lambda ends_by_default, default_length: ends_by_default,
-     "generation_kwargs has no max_new_tokens: evaluations end replies after {default_length} tokens"),
-    (lambda in_encoder, loss_on: not in_encoder and loss_on == "reply",
-     "alg.loss_on is reply: only replies are trained on; RL4LMs also trains on prompts (loss_on: all)"),
-    (lambda saves, of_saving: not saves and of_saving,
-     "alg.training_args.{of_saving}: no effect without save_strategy (default: no); checkpoints are saved by "
-     "train_evaluation.save_every, in epochs, and the model at the end"),
-    (lambda saves: saves,
-     "alg.training_args.save_strategy writes transformers' own checkpoints, besides those of "
-     "train_evaluation.save_every, which --resume uses"),
-    (lambda saves, n_iters: True,
-     "train_evaluation.n_iters does not set the length of supervised training; alg.training_args.num_train_epochs or "
-     "max_steps does"),
-    (lambda saves, logging_steps: True,
-     "alg.training_args.logging_steps sets how often the loss is logged; RL4LMs also evaluates the val split at these "
-     "steps, while rl4dialog does so every train_evaluation.eval_every epochs"),
-)
-# fmt: on
-
-
 def config_notes(config: TextConfig, given: Kwargs) -> list[str]:
     """One line for each key as written that is ignored, left to its default, or interpreted differently from RL4LMs."""
     named = [block for block in config.generation_blocks if block.kwargs]
     own = [*_keys_without_effect(config, given), *_defaults(given), *_of_both(named)]
-    return [*own, *rows_met(_NOTES, _values(config))]
+    return [*own, *_of_evaluations(config), *_of_rollouts(config), *_of_supervised(config)]
 
 
 def _keys_without_effect(config: TextConfig, given: Kwargs) -> Iterator[str]:
@@ -163,49 +111,86 @@ def _of_both(named: list[GenerationBlock]) -> Iterator[str]:
                 yield f"{where}.{key} has no effect unless num_beams is above 1"
 
 
-def _values(config: TextConfig) -> dict[str, Any]:
-    """What the conditions read; ``None`` for what the run does not have."""
+def _of_evaluations(config: TextConfig) -> Iterator[str]:
+    where, kwargs = config.evaluation_block.where, config.evaluation_block.kwargs
+    has_beams = (kwargs.get("num_beams") or 1) != 1
+    if has_beams and config.policy_id.startswith("maskable_"):
+        how_else = "" if kwargs.get("do_sample") else ", greedily"
+        yield (
+            f"{where}.num_beams is ignored, because NLPO's mask is computed token by token: evaluations decode without "
+            f"beam search{how_else}"
+        )
+    if not has_beams and kwargs.get("do_sample") is None:
+        yield f"{where} has no do_sample: evaluations decode greedily, as transformers and RL4LMs do"
+    if (kwargs.get("num_return_sequences") or 1) != 1:
+        evaluated = "only the best reply is" if has_beams else "only one sampled reply is"
+        yield f"{where}.num_return_sequences: {evaluated} evaluated"
+
+
+def _of_rollouts(config: TextConfig) -> Iterator[str]:
+    of_evaluations, rollouts = config.generation_blocks
+    if config.has_rollouts and config.env is not None:
+        where, longest, limit = rollouts.where, config.env.args.max_episode_length, config.reply_limit
+        wanted, least = rollouts.count("max_new_tokens"), rollouts.kwargs.get("min_new_tokens") or 0
+        wanted_of_evaluations = of_evaluations.count("max_new_tokens") or 0
+        if rollouts.kwargs.get("do_sample") is None:
+            yield f"{where} has no do_sample: rollouts sample; RL4LMs then decodes greedily, without exploration"
+        if wanted is None:
+            yield (
+                f"{where} has no max_new_tokens: replies end after env.args.max_episode_length = {longest} tokens; "
+                f"RL4LMs then uses transformers' default max_length of 20"
+            )
+        elif wanted > longest:
+            yield (
+                f"{where}.max_new_tokens is {wanted}, but env.args.max_episode_length ends replies after {longest} "
+                f"tokens"
+            )
+        if least > limit:
+            yield f"{where}.min_new_tokens is {least}, but replies end after {limit} tokens, so none ends by itself"
+        if wanted_of_evaluations > limit:
+            yield (
+                f"{config.evaluation_block.where}.max_new_tokens is {wanted_of_evaluations}, but replies end after "
+                f"{limit} tokens, as in rollouts (env.args.max_episode_length, {where}.max_new_tokens)"
+            )
+    if config.is_encoder_decoder and any(block.kwargs.get("min_length") for block in (of_evaluations, rollouts)):
+        yield (
+            "generation_kwargs.min_length counts tokens of the reply; transformers, and therefore RL4LMs, also counts "
+            "the start token of an encoder-decoder, so replies there can be one token shorter"
+        )
+
+
+def _of_supervised(config: TextConfig) -> Iterator[str]:
     # Not at the top, because it imports this module.
     from rl4dialog.core.config import DEFAULT_REPLY_LENGTH, SupervisedConfig
 
-    blocks, evaluation = config.generation_blocks, config.evaluation_block
-    kwargs = evaluation.kwargs
-    values: dict[str, Any] = {
-        "of_evaluations": evaluation.where,
-        "n_beams": kwargs.get("num_beams") or 1,
-        "n_returned": kwargs.get("num_return_sequences") or 1,
-        "is_masked": config.policy_id.startswith("maskable_"),
-        "evaluations_choose": kwargs.get("do_sample") is not None,
-        "how_else": "" if kwargs.get("do_sample") else ", greedily",
-        "in_encoder": config.is_encoder_decoder,
-        "has_min_length": any(block.kwargs.get("min_length") for block in blocks),
-    }
-    if config.has_rollouts:
-        assert config.env is not None
-        _, rollouts = blocks
-        wanted = rollouts.count("max_new_tokens")
-        values |= {
-            "of_rollouts": rollouts.where,
-            "rollouts_choose": rollouts.kwargs.get("do_sample") is not None,
-            "longest": config.env.args.max_episode_length,
-            "wanted": wanted,
-            "has_limit": wanted is not None,
-            "limit": config.reply_limit,
-            "least": rollouts.kwargs.get("min_new_tokens") or 0,
-            "wanted_of_evaluations": blocks[0].count("max_new_tokens") or 0,
-        }
-    if isinstance(config, SupervisedConfig):
-        args = config.alg.training_args
-        values |= {
-            "ends_by_default": config.env is None and config.evaluation_reply_limit is None,
-            "default_length": DEFAULT_REPLY_LENGTH,
-            "loss_on": config.alg.loss_on,
-            "saves": args.get("save_strategy") not in (None, "no"),
-            "of_saving": ", ".join(key for key in ("save_total_limit", "save_steps") if args.get(key) is not None),
-            "n_iters": config.train_evaluation.n_iters,
-            "logging_steps": args.get("logging_steps"),
-        }
-    return values
+    if not isinstance(config, SupervisedConfig):
+        return
+    args = config.alg.training_args
+    if config.env is None and config.evaluation_reply_limit is None:
+        yield f"generation_kwargs has no max_new_tokens: evaluations end replies after {DEFAULT_REPLY_LENGTH} tokens"
+    if not config.is_encoder_decoder and config.alg.loss_on == "reply":
+        yield "alg.loss_on is reply: only replies are trained on; RL4LMs also trains on prompts (loss_on: all)"
+    of_saving = ", ".join(key for key in ("save_total_limit", "save_steps") if args.get(key) is not None)
+    if args.get("save_strategy") not in (None, "no"):
+        yield (
+            "alg.training_args.save_strategy writes transformers' own checkpoints, besides those of "
+            "train_evaluation.save_every, which --resume uses"
+        )
+    elif of_saving:
+        yield (
+            f"alg.training_args.{of_saving}: no effect without save_strategy (default: no); checkpoints are saved by "
+            "train_evaluation.save_every, in epochs, and the model at the end"
+        )
+    if config.train_evaluation.n_iters is not None:
+        yield (
+            "train_evaluation.n_iters does not set the length of supervised training; alg.training_args."
+            "num_train_epochs or max_steps does"
+        )
+    if args.get("logging_steps") is not None:
+        yield (
+            "alg.training_args.logging_steps sets how often the loss is logged; RL4LMs also evaluates the val split at "
+            "these steps, while rl4dialog does so every train_evaluation.eval_every epochs"
+        )
 
 
 def _at(config: Any, path: str) -> Any:

@@ -68,9 +68,7 @@ _StrictLoader.add_implicit_resolver(
 )
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
 _StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:int",
-    re.compile(r"^[-+]?(?:0|[1-9][\d_]*|0b[01_]+|0x[\da-fA-F_]+)$"),
-    list("-+0123456789"),
+    "tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][\d_]*|0b[01_]+|0x[\da-fA-F_]+)$"), list("-+0123456789")
 )
 
 

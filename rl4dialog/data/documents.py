@@ -282,11 +282,7 @@ class NarrativeQA(TextGenPool):
 
     @classmethod
     def prepare(
-        cls,
-        split: str,
-        path: SplitPath | None = None,
-        max_size: Count | None = None,
-        dataset_id: str = NARRATIVE_QA_ID,
+        cls, split: str, path: SplitPath | None = None, max_size: Count | None = None, dataset_id: str = NARRATIVE_QA_ID
     ) -> NarrativeQA:
         """Load one split.
 

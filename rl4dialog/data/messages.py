@@ -132,10 +132,7 @@ def reply_numbers(messages: Sequence[Message]) -> list[int]:
 
 
 def check_turns(
-    messages: Sequence[Message],
-    row: Row,
-    dialogue_format: DialogueFormat | None = None,
-    sides: Sequence[str] = _SIDES,
+    messages: Sequence[Message], row: Row, dialogue_format: DialogueFormat | None = None, sides: Sequence[str] = _SIDES
 ) -> int:
     """Check that after the instructions, whose number is returned, two sides take turns, as rewards rely on.
 

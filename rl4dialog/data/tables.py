@@ -18,14 +18,7 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
-from rl4dialog.data.messages import (
-    Notes,
-    dialogue_replies,
-    log_notes,
-    prompt_messages,
-    read_dialogue,
-    render_messages,
-)
+from rl4dialog.data.messages import Notes, dialogue_replies, log_notes, prompt_messages, read_dialogue, render_messages
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import UTF_8, FilePath, Row, expand_path
 from rl4dialog.data.splits import (

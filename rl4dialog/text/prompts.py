@@ -34,21 +34,12 @@ def encode_prompt(
     truncation_side: str = "left",
     end_of_turn: str | None = None,
 ) -> list[int]:
-    """Encode a prompt as 1 to ``max_length`` token ids.
+    """Encode a prompt as 1 to ``max_length`` token ids, or with ``None`` as any number.
 
-    A long prompt with known turns loses its oldest turns; its opening, such as a persona, stays. Begin- and
-    end-of-sequence tokens that the tokenizer adds to every text are kept, too.
-
-    Args:
-        tokenizer: The model's tokenizer.
-        text: The prompt. The turns of a :class:`~rl4dialog.core.types.Prompt` are known.
-        max_length: Maximum number of tokens; ``None`` for no limit.
-        truncation_side: Side at which long prompts are truncated; on the right, tokens are cut.
-        end_of_turn: Text at the end of every turn of a plain text, if its turns are to be dropped whole.
-
-    Raises:
-        DataError: If the opening leaves no room for a turn.
-        ModelError: If the prompt is empty and the tokenizer has neither a begin- nor an end-of-sequence token.
+    A long prompt with known turns, a :class:`~rl4dialog.core.types.Prompt` or a plain text whose turns end with the
+    text ``end_of_turn``, loses its oldest turns; its opening, such as a persona, stays. On the right, tokens are cut.
+    Begin- and end-of-sequence tokens that the tokenizer adds to every text are kept, too. An opening that leaves no
+    room for a turn, and an empty prompt without such a token, are errors.
     """
     return History(tokenizer, with_turns(text, end_of_turn), max_length, truncation_side).prompt_ids
 
@@ -60,20 +51,14 @@ def encode_reply(
     max_length: int | None = None,
     prompt: str = "",
 ) -> list[int]:
-    """Encode a reply with its end.
+    """Encode a reply with its end, the text ``end_of_turn`` or else the tokenizer's end-of-sequence token.
 
-    Args:
-        tokenizer: The model's.
-        text: The reply.
-        end_of_turn: Text that ends it; by default the tokenizer's end-of-sequence token.
-        max_length: Maximum number of tokens. A longer reply is cut and has no end.
-        prompt: Prompt that the reply continues if it is a dialogue; empty if a decoder generates the reply alone.
+    A reply of more tokens than ``max_length`` is cut and has no end. The prompt is the one that the reply continues if
+    it is a dialogue, and empty if a decoder generates the reply alone.
     """
-    prompt = with_turns(prompt, end_of_turn)
+    prompt, before = with_turns(prompt, end_of_turn), ""
     if isinstance(prompt, Prompt):
         text, before = prompt.reply_opening + text, prompt.last_markup
-    else:
-        before = ""
     encode = encoder_of(tokenizer).continued
     whole = encode(text + (end_of_turn or ""), before)
     if end_of_turn is None:
@@ -143,14 +128,12 @@ class Encoder:
         for piece in self._inert(text + markup, len(text)):
             ids += self.continued(piece, before)
             before = piece[-1:]
-        if text and self._n_special(ids) != self._n_special(self._known_ids(markup)):
+        n_special, expected = (sum(map(self.special_ids.__contains__, each)) for each in (ids, self._known_ids(markup)))
+        if text and n_special != expected:
             # The tokenizer recognizes a special token in another spelling, such as lower case.
             inert = [id for letter in text for id in self.continued(letter, ".") if id not in self.special_ids]
             ids = inert + self.continued(markup, ".")
         return tuple(ids)
-
-    def _n_special(self, ids: Sequence[int]) -> int:
-        return sum(id in self.special_ids for id in ids)
 
     def _inert(self, text: str, n: int) -> Iterator[str]:
         """Split a text within each special token among its first n characters, so that none is recognized there."""
@@ -220,9 +203,13 @@ class History:
         self._set_opening(self.prompt.opening, self.prompt.turns[0] if self.prompt.turns else None)
         for i, turn in enumerate(self.prompt.turns):
             later = self.prompt.turns[i + 1 : i + 2]
-            self._add(turn, leaves_space=bool(later) and _takes_space(later[0]))
+            # Whitespace before an utterance is encoded with it; before replies, it is the end of a prompt.
+            self._add(turn, leaves_space=bool(later) and later[0].can_be_first)
         if not self.prompt_ids:
-            self._opening = [self._start_id()]
+            start = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+            if start is None:
+                raise ModelError("a prompt is empty, and the tokenizer has no token to start from")
+            self._opening = [int(start)]
         if truncation_side == "left":
             self._drop()
         elif max_length is not None and len(self.prompt_ids) > max_length:
@@ -298,7 +285,7 @@ class History:
         self._opening, self._before, self._space = [*self._first_ids], "", ""
         for i in range(0, len(pieces), 2):
             text, markup = self._space + (pieces[i - 1] if i else ""), pieces[i]
-            if i + 2 < len(pieces) or (first is not None and _takes_space(first)):
+            if i + 2 < len(pieces) or (first is not None and first.can_be_first):
                 markup, self._space = _without_space(markup)
             else:
                 self._space = ""
@@ -364,18 +351,6 @@ class History:
         n = len(self._opening)
         self._opening, self._utterances = ids[:n], [_Utterance(ids[n:], PromptTurn("", ""))]
 
-    def _start_id(self) -> int:
-        tokenizer = self._tokenizer
-        start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-        if start is None:
-            raise ModelError("a prompt is empty, and the tokenizer has no token to start from")
-        return int(start)
-
-
-def _takes_space(turn: PromptTurn) -> bool:
-    """Whether whitespace before an utterance is encoded with it. Before replies, it is the end of a prompt."""
-    return turn.can_be_first
-
 
 def _without_space(markup: str) -> tuple[str, str]:
     """Split whitespace off the end of markup, if anything else is in it."""
@@ -383,8 +358,20 @@ def _without_space(markup: str) -> tuple[str, str]:
     return (kept, markup[len(kept) :]) if kept else (markup, "")
 
 
+def _tensor(part: int, is_mask: int, doc: str) -> Any:
+    """An attribute of `PaddedIds`: ids or mask of the prompt, the reply, or both."""
+    return property(lambda self: self._padded()[part][is_mask], doc=doc)
+
+
 class PaddedIds:
     """Mixin for a class with token ids. All tensors are int64, left-padded, and have one row."""
+
+    prompt_or_input_encoded_pt = _tensor(0, 0, "The prompt. Shape (1, P).")
+    prompt_or_input_attention_mask_pt = _tensor(0, 1, "1 at the prompt's own tokens. Shape (1, P).")
+    context_encoded_pt = _tensor(1, 0, "The reply so far, without a leading start token. Shape (1, T).")
+    context_attention_mask_pt = _tensor(1, 1, "1 at the reply's own tokens. Shape (1, T).")
+    input_encoded_pt = _tensor(2, 0, "Prompt and reply so far. Shape (1, P + T).")
+    input_attention_mask_pt = _tensor(2, 1, "1 at real tokens of prompt and reply. Shape (1, P + T).")
 
     def token_ids(self) -> tuple[Sequence[int], Sequence[int]]:
         """Ids of the prompt, and of the reply so far."""
@@ -399,36 +386,6 @@ class PaddedIds:
         raise NotImplementedError
 
     @property
-    def prompt_or_input_encoded_pt(self) -> Any:
-        """The prompt. Shape (1, P)."""
-        return self._padded()[0][0]
-
-    @property
-    def prompt_or_input_attention_mask_pt(self) -> Any:
-        """1 at the prompt's own tokens. Shape (1, P)."""
-        return self._padded()[0][1]
-
-    @property
-    def context_encoded_pt(self) -> Any:
-        """The reply so far, without a leading start token. Shape (1, T)."""
-        return self._padded()[1][0]
-
-    @property
-    def context_attention_mask_pt(self) -> Any:
-        """1 at the reply's own tokens. Shape (1, T)."""
-        return self._padded()[1][1]
-
-    @property
-    def input_encoded_pt(self) -> Any:
-        """Prompt and reply so far. Shape (1, P + T)."""
-        return self._padded()[2][0]
-
-    @property
-    def input_attention_mask_pt(self) -> Any:
-        """1 at real tokens of prompt and reply. Shape (1, P + T)."""
-        return self._padded()[2][1]
-
-    @property
     def action_history(self) -> list[str]:
         """The reply so far as tokens."""
         return list(self.tokenizer_of_ids().convert_ids_to_tokens(list(self.token_ids()[1])))
@@ -437,13 +394,11 @@ class PaddedIds:
         """Ids and mask of prompt, reply, and both."""
         from transformers import BatchEncoding  # environments do not load torch until a reward needs a tensor
 
-        prompt, reply = map(list, self.token_ids())
-        n_prompt, n_reply = (
-            len(ids) if size is None else size for ids, size in zip((prompt, reply), self.padded_sizes(), strict=True)
-        )
+        parts = [list(ids) for ids in self.token_ids()]
+        sizes = [len(ids) if size is None else size for ids, size in zip(parts, self.padded_sizes(), strict=True)]
         pad_token_id = int(self.tokenizer_of_ids().pad_token_id)
         found = []
-        for ids, size in ((prompt, n_prompt), (reply, n_reply), (prompt + reply, n_prompt + n_reply)):
+        for ids, size in zip((*parts, [*parts[0], *parts[1]]), (*sizes, sum(sizes)), strict=True):
             n_before = size - len(ids)
             rows = {"ids": [[pad_token_id] * n_before + ids], "mask": [[0] * n_before + [1] * len(ids)]}
             tensors = BatchEncoding(rows, tensor_type="pt")

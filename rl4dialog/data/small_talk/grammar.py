@@ -74,7 +74,7 @@ class Topic:
 
 
 def _topic(verbs: dict[str, str], woes: dict[str, str], **words: Any) -> Topic:
-    tuples = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
+    tuples: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
     emotions = tuple((EMOTION_IDS[emotion], woe) for woe, emotion in woes.items())
     return Topic(verbs=tuple(verbs.items()), woes=emotions, **tuples)
 

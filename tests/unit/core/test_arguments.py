@@ -12,6 +12,7 @@ from rl4dialog import catalog
 from rl4dialog.core.arguments import Count, Fraction, Positive, adapter_of, check_values, parameters_of
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.registry import Registry
+from rl4dialog.core.yaml_loader import apply_overrides
 
 if TYPE_CHECKING:
     from somewhere import Unknown
@@ -131,106 +132,68 @@ def test_every_argument_of_the_catalog_has_a_type(registry: Registry) -> None:
 
 
 # Of each component one value that its constructor would take for something else, or fail at.
-WRONG = [
-    ("algorithm", "ppo", "ent_coef", "auto"),
-    ("algorithm", "ppo", "normalize_advantage", "no"),
-    ("algorithm", "ppo", "split_by_length", "off"),
-    ("algorithm", "ppo", "use_sde", True),
-    ("algorithm", "ppo", "max_grad_norm", -1),
-    ("algorithm", "ppo", "max_grad_norm", 0),
-    ("algorithm", "ppo", "max_grad_norm", float("nan")),
-    ("algorithm", "ppo", "vf_coef", "half"),
-    ("algorithm", "ppo", "vf_coef", float("inf")),
-    ("algorithm", "ppo", "clip_range", -0.2),
-    ("algorithm", "ppo", "clip_range_vf", 0),
-    ("algorithm", "ppo", "target_kl", -1),
-    ("algorithm", "ppo", "stats_window_size", 0),
-    ("algorithm", "ppo", "learning_rate", "fast"),
-    ("algorithm", "ppo", "learning_rate", -1e-5),
-    ("algorithm", "ppo", "n_steps", 0),
-    ("algorithm", "ppo", "n_steps", "many"),
-    ("algorithm", "ppo", "micro_batch_size", 0),
-    ("algorithm", "ppo", "gamma", 1.5),
-    ("algorithm", "ppo", "gae_lambda", -0.01),
-    ("algorithm", "ppo", "gae_lambda", None),
-    ("algorithm", "ppo", "device", "cuda:99"),
-    ("algorithm", "ppo", "device", "gpu"),
-    ("algorithm", "ppo", "on_nan_gradient", "ignore"),
-    ("algorithm", "a2c", "use_rms_prop", "maybe"),
-    ("algorithm", "trpo", "target_kl", None),
-    ("algorithm", "trpo", "sub_sampling_factor", 0),
-    ("algorithm", "grpo", "kl_in", "both"),
-    ("algorithm", "rloo", "n_generations", 1),
-    ("algorithm", "rloo", "kl_estimator", "k4"),
-    ("policy", "causal_lm_actor_critic_policy", "critic", "both"),
-    ("policy", "causal_lm_actor_critic_policy", "weight_decay", -1),
-    ("policy", "causal_lm_actor_critic_policy", "share_prompts", "no"),
-    ("policy", "maskable_causal_lm_actor_critic_policy", "top_mask", 0),
-    ("policy", "maskable_causal_lm_actor_critic_policy", "mask_type", "learned_topp"),
-    ("policy", "maskable_seq2seq_lm_actor_critic_policy", "min_tokens_to_keep", 0),
-    ("policy", "maskable_seq2seq_lm_actor_critic_policy", "target_update_iterations", 0),
-    ("reward function", "length_penalty", "per_word", "x"),
-    ("reward function", "length_penalty", "max_length", 2.5),
-    ("reward function", "missing_eos_penalty", "penalty", "x"),
-    ("reward function", "repetition_penalty", "n", 0),
-    ("reward function", "learned_reward", "baseline", "references"),
-    ("reward function", "learned_reward", "baseline", True),
-    ("reward function", "rouge", "shaping", "every_tokn"),
-    ("reward function", "rouge", "use_single_ref", "no"),
-    ("reward function", "regex", "pattern", 3),
-    ("reward function", "common_gen_preference_model", "batch_size", 0),
-    ("reward function", "common_gen_preference_model", "meteor_coeff", "x"),
-    ("reward function", "composite", "rewards", {}),
-    ("metric", "causal_perplexity", "stride", 0),
-    ("metric", "causal_perplexity", "model_type", "t5"),
-    ("metric", "diversity", "window_size", "100"),
-    ("metric", "rouge_l_max", "length_limit_type", "letters"),
-    ("metric", "rouge_l_max", "length_limit", -1),
-    ("metric", "rouge_l_max", "alpha", 2),
-    ("metric", "reply_perplexity", "splits", []),
-    ("datapool", "rated_dialogues", "ratings", []),
-    ("metric", "self_bleu", "max_ngram_order", 0),
-    ("metric", "spider", "cider_coeff", "x"),
-    ("metric", "learned_reward", "output", "logits"),
-    ("metric", "meteor", "synonyms", "off"),
-    ("datapool", "cnn_daily_mail", "truncate_article", 0),
-    ("datapool", "conversational", "turns", "al"),
-    ("datapool", "conversational", "held_out_share", 0.5),
-    ("datapool", "daily_dialog", "context_size", 2.0),
-    ("datapool", "daily_dialog", "format", "eos"),
-    ("datapool", "daily_dialog", "max_size", True),
-    ("datapool", "dummy_pool", "n_samples", 0),
-    ("datapool", "imdb_seq2seq", "positive_ratio", 1.5),
-    ("datapool", "jsonl", "path", 3),
-    ("datapool", "persona_chat", "persona_side", "slef"),
-    ("datapool", "random_numbers", "largest", 0),
-    ("datapool", "small_talk", "n_val", -1),
-    ("datapool", "totto", "representation", "subtabel"),
-    ("callback", "early_stopping", "patience", 0),
-    ("callback", "early_stopping", "min_delta", -1),
-    ("callback", "every_n_iterations", "n", 1.5),
-    ("callback", "every_n_timesteps", "callback", 3),
-    ("callback", "save_best_model", "mode", "most"),
-    ("callback", "stop_on_reward_threshold", "threshold", float("nan")),
-    ("callback", "stop_on_reward_threshold", "metric", ""),
-]
+WRONG = """
+algorithm ppo: ent_coef=auto normalize_advantage=no split_by_length=off use_sde=true max_grad_norm=-1 max_grad_norm=0
+algorithm ppo: max_grad_norm=.nan vf_coef=half vf_coef=.inf clip_range=-0.2 clip_range_vf=0 target_kl=-1 n_steps=many
+algorithm ppo: stats_window_size=0 learning_rate=fast learning_rate=-1e-5 n_steps=0 micro_batch_size=0 gamma=1.5
+algorithm ppo: gae_lambda=-0.01 gae_lambda=null device=cuda:99 device=gpu on_nan_gradient=ignore
+algorithm a2c: use_rms_prop=maybe
+algorithm trpo: target_kl=null sub_sampling_factor=0
+algorithm grpo: kl_in=both
+algorithm rloo: n_generations=1 kl_estimator=k4
+policy causal_lm_actor_critic_policy: critic=both weight_decay=-1 share_prompts=no
+policy maskable_causal_lm_actor_critic_policy: top_mask=0 mask_type=learned_topp
+policy maskable_seq2seq_lm_actor_critic_policy: min_tokens_to_keep=0 target_update_iterations=0
+reward function length_penalty: per_word=x max_length=2.5
+reward function missing_eos_penalty: penalty=x
+reward function repetition_penalty: n=0
+reward function learned_reward: baseline=references baseline=true
+reward function rouge: shaping=every_tokn use_single_ref=no
+reward function regex: pattern=3
+reward function common_gen_preference_model: batch_size=0 meteor_coeff=x
+reward function composite: rewards={}
+metric causal_perplexity: stride=0 model_type=t5
+metric diversity: window_size="100"
+metric rouge_l_max: length_limit_type=letters length_limit=-1 alpha=2
+metric reply_perplexity: splits=[]
+metric self_bleu: max_ngram_order=0
+metric spider: cider_coeff=x
+metric learned_reward: output=logits
+metric meteor: synonyms=off
+datapool rated_dialogues: ratings=[]
+datapool cnn_daily_mail: truncate_article=0
+datapool conversational: turns=al held_out_share=0.5
+datapool daily_dialog: context_size=2.0 format=eos max_size=true
+datapool dummy_pool: n_samples=0
+datapool imdb_seq2seq: positive_ratio=1.5
+datapool jsonl: path=3
+datapool persona_chat: persona_side=slef
+datapool random_numbers: largest=0
+datapool small_talk: n_val=-1
+datapool totto: representation=subtabel
+callback early_stopping: patience=0 min_delta=-1
+callback every_n_iterations: n=1.5
+callback every_n_timesteps: callback=3
+callback save_best_model: mode=most
+callback stop_on_reward_threshold: threshold=.nan metric=""
+"""
 
 
-@pytest.mark.parametrize(("kind", "id", "name", "value"), WRONG, ids=lambda value: str(value))
-def test_wrong_value_is_refused_with_its_path(kind: str, id: str, name: str, value: Any) -> None:
+@pytest.mark.parametrize("line", WRONG.strip().splitlines())
+def test_wrong_value_is_refused_with_its_path(line: str) -> None:
+    (kind, id), settings = line.partition(":")[0].rsplit(" ", 1), line.partition(": ")[2].split(" ")
     registry = next(registry for registry in REGISTRIES if registry.kind == kind)
-    with pytest.raises(ConfigError, match=rf"^here\.args\.{name}: "):
-        registry.check(id, {name: value}, "here.args")
+    for setting in settings:
+        args = apply_overrides({}, [setting])
+        with pytest.raises(ConfigError, match=rf"^here\.args\.{next(iter(args))}: "):
+            registry.check(id, args, "here.args")
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
         ({"end": 1e-5}, r"alg\.args\.learning_rate: the key 'start' is missing, got \{'end': 1e-05\}$"),
-        (
-            {"start": 1e-4, "warm": 0.1},
-            r"learning_rate\.warm: unknown key; did you mean 'warmup'\? \(known here: start, end, schedule, warmup\)$",
-        ),
+        ({"start": 1e-4, "warm": 0.1}, r"learning_rate\.warm: unknown key; did you mean 'warmup'\? \(known here:"),
     ],
 )
 def test_keys_of_a_block_are_named(value: object, message: str) -> None:

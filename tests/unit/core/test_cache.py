@@ -61,12 +61,6 @@ def test_failed_build_leaves_nothing_behind() -> None:
     assert not (cached_folder("test", {"fails": True}, build_counting(calls)) / "half").exists()
 
 
-def test_unwritable_cache_falls_back_to_a_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "file"))
-    assert (cached_folder("test", {"x": 1}, build_counting([])) / "a.txt").exists()
-
-
 def test_temporary_folder_is_kept_for_the_process_and_then_removed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     program = """
@@ -84,23 +78,6 @@ print(first)
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     built, folder = done.stdout.split()
     assert built == "built" and not Path(folder).exists() and Path(folder).parent == tmp_path
-
-
-def test_failed_build_in_a_temporary_folder_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "file"))
-    folders: list[Path] = []
-
-    def fail(folder: Path) -> None:
-        (folder / "half").write_text("x")
-        folders.append(folder)
-        raise RuntimeError("no")
-
-    with pytest.raises(RuntimeError, match="no"):
-        cached_folder("test", {"x": 2}, fail)
-    assert len(folders) == 1 and not folders[0].exists()
 
 
 def test_unreadable_cache_falls_back_to_a_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

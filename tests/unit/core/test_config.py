@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from reward_models import make_config as reward_model_config
 from runs import make_config
 
-import rl4dialog
 from rl4dialog.cli import main
 from rl4dialog.core import config, config_blocks
 from rl4dialog.core.config import (
@@ -33,10 +32,7 @@ CONFIG: dict[str, Any] = {
     "tokenizer": {"model_name": "gpt2", "padding_side": "left", "pad_token_as_eos_token": True},
     "reward_fn": {"id": "intent_accuracy", "args": {"intent_coeff": 0.5}},
     "datapool": {"id": "daily_dialog", "args": {"context_size": 5}},
-    "env": {
-        "n_envs": 10,
-        "args": {"max_prompt_length": 128, "max_episode_length": 30, "terminate_on_eos": True},
-    },
+    "env": {"n_envs": 10, "args": {"max_prompt_length": 128, "max_episode_length": 30, "terminate_on_eos": True}},
     "alg": {
         "id": "ppo",
         "args": {"n_steps": 128, "batch_size": 64, "learning_rate": 1e-6, "n_epochs": 5},
@@ -79,11 +75,7 @@ def test_rl4lms_config_is_accepted_and_dead_keys_are_told() -> None:
         ("train_evaluation.metrics", [{"idd": "meteor"}], r"unknown key 'train_evaluation.metrics\[0\].idd'"),
         ("env.n_envs", "three", "env.n_envs: input should be a valid integer, got 'three'"),
         ("env.n_envs", 0, "greater than or equal to 1"),
-        ("env.n_envs", True, "valid integer"),
-        ("env.n_workers", 0, "greater than or equal to 1"),
-        ("env.n_workers", 1.5, "valid integer"),
         ("reward_fn.timeout_s", 0, "greater than 0"),
-        ("reward_fn.timeout_s", float("nan"), "reward_fn.timeout_s"),
         ("reward_fn.timeout_s", float("inf"), "finite number"),
         ("env.vec_env", "threads", "'blocks', 'subproc' or 'dummy'"),
         ("alg.args.batch_size", 5000, r"n_steps \* n_envs = 128 \* 10 = 1280"),
@@ -195,10 +187,7 @@ def test_keys_of_other_kinds_are_refused(blocks: dict[str, Any], message: str) -
 @pytest.mark.parametrize(
     ("blocks", "message"),
     [
-        (
-            {"datapool": {"id": "small_talk"}},
-            "small_talk has no judgements for alg.id: reward_model; use rated_dialogues",
-        ),
+        ({"datapool": {"id": "small_talk"}}, "small_talk has no judgements for alg.id: reward_model; use"),
         ({"tokenizer": {"model_name": "x"}}, "must both be builtin/tiny-bert, or neither"),
         ({"tokenizer": {"model_name": "builtin/tiny-bert-cls"}}, "must both be builtin/tiny-bert, or neither"),
         ({"tokenizer": {"model_name": "builtin/tiny-gpt2"}}, "builtin/tiny-gpt2 cannot be a reward model"),
@@ -209,16 +198,7 @@ def test_components_that_do_not_fit_are_refused(blocks: dict[str, Any], message:
         check_components(parse_config(reward_model_config(**blocks), "c.yml"))
 
 
-def test_run_trains_no_language_model() -> None:
-    with pytest.raises(ConfigError, match="trains no language model"):
-        text_config(parse_config(reward_model_config(), "c.yml"))
-
-
-TURN_LEVEL: dict[str, Any] = {
-    "env": {"id": "CartPole-v1"},
-    "alg": {"id": "dqn"},
-    "train_evaluation": {"n_iters": 3},
-}
+TURN_LEVEL: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "alg": {"id": "dqn"}, "train_evaluation": {"n_iters": 3}}
 
 
 def test_kind_follows_from_the_environment() -> None:
@@ -234,14 +214,8 @@ def test_kind_follows_from_the_environment() -> None:
     [
         ({"tokenizer": {}}, "x.yml: the key 'tokenizer' has no meaning with env.id: CartPole-v1"),
         ({"alg": {"id": "dqn", "kl_div": {}}}, "alg: the key 'kl_div' has no meaning with env.id: CartPole-v1"),
-        (
-            {"train_evaluation": {"n_iters": 1, "metrics": []}},
-            "train_evaluation: the key 'metrics' has no meaning with env.id: CartPole-v1",
-        ),
-        (
-            {"env": {"id": "CartPole-v1", "on_worker_death": "restart"}},
-            "env: the key 'on_worker_death' has no meaning with env.id: CartPole-v1",
-        ),
+        ({"train_evaluation": {"n_iters": 1, "metrics": []}}, "train_evaluation: the key 'metrics' has no meaning"),
+        ({"env": {"id": "CartPole-v1", "on_worker_death": "restart"}}, "env: the key 'on_worker_death' has no meaning"),
         ({"env": {"id": "CartPole-v1", "n_workers": 2}}, "env: n_workers has a meaning only with vec_env: blocks"),
         ({"logging": {"log_infos": ["x"]}}, "logging.log_infos has no meaning with env.id: CartPole-v1"),
         ({"logging": {"conversations": True}}, "logging.conversations has no meaning with env.id: CartPole-v1"),
@@ -260,15 +234,9 @@ def test_wrong_key_is_named(given: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"alg": {"id": "grpo"}},
-            "alg.id: grpo cannot be combined with env.id: CartPole-v1; use one of a2c, bc, crossq, ddpg, double_dqn",
-        ),
+        ({"alg": {"id": "grpo"}}, "alg.id: grpo cannot be combined with env.id: CartPole-v1; use one of a2c, bc,"),
         ({"alg": {"id": "dqnn"}}, "unknown turn-level algorithm 'dqnn'; did you mean 'dqn'?"),
-        (
-            {"alg": {"id": "dqn", "args": {"train_freq": [1, "episode"]}}},
-            "alg.args.train_freq: input should be a valid",
-        ),
+        ({"alg": {"id": "dqn", "args": {"train_freq": [1, "episode"]}}}, "alg.args.train_freq: input should be a"),
         ({"alg": {"id": "dqn", "args": {"n_epochs": 1}}}, "turn-level algorithm 'dqn' has no argument 'n_epochs'"),
         ({"alg": {"id": "dqn", "args": {"seed": 1}}}, "alg.args.seed is decided by the rest of the config"),
         (
@@ -285,9 +253,10 @@ def test_wrong_component_is_named(given: dict[str, Any], message: str) -> None:
     assert message in str(error.value)
 
 
-def test_there_is_no_language_model() -> None:
-    with pytest.raises(ConfigError, match=r"a run with env\.id: CartPole-v1 trains no language model"):
-        text_config(parse_config(TURN_LEVEL, "x.yml"))
+def test_run_trains_no_language_model() -> None:
+    for given, what in ((reward_model_config(), r"alg\.id: reward_model"), (TURN_LEVEL, r"env\.id: CartPole-v1")):
+        with pytest.raises(ConfigError, match=rf"a run with {what} trains no language model"):
+            text_config(parse_config(given, "c.yml"))
 
 
 MODELS = {
@@ -314,9 +283,7 @@ def test_rows_tell_type_default_and_bounds() -> None:
     assert "| `n_envs` | integer, at least 1, at most 65,536 | `1` | " in page
     assert "| `type` | `fixed`, `adaptive`, `ziegler` | `null` | " in page
     assert re.search(
-        r"## env\.args\n.*\| `max_prompt_length` \| integer, at least 1, at most 1,000,000 \|  \| ",
-        page,
-        re.DOTALL,
+        r"## env\.args\n.*\| `max_prompt_length` \| integer, at least 1, at most 1,000,000 \|  \| ", page, re.DOTALL
     )
     assert "| `metrics` | list of `{id, args}` | `[]` | " in page
 
@@ -324,11 +291,6 @@ def test_rows_tell_type_default_and_bounds() -> None:
 def test_importing_the_package_imports_no_torch() -> None:
     code = "import sys, rl4dialog, rl4dialog.cli; rl4dialog.RewardFunctionRegistry; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_unknown_attribute_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="nothing"):
-        _ = rl4dialog.nothing
 
 
 EVALUATION, POLICY, ALG = (
@@ -399,9 +361,7 @@ def test_reply_ends_with_the_episode_or_before(tmp_path: Path, max_new_tokens: A
         ("seq2seq", {"max_length": 7, "max_new_tokens": 3}, 3, 3),
     ],
 )
-def test_reply_of_a_run_without_environment_ends_as_evaluations_say(
-    tmp_path: Path, model_type: str, kwargs: Any, given: int | None, limit: int
-) -> None:
+def test_reply_limit_of_a_run(tmp_path: Path, model_type: str, kwargs: Any, given: int | None, limit: int) -> None:
     config = make_supervised(tmp_path, model_type=model_type, alg_kwargs=kwargs)
     assert (config.evaluation_reply_limit, config.reply_limit) == (given, limit)
     config = make_supervised(tmp_path, alg_kwargs={"max_new_tokens": 9}, generation_kwargs={"max_new_tokens": 3})
@@ -435,10 +395,7 @@ def test_config_that_leaves_nothing_open_has_no_notes(tmp_path: Path) -> None:
             {"alg__policy__args__generation_kwargs": {"do_sample": True, "max_new_tokens": 8}},
             "alg.policy.args.generation_kwargs samples without top_k, from the whole vocabulary; .* default of 50",
         ),
-        (
-            {"train_evaluation__generation_kwargs": {"do_sample": True}},
-            "train_evaluation.generation_kwargs samples without top_k",
-        ),
+        ({"train_evaluation__generation_kwargs": {"do_sample": True}}, "train_evaluation.generation_kwargs samples"),
         ({"train_evaluation__generation_kwargs": {"top_k": 3}}, "has no do_sample: evaluations decode greedily"),
         (
             {"train_evaluation__generation_kwargs": {"do_sample": False, "max_new_tokens": 9}},
@@ -453,18 +410,12 @@ def test_config_that_leaves_nothing_open_has_no_notes(tmp_path: Path) -> None:
             "num_return_sequences: only the best reply",
         ),
         ({"train_evaluation__generation_kwargs": {"num_beams": 3, "use_cache": True}}, "use_cache has no effect"),
-        (
-            {"alg__policy__args__generation_kwargs": {**SAMPLING, "max_new_tokens": 80}},
-            "max_new_tokens is 80, but env.args.max_episode_length ends replies after 10 tokens",
-        ),
+        ({"alg__policy__args__generation_kwargs": {**SAMPLING, "max_new_tokens": 80}}, "max_new_tokens is 80, but"),
         (
             {"alg__policy__args__generation_kwargs": {**SAMPLING, "max_new_tokens": 10, "min_new_tokens": 11}},
-            "min_new_tokens is 11, but replies end after 10 tokens, so none ever ends by itself",
+            "min_new_tokens is 11, but replies end after 10 tokens, so none ends by itself",
         ),
-        (
-            {"alg__policy__args__generation_kwargs": {"do_sample": True, "top_k": 0}},
-            "has no max_new_tokens: replies end after env.args.max_episode_length = 10 tokens; RL4LMs .* 20",
-        ),
+        ({"alg__policy__args__generation_kwargs": {"do_sample": True, "top_k": 0}}, "has no max_new_tokens: replies"),
         ({"env__args__context_start_token": 0}, "context_start_token has no effect: a decoder-only model continues"),
         ({"tokenizer__truncation_side": "right"}, "truncation_side: right has no effect: .* .left. is used"),
         ({"tokenizer__max_length": 7}, "tokenizer.max_length has no effect: env.args.max_prompt_length"),
@@ -530,8 +481,3 @@ def test_what_rl4lms_does_otherwise_in_supervised_training_is_said(tmp_path: Pat
     assert "transformers' own checkpoints, besides those of train_evaluation.save_every" in own
     config = make_config(tmp_path, alg={**SUPERVISED, "loss_on": "all"})
     assert any("n_iters does not set the length" in note for note in parse_config(config, "test").warnings)
-
-
-def test_values_that_are_no_numbers_are_left_to_the_check_of_the_sampler(tmp_path: Path) -> None:
-    notes(tmp_path, alg__policy__args__generation_kwargs={**SAMPLING, "max_new_tokens": "abc"})
-    notes(tmp_path, train_evaluation__generation_kwargs={**SAMPLING, "max_new_tokens": [3]})

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rl4dialog.core.async_calls import wait_s
-from rl4dialog.core.http_requests import (
-    has_credentials,
-    is_http_address,
-    is_overload,
-    is_temporary,
-    retry_after_s,
-)
+from rl4dialog.core.http_requests import has_credentials, is_http_address, is_overload, is_temporary, retry_after_s
 
 
 @pytest.mark.parametrize("url", ["http://localhost:8000", "https://a.example/b?c=d", "http://[::1]:8000/v1"])

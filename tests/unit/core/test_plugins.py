@@ -52,9 +52,7 @@ def test_class_from_a_file_works_inside_worker_processes(tmp_path: Path) -> None
         env.close()
 
 
-def test_file_imports_its_neighbour_and_no_other_module_of_that_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_imports_its_neighbour_and_no_other_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", sys.path.copy())
     for folder, number in (("a", 1), ("b", 2)):
         (tmp_path / folder).mkdir()

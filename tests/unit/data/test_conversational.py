@@ -93,15 +93,11 @@ def test_plain_prompt_is_the_users_message_in_a_chat_template(pool_of: Any) -> N
     assert samples(pool) == [(0, "<user>Hi!<assistant>", ["Hello."])]
     with pytest.raises(DataError, match=r"jsonl:1: plain chosen and rejected have neither a column prompt nor tags"):
         pool_of({"chosen": "Hi! Hello.", "rejected": "Hi! No."}, **chat)
-    with pytest.raises(
-        DataError, match=r"jsonl:1: a text ends with '<assistant>', which is markup of the chat template"
-    ):
+    with pytest.raises(DataError, match=r"jsonl:1: a text ends with '<assistant>', which is markup of the chat"):
         pool_of({"prompt": "<user>Hi!<assistant>"}, **chat)
 
 
-def test_plain_prompts_without_a_template_stand_as_they_are_and_that_is_said(
-    pool_of: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_plain_prompts_stay_as_they_are(pool_of: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert samples(pool_of({"prompt": "Hi!"}))[0][1] == "Hi!"
     assert (
         "plain text and used verbatim, whatever the format; format: chat_template makes each a user message"
@@ -141,9 +137,7 @@ def test_chosen_reply_is_the_reference_and_the_rejected_one_is_kept(pool_of: Any
         ({"chosen": "yes", "rejected": "no"}, "", "yes", "no"),
     ],
 )
-def test_plain_preferences_are_used_as_they_stand(
-    pool_of: Any, row: Any, prompt: str, chosen: str, rejected: str
-) -> None:
+def test_plain_preferences_are_used(pool_of: Any, row: Any, prompt: str, chosen: str, rejected: str) -> None:
     pool = pool_of(row)
     assert samples(pool) == [(0, prompt, [chosen])]
     assert pool[0][0].meta_data == {"rejected": rejected}
@@ -193,10 +187,7 @@ def test_hub_dataset_is_read(fake_hub: Any) -> None:
         ({"messages": [message("user", None)]}, "'content' of message 0 of messages must be text, not None; write "),
         ({"messages": [SYSTEM, REPLY]}, "messages contains no reply of the assistant"),
         ({"prompt": [SYSTEM], "completion": [REPLY]}, "there is no message before the reply"),
-        (
-            {"prompt": [USER], "completion": [REPLY, AGAIN]},
-            "completion must end with one message .* not with assistant, user",
-        ),
+        ({"prompt": [USER], "completion": [REPLY, AGAIN]}, "completion must end with one message .* not with"),
         ({"prompt": [USER], "chosen": [REPLY], "rejected": "No."}, "chosen and rejected must both be texts, or both"),
         ({"prompt": [USER], "chosen": [REPLY]}, r"jsonl:2: no column 'rejected' \(columns: prompt, chosen\)"),
     ],

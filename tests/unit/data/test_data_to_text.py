@@ -158,10 +158,7 @@ def test_highlighted_cell_outside_the_table_is_named(write: Write) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        (
-            {"table": [[{"value": "x"}]]},
-            r"table\[0\]\[0\]: the key .is_header. is missing and the key .column_span. is missing",
-        ),
+        ({"table": [[{"value": "x"}]]}, r"table\[0\]\[0\]: the key .is_header. is missing and the key .c"),
         ({"table": 3}, "table: input should be a valid list"),
         ({"highlighted_cells": [[1]]}, r"highlighted_cells\[0\]: list should have at least 2 items"),
         ({"sentence_annotations": [{"original_sentence": "x"}]}, r"no column 'sentence_annotations\.final_sentence'"),

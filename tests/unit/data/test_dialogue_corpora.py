@@ -52,11 +52,7 @@ def test_sample_is_that_of_rl4lms(tmp_path: Path) -> None:
     assert sample.id == 2
     assert sample.prompt_or_input_text == "Hello , Ann .<EOU>Hi ! How are you ? <EOU>"
     assert sample.references == ["I \u2019 m fine ."]
-    assert sample.meta_data == {
-        "emotion": [0],
-        "intent": [1],
-        "history": ["Hello , Ann .", "Hi ! How are you ?"],
-    }
+    assert sample.meta_data == {"emotion": [0], "intent": [1], "history": ["Hello , Ann .", "Hi ! How are you ?"]}
     assert pool.end_of_turn == "<EOU>" == DailyDialog.EOU_TOKEN
 
 
@@ -85,12 +81,6 @@ def test_published_splits_are_read_from_every_layout(tmp_path: Path, layout: str
     assert dialogues[1].turns[0].text == "Go home !"
 
 
-def test_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    write_zip(write_files(tmp_path / "dd", {}), "train")
-    assert len(load_dialogues("train", "~/dd")) == 2
-
-
 def flat_files(n_rows: int) -> dict[str, str]:
     rows = range(n_rows)
     return {
@@ -109,11 +99,6 @@ def test_whole_release_is_split_once_and_in_published_proportions(tmp_path: Path
     assert texts["val"] != [f"row {row}" for row in range(100)], "the rows must be drawn, not cut off"
 
 
-def test_small_whole_release_has_every_split(tmp_path: Path) -> None:
-    write_files(tmp_path, flat_files(4))
-    assert [len(load_dialogues(split, tmp_path)) for split in ("train", "val", "test")] == [2, 1, 1]
-
-
 def test_whole_release_never_stands_in_for_a_missing_published_split(tmp_path: Path) -> None:
     write_zip(write_files(tmp_path, flat_files(20)), "train")
     assert len(load_dialogues("train", tmp_path)) == 2
@@ -121,9 +106,7 @@ def test_whole_release_never_stands_in_for_a_missing_published_split(tmp_path: P
         load_dialogues("test", tmp_path)
 
 
-def test_rows_with_unequal_numbers_are_skipped_with_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_with_unequal_numbers_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = write_files(tmp_path, split_files("train", acts="1 2 1 \n3 \n"))
     with caplog.at_level(logging.WARNING):
         dialogues = load_dialogues("train", folder)
@@ -159,27 +142,6 @@ def test_malformed_line_names_file_and_line(tmp_path: Path, files: dict[str, str
         load_dialogues("train", folder)
 
 
-def test_undecodable_line_names_file_and_line(tmp_path: Path) -> None:
-    folder = write_files(tmp_path, split_files("train"))
-    (folder / "dialogues_train.txt").write_bytes(b"a __eou__\nb\xff __eou__\n")
-    with pytest.raises(DataError, match=r"dialogues_train\.txt:2: not valid UTF-8"):
-        load_dialogues("train", folder)
-
-
-def test_malformed_line_inside_a_zip_names_the_zip(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "train.zip", "w") as archive:
-        for name, content in split_files("train", acts="1 2 1\n3 9\n").items():
-            archive.writestr(f"train/{name}", content)
-    with pytest.raises(DataError, match=r"train\.zip/dialogues_act_train\.txt:2: '9' is not a valid label"):
-        load_dialogues("train", tmp_path)
-
-
-def test_missing_label_file_is_named(tmp_path: Path) -> None:
-    write_files(tmp_path, {"dialogues_train.txt": TEXT})
-    with pytest.raises(DataError, match=r"dialogues_act_train\.txt cannot be read"):
-        load_dialogues("train", tmp_path)
-
-
 def test_folder_without_files_lists_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"contains no DailyDialog files of .*validation\.zip.*dialogues_text\.txt"):
         load_dialogues("val", tmp_path)
@@ -189,17 +151,6 @@ def test_path_must_be_a_folder(tmp_path: Path) -> None:
     write_zip(tmp_path, "train")
     with pytest.raises(DataError, match=r"train\.zip is not a folder, such as one with"):
         load_dialogues("train", tmp_path / "train.zip")
-
-
-def test_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nowhere does not exist"):
-        load_dialogues("train", tmp_path / "nowhere")
-
-
-def test_too_large_context_is_an_empty_split(tmp_path: Path) -> None:
-    folder = write_files(tmp_path, split_files("train"))
-    with pytest.raises(DataError, match=r"'daily_dialog' has no samples in split 'train' \(source: .*too short"):
-        DailyDialog.prepare("train", context_size=9, path=folder)
 
 
 def test_max_size_and_chat_template_are_honoured(tmp_path: Path) -> None:
@@ -239,15 +190,6 @@ def test_hub_dataset_with_other_columns_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(datasets, "load_dataset", lambda id, split: [{"text": "x"}])
     with pytest.raises(DataError, match=r"'some/id', split validation, row 0: no column 'dialog' \(columns: text\)"):
         DailyDialog.prepare("val", dataset_id="some/id")
-
-
-def test_unreachable_hub_says_what_to_do_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any, **kwargs: Any) -> None:
-        raise ConnectionError("offline")
-
-    monkeypatch.setattr(datasets, "load_dataset", fail)
-    with pytest.raises(DataError, match=r"'li2017dailydialog/daily_dialog'.*cannot be loaded.*'path:'"):
-        DailyDialog.prepare("train")
 
 
 Write = Callable[[dict[str, Any]], Path]

@@ -42,12 +42,6 @@ def test_ids_count_all_utterances_of_the_split() -> None:
     assert [sample.id for sample in samples] == [1, 2, 5, 6]
 
 
-def test_only_utterances_with_enough_context_are_replies() -> None:
-    dialogue = make_dialogue("d", "a", "b", "c")
-    assert dialogue_samples([dialogue], DialogueFormat("eou", 3)) == []
-    assert len(dialogue_samples([dialogue], DialogueFormat("eou", 1))) == 2
-
-
 def test_sample_of_a_whole_dialogue_starts_at_its_first_reply() -> None:
     dialogues = [make_dialogue("x", "a", "b", "c", "d", "e"), make_dialogue("y", "a"), make_dialogue("z", "f", "g")]
     samples = dialogue_samples(dialogues, DialogueFormat("eou", 3), "dialogues")
@@ -71,25 +65,6 @@ def test_chat_roles_alternate_back_from_the_user() -> None:
         {"role": "user", "content": "c"},
     ]
     assert [message["role"] for message in chat_messages(["b", "c"])] == ["assistant", "user"]
-
-
-def test_chat_template_prompt_is_what_the_renderer_makes() -> None:
-    def render(messages: list[dict[str, str]]) -> str:
-        return "".join(f"[{message['role'][0]}]{message['content']}" for message in messages) + "[a]"
-
-    chat = DialogueFormat("chat_template", 3, render)
-    samples = dialogue_samples([make_dialogue("d", "a", "b", "c", "d")], chat)
-    assert samples[0].prompt_or_input_text == "[u]a[a]b[u]c[a]"
-    assert samples[0].references == ["d"]
-
-
-def test_end_of_turn_is_the_marker_in_eou_only() -> None:
-    assert DialogueFormat("eou", 1).end_of_turn == "<EOU>"
-    assert DialogueFormat("chat_template", 1, str).end_of_turn is None
-
-
-def test_eou_ignores_a_renderer() -> None:
-    assert DialogueFormat("eou", 1, lambda messages: "chat").prompt(["a"]) == "a <EOU>"
 
 
 def test_chat_template_without_renderer_is_an_error() -> None:

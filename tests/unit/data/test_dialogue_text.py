@@ -29,11 +29,7 @@ def test_goal_is_added_to_a_persona_and_removed_again() -> None:
 def test_opening_of_a_sample_is_its_persona_and_goal() -> None:
     assert opening_in({"persona": ["i am old .", "i run ."], "goal": "pet"}) == "i am old . i run . goal : pet"
     assert opening_in({"goal": "pet"}) == "goal : pet" and opening_in({"persona": "a", "goal": None}) == "a"
-    assert opening_in({}) is None
-
-
-def test_goal_of_the_partner_is_not_in_the_opening() -> None:
-    assert opening_in({"goal": {"inform": {"food": "thai"}}}) is None
+    assert opening_in({}) is opening_in({"goal": {"inform": {"food": "thai"}}}) is None
 
 
 DIALOGUE = Dialogue(1, (Turn("hi", PARTNER), Turn("yes?", AGENT), Turn("a\nUser: b", PARTNER)))
@@ -126,7 +122,7 @@ def test_space_before_a_reply_is_kept() -> None:
 
 
 def test_unknown_messages_have_no_place_for_it() -> None:
-    with pytest.raises(DataError, match="whose messages are not known"):
+    with pytest.raises(DataError, match="needs a prompt whose messages are known"):
         PREFIX.prompt("<user>a</><assistant>", CHAT)
     with pytest.raises(DataError, match="begins with several texts"):
         PREFIX.prompt(Prompt([PromptTurn("a", "|")], ("", "b", "|", "c", "|")), EOU)

@@ -120,84 +120,30 @@ def test_csv_and_datasets_read_the_same_dialogues(tmp_path: Path) -> None:
     ("row", "columns", "message"),
     [
         ({"prompt": ["Hi!", "\ud800"]}, {}, "a text of column 'prompt' is not valid Unicode"),
-        (
-            {"prompt": [{"x": "Hi!"}]},
-            {},
-            r"has no known key for its text; set columns\.text \(keys: x\)",
-        ),
-        (
-            {"prompt": [{"who": "A", "text": "Hi!"}]},
-            {},
-            r"no known key for its speaker; set columns\.speaker \(keys: who, text\)",
-        ),
-        (
-            {"prompt": [{"role": "a", "text": "Hi!", "content": ""}]},
-            {},
-            r"several keys that can be its text; set columns\.text \(keys: content, text\)",
-        ),
-        (
-            {"prompt": SPOKEN},
-            {"speaker": "whom", "text": "says"},
-            r"has no key 'whom'; did you mean 'who'\? \(keys: who, says\)",
-        ),
+        ({"prompt": [{"x": "Hi!"}]}, {}, r"has no known key for its text; set columns\.text \(keys: x\)"),
+        ({"prompt": [{"who": "A", "text": "Hi!"}]}, {}, r"no known key for its speaker; set columns\.speaker \(keys:"),
+        ({"prompt": [{"role": "a", "text": "Hi!", "content": ""}]}, {}, r"several keys that can be its text; set"),
+        ({"prompt": SPOKEN}, {"speaker": "whom", "text": "says"}, r"has no key 'whom'; did you mean 'who'\? \(keys:"),
         ({"prompt": [*SPOKEN, {"who": "A"}]}, NAMES, r"utterance 3 of column 'prompt' has no key 'says' \(keys: who\)"),
-        (
-            {"prompt": [*SPOKEN, "Hi!"]},
-            NAMES,
-            r"utterance 3 of column 'prompt' must be an object with speaker and text",
-        ),
-        (
-            {"prompt": [{"who": None, "says": "Hi!"}]},
-            NAMES,
-            r"'who' of utterance 0 of column 'prompt' must name the speaker, not None",
-        ),
+        ({"prompt": [*SPOKEN, "Hi!"]}, NAMES, r"utterance 3 of column 'prompt' must be an object with speaker and"),
+        ({"prompt": [{"who": None, "says": "Hi!"}]}, NAMES, r"'who' of utterance 0 of column 'prompt' must name the"),
         ({"prompt": [{"who": "A", "says": 3}]}, NAMES, r"'says' of utterance 0 of column 'prompt' must be text, not 3"),
         ({"prompt": TEXTS}, NAMES, r"column 'prompt' contains texts without speakers; remove columns\.speaker"),
         ({"prompt": "Hi!"}, NAMES, r"the prompt is a text and not a dialogue; remove columns\.speaker"),
         ({"prompt": []}, {}, r"column 'prompt' must contain a dialogue, a list of utterances, not \[\]"),
-        (
-            {"prompt": SPOKEN},
-            {**NAMES, "agent": "Bo"},
-            r"column 'prompt' has no speaker 'Bo', which columns\.agent requires \(speakers: Ann, Bob\)",
-        ),
-        (
-            {"prompt": SPOKEN},
-            {**NAMES, "agent": "Ann"},
-            r"column 'prompt' ends with an utterance of 'Ann', whose role the model takes",
-        ),
-        (
-            {"prompt": [*SPOKEN, {"who": "Cem", "says": "No."}]},
-            NAMES,
-            r"has 3 speakers \(Ann, Bob, Cem\), 2 of which can be the agent; set columns\.agent",
-        ),
+        ({"prompt": SPOKEN}, {**NAMES, "agent": "Bo"}, r"column 'prompt' has no speaker 'Bo', which columns\.agent"),
+        ({"prompt": SPOKEN}, {**NAMES, "agent": "Ann"}, r"column 'prompt' ends with an utterance of 'Ann', whose role"),
+        ({"prompt": [*SPOKEN, {"who": "Cem", "says": "No."}]}, NAMES, r"has 3 speakers \(Ann, Bob, Cem\), 2 of which"),
         ({"prompt": SHAREGPT[:1]}, {}, r"there is no message before the reply"),
-        (
-            {"prompt": "<user>Hi!<assistant>"},
-            {},
-            r"a text cannot contain <user>, which is markup of the chat template; remove format if",
-        ),
-        (
-            {"prompt": "Hi!<assistant> "},
-            {},
-            r"a text ends with '<assistant>', which is markup of the chat template; remove format if",
-        ),
+        ({"prompt": "<user>Hi!<assistant>"}, {}, r"a text cannot contain <user>, which is markup of the chat template"),
+        ({"prompt": "Hi!<assistant> "}, {}, r"a text ends with '<assistant>', which is markup of the chat template;"),
         ({"prompt": ["Hi!", "<user>", "Tea?"]}, {}, r"a text cannot contain <user>"),
         ({"talk": ["Hi!"]}, {"dialogue": "talk"}, r"column 'talk' has no utterance that replies to another speaker"),
-        (
-            {"talk": SPOKEN},
-            {"dialogue": "talk", **NAMES, "agent": "Bo"},
-            r"column 'talk' has no utterance of 'Bo' that replies",
-        ),
-        (
-            {"talk": "Hi!"},
-            {"dialogue": "talk"},
-            r"column 'talk' must contain a dialogue, a list of utterances: not valid JSON",
-        ),
+        ({"talk": SPOKEN}, {"dialogue": "talk", **NAMES, "agent": "Bo"}, r"column 'talk' has no utterance of 'Bo'"),
+        ({"talk": "Hi!"}, {"dialogue": "talk"}, r"column 'talk' must contain a dialogue, a list of utterances: not"),
     ],
 )
-def test_what_is_not_clear_is_told_with_file_and_row(
-    row: dict[str, Any], columns: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_what_is_not_clear_is_told(row: dict[str, Any], columns: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"train\.jsonl:1: .*{message}"):
         pool_of({"reference": "Yes.", **row}, tmp_path, columns)
 
@@ -205,32 +151,14 @@ def test_what_is_not_clear_is_told_with_file_and_row(
 @pytest.mark.parametrize(
     ("row", "args", "message"),
     [
-        (
-            {"prompt": TEXTS},
-            {"format": None},
-            r"train\.jsonl:1: column 'prompt' contains a dialogue; set datapool\.args\.format",
-        ),
-        (
-            {"prompt": "Hi!"},
-            {"format": None, "context_size": 2},
-            r"context_size counts utterances, which need format: eou or",
-        ),
-        (
-            {"prompt": "a<EOU>b"},
-            {"format": "eou"},
-            r"jsonl:1: a text cannot contain <EOU>, which ends a turn; remove format if",
-        ),
-        (
-            {"talk": TEXTS},
-            {"columns": {"dialogue": "talk", "references": "r"}},
-            r"columns\.dialogue already contains prompts and replies; remove columns\.references",
-        ),
+        ({"prompt": TEXTS}, {"format": None}, r"train\.jsonl:1: column 'prompt' contains a dialogue; set"),
+        ({"prompt": "Hi!"}, {"format": None, "context_size": 2}, r"context_size counts utterances, which need format:"),
+        ({"prompt": "a<EOU>b"}, {"format": "eou"}, r"jsonl:1: a text cannot contain <EOU>, which ends a turn; remove"),
+        ({"talk": TEXTS}, {"columns": {"dialogue": "talk", "references": "r"}}, r"columns\.dialogue already contains"),
         ({"talk": TEXTS}, {"columns": {"dialogue": "talk"}, "prompt_template": "{talk}"}, r"remove prompt_template"),
     ],
 )
-def test_arguments_that_do_not_go_together_are_refused(
-    row: dict[str, Any], args: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_contradictions_are_refused(row: dict[str, Any], args: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         pool_of({"reference": "Yes.", **row}, tmp_path, **args)
 
@@ -241,10 +169,7 @@ def test_arguments_that_do_not_go_together_are_refused(
         ("hi", r"place: m must be a list of messages with role and content, not 'hi'"),
         ([{"role": "user"}], r"message 0 of m has no key 'content' \(keys: role\)"),
         ([{"from": "human"}], r"message 0 of m must have role and content, .*columns: \{dialogue: m\}"),
-        (
-            [{"role": "assistent", "content": ""}],
-            r"message 0 of m has the unknown role 'assistent'; did you mean 'assis",
-        ),
+        ([{"role": "assistent", "content": ""}], r"message 0 of m has the unknown role 'assistent'; did you mean"),
         ([{"role": "user", "content": 3}], r"'content' of message 0 of m must be text, not 3"),
         ([{"role": "user", "content": "\ud800"}], r"place: 'content' of message 0 of m is not valid Unicode"),
         ([{"role": "user", "content": [{"text": "\ud800"}]}], r"'content' of message 0 of m is not valid Unicode"),
@@ -357,9 +282,7 @@ def test_every_row_of_the_table_is_tested() -> None:
 @pytest.mark.parametrize("form", ["eou", "chat_template"])
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("row", TABLE, ids=" ".join)
-def test_readers_of_messages_agree_with_the_table(
-    row: tuple[str, str, str], reader: str, form: str, tmp_path: Path
-) -> None:
+def test_readers_of_messages_agree(row: tuple[str, str, str], reader: str, form: str, tmp_path: Path) -> None:
     in_plain, in_chat = next(cells[3:] for cells in documented("role") if tuple(cells[:3]) == row)
     verdict = in_chat if form == "chat_template" and reader != "conversations" else in_plain
     for number, messages in TABLE[row]:
@@ -397,11 +320,7 @@ def rejects(messages: list[dict[str, str]]) -> str:
     ("template", "messages", "refused"),
     [
         (omits, [ALSO, USER], "message 0 has the role system, for which the chat template has no place there: leave"),
-        (
-            omits,
-            [USER, HELLO, ALSO, AGAIN],
-            "message 2 has the role system, .* there: move it to the beginning, leave it out, or",
-        ),
+        (omits, [USER, HELLO, ALSO, AGAIN], "message 2 has the role system, .* there: move it to the beginning, leave"),
         (moves, [USER, HELLO, ALSO, AGAIN], "message 2 has the role system"),
         (moves, [ALSO, USER, HELLO, {**AGAIN, "role": "tool"}], None),
         (renames, [ALSO, USER, HELLO, AGAIN], None),
@@ -412,9 +331,7 @@ def rejects(messages: list[dict[str, str]]) -> str:
         (renames, [USER, HELLO, {**AGAIN, "role": "tool"}], "message 2 has the role tool, .* there: leave it out"),
     ],
 )
-def test_template_without_a_place_for_a_message_refuses_it(
-    template: Any, messages: Messages, refused: str | None, tmp_path: Path
-) -> None:
+def test_template_without_a_place(template: Any, messages: Messages, refused: str | None, tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text(json.dumps({"messages": [*messages, REPLY]}))
     args = {"split": "train", "path": str(tmp_path), "format": "chat_template"}
     if refused is None:
@@ -551,7 +468,7 @@ PUBLIC: dict[str, list[tuple[dict[str, Any], str, dict[str, Any], list[tuple[str
         ({"messages": CALLS}, "jsonl", {**TALK, "columns": {"dialogue": "messages"}}, "utterance 1 .* has tool_calls"),
     ],
     "ChatGPT export": [
-        ({"title": "t", "mapping": {}, "current_node": "n"}, "conversational", {}, "is that of a ChatGPT export"),
+        ({"title": "t", "mapping": {}, "current_node": "n"}, "conversational", {}, "is that of a ChatGPT export")
     ],
 }
 

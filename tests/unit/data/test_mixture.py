@@ -56,12 +56,6 @@ def test_val_has_all_samples_of_all_pools(tmp_path: Path) -> None:
     }
 
 
-def test_conversations_are_mixed_as_the_samples(tmp_path: Path) -> None:
-    pool = mixture("train", feedback(tmp_path, 3, use="corrections"), SMALL_TALK)
-    found = list(pool.prompted_conversations())
-    assert len(found) == 24 and all(dialogue.prompt for dialogue in found)
-
-
 def test_judgements_of_ratings_and_feedback_are_mixed(tmp_path: Path) -> None:
     rated = {"id": "rated_dialogues", "args": {"dataset": "small_talk", "unit": "reply", "max_size": 18}, "share": 1}
     judged = mixture("train", feedback(tmp_path), rated).judged()

@@ -43,14 +43,6 @@ def test_prompt_is_persona_then_history(tmp_path: Path) -> None:
     assert pool.end_of_turn == "<EOU>"
 
 
-def test_meta_data_holds_history_and_persona(tmp_path: Path) -> None:
-    pool = PersonaChat.prepare("val", context_size=1, path=write(tmp_path, "x.txt"))
-    assert pool[1][0].meta_data == {
-        "history": ["nice . what do you drive ?"],
-        "persona": ["i have two dogs.", "i like cars."],
-    }
-
-
 def test_whole_dialogues_can_be_replayed(tmp_path: Path) -> None:
     opened = "1 your persona: i sail.\n2 __SILENCE__\thi .\n3 oh , hi .\thow are you ?\n4 fine .\tgreat .\n"
     pool = PersonaChat.prepare("val", path=write(tmp_path, "x.txt", SELF + opened + SELF), samples="dialogues")
@@ -79,13 +71,6 @@ def test_whole_dialogues_keep_both_personas(tmp_path: Path) -> None:
         "candidates": ["bye .", "hello .", "no ."],
         "continuation": [],
     }
-
-
-def test_candidates_are_kept_in_the_meta_data(tmp_path: Path) -> None:
-    meta_data = PersonaChat.prepare("val", path=write(tmp_path, "x.txt", BOTH))[0][0].meta_data
-    assert meta_data is not None
-    assert meta_data["candidates"] == ["bye .", "hello .", "no ."]
-    assert meta_data["partner_persona"] == ["i run."]
 
 
 @pytest.mark.parametrize(
@@ -174,15 +159,6 @@ def test_malformed_line_names_file_and_line(text: str, message: str) -> None:
         parse_exchanges(text.splitlines(), "x.txt")
 
 
-def test_empty_file_is_an_empty_split(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"'persona_chat' has no samples in split 'val' \(source: .*x\.txt"):
-        PersonaChat.prepare("val", path=write(tmp_path, "x.txt", ""))
-
-
-def test_max_size_keeps_the_first_samples(tmp_path: Path) -> None:
-    assert len(PersonaChat.prepare("val", path=write(tmp_path, "x.txt"), max_size=2)) == 2
-
-
 def hub_row(conversation: int, *history: str) -> dict[str, Any]:
     return {
         "conv_id": conversation,
@@ -219,12 +195,3 @@ def test_hub_test_split_is_used_where_there_is_one(fake_hub: dict[str, Any]) -> 
     fake_hub["test"] = [hub_row(9, "hi")]
     assert PersonaChat.prepare("test")[0][0].references == ["reply 9"]
     assert len(PersonaChat.prepare("val")) == 4
-
-
-def test_unreachable_hub_says_what_to_do_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any, **kwargs: Any) -> None:
-        raise ConnectionError("offline")
-
-    monkeypatch.setattr(datasets, "load_dataset", fail)
-    with pytest.raises(DataError, match=r"'bavard/personachat_truecased'.*cannot be loaded.*'path:'"):
-        PersonaChat.prepare("train")

@@ -23,20 +23,12 @@ def make_pool(n_samples: int) -> TextGenPool:
     return TextGenPool([Sample(index, f"prompt {index}", [f"reply {index}"]) for index in range(n_samples)])
 
 
-def test_index_gives_sample_and_weight_one() -> None:
+def test_pool_is_a_sequence_of_samples_with_weights() -> None:
     pool = make_pool(3)
-    sample, weight = pool[1]
-    assert (sample.id, weight, len(pool)) == (1, 1.0, 3)
-    assert pool[-1][0].id == 2
-
-
-def test_index_past_the_end_raises_index_error() -> None:
+    assert [(sample.id, weight) for sample, weight in pool] == [(0, 1.0), (1, 1.0), (2, 1.0)]
+    assert (len(pool), pool[1][0].id, pool[-1][0].id) == (3, 1, 2)
     with pytest.raises(IndexError):
-        make_pool(3)[3]
-
-
-def test_iteration_gives_every_sample_once() -> None:
-    assert [(sample.id, weight) for sample, weight in make_pool(3)] == [(0, 1.0), (1, 1.0), (2, 1.0)]
+        pool[3]
 
 
 def test_sample_follows_the_global_seed_and_reaches_all() -> None:
@@ -70,25 +62,10 @@ def test_split_cuts_consecutive_parts_without_losing_samples(ratios: list[float]
     assert [sample.id for part in parts for sample, _ in part] == list(range(sum(sizes)))
 
 
-def test_split_keeps_class_and_end_of_turn() -> None:
-    class Mine(TextGenPool):
-        pass
-
-    pool = Mine([Sample(0, "a", ["b"]), Sample(1, "a", ["b"])])
-    pool.end_of_turn = "<EOU>"
-    parts = pool.split([0.5, 0.5])
-    assert all(type(part) is Mine and part.end_of_turn == "<EOU>" for part in parts)
-
-
 @pytest.mark.parametrize("ratios", [[0.7, 0.7], [-0.1, 0.5]])
 def test_split_refuses_impossible_ratios(ratios: list[float]) -> None:
     with pytest.raises(DataError, match="sum to at most 1"):
         make_pool(10).split(ratios)
-
-
-def test_base_class_cannot_prepare() -> None:
-    with pytest.raises(NotImplementedError):
-        TextGenPool.prepare("train")
 
 
 def test_hub_split_names_val_validation() -> None:
@@ -99,16 +76,8 @@ def test_hub_split_names_val_validation() -> None:
 def test_unknown_split_lists_the_three(split: str) -> None:
     with pytest.raises(DataError, match=r"unknown split .*train, val, test"):
         check_split(split)
-
-
-def test_unknown_split_names_the_nearest() -> None:
     with pytest.raises(DataError, match="did you mean 'train'"):
         check_split("trian")
-
-
-def test_empty_split_names_pool_split_and_source() -> None:
-    with pytest.raises(DataError, match=r"'daily_dialog' has no samples in split 'val' \(source: some/folder\)"):
-        limit_samples([], None, "daily_dialog", "val", "some/folder")
 
 
 def test_max_size_keeps_the_first_samples() -> None:
@@ -126,11 +95,6 @@ def test_every_pool_of_the_catalog_takes_a_split(pool_id: str) -> None:
     assert "split" in inspect.signature(DataPoolRegistry.resolve(pool_id).prepare).parameters
     arguments = [argument.partition("=")[0] for argument in DataPoolRegistry.describe(pool_id)[1].split(", ")]
     assert "split" not in arguments
-
-
-@pytest.mark.parametrize("pool_id", ["conversational", "daily_dialog", "persona_chat", "small_talk"])
-def test_dialogue_pools_accept_the_injected_chat_renderer(pool_id: str) -> None:
-    DataPoolRegistry.check(pool_id, {"format": "chat_template"})
 
 
 def test_conversations_are_the_references_by_default() -> None:
@@ -207,15 +171,6 @@ def test_every_split_repeats_the_prompt(split: str) -> None:
     assert all(sample.prompt_or_input_text == "count:" and sample.references == [""] for sample, _ in pool)
     assert len({sample.id for sample, _ in pool}) == 7
     assert pool.end_of_turn is None
-
-
-def test_default_size_is_100() -> None:
-    assert len(DummyPool.prepare("train", "x")) == 100
-
-
-def test_unknown_split_is_an_error() -> None:
-    with pytest.raises(DataError, match="unknown split 'validation'"):
-        DummyPool.prepare("validation", "x")
 
 
 def references(split: str, **args: int) -> list[str]:

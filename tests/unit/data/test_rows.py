@@ -37,26 +37,10 @@ from rl4dialog.data.rows import (
 
 
 def test_lines_end_at_newlines_only() -> None:
-    data = "a\u2028b\x85c\r\nd\n".encode()
-    assert decode_lines(data, "f") == ["a\u2028b\x85c", "d"]
-
-
-def test_byte_order_mark_is_no_text() -> None:
+    assert decode_lines("a\u2028b\x85c\r\n\nd\n".encode(), "f") == ["a\u2028b\x85c", "", "d"]
     assert decode_lines(b"\xef\xbb\xbfa\nb", "f") == ["a", "b"]
-
-
-def test_empty_lines_inside_stay() -> None:
-    assert decode_lines(b"a\n\nb\n", "f") == ["a", "", "b"]
-
-
-def test_undecodable_line_is_named() -> None:
     with pytest.raises(DataError, match=r"folder/x\.txt:2: not valid UTF-8"):
         decode_lines(b"fine\nbr\xffken\n", "folder/x.txt")
-
-
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone\.txt cannot be read: No such file"):
-        read_lines(tmp_path / "gone.txt")
 
 
 def test_zip_members_are_found_by_base_name(tmp_path: Path) -> None:
@@ -66,12 +50,6 @@ def test_zip_members_are_found_by_base_name(tmp_path: Path) -> None:
     assert read_zip_lines(tmp_path / "x.zip", "a.txt") == ["one", "two"]
     with pytest.raises(DataError, match=r"x\.zip does not contain b\.txt"):
         read_zip_lines(tmp_path / "x.zip", "b.txt")
-
-
-def test_broken_zip_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x.zip").write_bytes(b"no zip")
-    with pytest.raises(DataError, match=r"x\.zip cannot be read as a zip file"):
-        read_zip_lines(tmp_path / "x.zip", "a.txt")
 
 
 def test_walk_gives_the_same_files_from_folder_and_archives(tmp_path: Path) -> None:
@@ -103,11 +81,6 @@ def test_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert expand_path("~/data") == tmp_path / "data"
 
 
-def test_missing_path_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nowhere does not exist"):
-        expand_path(tmp_path / "nowhere")
-
-
 def test_path_of_wrong_type_is_an_error() -> None:
     with pytest.raises(DataError, match="path must be a file or folder name, not 3"):
         expand_path(3)  # type: ignore[arg-type]
@@ -125,9 +98,7 @@ def test_encrypted_zip_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.gz"])
-def test_archive_that_would_fill_the_memory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_archive_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(files, "_SURELY_FITS", 2**20)
     path, bomb = tmp_path / name, bytes(2**22)
     if name == "x.gz":
@@ -167,9 +138,7 @@ def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
-def test_lines_are_streamed_whatever_parts_the_file_is_read_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_lines_are_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     data = "\ufeffeins\r\n\nzwölf\n\u2028drei".encode()
     written = data if name == "x.txt" else gzip.compress(data[:9]) + gzip.compress(data[9:])
     (tmp_path / name).write_bytes(written)
@@ -248,11 +217,7 @@ def test_ten_thousand_long_rows_are_read(write: Write) -> None:
         ("t.json", '[{"a": 1}, 2]', r"t\.json, row 1: must be a JSON object"),
         ("t.json", '[{"a": 1}', r"t\.json:1: not valid JSON"),
         ("t.json", '{\n "a": 1,\n}', r"t\.json:1: not valid JSON"),
-        (
-            "t.json",
-            '{\n "n": 1}',
-            r"t\.json contains one object; a list of objects, or one object per line, is needed$",
-        ),
+        ("t.json", '{\n "n": 1}', r"t\.json contains one object; a list of objects, or one object per line, is"),
         ("t.json", '{\n "n": 1,\n "data": [{"a": 1}]\n}', r"is needed; save the list in 'data' as a file of its own"),
         ("t.csv", "a,b\n1,2\n1\n", r"t\.csv:3: 1 fields, but the first line has 2 columns \(a, b\)"),
         ("t.csv", 'a,b\n"1"x,2\n', r"t\.csv:2: not valid CSV"),
@@ -279,9 +244,7 @@ def test_delimiter_must_be_one_character(write: Write) -> None:
 
 def test_missing_column_names_those_that_exist() -> None:
     row = Row({"question": "q", "answer": "a"}, "t.csv:2")
-    with pytest.raises(
-        DataError, match=r"t\.csv:2: no column 'anwser'; did you mean 'answer'\? \(columns: question, a"
-    ):
+    with pytest.raises(DataError, match=r"t\.csv:2: no column 'anwser'; did you mean 'answer'\? \(columns: question,"):
         row.text("anwser")
 
 

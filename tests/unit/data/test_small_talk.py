@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
+import hashlib
 import math
 import random
 import re
@@ -15,10 +15,9 @@ import pytest
 from other_processes import assert_other_processes_make_the_same
 
 from rl4dialog.catalog import RewardFunctionRegistry
-from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Dialogue, Turn
 from rl4dialog.data.labels import ACTS, COMMISSIVE, DIRECTIVE, EMOTIONS, INFORM, QUESTION
-from rl4dialog.data.small_talk.grammar import NEXT_ACT, TOPICS, WOE, draw_acts, parse_phrases, plural, with_article
+from rl4dialog.data.small_talk.grammar import TOPICS, plural
 from rl4dialog.data.small_talk.pool import (
     UTILITY_REWARD,
     SimulatedPerson,
@@ -44,28 +43,10 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"[a-z']+", text)
 
 
-def test_default_sizes_are_those_promised() -> None:
-    pools = {split: SmallTalk.prepare(split, context_size=1) for split in SIZES}
-    for split, size in SIZES.items():
-        n_replies = sum(len(dialogue.turns) - 1 for dialogue in generate_dialogues(split, size))
-        assert len(pools[split]) == n_replies
-
-
 def test_dialogues_have_4_to_12_alternating_turns(dialogues: dict[str, list[Dialogue]]) -> None:
     lengths = Counter(len(dialogue.turns) for dialogue in dialogues["train"])
     assert set(lengths) == set(range(4, 13))
     assert all(turn.speaker == i % 2 for d in dialogues["train"] for i, turn in enumerate(d.turns))
-
-
-def test_there_are_many_topics_and_all_are_used(dialogues: dict[str, list[Dialogue]]) -> None:
-    names = [topic.name for topic in TOPICS]
-    assert len(set(names)) == len(names) >= 24
-    assert {dialogue.topic for dialogue in dialogues["train"]} == set(names)
-
-
-def test_dialogues_are_not_repeated(dialogues: dict[str, list[Dialogue]]) -> None:
-    everything = [dialogue.turns for split in dialogues.values() for dialogue in split]
-    assert len(set(everything)) == len(everything)
 
 
 def test_dialogues_stay_with_their_thing(dialogues: dict[str, list[Dialogue]]) -> None:
@@ -100,23 +81,6 @@ def test_the_act_can_be_told_from_the_words(dialogues: dict[str, list[Dialogue]]
     assert sum(guess(turn.text) == turn.act for turn in turns) / len(turns) > 0.99
 
 
-def test_emotions_fit_the_words(dialogues: dict[str, list[Dialogue]]) -> None:
-    telling = {
-        1: "angry",
-        2: "disgusted|hate",
-        3: "afraid",
-        4: "happy|love|loved|nice",
-        5: "sad|sorry|pity",
-        6: "wow|surprise|surprised|oh",
-    }
-    for turn in turns_of(dialogues["train"]):
-        named = {label for label, words in telling.items() if set(words.split("|")) & set(words_of(turn.text))}
-        if turn.act == INFORM and {1, 2, 3} & named:
-            assert turn.emotion in named, turn
-    counts = Counter(turn.emotion for turn in turns_of(dialogues["train"]))
-    assert set(counts) == set(EMOTIONS)
-
-
 def test_most_test_utterances_are_new(dialogues: dict[str, list[Dialogue]]) -> None:
     known = {turn.text for turn in turns_of(dialogues["train"])}
     for split in ("val", "test"):
@@ -146,51 +110,6 @@ def test_next_act_is_likely_but_not_certain(dialogues: dict[str, list[Dialogue]]
     assert 0.64 <= likeliest <= 0.70
 
 
-def test_act_shares_are_those_of_the_chain() -> None:
-    rng = random.Random(1)
-    following: dict[int, Counter[int]] = defaultdict(Counter)
-    for _ in range(4000):
-        acts = draw_acts(rng)
-        for before, after in itertools.pairwise(acts):
-            following[before][after] += 1
-    assert {act: sum(shares.values()) for act, shares in NEXT_ACT.items()} == pytest.approx(dict.fromkeys(ACTS, 1.0))
-    for act, shares in NEXT_ACT.items():
-        for after, share in shares.items():
-            assert following[act][after] / following[act].total() == pytest.approx(share, abs=0.04)
-
-
-def test_dialogues_end_on_a_statement_or_promise(dialogues: dict[str, list[Dialogue]]) -> None:
-    last_acts = Counter(dialogue.turns[-1].act for dialogue in dialogues["train"])
-    assert (last_acts[INFORM] + last_acts[COMMISSIVE]) / last_acts.total() > 0.97
-
-
-def test_commissives_follow_directives_only(dialogues: dict[str, list[Dialogue]]) -> None:
-    for dialogue in dialogues["train"]:
-        for before, turn in itertools.pairwise(dialogue.turns):
-            assert turn.act != COMMISSIVE or before.act == DIRECTIVE
-
-
-def test_replies_share_words_with_their_context(dialogues: dict[str, list[Dialogue]]) -> None:
-    def overlap(reply: str, context: list[str]) -> float:
-        known = set(words_of(" ".join(context)))
-        words = words_of(reply)
-        return sum(word in known for word in words) / len(words)
-
-    pool = SmallTalk.prepare("test")
-    own, other = [], []
-    for index, (sample, _) in enumerate(pool):
-        assert sample.meta_data is not None
-        stranger = pool[(index + 500) % len(pool)][0]
-        own.append(overlap(sample.references[0], sample.meta_data["history"]))
-        other.append(overlap(stranger.references[0], sample.meta_data["history"]))
-    assert sum(own) / len(own) > 1.5 * sum(other) / len(other)
-
-
-@pytest.mark.parametrize("phrase", ["an old hat", "a red hat", "an italian cafe", "a used car"])
-def test_articles_fit_the_next_word(phrase: str) -> None:
-    assert with_article(phrase.split(" ", 1)[1]) == phrase
-
-
 def test_articles_fit_in_every_utterance(dialogues: dict[str, list[Dialogue]]) -> None:
     for turn in turns_of(dialogues["train"]):
         assert not re.search(r"\ba [aeio]|\ban [^aeiou]", turn.text), turn.text
@@ -201,22 +120,6 @@ def test_articles_fit_in_every_utterance(dialogues: dict[str, list[Dialogue]]) -
 )
 def test_plurals(noun: str, many: str) -> None:
     assert plural(noun) == many
-
-
-def test_looks_never_contradict_judgements() -> None:
-    opposites = [("fast", "slow"), ("quiet", "noisy"), ("hot", "cold"), ("cheap", "expensive"), ("strong", "weak")]
-    opposites += [("sweet", "bitter"), ("bright", "dark"), ("hard", "easy"), ("long", "short"), ("clean", "dirty")]
-    for topic in TOPICS:
-        for pair in opposites:
-            for look, judgement in (pair, pair[::-1]):
-                assert not (look in topic.looks and judgement in topic.good + topic.bad), (topic.name, pair)
-
-
-def test_marks_of_phrases_are_read() -> None:
-    liked, sad, plain = parse_phrases("+ (happiness) i love {many}.\n- (woe) it {woe}.\nwell-known (small) things.")
-    assert (liked.text, liked.emotion, liked.liking, liked.slots) == ("i love {many}.", 4, True, {"many"})
-    assert (sad.emotion, sad.liking) == (WOE, False)
-    assert (plain.text, plain.emotion, plain.liking) == ("well-known (small) things.", 0, None)
 
 
 def test_prepare_gives_labelled_samples() -> None:
@@ -247,17 +150,15 @@ def test_whole_dialogues_are_samples_on_demand() -> None:
         assert told == [turn.text for turn in dialogue.turns]
 
 
-def test_more_dialogues_leave_the_first_ones_alone() -> None:
-    assert generate_dialogues("train", 40)[:10] == generate_dialogues("train", 10)
-
-
 def test_splits_and_seeds_have_streams_of_their_own() -> None:
     first = {(split, seed): generate_dialogues(split, 1, seed)[0].turns for split in SIZES for seed in (0, 1)}
     assert len(set(first.values())) == 6
 
 
-def test_other_processes_make_the_same_dialogues() -> None:
+def test_dialogues_are_the_same_everywhere() -> None:
     assert_other_processes_make_the_same(functools.partial(generate_dialogues, "val", 50, 7))
+    found = hashlib.sha256(repr(generate_dialogues("train", 300)).encode()).hexdigest()
+    assert found.startswith("9afa406e8b5deeae"), "other dialogues than before: a new version of the data"
 
 
 def test_global_random_state_is_untouched() -> None:
@@ -278,21 +179,6 @@ def test_all_splits_are_made_in_seconds() -> None:
 def test_no_seed_leads_into_a_dead_end() -> None:
     for seed in range(20):
         assert len(generate_dialogues("train", 200, seed)) == 200
-
-
-def test_too_large_context_is_an_empty_split() -> None:
-    with pytest.raises(DataError, match=r"'small_talk' has no samples in split 'test' \(source: 250 generated"):
-        SmallTalk.prepare("test", context_size=12)
-
-
-def test_no_dialogues_is_an_empty_split() -> None:
-    with pytest.raises(DataError, match="'small_talk' has no samples in split 'val'"):
-        SmallTalk.prepare("val", n_val=0)
-
-
-def test_unknown_split_is_an_error() -> None:
-    with pytest.raises(DataError, match="unknown split 'dev'"):
-        SmallTalk.prepare("dev")
 
 
 GOOD, POOR = "what do you want to do next saturday?", "i am at home on friday and sunday."

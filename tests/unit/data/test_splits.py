@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import huggingface_hub
 import pytest
 from datasets import config
 from huggingface_hub import constants
@@ -18,7 +17,6 @@ from rl4dialog.data.rows import Row
 from rl4dialog.data.splits import (
     drawn_rows,
     file_readers,
-    hub_file,
     load_hub_dataset,
     read_split,
     shuffled,
@@ -138,11 +136,6 @@ def _reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core_hub, "_resolves", lambda host: True)
 
 
-def test_split_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: (args, kwargs))
-    assert load_hub_dataset("a/b", "hint", "validation") == (("a/b",), {"split": "validation"})
-
-
 def test_configuration_and_revision_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: kwargs)
     expected = {"split": "test", "name": "de-en", "revision": "v1"}
@@ -163,49 +156,19 @@ def test_failure_names_dataset_reason_and_way_out(monkeypatch: pytest.MonkeyPatc
     assert "\n" not in message
 
 
-def test_script_datasets_are_read_from_their_parquet_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(id: str, split: str | None = None, revision: str | None = None) -> str:
-        if revision is None:
+@pytest.mark.parametrize(("name", "folder"), [(None, {}), ("de-en", {"data_dir": "de-en"})])
+def test_script_datasets_are_read(monkeypatch: pytest.MonkeyPatch, name: str | None, folder: dict[str, str]) -> None:
+    def load(id: str, split: str, **options: Any) -> dict[str, Any]:
+        if "revision" not in options:
             raise RuntimeError("Dataset scripts are no longer supported, but found b.py")
-        return f"{id} {split} {revision}"
+        return options
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    assert load_hub_dataset("a/b", "hint", "train") == "a/b train refs/convert/parquet"
-
-
-def test_configuration_is_a_folder_of_the_parquet_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(id: str, split: str, name: str | None = None, **kwargs: Any) -> dict[str, Any]:
-        if name is not None:
-            raise RuntimeError("Dataset scripts are no longer supported, but found b.py")
-        return kwargs
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    loaded = load_hub_dataset("a/b", "hint", "train", "de-en")
-    assert loaded == {"data_dir": "de-en", "revision": "refs/convert/parquet"}
-
-
-def test_file_of_a_repository_that_cannot_be_had_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any, **kwargs: Any) -> None:
-        raise OSError("offline")
-
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
-    with pytest.raises(DataError, match=r"'a/b' \(file: c\.zip\) cannot be loaded: OSError: offline\. Do this\."):
-        hub_file("a/b", "c.zip", "Do this.")
-
-
-def test_other_runtime_errors_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any, **kwargs: Any) -> None:
-        raise RuntimeError("out of space")
-
-    monkeypatch.setattr(datasets, "load_dataset", fail)
-    with pytest.raises(DataError, match="RuntimeError: out of space"):
-        load_hub_dataset("a/b", "hint")
+    assert load_hub_dataset("a/b", "hint", "train", name) == {**folder, "revision": "refs/convert/parquet"}
 
 
 @pytest.mark.parametrize("reachable", [True, False])
-def test_unreachable_hub_means_cache_only_and_only_for_this_call(
-    monkeypatch: pytest.MonkeyPatch, reachable: bool
-) -> None:
+def test_unreachable_hub_means_cache_only(monkeypatch: pytest.MonkeyPatch, reachable: bool) -> None:
     monkeypatch.setattr(core_hub, "_resolves", lambda host: reachable)
     monkeypatch.setattr(core_hub.urllib.request, "getproxies", dict)
     monkeypatch.setattr(config, "HF_HUB_OFFLINE", False)

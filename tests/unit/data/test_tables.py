@@ -57,13 +57,6 @@ def test_csv_has_the_same_columns(write: Write) -> None:
     assert DataPoolRegistry.get("csv", args)[0][0].references == [""]
 
 
-def test_defaults_need_no_columns(write: Write) -> None:
-    pool = Jsonl.prepare("train", write({"train.jsonl": '{"prompt": "hi", "reference": "hello"}\n'}))
-    assert [(s.id, s.prompt_or_input_text, s.references, s.meta_data, w) for s, w in pool] == [
-        (0, "hi", ["hello"], {}, 1.0)
-    ]
-
-
 def test_template_puts_columns_into_text(write: Write) -> None:
     folder = write({"train.jsonl": '{"c": {"title": "Tea"}, "q": "Why {not}?", "n": 3, "a": "x"}\n'})
     template = "{c.title}: {q} {{{n}}}\nAnswer:"
@@ -111,12 +104,6 @@ def test_repeated_id_names_both_rows(write: Write) -> None:
     with pytest.raises(DataError, match=r"train\.jsonl:3: column 'id' has the same id, '1', as .*train\.jsonl:1$"):
         Jsonl.prepare("train", **args)
     assert [sample.id for sample, _ in Jsonl.prepare("train", **args, max_size=2)] == [1, 2]
-
-
-def test_weight_of_zero_is_refused(write: Write) -> None:
-    folder = write({"train.jsonl": jsonl([{**ROWS[0], "often": 0}])})
-    with pytest.raises(DataError, match=r"jsonl:1: column 'often' must contain a positive weight, not 0"):
-        Jsonl.prepare("train", folder, COLUMNS)
 
 
 def test_one_file_is_split_only_when_asked(write: Write) -> None:
@@ -188,13 +175,3 @@ def test_either_hub_or_folder(args: Any) -> None:
 def test_splits_are_ours() -> None:
     with pytest.raises(DataError, match=r"splits has no key 'validation' \(keys: train, val, test\)"):
         HFDataset.prepare("train", "a/b", splits={"validation": "dev"})
-
-
-def test_unreadable_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"cannot be loaded: .*must contain files that datasets\.load_dataset supports"):
-        HFDataset.prepare("train", path=tmp_path)
-
-
-def test_path_is_required() -> None:
-    with pytest.raises(ConfigError, match="'jsonl' needs the argument 'path'"):
-        DataPoolRegistry.check("jsonl", {})

@@ -161,9 +161,7 @@ def test_supervised_examples_rollouts_and_samples_have_the_same_ids(name: str, k
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
-def test_rollouts_evaluations_chats_and_examples_read_the_same_prompt(
-    is_plain: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rollouts_evaluations_chats_and_examples_read_the_same(is_plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     form = built("eou", "llama")
     prompt = form.dialogue.prompt(SAID, None if is_plain else "i am kind")
     sample = Sample(0, str(prompt) if is_plain else prompt, ["no"])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +7,8 @@ import pytest
 from tiny import make_tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from rl4dialog.core.cache import cache_root
 from rl4dialog.core.errors import ModelError
 from rl4dialog.core.types import Frame, Prompt, PromptTurn
-from rl4dialog.tasks.wordle.datapool import Wordle
 from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import History, encode_prompt, encode_reply, encoder_of
 from rl4dialog.text.tokenizer import CHARACTERS, UNKNOWN_TOKEN, WORDS, build_tokenizer, tokenizer_hash
@@ -35,14 +32,6 @@ def test_builtin_tokenizer_without_texts_is_an_error() -> None:
         build_tokenizer("builtin/tiny-gpt2", corpus=[])
 
 
-def test_damaged_cache_is_rebuilt() -> None:
-    first = build_tokenizer("builtin/tiny-gpt2", vocab_size=290, corpus=CORPUS)
-    for folder in cache_root().glob("tokenizer-*"):
-        (folder / "tokenizer.json").write_text(json.dumps({"broken": True}))
-    again = build_tokenizer("builtin/tiny-gpt2", vocab_size=290, corpus=CORPUS)
-    assert first.get_vocab() == again.get_vocab()
-
-
 def test_tokenizer_loads_from_a_folder(tmp_path: Path) -> None:
     make_tokenizer().save_pretrained(tmp_path)
     tokenizer = build_tokenizer(str(tmp_path), max_length=17)
@@ -64,18 +53,6 @@ def test_tokenizer_without_pad_token_pads_with_eos_or_refuses(tmp_path: Path) ->
         build_tokenizer(str(tmp_path), pad_token_as_eos_token=False)
 
 
-@pytest.mark.parametrize(("side", "expected"), [("left", [5, 6]), ("right", [3, 4])])
-def test_long_prompt_is_cut_on_the_chosen_side(side: str, expected: list[int]) -> None:
-    assert encode_prompt(make_tokenizer(), "w0 w1 w2 w3", 2, side) == expected
-
-
-@pytest.mark.parametrize(("side", "expected"), [("left", [5, 6, 0]), ("right", [3, 4, 0])])
-def test_cut_prompt_keeps_the_end_that_the_tokenizer_adds(side: str, expected: list[int]) -> None:
-    tokenizer = make_tokenizer()
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 0)])
-    assert encode_prompt(tokenizer, "w0 w1 w2 w3", 3, side) == expected
-
-
 @pytest.mark.parametrize(
     ("max_length", "expected"),
     [
@@ -90,10 +67,6 @@ def test_whole_turns_are_dropped_where_their_end_is_known(max_length: int | None
     tokenizer = make_tokenizer(marker="<EOU>")
     ids = encode_prompt(tokenizer, "w0 w1 <EOU> w2 w3 <EOU> w4 w5 <EOU>", max_length, end_of_turn="<EOU>")
     assert tokenizer.decode(ids) == expected
-
-
-def test_empty_prompt_starts_from_eos() -> None:
-    assert encode_prompt(make_tokenizer(), "", 4) == [0]
 
 
 def test_begin_of_sequence_is_not_doubled_behind_a_chat_template(tmp_path: Path) -> None:
@@ -167,15 +140,6 @@ def test_other_characters_are_unknown_one_by_one_and_left_out_of_replies() -> No
     assert unknown not in encoder_of(tokenizer).special_ids
 
 
-def test_games_of_wordle_have_about_thirty_characters() -> None:
-    pool = Wordle.prepare("train", n_train=500)
-    corpus = [pool[i][0].prompt_or_input_text for i in range(500)]
-    corpus += ["".join(pool[i][0].references) for i in range(500)]
-    tokenizer = characters(corpus)
-    assert len(tokenizer) == 31
-    assert tokenizer.unk_token_id not in tokenizer("no word")["input_ids"]
-
-
 def test_conversation_in_characters_has_the_ids_of_its_text() -> None:
     tokenizer = characters()
     end = EndOfTurn(tokenizer, [tokenizer.eos_token_id], "<EOU>")
@@ -193,29 +157,11 @@ def test_conversation_in_characters_has_the_ids_of_its_text() -> None:
         assert tokenizer.decode(history.prompt_ids) == text
 
 
-def test_oldest_turns_of_characters_are_dropped_whole() -> None:
-    text = "new word <EOU>crane<EOU>bbgyb <EOU>"
-    assert len(encode_prompt(characters(), text, None, end_of_turn="<EOU>")) == 10 + 6 + 7
-    for max_length, expected in ((23, text), (22, "crane<EOU>bbgyb <EOU>"), (12, "bbgyb <EOU>"), (4, "yb <EOU>")):
-        ids = encode_prompt(characters(), text, max_length, end_of_turn="<EOU>")
-        assert characters().decode(ids) == expected
-
-
 def test_more_characters_than_vocab_size_is_an_error() -> None:
     corpus = [chr(0x4E00 + i) for i in range(300)]
     with pytest.raises(ModelError, match=r"needs 304 tokens for the 300 characters .*vocab_size is 300; raise it"):
         characters(corpus, vocab_size=300)
     assert len(characters(corpus, vocab_size=304)) == 304
-
-
-def test_characters_and_bpe_have_their_own_cache() -> None:
-    assert len(characters(CORPUS)) < 40 < len(build_tokenizer("builtin/tiny-gpt2", corpus=CORPUS, turn_marker="<EOU>"))
-    assert len(characters(CORPUS)) < 40
-
-
-def test_characters_without_texts_is_an_error() -> None:
-    with pytest.raises(ModelError, match="there are none"):
-        build_tokenizer(CHARACTERS)
 
 
 def test_saved_characters_are_loaded_as_they_were(tmp_path: Path) -> None:
@@ -260,23 +206,6 @@ def test_words_are_decoded_as_they_were(text: str) -> None:
     assert encoder_of(tokenizer).ids(text) == ids
 
 
-def test_words_that_differ_only_in_the_space_before_their_end_have_the_same_ids() -> None:
-    assert words()("crane <EOU>")["input_ids"] == words()("crane<EOU>")["input_ids"]
-
-
-def test_conversation_in_words_has_the_ids_of_its_text() -> None:
-    tokenizer = words()
-    end = EndOfTurn(tokenizer, [tokenizer.eos_token_id], "<EOU>")
-    history = History(tokenizer, Prompt([PromptTurn("new word", " <EOU>")]), None, frame=Frame.plain("<EOU>"))
-    text = "new word <EOU>"
-    for said, heard in (("crane", "bbgyb"), ("slate", "ggbby"), ("no word", "")):
-        ids = encode_reply(tokenizer, said, "<EOU>", prompt=history.prompt)
-        assert end.reply_text(ids) == said
-        history.go_on(ids, said, heard, end)
-        text += f"{said}<EOU>{heard} <EOU>"
-        assert history.prompt_ids == tokenizer(text)["input_ids"]
-
-
 def test_more_words_than_vocab_size_is_an_error() -> None:
     corpus = [" ".join(f"w{i}" for i in range(300))]
     with pytest.raises(ModelError, match=r"needs 316 tokens for the 300 words and 12 characters .*is 300; raise it"):
@@ -287,9 +216,3 @@ def test_more_words_than_vocab_size_is_an_error() -> None:
 def test_units_have_their_own_cache() -> None:
     assert len(words(CORPUS)) > len(characters(CORPUS))
     assert len(words(CORPUS)) != len(build_tokenizer("builtin/tiny-gpt2", corpus=CORPUS, turn_marker="<EOU>"))
-
-
-def test_saved_words_are_loaded_as_they_were(tmp_path: Path) -> None:
-    words().save_pretrained(tmp_path)
-    text = "new word <EOU>crane<EOU>bbgyb <EOU>no"
-    assert build_tokenizer(str(tmp_path))(text)["input_ids"] == words()(text)["input_ids"]

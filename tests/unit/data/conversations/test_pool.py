@@ -165,26 +165,10 @@ def test_layout_is_guessed_from_the_columns() -> None:
 @pytest.mark.parametrize(
     ("values", "layout", "message"),
     [
-        (
-            {"a": 1},
-            None,
-            "has the columns of no layout: a; set layout to one of: messages: messages; completion: prompt",
-        ),
-        (
-            {"messages": [], "prompt": "", "completion": ""},
-            None,
-            "has columns of several layouts (messages, completion)",
-        ),
-        (
-            {"prompt": "a", "completion": "b"},
-            "messages",
-            "no column 'messages', but all rows of a log must have the same",
-        ),
-        (
-            {"prompt": "a", "completion": "b", "label": "good"},
-            None,
-            "label: input should be a valid boolean or a valid",
-        ),
+        ({"a": 1}, None, "has the columns of no layout: a; set layout to one of: messages: messages; completion:"),
+        ({"messages": [], "prompt": "", "completion": ""}, None, "has columns of several layouts (messages,"),
+        ({"prompt": "a", "completion": "b"}, "messages", "no column 'messages', but all rows of a log must have the"),
+        ({"prompt": "a", "completion": "b", "label": "good"}, None, "label: input should be a valid boolean or a"),
         ({"chosen": "a b", "rejected": "a c"}, None, "plain chosen and rejected have neither a column prompt nor tags"),
         ({"sequence": [["a"]], "reward": [], "done": True}, None, "sequence[0]: the key 1 is missing"),
         ({"sequence": [["a", 2]], "reward": [0], "done": True}, None, "sequence[0][1]: input should be a valid bool"),
