@@ -79,15 +79,10 @@ def shown(value: object, n_characters: int = 60) -> str:
 
 
 def validation_message(problems: Sequence[Mapping[str, Any]], value: object, keys: Sequence[str] = ()) -> str:
-    """Describe pydantic's errors for a value: the path within it, and the reason.
+    """Describe pydantic's errors for a value, one for each type of a union: the path within it, and the reason.
 
-    Args:
-        problems: The errors of one value; for a union, there is one for each of its types.
-        value: The value.
-        keys: Known keys of blocks in the value.
-
-    Returns:
-        A text such as ``": input should be a valid number, got 'x'"`` or ``"[0].weight: input should be ..."``.
+    The text is like ``": input should be a valid number, got 'x'"`` or ``"[0].weight: input should be ..."``. The keys
+    are those of blocks in the value, for hints.
     """
     # Types that only Python callers can pass do not help in a config.
     foreign = ("callable_type", "is_instance_of", "is_subclass_of", "is_type", "needs_python_object")

@@ -156,11 +156,7 @@ def write_manifest(folder: Path, **about: Any) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a folder, and verify all files.
-
-    Raises:
-        ValueError: If the manifest is missing, or a file is missing or was changed; the message names the file.
-    """
+    """Read the manifest of a folder, and verify all files; a `ValueError` names one that is missing or was changed."""
     try:
         manifest = json_object((folder / MANIFEST).read_text(encoding="utf-8"))
         expected = {str(name): (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
@@ -275,16 +271,11 @@ def _record(line: bytes) -> dict[str, Any] | None:
 
 
 class ContinuedFile:
-    """A ``.jsonl`` file of the results of tasks, which a rerun command continues after an interruption.
+    """A ``.jsonl`` file of the results of tasks, of which `n_done` are done; a rerun command continues it.
 
-    Args:
-        path: The file; a truncated last line is removed.
-        n_after: Returns the number of tasks that are done after a record, given the number before it; ``None`` if the
-            record belongs to other tasks.
-        task: Description of a task, for messages, with the place of its number.
-
-    Attributes:
-        n_done: Number of tasks that are done.
+    A truncated last line is removed. `n_after` returns the number of tasks that are done after a record, given the
+    number before it; ``None`` if the record belongs to other tasks. `task` describes a task, for messages, with the
+    place of its number.
     """
 
     def __init__(self, path: Path, n_after: Callable[[Record, int], int | None], task: str) -> None:

@@ -50,7 +50,7 @@ class RewardFunction(ABC):
         done: bool,
         meta_info: dict[str, Any] | None = None,
     ) -> float:
-        """Score one step.
+        """Return the reward of one step.
 
         Args:
             prev_observation: State before the token.
@@ -58,9 +58,6 @@ class RewardFunction(ABC):
             current_observation: State after the token; its ``context_text`` is the reply so far.
             done: True when the episode ended with this token.
             meta_info: The sample's ``meta_data``.
-
-        Returns:
-            The reward of this step.
         """
 
 
@@ -238,13 +235,10 @@ class Partner(ABC):
         """
 
     def expect(self, history: list[str]) -> None:  # noqa: B027 (most partners need not prepare)
-        """Begin to prepare the answer to a history, without waiting and without raising.
+        """Begin to prepare the answer to a history, an empty one before :meth:`open`, without waiting or raising.
 
         If ``waits`` is set, all environments of a process call this before the first of them waits for an answer. The
         partner must also answer without this call.
-
-        Args:
-            history: That of the :meth:`reply` to come, or an empty one before :meth:`open`.
         """
 
     @abstractmethod
@@ -335,11 +329,9 @@ class PartnerService(ABC):
         return nullcontext()
 
     def begin_run(self, policy: Any, initial: Any = None) -> None:
-        """Prepare for conversations with a policy, before it is trained or its weights are restored.
+        """Prepare for conversations with the agent's policy, before it is trained or its weights are restored.
 
-        Args:
-            policy: The agent's policy.
-            initial: Its weights before training, if it has others now: a ``WeightCopy`` of ``rl4dialog.policies``.
+        ``initial`` are its weights before training, if it has others now: a ``WeightCopy`` of ``rl4dialog.policies``.
         """
         del policy, initial
 

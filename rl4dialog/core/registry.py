@@ -83,34 +83,18 @@ class Registry:
         return entry
 
     def check(self, id: str, args: Mapping[str, Any] | None = None, where: str | None = None) -> None:
-        """Check an id and its arguments, without building the component.
+        """Check an id and arguments from the config, without building the component.
 
-        Args:
-            id: Id of the component.
-            args: Arguments from the config.
-            where: Path of ``args`` in the config, for messages; by default messages name kind and id.
-
-        Raises:
-            ConfigError: If the id or an argument is unknown, a required argument is missing, or a value has the wrong
-                type or is out of bounds.
+        Messages have the path ``where`` of the arguments in the config; by default kind and id.
         """
         component = self.resolve(id)
         self._bind(id, self._factory(component), dict(args or {}), dict.fromkeys(self.provided), where)
 
     def get(self, id: str, args: Mapping[str, Any] | None = None, **injected: Any) -> Any:
-        """Build a component.
+        """Build a component with arguments from the config: an instance of the class; or the function, with them bound.
 
-        Args:
-            id: Id of the component.
-            args: Arguments from the config.
-            injected: Arguments from the toolkit (a tokenizer, a classifier, ...), passed only to parameters of these
-                names that are not set by ``args``.
-
-        Returns:
-            An instance of the class; or the function, with ``args`` bound.
-
-        Raises:
-            ConfigError: As for :meth:`check`.
+        Arguments injected by the toolkit (a tokenizer, a classifier, ...) are passed only to parameters of these names
+        that the config does not set.
         """
         component = self.resolve(id)
         factory = self._factory(component)

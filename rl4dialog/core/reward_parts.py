@@ -14,26 +14,18 @@ from rl4dialog.core.types import Dialogue, is_number, reply_dialogue
 
 @dataclass(frozen=True)
 class RewardPart:
-    """One term of a weighted sum of rewards.
+    """One term of a weighted sum of rewards."""
 
-    Attributes:
-        name: Name of the part in the logs.
-        weight: Factor of this part in the sum: a number, or a function of the iteration (see
-            :mod:`rl4dialog.scores.composite`).
-        function: A :class:`~rl4dialog.core.protocols.RewardFunction` (called in the env workers), a
-            :class:`~rl4dialog.core.protocols.BatchedRewardFunction` (called in the main process), or an
-            :class:`~rl4dialog.scores.parts.AsyncReward` (awaited in the main process).
-        clip: Minimum and maximum of each payment before weighting: per token, or per reply if it is paid at the end.
-        in_main_process: Whether the function scores whole replies in the main process.
-        each_turn: Whether a reward for whole replies is paid for each reply of a conversation, not only for the last;
-            ``None`` leaves this to the run.
-    """
-
-    name: str
-    weight: float | Callable[[int], float]
+    name: str  # in the logs
+    weight: float | Callable[[int], float]  # factor in the sum, a number or a function of the iteration
+    # A `RewardFunction` (called in the env workers), a `BatchedRewardFunction` (called in the main process), or an
+    # `AsyncReward` of `scores/parts.py` (awaited in the main process).
     function: Any
+    # Minimum and maximum of each payment before weighting: per token, or per reply if it is paid at the end.
     clip: tuple[float, float] | None = None
-    in_main_process: bool = False
+    in_main_process: bool = False  # whether the function scores whole replies in the main process
+    # Whether a reward for whole replies is paid for each reply of a conversation, not only for the last; ``None``
+    # leaves this to the run.
     each_turn: bool | None = None
 
     def weight_at(self, iteration: int) -> float:
@@ -59,30 +51,18 @@ def names_needing(parts: Iterable[RewardPart], what: Literal["tokens", "referenc
 
 @dataclass
 class FinishedReplies:
-    """A batch of replies to score.
-
-    Attributes:
-        prompt_texts: One per reply; all other lists have the same length.
-        gen_texts: The replies.
-        ref_texts: Their references.
-        meta_infos: Meta data of the samples; empty by default.
-        sample_ids: Sample ids for error messages; by default row numbers.
-        dones: Whether the episode ended with the reply; by default all did.
-        dialogues: The conversations; by default of one reply, after the history in the meta data.
-        earlier: Payments for earlier turns of each conversation, oldest first, by name of the reward that made them at
-            the end of conversations.
-        failures: Messages of failed rewards whose replies are masked, in order.
-    """
+    """A batch of replies to score, with one item per reply in all lists."""
 
     prompt_texts: list[str]
-    gen_texts: list[str]
-    ref_texts: list[list[str]]
-    meta_infos: list[dict[str, Any]] = field(default_factory=list)
-    sample_ids: Sequence[Any] = ()
-    dones: list[bool] = field(default_factory=list)
-    dialogues: list[Dialogue] = field(default_factory=list)
+    gen_texts: list[str]  # the replies
+    ref_texts: list[list[str]]  # their references
+    meta_infos: list[dict[str, Any]] = field(default_factory=list)  # of the samples; empty by default
+    sample_ids: Sequence[Any] = ()  # for error messages; by default row numbers
+    dones: list[bool] = field(default_factory=list)  # whether the episode ended with the reply; by default all did
+    dialogues: list[Dialogue] = field(default_factory=list)  # by default of one reply, after the history in meta data
+    # Payments for earlier turns of each conversation, oldest first, by name of the reward that made them at the end.
     earlier: dict[str, list[list[float]]] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)  # messages of failed rewards whose replies are masked, in order
 
     def __post_init__(self) -> None:
         n = len(self.gen_texts)

@@ -17,37 +17,24 @@ EndedBy = Literal["agent", "partner", "max_turns", "length"]
 
 
 class PromptTurn(NamedTuple):
-    """One utterance in a prompt.
+    """One utterance in a prompt."""
 
-    Attributes:
-        text: What was said.
-        closing: Markup between it and the next utterance, or the reply.
-        can_be_first: Whether a prompt can start with this utterance if all earlier ones are dropped.
-    """
-
-    text: str
-    closing: str
-    can_be_first: bool = True
+    text: str  # what was said
+    closing: str  # markup between it and the next utterance, or the reply
+    can_be_first: bool = True  # whether a prompt can start with it if all earlier ones are dropped
 
 
 class Prompt(str):
     """A prompt that knows its parts, so that a long one can lose whole turns and keep its persona.
 
     An opening is a tuple in which markup and texts such as the persona alternate, starting with markup.
-
-    Attributes:
-        turns: The utterances, oldest first.
-        opening: Text before the first utterance.
-        later_opening: The same if utterances were dropped.
-        agent_opening: The whole prompt if the agent speaks first; ``None`` if the format does not allow this.
-        reply_opening: Whitespace between the prompt and a reply, which is generated with the reply.
     """
 
-    turns: tuple[PromptTurn, ...]
-    opening: tuple[str, ...]
-    later_opening: tuple[str, ...]
-    agent_opening: tuple[str, ...] | None
-    reply_opening: str
+    turns: tuple[PromptTurn, ...]  # the utterances, oldest first
+    opening: tuple[str, ...]  # text before the first utterance
+    later_opening: tuple[str, ...]  # the same if utterances were dropped
+    agent_opening: tuple[str, ...] | None  # the whole prompt if the agent speaks first, if the format allows this
+    reply_opening: str  # whitespace between the prompt and a reply, which is generated with the reply
 
     def __new__(
         cls,
@@ -56,23 +43,15 @@ class Prompt(str):
         later_opening: tuple[str, ...] | None = None,
         agent_opening: tuple[str, ...] | None = (),
         reply_opening: str = "",
+        text: str | None = None,
     ) -> Prompt:
-        text = "".join(opening) + "".join(turn.text + turn.closing for turn in turns)
-        return cls._of(text, tuple(turns), opening, later_opening, agent_opening, reply_opening)
-
-    @classmethod
-    def _of(
-        cls,
-        text: str,
-        turns: tuple[PromptTurn, ...],
-        opening: tuple[str, ...],
-        later_opening: tuple[str, ...] | None,
-        agent_opening: tuple[str, ...] | None,
-        reply_opening: str,
-    ) -> Prompt:
+        """Join the parts; ``text`` is the result, if it is known."""
+        if text is None:
+            text = "".join(opening) + "".join(turn.text + turn.closing for turn in turns)
         self = super().__new__(cls, text)
-        self.turns, self.opening, self.agent_opening, self.reply_opening = turns, opening, agent_opening, reply_opening
+        self.turns, self.opening = tuple(turns), opening
         self.later_opening = opening if later_opening is None else later_opening
+        self.agent_opening, self.reply_opening = agent_opening, reply_opening
         return self
 
     @property
@@ -86,7 +65,7 @@ class Prompt(str):
         """Return the prompt with further utterances."""
         text = str(self) + "".join(turn.text + turn.closing for turn in turns)  # not joined anew from all turns
         openings = (self.opening, self.later_opening, self.agent_opening, self.reply_opening)
-        return Prompt._of(text, (*self.turns, *turns), *openings)
+        return Prompt((*self.turns, *turns), *openings, text)
 
     def restarted(self, opening: tuple[str, ...], *turns: PromptTurn) -> Prompt:
         """Return the prompt of another conversation in the same format: with this opening and these utterances."""
@@ -101,19 +80,12 @@ class Prompt(str):
 
 @dataclass(frozen=True)
 class Frame:
-    """Markup around the utterances of a conversation in progress.
+    """Markup around the utterances of a conversation in progress."""
 
-    Attributes:
-        to_agent: Text after the partner's utterance, at whose end the agent's reply starts.
-        to_partner: Text after the agent's utterance, at whose end the partner's starts.
-        markup: Texts that a partner's utterance must not contain, because they would end turns or open new ones.
-        in_pairs: Whether a prompt cannot start with the agent's utterance.
-    """
-
-    to_agent: str
-    to_partner: str
-    markup: tuple[str, ...] = ()
-    in_pairs: bool = False
+    to_agent: str  # text after the partner's utterance, at whose end the agent's reply starts
+    to_partner: str  # text after the agent's utterance, at whose end the partner's starts
+    markup: tuple[str, ...] = ()  # what a partner must not say, because it would end turns or open new ones
+    in_pairs: bool = False  # whether a prompt cannot start with the agent's utterance
 
     @classmethod
     def plain(cls, marker: str | None) -> Frame:
@@ -125,49 +97,31 @@ class Frame:
 class Sample:
     """One prompt with its reference replies.
 
-    Attributes:
-        id: Unique id within the split.
-        prompt_or_input_text: The prompt, a :class:`Prompt` if its turns are known.
-        references: Human replies, without any end-of-turn marker.
-        meta_data: Labels and other data for rewards and metrics. Dialogue pools store the plain utterances of the
-            prompt under ``history`` (oldest first).
+    The meta data are labels and other data for rewards and metrics. Dialogue pools store the plain utterances of the
+    prompt under ``history`` (oldest first).
     """
 
-    id: str | int
-    prompt_or_input_text: str
-    references: list[str]
+    id: str | int  # unique within the split
+    prompt_or_input_text: str  # the prompt, a :class:`Prompt` if its turns are known
+    references: list[str]  # human replies, without any end-of-turn marker
     meta_data: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One utterance of a dialogue.
+    """One utterance of a dialogue."""
 
-    Attributes:
-        text: The utterance, without markup.
-        speaker: Number of the speaker; in conversations with the agent, ``PARTNER`` or ``AGENT``.
-        act: Label of the dialogue act, if the dataset has one.
-        emotion: Label of the emotion, if the dataset has one.
-        reward: Reward of the utterance, if the agent said it in a conversation.
-        paid: What the partner paid the agent for the utterance.
-        truncated: Whether the utterance was cut at the length limit.
-        spoken: What was really said, if the agent reads or writes another text, such as one with placeholders.
-        ids: Token ids of the utterance, its end included, if they are known; see ``Dialogue.tokenizer``.
-        token_rewards: Rewards of these tokens, which come in addition to ``reward``, paid on the last one.
-        log_probs: Log-probabilities of these tokens under the policy that sampled them.
-    """
-
-    text: str
-    speaker: int
-    act: int | None = None
-    emotion: int | None = None
-    reward: float = 0.0
-    paid: float = 0.0
-    truncated: bool = False
-    spoken: str = ""
-    ids: tuple[int, ...] | None = None
-    token_rewards: tuple[float, ...] | None = None
-    log_probs: tuple[float, ...] | None = None
+    text: str  # the utterance, without markup
+    speaker: int  # number of the speaker; in conversations with the agent, ``PARTNER`` or ``AGENT``
+    act: int | None = None  # label of the dialogue act, if the dataset has one
+    emotion: int | None = None  # label of the emotion, if the dataset has one
+    reward: float = 0.0  # if the agent said it in a conversation
+    paid: float = 0.0  # what the partner paid the agent for it
+    truncated: bool = False  # whether it was cut at the length limit
+    spoken: str = ""  # what was really said, if the agent reads or writes another text, such as one with placeholders
+    ids: tuple[int, ...] | None = None  # its tokens, with its end, if they are known; see ``Dialogue.tokenizer``
+    token_rewards: tuple[float, ...] | None = None  # of these tokens, besides ``reward``, which the last one is paid
+    log_probs: tuple[float, ...] | None = None  # of these tokens under the policy that sampled them
 
     @property
     def for_people(self) -> str:
@@ -180,37 +134,22 @@ class Turn:
 
 @dataclass(frozen=True)
 class Dialogue:
-    """A conversation: its turns in order, and properties of the whole conversation.
+    """A conversation: its turns in order, and properties of the whole conversation."""
 
-    Attributes:
-        id: Unique id; for a conversation with the agent, that of its sample.
-        turns: All utterances, including those of the sample's history.
-        topic: Topic label, if the dataset has one.
-        meta_data: Other data; for a conversation with the agent, the sample's.
-        n_given: Number of turns at the beginning that were given by the sample, and not said in the conversation.
-        outcome: The partner's account of the conversation, such as ``{"success": 1.0}``.
-        ended_by: Cause of the end: the ``agent`` or its ``partner`` ended it, ``max_turns`` were reached, or the last
-            utterance was cut at the ``length`` limit. ``None`` if it is still going on, or comes from a dataset.
-        failures: Why the partner did not reach its goal, in words.
-        terminated: Whether nothing can be earned after the last turn; false if the conversation was cut, for example at
-            a limit of turns.
-        tokenizer: Hash of the tokenizer that the ``ids`` of turns belong to.
-        prompt: The given turns in the format of the datapool, as the prompt before what was said.
-        has_reward: Whether any reward is known; false for a line of a log without one, whose rewards are 0.
-    """
-
-    id: str | int
-    turns: tuple[Turn, ...]
-    topic: str | None = None
-    meta_data: dict[str, Any] = field(default_factory=dict)
-    n_given: int = 0
-    outcome: Mapping[str, float] = field(default_factory=dict)
+    id: str | int  # unique; for a conversation with the agent, that of its sample
+    turns: tuple[Turn, ...]  # all utterances, including those of the sample's history
+    topic: str | None = None  # label, if the dataset has one
+    meta_data: dict[str, Any] = field(default_factory=dict)  # for a conversation with the agent, the sample's
+    n_given: int = 0  # turns at the beginning that were given by the sample, and not said in the conversation
+    outcome: Mapping[str, float] = field(default_factory=dict)  # in the partner's view, such as ``{"success": 1.0}``
+    # The ``agent`` or its ``partner`` ended it, ``max_turns`` were reached, or the last utterance was cut at the
+    # ``length`` limit. ``None`` if it is still going on, or comes from a dataset.
     ended_by: EndedBy | None = None
-    failures: tuple[str, ...] = ()
-    terminated: bool = True
-    tokenizer: str | None = None
-    prompt: str | None = None
-    has_reward: bool = True
+    failures: tuple[str, ...] = ()  # why the partner did not reach its goal, in words
+    terminated: bool = True  # whether nothing can be earned after the last turn; false if it was cut at a limit
+    tokenizer: str | None = None  # hash of the tokenizer that the ``ids`` of turns belong to
+    prompt: str | None = None  # the given turns in the format of the datapool, as the prompt before what was said
+    has_reward: bool = True  # whether any reward is known; false for a line of a log without one, whose rewards are 0
 
     @property
     def said(self) -> tuple[Turn, ...]:
@@ -237,19 +176,12 @@ class Dialogue:
 
 @dataclass(frozen=True)
 class RatedDialogue:
-    """A dialogue, or a single reply, with human ratings.
+    """A dialogue, or a single reply, with human ratings."""
 
-    Attributes:
-        dialogue: The dialogue. For a rated reply it ends with this reply, which is the only turn that is not given.
-        ratings: Ratings by name. Names can be missing in some dialogues.
-        conversation: Id of the conversation, equal for all rated replies of one conversation.
-        system: Name of the chatbot that the agent is, if the data compares several.
-    """
-
-    dialogue: Dialogue
-    ratings: Mapping[str, float]
-    conversation: str | int
-    system: str | None = None
+    dialogue: Dialogue  # for a rated reply it ends with this reply, which is the only turn that is not given
+    ratings: Mapping[str, float]  # by name; names can be missing in some dialogues
+    conversation: str | int  # id of the conversation, equal for all rated replies of one conversation
+    system: str | None = None  # name of the chatbot that the agent is, if the data compares several
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, 
 from rl4dialog.data.messages import EMPTY, UNREAD, Notes, log_notes, read_messages, render_messages, reply_numbers
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row
-from rl4dialog.data.splits import FILES_HINT, HeldOutShare, SplitPath, file_readers, read_split
-from rl4dialog.data.tables import DRAW_HINT, dataset_split
+from rl4dialog.data.splits import HeldOutShare, SplitPath, file_readers, read_split
+from rl4dialog.data.tables import dataset_split
 
 Turns = Literal["last", "all", "first"]
 
@@ -80,7 +80,7 @@ class Conversational(TextGenPool):
             dataset_id: Hub dataset, instead of ``path``.
             name: Configuration of the hub dataset.
             revision: Branch, tag or commit on the hub.
-            splits: The hub dataset's split for each split; see `HFDataset.prepare`.
+            splits: The hub dataset's split for each split; see `HFDataset`.
             turns: Replies of the assistant in ``messages`` to use: ``last``, ``all`` or ``first``. With ``first``, all
                 later messages are in the meta data as ``continuation``, for the partner ``replay``.
             format: Format of prompts: ``eou`` or ``chat_template``. With ``chat_template`` a plain prompt is a single
@@ -102,8 +102,7 @@ class Conversational(TextGenPool):
         elif dataset_id is not None or name is not None or revision is not None or splits is not None:
             raise DataError("pass either path (files) or dataset_id with name, revision and splits (a hub dataset)")
         else:
-            hint = FILES_HINT + DRAW_HINT
-            rows = read_split(split, file_readers(path), str(path), held_out_share, split_seed, hint)
+            rows = read_split(split, file_readers(path), str(path), held_out_share, split_seed)
         notes = Notes()
 
         def read() -> Iterator[Sample]:

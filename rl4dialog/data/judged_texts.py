@@ -115,10 +115,6 @@ class RatedDialogues(JudgedTexts):
         Returns:
             A pool whose samples have the text as prompt and no references; the meta data contain ``rating`` (from 0 to
             1), the original ``ratings``, ``n_words`` of the agent, and the ``conversation``.
-
-        Raises:
-            DataError: If the source has no such ratings or too few, or they are constant or outside of ``scale``.
-            ConfigError: If arguments contradict each other, or there is no rating of that name.
         """
         check_split(split)
         source = _source(path, dataset, "ratings")
@@ -262,10 +258,6 @@ class FeedbackPool(TextGenPool):
 
         Returns:
             A pool with one sample per reply to learn: a correction, a chosen reply, or one that was rated up.
-
-        Raises:
-            DataError: If the file is missing, malformed or empty, has no such judgements, or too few for three splits.
-            ConfigError: If both or neither of ``path`` and ``dataset`` are set.
         """
         check_split(split)
         source = _source(path, dataset, "feedback")

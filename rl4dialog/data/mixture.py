@@ -94,9 +94,6 @@ class Mixture(TextGenPool):
 
         Returns:
             A pool whose samples have the name of their ``pool`` in the meta data.
-
-        Raises:
-            DataError: If the pools have different dialogue formats, or one is invalid or has no samples.
         """
         check_split(split)
         assert build_pool is not None

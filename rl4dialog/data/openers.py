@@ -45,9 +45,6 @@ class Openers(TextGenPool):
         Returns:
             A pool whose samples have one empty reference. Their meta data has the ``topic``, the ``words`` that the
             line is about (for the reward ``keyword``), and the ``history``.
-
-        Raises:
-            DataError: If an argument is invalid.
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, 1, render_chat)

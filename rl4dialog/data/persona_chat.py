@@ -33,7 +33,6 @@ from rl4dialog.data.splits import (
     load_hub_dataset,
     read_split,
 )
-from rl4dialog.data.tables import DRAW_HINT
 
 HUB_ID = "bavard/personachat_truecased"
 PersonaSide = Literal["self", "other", "both", "none"]
@@ -274,8 +273,8 @@ def read_personas(split: str, path: SplitPath, held_out_share: float | None, spl
     places = [expand_path(file) for file in (path.values() if isinstance(path, Mapping) else [path])]
     files = chain.from_iterable(place.iterdir() if place.is_dir() else [place] for place in places)
     if any(table_suffix(file) == ".csv" for file in files):
-        readers, hint = file_readers(path, (".csv",)), FILES_HINT + DRAW_HINT
-        return [*map(_pair_of, read_split(split, readers, str(path), held_out_share, split_seed, hint))]
+        readers = file_readers(path, (".csv",))
+        return [*map(_pair_of, read_split(split, readers, str(path), held_out_share, split_seed))]
     if held_out_share is not None:
         raise DataError(f"{path} has no CSV file, so held_out_share has no effect; remove it")
     return list(_pairs_in_text(str(find_file(split, path, "both"))))
@@ -358,9 +357,6 @@ class PersonaPairs(TextGenPool):
         Returns:
             A pool of samples without references. In the meta data are ``persona`` and ``partner_persona``, two lists of
             sentences, and the ``history``, which is the greeting.
-
-        Raises:
-            DataError: If a file is missing or malformed; the message contains the file and the line.
         """
         check_split(split)
         if not greeting.strip():

@@ -28,29 +28,19 @@ class TextGenPool:
 
     Args:
         samples: The samples, in the order of ``pool[i]``.
-        weights: Relative sampling weights; equal by default.
+        weights: Relative sampling weights, which are positive numbers; equal by default.
         dialogue_format: Format of the prompts, if they are conversations; it sets the end of a reply, too.
-
-    Raises:
-        DataError: If a weight is not a positive number, or their number differs from that of the samples.
-
-    Attributes:
-        end_of_turn: Text that ends a reply, in addition to the tokenizer's end-of-sequence tokens; ``None`` if there is
-            none. References do not contain it.
-        dialogue_format: As above.
-        players: Scripted speakers of the agent's side by name, for the floor and ceiling of evaluations; for tasks with
-            a partner whose rules they know. Each value creates a new player.
-        has_rewards: Whether :meth:`conversations` have rewards.
-        why_empty: Why a split can have no samples, and what to do, for messages.
-        source_key: What identifies the conversations without reading them, such as the hashes of their files, as JSON
-            values; ``None`` if they have to be read.
     """
 
+    # Text that ends a reply, in addition to the tokenizer's end-of-sequence tokens. References do not contain it.
     end_of_turn: str | None = None
     dialogue_format: DialogueFormat | None = None
+    # Scripted speakers of the agent's side by name, for the floor and ceiling of evaluations; for tasks with a partner
+    # whose rules they know. Each value creates a new player.
     players: Mapping[str, Callable[[], Player]] = {}
-    has_rewards: bool = False
-    why_empty: str = ""
+    has_rewards: bool = False  # whether :meth:`conversations` have rewards
+    why_empty: str = ""  # why a split can have no samples, and what to do, for messages
+    # What identifies the conversations without reading them, such as the hashes of their files, as JSON values.
     source_key: Any | None = None
 
     def __init__(
@@ -71,11 +61,7 @@ class TextGenPool:
         self.dialogue_format, self.end_of_turn = dialogue_format, dialogue_format.end_of_turn
 
     def frame(self) -> Frame:
-        """Return the markup around the utterances of a conversation; without a format, each is on a separate line.
-
-        Raises:
-            DataError: If the chat template writes earlier messages differently once a conversation continues.
-        """
+        """Return the markup around the utterances of a conversation; without a format, each is on a separate line."""
         if self.dialogue_format is not None:
             # Where a system message is not in its place, the prompt has no known opening.
             with_system = any(isinstance(prompt, Prompt) and len(prompt.opening) != 1 for prompt in self._prompts())
@@ -158,17 +144,7 @@ class TextGenPool:
         return random.choices(self._samples, self._weights)[0]
 
     def split(self, split_ratios: list[float]) -> list[TextGenPool]:
-        """Split the pool into consecutive parts.
-
-        Args:
-            split_ratios: Share of each part, with a sum of at most 1. Samples beyond the sum are dropped.
-
-        Returns:
-            One pool per ratio, with the same ``end_of_turn``.
-
-        Raises:
-            DataError: If a ratio is negative or the ratios sum to more than 1.
-        """
+        """Split the pool into consecutive parts of these shares; samples beyond their sum, at most 1, are dropped."""
         if any(ratio < 0 for ratio in split_ratios) or sum(split_ratios) > 1 + 1e-9:
             raise DataError(f"split ratios must not be negative and must sum to at most 1, not {split_ratios}")
         parts: list[TextGenPool] = []

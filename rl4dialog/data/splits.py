@@ -26,6 +26,7 @@ _logger = logging.getLogger(__name__)
 SPLIT_NAMES = {"train": ("train",), "val": ("val", "validation", "valid", "dev"), "test": ("test",)}
 TABLE_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 FILES_HINT = "Set a file for each split: path: {train: FILE, val: FILE, test: FILE}"
+DRAW_HINT = ", or sample the missing splits from train, for example with held_out_share: 0.1"
 
 HeldOutShare = Annotated[float, Field(gt=0, lt=0.5)]
 CsvFormat = tuple[str | None, str]
@@ -79,7 +80,7 @@ def read_split(
     source: str,
     held_out_share: float | None = None,
     split_seed: int = 0,
-    hint: str = FILES_HINT,
+    hint: str = FILES_HINT + DRAW_HINT,
 ) -> Iterable[Row]:
     """The rows of a split from a source in which splits can be missing.
 
@@ -94,7 +95,7 @@ def split_reader(
     source: str,
     held_out_share: float | None = None,
     split_seed: int = 0,
-    hint: str = FILES_HINT,
+    hint: str = FILES_HINT + DRAW_HINT,
 ) -> Callable[[], Iterable[Row]]:
     """Return a function that reads the rows of :func:`read_split` anew, without holding them.
 
@@ -291,7 +292,7 @@ def table_rows(
 ) -> Iterable[Row]:
     """The rows of one split, from table files or, without a path, from the hub."""
     if path is not None:
-        return read_split(split, file_readers(path), str(path))
+        return read_split(split, file_readers(path), str(path), hint=FILES_HINT)
     return hub_rows(split, dataset_id, files_hint, name)
 
 

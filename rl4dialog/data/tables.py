@@ -22,7 +22,7 @@ from rl4dialog.data.messages import Notes, dialogue_replies, log_notes, prompt_m
 from rl4dialog.data.pool import SPLITS, TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import UTF_8, FilePath, Row, expand_path
 from rl4dialog.data.splits import (
-    FILES_HINT,
+    DRAW_HINT,
     HeldOutShare,
     SplitPath,
     dataset_readers,
@@ -33,7 +33,6 @@ from rl4dialog.data.splits import (
     read_split,
 )
 
-DRAW_HINT = ", or sample the missing splits from train, for example with held_out_share: 0.1"
 _HUB_HINT = "Set the existing ones: splits: {train: NAME, val: NAME, test: NAME}" + DRAW_HINT
 
 
@@ -70,7 +69,19 @@ _DEFAULTS: Columns = {
 
 
 class _TablePool(TextGenPool):
-    """A datapool of rows, with the names of their columns."""
+    r"""Samples from rows, with the names of their columns.
+
+    Args:
+        columns: Names of the columns; see `Columns`.
+        prompt_template: Template of the prompt, with columns in braces, such as ``"Question: {question}\nAnswer:"``.
+            Double braces stand for braces.
+        held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
+        split_seed: Random seed of this sampling.
+        max_size: Keep only the first samples.
+        format: Format of dialogues: ``eou`` or ``chat_template``. A text prompt is then a single user message. Without
+            a format, prompts are texts, used verbatim.
+        context_size: Maximum number of utterances in a prompt, without the system message; ``None`` for all.
+    """
 
     id: ClassVar[str]
 
@@ -118,7 +129,16 @@ def _chosen(columns: Columns | None) -> Columns:
 
 
 class HFDataset(_TablePool):
-    """Any dataset of the Hugging Face Hub or in a folder, with its column names."""
+    """Any dataset of the Hugging Face Hub or in a folder, with its column names.
+
+    Args:
+        dataset_id: Hub dataset.
+        path: A folder from ``save_to_disk``, or one supported by ``datasets.load_dataset``; instead of ``dataset_id``.
+        name: Configuration of the dataset.
+        revision: Branch, tag or commit on the hub.
+        splits: The dataset's split for each split; a hub split can be a part, such as ``"train[:90%]"``. By default
+            those of the same names, and ``validation``, ``valid`` or ``dev`` for ``val``.
+    """
 
     id = "hf_dataset"
 
@@ -140,31 +160,7 @@ class HFDataset(_TablePool):
         context_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> HFDataset:
-        r"""Load one split.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            dataset_id: Hub dataset.
-            path: A folder from ``save_to_disk``, or one supported by ``datasets.load_dataset``; instead of
-                ``dataset_id``.
-            name: Configuration of the dataset.
-            revision: Branch, tag or commit on the hub.
-            splits: The dataset's split for each split; a hub split can be a part, such as ``"train[:90%]"``. By default
-                those of the same names, and ``validation``, ``valid`` or ``dev`` for ``val``.
-            columns: Names of the columns; see `Columns`.
-            prompt_template: Template of the prompt, with columns in braces, such as
-                ``"Question: {question}\nAnswer:"``. Double braces stand for braces.
-            held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
-            split_seed: Random seed of this sampling.
-            max_size: Keep only the first samples.
-            format: Format of dialogues: ``eou`` or ``chat_template``. A text prompt is then a single user message.
-                Without a format, prompts are texts, used verbatim.
-            context_size: Maximum number of utterances in a prompt, without the system message; ``None`` for all.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
-
-        Returns:
-            The samples.
-        """
+        """Load one split."""
         dialogue_format = _format(format, context_size, render_chat)
         chosen = _chosen(columns)
         numbers = {chosen["id"] or "", chosen["weight"] or "", *chosen["meta_data"]}
@@ -174,7 +170,12 @@ class HFDataset(_TablePool):
 
 
 class Jsonl(_TablePool):
-    """JSON files with one object per line, with the names of its keys."""
+    """JSON files with one object per line, with the names of its keys.
+
+    Args:
+        path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder with ``train.jsonl`` and so on, or
+            one file. Files with a list of objects or indented objects and ``.gz`` files are also supported.
+    """
 
     id = "jsonl"
 
@@ -192,34 +193,23 @@ class Jsonl(_TablePool):
         context_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> Jsonl:
-        r"""Load one split.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder with ``train.jsonl`` and so on,
-                or one file. Files with a list of objects or indented objects and ``.gz`` files are also supported.
-            columns: Names of the keys; see `Columns`.
-            prompt_template: Template of the prompt, with keys in braces, such as ``"Question: {question}\nAnswer:"``.
-                Double braces stand for braces.
-            held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` without a file.
-            split_seed: Random seed of this sampling.
-            max_size: Keep only the first samples.
-            format: Format of dialogues: ``eou`` or ``chat_template``. A text prompt is then a single user message.
-                Without a format, prompts are texts, used verbatim.
-            context_size: Maximum number of utterances in a prompt, without the system message; ``None`` for all.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
-
-        Returns:
-            The samples.
-        """
+        """Load one split."""
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".jsonl", ".json"))
-        rows = read_split(split, readers, str(path), held_out_share, split_seed, FILES_HINT + DRAW_HINT)
+        rows = read_split(split, readers, str(path), held_out_share, split_seed)
         return cls._of_rows(rows, split, str(path), columns, prompt_template, max_size, dialogue_format)
 
 
 class Csv(_TablePool):
-    """CSV or TSV files whose first line contains the column names."""
+    """CSV or TSV files whose first line contains the column names.
+
+    Args:
+        path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder with ``train.csv`` and so on, or
+            one file. ``.gz`` files are also supported.
+        delimiter: Column delimiter; by default the comma, semicolon, tab or bar of the first line, or of a line such as
+            ``sep=;`` before it.
+        encoding: Encoding of the files, such as ``cp1252``. UTF-16 is recognized.
+    """
 
     id = "csv"
 
@@ -239,32 +229,10 @@ class Csv(_TablePool):
         context_size: Count | None = None,
         render_chat: RenderChat | None = None,
     ) -> Csv:
-        r"""Load one split.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            path: A file per split (``{train: FILE, val: FILE, test: FILE}``), a folder with ``train.csv`` and so on,
-                or one file. ``.gz`` files are also supported.
-            columns: Names of the columns; see `Columns`.
-            prompt_template: Template of the prompt, with columns in braces, such as
-                ``"Question: {question}\nAnswer:"``. Double braces stand for braces.
-            delimiter: Column delimiter; by default the comma, semicolon, tab or bar of the first line, or of a line
-                such as ``sep=;`` before it.
-            encoding: Encoding of the files, such as ``cp1252``. UTF-16 is recognized.
-            held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` without a file.
-            split_seed: Random seed of this sampling.
-            max_size: Keep only the first samples.
-            format: Format of dialogues: ``eou`` or ``chat_template``. A text prompt is then a single user message.
-                Without a format, prompts are texts, used verbatim.
-            context_size: Maximum number of utterances in a prompt, without the system message; ``None`` for all.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
-
-        Returns:
-            The samples.
-        """
+        """Load one split."""
         dialogue_format = _format(format, context_size, render_chat)
         readers = file_readers(path, (".csv", ".tsv"), (delimiter, encoding))
-        rows = read_split(split, readers, str(path), held_out_share, split_seed, FILES_HINT + DRAW_HINT)
+        rows = read_split(split, readers, str(path), held_out_share, split_seed)
         return cls._of_rows(rows, split, str(path), columns, prompt_template, max_size, dialogue_format)
 
 
@@ -281,7 +249,7 @@ def dataset_split(
 ) -> Iterable[Row]:
     """Return the rows of one split of a hub dataset or of a dataset in a folder.
 
-    See `HFDataset.prepare`, and for ``numbers`` :func:`~rl4dialog.data.splits.load_hub_dataset`.
+    See `HFDataset`, and for ``numbers`` :func:`~rl4dialog.data.splits.load_hub_dataset`.
     """
     check_split(split)
     if (dataset_id is None) == (path is None):

@@ -23,9 +23,6 @@ class DummyPool(TextGenPool):
 
         Returns:
             Samples with one empty reference each.
-
-        Raises:
-            DataError: If the split is unknown.
         """
         check_split(split)
         return cls([Sample(f"{split}_{index}", prompt, [""], {}) for index in range(n_samples)])
@@ -53,12 +50,6 @@ class RandomNumbers(TextGenPool):
             n_numbers: Numbers per reference.
             largest: Largest number; numbers are drawn from 0 on.
             seed: Random seed.
-
-        Returns:
-            Samples with one reference each.
-
-        Raises:
-            DataError: If the split is unknown.
         """
         check_split(split)
         rng = random.Random(f"random_numbers/{seed}/{split}")

@@ -101,7 +101,18 @@ class Source(NamedTuple):
 
 
 class _Translation(TextGenPool):
-    """Sentences and their translations."""
+    """Sentences and their translations.
+
+    Args:
+        prompt_suffix: Text after the sentence.
+        prompt_prefix: Text before the sentence, such as ``"translate English to German: "``.
+        source_language: Language code of prompts.
+        target_language: Language code of references.
+        path: Folder with parallel files or with tables like the hub's, or ``{train: [SOURCE, TARGET], ...}``; by
+            default the hub dataset is loaded.
+        max_size: Keep only the first samples.
+        dataset_id: Hub dataset, instead of the default one.
+    """
 
     id: ClassVar[str]
     sources: ClassVar[dict[str, Source]]
@@ -118,22 +129,7 @@ class _Translation(TextGenPool):
         max_size: Count | None = None,
         dataset_id: str | None = None,
     ) -> _Translation:
-        """Load one split.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            prompt_suffix: Text after the sentence.
-            prompt_prefix: Text before the sentence, such as ``"translate English to German: "``.
-            source_language: Language code of prompts.
-            target_language: Language code of references.
-            path: Folder with parallel files or with tables like the hub's, or ``{train: [SOURCE, TARGET], ...}``;
-                by default the hub dataset is loaded.
-            max_size: Keep only the first samples.
-            dataset_id: Hub dataset, instead of the default one.
-
-        Returns:
-            A pool with one reference per sample.
-        """
+        """Load one split, with one reference per sample."""
         check_split(split)
         source = cls.sources[split]
         if dataset_id is not None:
@@ -148,7 +144,11 @@ class _Translation(TextGenPool):
 
 
 class WMT16(_Translation):
-    """Translations from the Conferences on Machine Translation (WMT), in any of their languages."""
+    """Translations from the Conferences on Machine Translation (WMT), in any of their languages.
+
+    Args:
+        wmt_id: Hub dataset to use without ``path``, such as ``wmt16`` or ``wmt/wmt14``.
+    """
 
     id = "wmt16"
     sources: ClassVar[dict[str, Source]] = {
@@ -169,22 +169,7 @@ class WMT16(_Translation):
         path: PairPath | None = None,
         max_size: Count | None = None,
     ) -> _Translation:
-        """Load one split.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            source_language: Language code of prompts.
-            target_language: Language code of references.
-            wmt_id: Hub dataset to use without ``path``, such as ``wmt16`` or ``wmt/wmt14``.
-            prompt_suffix: Text after the sentence.
-            prompt_prefix: Text before the sentence, such as ``"translate English to German: "``.
-            path: Folder with parallel files or with tables like the hub's, or ``{train: [SOURCE, TARGET], ...}``;
-                by default the hub dataset is loaded.
-            max_size: Keep only the first samples.
-
-        Returns:
-            A pool with one reference per sample.
-        """
+        """Load one split, with one reference per sample."""
         dataset_id = wmt_id if "/" in wmt_id else f"wmt/{wmt_id}"
         return super().prepare(
             split, prompt_suffix, prompt_prefix, source_language, target_language, path, max_size, dataset_id

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 class EndOfTurn:
     """Detects the last token of a reply.
 
-    Args:
-        tokenizer: Decodes the tokens.
-        eos_token_ids: All ids that end a sequence (see :func:`end_of_sequence_ids`).
-        marker: Text that ends a turn in the dialogue format, or ``None``.
+    Either one of the ids that end a sequence (see :func:`end_of_sequence_ids`), or the last one of the marker, the text
+    that ends a turn in the dialogue format, if there is one.
     """
 
     def __init__(
@@ -59,11 +57,8 @@ class EndOfTurn:
         The last characters of a truncated reply may be the beginning of the marker. They are removed too, unless they
         could be the beginning of a word.
         """
-        text = str(
-            self.tokenizer.decode(
-                [int(id) for id in ids if int(id) not in self.eos_token_ids], skip_special_tokens=True
-            )
-        )
+        own = [int(id) for id in ids if int(id) not in self.eos_token_ids]
+        text = str(self.tokenizer.decode(own, skip_special_tokens=True))
         if self.marker:
             text, marker, _ = text.partition(self.marker)
             if not marker and not self.marker[0].isalnum() and not (ids and ids[-1] in self.eos_token_ids):

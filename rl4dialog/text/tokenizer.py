@@ -32,24 +32,11 @@ def build_tokenizer(
     corpus: Iterable[str] = (),
     turn_marker: str | None = None,
 ) -> PreTrainedTokenizerBase:
-    """Load a tokenizer, or train a built-in one on a corpus.
+    """Load a tokenizer, or train a built-in one on a corpus, in which the turn marker is a single token.
 
-    Args:
-        model_name: A folder, a ``.gguf`` file, a hub id, or a key of `rl4dialog.core.pretrained.PRETRAINED`.
-            ``builtin/characters`` has one token per character of ``corpus``, ``builtin/words`` one per word. Any other
-            ``builtin/<name>`` is a byte-level BPE trained on ``corpus``.
-        padding_side: Padding side of batches; prompts are always padded on the left.
-        truncation_side: Side at which long prompts are truncated.
-        pad_token_as_eos_token: Pad with the end-of-sequence token if there is no pad token. Masks are explicit, so
-            equal ids are never confused.
-        max_length: Overrides the tokenizer's maximum length, in tokens.
-        vocab_size: Vocabulary size of a built-in tokenizer; the maximum for ``builtin/characters``
-            and ``builtin/words``.
-        corpus: Training texts of a built-in tokenizer.
-        turn_marker: End-of-turn text, which is a single token of a built-in tokenizer.
-
-    Raises:
-        ModelError: If the tokenizer cannot be loaded, is empty, cannot pad, or needs more than ``vocab_size`` tokens.
+    The arguments are those of the block ``tokenizer``. ``builtin/characters`` has one token per character of the
+    corpus, ``builtin/words`` one per word. Any other ``builtin/<name>`` without pretrained weights is a byte-level BPE.
+    Masks are explicit, so ids of padding that equal the end of a sequence are never confused.
     """
     from transformers import AutoTokenizer
 
@@ -57,13 +44,11 @@ def build_tokenizer(
         folder = _trained(model_name, list(corpus), vocab_size, turn_marker)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     else:
-        tokenizer = load_pretrained(
-            AutoTokenizer,
-            model_name,
-            "tokenizer",
+        hint = (
             "Pass a folder that contains a tokenizer, a .gguf file, a hub id if there is a network, or "
-            "builtin/tiny-gpt2, which needs none of them.",
+            "builtin/tiny-gpt2, which needs none of them."
         )
+        tokenizer = load_pretrained(AutoTokenizer, model_name, "tokenizer", hint)
     if len(tokenizer) == 0:
         raise ModelError(f"tokenizer {model_name!r} has an empty vocabulary: its files are missing or unreadable")
     if tokenizer.pad_token is None:

@@ -28,8 +28,7 @@ from rl4dialog.data.conversations.record import KEYS, MESSAGE_KEYS, NOTES, read_
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat, chat_messages
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
 from rl4dialog.data.rows import Row, TypedRow, expand_path
-from rl4dialog.data.splits import FILES_HINT, HeldOutShare, SplitPath, file_readers, split_reader
-from rl4dialog.data.tables import DRAW_HINT
+from rl4dialog.data.splits import HeldOutShare, SplitPath, file_readers, split_reader
 
 # Wordle games of people. Tweets show only the colours of guesses. ILQL's ``build_human_datastructure.py`` writes one
 # JSON object: ``games`` is a list of pairs, the day's word and the colours of each guess (``"<b><b><y><y><b>"``), and
@@ -303,10 +302,6 @@ class LoggedConversations(TextGenPool):
         Returns:
             A pool with one sample per conversation. The meta data are those of the log, with ``history`` and
             ``continuation``.
-
-        Raises:
-            DataError: If an argument is invalid, or the data is missing, malformed or empty. Conversations after the
-                samples are checked when they are read.
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, None, render_chat)
@@ -323,7 +318,7 @@ class LoggedConversations(TextGenPool):
         if layout == "tweets":
             readers = {name: functools.partial(game_rows, read, split_seed) for name, read in readers.items()}
             layout = "messages"
-        rows = split_reader(split, readers, str(path), held_out_share, split_seed, FILES_HINT + DRAW_HINT)
+        rows = split_reader(split, readers, str(path), held_out_share, split_seed)
 
         def read() -> Iterator[tuple[Dialogue, Row]]:
             found = (

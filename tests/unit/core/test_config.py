@@ -100,16 +100,11 @@ def test_mistake_is_told_with_its_path(path: str, value: Any, message: str) -> N
 
 def test_workers_without_effect_are_a_warning() -> None:
     config = changed("env.n_workers", 4)
-    assert not any("n_workers" in warning for warning in parse_config(config, "x.yml").warnings)
-    for kind in ("dummy", "subproc"):
+    for kind, is_warned in (("blocks", False), ("dummy", True), ("subproc", True)):
         config["env"]["vec_env"] = kind
-        assert any(w.startswith("env.n_workers has no effect") for w in parse_config(config, "x.yml").warnings)
-
-
-def test_subproc_says_what_it_is_now() -> None:
-    for kind in ("blocks", "dummy", "subproc"):
-        found = [w for w in parse_config(changed("env.vec_env", kind), "x.yml").warnings if "SubprocVecEnv" in w]
-        assert len(found) == (kind == "subproc")
+        warnings = parse_config(config, "x.yml").warnings
+        assert any(w.startswith("env.n_workers has no effect") for w in warnings) == is_warned
+        assert any("SubprocVecEnv" in w for w in warnings) == (kind == "subproc")
 
 
 def test_keys_of_restarts_say_what_happens_instead() -> None:
@@ -321,31 +316,20 @@ def test_blocks_are_the_evaluations_and_the_algorithms(tmp_path: Path) -> None:
     assert [block.where for block in make_supervised(tmp_path).generation_blocks] == [EVALUATION, ALG]
 
 
-@pytest.mark.parametrize(
-    ("of_evaluation", "of_policy", "expected"),
-    [
-        (None, {"top_k": 3}, GenerationBlock(POLICY, {"top_k": 3})),
-        ({}, {"top_k": 3}, GenerationBlock(POLICY, {"top_k": 3})),
-        ({"top_p": 0.5}, {"top_k": 3}, GenerationBlock(EVALUATION, {"top_p": 0.5})),
-        (None, None, GenerationBlock(POLICY, {})),
-    ],
-)
-def test_evaluations_decode_by_the_first_block_that_says_anything(
-    tmp_path: Path, of_evaluation: Any, of_policy: Any, expected: GenerationBlock
-) -> None:
-    blocks = {"train_evaluation__generation_kwargs": of_evaluation, "alg__policy__args__generation_kwargs": of_policy}
-    assert make(tmp_path, **blocks).evaluation_block == expected
+def test_evaluations_decode_by_the_first_block_that_says_anything(tmp_path: Path) -> None:
+    def block(of_evaluation: Any, of_policy: Any) -> GenerationBlock:
+        policy = {"alg__policy__args__generation_kwargs": of_policy}
+        return make(tmp_path, train_evaluation__generation_kwargs=of_evaluation, **policy).evaluation_block
+
+    assert block(None, {"top_k": 3}) == block({}, {"top_k": 3}) == GenerationBlock(POLICY, {"top_k": 3})
+    assert block({"top_p": 0.5}, {"top_k": 3}) == GenerationBlock(EVALUATION, {"top_p": 0.5})
+    assert block(None, None) == GenerationBlock(POLICY, {})
 
 
-@pytest.mark.parametrize(
-    ("max_new_tokens", "expected"), [(None, 10), (3, 3), (80, 10), ("abc", 10), ([3], 10), (True, 10)]
-)
-def test_reply_ends_with_the_episode_or_before(tmp_path: Path, max_new_tokens: Any, expected: int) -> None:
-    rollouts = {"max_new_tokens": max_new_tokens}
-    of_evaluations = {"max_new_tokens": 2}
-    config = make(
-        tmp_path, alg__policy__args__generation_kwargs=rollouts, train_evaluation__generation_kwargs=of_evaluations
-    )
+@pytest.mark.parametrize(("given", "expected"), [(None, 10), (3, 3), (80, 10), ("abc", 10), ([3], 10), (True, 10)])
+def test_reply_ends_with_the_episode_or_before(tmp_path: Path, given: Any, expected: int) -> None:
+    rollouts, of_evaluations = {"max_new_tokens": given}, {"train_evaluation__generation_kwargs": {"max_new_tokens": 2}}
+    config = make(tmp_path, alg__policy__args__generation_kwargs=rollouts, **of_evaluations)
     assert config.reply_limit == expected
     assert make_supervised(tmp_path, with_env=True, alg_kwargs=rollouts).reply_limit == expected
 
@@ -388,40 +372,33 @@ def test_config_that_leaves_nothing_open_has_no_notes(tmp_path: Path) -> None:
     assert notes(tmp_path) == supervised_notes(tmp_path, loss_on="all") == []
 
 
+OF_EVALUATIONS: list[tuple[dict[str, Any], str]] = [
+    ({"do_sample": True}, "train_evaluation.generation_kwargs samples without top_k"),
+    ({"top_k": 3}, "has no do_sample: evaluations decode greedily"),
+    ({"do_sample": False, "max_new_tokens": 9}, "max_new_tokens is 9, but replies end after 8 tokens"),
+    ({"do_sample": False, "length_penalty": 0.5}, "length_penalty has no effect unless num_beams is above 1"),
+    ({"num_beams": 3, "num_return_sequences": 2}, "num_return_sequences: only the best reply"),
+    ({"num_beams": 3, "use_cache": True}, "use_cache has no effect"),
+]
+OF_ROLLOUTS: list[tuple[dict[str, Any], str]] = [
+    ({"do_sample": True, "max_new_tokens": 8}, "samples without top_k, from the whole vocabulary; .* default of 50"),
+    ({**SAMPLING, "max_new_tokens": 80}, "is 80, but env.args.max_episode_length ends replies after 10 tokens"),
+    ({**SAMPLING, "max_new_tokens": 10, "min_new_tokens": 11}, "is 11, but replies end after 10 tokens, so none ends"),
+    ({"do_sample": True, "top_k": 0}, "has no max_new_tokens: replies end after .* = 10 tokens; RL4LMs .* 20"),
+]
+
+
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (
-            {"alg__policy__args__generation_kwargs": {"do_sample": True, "max_new_tokens": 8}},
-            "alg.policy.args.generation_kwargs samples without top_k, from the whole vocabulary; .* default of 50",
-        ),
-        ({"train_evaluation__generation_kwargs": {"do_sample": True}}, "train_evaluation.generation_kwargs samples"),
-        ({"train_evaluation__generation_kwargs": {"top_k": 3}}, "has no do_sample: evaluations decode greedily"),
-        (
-            {"train_evaluation__generation_kwargs": {"do_sample": False, "max_new_tokens": 9}},
-            "max_new_tokens is 9, but replies end after 8 tokens",
-        ),
-        (
-            {"train_evaluation__generation_kwargs": {"do_sample": False, "length_penalty": 0.5}},
-            "length_penalty has no effect unless num_beams is above 1",
-        ),
-        (
-            {"train_evaluation__generation_kwargs": {"num_beams": 3, "num_return_sequences": 2}},
-            "num_return_sequences: only the best reply",
-        ),
-        ({"train_evaluation__generation_kwargs": {"num_beams": 3, "use_cache": True}}, "use_cache has no effect"),
-        ({"alg__policy__args__generation_kwargs": {**SAMPLING, "max_new_tokens": 80}}, "max_new_tokens is 80, but"),
-        (
-            {"alg__policy__args__generation_kwargs": {**SAMPLING, "max_new_tokens": 10, "min_new_tokens": 11}},
-            "min_new_tokens is 11, but replies end after 10 tokens, so none ends by itself",
-        ),
-        ({"alg__policy__args__generation_kwargs": {"do_sample": True, "top_k": 0}}, "has no max_new_tokens: replies"),
+        *(({"train_evaluation__generation_kwargs": kwargs}, expected) for kwargs, expected in OF_EVALUATIONS),
+        *(({"alg__policy__args__generation_kwargs": kwargs}, expected) for kwargs, expected in OF_ROLLOUTS),
         ({"env__args__context_start_token": 0}, "context_start_token has no effect: a decoder-only model continues"),
         ({"tokenizer__truncation_side": "right"}, "truncation_side: right has no effect: .* .left. is used"),
         ({"tokenizer__max_length": 7}, "tokenizer.max_length has no effect: env.args.max_prompt_length"),
         ({"tokenizer__padding_side": "right"}, "padding_side has no effect: prompts are padded on the left"),
     ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    ids=str,
 )
 def test_each_is_said_in_one_line(tmp_path: Path, overrides: dict[str, Any], expected: str) -> None:
     (note,) = notes(tmp_path, **overrides)
@@ -438,11 +415,8 @@ def test_defaults_of_rl4lms_are_said_to_configs_that_were_written_for_it(tmp_pat
 
 
 def test_sampling_without_top_k_is_said_once(tmp_path: Path) -> None:
-    open_settings = {"do_sample": True, "max_new_tokens": 8}
-    found = notes(
-        tmp_path, alg__policy__args__generation_kwargs=open_settings, train_evaluation__generation_kwargs=open_settings
-    )
-    assert len(found) == 1
+    names = ("alg__policy__args__generation_kwargs", "train_evaluation__generation_kwargs")
+    assert len(notes(tmp_path, **{name: {"do_sample": True, "max_new_tokens": 8} for name in names})) == 1
 
 
 def test_rollouts_without_do_sample_and_encoder_decoders_are_told_of(tmp_path: Path) -> None:
@@ -459,15 +433,10 @@ def test_rollouts_without_do_sample_and_encoder_decoders_are_told_of(tmp_path: P
 
 
 def test_beams_under_nlpos_mask_are_refused_by_name(tmp_path: Path) -> None:
-    (note,) = notes(
-        tmp_path,
-        alg__policy__id="maskable_causal_lm_actor_critic_policy",
-        alg__id="nlpo",
-        train_evaluation__generation_kwargs={"num_beams": 4},
-    )
-    assert "num_beams is ignored, because NLPO's mask" in note and note.endswith(
-        "evaluations decode without beam search, greedily"
-    )
+    nlpo = {"alg__id": "nlpo", "alg__policy__id": "maskable_causal_lm_actor_critic_policy"}
+    (note,) = notes(tmp_path, **nlpo, train_evaluation__generation_kwargs={"num_beams": 4})
+    assert "num_beams is ignored, because NLPO's mask" in note
+    assert note.endswith("evaluations decode without beam search, greedily")
 
 
 def test_what_rl4lms_does_otherwise_in_supervised_training_is_said(tmp_path: Path) -> None:

@@ -74,12 +74,6 @@ def test_first_reply_comes_with_all_that_follows(pool_of: Any) -> None:
         pool_of({"messages": [USER, REPLY, NO]}, turns="first")
 
 
-def test_chat_template_renders_the_messages_themselves(pool_of: Any) -> None:
-    pool = pool_of({"messages": CONVERSATION}, format="chat_template", render_chat=render)
-    assert samples(pool)[0][1] == "<system>Be kind.<user>Hi!<assistant>Hello.<user>Tea?<assistant>"
-    assert pool.end_of_turn is None
-
-
 def test_plain_prompt_is_the_users_message_in_a_chat_template(pool_of: Any) -> None:
     chat = {"format": "chat_template", "render_chat": render}
     rows = {"prompt": "Hi!", "completion": "Hello."}, {"prompt": [USER, REPLY, AGAIN]}
@@ -144,20 +138,10 @@ def test_plain_preferences_are_used(pool_of: Any, row: Any, prompt: str, chosen:
     assert pool.end_of_turn is None
 
 
-def test_equal_conversations_differ_in_nothing_but_have_a_reply(pool_of: Any) -> None:
-    pool = pool_of({"chosen": [USER, REPLY], "rejected": [USER, REPLY]})
-    assert samples(pool) == [(0, "Hi! <EOU>", ["Hello."])]
-
-
 def test_prompt_and_completion(pool_of: Any) -> None:
     assert samples(pool_of({"prompt": [USER], "completion": [REPLY]})) == [(0, "Hi! <EOU>", ["Hello."])]
     assert samples(pool_of({"prompt": "1 +", "completion": " 1"})) == [(0, "1 +", [" 1"])]
     assert samples(pool_of({"prompt": [USER]})) == [(0, "Hi! <EOU>", [""])]
-
-
-def test_content_may_come_in_parts(pool_of: Any) -> None:
-    parts = [{"type": "text", "text": "Hi"}, {"type": "text", "text": "!"}]
-    assert samples(pool_of({"messages": [message("user", parts), REPLY]}))[0][1] == "Hi! <EOU>"
 
 
 def test_further_columns_go_into_the_meta_data(pool_of: Any) -> None:

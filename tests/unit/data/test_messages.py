@@ -386,22 +386,12 @@ def test_unread_and_empty_messages_are_counted(tmp_path: Path, caplog: pytest.Lo
 
 
 HH = "\n\nHuman: Hi!\n\nAssistant: Hello.\n\nHuman: Tea?\n\nAssistant: I "
-BINARY = {
-    "prompt": "Tea?",
-    "prompt_id": "p",
-    "chosen": [AGAIN, REPLY],
-    "rejected": [AGAIN, HELLO],
-    "messages": [AGAIN, REPLY],
-    "score_chosen": 8.0,
-    "score_rejected": 6.5,
-}
-ULTRA = {
-    "source": "evol_instruct",
-    "instruction": "Tea?",
-    "models": ["a", "b"],
-    "completions": [{"model": "a", "response": "Yes."}, {"model": "b", "response": "No."}],
-    "correct_answers": ["None"],
-}
+PAIR = {"chosen": f"{HH}do.", "rejected": f"{HH}do not."}
+LATER = {**PAIR, "rejected": f"{HH}do.\n\nHuman: Oh.\n\nAssistant: Yes."}
+BINARY = {"prompt": "Tea?", "chosen": [AGAIN, REPLY], "rejected": [AGAIN, HELLO], "messages": [AGAIN, REPLY]}
+REPLIES = [{"model": "a", "response": "Yes."}, {"model": "b", "response": "No."}]
+ULTRA_COLUMNS = {"prompt": "instruction", "references": "completions.response"}
+ULTRA = {"source": "evol_instruct", "instruction": "Tea?", "models": ["a", "b"], "completions": REPLIES}
 GPT = {"id": "1", "conversations": [{"from": "human", "value": "Hi!"}, {"from": "gpt", "value": "Hello."}]}
 CALLS = [
     USER,
@@ -409,67 +399,36 @@ CALLS = [
     {"role": "tool", "tool_call_id": "c", "content": "2"},
     REPLY,
 ]
-TALK = {"columns": {"dialogue": "conversations"}, "format": "chat_template"}
-PUBLIC: dict[str, list[tuple[dict[str, Any], str, dict[str, Any], list[tuple[str, list[str]]] | str]]] = {
+WITH_TOOLS = {"messages": [USER, {**HELLO, "tool_calls": None, "weight": 1}, AGAIN, REPLY], "tools": CALL}
+IN_CHAT = {"format": "chat_template"}
+TALK = {"columns": {"dialogue": "conversations"}, **IN_CHAT}
+FOREIGN_GPT = r"'conversations' is that of ShareGPT; .* columns: \{dialogue: conversations\}"
+Found = list[tuple[str, list[str]]]
+PUBLIC: dict[str, list[tuple[dict[str, Any], str, dict[str, Any], Found | str]]] = {
     "ShareGPT": [
         (GPT, "jsonl", TALK, [("<user>Hi!<assistant>", ["Hello."])]),
-        (GPT, "conversational", {}, r"'conversations' is that of ShareGPT; .* columns: \{dialogue: conversations\}"),
-        (GPT, "conversations", {}, r"'conversations' is that of ShareGPT; .* columns: \{dialogue: conversations\}"),
+        (GPT, "conversational", {}, FOREIGN_GPT),
+        (GPT, "conversations", {}, FOREIGN_GPT),
     ],
-    "UltraFeedback, binarized": [(BINARY, "conversational", {}, [("Tea? <EOU>", ["Yes."])])],
+    "UltraFeedback, binarized": [
+        ({**BINARY, "prompt_id": "p", "score_chosen": 8.0}, "conversational", {}, [("Tea? <EOU>", ["Yes."])]),
+    ],
     "UltraFeedback, original": [
         (ULTRA, "conversational", {}, "'completions' is that of UltraFeedback before .*; use ultrafeedback_binarized"),
-        (
-            ULTRA,
-            "jsonl",
-            {"columns": {"prompt": "instruction", "references": "completions.response"}},
-            [("Tea?", ["Yes.", "No."])],
-        ),
+        (ULTRA, "jsonl", {"columns": ULTRA_COLUMNS}, [("Tea?", ["Yes.", "No."])]),
     ],
     "hh-rlhf": [
-        (
-            {"chosen": f"{HH}do.", "rejected": f"{HH}do not."},
-            "conversational",
-            {},
-            [(HH.removesuffix(" I "), [" I do."])],
-        ),
-        (
-            {"chosen": f"{HH}do.", "rejected": f"{HH}do not."},
-            "conversational",
-            {"format": "chat_template"},
-            [("<user>Hi!<assistant>Hello.<user>Tea?<assistant>", ["I do."])],
-        ),
-        (
-            {"chosen": f"{HH}do.", "rejected": f"{HH}do not."},
-            "conversations",
-            {"format": "chat_template"},
-            [("<user>Hi!<assistant>Hello.<user>Tea?<assistant>", [text]) for text in ("I do.", "I do not.")],
-        ),
-        (
-            {"chosen": f"{HH}do.", "rejected": f"{HH}do.\n\nHuman: Oh.\n\nAssistant: Yes."},
-            "conversations",
-            {},
-            "chosen and rejected must have the same turns before one last reply",
-        ),
+        (PAIR, "conversational", {}, [(HH.removesuffix(" I "), [" I do."])]),
+        (PAIR, "conversational", IN_CHAT, [(CHAT, ["I do."])]),
+        (PAIR, "conversations", IN_CHAT, [(CHAT, ["I do."]), (CHAT, ["I do not."])]),
+        (LATER, "conversations", {}, "chosen and rejected must have the same turns before one last reply"),
     ],
     "OpenAI's chat format": [
-        (
-            {"messages": [USER, {**HELLO, "tool_calls": None, "weight": 1}, AGAIN, REPLY], "tools": CALL},
-            "conversational",
-            {},
-            [("Hi!<EOU>Hello.<EOU>Tea? <EOU>", ["Yes."])],
-        ),
-        (
-            {"messages": CALLS},
-            "conversational",
-            {},
-            "message 1 of messages has tool_calls: calls are not supported; write it as text in content, or leave out",
-        ),
+        (WITH_TOOLS, "conversational", {}, [("Hi!<EOU>Hello.<EOU>Tea? <EOU>", ["Yes."])]),
+        ({"messages": CALLS}, "conversational", {}, "message 1 of messages has tool_calls: calls are not supported;"),
         ({"messages": CALLS}, "jsonl", {**TALK, "columns": {"dialogue": "messages"}}, "utterance 1 .* has tool_calls"),
     ],
-    "ChatGPT export": [
-        ({"title": "t", "mapping": {}, "current_node": "n"}, "conversational", {}, "is that of a ChatGPT export")
-    ],
+    "ChatGPT export": [({"title": "t", "mapping": {}}, "conversational", {}, "is that of a ChatGPT export")],
 }
 
 

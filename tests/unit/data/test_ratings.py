@@ -86,11 +86,6 @@ def test_judgement_that_was_withdrawn_does_not_hold_until_it_is_given_again(give
         read_latest(write_feedback(tmp_path / "f.jsonl", [given, given.withdrawal()]))
 
 
-def test_file_without_feedback_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"f.jsonl has no feedback; rl4dialog chat and rl4dialog ui write it"):
-        read_latest(write_feedback(tmp_path / "f.jsonl", []))
-
-
 def write(folder: Path, content: Any) -> Path:
     (folder / "dataset.json").write_text(json.dumps(content))
     return folder
@@ -258,12 +253,6 @@ def prepared(name: str) -> Path:
     return folder
 
 
-def test_command_caches_a_dataset_from_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["prepare", "dstc9", "--path", str(write_dstc9(tmp_path / "files"))]) == 0
-    assert "dstc9: 4 rated dialogues of 2 chatbots, in " in capsys.readouterr().out
-    assert len(ratings.read_dstc9(prepared("dstc9"))) == 4
-
-
 def test_dataset_is_replaced_by_a_good_one_and_kept_after_a_bad_one(tmp_path: Path) -> None:
     for content in ({"x": chitchat_conversation("a", "b")}, {"x": chitchat_conversation("c", "d")}):
         (tmp_path / "dataset.json").write_text(json.dumps(content))
@@ -286,21 +275,11 @@ def test_cache_that_cannot_be_written_is_an_error_and_keeps_the_dataset(
 
     monkeypatch.setattr(shutil if cause == "full" else tempfile, "copyfile" if cause == "full" else "mkdtemp", fail)
     assert main(["prepare", "dstc9", "--path", str(folder)]) == 2
-    assert f"the cache folder {tmp_path / 'cache'} cannot be written" in capsys.readouterr().err
+    assert f"{tmp_path / 'cache'} cannot be written" in capsys.readouterr().err
     monkeypatch.undo()
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
     assert len(ratings.read_dstc9(prepared("dstc9"))) == 4
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [prepared("dstc9").name]
-
-
-def test_dataset_without_dialogues_is_refused_and_replaces_nothing(tmp_path: Path) -> None:
-    prepare_dataset("dstc9", write_dstc9(tmp_path / "files"))
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    (empty / "chatbot1.json").write_text("[]")
-    with pytest.raises(DataError, match=f"the files in {empty} contain no dialogues"):
-        prepare_dataset("dstc9", empty)
-    assert len(ratings.read_dstc9(prepared("dstc9"))) == 4
 
 
 def test_daily_dialog_finds_the_prepared_files(tmp_path: Path) -> None:

@@ -101,20 +101,10 @@ def characters(corpus: list[str] = LETTERS, **args: Any) -> Any:
     return build_tokenizer(CHARACTERS, corpus=corpus, turn_marker="<EOU>", **args)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "crane",
-        " a  b ",
-        "a <EOU>",
-        "a<EOU>b <EOU> <EOU>\n",
-        "\n\t\r\n",
-        "crème e\u0301🙂",
-        "<EOU",
-        "<|endoftext|> a",
-    ],
-)
+UNUSUAL = ["", " a  b ", "a <EOU>", "a<EOU>b <EOU> <EOU>\n", "\n\t\r\n", "crème e\u0301🙂", "<EOU", "<|endoftext|> a"]
+
+
+@pytest.mark.parametrize("text", UNUSUAL)
 def test_characters_are_decoded_as_they_were(text: str) -> None:
     tokenizer = characters([*LETTERS, text])
     ids = tokenizer(text)["input_ids"]

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from rl4dialog.core.errors import DataError
@@ -248,27 +250,15 @@ def test_chat_templates_render_the_prompt(write: Write) -> None:
 @pytest.mark.parametrize("name", ["log.jsonl", "log.jsonl.gz", "log.parquet", "shards"])
 def test_every_kind_of_file_has_the_same_conversations(write: Write, tmp_path: Path, name: str) -> None:
     records = [record(n, n_turns=1 + n % 2) for n in range(7)]
-    whole = LoggedConversations.prepare("train", write({"whole.jsonl": jsonl(*records)}) / "whole.jsonl")
-    if name == "log.parquet":
-        import pyarrow
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / name)
-    else:
-        # Of several members, as runs write them.
-        members = gzip.compress(jsonl(*records[:3]).encode()) + gzip.compress(jsonl(*records[3:]).encode())
-        write(
-            {
-                "log.jsonl": jsonl(*records),
-                "log.jsonl.gz": members,
-                "shards/part-0000.jsonl": jsonl(*records[:3]),
-                "shards/part-0001.jsonl": jsonl(*records[3:]),
-            }
-        )
-    path: Any = tmp_path / name
-    found = LoggedConversations.prepare("train", path)
+    parts = jsonl(*records[:3]), jsonl(*records[3:])
+    # Of several members, as runs write them.
+    packed = b"".join(gzip.compress(part.encode()) for part in parts)
+    files: dict[str, Any] = {"log.jsonl": "".join(parts), "log.jsonl.gz": packed}
+    write({**files, **{f"shards/part-000{i}.jsonl": part for i, part in enumerate(parts)}})
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / "log.parquet")
+    whole, found = (LoggedConversations.prepare("train", tmp_path / each) for each in ("log.jsonl", name))
     assert list(found.conversations()) == list(whole.conversations()) and list(found) == list(whole)
-    assert ids(LoggedConversations.prepare("val", {"train": path, "val": path})) == list(range(7))
+    assert ids(LoggedConversations.prepare("val", {"train": tmp_path / name, "val": tmp_path / name})) == list(range(7))
 
 
 def test_splits_are_files_or_sampled(write: Write) -> None:
