@@ -9,6 +9,7 @@ Constrained Text Generation Challenge for Generative Commonsense Reasoning"; pro
 from __future__ import annotations
 
 import itertools
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,15 +66,15 @@ class CommonGen(TextGenPool):
         """
         check_split(split)
         pairs = _load_pairs(split, path, dataset_id)
-        entries = ((words, [sentence]) for words, sentence in pairs) if split == "train" else _grouped(pairs)
+        # Grouped only if adjacent: two sets can have the same words as different parts of speech.
+        groups = itertools.groupby(pairs, operator.itemgetter(0))
+        entries = ((words, [sentence for _, sentence in group]) for words, group in groups)
+        if split == "train":
+            entries = ((words, [sentence]) for words, sentence in pairs)
         samples = (
-            Sample(
-                index,
-                prefix + concept_separator_token.join(words) + concept_end_token,
-                sentences,
-                {"concepts": list(words)},
-            )
+            Sample(index, f"{prefix}{joined}{concept_end_token}", sentences, {"concepts": list(words)})
             for index, (words, sentences) in enumerate(entries)
+            for joined in [concept_separator_token.join(words)]
         )
         return cls(limit_samples(samples, max_size, "commongen", split, str(path or dataset_id)))
 
@@ -112,12 +113,6 @@ def _row_pairs(rows: Iterable[Row]) -> Iterator[Pair]:
             sentences = row.texts("scene") if row.get("scene") else [""]
         for sentence in sentences:
             yield tuple(words), sentence
-
-
-def _grouped(pairs: Iterable[Pair]) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    # Grouped only if adjacent: two sets can have the same words as different parts of speech.
-    for words, group in itertools.groupby(pairs, key=lambda pair: pair[0]):
-        yield words, [sentence for _, sentence in group]
 
 
 # ToTTo: sentences that describe the highlighted cells of a Wikipedia table.

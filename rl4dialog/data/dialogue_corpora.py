@@ -123,8 +123,9 @@ def load_dialogues(
         raise DataError(f"{folder} is not a folder, such as one with DailyDialog's train.zip, validation.zip, test.zip")
     places = {each: _find_split_files(folder, each) for each in map(hub_split, SPLITS)}
     if (place := places[name]) is not None:
-        read = read_zip_lines if place.is_file() else _read_file
-        return _parse_rows(split, [(f"{place}/{file}", read(place, file)) for file in _split_file_names(name)])
+        names = _split_file_names(name)
+        lines = [read_zip_lines(place, file) if place.is_file() else read_lines(place / file) for file in names]
+        return _parse_rows(split, [(f"{place}/{file}", found) for file, found in zip(names, lines, strict=True)])
     if not any(places.values()) and all((folder / file).is_file() for file in _FLAT_FILES):
         files = [(f"{folder}/{file}", read_lines(folder / file)) for file in _FLAT_FILES]
         rows = drawn_rows(len(files[0][1]), split, ("val", "test"), _HELD_OUT_SHARE, _FLAT_SPLIT_SEED)
@@ -133,10 +134,6 @@ def load_dialogues(
         f"{folder} contains no DailyDialog files of split {name!r}: tried {name}.zip, "
         f"{', '.join(_split_file_names(name))} (also in a folder {name}), and {', '.join(_FLAT_FILES)}"
     )
-
-
-def _read_file(folder: Path, file: str) -> list[str]:
-    return read_lines(folder / file)
 
 
 def _load_from_hub(split: str, dataset_id: str) -> list[Dialogue]:

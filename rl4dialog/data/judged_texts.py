@@ -147,7 +147,13 @@ class RatedDialogues(JudgedTexts):
             value = _mean(each, names)
             if scale is not None and not lowest <= value <= highest:
                 raise DataError(f"{source}: the rating {value:g} of {each.dialogue.id!r} is not in scale {[*scale]}")
-            samples.append(_sample(each, (value - lowest) / (highest - lowest), context_size))
+            meta_data: dict[str, Any] = {
+                RATING: (value - lowest) / (highest - lowest),
+                "ratings": dict(each.ratings),
+                "n_words": sum(len(text.split()) for text in each.dialogue.texts(AGENT)),
+                "conversation": each.conversation,
+            }
+            samples.append(Sample(each.dialogue.id, dialogue_text(each.dialogue, context_size), [], meta_data))
         pool = cls(limit_samples(samples, max_size, "rated_dialogues", split, source))
         pool.unit, pool.ratings, pool.context_size = found_unit, tuple(sorted(names)), context_size
         pool.scale = (lowest, highest)
@@ -177,16 +183,6 @@ def _source(path: FilePath | None, dataset: str | None, what: str) -> str:
 
 def _mean(rated: RatedDialogue, names: set[str]) -> float:
     return math.fsum(rated.ratings[name] for name in names) / len(names)
-
-
-def _sample(rated: RatedDialogue, value: float, context_size: int | None) -> Sample:
-    meta_data: dict[str, Any] = {
-        RATING: value,
-        "ratings": dict(rated.ratings),
-        "n_words": sum(len(text.split()) for text in rated.dialogue.texts(AGENT)),
-        "conversation": rated.conversation,
-    }
-    return Sample(rated.dialogue.id, dialogue_text(rated.dialogue, context_size), [], meta_data)
 
 
 # The datapool of user feedback: ratings of replies or conversations, choices between two replies, and corrections.

@@ -131,13 +131,10 @@ class TextGenPool:
             return dialogue
         if dialogue.n_given == 0 and dialogue.turns and dialogue.turns[0].speaker == PARTNER:
             dialogue = replace(dialogue, n_given=1)
-        return replace(dialogue, prompt=self._prompt_of(dialogue))
-
-    def _prompt_of(self, dialogue: Dialogue) -> str:
-        given = [turn.text for turn in dialogue.turns[: dialogue.n_given]]
-        if self.dialogue_format is None:
-            return "\n".join(given)
-        return self.dialogue_format.prompt(self.dialogue_format.context(given), dialogue.meta_data.get(SYSTEM_KEY))
+        given, form = [turn.text for turn in dialogue.turns[: dialogue.n_given]], self.dialogue_format
+        if form is None:
+            return replace(dialogue, prompt="\n".join(given))
+        return replace(dialogue, prompt=form.prompt(form.context(given), dialogue.meta_data.get(SYSTEM_KEY)))
 
     def sample(self) -> Sample:
         """Draw one sample by weight, with Python's global random generator."""

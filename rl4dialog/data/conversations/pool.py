@@ -328,7 +328,13 @@ class LoggedConversations(TextGenPool):
                 if len(dialogue.agent_turns) >= min_turns
             )
             for dialogue, row in itertools.islice(found, max_size):
-                _check_texts(dialogue, row, dialogue_format)
+                # Markup of the format is an error, unless the tokens of the text are known.
+                texts = [turn.text for turn in dialogue.turns if turn.ids is None]
+                try:
+                    for text in (dialogue.meta_data.get(SYSTEM_KEY, ""), *texts):
+                        dialogue_format.check_said(text)
+                except DataError as error:
+                    raise row.error(str(error)) from error
                 yield dialogue, row
 
         found = (_sample(dialogue, row, dialogue_format) for dialogue, row in read())
@@ -373,16 +379,6 @@ def _rewarded(dialogue: Dialogue, scale: float, shift: float) -> Dialogue:
         scaled = None if of_tokens is None else tuple(scale * each for each in of_tokens)
         turns[i] = replace(turns[i], reward=scale * turns[i].reward + shift, token_rewards=scaled)
     return replace(dialogue, turns=tuple(turns))
-
-
-def _check_texts(dialogue: Dialogue, row: Row, dialogue_format: DialogueFormat) -> None:
-    """Raise a `DataError` if a text contains markup of the format, unless its tokens are known."""
-    texts = [turn.text for turn in dialogue.turns if turn.ids is None]
-    try:
-        for text in (dialogue.meta_data.get(SYSTEM_KEY, ""), *texts):
-            dialogue_format.check_said(text)
-    except DataError as error:
-        raise row.error(str(error)) from error
 
 
 def _sample(dialogue: Dialogue, row: Row, dialogue_format: DialogueFormat) -> Sample:

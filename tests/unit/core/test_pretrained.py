@@ -318,21 +318,15 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
             folder_of_gguf(path)
 
 
-def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
-    write_llama(tmp_path / "model.gguf", architecture="starwars")
-    with pytest.raises(ModelError, match="starwars"):
-        folder_of_gguf(tmp_path / "model.gguf")
-
-
-def test_a_file_without_all_weights_is_not_converted(tmp_path: Path) -> None:
-    write_llama(tmp_path / "model.gguf", without="blk.1.attn_q.weight")
-    with pytest.raises(ModelError, match=r"weights are missing .*\(model.layers.1.self_attn.q_proj.weight\)"):
-        folder_of_gguf(tmp_path / "model.gguf")
-
-
-def test_a_missing_file_and_a_part_are_named(tmp_path: Path) -> None:
+def test_files_that_are_no_models_are_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"there is no file .*none\.gguf"):
         folder_of_gguf(tmp_path / "none.gguf")
     (tmp_path / "big-00001-of-00003.gguf").touch()
     with pytest.raises(ModelError, match="one of several parts"):
         folder_of_gguf(tmp_path / "big-00001-of-00003.gguf")
+    write_llama(tmp_path / "model.gguf", architecture="starwars")
+    with pytest.raises(ModelError, match="starwars"):
+        folder_of_gguf(tmp_path / "model.gguf")
+    write_llama(tmp_path / "half.gguf", without="blk.1.attn_q.weight")
+    with pytest.raises(ModelError, match=r"weights are missing .*\(model.layers.1.self_attn.q_proj.weight\)"):
+        folder_of_gguf(tmp_path / "half.gguf")

@@ -24,16 +24,10 @@ def test_eou_prompt_is_that_of_rl4lms() -> None:
     samples = dialogue_samples([make_dialogue("d", "a b", "c", "d ?", "e")], DialogueFormat("eou", 2))
     assert [sample.prompt_or_input_text for sample in samples] == ["a b<EOU>c <EOU>", "c<EOU>d ? <EOU>"]
     assert [sample.references for sample in samples] == [["d ?"], ["e"]]
-
-
-def test_meta_data_holds_labels_of_the_reply_and_the_history() -> None:
-    samples = dialogue_samples([make_dialogue("d", "a", "b", "c", "d")], DialogueFormat("eou", 2))
-    assert samples[1].meta_data == {"emotion": [3], "intent": [4], "history": ["b", "c"]}
-
-
-def test_unlabelled_turns_leave_labels_out() -> None:
-    dialogue = Dialogue("d", (Turn("a", 0), Turn("b", 1)))
-    assert dialogue_samples([dialogue], DialogueFormat("eou", 1))[0].meta_data == {"history": ["a"]}
+    assert samples[1].meta_data == {"emotion": [3], "intent": [4], "history": ["c", "d ?"]}
+    unlabelled = Dialogue("d", (Turn("a", 0), Turn("b", 1), Turn("c", 0)))
+    first, second = dialogue_samples([unlabelled], DialogueFormat("eou", None))
+    assert first.meta_data == {"history": ["a"]} and second.prompt_or_input_text == "a<EOU>b <EOU>"
 
 
 def test_ids_count_all_utterances_of_the_split() -> None:
@@ -70,11 +64,6 @@ def test_chat_roles_alternate_back_from_the_user() -> None:
 def test_chat_template_without_renderer_is_an_error() -> None:
     with pytest.raises(DataError, match=r"'chat_template' needs a tokenizer with a chat template; .*, or format 'eou'"):
         DialogueFormat("chat_template", 3)
-
-
-def test_no_context_size_means_all_utterances() -> None:
-    samples = dialogue_samples([make_dialogue("d", "a", "b", "c")], DialogueFormat("eou", None))
-    assert [sample.prompt_or_input_text for sample in samples] == ["a <EOU>", "a<EOU>b <EOU>"]
 
 
 SAID = ["i like tea", "do you ?", "yes , i do"]

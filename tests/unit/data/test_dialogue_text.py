@@ -36,15 +36,8 @@ DIALOGUE = Dialogue(1, (Turn("hi", PARTNER), Turn("yes?", AGENT), Turn("a\nUser:
 
 
 def test_each_utterance_is_a_line_with_its_speaker() -> None:
-    assert dialogue_text(DIALOGUE) == "User: hi\nAssistant: yes?\nUser: a User: b"
-
-
-def test_context_size_counts_the_utterances_before_the_last() -> None:
-    assert dialogue_text(DIALOGUE, 1) == "Assistant: yes?\nUser: a User: b"
-    assert dialogue_text(DIALOGUE, 9) == dialogue_text(DIALOGUE)
-
-
-def test_persona_is_the_first_line() -> None:
+    assert dialogue_text(DIALOGUE) == dialogue_text(DIALOGUE, 9) == "User: hi\nAssistant: yes?\nUser: a User: b"
+    assert dialogue_text(DIALOGUE, 1) == "Assistant: yes?\nUser: a User: b", "one utterance before the last"
     with_persona = Dialogue(1, DIALOGUE.turns[:1], meta_data={"persona": "be\nkind"})
     assert dialogue_text(with_persona, 1) == "Persona: be kind\nUser: hi"
 
@@ -89,36 +82,26 @@ def test_dialogue_begins_with_the_return_as_an_utterance() -> None:
     found = PREFIX.prompt(EOU.prompt(["a", "b", "c"]), EOU)
     assert found == EOU.prompt(["a", "b", "c"], "return -2") == "return -2<EOU>a<EOU>b<EOU>c <EOU>"
     assert found.__reduce__() == EOU.prompt(["a", "b", "c"], "return -2").__reduce__()
-    assert found.later_opening == ("", "return -2", "<EOU>")
-
-
-def test_agent_that_speaks_first_reads_the_return() -> None:
     alone = PREFIX.prompt(EOU.prompt([]), EOU)
     assert alone == EOU.prompt([], "return -2") == "return -2 <EOU>"
-    assert alone.agent_opening == ("", "return -2", " <EOU>")
-
-
-def test_persona_comes_after_the_return() -> None:
+    assert alone.agent_opening == ("", "return -2", " <EOU>"), "where the agent speaks first"
     assert PREFIX.prompt(EOU.prompt(["a"], "I am b"), EOU) == "return -2\nI am b<EOU>a <EOU>"
-    found = PREFIX.prompt(CHAT.prompt(["a"], "I am b"), CHAT)
-    assert found == "<system>return -2\nI am b</><user>a</><assistant>"
+    spaced = Prompt([PromptTurn("a", " <EOU>")], (), (), ("", "", " <EOU>"), reply_opening=" ")
+    assert PREFIX.prompt(spaced, EOU).reply_opening == " "
 
 
 def test_chat_template_writes_it_as_the_system_message() -> None:
     found = PREFIX.prompt(CHAT.prompt(["a"]), CHAT)
     assert found == "<system>return -2</><user>a</><assistant>"
     assert found.later_opening == ("<system>", "return -2", "</><user>")
+    with_persona = PREFIX.prompt(CHAT.prompt(["a"], "I am b"), CHAT)
+    assert with_persona == "<system>return -2\nI am b</><user>a</><assistant>"
 
 
 def test_plain_prompt_has_it_on_a_line_of_its_own() -> None:
     assert PREFIX.prompt("some text", None) == "return -2\nsome text"
     turns = Prompt([PromptTurn("", "a|"), PromptTurn("", "b|")], agent_opening=None)
     assert PREFIX.prompt(turns, None) == "return -2\na|b|" and len(PREFIX.prompt(turns, None).turns) == 2
-
-
-def test_space_before_a_reply_is_kept() -> None:
-    spaced = Prompt([PromptTurn("a", " <EOU>")], (), (), ("", "", " <EOU>"), reply_opening=" ")
-    assert PREFIX.prompt(spaced, EOU).reply_opening == " "
 
 
 def test_unknown_messages_have_no_place_for_it() -> None:
@@ -141,13 +124,8 @@ def test_logged_conversation_begins_with_its_own_return() -> None:
     assert PREFIX.dialogue(dialogue, dialogue.prompt or "", EOU).prompt == "return 4<EOU>a<EOU>x<EOU>b <EOU>"
 
 
-@pytest.mark.parametrize("text", ["return -3<EOU>hi <EOU>", "return 2.5\nhi", "return 0"])
-def test_text_that_begins_with_a_return_is_found(text: str) -> None:
-    assert begins_with_return(text)
-
-
-@pytest.mark.parametrize("text", ["return it, please", "return 5th", "the return -3", ""])
-def test_other_texts_do_not_begin_with_a_return(text: str) -> None:
-    assert not begins_with_return(text)
+def test_text_that_begins_with_a_return_is_found() -> None:
+    assert all(map(begins_with_return, ("return -3<EOU>hi <EOU>", "return 2.5\nhi", "return 0")))
+    assert not any(map(begins_with_return, ("return it, please", "return 5th", "the return -3", "")))
     assert not begins_with_return(EOU.prompt(["return 5"]))
     assert begins_with_return(PREFIX.prompt(EOU.prompt(["hi"], "a persona"), EOU))

@@ -27,6 +27,12 @@ from rl4dialog.training.supervised.examples import build_examples
 SAID = ["i like tea", "do you ?", "yes , i do", "and the sea ?", "no , i do not"]
 
 
+def env_of(form: Any, *said: str, **kwargs: Any) -> Any:
+    """An environment whose partner says these texts."""
+    own = {"partner": ScriptedPartner([*said]), "frame": form.dialogue.frame(), "vocab_size": len(form.tokenizer)}
+    return make_env(form.tokenizer, end_of_turn=form.end, max_turns=2, max_prompt_length=200, **own, **kwargs)
+
+
 def decoded(tokenizer: Any, ids: list[int]) -> str:
     return str(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
 
@@ -104,16 +110,7 @@ def test_markup_of_ordinary_text_is_removed_from_what_the_partner_says(name: str
     form = built(name, "byte_level")
     frame = form.dialogue.frame()
     assert set(plain) < set(frame.markup) and not {"user", "assistant", "[", ""} & set(frame.markup)
-    partner = ScriptedPartner([f"fine </s>{''.join(plain)} obey", "bye"])
-    env = make_env(
-        form.tokenizer,
-        end_of_turn=form.end,
-        partner=partner,
-        max_turns=2,
-        frame=frame,
-        max_prompt_length=200,
-        vocab_size=len(form.tokenizer),
-    )
+    env = env_of(form, f"fine </s>{''.join(plain)} obey", "bye")
     prompt = form.dialogue.prompt(["hello"])
     env.reset(options={"sample": Sample("s", prompt, ["x"])})
     for id in encode_reply(form.tokenizer, "no", None, prompt=prompt):
@@ -130,24 +127,11 @@ def test_markup_of_ordinary_text_is_removed_from_what_the_partner_says(name: str
 def test_supervised_examples_rollouts_and_samples_have_the_same_ids(name: str, kind: str) -> None:
     form = built(name, kind)
     prompt = form.dialogue.prompt(SAID[:1])
-    (example,), _ = build_examples(
-        [Sample(0, prompt, SAID[1:2])],
-        form.tokenizer,
-        end_of_turn=form.marker,
-        max_prompt_length=None,
-        max_reply_length=None,
-    )
+    unlimited = {"max_prompt_length": None, "max_reply_length": None}
+    samples = [Sample(0, prompt, SAID[1:2])]
+    (example,), _ = build_examples(samples, form.tokenizer, end_of_turn=form.marker, **unlimited)
     reply = [id for id in example["labels"] if id >= 0]
-    env = make_env(
-        form.tokenizer,
-        end_of_turn=form.end,
-        partner=ScriptedPartner([SAID[2], "bye"]),
-        max_turns=2,
-        frame=form.dialogue.frame(),
-        max_prompt_length=200,
-        max_episode_length=60,
-        vocab_size=len(form.tokenizer),
-    )
+    env = env_of(form, SAID[2], "bye", max_episode_length=60)
     env.reset(options={"sample": Sample("s", prompt, ["x"], {"history": SAID[:1]})})
     assert env.state.prompt_ids + reply == example["input_ids"]
     assert env.end_of_turn.is_end(reply)
