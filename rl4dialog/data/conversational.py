@@ -44,7 +44,23 @@ class NoSharedPrompt(DataError):
 
 
 class Conversational(TextGenPool):
-    """Chat and preference data with TRL's columns: messages, prompt and completion, chosen and rejected."""
+    """Chat and preference data with TRL's columns: messages, prompt and completion, chosen and rejected.
+
+    Args:
+        path: A table file per split (``{train: FILE, val: FILE, test: FILE}``), a folder of them, or one file.
+        dataset_id: Hub dataset, instead of ``path``.
+        name: Configuration of the hub dataset.
+        revision: Branch, tag or commit on the hub.
+        splits: The hub dataset's split for each split; see `HFDataset`.
+        turns: Replies of the assistant in ``messages`` to use: ``last``, ``all`` or ``first``. With ``first``, all
+            later messages are in the meta data as ``continuation``, for the partner ``replay``.
+        format: Format of prompts: ``eou`` or ``chat_template``. With ``chat_template`` a plain prompt is a single user
+            message; with ``eou`` it is used verbatim.
+        context_size: Maximum number of messages in a prompt, without the system message; ``None`` for all.
+        meta_data_columns: Additional columns passed to rewards and metrics under the same names.
+        held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
+        split_seed: Random seed of this sampling.
+    """
 
     @classmethod
     def prepare(
@@ -74,26 +90,7 @@ class Conversational(TextGenPool):
         - ``messages``: every reply of the assistant, or the last one, is a sample;
         - ``prompt``, with ``completion`` as reference, or without it and with one empty reference.
 
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            path: A table file per split (``{train: FILE, val: FILE, test: FILE}``), a folder of them, or one file.
-            dataset_id: Hub dataset, instead of ``path``.
-            name: Configuration of the hub dataset.
-            revision: Branch, tag or commit on the hub.
-            splits: The hub dataset's split for each split; see `HFDataset`.
-            turns: Replies of the assistant in ``messages`` to use: ``last``, ``all`` or ``first``. With ``first``, all
-                later messages are in the meta data as ``continuation``, for the partner ``replay``.
-            format: Format of prompts: ``eou`` or ``chat_template``. With ``chat_template`` a plain prompt is a single
-                user message; with ``eou`` it is used verbatim.
-            context_size: Maximum number of messages in a prompt, without the system message; ``None`` for all.
-            meta_data_columns: Additional columns passed to rewards and metrics under the same names.
-            held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
-            split_seed: Random seed of this sampling.
-            max_size: Keep only the first samples.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
-
-        Returns:
-            A pool whose samples have the ``history`` of a conversation and the ``rejected`` reply in their meta data.
+        Samples have the ``history`` of a conversation and the ``rejected`` reply in their meta data.
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, context_size, render_chat)

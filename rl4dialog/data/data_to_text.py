@@ -36,7 +36,14 @@ Pair = tuple[tuple[str, ...], str]
 
 
 class CommonGen(TextGenPool):
-    """Sentences that use all of a few given words (CommonGen)."""
+    """Sentences that use all of a few given words (CommonGen).
+
+    Args:
+        concept_separator_token: Text between the words.
+        concept_end_token: Text after the last word.
+        prefix: Text before the first word.
+        path: Folder of the original release, or table files; by default the hub dataset is loaded.
+    """
 
     @classmethod
     def prepare(
@@ -51,18 +58,7 @@ class CommonGen(TextGenPool):
     ) -> CommonGen:
         """Load one split: for ``train`` one sample per sentence, otherwise one per set of words with all its sentences.
 
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            concept_separator_token: Text between the words.
-            concept_end_token: Text after the last word.
-            prefix: Text before the first word.
-            path: Folder of the original release, or table files; by default the hub dataset is loaded.
-            max_size: Keep only the first samples.
-            dataset_id: Hub dataset to use without ``path``.
-
-        Returns:
-            A pool whose samples have the words as ``concepts`` in their meta data. A sample with hidden sentences has
-            one empty reference.
+        Samples have the words as ``concepts`` in their meta data; one with hidden sentences has one empty reference.
         """
         check_split(split)
         pairs = _load_pairs(split, path, dataset_id)
@@ -157,7 +153,14 @@ class Example(TypedRow):
 
 
 class ToTTo(TextGenPool):
-    """Sentences about highlighted cells of tables (ToTTo)."""
+    """Sentences about highlighted cells of tables (ToTTo).
+
+    Args:
+        split: ``train``, ``val`` or ``test`` (without published sentences).
+        representation: Table in the prompt, which contains it once without and once with the page's titles:
+            ``subtable`` (the highlighted cells) or ``fulltable``.
+        path: Folder of the original release, a file per split, or table files; by default the hub dataset is loaded.
+    """
 
     @classmethod
     def prepare(
@@ -168,20 +171,9 @@ class ToTTo(TextGenPool):
         max_size: Count | None = None,
         dataset_id: str = TOTTO_ID,
     ) -> ToTTo:
-        """Load one split.
+        """Load one split, whose samples have the whole example as ``raw_table`` in their meta data, for PARENT.
 
-        Args:
-            split: ``train``, ``val`` or ``test`` (without published sentences).
-            representation: Table in the prompt, which contains it once without and once with the page's titles:
-                ``subtable`` (the highlighted cells) or ``fulltable``.
-            path: Folder of the original release, a file per split, or table files; by default the hub dataset is
-                loaded.
-            max_size: Keep only the first samples.
-            dataset_id: Hub dataset to use without ``path``.
-
-        Returns:
-            A pool whose samples have the whole example as ``raw_table`` in their meta data, for PARENT. A sample
-            without sentences has one empty reference.
+        A sample without sentences has one empty reference.
         """
         check_split(split)
         rows = table_rows(split, path, dataset_id, "the folder of ToTTo's original release")

@@ -58,7 +58,12 @@ _NamedLines = tuple[str, list[str]]
 
 
 class DailyDialog(TextGenPool):
-    """Everyday dialogues with acts and emotions (DailyDialog), from the hub or from the original release's files."""
+    """Everyday dialogues with acts and emotions (DailyDialog), from the hub or from the original release's files.
+
+    Args:
+        path: Folder of the original release (see `load_dialogues`); by default the files of ``rl4dialog prepare
+            daily_dialog`` or, if there are none, the hub dataset.
+    """
 
     EOU_TOKEN = EOU_TOKEN
 
@@ -74,24 +79,7 @@ class DailyDialog(TextGenPool):
         dataset_id: str = DAILY_DIALOG_ID,
         samples: SampleUnit = "replies",
     ) -> DailyDialog:
-        """Load one split.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            context_size: Number of utterances in a prompt; a dialogue's first utterances are not used as replies.
-            path: Folder of the original release (see `load_dialogues`); by default the files of ``rl4dialog prepare
-                daily_dialog`` or, if there are none, the hub dataset.
-            format: ``eou`` or ``chat_template``.
-            max_size: Keep only the first samples.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
-            dataset_id: Hub dataset to use without ``path``.
-            samples: ``replies``: one sample for each reply. ``dialogues``: one for each dialogue, which begins with the
-                reply to the first utterance; all later utterances are in the meta data as ``continuation``, for the
-                partner ``replay``.
-
-        Returns:
-            A pool whose samples have ``emotion``, ``intent`` and ``history`` in their meta data.
-        """
+        """Load one split, whose samples have ``emotion``, ``intent`` and ``history`` in their meta data."""
         dialogue_format = DialogueFormat(format, context_size, render_chat)
         found = dialogue_samples(load_dialogues(split, path, dataset_id), dialogue_format, samples)
         return cls(
@@ -234,7 +222,13 @@ Line = tuple[str, str]
 
 
 class CRD3(TextGenPool):
-    """Table-top role-playing among friends (CRD3): the next turn of a transcript from the previous turns."""
+    """Table-top role-playing among friends (CRD3): the next turn of a transcript from the previous turns.
+
+    Args:
+        max_context_size: Maximum number of turns in a prompt.
+        path: The repository's folder or zip; by default the hub dataset is loaded.
+        dataset_id: Hub dataset with the file ``data/aligned data.zip``, to use without ``path``.
+    """
 
     @classmethod
     def prepare(
@@ -247,16 +241,8 @@ class CRD3(TextGenPool):
     ) -> CRD3:
         """Load one split: one sample for each turn with at least two earlier turns in its episode.
 
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            max_context_size: Maximum number of turns in a prompt.
-            path: The repository's folder or zip; by default the hub dataset is loaded.
-            max_size: Keep only the first samples.
-            dataset_id: Hub dataset with the file ``data/aligned data.zip``, to use without ``path``.
-
-        Returns:
-            A pool whose prompts have a line ``NAME: TEXT`` per turn and end with the name of the next speaker. Samples
-            have the ``history`` and the ``speaker`` in their meta data.
+        Prompts have a line ``NAME: TEXT`` per turn and end with the name of the next speaker. The meta data have the
+        ``history`` and the ``speaker``.
         """
         check_split(split)
         hint = offline_hint("the folder or zip of CRD3's repository")

@@ -41,7 +41,13 @@ Review = tuple[str, int]
 
 
 class IMDB(TextGenPool):
-    """Film reviews (IMDB): the prompt is the first half, the reference the whole review."""
+    """Film reviews (IMDB): the prompt is the first half, the reference the whole review.
+
+    Args:
+        path: The folder ``aclImdb``, its archive, or table files; by default the hub dataset is loaded.
+        max_size: Keep only this many random samples; ``None`` for all.
+        seed: Random seed of selection and order.
+    """
 
     @classmethod
     def prepare(
@@ -54,15 +60,7 @@ class IMDB(TextGenPool):
     ) -> IMDB:
         """Load one split; ``val`` is a fifth of the original train split, ``test`` 5,000 reviews of the original test.
 
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            path: The folder ``aclImdb``, its archive, or table files; by default the hub dataset is loaded.
-            max_size: Keep only this many random samples; ``None`` for all.
-            seed: Random seed of selection and order.
-            dataset_id: Hub dataset to use without ``path``.
-
-        Returns:
-            A pool whose samples have the ``label`` of the review in their meta data.
+        Samples have the ``label`` of the review in their meta data.
         """
         reviews = load_reviews(split, path, dataset_id, seed)
         samples = (
@@ -72,7 +70,15 @@ class IMDB(TextGenPool):
 
 
 class IMDBForSeq2Seq(TextGenPool):
-    """Film reviews (IMDB): the prompt is the first half, the reference the second; ``train`` has only positive ones."""
+    """Film reviews (IMDB): the prompt is the first half, the reference the second; ``train`` has only positive ones.
+
+    Args:
+        split: ``train`` (only positive reviews), ``val`` or ``test``.
+        positive_ratio: Share of the positive reviews to keep in ``train``.
+        path: The folder ``aclImdb``, its archive, or table files; by default the hub dataset is loaded.
+        max_size: Keep only this many random samples.
+        seed: Random seed of selection and order.
+    """
 
     @classmethod
     def prepare(
@@ -84,19 +90,7 @@ class IMDBForSeq2Seq(TextGenPool):
         seed: int = 0,
         dataset_id: str = IMDB_ID,
     ) -> IMDBForSeq2Seq:
-        """Load one split; see `IMDB.prepare`.
-
-        Args:
-            split: ``train`` (only positive reviews), ``val`` or ``test``.
-            positive_ratio: Share of the positive reviews to keep in ``train``.
-            path: The folder ``aclImdb``, its archive, or table files; by default the hub dataset is loaded.
-            max_size: Keep only this many random samples.
-            seed: Random seed of selection and order.
-            dataset_id: Hub dataset to use without ``path``.
-
-        Returns:
-            A pool whose samples have the review's ``label`` and its full text as ``reference`` in their meta data.
-        """
+        """Load one split as `IMDB.prepare`; meta data are the review's ``label`` and its full text, ``reference``."""
         samples = [
             Sample(index, prompt, [rest], {"reference": text, "label": label})
             for index, (text, label) in enumerate(load_reviews(split, path, dataset_id, seed))
@@ -161,7 +155,14 @@ _LINE_ENDS = (".", "!", "?", "'", "`", '"', "\u2019", "\u201d", ")")
 
 
 class CNNDailyMail(TextGenPool):
-    """News articles to summarize (CNN/DailyMail)."""
+    """News articles to summarize (CNN/DailyMail).
+
+    Args:
+        prompt_suffix: Text after the article.
+        prompt_prefix: Text before the article.
+        truncate_article: Keep this many words and punctuation marks of an article, joined by spaces.
+        path: Folder of the original release, or table files; by default the hub dataset is loaded.
+    """
 
     @classmethod
     def prepare(
@@ -174,20 +175,7 @@ class CNNDailyMail(TextGenPool):
         path: SplitPath | None = None,
         dataset_id: str = CNN_ID,
     ) -> CNNDailyMail:
-        """Load one split.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            prompt_suffix: Text after the article.
-            prompt_prefix: Text before the article.
-            truncate_article: Keep this many words and punctuation marks of an article, joined by spaces.
-            max_size: Keep only the first samples.
-            path: Folder of the original release, or table files; by default the hub dataset is loaded.
-            dataset_id: Hub dataset to use without ``path``.
-
-        Returns:
-            A pool with the highlights as the only reference, one per line.
-        """
+        """Load one split with the highlights as the only reference, one per line."""
         check_split(split)
 
         def samples() -> Iterator[Sample]:
@@ -278,24 +266,18 @@ Pair = tuple[str, str]
 
 
 class NarrativeQA(TextGenPool):
-    """Questions about stories with their summaries (NarrativeQA)."""
+    """Questions about stories with their summaries (NarrativeQA).
+
+    Args:
+        path: Folder of the original release or of UnifiedQA's files, or one UnifiedQA file per split; by default the
+            hub dataset is loaded.
+    """
 
     @classmethod
     def prepare(
         cls, split: str, path: SplitPath | None = None, max_size: Count | None = None, dataset_id: str = NARRATIVE_QA_ID
     ) -> NarrativeQA:
-        """Load one split.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            path: Folder of the original release or of UnifiedQA's files, or one UnifiedQA file per split; by default
-                the hub dataset is loaded.
-            max_size: Keep only the first samples.
-            dataset_id: Hub dataset to use without ``path``.
-
-        Returns:
-            A pool with one sample per question, and all its answers as references.
-        """
+        """Load one split with one sample per question, and all its answers as references."""
         check_split(split)
         answers: dict[str, list[str]] = {}
         for prompt, answer in _load_pairs(split, path, dataset_id):

@@ -79,7 +79,20 @@ def judged_texts(samples: Sequence[Sample]) -> list[str]:
 
 
 class RatedDialogues(JudgedTexts):
-    """Replies or dialogues rated by people, for ``alg.id: reward_model``."""
+    """Replies or dialogues rated by people, for ``alg.id: reward_model``.
+
+    Args:
+        path: A ratings file, or a file of user feedback; see the page on human ratings.
+        dataset: Instead of a file: ``dstc9`` or ``chitchat``, prepared by ``rl4dialog prepare``; or ``small_talk``,
+            generated dialogues rated by a rule.
+        ratings: Name of the rating to learn, or several names for their mean; by default the only one. Dialogues and
+            replies without one of them are left out.
+        unit: Whether to learn ratings of replies (``reply``) or of whole conversations (``dialogue``); by default those
+            that the source has.
+        context_size: Number of utterances before a rated reply; by default all.
+        scale: Lowest and highest rating, which become 0 and 1; by default those in ``train``.
+        held_out_share: Share of the conversations in each of ``val`` and ``test``.
+    """
 
     @classmethod
     def prepare(
@@ -97,24 +110,8 @@ class RatedDialogues(JudgedTexts):
     ) -> RatedDialogues:
         """Load one split. Splits are drawn by conversation, so all rated replies of a conversation are in one split.
 
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            path: A ratings file, or a file of user feedback; see the page on human ratings.
-            dataset: Instead of a file: ``dstc9`` or ``chitchat``, prepared by ``rl4dialog prepare``; or ``small_talk``,
-                generated dialogues rated by a rule.
-            ratings: Name of the rating to learn, or several names for their mean; by default the only one. Dialogues
-                and replies without one of them are left out.
-            unit: Whether to learn ratings of replies (``reply``) or of whole conversations (``dialogue``); by default
-                those that the source has.
-            context_size: Number of utterances before a rated reply; by default all.
-            scale: Lowest and highest rating, which become 0 and 1; by default those in ``train``.
-            held_out_share: Share of the conversations in each of ``val`` and ``test``.
-            split_seed: Random seed of the splits.
-            max_size: Keep only the first samples.
-
-        Returns:
-            A pool whose samples have the text as prompt and no references; the meta data contain ``rating`` (from 0 to
-            1), the original ``ratings``, ``n_words`` of the agent, and the ``conversation``.
+        Samples have the text as prompt and no references; the meta data contain ``rating`` (from 0 to 1), the original
+        ``ratings``, ``n_words`` of the agent, and the ``conversation``.
         """
         check_split(split)
         source = _source(path, dataset, "ratings")
@@ -197,7 +194,24 @@ _SCALE = (-1.0, 1.0)
 
 
 class FeedbackPool(TextGenPool):
-    """Feedback of users on replies, as ``rl4dialog chat`` and ``rl4dialog ui`` write it."""
+    """Feedback of users on replies, as ``rl4dialog chat`` and ``rl4dialog ui`` write it.
+
+    Args:
+        path: A feedback file.
+        dataset: Instead of a file: ``small_talk``, the feedback of a simulated person on generated dialogues.
+        use: Judgements to learn from: ``preferences``, ``corrections``, ``ratings``, or ``all`` of these, which are
+            about replies; or ``conversation_ratings``, for reward models of whole conversations.
+        context_size: Number of utterances before a reply, in prompts and in the texts of a reward model; by default
+            all.
+        format: Format of prompts: ``eou`` or ``chat_template``.
+        in_conversation: Whether prompts have the markup of conversations of several turns, as in runs with
+            ``env.args.max_turns`` above 1; relevant for ``eou`` only.
+        held_out_share: Share of the conversations in each of ``val`` and ``test``. With 0, all are in ``train``, which
+            is of use in a mixture with other data.
+        start_utterances: Conversations count as one if they start with the same utterances, this many; more than one
+            for tasks in which all conversations have the same opening.
+        max_size: Keep only the first judgements.
+    """
 
     why_empty = (
         ": replies to learn are corrections, chosen replies and those that were rated up; other judgements are for "
@@ -233,27 +247,7 @@ class FeedbackPool(TextGenPool):
     ) -> FeedbackPool:
         """Load one split. The later judgement of the same reply holds, and splits are drawn by conversation.
 
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            path: A feedback file.
-            dataset: Instead of a file: ``small_talk``, the feedback of a simulated person on generated dialogues.
-            use: Judgements to learn from: ``preferences``, ``corrections``, ``ratings``, or ``all`` of these, which are
-                about replies; or ``conversation_ratings``, for reward models of whole conversations.
-            context_size: Number of utterances before a reply, in prompts and in the texts of a reward model; by default
-                all.
-            format: Format of prompts: ``eou`` or ``chat_template``.
-            in_conversation: Whether prompts have the markup of conversations of several turns, as in runs with
-                ``env.args.max_turns`` above 1; relevant for ``eou`` only.
-            held_out_share: Share of the conversations in each of ``val`` and ``test``. With 0, all are in ``train``,
-                which is of use in a mixture with other data.
-            split_seed: Random seed of the splits.
-            start_utterances: Conversations count as one if they start with the same utterances, this many; more than
-                one for tasks in which all conversations have the same opening.
-            max_size: Keep only the first judgements.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
-
-        Returns:
-            A pool with one sample per reply to learn: a correction, a chosen reply, or one that was rated up.
+        There is one sample per reply to learn: a correction, a chosen reply, or one that was rated up.
         """
         check_split(split)
         source = _source(path, dataset, "feedback")

@@ -91,9 +91,6 @@ class Mixture(TextGenPool):
             seed: Random seed of the order of the samples in ``train``.
             render_chat: Formats chat messages as a prompt; passed to pools that take it.
             build_pool: Builds a pool from id and arguments.
-
-        Returns:
-            A pool whose samples have the name of their ``pool`` in the meta data.
         """
         check_split(split)
         assert build_pool is not None

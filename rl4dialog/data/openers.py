@@ -21,7 +21,12 @@ _COMMON_WORDS = frozenset(_COMMON.split())
 
 
 class Openers(TextGenPool):
-    """Openers of everyday chats, such as "We missed our train by two minutes.", for rewards without references."""
+    """Openers of everyday chats, such as "We missed our train by two minutes.", for rewards without references.
+
+    Args:
+        system: Instruction for the replying side: the system message in ``chat_template``, an additional first
+            utterance in ``eou``.
+    """
 
     @classmethod
     def prepare(
@@ -34,17 +39,8 @@ class Openers(TextGenPool):
     ) -> Openers:
         """Load one split. No topic is in two splits.
 
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            system: Instruction for the replying side: the system message in ``chat_template``, an additional first
-                utterance in ``eou``.
-            format: ``eou`` or ``chat_template``.
-            max_size: Keep only the first samples.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
-
-        Returns:
-            A pool whose samples have one empty reference. Their meta data has the ``topic``, the ``words`` that the
-            line is about (for the reward ``keyword``), and the ``history``.
+        Samples have one empty reference. Their meta data has the ``topic``, the ``words`` that the line is about (for
+        the reward ``keyword``), and the ``history``.
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, 1, render_chat)

@@ -61,7 +61,17 @@ class Exchange:
 
 
 class PersonaChat(TextGenPool):
-    """Small talk between two personas (PersonaChat, ConvAI2), from the hub or from text files."""
+    """Small talk between two personas (PersonaChat, ConvAI2), from the hub or from text files.
+
+    Args:
+        context_size: Maximum number of utterances in a prompt, without personas.
+        path: A text file (used for every split), a folder with files such as ``valid_self_original.txt``, or a mapping
+            from split to file; by default the hub dataset is loaded.
+        persona_side: Persona in the prompt: ``self``, ``other``, ``both`` or ``none``. With ``both`` each one is
+            preceded by ``your persona:`` or ``partner's persona:``.
+        dataset_id: Hub dataset to use without ``path``. If it has no test split, the first half of its validation split
+            is ``val`` and the second half is ``test``.
+    """
 
     @classmethod
     def prepare(
@@ -78,24 +88,7 @@ class PersonaChat(TextGenPool):
     ) -> PersonaChat:
         """Load one split: one sample for each reply of the agent with at least one earlier utterance.
 
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            context_size: Maximum number of utterances in a prompt, without personas.
-            path: A text file (used for every split), a folder with files such as ``valid_self_original.txt``, or a
-                mapping from split to file; by default the hub dataset is loaded.
-            format: ``eou`` or ``chat_template``.
-            persona_side: Persona in the prompt: ``self``, ``other``, ``both`` or ``none``. With ``both`` each one is
-                preceded by ``your persona:`` or ``partner's persona:``.
-            max_size: Keep only the first samples.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
-            dataset_id: Hub dataset to use without ``path``. If it has no test split, the first half of its validation
-                split is ``val`` and the second half is ``test``.
-            samples: ``replies``: one sample for each reply. ``dialogues``: one for each dialogue, which begins with the
-                reply to the first utterance; all later utterances are in the meta data as ``continuation``, for the
-                partner ``replay``.
-
-        Returns:
-            A pool whose samples have ``history``, ``persona`` and ``candidates`` in their meta data.
+        Samples have ``history``, ``persona`` and ``candidates`` in their meta data.
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, context_size, render_chat)
@@ -318,7 +311,22 @@ def distinct(pairs: Iterable[PersonaPair]) -> list[Persona]:
 
 
 class PersonaPairs(TextGenPool):
-    """Two personas per sample, from files of convogym, ConvAI2 or Synthetic-Persona-Chat, without replies."""
+    """Two personas per sample, from files of convogym, ConvAI2 or Synthetic-Persona-Chat, without replies.
+
+    Args:
+        path: convogym's CSV files, ConvAI2's text files, or Synthetic-Persona-Chat's CSV files: one file, a folder of
+            files named after their splits, or a mapping from split to file. One text file is used for every split; one
+            CSV file is ``train``.
+        order: ``random`` draws two different personas for each sample. ``sequence`` takes the pairs of the file in
+            order; if it has single personas, the first and the second one, the third and the fourth one and so on, each
+            persona once, without a last one that is left over.
+        max_size: Number of samples that are drawn, by default one for each persona; with ``sequence``, the maximum.
+        greeting: The partner's first utterance, which the agent answers with ``first_speaker: sample``.
+        persona_side: Persona in the prompt: the agent's (``self``), the partner's (``other``), ``both`` or ``none``.
+        held_out_share: Share of the personas in ``train`` that is sampled for each of ``val`` and ``test`` that is
+            missing among CSV files.
+        seed: Random seed of the pairs and of the held-out personas.
+    """
 
     @classmethod
     def prepare(
@@ -334,29 +342,10 @@ class PersonaPairs(TextGenPool):
         format: FormatName = "eou",
         render_chat: RenderChat | None = None,
     ) -> PersonaPairs:
-        """Load one split.
+        """Load one split of samples without references.
 
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            path: convogym's CSV files, ConvAI2's text files, or Synthetic-Persona-Chat's CSV files: one file, a folder
-                of files named after their splits, or a mapping from split to file. One text file is used for every
-                split; one CSV file is ``train``.
-            order: ``random`` draws two different personas for each sample. ``sequence`` takes the pairs of the file in
-                order; if it has single personas, the first and the second one, the third and the fourth one and so on,
-                each persona once, without a last one that is left over.
-            max_size: Number of samples that are drawn, by default one for each persona; with ``sequence``, the maximum.
-            greeting: The partner's first utterance, which the agent answers with ``first_speaker: sample``.
-            persona_side: Persona in the prompt: the agent's (``self``), the partner's (``other``), ``both`` or
-                ``none``.
-            held_out_share: Share of the personas in ``train`` that is sampled for each of ``val`` and ``test`` that is
-                missing among CSV files.
-            seed: Random seed of the pairs and of the held-out personas.
-            format: ``eou`` or ``chat_template``.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
-
-        Returns:
-            A pool of samples without references. In the meta data are ``persona`` and ``partner_persona``, two lists of
-            sentences, and the ``history``, which is the greeting.
+        In the meta data are ``persona`` and ``partner_persona``, two lists of sentences, and the ``history``, which is
+        the greeting.
         """
         check_split(split)
         if not greeting.strip():

@@ -27,9 +27,16 @@ class TextGenPool:
     """Samples of one split.
 
     Args:
-        samples: The samples, in the order of ``pool[i]``.
-        weights: Relative sampling weights, which are positive numbers; equal by default.
-        dialogue_format: Format of the prompts, if they are conversations; it sets the end of a reply, too.
+        split: ``train``, ``val`` or ``test``.
+        samples: ``replies``: one sample for each reply. ``dialogues``: one for each dialogue, which begins with the
+            reply to the first utterance; all later utterances are in the meta data as ``continuation``, for the partner
+            ``replay``.
+        context_size: Number of utterances in a prompt; a dialogue's first utterances are not used as replies.
+        max_size: Keep only the first samples.
+        format: ``eou`` or ``chat_template``.
+        render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+        dataset_id: Hub dataset to use without ``path``.
+        split_seed: Random seed of the splits.
     """
 
     # Text that ends a reply, in addition to the tokenizer's end-of-sequence tokens. References do not contain it.
@@ -49,6 +56,13 @@ class TextGenPool:
         weights: Sequence[float] | None = None,
         dialogue_format: DialogueFormat | None = None,
     ) -> None:
+        """Create a pool.
+
+        Args:
+            samples: The samples, in the order of ``pool[i]``.
+            weights: Relative sampling weights, which are positive numbers; equal by default.
+            dialogue_format: Format of the prompts, if they are conversations; it sets the end of a reply, too.
+        """
         self._samples = samples
         if dialogue_format is not None:
             self.use_format(dialogue_format)
@@ -75,18 +89,10 @@ class TextGenPool:
     @classmethod
     @abstractmethod
     def prepare(cls, split: str, *args: Any, **kwargs: Any) -> TextGenPool:
-        """Load one split.
+        """Load one split, with arguments of the subclass.
 
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            args: Arguments of the subclass.
-            kwargs: Arguments of the subclass.
-
-        Returns:
-            The pool of that split.
-
-        Raises:
-            DataError: If the split is unknown or empty, or its data is missing or malformed.
+        Arguments with the names in the class's docstring mean the same in all pools, unless a pool says otherwise.
+        A split that is unknown or empty, and data that is missing or malformed, are a `DataError`.
         """
         raise NotImplementedError
 

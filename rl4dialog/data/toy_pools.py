@@ -10,26 +10,30 @@ from rl4dialog.data.pool import TextGenPool, check_split
 
 
 class DummyPool(TextGenPool):
-    """One repeated prompt, for toy tasks whose reward needs no reference."""
+    """One repeated prompt, for toy tasks whose reward needs no reference.
+
+    Args:
+        prompt: Prompt of every sample.
+        n_samples: Number of samples.
+    """
 
     @classmethod
     def prepare(cls, split: str, prompt: str, n_samples: Count = 100) -> DummyPool:
-        """Create the pool, which is the same for every split.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            prompt: Prompt of every sample.
-            n_samples: Number of samples.
-
-        Returns:
-            Samples with one empty reference each.
-        """
+        """Create the pool, which is the same for every split; its samples have one empty reference each."""
         check_split(split)
         return cls([Sample(f"{split}_{index}", prompt, [""], {}) for index in range(n_samples)])
 
 
 class RandomNumbers(TextGenPool):
-    """One prompt with random numbers as replies."""
+    """One prompt with random numbers as replies.
+
+    Args:
+        prompt: Prompt of every sample.
+        n_samples: Number of samples.
+        n_numbers: Numbers per reference.
+        largest: Largest number; numbers are drawn from 0 on.
+        seed: Random seed.
+    """
 
     @classmethod
     def prepare(
@@ -41,16 +45,7 @@ class RandomNumbers(TextGenPool):
         largest: Count = 99,
         seed: int = 0,
     ) -> RandomNumbers:
-        """Create the pool; each split has different numbers.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            prompt: Prompt of every sample.
-            n_samples: Number of samples.
-            n_numbers: Numbers per reference.
-            largest: Largest number; numbers are drawn from 0 on.
-            seed: Random seed.
-        """
+        """Create the pool; each split has different numbers."""
         check_split(split)
         rng = random.Random(f"random_numbers/{seed}/{split}")
         references = (" ".join(str(rng.randint(0, largest)) for _ in range(n_numbers)) for _ in range(n_samples))

@@ -242,7 +242,24 @@ _PICKLES = (".pkl", ".pickle")
 
 
 class LoggedConversations(TextGenPool):
-    """Logged conversations with rewards, as JSON lines or Parquet, also in the layouts of TRL, LMRL-Gym and ILQL."""
+    """Logged conversations with rewards, as JSON lines or Parquet, also in the layouts of TRL, LMRL-Gym and ILQL.
+
+    Args:
+        path: A log per split (``{train: FILE, val: FILE, test: FILE}``), or one log: a ``.jsonl``, ``.jsonl.gz``,
+            ``.json`` or ``.parquet`` file, or a folder of such files. Files of a folder that are named after splits are
+            their logs; without any, all files together are ``train``.
+        layout: Layout of the rows: ``messages``, ``completion``, ``preference``, ``lmrl``, ``feedback`` or ``tweets``.
+            By default the one whose columns the first row has.
+        agent: Role of the agent in ``messages``, for lines that do not name it.
+        format: Format of prompts: ``eou`` or ``chat_template``.
+        held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
+        split_seed: Random seed of this sampling, and of the words of ``tweets``.
+        reward_scale: Factor of all rewards.
+        reward_shift: Number added to the scaled reward of each utterance of the agent.
+        min_turns: Leave out conversations with fewer utterances of the agent.
+        max_size: Keep only the first conversations.
+        max_samples: Make samples of only the first conversations.
+    """
 
     has_rewards = True
 
@@ -279,29 +296,7 @@ class LoggedConversations(TextGenPool):
 
         Conversations are read from the files when they are needed. Only samples are held in memory: the prompt is what
         was said before the agent's first utterance, which is the reference; all later utterances are in the meta data
-        as ``continuation``.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            path: A log per split (``{train: FILE, val: FILE, test: FILE}``), or one log: a ``.jsonl``, ``.jsonl.gz``,
-                ``.json`` or ``.parquet`` file, or a folder of such files. Files of a folder that are named after splits
-                are their logs; without any, all files together are ``train``.
-            layout: Layout of the rows: ``messages``, ``completion``, ``preference``, ``lmrl``, ``feedback`` or
-                ``tweets``. By default the one whose columns the first row has.
-            agent: Role of the agent in ``messages``, for lines that do not name it.
-            format: Format of prompts: ``eou`` or ``chat_template``.
-            held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
-            split_seed: Random seed of this sampling, and of the words of ``tweets``.
-            reward_scale: Factor of all rewards.
-            reward_shift: Number added to the scaled reward of each utterance of the agent.
-            min_turns: Leave out conversations with fewer utterances of the agent.
-            max_size: Keep only the first conversations.
-            max_samples: Make samples of only the first conversations.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
-
-        Returns:
-            A pool with one sample per conversation. The meta data are those of the log, with ``history`` and
-            ``continuation``.
+        as ``continuation``, with what was said before as ``history`` and the meta data of the log.
         """
         check_split(split)
         dialogue_format = DialogueFormat(format, None, render_chat)

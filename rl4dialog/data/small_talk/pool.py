@@ -18,7 +18,14 @@ from rl4dialog.data.small_talk.grammar import generate_dialogue
 
 
 class SmallTalk(TextGenPool):
-    """Small generated dialogues with acts and emotions, from a seeded grammar, without files or network."""
+    """Small generated dialogues with acts and emotions, from a seeded grammar, without files or network.
+
+    Args:
+        seed: Random seed of the dialogues.
+        n_train: Number of dialogues in ``train``. A larger number keeps the first ones; likewise below.
+        n_val: Number of dialogues in ``val``.
+        n_test: Number of dialogues in ``test``.
+    """
 
     @classmethod
     def prepare(
@@ -34,25 +41,7 @@ class SmallTalk(TextGenPool):
         render_chat: RenderChat | None = None,
         samples: SampleUnit = "replies",
     ) -> SmallTalk:
-        """Generate one split.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            context_size: Number of utterances in a prompt; a dialogue's first utterances are not used as replies.
-            seed: Random seed of the dialogues.
-            n_train: Number of dialogues in ``train``. A larger number keeps the first ones; likewise below.
-            n_val: Number of dialogues in ``val``.
-            n_test: Number of dialogues in ``test``.
-            format: ``eou`` or ``chat_template``.
-            max_size: Keep only the first samples.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
-            samples: ``replies``: one sample for each reply. ``dialogues``: one for each dialogue, which begins with the
-                reply to the first utterance; all later utterances are in the meta data as ``continuation``, for the
-                partner ``replay``.
-
-        Returns:
-            A pool whose samples have ``emotion``, ``intent`` and ``history`` in their meta data.
-        """
+        """Generate one split, whose samples have ``emotion``, ``intent`` and ``history`` in their meta data."""
         n_dialogues = size_of(split, n_train, n_val, n_test)
         dialogue_format = DialogueFormat(format, context_size, render_chat)
         found = dialogue_samples(generate_dialogues(split, n_dialogues, seed), dialogue_format, samples)
