@@ -31,6 +31,7 @@ from rl4dialog.data.splits import (
     dataset_rows,
     file_readers,
     load_hub_dataset,
+    places_of,
     read_split,
 )
 
@@ -263,8 +264,7 @@ def read_personas(split: str, path: SplitPath, held_out_share: float | None, spl
 
     A text file is used for every split, a CSV file for ``train``, of which a share can be held out.
     """
-    places = [expand_path(file) for file in (path.values() if isinstance(path, Mapping) else [path])]
-    files = chain.from_iterable(place.iterdir() if place.is_dir() else [place] for place in places)
+    files = chain.from_iterable(place.iterdir() if place.is_dir() else [place] for place in places_of(path))
     if any(table_suffix(file) == ".csv" for file in files):
         readers = file_readers(path, (".csv",))
         return [*map(_pair_of, read_split(split, readers, str(path), held_out_share, split_seed))]

@@ -35,6 +35,11 @@ SplitPath = FilePath | Mapping[str, FilePath]
 Readers = Mapping[str, Callable[[], Iterable[Row]]]
 
 
+def places_of(path: SplitPath) -> list[Path]:
+    """The files and folders of a path."""
+    return [expand_path(each) for each in (path.values() if isinstance(path, Mapping) else [path])]
+
+
 def shuffled(n_rows: int, seed: str) -> list[int]:
     """Return the numbers from 0 to ``n_rows - 1`` in a random order that is the same on every machine."""
     rng = random.Random(seed)

@@ -13,7 +13,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -27,8 +27,8 @@ from rl4dialog.data.conversational import plain_or_messages, preference_of, refu
 from rl4dialog.data.conversations.record import KEYS, MESSAGE_KEYS, NOTES, read_dialogues
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, Message, RenderChat, chat_messages
 from rl4dialog.data.pool import TextGenPool, check_split, limit_samples
-from rl4dialog.data.rows import Row, TypedRow, expand_path
-from rl4dialog.data.splits import HeldOutShare, SplitPath, file_readers, split_reader
+from rl4dialog.data.rows import Row, TypedRow
+from rl4dialog.data.splits import HeldOutShare, SplitPath, file_readers, places_of, split_reader
 
 # Wordle games of people. Tweets show only the colours of guesses. ILQL's ``build_human_datastructure.py`` writes one
 # JSON object: ``games`` is a list of pairs, the day's word and the colours of each guess (``"<b><b><y><y><b>"``), and
@@ -87,33 +87,21 @@ def _record(number: int, word: str, guesses: list[str], colours: list[str]) -> d
 Layout = Literal["messages", "completion", "preference", "lmrl", "feedback", "tweets"]
 Record = Mapping[str, Any]
 
-# Columns that a row of each layout must have, and further ones that are read.
-_COLUMNS: Mapping[Layout, tuple[str, ...]] = {
-    "messages": ("messages",),
-    "completion": ("prompt", "completion"),
-    "preference": ("chosen", "rejected"),
-    "lmrl": ("sequence", "reward", "done"),
-    "feedback": ("kind", "turns", "replies"),
-    "tweets": ("games", "transitions"),
-}
-_OPTIONAL: Mapping[Layout, tuple[str, ...]] = {
-    "messages": (*KEYS, *NOTES),
-    "completion": ("label", "id", "meta_data"),
-    "preference": ("prompt", "id", "meta_data"),
-    "lmrl": ("id", "meta_data"),
-    "feedback": (*Feedback.__dataclass_fields__, "version"),
-    "tweets": (),
-}
+
+class _Layout(NamedTuple):
+    columns: tuple[str, ...]  # that a row must have
+    optional: tuple[str, ...]  # further ones that are read
+    records: Callable[[Row], Iterator[Record]] | None = None  # converts a row to lines of our own layout
 
 
 def guess_layout(row: Row) -> Layout:
     """Determine the layout from the columns of the first row."""
-    found = [layout for layout in get_args(Layout) if _has_columns(row, layout)]
+    found = [name for name, layout in _LAYOUTS.items() if not _missing(row, layout)]
     if not found:
         refuse_foreign(row)
     if len(found) != 1:
         what = f"columns of several layouts ({', '.join(found)})" if found else "the columns of no layout"
-        layouts = "; ".join(f"{layout}: {', '.join(_COLUMNS[layout])}" for layout in get_args(Layout))
+        layouts = "; ".join(f"{name}: {', '.join(layout.columns)}" for name, layout in _LAYOUTS.items())
         raise row.error(f"has {what}: {', '.join(row.values) or 'none'}; set layout to one of: {layouts}")
     return found[0]
 
@@ -123,20 +111,19 @@ def unread_columns(row: Row, layout: Layout) -> list[str]:
     messages = row.get("messages") if layout == "messages" else ()
     keys = {key: None for message in messages if isinstance(message, Mapping) for key in message}
     return [
-        *(name for name in row.values if name not in (*_COLUMNS[layout], *_OPTIONAL[layout])),
+        *(name for name in row.values if name not in _LAYOUTS[layout].columns + _LAYOUTS[layout].optional),
         *(f"{key!r} of messages" for key in keys if key not in MESSAGE_KEYS),
     ]
 
 
 def dialogues_of(row: Row, number: int, layout: Layout, agent: str) -> Iterator[Dialogue]:
     """Read the conversations of a row."""
-    if not _has_columns(row, layout):
-        missing = next(name for name in _COLUMNS[layout] if row.get(name) is None)
-        raise row.error(f"no column {missing!r}, but all rows of a log must have the same layout, here {layout!r}")
-    if layout == "messages":
+    if missing := _missing(row, _LAYOUTS[layout]):
+        raise row.error(f"no column {missing[0]!r}, but all rows of a log must have the same layout, here {layout!r}")
+    if (records := _LAYOUTS[layout].records) is None:
         yield from read_dialogues(row, number, agent)
         return
-    for record in _RECORDS[layout](row):
+    for record in records(row):
         kept = {key: row.get(key) for key in ("id", "meta_data") if row.get(key) is not None}
         id = kept.get("id", number)
         if (part := record.get("part")) is not None:
@@ -144,8 +131,8 @@ def dialogues_of(row: Row, number: int, layout: Layout, agent: str) -> Iterator[
         yield from read_dialogues(Row({**kept, **record}, row.place), number)
 
 
-def _has_columns(row: Row, layout: Layout) -> bool:
-    return all(row.get(name) is not None for name in _COLUMNS[layout])
+def _missing(row: Row, layout: _Layout) -> list[str]:
+    return [name for name in layout.columns if row.get(name) is None]
 
 
 class _Labelled(TypedRow):
@@ -228,14 +215,14 @@ def _reply(prompt: str | list[Message], reply: str, reward: float | None) -> Rec
     return {"messages": messages, "n_given": len(messages) - 1, "reward": None if reward is None else float(reward)}
 
 
-_RECORDS: Mapping[str, Callable[[Row], Iterator[Record]]] = {
-    "completion": _completions,
-    "preference": _preferences,
-    "lmrl": _lmrl,
-    "feedback": _feedback,
+_LAYOUTS: Mapping[Layout, _Layout] = {
+    "messages": _Layout(("messages",), (*KEYS, *NOTES)),
+    "completion": _Layout(("prompt", "completion"), ("label", "id", "meta_data"), _completions),
+    "preference": _Layout(("chosen", "rejected"), ("prompt", "id", "meta_data"), _preferences),
+    "lmrl": _Layout(("sequence", "reward", "done"), ("id", "meta_data"), _lmrl),
+    "feedback": _Layout(("kind", "turns", "replies"), (*Feedback.__dataclass_fields__, "version"), _feedback),
+    "tweets": _Layout(("games", "transitions"), ()),
 }
-
-
 _logger = logging.getLogger(__name__)
 _SUFFIXES = (".jsonl", ".json", ".parquet")
 _PICKLES = (".pkl", ".pickle")
@@ -346,15 +333,13 @@ class LoggedConversations(TextGenPool):
 
 def _file_hashes(path: SplitPath) -> dict[str, str]:
     """Hashes of all files of a path, by place."""
-    places = [expand_path(each) for each in (path.values() if isinstance(path, Mapping) else [path])]
-    files = [file for place in places for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
+    files = [file for place in places_of(path) for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
     return {str(number): file_hash(file) for number, file in enumerate(files) if file.is_file()}
 
 
 def _refuse_pickles(path: SplitPath) -> None:
     """Raise a `DataError` if a path is a pickle, or a folder of pickles."""
-    for each in path.values() if isinstance(path, Mapping) else [path]:
-        place = expand_path(each)
+    for place in places_of(path):
         entries = sorted(place.iterdir()) if place.is_dir() else [place]
         if pickle := next((entry for entry in entries if entry.suffix.lower() in _PICKLES), None):
             raise DataError(

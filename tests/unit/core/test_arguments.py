@@ -66,9 +66,6 @@ def test_messages_name_all_problems_with_their_path() -> None:
     )
     assert problem(either=[1]) == "alg.args.either: input should be a valid number or a valid string, got [1]"
     assert problem(mode="maxx").endswith("input should be 'max' or 'min', got 'maxx'; did you mean 'max'?")
-
-
-def test_what_no_config_can_hold_is_no_advice() -> None:
     assert problem(schedule="half") == "alg.args.schedule: input should be a valid number, got 'half'"
 
 
@@ -98,23 +95,20 @@ class Middle:
     def __init__(self, *args: Any, **kwargs: Unpack[Narrow]) -> None: ...
 
 
-def test_child_declares_its_parents_arguments_more_narrowly() -> None:
+def test_arguments_of_parents_and_of_our_algorithms_have_bounds() -> None:
     parameters = parameters_of(type("Both", (Middle, Loose), {}))
     assert set(parameters) == {"rate", "other"}
     with pytest.raises(ConfigError, match="rate: input should be greater than 0"):
         check_values(parameters, {"rate": -1.0}, "")
-
-
-class MyAlgorithm(stable_baselines3.PPO):
-    def __init__(self, *args: Any, ent_coef: float = 0.1, mine: int = 1, **kwargs: Any) -> None: ...
-
-
-def test_users_algorithm_has_our_bounds_where_names_agree() -> None:
     catalog.AlgorithmRegistry.add("mine", MyAlgorithm)
     catalog.AlgorithmRegistry.check("mine", {"ent_coef": 0.5, "mine": -1, "on_nan_gradient": "raise"})
     for args in ({"ent_coef": "auto"}, {"max_grad_norm": -1}, {"mine": "x"}, {"on_nan_gradient": "ignore"}):
         with pytest.raises(ConfigError, match=rf"alg\.args\.{next(iter(args))}: input should be"):
             catalog.AlgorithmRegistry.check("mine", args, "alg.args")
+
+
+class MyAlgorithm(stable_baselines3.PPO):
+    def __init__(self, *args: Any, ent_coef: float = 0.1, mine: int = 1, **kwargs: Any) -> None: ...
 
 
 REGISTRIES = [value for value in vars(catalog).values() if isinstance(value, Registry)]

@@ -20,15 +20,12 @@ def build_counting(calls: list[int]):  # type: ignore[no-untyped-def]
     return build
 
 
-def test_second_call_is_a_hit_and_another_key_is_not() -> None:
+def test_second_call_is_a_hit_which_can_be_asked_without_building_it() -> None:
     calls: list[int] = []
     first = cached_folder("test", {"k": 1}, build_counting(calls))
     assert cached_folder("test", {"k": 1}, build_counting(calls)) == first
     assert cached_folder("test", {"k": 2}, build_counting(calls)) != first
     assert len(calls) == 2
-
-
-def test_what_is_cached_can_be_asked_without_building_it() -> None:
     assert not is_cached("test", {"asked": 1})
     folder = cached_folder("test", {"asked": 1}, build_counting([]))
     assert is_cached("test", {"asked": 1}) and not is_cached("test", {"asked": 2})

@@ -98,16 +98,13 @@ def test_mistake_is_told_with_its_path(path: str, value: Any, message: str) -> N
         parse_config(changed(path, value), "x.yml")
 
 
-def test_workers_without_effect_are_a_warning() -> None:
+def test_workers_and_restarts_without_effect_are_warnings() -> None:
     config = changed("env.n_workers", 4)
     for kind, is_warned in (("blocks", False), ("dummy", True), ("subproc", True)):
         config["env"]["vec_env"] = kind
         warnings = parse_config(config, "x.yml").warnings
         assert any(w.startswith("env.n_workers has no effect") for w in warnings) == is_warned
         assert any("SubprocVecEnv" in w for w in warnings) == (kind == "subproc")
-
-
-def test_keys_of_restarts_say_what_happens_instead() -> None:
     config = changed("env.vec_env", "blocks")
     config["env"] |= {"on_worker_death": "restart", "max_restarts": 3}
     parsed = parse_config(config, "x.yml")
@@ -262,18 +259,10 @@ MODELS = {
 }
 
 
-def test_page_of_the_docs_is_what_list_writes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_of_the_docs_tells_type_default_and_bounds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--schema"]) == 0
     page = Path(__file__).parents[3] / "docs" / "yaml.md"
     assert page.read_text(encoding="utf-8") == capsys.readouterr().out, "write it anew: rl4dialog list --schema"
-
-
-@pytest.mark.parametrize("model", sorted(MODELS, key=lambda model: model.__name__), ids=lambda model: model.__name__)
-def test_every_key_is_described(model: type[BaseModel]) -> None:
-    assert [name for name, field in model.model_fields.items() if not field.description] == []
-
-
-def test_rows_tell_type_default_and_bounds() -> None:
     page = schema_page()
     assert "| `n_envs` | integer, at least 1, at most 65,536 | `1` | " in page
     assert "| `type` | `fixed`, `adaptive`, `ziegler` | `null` | " in page
@@ -281,6 +270,11 @@ def test_rows_tell_type_default_and_bounds() -> None:
         r"## env\.args\n.*\| `max_prompt_length` \| integer, at least 1, at most 1,000,000 \|  \| ", page, re.DOTALL
     )
     assert "| `metrics` | list of `{id, args}` | `[]` | " in page
+
+
+@pytest.mark.parametrize("model", sorted(MODELS, key=lambda model: model.__name__), ids=lambda model: model.__name__)
+def test_every_key_is_described(model: type[BaseModel]) -> None:
+    assert [name for name, field in model.model_fields.items() if not field.description] == []
 
 
 def test_importing_the_package_imports_no_torch() -> None:
@@ -310,13 +304,11 @@ def make_supervised(tmp_path: Path, with_env: bool = False, model_type: str = "c
     return text_config(parse_config(config, "test"))
 
 
-def test_blocks_are_the_evaluations_and_the_algorithms(tmp_path: Path) -> None:
+def test_blocks_are_those_of_evaluations_and_the_algorithm_in_this_order(tmp_path: Path) -> None:
     config = make(tmp_path, alg__policy__args__generation_kwargs={"top_k": 3})
     assert config.generation_blocks == [GenerationBlock(EVALUATION, {}), GenerationBlock(POLICY, {"top_k": 3})]
     assert [block.where for block in make_supervised(tmp_path).generation_blocks] == [EVALUATION, ALG]
 
-
-def test_evaluations_decode_by_the_first_block_that_says_anything(tmp_path: Path) -> None:
     def block(of_evaluation: Any, of_policy: Any) -> GenerationBlock:
         policy = {"alg__policy__args__generation_kwargs": of_policy}
         return make(tmp_path, train_evaluation__generation_kwargs=of_evaluation, **policy).evaluation_block
@@ -368,8 +360,10 @@ def supervised_notes(tmp_path: Path, **alg: Any) -> list[str]:
     return parse_config(config, "test").warnings
 
 
-def test_config_that_leaves_nothing_open_has_no_notes(tmp_path: Path) -> None:
+def test_what_leaves_nothing_open_has_no_notes_and_sampling_without_top_k_one(tmp_path: Path) -> None:
     assert notes(tmp_path) == supervised_notes(tmp_path, loss_on="all") == []
+    names = ("alg__policy__args__generation_kwargs", "train_evaluation__generation_kwargs")
+    assert len(notes(tmp_path, **{name: {"do_sample": True, "max_new_tokens": 8} for name in names})) == 1
 
 
 OF_EVALUATIONS: list[tuple[dict[str, Any], str]] = [
@@ -412,11 +406,6 @@ def test_defaults_of_rl4lms_are_said_to_configs_that_were_written_for_it(tmp_pat
         "RL4LMs has other defaults for keys that this config does not set: the optimizer is AdamW with weight_decay "
         "1e-6 (here Adam); terminate_on_eos is false (here true)"
     )
-
-
-def test_sampling_without_top_k_is_said_once(tmp_path: Path) -> None:
-    names = ("alg__policy__args__generation_kwargs", "train_evaluation__generation_kwargs")
-    assert len(notes(tmp_path, **{name: {"do_sample": True, "max_new_tokens": 8} for name in names})) == 1
 
 
 def test_rollouts_without_do_sample_and_encoder_decoders_are_told_of(tmp_path: Path) -> None:

@@ -51,19 +51,13 @@ def test_file_is_downloaded_once(index: Path) -> None:
     assert file_from_wheel(*GOOD) == path
 
 
-def test_file_with_another_hash_is_refused_and_not_kept() -> None:
+def test_what_is_not_found_or_has_another_hash_is_named_and_not_kept() -> None:
     with pytest.raises(DataError, match=r"shelf/data.txt of the package shelf==1.0 is not the expected file.* instead"):
         file_from_wheel(*GOOD[:2], "00")
     assert not kept()
-
-
-def test_unknown_package_names_the_reason_and_the_settings() -> None:
     with pytest.raises(DataError, match=r"missing==1.0 cannot be downloaded .*missing==1.0.*; check the network and"):
         file_from_wheel("missing==1.0", *GOOD[1:])
     assert not kept()
-
-
-def test_file_that_the_package_lacks_is_named() -> None:
     with pytest.raises(DataError, match=r"shelf==1.0 contains no file shelf/other.txt"):
         file_from_wheel(GOOD[0], "shelf/other.txt", GOOD[2])
 

@@ -129,14 +129,31 @@ WHOLE = QueuedReplies("3", ["hello"], [JudgedReply("m", "a")], is_conversation=T
 PAIR = QueuedReplies("1", ["hello"], [JudgedReply("m", "a"), JudgedReply("m", "b")], None, "gap", 0.5)
 
 
-def test_queue_is_read_as_written(tmp_path: Path) -> None:
+def test_queue_is_read_as_written_and_is_not_empty(tmp_path: Path) -> None:
     write_queue(tmp_path / "q" / "queue.jsonl", [PAIR, SINGLE, WHOLE])
     assert read_queue(tmp_path / "q" / "queue.jsonl") == [PAIR, SINGLE, WHOLE]
+    write_queue(tmp_path / "q.jsonl", [])
+    with pytest.raises(DataError, match="has no replies to judge; rl4dialog select writes them"):
+        read_queue(tmp_path / "q.jsonl")
+    write_queue(tmp_path / "q.jsonl", [PAIR])
+    assert read_pairs(tmp_path / "q.jsonl") == [PAIR]
+    write_queue(tmp_path / "q.jsonl", [PAIR, SINGLE])
+    with pytest.raises(DataError, match="has more than pairs, but pairs are needed"):
+        read_pairs(tmp_path / "q.jsonl")
+    write_queue(tmp_path / "q.jsonl", [PAIR])
+    line = json.loads((tmp_path / "q.jsonl").read_text())
+    del line["is_conversation"], line["answer"]
+    (tmp_path / "q.jsonl").write_text(json.dumps(line) + "\n")
+    assert read_queue(tmp_path / "q.jsonl") == [PAIR]
 
 
-def test_choice_in_any_order_judges_the_pair() -> None:
+def test_pair_is_judged_by_a_choice_in_any_order_and_a_single_reply_by_a_rating_or_correction() -> None:
     assert PAIR.is_judged_by(PAIR.chosen(1)) and PAIR.is_judged_by(preference("b", "a", 0))
     assert not PAIR.is_judged_by(preference("a", "b", 0, ("hi",))) and not PAIR.is_judged_by(PAIR.corrected(0, "c"))
+    assert SINGLE.is_judged_by(SINGLE.rated(0, -1)) and SINGLE.is_judged_by(SINGLE.corrected(0, "b"))
+    assert SINGLE.rated(0, -1).rating == -1 and SINGLE.rated(0, -1).persona == "i sing ."
+    assert not SINGLE.is_judged_by(PAIR.rated(0, 1))  # another persona
+    assert not PAIR.is_judged_by(PAIR.rated(0, 1)) and PAIR.is_pair and not SINGLE.is_pair
 
 
 @pytest.mark.parametrize(
@@ -160,27 +177,6 @@ def test_invalid_lines_are_errors(tmp_path: Path, change: dict[str, Any], messag
         read_queue(path)
 
 
-def test_empty_queue_is_an_error(tmp_path: Path) -> None:
-    write_queue(tmp_path / "q.jsonl", [])
-    with pytest.raises(DataError, match="has no replies to judge; rl4dialog select writes them"):
-        read_queue(tmp_path / "q.jsonl")
-
-
-def test_single_reply_is_judged_by_a_rating_or_a_correction() -> None:
-    assert SINGLE.is_judged_by(SINGLE.rated(0, -1)) and SINGLE.is_judged_by(SINGLE.corrected(0, "b"))
-    assert SINGLE.rated(0, -1).rating == -1 and SINGLE.rated(0, -1).persona == "i sing ."
-    assert not SINGLE.is_judged_by(PAIR.rated(0, 1))  # another persona
-    assert not PAIR.is_judged_by(PAIR.rated(0, 1)) and PAIR.is_pair and not SINGLE.is_pair
-
-
-def test_single_replies_are_no_pairs(tmp_path: Path) -> None:
-    write_queue(tmp_path / "q.jsonl", [PAIR])
-    assert read_pairs(tmp_path / "q.jsonl") == [PAIR]
-    write_queue(tmp_path / "q.jsonl", [PAIR, SINGLE])
-    with pytest.raises(DataError, match="has more than pairs, but pairs are needed"):
-        read_pairs(tmp_path / "q.jsonl")
-
-
 def test_conversation_is_judged_by_a_rating_of_the_same_conversation_and_has_no_correction() -> None:
     reply = QueuedReplies("4", ["hello"], [JudgedReply("m", "a")])
     shorter = replace(WHOLE, answer=None)
@@ -189,14 +185,6 @@ def test_conversation_is_judged_by_a_rating_of_the_same_conversation_and_has_no_
         assert not WHOLE.is_judged_by(other.rated(0, 1)) and not other.is_judged_by(WHOLE.rated(0, 1))
     with pytest.raises(DataError, match="a whole conversation is rated up or down; only single replies can be corr"):
         WHOLE.corrected(0, "b")
-
-
-def test_line_without_the_keys_of_conversations_is_a_reply(tmp_path: Path) -> None:
-    write_queue(tmp_path / "q.jsonl", [PAIR])
-    line = json.loads((tmp_path / "q.jsonl").read_text())
-    del line["is_conversation"], line["answer"]
-    (tmp_path / "q.jsonl").write_text(json.dumps(line) + "\n")
-    assert read_queue(tmp_path / "q.jsonl") == [PAIR]
 
 
 def test_id_depends_on_all_texts() -> None:

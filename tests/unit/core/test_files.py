@@ -70,14 +70,11 @@ def check_errors(path: Path, use: Callable[[], Any], depth: int = 3, others: Seq
     path.write_text(text, encoding="utf-8")
 
 
-def test_deep_nesting_is_a_value_error() -> None:
+def test_deep_nesting_and_a_key_given_twice_are_value_errors() -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         json_value(DEEP)
     with pytest.raises(ValueError, match=r"must be a JSON object, not \[1\]"):
         json_object("[1]")
-
-
-def test_key_given_twice_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="the key 'b' twice"):
         json_value('{"a": [{"c": 1, "b": 1, "b": 2}]}')
 

@@ -25,10 +25,12 @@ def test_credentials_are_found(url: str) -> None:
     assert has_credentials(url)
 
 
-def test_timeouts_overload_and_failures_of_the_server_are_temporary() -> None:
+def test_timeouts_overload_and_failures_of_the_server_are_waited_for() -> None:
     temporary = [status for status in range(200, 600) if is_temporary(status)]
     assert temporary == [408, 409, 425, 429, *range(500, 600)]
     assert [status for status in temporary if is_overload(status)] == [429, 503]
+    assert [wait_s(n, 0.5) for n in (1, 2, 3)] == [0.5, 1.0, 2.0]
+    assert [wait_s(n, 0.5, at_least_s=0.8) for n in (1, 2, 3)] == [0.8, 1.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -36,8 +38,3 @@ def test_timeouts_overload_and_failures_of_the_server_are_temporary() -> None:
 )
 def test_retry_after_is_read_up_to_a_minute(header: str, seconds: float) -> None:
     assert retry_after_s(header) == seconds
-
-
-def test_waits_double_and_are_at_least_as_long_as_asked() -> None:
-    assert [wait_s(n, 0.5) for n in (1, 2, 3)] == [0.5, 1.0, 2.0]
-    assert [wait_s(n, 0.5, at_least_s=0.8) for n in (1, 2, 3)] == [0.8, 1.0, 2.0]

@@ -14,19 +14,13 @@ from rl4dialog.core.partner_replies import checked_reply
 from rl4dialog.core.types import PartnerReply
 
 
-def test_short_forms_are_written_out() -> None:
-    assert checked_reply("hello", "mine") == PartnerReply("hello")
-    assert checked_reply(None, "mine") == PartnerReply(leaves=True)
-
-
-def test_valid_reply_is_kept() -> None:
+def test_valid_reply_is_kept_and_short_forms_are_written_out() -> None:
     reply = PartnerReply("hi", [1, 2], 0.5, {"references": ["a"], "more": 1}, True, "it failed")
     assert checked_reply(reply, "mine") == reply
     long = "word " * 20_000
     assert checked_reply(long, "mine").text == long
-
-
-def test_numbers_of_numpy_become_pythons() -> None:
+    assert checked_reply("hello", "mine") == PartnerReply("hello")
+    assert checked_reply(None, "mine") == PartnerReply(leaves=True)
     reply = checked_reply(PartnerReply("hi", np.array([3, 4]), np.float32(0.5)), "mine")  # type: ignore[arg-type]
     assert reply.ids == [3, 4] and {type(id) for id in reply.ids} == {int}
     assert reply.reward == 0.5 and type(reply.reward) is float

@@ -67,14 +67,11 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_names_of_folders_and_of_the_hub_stand_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_models_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
     assert resolved_name("someone/model") == "someone/model"
     assert resolved_name("~/model") == "/home/someone/model"
     assert load_pretrained(_Auto(), "a/b", "model", "Hint.", x=1) == ("a/b", {"trust_remote_code": False, "x": 1})
-
-
-def test_pretrained_and_random_built_in_models_are_told_apart() -> None:
     assert has_random_weights("builtin/tiny-gpt2")
     assert not has_random_weights("builtin/smollm2-135m-instruct")
     assert not has_random_weights("gpt2")
@@ -205,10 +202,17 @@ def load(folder: Path, auto_class: Any = AutoModelForCausalLM, **kwargs: Any) ->
     return load_model(auto_class, str(folder), "language model", "Hint.", **kwargs)
 
 
-def test_a_whole_model_with_tied_weights_is_loaded(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_layers_that_lack_are_named_and_unused_ones_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "rl4dialog"):
         load(folder)
     assert not caplog.text
+    change_config(folder, num_hidden_layers=4)
+    with pytest.raises(ModelError, match=r"\(model.layers.2.input_layernorm.weight and 17 more\).*model. Hint.$"):
+        load(folder)
+    change_config(folder, num_hidden_layers=1)
+    with caplog.at_level(logging.WARNING, "rl4dialog"):
+        load(folder)
+    assert "does not use (model.layers.1.input_layernorm.weight and 8 more)" in caplog.text
 
 
 @pytest.mark.parametrize("new_head", [False, True])
@@ -216,19 +220,6 @@ def test_a_missing_weight_is_named(folder: Path, new_head: bool) -> None:
     change_weights(folder, lambda weights: weights.pop(QUERY))
     with pytest.raises(ModelError, match=rf"^language model '.*' cannot be loaded: weights are missing .*\({QUERY}\)"):
         load(folder, new_head=new_head)
-
-
-def test_layers_that_the_files_lack_are_named(folder: Path) -> None:
-    change_config(folder, num_hidden_layers=4)
-    with pytest.raises(ModelError, match=r"\(model.layers.2.input_layernorm.weight and 17 more\).*model. Hint.$"):
-        load(folder)
-
-
-def test_layers_that_are_not_used_are_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    change_config(folder, num_hidden_layers=1)
-    with caplog.at_level(logging.WARNING, "rl4dialog"):
-        load(folder)
-    assert "does not use (model.layers.1.input_layernorm.weight and 8 more)" in caplog.text
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -32,9 +32,16 @@ def registry() -> Registry:
     return registry
 
 
-def test_component_is_built_with_its_arguments_and_what_it_asks_for(registry: Registry) -> None:
+def test_component_is_built_with_its_arguments_and_a_function_returned_with_them_bound(registry: Registry) -> None:
     built = registry.get("mine", {"scale": 2.0, "size": 5}, tokenizer="t", device="not asked for")
     assert (built.scale, built.size, built.tokenizer) == (2.0, 5, "t")
+
+    def reward(prompt_text: str, gen_text: str, bonus: float = 0.0) -> float:
+        return len(gen_text) + bonus
+
+    registry.add("function", reward)
+    assert registry.get("function") is reward
+    assert registry.get("function", {"bonus": 2.0})("p", "abc") == 5.0
 
 
 @pytest.mark.parametrize(
@@ -49,15 +56,6 @@ def test_component_is_built_with_its_arguments_and_what_it_asks_for(registry: Re
 def test_mistakes_are_named(registry: Registry, id: str, args: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         registry.check(id, args)
-
-
-def test_function_is_returned_with_arguments_bound(registry: Registry) -> None:
-    def reward(prompt_text: str, gen_text: str, bonus: float = 0.0) -> float:
-        return len(gen_text) + bonus
-
-    registry.add("function", reward)
-    assert registry.get("function") is reward
-    assert registry.get("function", {"bonus": 2.0})("p", "abc") == 5.0
 
 
 @pytest.mark.parametrize("register", [lambda r, c: r.register("new")(c), lambda r, c: r.register("new", c)])

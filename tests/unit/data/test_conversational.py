@@ -91,12 +91,14 @@ def test_plain_prompt_is_the_users_message_in_a_chat_template(pool_of: Any) -> N
         pool_of({"prompt": "<user>Hi!<assistant>"}, **chat)
 
 
-def test_plain_prompts_stay_as_they_are(pool_of: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_plain_prompts_stay_as_they_are_and_do_not_mix(pool_of: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert samples(pool_of({"prompt": "Hi!"}))[0][1] == "Hi!"
     assert (
         "plain text and used verbatim, whatever the format; format: chat_template makes each a user message"
         in caplog.text
     )
+    with pytest.raises(DataError, match="mixes plain prompts and conversations"):
+        pool_of({"prompt": "a"}, {"prompt": [USER]})
 
 
 def test_context_is_cut_but_the_system_message_stays(pool_of: Any) -> None:
@@ -138,13 +140,10 @@ def test_plain_preferences_are_used(pool_of: Any, row: Any, prompt: str, chosen:
     assert pool.end_of_turn is None
 
 
-def test_prompt_and_completion(pool_of: Any) -> None:
+def test_prompt_and_completion_with_further_columns(pool_of: Any) -> None:
     assert samples(pool_of({"prompt": [USER], "completion": [REPLY]})) == [(0, "Hi! <EOU>", ["Hello."])]
     assert samples(pool_of({"prompt": "1 +", "completion": " 1"})) == [(0, "1 +", [" 1"])]
     assert samples(pool_of({"prompt": [USER]})) == [(0, "Hi! <EOU>", [""])]
-
-
-def test_further_columns_go_into_the_meta_data(pool_of: Any) -> None:
     pool = pool_of({"prompt": "a", "completion": "b", "label": True}, meta_data_columns=["label"])
     assert pool[0][0].meta_data == {"label": True}
 
@@ -179,8 +178,3 @@ def test_hub_dataset_is_read(fake_hub: Any) -> None:
 def test_bad_row_is_named(pool_of: Any, row: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         pool_of({"messages": [USER, REPLY]}, row)
-
-
-def test_plain_and_conversational_rows_do_not_mix(pool_of: Any) -> None:
-    with pytest.raises(DataError, match="mixes plain prompts and conversations"):
-        pool_of({"prompt": "a"}, {"prompt": [USER]})

@@ -113,20 +113,14 @@ def write_examples(write: Write, *examples: dict[str, Any]) -> Path:
     return write({"totto_dev_data.jsonl": "".join(json.dumps(example) + "\n" for example in examples)})
 
 
-def test_highlighted_cells_are_written_with_their_headers(write: Write) -> None:
+def test_cells_are_written_with_their_headers_and_in_a_full_table(write: Write) -> None:
     sample = DataPoolRegistry.get("totto", {"split": "val", "path": str(write_examples(write, TABLE_EXAMPLE))})[0][0]
     assert sample.prompt_or_input_text == SUBTABLE
     assert sample.references == ["Green tea is from Japan.", "Japan makes green tea."]
     assert sample.id == "val_0"
     assert sample.meta_data == {"raw_table": TABLE_EXAMPLE}
-
-
-def test_full_table_marks_highlighted_cells(write: Write) -> None:
     (sample,) = [s for s, _ in ToTTo.prepare("val", "fulltable", write_examples(write, TABLE_EXAMPLE))]
     assert sample.prompt_or_input_text == FULLTABLE + "<page_title> Tea </page_title> " + FULLTABLE
-
-
-def test_span_of_columns_moves_the_cells_behind_it() -> None:
     head = [cell("wide", True, column_span=2), cell("narrow", True)]
     table = [head, [cell("a"), cell("b"), cell("c"), cell("beyond")]]
     parsed = Row({"table": table, "highlighted_cells": []}, "x").parsed(Example).table

@@ -20,7 +20,7 @@ def make_dialogue(id: str, *texts: str) -> Dialogue:
     return Dialogue(id, tuple(Turn(text, i % 2, act=i % 4 + 1, emotion=i % 7) for i, text in enumerate(texts)))
 
 
-def test_eou_prompt_is_that_of_rl4lms() -> None:
+def test_eou_prompt_is_that_of_rl4lms_with_its_ids() -> None:
     samples = dialogue_samples([make_dialogue("d", "a b", "c", "d ?", "e")], DialogueFormat("eou", 2))
     assert [sample.prompt_or_input_text for sample in samples] == ["a b<EOU>c <EOU>", "c<EOU>d ? <EOU>"]
     assert [sample.references for sample in samples] == [["d ?"], ["e"]]
@@ -28,9 +28,6 @@ def test_eou_prompt_is_that_of_rl4lms() -> None:
     unlabelled = Dialogue("d", (Turn("a", 0), Turn("b", 1), Turn("c", 0)))
     first, second = dialogue_samples([unlabelled], DialogueFormat("eou", None))
     assert first.meta_data == {"history": ["a"]} and second.prompt_or_input_text == "a<EOU>b <EOU>"
-
-
-def test_ids_count_all_utterances_of_the_split() -> None:
     dialogues = [make_dialogue("x", "a", "b", "c"), make_dialogue("y", "a"), make_dialogue("z", "a", "b", "c")]
     samples = dialogue_samples(dialogues, DialogueFormat("eou", 1))
     assert [sample.id for sample in samples] == [1, 2, 5, 6]
@@ -59,11 +56,11 @@ def test_chat_roles_alternate_back_from_the_user() -> None:
         {"role": "user", "content": "c"},
     ]
     assert [message["role"] for message in chat_messages(["b", "c"])] == ["assistant", "user"]
-
-
-def test_chat_template_without_renderer_is_an_error() -> None:
     with pytest.raises(DataError, match=r"'chat_template' needs a tokenizer with a chat template; .*, or format 'eou'"):
         DialogueFormat("chat_template", 3)
+    prompt = built("chatml", "byte_level").dialogue.prompt(SAID[:1], "i am kind")
+    assert prompt.agent_opening is not None
+    assert "".join(prompt.agent_opening) == "<|im_start|>system\ni am kind<|im_end|>\n<|im_start|>assistant\n"
 
 
 SAID = ["i like tea", "do you ?", "yes , i do"]
@@ -137,12 +134,6 @@ def test_assistant_who_must_not_be_first_is_reported(name: str) -> None:
         env.reset(options={"sample": Sample("s", prompt, ["x"])})
 
 
-def test_assistant_who_can_be_first_starts_after_the_system_message() -> None:
-    prompt = built("chatml", "byte_level").dialogue.prompt(SAID[:1], "i am kind")
-    assert prompt.agent_opening is not None
-    assert "".join(prompt.agent_opening) == "<|im_start|>system\ni am kind<|im_end|>\n<|im_start|>assistant\n"
-
-
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_prompt_knows_its_parts(name: str) -> None:
     form = built(name, "byte_level")
@@ -160,16 +151,13 @@ def test_prompt_knows_its_parts(name: str) -> None:
     assert (frame.to_agent, frame.to_partner) == (prompt.turns[-1].closing, prompt.turns[1].closing)
 
 
-def test_template_that_strips_keeps_its_parts() -> None:
+def test_templates_may_strip_and_texts_look_like_placeholders() -> None:
     def render(messages: list[Message]) -> str:
         return "".join(f"[{message['role'][0]}]{message['content'].strip()}" for message in messages) + "[a]"
 
     prompt = ChatMarkup(render).prompt(chat_messages([" a ", "b", "c\n"], " p "))
     assert prompt == "[s]p[u]a[a]b[u]c[a]"
     assert [turn.text for turn in prompt.turns] == ["a", "b", "c"] and prompt.opening == ("[s]", "p", "[u]")
-
-
-def test_texts_that_look_like_placeholders_are_only_texts() -> None:
     form = built("chatml", "byte_level")
     prompt = form.dialogue.prompt(["Placeholder0of1", "Placeholder1of3", ""])
     assert [turn.text for turn in prompt.turns] == ["Placeholder0of1", "Placeholder1of3", ""]

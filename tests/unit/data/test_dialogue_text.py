@@ -24,9 +24,6 @@ def test_goal_is_added_to_a_persona_and_removed_again() -> None:
     assert with_goal(["i am old ."], "pet") == "i am old . goal : pet"
     assert without_goal("i am old . goal : pet") == "i am old ." and without_goal("i am old .") == "i am old ."
     assert without_goal(with_goal([], "pet")) == ""
-
-
-def test_opening_of_a_sample_is_its_persona_and_goal() -> None:
     assert opening_in({"persona": ["i am old .", "i run ."], "goal": "pet"}) == "i am old . i run . goal : pet"
     assert opening_in({"goal": "pet"}) == "goal : pet" and opening_in({"persona": "a", "goal": None}) == "a"
     assert opening_in({}) is opening_in({"goal": {"inform": {"food": "thai"}}}) is None
@@ -35,22 +32,16 @@ def test_opening_of_a_sample_is_its_persona_and_goal() -> None:
 DIALOGUE = Dialogue(1, (Turn("hi", PARTNER), Turn("yes?", AGENT), Turn("a\nUser: b", PARTNER)))
 
 
-def test_each_utterance_is_a_line_with_its_speaker() -> None:
+def test_reply_is_written_and_scored_like_a_rated_dialogue_with_the_same_utterances() -> None:
     assert dialogue_text(DIALOGUE) == dialogue_text(DIALOGUE, 9) == "User: hi\nAssistant: yes?\nUser: a User: b"
     assert dialogue_text(DIALOGUE, 1) == "Assistant: yes?\nUser: a User: b", "one utterance before the last"
     with_persona = Dialogue(1, DIALOGUE.turns[:1], meta_data={"persona": "be\nkind"})
     assert dialogue_text(with_persona, 1) == "Persona: be kind\nUser: hi"
-
-
-def test_reply_is_written_like_a_rated_dialogue_with_the_same_utterances() -> None:
     expected = "User: hi\nAssistant: yes?"
     assert reply_text("hi <EOU>", "yes?", {"history": ["hi"]}) == expected
     assert reply_text(Prompt([PromptTurn("hi", " <EOU>")]), "yes?", None) == expected
     assert reply_text("hi", "yes?", {}) == expected
     assert reply_text("", "yes?", {"history": ["a", "b", "hi"]}, 1) == expected
-
-
-def test_reply_is_scored_as_the_same_reply_in_feedback() -> None:
     meta_data = {"history": ["hi"], "persona": ["i sing .", "i run ."], "goal": "pet"}
     given = rating("yes?", 1, ("hi",), persona="i sing . i run . goal : pet")
     expected = "Persona: i sing . i run . goal : pet\nUser: hi\nAssistant: yes?"
@@ -90,25 +81,23 @@ def test_dialogue_begins_with_the_return_as_an_utterance() -> None:
     assert PREFIX.prompt(spaced, EOU).reply_opening == " "
 
 
-def test_chat_template_writes_it_as_the_system_message() -> None:
+def test_return_is_the_system_message_or_on_a_line_of_its_own_and_found_again() -> None:
     found = PREFIX.prompt(CHAT.prompt(["a"]), CHAT)
     assert found == "<system>return -2</><user>a</><assistant>"
     assert found.later_opening == ("<system>", "return -2", "</><user>")
     with_persona = PREFIX.prompt(CHAT.prompt(["a"], "I am b"), CHAT)
     assert with_persona == "<system>return -2\nI am b</><user>a</><assistant>"
-
-
-def test_plain_prompt_has_it_on_a_line_of_its_own() -> None:
     assert PREFIX.prompt("some text", None) == "return -2\nsome text"
     turns = Prompt([PromptTurn("", "a|"), PromptTurn("", "b|")], agent_opening=None)
     assert PREFIX.prompt(turns, None) == "return -2\na|b|" and len(PREFIX.prompt(turns, None).turns) == 2
-
-
-def test_unknown_messages_have_no_place_for_it() -> None:
     with pytest.raises(DataError, match="needs a prompt whose messages are known"):
         PREFIX.prompt("<user>a</><assistant>", CHAT)
     with pytest.raises(DataError, match="begins with several texts"):
         PREFIX.prompt(Prompt([PromptTurn("a", "|")], ("", "b", "|", "c", "|")), EOU)
+    assert all(map(begins_with_return, ("return -3<EOU>hi <EOU>", "return 2.5\nhi", "return 0")))
+    assert not any(map(begins_with_return, ("return it, please", "return 5th", "the return -3", "")))
+    assert not begins_with_return(EOU.prompt(["return 5"]))
+    assert begins_with_return(PREFIX.prompt(EOU.prompt(["hi"], "a persona"), EOU))
 
 
 def test_logged_conversation_begins_with_its_own_return() -> None:
@@ -122,10 +111,3 @@ def test_logged_conversation_begins_with_its_own_return() -> None:
     )
     dialogue = Dialogue("id", turns, n_given=3, prompt=EOU.prompt(["a", "x", "b"]))
     assert PREFIX.dialogue(dialogue, dialogue.prompt or "", EOU).prompt == "return 4<EOU>a<EOU>x<EOU>b <EOU>"
-
-
-def test_text_that_begins_with_a_return_is_found() -> None:
-    assert all(map(begins_with_return, ("return -3<EOU>hi <EOU>", "return 2.5\nhi", "return 0")))
-    assert not any(map(begins_with_return, ("return it, please", "return 5th", "the return -3", "")))
-    assert not begins_with_return(EOU.prompt(["return 5"]))
-    assert begins_with_return(PREFIX.prompt(EOU.prompt(["hi"], "a persona"), EOU))

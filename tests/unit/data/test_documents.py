@@ -64,13 +64,10 @@ def test_seq2seq_trains_on_the_second_half_of_positive_reviews(release: Path) ->
     assert {sample.meta_data["label"] for sample, _ in IMDBForSeq2Seq.prepare("test", path=release)} == {0, 1}
 
 
-def test_hub_rows_become_samples(fake_hub: Any) -> None:
+def test_hub_rows_become_samples_and_labels_are_checked(fake_hub: Any, write: Write) -> None:
     fake_hub[(IMDB_ID, None)] = {"test": [{"text": "so so good", "label": 1}, {"text": "", "label": 0}]}
     samples = [sample for sample, _ in IMDB.prepare("test")]
     assert sorted((s.prompt_or_input_text, s.references[0]) for s in samples) == [("", ""), ("so", "so so good")]
-
-
-def test_label_must_be_zero_or_one(write: Write) -> None:
     folder = write({"train.csv": "text,label\na b,positive\n"})
     with pytest.raises(DataError, match=r"train\.csv:2: label must be 0 \(negative\) or 1 \(positive\), not"):
         IMDB.prepare("train", path=folder)
@@ -95,15 +92,12 @@ def test_stories_are_read_in_the_order_of_the_url_list(write: Write) -> None:
     assert len(CNNDailyMail.prepare("val", path=folder)) == 1
 
 
-def test_tokenized_files_are_joined_again(write: Write) -> None:
+def test_tokenized_files_are_joined_again_and_articles_cut(write: Write) -> None:
     row = {"src": [["a", "fox", "ran", "."], ["fast", "."]], "tgt": [["fox", "runs"], ["fast"]]}
     folder = write({"cnndm.train.0.json": json.dumps([row]), "cnndm.train.1.json": json.dumps([row])})
     sample, _ = CNNDailyMail.prepare("train", path=folder)[0]
     assert (sample.prompt_or_input_text, sample.references) == ("a fox ran . fast .", ["fox runs\nfast"])
     assert len(CNNDailyMail.prepare("train", path=folder)) == 2
-
-
-def test_article_is_cut_after_so_many_words(write: Write) -> None:
     folder = write({"test.jsonl": json.dumps({"article": "It's late. Go home, all.", "highlights": "Late."})})
     args = {"split": "test", "path": str(folder), "truncate_article": 7, "prompt_suffix": " TL;DR:"}
     sample = DataPoolRegistry.get("cnn_daily_mail", args)[0][0]

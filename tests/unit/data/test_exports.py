@@ -47,16 +47,13 @@ def test_no_conversation_is_in_two_files(tmp_path: Path) -> None:
     assert [len(each) for each in ids] == [18, 18, 2, 2]
 
 
-def test_default_ratings_only_give_prompts(tmp_path: Path) -> None:
+def test_ratings_of_too_short_dialogues_are_not_exported(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"2 of 10 rated dialogues have at least 5 utterances, .*val, test would be"):
+        write_excerpts([rated(id, 5 if id < 2 else 4, 1) for id in range(10)], tmp_path, 5)
     write_excerpts([rated(id, 4, 5, 5 if id < 4 else 6) for id in range(20)], tmp_path, 4, default_rating=5)
     found = rows(tmp_path)
     assert {row["id"] for name in ("val", "test") for row in found[name]} == {0, 1, 2, 3}
     assert {row["ratings"]["mean"] for name in ("reward", "held_out") for row in found[name]} == {5.5}
-
-
-def test_too_few_long_dialogues_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"2 of 10 rated dialogues have at least 5 utterances, .*val, test would be"):
-        write_excerpts([rated(id, 5 if id < 2 else 4, 1) for id in range(10)], tmp_path, 5)
 
 
 def test_the_command_writes_ratings_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,16 +26,13 @@ def pool_of(*given: Feedback) -> FeedbackPool:
     return FeedbackPool(given, DialogueFormat("eou", None))
 
 
-def test_replies_to_learn_are_corrections_choices_and_replies_rated_up() -> None:
+def test_replies_to_learn_are_corrections_choices_and_those_rated_up_but_not_corrected() -> None:
     pool = pool_of(rating("a", 1), rating("b", -1), preference("c", "d", 1), correction("e", "f"))
     assert [(str(s.prompt_or_input_text), s.references) for s, _ in pool] == [
         ("hello <EOU>", ["a"]),
         ("hello <EOU>", ["d"]),
         ("hello <EOU>", ["f"]),
     ]
-
-
-def test_reply_that_was_corrected_or_rated_down_is_not_learned() -> None:
     pool = pool_of(preference("a", "b", 0), rating("a", -1), preference("c", "d", 0), correction("c", "e"))
     assert [sample.references for sample, _ in pool] == [["e"]]
 
@@ -78,16 +75,15 @@ def test_conversation_ratings_are_read_apart_from_judgements_of_replies(tmp_path
         FeedbackPool.prepare("train", str(tmp_path / "only.jsonl"))
 
 
-def test_context_size_cuts_prompt_and_text(path: str) -> None:
+def test_prompt_and_text_have_the_persona_the_context_and_markup(path: str) -> None:
     pool = FeedbackPool.prepare("train", path, context_size=1)
     assert pool[0][0].prompt_or_input_text == "how are you <EOU>"
     assert pool.judged()[0][0].prompt_or_input_text.startswith("User: how are you\nAssistant: ")
-
-
-def test_persona_is_in_prompt_and_text() -> None:
     pool = pool_of(rating("a", 1, persona="you are a cook"))
     assert pool[0][0].prompt_or_input_text == "you are a cook<EOU>hello <EOU>"
     assert pool.judged()[0][0].prompt_or_input_text == "Persona: you are a cook\nUser: hello\nAssistant: a"
+    prompt = FeedbackPool.prepare("train", path, in_conversation=True)[0][0].prompt_or_input_text
+    assert prompt.endswith("hi<EOU>how are you <EOU>") and prompt.count(" <EOU>") == 2
 
 
 def test_choice_of_always_the_same_side_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -119,11 +115,6 @@ def test_without_held_out_share_all_is_in_train(path: str) -> None:
     assert sizes == [12, 0, 0]
     with pytest.raises(DataError, match="held_out_share 0, there are no judgements to evaluate on"):
         FeedbackPool.prepare("val", path, held_out_share=0.0).judged()
-
-
-def test_prompts_of_conversations_have_their_markup(path: str) -> None:
-    prompt = FeedbackPool.prepare("train", path, in_conversation=True)[0][0].prompt_or_input_text
-    assert prompt.endswith("hi<EOU>how are you <EOU>") and prompt.count(" <EOU>") == 2
 
 
 def test_start_utterances_tell_conversations_with_one_opening_apart(tmp_path: Path) -> None:
@@ -213,18 +204,12 @@ def test_contradicting_arguments_are_errors(tmp_path: Path, args: dict[str, Any]
         RatedDialogues.prepare("train", str(replies_file(tmp_path)), **args)
 
 
-def test_rating_outside_of_the_scale_is_an_error(tmp_path: Path) -> None:
+def test_ratings_and_conversations_that_do_not_fit_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"the rating 5 of '.*' is not in scale \[1, 4\]"):
         RatedDialogues.prepare("train", str(replies_file(tmp_path)), ratings="good", scale=(1, 4))
-
-
-def test_too_few_conversations_for_the_splits_are_an_error(tmp_path: Path) -> None:
     path = str(replies_file(tmp_path, n=2))
     with pytest.raises(DataError, match=r"of 2 judged conversations, held_out_share 0.25 leaves none for split 'val';"):
         RatedDialogues.prepare("val", path, ratings="good")
-
-
-def test_constant_ratings_are_an_error(tmp_path: Path) -> None:
     rows = [conversation("a", "b", ratings={"good": 3}) for _ in range(8)]
     with pytest.raises(DataError, match="the rating is always 3 in split 'train'"):
         RatedDialogues.prepare("train", str(write_lines(tmp_path / "r.jsonl", rows)))

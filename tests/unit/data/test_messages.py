@@ -275,10 +275,6 @@ READERS = (
 )
 
 
-def test_every_row_of_the_table_is_tested() -> None:
-    assert [tuple(row[:3]) for row in documented("role")] == [*TABLE]
-
-
 @pytest.mark.parametrize("form", ["eou", "chat_template"])
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("row", TABLE, ids=" ".join)
@@ -446,8 +442,9 @@ def test_public_formats_are_read_or_refused_with_the_way(name: str, tmp_path: Pa
             assert [found[1:] for found in prompts(DataPoolRegistry.get(id, kwargs, **chat))] == wanted
 
 
-def test_every_public_format_of_the_page_is_tested() -> None:
+def test_every_row_of_the_tables_is_tested() -> None:
     assert [row[0].partition(": ")[0] for row in documented("data")] == [*PUBLIC]
+    assert [tuple(row[:3]) for row in documented("role")] == [*TABLE]
 
 
 def test_pairs_of_texts_say_what_is_left_out_or_guessed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -20,7 +20,7 @@ def test_splits_share_no_topic_and_leave_none_out() -> None:
     assert [sum(map(len, by_split[split].values())) for split in SPLITS] == [108, 36, 36]
 
 
-def test_a_prompt_has_the_system_message_and_no_reference() -> None:
+def test_a_prompt_has_the_system_message_in_any_format_and_no_reference() -> None:
     pool = Openers.prepare("test", system="Be kind.", format="chat_template", render_chat=render_chat)
     sample, _ = pool[0]
     assert sample.meta_data is not None
@@ -28,9 +28,6 @@ def test_a_prompt_has_the_system_message_and_no_reference() -> None:
     assert str(sample.prompt_or_input_text) == f"[system] Be kind.\n[user] {line}\n[assistant]"
     assert sample.references == [""]
     assert sample.meta_data["topic"] in topics("test")
-
-
-def test_the_format_of_dialogues_works_too() -> None:
     pool = DataPoolRegistry.get("openers", {"split": "val", "max_size": 2})
     assert len(pool) == 2
     assert str(pool[0][0].prompt_or_input_text).strip().endswith("<EOU>")

@@ -179,19 +179,13 @@ def fake_hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return splits
 
 
-def test_hub_rows_become_samples(fake_hub: dict[str, Any]) -> None:
+def test_hub_rows_become_samples_and_val_and_test_share_conversations_of_validation(fake_hub: dict[str, Any]) -> None:
     sample, _ = PersonaChat.prepare("train")[0]
     assert sample.prompt_or_input_text == "i run. i sing.<EOU>hi <EOU>"
     assert sample.references == ["reply 0"]
     assert sample.meta_data is not None and sample.meta_data["candidates"] == ["wrong", "reply 0"]
-
-
-def test_hub_without_test_split_shares_validation_by_conversation(fake_hub: dict[str, Any]) -> None:
     replies = {split: [sample.references[0] for sample, _ in PersonaChat.prepare(split)] for split in ("val", "test")}
     assert replies == {"val": ["reply 1", "reply 1", "reply 2"], "test": ["reply 3"]}
-
-
-def test_hub_test_split_is_used_where_there_is_one(fake_hub: dict[str, Any]) -> None:
     fake_hub["test"] = [hub_row(9, "hi")]
     assert PersonaChat.prepare("test")[0][0].references == ["reply 9"]
     assert len(PersonaChat.prepare("val")) == 4

@@ -23,24 +23,18 @@ def make_pool(n_samples: int) -> TextGenPool:
     return TextGenPool([Sample(index, f"prompt {index}", [f"reply {index}"]) for index in range(n_samples)])
 
 
-def test_pool_is_a_sequence_of_samples_with_weights() -> None:
+def test_pool_is_a_sequence_of_weighted_samples_drawn_with_the_global_seed() -> None:
     pool = make_pool(3)
     assert [(sample.id, weight) for sample, weight in pool] == [(0, 1.0), (1, 1.0), (2, 1.0)]
     assert (len(pool), pool[1][0].id, pool[-1][0].id) == (3, 1, 2)
     with pytest.raises(IndexError):
         pool[3]
-
-
-def test_sample_follows_the_global_seed_and_reaches_all() -> None:
     pool = make_pool(4)
     random.seed(5)
     first = [pool.sample().id for _ in range(50)]
     random.seed(5)
     assert [pool.sample().id for _ in range(50)] == first
     assert set(first) == {0, 1, 2, 3}
-
-
-def test_weights_go_with_their_samples() -> None:
     pool = TextGenPool([Sample(index, "", [""]) for index in range(4)], [1, 2, 0.001, 3])
     assert pool[1][1] == 2.0
     assert [weight for _, weight in pool.split([0.5, 0.5])[1]] == [0.001, 3.0]
@@ -144,7 +138,7 @@ def pool(*infos: dict[str, Any] | None) -> TextGenPool:
     return TextGenPool([Sample(i, "", [], info) for i, info in enumerate(infos)])
 
 
-def test_persona_is_what_all_prompts_begin_with() -> None:
+def test_persona_is_what_all_prompts_begin_with_and_personas_are_in_the_meta_data() -> None:
     format = DialogueFormat("eou", 3)
 
     def data(*personas: str | None) -> Data:
@@ -153,9 +147,6 @@ def test_persona_is_what_all_prompts_begin_with() -> None:
 
     assert data("be kind", "be kind").persona == "be kind"
     assert data("be kind", "be rude").persona is data("be kind", None).persona is data(None, None).persona is None
-
-
-def test_personas_are_those_of_the_train_split_each_once() -> None:
     train = pool({"persona": ["a", "b"]}, None, {"persona": ["c"]}, {"persona": ["a", "b"]}, {"persona": "d"}, {})
     data = Data({"train": train, "val": pool({"persona": ["e"]})}, None)
     assert data.personas("persona") == [("a", "b"), ("c",)] and data.personas("partner_persona") == []

@@ -34,16 +34,13 @@ from rl4dialog.data.ratings import (
 from rl4dialog.data.splits import find_prepared
 
 
-def test_later_judgement_of_the_same_reply_holds() -> None:
+def test_later_judgement_of_the_same_reply_holds_unless_turns_or_persona_differ() -> None:
     given = [rating("a", 1), rating("b", 1), rating("a", -1), correction("a", "x"), correction("a", "y")]
     assert [(each.kind, each.rating, each.correction) for each in latest(given)] == [
         ("rating", -1, None),
         ("rating", 1, None),
         ("correction", None, "y"),
     ]
-
-
-def test_other_turns_or_persona_are_another_judgement() -> None:
     given = [rating("a", 1), rating("a", -1, turns=("hi", "oh", "why?")), rating("a", -1, persona="a cook")]
     assert latest(given) == given
     assert len({conversation_of(each) for each in given}) == 3
@@ -54,14 +51,11 @@ def test_a_over_b_and_b_over_a_is_the_later_choice(last) -> None:  # type: ignor
     assert latest([preference("a", "b", 0), last]) == [last]
 
 
-def test_correction_and_choice_between_the_same_texts_replace_each_other() -> None:
+def test_later_judgement_of_a_conversation_or_of_the_same_texts_holds() -> None:
     fix, choice = correction("a", "x"), preference("a", "x", 0)
     assert latest([fix, choice]) == [choice]
     assert latest([choice, fix]) == [fix]
     assert latest([fix, choice, correction("a", "y")])[0] == choice
-
-
-def test_rating_of_a_conversation_replaces_an_earlier_one_of_the_same_conversation_only() -> None:
     given = [rating("a", 1), conversation_rating("a", 1), conversation_rating("a", -1, answer="oh")]
     assert latest([*given, again := conversation_rating("a", -1)]) == [given[0], again, given[2]]
     assert count_kinds(given) == "1 rating, 2 conversation ratings"
@@ -235,9 +229,6 @@ def test_system_and_id_can_be_numbers_or_null(tmp_path: Path) -> None:
     rows = [conversation("a", "b", ratings={"good": 1}, id=id, system=id) for id in ("x", 7, None)]
     rated = load_ratings(write_lines(tmp_path / "r.jsonl", rows))[1]
     assert [(each.conversation, each.system) for each in rated] == [("x", "x"), (7, "7"), (2, None)]
-
-
-def test_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         load_ratings(tmp_path / "nothing.jsonl")
 

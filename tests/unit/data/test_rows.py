@@ -75,13 +75,10 @@ def test_broken_archive_is_named(tmp_path: Path, name: str) -> None:
         list(walk_files(tmp_path / name, lambda name: True))
 
 
-def test_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_names_with_the_home_folder_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "data").mkdir()
     assert expand_path("~/data") == tmp_path / "data"
-
-
-def test_path_of_wrong_type_is_an_error() -> None:
     with pytest.raises(DataError, match="path must be a file or folder name, not 3"):
         expand_path(3)  # type: ignore[arg-type]
 
@@ -242,18 +239,15 @@ def test_delimiter_must_be_one_character(write: Write) -> None:
             list(read_rows(folder / "t.csv", delimiter))  # type: ignore[arg-type]
 
 
-def test_missing_column_names_those_that_exist() -> None:
-    row = Row({"question": "q", "answer": "a"}, "t.csv:2")
-    with pytest.raises(DataError, match=r"t\.csv:2: no column 'anwser'; did you mean 'answer'\? \(columns: question,"):
-        row.text("anwser")
-
-
-def test_dots_lead_into_nested_columns() -> None:
+def test_dots_lead_into_nested_columns_and_missing_columns_name_those_that_exist() -> None:
     row = Row({"a": {"b": "x"}, "c": [{"d": "1"}, {"d": "2"}], "e.f": "exact", "g": [[{"h": ["3", "4"]}], []]}, "here")
     assert (row["a.b"], row["c.d"], row["e.f"]) == ("x", ["1", "2"], "exact")
     assert row["g.h"] == [["3", "4"]] and row.texts("g.h") == ["3", "4"]
     assert "a.b" in row and "a.c" not in row and "c.x" not in row
     assert row.get("a.c", 7) == 7
+    row = Row({"question": "q", "answer": "a"}, "t.csv:2")
+    with pytest.raises(DataError, match=r"t\.csv:2: no column 'anwser'; did you mean 'answer'\? \(columns: question,"):
+        row.text("anwser")
 
 
 def test_text_is_text_or_a_number() -> None:

@@ -41,12 +41,9 @@ def test_every_usual_name_of_val_is_found(write: Write, name: str) -> None:
     assert {split: values(read()) for split, read in readers.items()} == {"train": [2], "val": [1]}
 
 
-def test_parts_of_a_split_are_read_in_order(write: Write) -> None:
+def test_files_of_a_split_are_read_in_order_and_one_of_just_the_name_alone(write: Write) -> None:
     folder = write({"my_train_1.jsonl": jsonl(3), "my_train_0.jsonl": jsonl(1, 2), "trainer.jsonl": jsonl(9)})
     assert values(file_readers(folder)["train"]()) == [1, 2, 3]
-
-
-def test_file_of_just_the_name_comes_before_others(write: Write) -> None:
     folder = write({"train.jsonl": jsonl(1), "train_small.jsonl": jsonl(2)})
     assert [path.name for path in split_files(folder, [".jsonl"])["train"]] == ["train.jsonl"]
 
@@ -97,16 +94,13 @@ def test_missing_splits_are_drawn_from_train_once(write: Write) -> None:
     assert parts["val"] != values(read_split("val", readers_of(train=50), "here", 0.1, 4))
 
 
-def test_split_that_exists_is_not_drawn() -> None:
+def test_split_that_exists_is_not_drawn_and_others_the_same_everywhere() -> None:
     readers = readers_of(train=10, test=3)
     assert values(read_split("test", readers, "here", 0.2)) == [("test", i) for i in range(3)]
     assert len(values(read_split("train", readers, "here", 0.2))) == 8
     assert len(values(read_split("val", readers, "here", 0.2))) == 2
     everything = readers_of(train=10, val=1, test=1)
     assert len(values(read_split("train", everything, "here", 0.2))) == 10
-
-
-def test_draw_is_the_same_on_every_machine() -> None:
     assert shuffled(6, "seed") == [4, 0, 1, 3, 2, 5]
     assert [len(drawn_rows(3, split, ("val", "test"), 0.01, "s")) for split in ("train", "val", "test")] == [1, 1, 1]
 

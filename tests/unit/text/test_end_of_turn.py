@@ -19,12 +19,17 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<eos>")
 
 
-def test_marker_of_several_tokens_ends_at_its_last_one() -> None:
+def test_end_is_the_last_token_of_a_marker_or_eos() -> None:
     tokenizer = byte_tokenizer()
     ends = EndOfTurn(tokenizer, [0], "<EOU>")
     ids = tokenizer("hi > there<EOU>")["input_ids"]
     assert [ends.is_end(ids[: n + 1]) for n in range(len(ids))] == [False] * (len(ids) - 1) + [True]
     assert ends.reply_text(ids) == "hi > there"
+    ends = EndOfTurn(make_tokenizer(), [0, 7])
+    assert [ends.is_end([5, id]) for id in (0, 7, 8)] == [True, True, False]
+    assert not ends.is_end([])
+    sources = (SimpleNamespace(eos_token_id=[4, 2]), SimpleNamespace(eos_token_id=None), SimpleNamespace())
+    assert end_of_sequence_ids(make_tokenizer(), *sources) == [0, 2, 4]
 
 
 @pytest.mark.parametrize(
@@ -47,14 +52,3 @@ def test_single_token_marker_is_among_the_ids_that_are_held_back() -> None:
     ends = EndOfTurn(tokenizer, [0], "<EOU>")
     assert ends.single_token_ids == {0, tokenizer.convert_tokens_to_ids("<EOU>")}
     assert EndOfTurn(byte_tokenizer(), [0], "<EOU>").single_token_ids == {0}
-
-
-def test_without_a_marker_only_eos_ends() -> None:
-    ends = EndOfTurn(make_tokenizer(), [0, 7])
-    assert [ends.is_end([5, id]) for id in (0, 7, 8)] == [True, True, False]
-    assert not ends.is_end([])
-
-
-def test_eos_ids_are_the_union_of_tokenizer_and_configs() -> None:
-    sources = (SimpleNamespace(eos_token_id=[4, 2]), SimpleNamespace(eos_token_id=None), SimpleNamespace())
-    assert end_of_sequence_ids(make_tokenizer(), *sources) == [0, 2, 4]

@@ -27,24 +27,18 @@ def test_builtin_tokenizer_keeps_the_marker_as_one_token_whatever_stands_before_
     assert tokenizer.pad_token_id != tokenizer.eos_token_id
 
 
-def test_builtin_tokenizer_without_texts_is_an_error() -> None:
+def test_tokenizer_without_texts_or_folder_is_an_error() -> None:
     with pytest.raises(ModelError, match="there are none"):
         build_tokenizer("builtin/tiny-gpt2", corpus=[])
-
-
-def test_tokenizer_loads_from_a_folder(tmp_path: Path) -> None:
-    make_tokenizer().save_pretrained(tmp_path)
-    tokenizer = build_tokenizer(str(tmp_path), max_length=17)
-    assert tokenizer.model_max_length == 17
-    assert tokenizer.padding_side == "left"
-
-
-def test_missing_tokenizer_names_what_would_work() -> None:
     with pytest.raises(ModelError, match=r"no/such/folder.*builtin/tiny-gpt2"):
         build_tokenizer("no/such/folder")
 
 
-def test_tokenizer_without_pad_token_pads_with_eos_or_refuses(tmp_path: Path) -> None:
+def test_tokenizer_loads_from_a_folder_and_pads_with_eos_or_refuses(tmp_path: Path) -> None:
+    make_tokenizer().save_pretrained(tmp_path)
+    tokenizer = build_tokenizer(str(tmp_path), max_length=17)
+    assert tokenizer.model_max_length == 17
+    assert tokenizer.padding_side == "left"
     tokenizer = make_tokenizer()
     tokenizer.pad_token = None
     tokenizer.save_pretrained(tmp_path)
@@ -147,13 +141,6 @@ def test_conversation_in_characters_has_the_ids_of_its_text() -> None:
         assert tokenizer.decode(history.prompt_ids) == text
 
 
-def test_more_characters_than_vocab_size_is_an_error() -> None:
-    corpus = [chr(0x4E00 + i) for i in range(300)]
-    with pytest.raises(ModelError, match=r"needs 304 tokens for the 300 characters .*vocab_size is 300; raise it"):
-        characters(corpus, vocab_size=300)
-    assert len(characters(corpus, vocab_size=304)) == 304
-
-
 def test_saved_characters_are_loaded_as_they_were(tmp_path: Path) -> None:
     tokenizer = characters()
     tokenizer.save_pretrained(tmp_path)
@@ -196,11 +183,15 @@ def test_words_are_decoded_as_they_were(text: str) -> None:
     assert encoder_of(tokenizer).ids(text) == ids
 
 
-def test_more_words_than_vocab_size_is_an_error() -> None:
+def test_more_characters_or_words_than_vocab_size_are_an_error() -> None:
     corpus = [" ".join(f"w{i}" for i in range(300))]
     with pytest.raises(ModelError, match=r"needs 316 tokens for the 300 words and 12 characters .*is 300; raise it"):
         words(corpus, vocab_size=300)
     assert len(words(corpus, vocab_size=316)) == 316
+    corpus = [chr(0x4E00 + i) for i in range(300)]
+    with pytest.raises(ModelError, match=r"needs 304 tokens for the 300 characters .*vocab_size is 300; raise it"):
+        characters(corpus, vocab_size=300)
+    assert len(characters(corpus, vocab_size=304)) == 304
 
 
 def test_units_have_their_own_cache() -> None:

@@ -35,16 +35,13 @@ def games(found: list[Any], seed: int = 0, transitions: Any = TRANSITIONS) -> li
     return [dict(row.values) for row in game_rows(lambda: rows, seed)]
 
 
-def test_guesses_have_the_colours_of_the_tweet() -> None:
+def test_words_of_tweets_have_their_colours_and_are_drawn_by_seed() -> None:
     (game,) = games([["panic", [MISS, NEAR, HIT]]])
     assert game["meta_data"] == {"word": "slate"}, "no other hidden word allows these colours"
     texts = [message["content"] for message in game["messages"]]
     assert texts == ["new word", "build", "bbbbb", "elude", "ybbbg", "slate", "ggggg"]
     assert [message["role"] for message in game["messages"]] == ["user", *["assistant", "user"] * 3]
     assert game["rewards"] == [-1.0, -1.0, 0.0]
-
-
-def test_words_are_drawn_by_seed_with_equal_probability() -> None:
     many = [["panic", [MISS, HIT]]] * 400
     found = games(many)
     assert found == games(many) != games(many, seed=1)
@@ -52,9 +49,6 @@ def test_words_are_drawn_by_seed_with_equal_probability() -> None:
     assert 160 < words["crane"] < 240
     firsts = Counter(game["messages"][1]["content"] for game in found if game["meta_data"]["word"] == "crane")
     assert set(firsts) == {"build", "ghost"} and abs(firsts["build"] - firsts["ghost"]) < 60
-
-
-def test_impossible_game_is_left_out_and_the_others_keep_their_numbers() -> None:
     found = games([["panic", [MISS]], ["panic", ["<g><b><b><b><b>"]], ["panic", [HIT]]])
     assert [game["id"] for game in found] == [0, 2]
 
@@ -380,7 +374,10 @@ def test_wrong_line_after_the_samples_is_named_when_it_is_read(write: Write) -> 
         ids(pool)
 
 
-def test_folder_of_pickles_or_without_logs_is_refused(write: Write) -> None:
+def test_pool_of_logs_cannot_be_split_in_parts_and_folders_without_logs_are_refused(write: Write) -> None:
+    path = write({"x.jsonl": jsonl(record(0))}) / "x.jsonl"
+    with pytest.raises(DataError, match="use held_out_share"):
+        LoggedConversations.prepare("train", path).split([0.5, 0.5])
     folder = write({"a/x.pkl": b"", "b/x.txt": b""})
     with pytest.raises(DataError, match="is a pickle"):
         LoggedConversations.prepare("train", folder / "a")
@@ -388,9 +385,3 @@ def test_folder_of_pickles_or_without_logs_is_refused(write: Write) -> None:
         LoggedConversations.prepare("train", folder / "b")
     with pytest.raises(DataError, match="contains no"):
         LoggedConversations.prepare("train", {"train": folder / "b"})
-
-
-def test_pool_cannot_be_split_in_parts(write: Write) -> None:
-    path = write({"x.jsonl": jsonl(record(0))}) / "x.jsonl"
-    with pytest.raises(DataError, match="use held_out_share"):
-        LoggedConversations.prepare("train", path).split([0.5, 0.5])

@@ -41,6 +41,12 @@ def test_conversation_is_read_as_it_was_written() -> None:
     record = logged_record(WHOLE)
     assert record["rewards"] == [None, 0.5, -1.0] and record["n_given"] == 3
     assert read(record) == [WHOLE]
+    record = logged_record(Dialogue(0, (Turn("a", PARTNER), Turn("b", AGENT, reward=math.nan))))
+    assert record["rewards"] == [None]
+    assert read(record)[0].turns[1].reward == 0.0
+    record = {"messages": [{"role": "visitor", "content": "a"}, {"role": "guide", "content": "b"}]}
+    assert read(record, agent="guide")[0].turns == (Turn("a", PARTNER), Turn("b", AGENT))
+    assert read({**record, "agent": "visitor"}, agent="guide")[0].turns == (Turn("a", AGENT), Turn("b", PARTNER))
 
 
 def test_partner_that_says_nothing_has_empty_messages() -> None:
@@ -49,12 +55,6 @@ def test_partner_that_says_nothing_has_empty_messages() -> None:
     assert [message["content"] for message in record["messages"]] == ["", "a", "", "b"]
     assert read(record)[0].turns == (Turn("a", AGENT), Turn("", PARTNER), Turn("b", AGENT))
     assert [read({**record, "n_given": n})[0].n_given for n in (0, 2)] == [0, 1], "the first message is left out"
-
-
-def test_conversation_without_scores_has_no_rewards() -> None:
-    record = logged_record(Dialogue(0, (Turn("a", PARTNER), Turn("b", AGENT, reward=math.nan))))
-    assert record["rewards"] == [None]
-    assert read(record)[0].turns[1].reward == 0.0
 
 
 def line(**keys: Any) -> dict[str, Any]:
@@ -101,12 +101,6 @@ def test_self_play_is_read_from_either_side() -> None:
     listed = {"agent": ["buyer", "seller"], "messages": [{"role": m["role"], "content": ""} for m in messages[1:]]}
     both = read({**listed, "rewards": [1, 2, 3]})
     assert [[turn.reward for turn in each.turns if turn.speaker == AGENT] for each in both] == [[1, 3], [2]]
-
-
-def test_agent_can_have_any_role() -> None:
-    record = {"messages": [{"role": "visitor", "content": "a"}, {"role": "guide", "content": "b"}]}
-    assert read(record, agent="guide")[0].turns == (Turn("a", PARTNER), Turn("b", AGENT))
-    assert read({**record, "agent": "visitor"}, agent="guide")[0].turns == (Turn("a", AGENT), Turn("b", PARTNER))
 
 
 SAID_TWICE = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}]
