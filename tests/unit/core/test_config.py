@@ -116,20 +116,17 @@ def test_workers_and_restarts_without_effect_are_warnings() -> None:
     assert not any("restarts" in note for note in parse_config(config, "x.yml").warnings)
 
 
-def test_all_mistakes_are_told_at_once() -> None:
-    config = changed("env.n_envs", "three")
-    config["seed"] = "x"
-    with pytest.raises(ConfigError, match=r"env\.n_envs.*seed|seed.*env\.n_envs"):
-        parse_config(config, "x.yml")
-
-
-def test_supervised_needs_its_own_keys() -> None:
+def test_supervised_needs_its_own_keys_and_all_mistakes_are_told_at_once() -> None:
     alg = {"id": "supervised", "model_type": "causal", "model_name": "gpt2"}
     with pytest.raises(ConfigError, match=r"alg: the key 'training_args' is missing, which alg.id: supervised needs"):
         parse_config(changed("alg", alg), "x.yml")
     alg |= {"training_args": {}, "kl_div": {"coeff": 0.1}}
     with pytest.raises(ConfigError, match=r"alg: the key 'kl_div' has no meaning with alg.id: supervised"):
         parse_config(changed("alg", alg), "x.yml")
+    config = changed("env.n_envs", "three")
+    config["seed"] = "x"
+    with pytest.raises(ConfigError, match=r"env\.n_envs.*seed|seed.*env\.n_envs"):
+        parse_config(config, "x.yml")
 
 
 @pytest.mark.parametrize(
@@ -148,13 +145,6 @@ def test_resolved_config_of_an_earlier_version_is_the_same_config(alg: Any, of_o
         assert parse_config(other, "x.yml").model_dump(mode="json") == now
 
 
-def test_alg_id_selects_the_kind_and_epochs_are_iterations() -> None:
-    config = parse_config(reward_model_config(), "c.yml")
-    assert kind_of(reward_model_config()) is type(config) is RewardModelConfig
-    assert config.n_iters == 3
-    check_components(config)
-
-
 @pytest.mark.parametrize(
     ("blocks", "message"),
     [
@@ -169,23 +159,13 @@ def test_alg_id_selects_the_kind_and_epochs_are_iterations() -> None:
             "alg.args has no meaning",
         ),
         ({"alg": {"id": "reward_model", "model_name": "x"}}, "the key 'training_args' is missing"),
-    ],
-)
-def test_keys_of_other_kinds_are_refused(blocks: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        parse_config(reward_model_config(**blocks), "c.yml")
-
-
-@pytest.mark.parametrize(
-    ("blocks", "message"),
-    [
         ({"datapool": {"id": "small_talk"}}, "small_talk has no judgements for alg.id: reward_model; use"),
         ({"tokenizer": {"model_name": "x"}}, "must both be builtin/tiny-bert, or neither"),
         ({"tokenizer": {"model_name": "builtin/tiny-bert-cls"}}, "must both be builtin/tiny-bert, or neither"),
         ({"tokenizer": {"model_name": "builtin/tiny-gpt2"}}, "builtin/tiny-gpt2 cannot be a reward model"),
     ],
 )
-def test_components_that_do_not_fit_are_refused(blocks: dict[str, Any], message: str) -> None:
+def test_keys_and_components_of_other_kinds_are_refused(blocks: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check_components(parse_config(reward_model_config(**blocks), "c.yml"))
 
@@ -193,12 +173,19 @@ def test_components_that_do_not_fit_are_refused(blocks: dict[str, Any], message:
 TURN_LEVEL: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "alg": {"id": "dqn"}, "train_evaluation": {"n_iters": 3}}
 
 
-def test_kind_follows_from_the_environment() -> None:
+def test_kind_follows_from_the_algorithm_or_environment() -> None:
     config = parse_config(TURN_LEVEL, "x.yml")
     assert isinstance(config, TurnLevelConfig)
     assert (config.alg.policy.id, config.env.vec_env, config.n_iters) == ("mlp_policy", "dummy", 3)
     assert parse_config(config.model_dump(mode="json"), "config.json") == config
     check_components(config)
+    config = parse_config(reward_model_config(), "c.yml")
+    assert kind_of(reward_model_config()) is type(config) is RewardModelConfig
+    assert config.n_iters == 3
+    check_components(config)
+    for given, what in ((reward_model_config(), r"alg\.id: reward_model"), (TURN_LEVEL, r"env\.id: CartPole-v1")):
+        with pytest.raises(ConfigError, match=rf"a run with {what} trains no language model"):
+            text_config(parse_config(given, "c.yml"))
 
 
 @pytest.mark.parametrize(
@@ -215,17 +202,6 @@ def test_kind_follows_from_the_environment() -> None:
         ({"env": {}}, "env.id is missing too, which means text_generation"),
         ({"tokenizer": {"model_name": "x"}}, "language models are trained with env.id: text_generation"),
         ({"seeed": 1}, "unknown key 'seeed'; did you mean 'seed'?"),
-    ],
-)
-def test_wrong_key_is_named(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        parse_config({**TURN_LEVEL, **given}, "x.yml")
-    assert message in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
         ({"alg": {"id": "grpo"}}, "alg.id: grpo cannot be combined with env.id: CartPole-v1; use one of a2c, bc,"),
         ({"alg": {"id": "dqnn"}}, "unknown turn-level algorithm 'dqnn'; did you mean 'dqn'?"),
         ({"alg": {"id": "dqn", "args": {"train_freq": [1, "episode"]}}}, "alg.args.train_freq: input should be a"),
@@ -239,16 +215,10 @@ def test_wrong_key_is_named(given: dict[str, Any], message: str) -> None:
         ({"env": {"id": "no_such_module:Env-v0"}}, "No module named 'no_such_module'"),
     ],
 )
-def test_wrong_component_is_named(given: dict[str, Any], message: str) -> None:
+def test_wrong_key_or_component_is_named(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         check_components(parse_config({**TURN_LEVEL, **given}, "x.yml"))
     assert message in str(error.value)
-
-
-def test_run_trains_no_language_model() -> None:
-    for given, what in ((reward_model_config(), r"alg\.id: reward_model"), (TURN_LEVEL, r"env\.id: CartPole-v1")):
-        with pytest.raises(ConfigError, match=rf"a run with {what} trains no language model"):
-            text_config(parse_config(given, "c.yml"))
 
 
 MODELS = {

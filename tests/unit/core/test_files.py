@@ -167,12 +167,17 @@ def records(path: Path) -> list[Any]:
     return [json.loads(line) for line in whole_lines(path)]
 
 
-def test_records_are_appended_in_order(tmp_path: Path) -> None:
+def test_records_are_appended_in_order_also_behind_a_last_line_without_an_end(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.jsonl"
     for text in ("ä\n\u2028", "\ud800", ""):
         append_record(path, {"text": text})
     assert [record["text"] for record in records(path)] == ["ä\n\u2028", "\ud800", ""]
     assert path.read_bytes().count(b"\n") == 3
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"n": 1}\n{"n": 2}')
+    assert records(path) == [{"n": 1}, {"n": 2}]
+    append_record(path, {"n": 3})
+    assert records(path) == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
 def test_cut_last_line_is_not_read_and_makes_way(tmp_path: Path) -> None:
@@ -185,14 +190,6 @@ def test_cut_last_line_is_not_read_and_makes_way(tmp_path: Path) -> None:
         assert records(path) == [{"n": 1}]
         append_record(path, {"n": 3})
         assert records(path) == [{"n": 1}, {"n": 3}]
-
-
-def test_whole_last_line_without_an_end_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"n": 1}\n{"n": 2}')
-    assert records(path) == [{"n": 1}, {"n": 2}]
-    append_record(path, {"n": 3})
-    assert records(path) == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
 def test_killed_writer_leaves_whole_lines_only(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_file_imports_its_neighbour_and_no_other_module(tmp_path: Path, monkeypa
         load_imports(["b/plugin_b.py"], tmp_path)
 
 
-def test_failing_import_is_told_with_file_and_line(tmp_path: Path) -> None:
+def test_import_that_fails_or_would_end_the_program_is_told_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "broken_plugin.py").write_text("x = 1\nraise KeyError('oh')\n")
     with pytest.raises(ConfigError, match=r"broken_plugin.*KeyError.*broken_plugin\.py, line 2"):
         load_imports(["./broken_plugin.py"], tmp_path)
@@ -72,9 +72,6 @@ def test_failing_import_is_told_with_file_and_line(tmp_path: Path) -> None:
         load_imports(["./none.py"], tmp_path)
     with pytest.raises(ConfigError, match="'no_such_package' failed with ModuleNotFoundError"):
         load_imports(["no_such_package"], tmp_path)
-
-
-def test_file_that_would_end_the_program_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text("raise SystemExit(0)")
     with pytest.raises(ConfigError, match=r"'\./ends\.py' failed with SystemExit: 0 .*ends\.py, line 1"):
         load_imports(["./ends.py"], tmp_path)

@@ -118,12 +118,17 @@ def test_a_damaged_copy(file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pyt
     assert f"the cached gguf in {folder} is damaged" in caplog.text
 
 
-def test_the_hub_is_asked_for_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_is_asked_for_weights_and_no_code_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = []
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda hub_id, **kwargs: asked.append((hub_id, kwargs)))
     assert pretrained._on_hub("a/b")
     [(hub_id, kwargs)] = asked
     assert hub_id == "a/b" and "*.safetensors" in kwargs["allow_patterns"]
+    (tmp_path / "own.py").write_text("raise SystemExit('it was run')\n")
+    config = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="contains custom Python code, which is never run"):
+        load_pretrained(AutoConfig, str(tmp_path), "model", "Hint.")
 
 
 @pytest.mark.parametrize(
@@ -141,14 +146,6 @@ def test_reasons_that_do_not_help_are_replaced(error: Exception, reason: str) ->
     with pytest.raises(ModelError, match=reason) as caught:
         load_pretrained(_Auto(error), "a/b", "language model", "Give a folder.")
     assert "False" not in str(caught.value)
-
-
-def test_code_that_comes_with_a_model_is_not_run(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text("raise SystemExit('it was run')\n")
-    config = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match="contains custom Python code, which is never run"):
-        load_pretrained(AutoConfig, str(tmp_path), "model", "Hint.")
 
 
 def test_a_model_with_adapters_is_refused_but_not_the_tokenizer_beside_them(tmp_path: Path) -> None:
@@ -236,9 +233,6 @@ def test_a_head_is_random_only_if_it_is_to_be_trained(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"another size there \(score.weight\)"):
         load(folder, AutoModelForSequenceClassification, num_labels=1)
     assert load(folder, AutoModelForSequenceClassification, num_labels=1, new_head=True).score.out_features == 1
-
-
-def test_a_body_of_another_size_is_not_a_new_head(folder: Path) -> None:
     change_config(folder, intermediate_size=8)
     with pytest.raises(ModelError, match=r"have another size there \(model.layers.0.mlp.down_proj.weight and 5 more\)"):
         load(folder, AutoModelForSequenceClassification, new_head=True)

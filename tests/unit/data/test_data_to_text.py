@@ -33,11 +33,15 @@ def test_prompt_is_that_of_rl4lms(write: Write) -> None:
     assert changed[0][0].prompt_or_input_text == "generate a sentence with: boat, row."
 
 
-def test_train_has_a_sample_per_sentence_and_the_others_one_per_set(write: Write) -> None:
+def test_prompt_is_that_of_rl4lms_with_a_sample_per_sentence_in_train(write: Write) -> None:
     folder = write({"commongen.train.jsonl": COMMONGEN, "commongen.dev.jsonl": COMMONGEN})
     train, val = samples_of(CommonGen.prepare("train", path=folder)), samples_of(CommonGen.prepare("val", path=folder))
     assert [s.references for s in train] == [["They row a boat."], ["A boat is rowed."], ["We sing a song."]]
     assert [s.references for s in val] == [["They row a boat.", "A boat is rowed."], ["We sing a song."]]
+    folder = write({"commongen.test_noref.jsonl": '{"concept_set": "boat_N#row_V", }\n'})
+    assert [s.references for s in samples_of(CommonGen.prepare("test", path=folder))] == [[""]]
+    write({"commongen.test.src_alpha.txt": "boat row\n", "commongen.test.tgt.txt": "Row!\n"})
+    assert [s.references for s in samples_of(CommonGen.prepare("test", path=folder))] == [["Row!"]]
 
 
 def test_formatted_text_files_give_the_same_samples(write: Write) -> None:
@@ -50,13 +54,6 @@ def test_formatted_text_files_give_the_same_samples(write: Write) -> None:
     from_text = samples_of(CommonGen.prepare("val", path=folder))
     write({"commongen.dev.jsonl": COMMONGEN})
     assert samples_of(CommonGen.prepare("val", path=folder)) == from_text
-
-
-def test_hidden_test_sentences_are_one_empty_reference(write: Write) -> None:
-    folder = write({"commongen.test_noref.jsonl": '{"concept_set": "boat_N#row_V", }\n'})
-    assert [s.references for s in samples_of(CommonGen.prepare("test", path=folder))] == [[""]]
-    write({"commongen.test.src_alpha.txt": "boat row\n", "commongen.test.tgt.txt": "Row!\n"})
-    assert [s.references for s in samples_of(CommonGen.prepare("test", path=folder))] == [["Row!"]]
 
 
 def test_hub_rows_become_samples(fake_hub: Any) -> None:
@@ -143,12 +140,6 @@ def test_hidden_sentences_are_one_empty_reference(write: Write, annotations: Any
     assert sample.references == [""]
 
 
-def test_highlighted_cell_outside_the_table_is_named(write: Write) -> None:
-    folder = write_examples(write, TABLE_EXAMPLE, {**TABLE_EXAMPLE, "highlighted_cells": [[2, 0]]})
-    with pytest.raises(DataError, match=r"jsonl:2: highlighted cell \[2, 0\] is not in the table of 2 rows"):
-        ToTTo.prepare("val", path=folder)
-
-
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -163,6 +154,9 @@ def test_malformed_example_is_named(write: Write, change: Any, message: str) -> 
         ToTTo.prepare("val", path=write_examples(write, {**TABLE_EXAMPLE, **change}))
 
 
-def test_file_of_something_else_names_the_column_that_is_missing(write: Write) -> None:
+def test_cell_outside_the_table_and_missing_column_are_named(write: Write) -> None:
     with pytest.raises(DataError, match=r"totto_dev_data\.jsonl:1: the key 'table' is missing .*, got {'text': 'x'}"):
         ToTTo.prepare("val", path=write_examples(write, {"text": "x"}))
+    folder = write_examples(write, TABLE_EXAMPLE, {**TABLE_EXAMPLE, "highlighted_cells": [[2, 0]]})
+    with pytest.raises(DataError, match=r"jsonl:2: highlighted cell \[2, 0\] is not in the table of 2 rows"):
+        ToTTo.prepare("val", path=folder)

@@ -117,10 +117,15 @@ def test_rows_with_unequal_numbers_are_skipped(tmp_path: Path, caplog: pytest.Lo
     assert "line 2 (2 utterances, 1 acts, 2 emotions)" in message
 
 
-def test_last_marker_may_be_missing(tmp_path: Path) -> None:
+def test_folder_must_have_files_of_which_the_last_marker_may_be_missing(tmp_path: Path) -> None:
     text = "Hello . __eou__ Hi .\n"
     folder = write_files(tmp_path, split_files("train", text, "1 1\n", "0 0\n"))
     assert [turn.text for turn in load_dialogues("train", folder)[0].turns] == ["Hello .", "Hi ."]
+    with pytest.raises(DataError, match=r"contains no DailyDialog files of .*validation\.zip.*dialogues_text\.txt"):
+        load_dialogues("val", tmp_path)
+    write_zip(tmp_path, "train")
+    with pytest.raises(DataError, match=r"train\.zip is not a folder, such as one with"):
+        load_dialogues("train", tmp_path / "train.zip")
 
 
 @pytest.mark.parametrize(
@@ -140,17 +145,6 @@ def test_malformed_line_names_file_and_line(tmp_path: Path, files: dict[str, str
     folder = write_files(tmp_path, split_files("train", **files))
     with pytest.raises(DataError, match=message):
         load_dialogues("train", folder)
-
-
-def test_folder_without_files_lists_what_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"contains no DailyDialog files of .*validation\.zip.*dialogues_text\.txt"):
-        load_dialogues("val", tmp_path)
-
-
-def test_path_must_be_a_folder(tmp_path: Path) -> None:
-    write_zip(tmp_path, "train")
-    with pytest.raises(DataError, match=r"train\.zip is not a folder, such as one with"):
-        load_dialogues("train", tmp_path / "train.zip")
 
 
 def test_max_size_and_chat_template_are_honoured(tmp_path: Path) -> None:

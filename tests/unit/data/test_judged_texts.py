@@ -47,11 +47,15 @@ def test_judgements_are_ratings_from_0_to_1_and_pairs() -> None:
     assert (judged.unit, judged.ratings, judged.scale) == ("reply", ("rating",), (-1.0, 1.0))
 
 
-def test_splits_are_drawn_by_conversation(path: str) -> None:
+def test_splits_are_drawn_by_conversation_or_all_in_train(path: str) -> None:
     pools = [FeedbackPool.prepare(split, path).judged() for split in SPLITS]
     parts = [{(sample.meta_data or {})["conversation"] for sample, _ in pool} for pool in pools]
     assert [len(part) for part in parts] == [6, 3, 3] and len(set.union(*parts)) == 12
     assert sum(map(len, pools)) == 36
+    sizes = [len(FeedbackPool.prepare(split, path, use="corrections", held_out_share=0.0)) for split in SPLITS]
+    assert sizes == [12, 0, 0]
+    with pytest.raises(DataError, match="held_out_share 0, there are no judgements to evaluate on"):
+        FeedbackPool.prepare("val", path, held_out_share=0.0).judged()
 
 
 @pytest.mark.parametrize(("use", "n"), [("preferences", 6), ("corrections", 6), ("ratings", 6), ("all", 18)])
@@ -108,13 +112,6 @@ def test_simulated_feedback_has_all_kinds() -> None:
     assert kinds == {"rating", "preference", "correction"}
     again = FeedbackPool.prepare("test", dataset="small_talk", context_size=1)
     assert [s for s, _ in again] == [s for s, _ in pool]
-
-
-def test_without_held_out_share_all_is_in_train(path: str) -> None:
-    sizes = [len(FeedbackPool.prepare(split, path, use="corrections", held_out_share=0.0)) for split in SPLITS]
-    assert sizes == [12, 0, 0]
-    with pytest.raises(DataError, match="held_out_share 0, there are no judgements to evaluate on"):
-        FeedbackPool.prepare("val", path, held_out_share=0.0).judged()
 
 
 def test_start_utterances_tell_conversations_with_one_opening_apart(tmp_path: Path) -> None:

@@ -49,11 +49,14 @@ def test_size_cuts_pools_and_the_order_is_mixed_by_seed(tmp_path: Path) -> None:
     assert names != sorted(names) and names != [(s.meta_data or {})["pool"] for s, _ in other]
 
 
-def test_val_has_all_samples_of_all_pools(tmp_path: Path) -> None:
+def test_val_has_all_samples_of_all_pools_whose_formats_are_equal(tmp_path: Path) -> None:
     assert counts(mixture("val", feedback(tmp_path, 5, use="corrections"), SMALL_TALK)) == {
         "feedback": 3,
         "small_talk": 6,
     }
+    plain = {"id": "dummy_pool", "args": {"prompt": "a"}, "share": 1}
+    with pytest.raises(DataError, match="need the same dialogue format, not dummy_pool: none, small_talk: eou"):
+        mixture("train", plain, SMALL_TALK)
 
 
 def test_judgements_of_ratings_and_feedback_are_mixed(tmp_path: Path) -> None:
@@ -63,12 +66,6 @@ def test_judgements_of_ratings_and_feedback_are_mixed(tmp_path: Path) -> None:
     assert (judged.unit, judged.ratings, judged.scale) == ("reply", ("interest", "rating"), None)
     with pytest.raises(ConfigError, match="the context_size of all datapools of a reward model must be equal"):
         mixture("train", feedback(tmp_path, context_size=1), rated).judged()
-
-
-def test_different_formats_are_an_error(tmp_path: Path) -> None:
-    plain = {"id": "dummy_pool", "args": {"prompt": "a"}, "share": 1}
-    with pytest.raises(DataError, match="need the same dialogue format, not dummy_pool: none, small_talk: eou"):
-        mixture("train", plain, SMALL_TALK)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_silent_partner_is_no_utterance(tmp_path: Path) -> None:
     assert [sample.prompt_or_input_text for sample, _ in pool] == ["a.<EOU>hello<EOU>hi <EOU>"]
 
 
-def test_files_of_a_folder_are_found_by_split_and_side(tmp_path: Path) -> None:
+def test_files_of_a_folder_are_found_by_split_and_side_or_given_by_split(tmp_path: Path) -> None:
     write(tmp_path, "train_self_original.txt")
     write(tmp_path, "valid_self_original_no_cands.txt")
     write(tmp_path, "valid_both_revised.txt")
@@ -122,6 +122,11 @@ def test_files_of_a_folder_are_found_by_split_and_side(tmp_path: Path) -> None:
     assert find_file("val", tmp_path, "other").name == "valid_both_revised.txt"
     write(tmp_path, "valid_self_original.txt")
     assert find_file("val", tmp_path).name == "valid_self_original.txt", "the file with candidates comes first"
+    paths = {"train": write(tmp_path, "a.txt"), "val": str(write(tmp_path, "b.txt", BOTH))}
+    assert len(PersonaChat.prepare("train", path=paths)) == 3
+    assert len(PersonaChat.prepare("val", path=paths)) == 1
+    with pytest.raises(DataError, match="path has no file for split 'test', only for train, val"):
+        PersonaChat.prepare("test", path=paths)
 
 
 def test_missing_split_lists_the_names_and_the_mapping(tmp_path: Path) -> None:
@@ -130,14 +135,6 @@ def test_missing_split_lists_the_names_and_the_mapping(tmp_path: Path) -> None:
         PersonaChat.prepare("test", path=tmp_path)
     assert "tried test_self_original.txt, test_self_original_no_cands.txt" in str(caught.value)
     assert "path: {train: FILE, val: FILE, test: FILE}" in str(caught.value)
-
-
-def test_path_may_map_splits_to_files(tmp_path: Path) -> None:
-    paths = {"train": write(tmp_path, "a.txt"), "val": str(write(tmp_path, "b.txt", BOTH))}
-    assert len(PersonaChat.prepare("train", path=paths)) == 3
-    assert len(PersonaChat.prepare("val", path=paths)) == 1
-    with pytest.raises(DataError, match="path has no file for split 'test', only for train, val"):
-        PersonaChat.prepare("test", path=paths)
 
 
 @pytest.mark.parametrize(

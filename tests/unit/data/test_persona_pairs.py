@@ -99,16 +99,13 @@ def test_sample_has_both_personas_and_the_agents_in_its_prompt(tmp_path: Path) -
     assert both.prompt_or_input_text.startswith("your persona: p0 a p0 b partner's persona: p1 a p1 b<EOU>")
 
 
-def test_sequence_takes_each_persona_once_and_keeps_pairs(tmp_path: Path) -> None:
+def test_sequence_takes_each_persona_once_and_random_pairs_differ(tmp_path: Path) -> None:
     assert firsts(prepare(tmp_path, order="sequence")) == [("p0", "p1"), ("p2", "p3")]
     assert firsts(prepare(tmp_path, order="sequence", max_size=1)) == [("p0", "p1")]
     rows = "".join(f'"p{i} a","p{i - 1} a"\n' for i in range(1, 4))
     (tmp_path / "x.csv").write_text(f"user 1 personas,user 2 personas\n{rows}", encoding="utf-8")
     pool = PersonaPairs.prepare("train", tmp_path / "x.csv", "sequence")
     assert firsts([sample.meta_data or {} for sample, _ in pool]) == [("p1", "p0"), ("p2", "p1"), ("p3", "p2")]
-
-
-def test_random_pairs_differ_and_depend_on_the_seed(tmp_path: Path) -> None:
     pairs = firsts(prepare(tmp_path, max_size=400))
     assert len(pairs) == 400 and len(set(pairs)) == 20 and all(one != other for one, other in pairs)
     assert pairs == firsts(prepare(tmp_path, max_size=400)) != firsts(prepare(tmp_path, max_size=400, seed=1))

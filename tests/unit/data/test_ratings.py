@@ -110,15 +110,12 @@ def test_malformed_file_is_an_error(tmp_path: Path, content: Any, message: str) 
         read_chitchat(write(tmp_path, content))
 
 
-def test_conversation_of_several_raters_is_one_with_their_means(tmp_path: Path) -> None:
+def test_chatbots_are_in_numeric_order_and_raters_one_conversation(tmp_path: Path) -> None:
     first, second, *_ = read_dstc9(write_dstc9(tmp_path))
     assert first.ratings == {"consistent": 1.0, "overall": 4.5, "topic_depth": 2.0}
     assert first.dialogue.meta_data == {"n_raters": 2}
     assert second.ratings == {"consistent": 1.0, "overall": 1.0}  # N/A is a gap
     assert (first.system, first.conversation, second.conversation) == ("chatbot1", "chatbot1_0", "chatbot1_1")
-
-
-def test_chatbots_are_in_numeric_order(tmp_path: Path) -> None:
     systems = [rated.system for rated in read_dstc9(write_dstc9(tmp_path, n_bots=10))]
     assert list(dict.fromkeys(systems)) == [f"chatbot{n}" for n in range(1, 11)]
 

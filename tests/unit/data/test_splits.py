@@ -67,16 +67,13 @@ def test_mapping_names_a_file_per_split(write: Write) -> None:
         file_readers({"train": folder / "gone.jsonl"})
 
 
-def test_folder_without_tables_says_what_was_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"contains no \.csv file named after a split: tried names with train, val"):
-        file_readers(tmp_path, [".csv"])
-
-
-def test_missing_split_lists_those_that_exist(write: Write) -> None:
+def test_missing_split_lists_those_that_exist_and_a_folder_what_was_looked_for(write: Write, tmp_path: Path) -> None:
     readers = file_readers(write({"train.jsonl": jsonl(1), "test.jsonl": jsonl(2)}))
     with pytest.raises(DataError, match=r"here has no split 'val' \(it has: train, test\)\. Set a file for each"):
         read_split("val", readers, "here")
     assert values(read_split("train", readers, "here")) == [1]
+    with pytest.raises(DataError, match=r"contains no \.csv file named after a split: tried names with train, val"):
+        file_readers(tmp_path, [".csv"])
 
 
 def readers_of(**splits: int) -> dict[str, Callable[[], list[Row]]]:

@@ -48,16 +48,13 @@ def test_columns_are_named_in_yaml_whatever_the_source(write: Write, fake_hub: A
     check(HFDataset.prepare("val", path=tmp_path / "saved", columns=COLUMNS))
 
 
-def test_csv_has_the_same_columns(write: Write) -> None:
+def test_csv_has_the_same_columns_and_templates(write: Write) -> None:
     folder = write({"test.csv": 'q;a;often\nWhy?;"Because; so.";2\n', "test.tsv": "q\ta\nWhy?\tSo\n"})
     columns = {"prompt": "q", "references": "a", "weight": "often"}
     pool = Csv.prepare("test", {"test": folder / "test.csv"}, columns, delimiter=";")
     assert (pool[0][0].id, pool[0][0].references, pool[0][1]) == (0, ["Because; so."], 2.0)
     args = {"split": "test", "path": {"test": str(folder / "test.tsv")}, "columns": {"prompt": "q", "references": None}}
     assert DataPoolRegistry.get("csv", args)[0][0].references == [""]
-
-
-def test_template_puts_columns_into_text(write: Write) -> None:
     folder = write({"train.jsonl": '{"c": {"title": "Tea"}, "q": "Why {not}?", "n": 3, "a": "x"}\n'})
     template = "{c.title}: {q} {{{n}}}\nAnswer:"
     pool = Jsonl.prepare("train", folder, {"references": "a"}, prompt_template=template)

@@ -121,15 +121,12 @@ def test_hub_datasets_are_those_of_rl4lms(pool_id: str, args: Any, sources: Any,
         assert sorted(texts(pool)[0]) == ["eins", "one"]
 
 
-def test_missing_side_says_what_there_is_and_how_names_must_be(write: Write) -> None:
+def test_missing_sides_and_unequal_numbers_of_sentences_are_named(write: Write) -> None:
     folder = write({"dev.en": "a\n", "train.en": "a\n", "train.de": "b\n"})
     with pytest.raises(DataError) as caught:
         find_parallel_files("val", folder, ("en", "de"), ["newstest2015"])
     assert "split 'val' for each language, but has for 'en': dev.en and for 'de': none" in str(caught.value)
     assert "val or validation or valid or dev or newstest2015 as a part" in str(caught.value)
-
-
-def test_unequal_numbers_of_sentences_are_named(write: Write) -> None:
     folder = write({"train.en": "a\nb\n", "train.de": "a\n"})
     with pytest.raises(DataError, match=r"train\.en and .*train\.de must have the same number of sentences, not 2 and"):
         IWSLT2017EnDe.prepare("train", path=folder)

@@ -183,13 +183,17 @@ def test_sentencepiece_reads_a_reply_as_it_was_generated() -> None:
     assert alone[0].startswith("▁")
 
 
-def test_special_tokens_in_another_spelling_are_ordinary_text() -> None:
+def test_special_tokens_in_another_spelling_are_ordinary_text_and_unknown_words_swallow_none() -> None:
     tokenizer = make_backend("word_piece")  # in lower case
     tokenizer.add_tokens([AddedToken("<TAG>", normalized=True)])
     special = encoder_of(tokenizer).special_ids
     assert special & set(tokenizer("fine <tag> tea")["input_ids"])
     ids = encode_prompt(tokenizer, Prompt([PromptTurn("fine <tag> tea", "<TAG>")]), None)
     assert [id in special for id in ids] == [False] * (len(ids) - 1) + [True]
+    tokenizer = make_tokenizer(marker="<EOU>")
+    unknown = tokenizer.unk_token_id
+    prompt = Prompt([PromptTurn("zzz", " zzz"), PromptTurn("zzz w1", " w2")])
+    assert encode_prompt(tokenizer, prompt, None) == [unknown, unknown, unknown, *tokenizer("w1 w2")["input_ids"]]
 
 
 # -- edges ------------------------------------------------------------------------------------------------------------
@@ -237,13 +241,6 @@ def test_prompt_of_a_persona_alone(name: str) -> None:
     assert decoded(form.tokenizer, history.prompt_ids) == history.prompt
 
 
-def test_unknown_words_swallow_no_text() -> None:
-    tokenizer = make_tokenizer(marker="<EOU>")
-    unknown = tokenizer.unk_token_id
-    prompt = Prompt([PromptTurn("zzz", " zzz"), PromptTurn("zzz w1", " w2")])
-    assert encode_prompt(tokenizer, prompt, None) == [unknown, unknown, unknown, *tokenizer("w1 w2")["input_ids"]]
-
-
 def test_even_context_starts_with_the_assistant_unless_turns_are_dropped() -> None:
     form = built("chatml", "byte_level")
     prompt = form.dialogue.prompt(SAID[:4])
@@ -274,7 +271,7 @@ def test_turns_of_plain_texts_go_whole_with_their_newlines() -> None:
     assert decoded(tokenizer, encode_prompt(tokenizer, text, n - 1, end_of_turn="<EOU>")) == "two<EOU>three <EOU>\n"
 
 
-def test_conversation_goes_on_from_a_prompt_that_was_cut() -> None:
+def test_conversation_goes_on_from_what_was_cut_and_ends_are_completed() -> None:
     form = built("eou", "byte_level")
     for side in ("left", "right"):
         history = History(form.tokenizer, form.dialogue.prompt(SAID[:3]), 20, side, form.dialogue.frame())
@@ -283,9 +280,6 @@ def test_conversation_goes_on_from_a_prompt_that_was_cut() -> None:
             history.go_on(own, "no", "i am fine", form.end)
             assert len(history.prompt_ids) <= 20
         assert decoded(form.tokenizer, history.prompt_ids).endswith("i am fine <EOU>")
-
-
-def test_reply_without_its_end_is_completed_and_a_foreign_end_replaced() -> None:
     form = built("eou", "byte_level")
     tokenizer, prompt = form.tokenizer, form.dialogue.prompt(["hello"])
     said = tokenizer("no")["input_ids"]

@@ -224,21 +224,18 @@ def test_agent_can_speak_first(write: Write) -> None:
     assert sample.meta_data == {"history": [], "continuation": ["u"]}
 
 
-def test_markup_in_a_text_whose_tokens_are_known_is_no_markup(write: Write) -> None:
-    said = {"role": "assistant", "content": "a <EOU>", "token_ids": [1, 2]}
-    log = {"tokenizer": "9f", "messages": [{"role": "user", "content": "u"}, said]}
-    path = write({"x.jsonl": jsonl(log)}) / "x.jsonl"
-    (dialogue,) = LoggedConversations.prepare("train", path).conversations()
-    assert dialogue.turns[1].text == "a <EOU>" and dialogue.turns[1].ids == (1, 2)
-
-
-def test_chat_templates_render_the_prompt(write: Write) -> None:
+def test_markup_is_that_of_the_format_unless_tokens_are_known(write: Write) -> None:
     def render(messages: list[dict[str, str]]) -> str:
         return "".join(f"[{m['role'][0]}]{m['content']}" for m in messages) + "[a]"
 
     path = write({"x.jsonl": jsonl(record(3))}) / "x.jsonl"
     ((sample, _),) = LoggedConversations.prepare("train", path, format="chat_template", render_chat=render)
     assert sample.prompt_or_input_text == "[s]s[u]u3[a]"
+    said = {"role": "assistant", "content": "a <EOU>", "token_ids": [1, 2]}
+    log = {"tokenizer": "9f", "messages": [{"role": "user", "content": "u"}, said]}
+    path = write({"x.jsonl": jsonl(log)}) / "x.jsonl"
+    (dialogue,) = LoggedConversations.prepare("train", path).conversations()
+    assert dialogue.turns[1].text == "a <EOU>" and dialogue.turns[1].ids == (1, 2)
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "log.jsonl.gz", "log.parquet", "shards"])
