@@ -58,8 +58,6 @@ class Conversational(TextGenPool):
             message; with ``eou`` it is used verbatim.
         context_size: Maximum number of messages in a prompt, without the system message; ``None`` for all.
         meta_data_columns: Additional columns passed to rewards and metrics under the same names.
-        held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
-        split_seed: Random seed of this sampling.
     """
 
     @classmethod

@@ -203,7 +203,6 @@ class FeedbackPool(TextGenPool):
             about replies; or ``conversation_ratings``, for reward models of whole conversations.
         context_size: Number of utterances before a reply, in prompts and in the texts of a reward model; by default
             all.
-        format: Format of prompts: ``eou`` or ``chat_template``.
         in_conversation: Whether prompts have the markup of conversations of several turns, as in runs with
             ``env.args.max_turns`` above 1; relevant for ``eou`` only.
         held_out_share: Share of the conversations in each of ``val`` and ``test``. With 0, all are in ``train``, which

@@ -33,10 +33,11 @@ class TextGenPool:
             ``replay``.
         context_size: Number of utterances in a prompt; a dialogue's first utterances are not used as replies.
         max_size: Keep only the first samples.
-        format: ``eou`` or ``chat_template``.
+        format: Format of prompts: ``eou`` or ``chat_template``.
         render_chat: Formats chat messages as a prompt; required for ``chat_template``.
         dataset_id: Hub dataset to use without ``path``.
-        split_seed: Random seed of the splits.
+        held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
+        split_seed: Random seed of this sampling.
     """
 
     # Text that ends a reply, in addition to the tokenizer's end-of-sequence tokens. References do not contain it.

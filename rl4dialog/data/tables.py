@@ -75,9 +75,6 @@ class _TablePool(TextGenPool):
         columns: Names of the columns; see `Columns`.
         prompt_template: Template of the prompt, with columns in braces, such as ``"Question: {question}\nAnswer:"``.
             Double braces stand for braces.
-        held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
-        split_seed: Random seed of this sampling.
-        max_size: Keep only the first samples.
         format: Format of dialogues: ``eou`` or ``chat_template``. A text prompt is then a single user message. Without
             a format, prompts are texts, used verbatim.
         context_size: Maximum number of utterances in a prompt, without the system message; ``None`` for all.

@@ -110,7 +110,6 @@ class _Translation(TextGenPool):
         target_language: Language code of references.
         path: Folder with parallel files or with tables like the hub's, or ``{train: [SOURCE, TARGET], ...}``; by
             default the hub dataset is loaded.
-        max_size: Keep only the first samples.
         dataset_id: Hub dataset, instead of the default one.
     """
 

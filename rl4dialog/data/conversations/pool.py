@@ -238,8 +238,6 @@ class LoggedConversations(TextGenPool):
         layout: Layout of the rows: ``messages``, ``completion``, ``preference``, ``lmrl``, ``feedback`` or ``tweets``.
             By default the one whose columns the first row has.
         agent: Role of the agent in ``messages``, for lines that do not name it.
-        format: Format of prompts: ``eou`` or ``chat_template``.
-        held_out_share: Share of ``train`` that is sampled for each of ``val`` and ``test`` that is missing.
         split_seed: Random seed of this sampling, and of the words of ``tweets``.
         reward_scale: Factor of all rewards.
         reward_shift: Number added to the scaled reward of each utterance of the agent.
