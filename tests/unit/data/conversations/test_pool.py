@@ -170,11 +170,7 @@ def test_layout_is_guessed_from_the_columns() -> None:
         ({"sequence": [["a", 2]], "reward": [0], "done": True}, None, "sequence[0][1]: input should be a valid bool"),
         ({"sequence": SEQUENCE, "reward": [0, 0], "done": True}, None, "each of the 4 texts of sequence, or for each"),
         ({"sequence": SEQUENCE, "reward": [1, 0, 0, 0], "done": True}, None, "reward of text 0 of sequence must be 0"),
-        (
-            {"sequence": SEQUENCE, "reward": [0, None, 0, 0], "done": True},
-            None,
-            "reward[1]: input should be a valid num",
-        ),
+        ({"sequence": SEQUENCE, "reward": [0, None, 0, 0], "done": True}, None, "reward[1]: input should be a valid"),
         ({"sequence": SEQUENCE, "reward": [0, 0, 0], "done": 1}, None, "done: input should be a valid boolean, got 1"),
         ({"kind": "rating", "turns": [], "replies": []}, None, "not a line that rl4dialog chat, teach, ui or select"),
     ],
@@ -199,13 +195,16 @@ def jsonl(*records: Any) -> str:
     return "".join(json.dumps(each) + "\n" for each in records)
 
 
+def prepared(write: Write, *rows: Any, **args: Any) -> LoggedConversations:
+    return LoggedConversations.prepare("train", write({"x.jsonl": jsonl(*rows)}) / "x.jsonl", **args)
+
+
 def ids(pool: LoggedConversations) -> list[Any]:
     return [dialogue.id for dialogue in pool.conversations()]
 
 
 def test_sample_is_the_first_reply_and_the_rest_its_continuation(write: Write) -> None:
-    path = write({"train.jsonl": jsonl(record(3, n_turns=2))}) / "train.jsonl"
-    pool = LoggedConversations.prepare("train", path)
+    pool = prepared(write, record(3, n_turns=2))
     ((sample, _),) = pool
     assert sample.prompt_or_input_text == "s<EOU>u3 <EOU>" and sample.references == ["a0"] and sample.id == 3
     continuation = {"history": ["u3"], "continuation": ["u0", "a1", "u1"]}
@@ -217,9 +216,7 @@ def test_sample_is_the_first_reply_and_the_rest_its_continuation(write: Write) -
 
 
 def test_agent_can_speak_first(write: Write) -> None:
-    messages = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "u"}]
-    path = write({"x.jsonl": jsonl({"messages": messages})}) / "x.jsonl"
-    ((sample, _),) = LoggedConversations.prepare("train", path)
+    ((sample, _),) = prepared(write, {"messages": messages("a", "u", "")[:-1]})
     assert sample.prompt_or_input_text == " <EOU>" and sample.references == ["a"]
     assert sample.meta_data == {"history": [], "continuation": ["u"]}
 
@@ -228,13 +225,11 @@ def test_markup_is_that_of_the_format_unless_tokens_are_known(write: Write) -> N
     def render(messages: list[dict[str, str]]) -> str:
         return "".join(f"[{m['role'][0]}]{m['content']}" for m in messages) + "[a]"
 
-    path = write({"x.jsonl": jsonl(record(3))}) / "x.jsonl"
-    ((sample, _),) = LoggedConversations.prepare("train", path, format="chat_template", render_chat=render)
+    ((sample, _),) = prepared(write, record(3), format="chat_template", render_chat=render)
     assert sample.prompt_or_input_text == "[s]s[u]u3[a]"
     said = {"role": "assistant", "content": "a <EOU>", "token_ids": [1, 2]}
     log = {"tokenizer": "9f", "messages": [{"role": "user", "content": "u"}, said]}
-    path = write({"x.jsonl": jsonl(log)}) / "x.jsonl"
-    (dialogue,) = LoggedConversations.prepare("train", path).conversations()
+    (dialogue,) = prepared(write, log).conversations()
     assert dialogue.turns[1].text == "a <EOU>" and dialogue.turns[1].ids == (1, 2)
 
 
@@ -295,15 +290,9 @@ def test_limits(write: Write, caplog: pytest.LogCaptureFixture) -> None:
 
 def test_rewards_are_scaled_then_shifted(write: Write) -> None:
     said = {"token_ids": [1, 2], "token_rewards": [1.0, 2.0]}
-    messages = [
-        {"role": "user", "content": "u"},
-        {"role": "assistant", "content": "given"},
-        {"role": "user", "content": "u"},
-        {"role": "assistant", "content": "a", "reward": 3.0, **said},
-    ]
-    log = {"messages": messages, "n_given": 3, "tokenizer": "9f"}
-    path = write({"x.jsonl": jsonl(log)}) / "x.jsonl"
-    (dialogue,) = LoggedConversations.prepare("train", path, reward_scale=2, reward_shift=-1).conversations()
+    *before, last = messages("u", "given", "u", "a")
+    log = {"messages": [*before, {**last, "reward": 3.0, **said}], "n_given": 3, "tokenizer": "9f"}
+    (dialogue,) = prepared(write, log, reward_scale=2, reward_shift=-1).conversations()
     given, said_turn = (turn for turn in dialogue.turns if turn.speaker == AGENT)
     assert (said_turn.reward, said_turn.token_rewards, given.reward) == (5.0, (2.0, 4.0), 0.0)
 
@@ -334,8 +323,7 @@ def test_what_is_not_read_is_warned_of(write: Write, caplog: pytest.LogCaptureFi
 
 
 def test_tweets_are_games_with_words(write: Write) -> None:
-    hit = "<g>" * 5
-    tweets = {"games": [["panic", [hit]]] * 20, "transitions": {"crane": {hit: ["crane"]}}}
+    tweets = {"games": [["panic", [HIT]]] * 20, "transitions": {"crane": {HIT: ["crane"]}}}
     path = write({"tweets.json": json.dumps(tweets)}) / "tweets.json"
     parts = [LoggedConversations.prepare(split, path, held_out_share=0.1) for split in ("train", "val", "test")]
     assert [len(ids(part)) for part in parts] == [16, 2, 2]
@@ -365,20 +353,15 @@ def test_wrong_file_is_named(write: Write, name: str) -> None:
 
 
 def test_wrong_line_after_the_samples_is_named_when_it_is_read(write: Write) -> None:
-    path = write({"x.jsonl": jsonl(record(0), record(1), {**record(2), "rewards": []})}) / "x.jsonl"
-    pool = LoggedConversations.prepare("train", path, max_samples=2)
+    pool = prepared(write, record(0), record(1), {**record(2), "rewards": []}, max_samples=2)
     with pytest.raises(DataError, match=r"x\.jsonl:3: rewards must have one number per message"):
         ids(pool)
 
 
 def test_pool_of_logs_cannot_be_split_in_parts_and_folders_without_logs_are_refused(write: Write) -> None:
-    path = write({"x.jsonl": jsonl(record(0))}) / "x.jsonl"
     with pytest.raises(DataError, match="use held_out_share"):
-        LoggedConversations.prepare("train", path).split([0.5, 0.5])
-    folder = write({"a/x.pkl": b"", "b/x.txt": b""})
-    with pytest.raises(DataError, match="is a pickle"):
-        LoggedConversations.prepare("train", folder / "a")
-    with pytest.raises(DataError, match="contains no"):
-        LoggedConversations.prepare("train", folder / "b")
-    with pytest.raises(DataError, match="contains no"):
-        LoggedConversations.prepare("train", {"train": folder / "b"})
+        prepared(write, record(0)).split([0.5, 0.5])
+    a, b = (write({"a/x.pkl": b"", "b/x.txt": b""}) / name for name in "ab")
+    for path, message in ((a, "is a pickle"), (b, "contains no"), ({"train": b}, "contains no")):
+        with pytest.raises(DataError, match=message):
+            LoggedConversations.prepare("train", path)
