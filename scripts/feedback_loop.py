@@ -36,7 +36,7 @@ from rl4dialog.inference.model_comparison import compare_models
 from rl4dialog.inference.queue_selection import STRATEGIES
 from rl4dialog.inference.saved_run import read_run_config
 from rl4dialog.runs.reading import Predictions, pair, read_run
-from rl4dialog.runs.report.metrics import mean_intervals
+from rl4dialog.runs.report.metrics import sample_estimate
 from rl4dialog.runs.report.pages import KL
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.scores.reward_models import KEY, load_reward_model
@@ -138,8 +138,7 @@ def _utilities(replies: Sequence[str]) -> NDArray[np.float64]:
 
 def _means(*columns: NDArray[np.float64]) -> list[Estimate]:
     """Means of columns with 95 % intervals over their rows."""
-    intervals = mean_intervals(np.stack(columns, axis=1).astype(float))
-    return [Estimate(float(column.mean()), interval) for column, interval in zip(columns, intervals, strict=True)]
+    return [sample_estimate(column.astype(float)) for column in columns]
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from scipy import stats
 
 from rl4dialog.experiments.quality.outcomes import win_rate
 from rl4dialog.functional.statistics import CONFIDENCE, Interval, bootstrap_intervals, wilson_interval
-from rl4dialog.runs.report.metrics import mean_and_standard_error, mean_interval, student_interval
+from rl4dialog.runs.report.metrics import mean_estimate, student_interval
 
 Array = NDArray[np.float64]
 Trial = Callable[[np.random.Generator, int], tuple[Interval | None, float]]
@@ -43,7 +43,7 @@ def skewed(rng: np.random.Generator, n: int) -> Array:
 
 def mean_of(draw: Callable[[np.random.Generator, int], Array], truth: float = 0.0) -> Trial:
     """Student's t interval of a mean."""
-    return lambda rng, n: (mean_interval(draw(rng, n)), truth)
+    return lambda rng, n: (mean_estimate(draw(rng, n)).interval, truth)
 
 
 def bootstrapped_mean(rng: np.random.Generator, n: int) -> tuple[Interval | None, float]:
@@ -57,7 +57,7 @@ def paired(draw: Callable[[np.random.Generator, int], Array]) -> Trial:
 
     def trial(rng: np.random.Generator, n: int) -> tuple[Interval | None, float]:
         before = draw(rng, n)
-        return mean_interval(0.5 * before + 0.3 + draw(rng, n) - before), 0.3
+        return mean_estimate(0.5 * before + 0.3 + draw(rng, n) - before).interval, 0.3
 
     return trial
 
@@ -67,9 +67,7 @@ def welch(draw: Callable[[np.random.Generator, int], Array]) -> Trial:
 
     def trial(rng: np.random.Generator, n: int) -> tuple[Interval | None, float]:
         groups = draw(rng, n), 2.0 * draw(rng, n)
-        (mean, error), (other, other_error) = map(mean_and_standard_error, groups)
-        assert error is not None and other_error is not None
-        return student_interval(mean - other, (error**2, n - 1), (other_error**2, n - 1)), 0.0
+        return student_interval(float(groups[0].mean() - groups[1].mean()), *groups), 0.0
 
     return trial
 

@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.experiments.own_process import Command, Task, run_tasks, say
 from rl4dialog.functional.statistics import Interval
-from rl4dialog.runs.report.metrics import mean_and_standard_error, mean_interval
+from rl4dialog.runs.report.metrics import mean_estimate
 from rl4dialog.runs.run_folder import is_complete, read_result, write_json
-from rl4dialog.runs.summary import format_interval, format_number, is_headline, table_style
+from rl4dialog.runs.summary import format_interval, format_number, is_headline, number_table
 
 
 def train_with_seeds(
@@ -86,12 +86,12 @@ def _summarize_split(results: Mapping[int, Mapping[str, Mapping[str, float | Non
 
 
 def _statistics(values: Mapping[int, float]) -> dict[str, Any]:
-    mean, error = mean_and_standard_error(list(values.values()))
-    interval = mean_interval(list(values.values()))
+    known = list(values.values())
+    found = mean_estimate(known)
     return {
-        "mean": None if math.isnan(mean) else mean,
-        "standard_error": error,
-        "interval": None if interval is None else [interval.low, interval.high],
+        "mean": found.value if known else None,
+        "standard_error": float(np.std(known, ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else None,
+        "interval": None if found.interval is None else [found.interval.low, found.interval.high],
         "values": dict(values),
     }
 
@@ -99,10 +99,7 @@ def _statistics(values: Mapping[int, float]) -> dict[str, Any]:
 def print_seeds(summary: Mapping[str, Any], seeds: Sequence[int], path: Path, console: Console | None = None) -> None:
     """Print means and intervals of the test split, and the path of the summary."""
     console = console or Console()
-    table = Table(box=table_style(console), pad_edge=False)
-    table.add_column("metric", overflow="fold")
-    for name in ("before", "after", "change"):
-        table.add_column(name, justify="right")
+    table = number_table(console, ("metric", "before", "after", "change"), whole_keys=False)
     test = summary["test"]
     for key in filter(is_headline, test["after"]):
         cells = [_cell(test[when][key], "+" if when == "change" else "") for when in ("before", "after", "change")]

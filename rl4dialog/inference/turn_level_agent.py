@@ -24,7 +24,7 @@ from rl4dialog.inference.saved_run import find_checkpoint, model_folder, read_ru
 from rl4dialog.inference.simulation import write_simulated
 from rl4dialog.policies.plain import load_plain_policy
 from rl4dialog.runs.reading import TURNS_KEY
-from rl4dialog.runs.report.metrics import mean_intervals
+from rl4dialog.runs.report.metrics import sample_estimate
 from rl4dialog.runs.run_folder import write_json
 from rl4dialog.training.random_state import random_states_kept
 from rl4dialog.training.turn_level.environments import build_evaluation_envs, build_turn_level_algorithm
@@ -119,9 +119,9 @@ def evaluate_agent(agent: TurnLevelAgent, split: str, folder: Path, about: Mappi
     metrics = mean_scores(episodes)
     players = player_scores(agent.config, envs, split) if agent.policy is not None else {}
     envs.close()
-    scores = np.array([[episode.get(key, math.nan) for key in metrics] for episode in episodes], float)
-    pairs = zip(metrics, mean_intervals(scores), strict=True)
-    intervals = {key: interval for key, interval in pairs if interval is not None}
+    scores = {key: np.array([episode.get(key, math.nan) for episode in episodes], float) for key in metrics}
+    known = {key: sample_estimate(column).interval for key, column in scores.items()}
+    intervals = {key: interval for key, interval in known.items() if interval is not None}
     make_folder(folder)
     write_json(folder / "predictions.json", episodes)
     counts = {"split": split, "n_samples": len(episodes)}

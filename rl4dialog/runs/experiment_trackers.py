@@ -19,8 +19,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ _MAX_CHARACTERS = 500  # of a parameter, in any store of MLflow
 _SECRET_KEY = re.compile(r"(api_?key|passw(or)?d|secret|(access|auth|bearer|hf|api|write)_?token)$", re.IGNORECASE)
 _LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 _HIDDEN = "***"
-_WANDB_URL = "https://api.wandb.ai"
 
 
 @dataclass(frozen=True)
@@ -70,9 +69,9 @@ class ExperimentTracker(ABC):
     def log_predictions(self, split: str, epoch: int, predictions: Sequence[Mapping[str, Any]], file: Path) -> None:
         """Log the predictions of an evaluation, also found in a file of the run folder."""
 
-    @abstractmethod
     def log_summary(self, values: Mapping[str, Any], step: int) -> None:
         """Log the final result."""
+        self.log(values, "iteration", step)
 
     @abstractmethod
     def log_report(self, file: Path) -> None:
@@ -115,34 +114,27 @@ class WandbTracker(ExperimentTracker):
         self._run.finish(exit_code=int(failed))
 
     def _start(self, about: RunDescription) -> Any:
-        mode = None
-        if not os.environ.get("WANDB_MODE") and not _has_key():
+        mode = os.environ.get("WANDB_MODE")
+        if not mode and not _has_key():
+            folder = about.root / "wandb"
+            _logger.info("no wandb API key: wandb runs offline in %s; upload later with: wandb sync", folder)
             mode = "offline"
-            _logger.info(
-                "no wandb API key: wandb runs offline in %s; upload later with: wandb sync", about.root / "wandb"
-            )
-        # Without an online attempt there is nothing to fall back from.
-        is_offline = mode == "offline" or os.environ.get("WANDB_MODE") == "offline"
-        if not is_offline:
+        arguments: dict[str, Any] = {
+            "project": about.project,
+            "name": about.name,
+            "entity": about.entity,
+            "dir": str(about.root),
+            "config": dict(about.config),
+            "id": about.run_id,
+            "resume": None if about.run_id is None else "allow",
+            "settings": self._wandb.Settings(silent=True, console="off", init_timeout=30),
+        }
+        if mode != "offline":
             try:
-                return self._init(about, None)
+                return self._wandb.init(**arguments, mode=None)  # which the variable decides
             except Exception as error:  # wandb raises many exception types
                 _logger.warning("cannot start wandb (online): %s; it runs offline", _reason(error))
-                mode = "offline"
-        return self._init(about, mode)
-
-    def _init(self, about: RunDescription, mode: str | None) -> Any:
-        return self._wandb.init(
-            project=about.project,
-            name=about.name,
-            entity=about.entity,
-            dir=str(about.root),
-            config=dict(about.config),
-            id=about.run_id,
-            resume=None if about.run_id is None else "allow",
-            mode=mode,
-            settings=self._wandb.Settings(silent=True, console="off", init_timeout=30),
-        )
+        return self._wandb.init(**arguments, mode="offline")
 
 
 class MLflowTracker(ExperimentTracker):
@@ -166,17 +158,16 @@ class MLflowTracker(ExperimentTracker):
             _logger.info("MLflow logs to %s; view it with: mlflow ui --backend-store-uri %s", folder, uri)
         with _alone_in(folder) if artifacts else nullcontext():
             self._client = MlflowClient(tracking_uri=uri)
-            experiment = self._client.get_experiment_by_name(about.project)
-            if experiment is None:
-                experiment_id = self._client.create_experiment(about.project, artifact_location=artifacts)
-            else:
-                experiment_id = experiment.experiment_id
-        if about.run_id is None:
-            self.run_id = self._client.create_run(experiment_id, run_name=about.name).info.run_id
-            self._log_parameters(about.config)
-        else:
+            known, create = self._client.get_experiment_by_name(about.project), self._client.create_experiment
+            id = known.experiment_id if known else create(about.project, artifact_location=artifacts)
+        if about.run_id is not None:
             self.run_id = about.run_id
             self._client.update_run(self.run_id, status="RUNNING")
+        else:
+            self.run_id = self._client.create_run(id, run_name=about.name).info.run_id
+            parameters = [entities.Param(_name(k), str(v)[:_MAX_CHARACTERS]) for k, v in flatten(about.config).items()]
+            for start in range(0, len(parameters), _MAX_PARAMETERS):
+                self._client.log_batch(self.run_id, params=parameters[start : start + _MAX_PARAMETERS])
         self._client.log_dict(self.run_id, dict(about.config), "config.json")
 
     def log(self, values: Mapping[str, Any], counter: str, step: int) -> None:
@@ -187,20 +178,11 @@ class MLflowTracker(ExperimentTracker):
     def log_predictions(self, split: str, epoch: int, predictions: Sequence[Mapping[str, Any]], file: Path) -> None:
         self._client.log_artifact(self.run_id, str(file), "predictions")
 
-    def log_summary(self, values: Mapping[str, Any], step: int) -> None:
-        self.log(values, "iteration", step)
-
     def log_report(self, file: Path) -> None:
         self._client.log_artifact(self.run_id, str(file))
 
     def finish(self, failed: bool) -> None:
         self._client.set_terminated(self.run_id, "FAILED" if failed else "FINISHED")
-
-    def _log_parameters(self, config: Mapping[str, Any]) -> None:
-        pairs = iter(flatten(config).items())
-        while batch := list(islice(pairs, _MAX_PARAMETERS)):
-            parameters = [self._entities.Param(_name(key), str(value)[:_MAX_CHARACTERS]) for key, value in batch]
-            self._client.log_batch(self.run_id, params=parameters)
 
 
 class TrackioTracker(ExperimentTracker):
@@ -223,9 +205,8 @@ class TrackioTracker(ExperimentTracker):
                 auto_log_gpu=False,
             )
         self.run_id = str(self._run.name)
-        _logger.info(
-            "trackio logs to %s; view it with: TRACKIO_DIR=%s trackio show --project %s", folder, folder, about.project
-        )
+        view = f"TRACKIO_DIR={folder} trackio show --project {about.project}"
+        _logger.info("trackio logs to %s; view it with: %s", folder, view)
 
     def log(self, values: Mapping[str, Any], counter: str, step: int) -> None:
         self._run.log(_numbers(values), step=step)
@@ -233,9 +214,6 @@ class TrackioTracker(ExperimentTracker):
     def log_predictions(self, split: str, epoch: int, predictions: Sequence[Mapping[str, Any]], file: Path) -> None:
         columns, rows = _table(predictions)
         self._run.log({f"{split}_predictions": self._trackio.Table(columns=columns, data=rows)}, step=epoch)
-
-    def log_summary(self, values: Mapping[str, Any], step: int) -> None:
-        self.log(values, "iteration", step)
 
     def log_report(self, file: Path) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -256,7 +234,10 @@ _TRACKERS: dict[str, Callable[[RunDescription], ExperimentTracker]] = {
 def check_trackers(outputs: Collection[str]) -> None:
     """Check that the packages of the selected trackers are installed."""
     for name in _TRACKERS:
-        if name in outputs and not _is_installed(name):
+        is_installed = False
+        with contextlib.suppress(ValueError):  # a module without a spec, or blocked
+            is_installed = find_spec(name) is not None
+        if name in outputs and not is_installed:
             raise ConfigError(f"the log output {name} needs the package {name}: pip install 'rl4dialog[{name}]'")
 
 
@@ -270,40 +251,36 @@ class ExperimentTrackers:
     def __init__(self, outputs: Collection[str], about: RunDescription, run_ids: Mapping[str, str]) -> None:
         self._trackers: dict[str, ExperimentTracker] = {}
         about = replace(about, config=_hide_secrets(to_plain(about.config)))
-        for name, start in _TRACKERS.items():
-            if name not in outputs:
-                continue
+        for name in [name for name in _TRACKERS if name in outputs]:
             try:
-                self._trackers[name] = start(replace(about, run_id=run_ids.get(name)))
+                self._trackers[name] = _TRACKERS[name](replace(about, run_id=run_ids.get(name)))
             except Exception as error:  # trackers raise many exception types
                 _logger.warning("cannot start %s: %s; the run continues without it", name, _reason(error))
         self.run_ids = {name: tracker.run_id for name, tracker in self._trackers.items()}
 
     def log(self, values: Mapping[str, Any], counter: str, step: int) -> None:
         """Log values under an ``iteration`` or ``epoch``."""
-        plain = {key: value for key, value in to_plain(values).items() if key != counter}
-        self._send(lambda tracker: tracker.log(plain, counter, step))
+        self._send("log", {key: value for key, value in to_plain(values).items() if key != counter}, counter, step)
 
     def log_predictions(self, split: str, epoch: int, predictions: Sequence[Mapping[str, Any]], file: Path) -> None:
         """Log the predictions of an evaluation, and the file with all of them."""
-        self._send(lambda tracker: tracker.log_predictions(split, epoch, predictions, file))
+        self._send("log_predictions", split, epoch, predictions, file)
 
     def log_result(self, values: Mapping[str, Any], step: int, report: Path) -> None:
         """Log the final result, and the report if it exists."""
-        plain = to_plain(values)
-        self._send(lambda tracker: tracker.log_summary(plain, step))
+        self._send("log_summary", to_plain(values), step)
         if report.is_file():
-            self._send(lambda tracker: tracker.log_report(report))
+            self._send("log_report", report)
 
     def finish(self, failed: bool) -> None:
         """End all runs."""
-        self._send(lambda tracker: tracker.finish(failed))
+        self._send("finish", failed)
         self._trackers = {}
 
-    def _send(self, call: Callable[[ExperimentTracker], None]) -> None:
+    def _send(self, method: str, *arguments: Any) -> None:
         for name, tracker in list(self._trackers.items()):
             try:
-                call(tracker)
+                getattr(tracker, method)(*arguments)
             except Exception as error:  # never fatal, because the files are authoritative
                 del self._trackers[name]
                 _logger.warning("%s failed and is disabled (%s); the run folder is complete", name, _reason(error))
@@ -326,25 +303,24 @@ def _has_key() -> bool:
     """Whether wandb can log in without a prompt: by environment, or by the netrc file written by `wandb login`."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
-    host = urllib.parse.urlsplit(os.environ.get("WANDB_BASE_URL") or _WANDB_URL).netloc
+    host = urllib.parse.urlsplit(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").netloc
     for path in (os.environ.get("NETRC"), "~/.netrc", "~/_netrc"):
-        try:
+        with contextlib.suppress(OSError, netrc.NetrcParseError):
             if path and netrc.netrc(str(Path(path).expanduser())).authenticators(host):
                 return True
-        except (OSError, netrc.NetrcParseError):
-            continue
     return False
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """Select the numbers."""
     return {key: float(value) for key, value in values.items() if isinstance(value, (int, float))}
 
 
 def _table(predictions: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
     """Columns and rows of the first predictions; conversations are JSON texts, since their keys differ by row."""
     columns = list(predictions[0]) if predictions else []
-    return columns, [[_cell(row.get(column)) for column in columns] for row in predictions[:_MAX_TABLE_ROWS]]
+    rows = [[to_plain(row.get(column)) for column in columns] for row in predictions[:_MAX_TABLE_ROWS]]
+    as_text = partial(json.dumps, ensure_ascii=False)
+    return columns, [[as_text(cell) if isinstance(cell, (list, dict)) else cell for cell in row] for row in rows]
 
 
 def _hide_secrets(config: Any) -> Any:
@@ -357,25 +333,10 @@ def _hide_secrets(config: Any) -> Any:
     return [_hide_secrets(value) for value in config] if isinstance(config, list) else config
 
 
-def _redact(text: str) -> str:
-    """Remove from a message what environment variables hold as secrets, and logins in addresses."""
+def _reason(error: Exception) -> str:
+    """What went wrong, without what environment variables hold as secrets, and without logins in addresses."""
+    text = " ".join(str(error).split())[:300] or type(error).__name__
     for name, value in os.environ.items():
         if len(value) >= 8 and re.search(r"(KEY|TOKEN|PASSWORD|SECRET)$", name):
             text = text.replace(value, _HIDDEN)
     return _LOGIN_IN_URL.sub(f"{_HIDDEN}@", text)
-
-
-def _cell(value: Any) -> Any:
-    plain = to_plain(value)
-    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, (list, dict)) else plain
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ValueError:  # a module without a spec, or blocked
-        return False
-
-
-def _reason(error: Exception) -> str:
-    return _redact(" ".join(str(error).split())[:300] or type(error).__name__)

@@ -47,12 +47,11 @@ class ListedRun:
 
     def score(self, key: str) -> str:
         """First and last evaluation of a metric, on the test split if it has been evaluated twice."""
-        if self.run is None:
-            return format_number(None)
-        for split in sorted(self.run.metrics, key=lambda split: split != "test"):
-            by_epoch = self.run.metrics[split]
+        metrics = {} if self.run is None else self.run.metrics
+        for split in sorted(metrics, key=lambda split: split != "test"):
+            by_epoch = metrics[split]
             found = [by_epoch[epoch][key] for epoch in sorted(by_epoch) if key in by_epoch[epoch]]
-            if len(found) > 1 or (found and len(self.run.metrics) == 1):
+            if len(found) > 1 or (found and len(metrics) == 1):
                 where = "" if split == "test" else f" ({split})"
                 return " → ".join(map(format_number, found[:1] + found[1:][-1:])) + where
         return format_number(None)
@@ -62,10 +61,6 @@ class ListedRun:
         """Keys of its metrics, in order."""
         by_split = {} if self.run is None else self.run.metrics
         return [*dict.fromkeys(key for by_epoch in by_split.values() for found in by_epoch.values() for key in found)]
-
-    def first_scores(self, n: int = _N_METRICS) -> list[str]:
-        """The first metrics, with their keys."""
-        return [f"{key} {self.score(key)}" for key in filter(is_headline, self.keys)][:n]
 
 
 def list_runs(root: Path) -> list[ListedRun]:
@@ -96,7 +91,8 @@ def print_runs(runs: Sequence[ListedRun], metrics: Sequence[str] = (), console: 
         algorithm = "" if each.run is None else str(flatten(each.run.config).get("alg.id", ""))
         values = (each.name, algorithm, each.state, each.progress, f"{each.changed:%Y-%m-%d %H:%M}")
         cells = dict(zip(_TITLES, values, strict=True))
-        scores = [each.score(key) for key in metrics] if metrics else ["\n".join(each.first_scores())]
+        first = [f"{key} {each.score(key)}" for key in filter(is_headline, each.keys)][:_N_METRICS]
+        scores = [each.score(key) for key in metrics] if metrics else ["\n".join(first)]
         table.add_row(*map(Text, [*(cells[title] for title in titles), *scores]))
     console.print(table)
 

@@ -39,20 +39,19 @@ def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
     run = _read(run_path)
     iterations, target = run.column("iteration"), number(flatten(run.config).get("alg.kl_div.target_kl"))
     has_kl = any("rollout/kl" in row for row in run.iterations)
-    figure, (reward_axes, *kl_axes) = plain_figure(7.0, 4.8, n_rows=1 + has_kl, height_ratios=(3, 2)[: 1 + has_kl])
+    figure, all_axes = plain_figure(7.0, 4.8, n_rows=1 + has_kl, height_ratios=(3, 2)[: 1 + has_kl])
     reward_key = "rollout/task_reward" if "rollout/task_reward" in run.iterations[0] else "rollout/ep_rew_mean"
-    _draw(reward_axes, iterations, run.column(reward_key), _REWARD_COLOR, None)
-    reward_axes.set_ylabel("task reward per episode")
-    for axes in kl_axes:
+    _draw(all_axes[0], iterations, run.column(reward_key), _REWARD_COLOR, None)
+    all_axes[0].set_ylabel("task reward per episode")
+    for axes in all_axes[1:]:
         _draw(axes, iterations, run.column("rollout/kl"), _KL_COLOR, "policy to reference")
         if not math.isnan(target):
             axes.axhline(target, color="gray", linestyle="--", linewidth=1, label=f"target ({target:g})")
         axes.set_ylabel("KL per token [nats]")
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
         axes.legend(loc="best", frameon=False, fontsize="small")
-    last = [reward_axes, *kl_axes][-1]
-    last.set_xlabel("iteration")
-    last.xaxis.set_major_locator(MaxNLocator(integer=True))
+    all_axes[-1].set_xlabel("iteration")
+    all_axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     save_figure(figure, output_png)
 
 
@@ -62,7 +61,7 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
     Each line is the mean over the runs of a group, which differ in their seed; the band spans the minimum and maximum.
     All curves are smoothed over a tenth of a run. Runs of unequal length are cut to the shortest.
     """
-    figure, all_axes = _comparison_figure(runs, n_plots=2)
+    figure, all_axes = _comparison_figure(runs, "task reward per episode", "KL per token [nats]")
     for i, (label, folders) in enumerate(runs.items()):
         found = list(map(_read, folders))
         if not all("rollout/tokens" in row for run in found for row in run.iterations):
@@ -72,18 +71,14 @@ def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | 
         tokens = mean_curve([list(itertools.accumulate(run.column("rollout/tokens")[:length])) for run in found])
         for axes, key in zip(all_axes, ("rollout/task_reward", "rollout/kl"), strict=True):
             _draw_band(axes, tokens, [smooth(run.column(key)[:length], window) for run in found], f"C{i}", label)
-    for axes, name in zip(all_axes, ("task reward per episode", "KL per token [nats]"), strict=True):
-        axes.set_ylabel(name)
-    all_axes[0].legend(loc="best", frameon=False, fontsize="small")
-    all_axes[1].set_xlabel("agent tokens")
-    save_figure(figure, output_png)
+    _save_comparison(figure, all_axes, "agent tokens", output_png)
 
 
 def plot_evaluations(
     runs: Mapping[str, Sequence[str | Path]], metric: str, output_png: str | Path, split: str = "val"
 ) -> None:
     """Plot a metric of groups of run folders over the iterations, with bands like :func:`plot_comparison`."""
-    figure, (axes,) = _comparison_figure(runs, n_plots=1)
+    figure, all_axes = _comparison_figure(runs, f"{metric}, {split} split")
     for i, (label, folders) in enumerate(runs.items()):
         evaluations = [read_run(folder).metrics.get(split, {}) for folder in folders]
         for folder, found in zip(folders, evaluations, strict=True):
@@ -94,10 +89,22 @@ def plot_evaluations(
         if any(other != epochs[0] for other in epochs):
             raise DataError(f"the runs of {label} were evaluated after different iterations")
         curves = [[found[epoch][metric] for epoch in epochs[0]] for found in evaluations]
-        _draw_band(axes, epochs[0], curves, f"C{i}", label)
-    axes.set_ylabel(f"{metric}, {split} split")
-    axes.set_xlabel("iteration")
-    axes.legend(loc="best", frameon=False, fontsize="small")
+        _draw_band(all_axes[0], epochs[0], curves, f"C{i}", label)
+    _save_comparison(figure, all_axes, "iteration", output_png)
+
+
+def _comparison_figure(runs: Mapping[str, Sequence[str | Path]], *y_labels: str) -> tuple[Any, list[Any]]:
+    if not runs or not all(runs.values()):
+        raise DataError("there are no runs to compare")
+    figure, all_axes = plain_figure(7.0, 2.0 + 2.0 * len(y_labels), n_rows=len(y_labels))
+    for axes, name in zip(all_axes, y_labels, strict=True):
+        axes.set_ylabel(name)
+    return figure, all_axes
+
+
+def _save_comparison(figure: Any, all_axes: Sequence[Any], x_label: str, output_png: str | Path) -> None:
+    all_axes[0].legend(loc="best", frameon=False, fontsize="small")
+    all_axes[-1].set_xlabel(x_label)
     save_figure(figure, output_png)
 
 
@@ -115,12 +122,6 @@ def plain_figure(
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     return figure, all_axes
-
-
-def _comparison_figure(runs: Mapping[str, Sequence[str | Path]], n_plots: int) -> tuple[Any, list[Any]]:
-    if not runs or not all(runs.values()):
-        raise DataError("there are no runs to compare")
-    return plain_figure(7.0, 2.0 + 2.0 * n_plots, n_rows=n_plots)
 
 
 def _draw_band(axes: Any, x: Sequence[float], curves: Sequence[Sequence[float]], color: str, label: str) -> None:
@@ -173,8 +174,7 @@ def smoothing_window(n: int) -> int:
 
 def smooth(values: Sequence[float], window: int) -> list[float]:
     """Centered moving average, with shorter windows at both ends; ignores NaN."""
-    smoothed = []
-    reach = window // 2
+    reach, smoothed = window // 2, []
     for index in range(len(values)):
         near = [value for value in values[max(0, index - reach) : index + reach + 1] if not math.isnan(value)]
         smoothed.append(sum(near) / len(near) if near else math.nan)

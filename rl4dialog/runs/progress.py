@@ -55,14 +55,8 @@ class Progress:
         self._n = initial
         self._began = self._last_line = time.perf_counter()
         self._name = label or unit.capitalize()
-        self._bar = tqdm(
-            total=total,
-            initial=initial,
-            desc=self._name,
-            unit=unit,
-            leave=stays,
-            disable=not (_shows_bars() and is_main_process()),
-        )
+        hidden = not (_shows_bars() and is_main_process())
+        self._bar = tqdm(total=total, initial=initial, desc=self._name, unit=unit, leave=stays, disable=hidden)
 
     def advance(self, n: int = 1, shown: Mapping[str, str] | None = None) -> None:
         """Count ``n`` more items, and show numbers beside the count: text by name."""
@@ -88,8 +82,7 @@ class Progress:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        # Also after an error, so that its message starts on a new line.
-        self.close()
+        self.close()  # also after an error, so that its message starts on a new line
 
     def _line(self, shown: Mapping[str, str]) -> str:
         # A rate is followed by its unit.

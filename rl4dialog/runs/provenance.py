@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -38,7 +39,6 @@ _PACKAGES = (
 _TIMEOUT_S = 20
 MAX_DIFF_BYTES = 1_000_000
 _MAX_UNTRACKED = 100
-_NO_LOCKS = {"GIT_OPTIONAL_LOCKS": "0"}  # do not lock a repository that someone may be working in
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -93,10 +93,9 @@ def changed_splits(run_folder: RunFolder, data: Data) -> list[str]:
 
 def read_provenance(run: str | Path) -> dict[str, Any]:
     """Return a run's provenance; empty if the file is missing or unreadable."""
-    try:
+    with suppress(OSError, ValueError):
         return json_object((Path(run) / PROVENANCE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    return {}
 
 
 def recorded_start(run: str | Path | None) -> datetime | None:
@@ -116,22 +115,26 @@ def package_versions() -> dict[str, str]:
     """Versions of Python and of installed packages that can affect results."""
     versions = {"python": platform.python_version(), "rl4dialog": rl4dialog.__version__}
     for name in _PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
 
 
 def hardware() -> dict[str, Any]:
     """Describe the hardware, without identifying the machine."""
     gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+    cpu, memory_mib = platform.processor() or platform.machine(), None
+    with suppress(OSError, ValueError, AttributeError):
+        memory_mib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
     return {
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu_model(),
+        "cpu": cpu,
         "cpu_cores": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
-        "memory_mib": _memory_mib(),
+        "memory_mib": memory_mib,
         "gpus": [{"name": gpu.name, "memory_mib": gpu.total_memory // 2**20} for gpu in gpus],
         "cuda": torch.version.cuda,
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
@@ -151,16 +154,11 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[
 def _comparable(record: Mapping[str, Any]) -> dict[str, Any]:
     """The comparable part of a record, with what was different when the run was resumed."""
     began = _of_one_start(record)
-    flat = flatten(began)
-    resumed = [
-        {
-            key: value
-            for key, value in flatten(_of_one_start(later)).items()
-            if value is not None and value != flat.get(key)
-        }
-        for later in record.get("resumed", [])
-    ]
-    return {**began, **{f"resumed[{i}]": changed for i, changed in enumerate(resumed) if changed}}
+    flat, resumed = flatten(began), {}
+    for i, later in enumerate(record.get("resumed", [])):
+        found = flatten(_of_one_start(later)).items()
+        resumed[f"resumed[{i}]"] = {k: value for k, value in found if value is not None and value != flat.get(k)}
+    return {**began, **{key: changed for key, changed in resumed.items() if changed}}
 
 
 def _of_one_start(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,15 +173,13 @@ def _code_state(folder: Path) -> tuple[dict[str, Any], str]:
     """State of the repositories of the config and of this package, and their uncommitted changes."""
     package = Path(rl4dialog.__file__).parent
     states = {"config": git_state(folder), "package": git_state(package, tracks="__init__.py")}
-    described: dict[str, Any] = {}
+    described: dict[str, Any] = dict.fromkeys(states)
     diffs: dict[str, str] = {}
     for name, state in states.items():
-        if state is None:
-            described[name] = None
-            continue
-        fields = asdict(state)
-        diffs[state.root] = diff = fields.pop("diff")
-        described[name] = {**fields, "diff_hash": hashlib.sha256(diff.encode()).hexdigest() if diff else None}
+        if state is not None:
+            fields = asdict(state)
+            diffs[state.root] = diff = fields.pop("diff")
+            described[name] = {**fields, "diff_hash": hashlib.sha256(diff.encode()).hexdigest() if diff else None}
     return described, "".join(diffs.values())
 
 
@@ -199,22 +195,6 @@ def _samples_hash(pool: Iterable[tuple[Any, float]]) -> str:
     rows = ([s.id, s.prompt_or_input_text, s.references, s.meta_data, weight] for s, weight in pool)
     # The memory address in an object's default repr does not identify its contents.
     return content_hash(_ADDRESS.sub("", json.dumps(to_plain(row), sort_keys=True)) for row in rows)
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
-
-
-def _memory_mib() -> int | None:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
-    except (OSError, ValueError, AttributeError):
-        return None
 
 
 @dataclass(frozen=True)
@@ -244,43 +224,29 @@ def git_state(folder: Path, tracks: str | None = None) -> GitState | None:
     root = _git(folder, "rev-parse", "--show-toplevel")
     if commit is None or root is None:
         return None
-    status = _git(folder, "status", "--porcelain", "--untracked-files=normal", "--", root.strip()) or ""
+    root = root.strip()
+    status = _git(folder, "status", "--porcelain", "--untracked-files=normal", "--", root) or ""
     untracked = [line[3:] for line in status.splitlines() if line.startswith("??")]
-    diff = _diff(Path(root.strip()))
-    return GitState(
-        root=root.strip(),
-        commit=commit.strip(),
-        differs=bool(status.strip()),
-        untracked=untracked[:_MAX_UNTRACKED],
-        diff=diff[:MAX_DIFF_BYTES].decode("utf-8", "replace"),
-        diff_is_cut=len(diff) > MAX_DIFF_BYTES,
-    )
+    command = ["git", "-C", root, "diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv"]
+    # Read up to the limit only, because the changes of a repository can be of any size.
+    with subprocess.Popen(command, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        diff = process.stdout.read(MAX_DIFF_BYTES + 1)
+        process.kill()
+    text, is_cut = diff[:MAX_DIFF_BYTES].decode("utf-8", "replace"), len(diff) > MAX_DIFF_BYTES
+    return GitState(root, commit.strip(), bool(status.strip()), untracked[:_MAX_UNTRACKED], text, is_cut)
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
     """Output of a git command; ``None`` if it fails."""
+    command = ["git", "-C", str(folder), *arguments]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            env={**os.environ, **_NO_LOCKS},
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
+        done = subprocess.run(command, env=_environment(), capture_output=True, timeout=_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode("utf-8", "replace")
 
 
-def _diff(root: Path) -> bytes:
-    """Diff of tracked files against the commit, with one byte more than the limit if it is longer."""
-    command = ["git", "-C", str(root), "diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv"]
-    environment = {**os.environ, **_NO_LOCKS}
-    try:
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-            assert process.stdout is not None
-            diff = process.stdout.read(MAX_DIFF_BYTES + 1)
-            process.kill()
-    except OSError:
-        return b""
-    return diff
+def _environment() -> dict[str, str]:
+    """That of git, which does not lock a repository that someone may be working in."""
+    return {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}

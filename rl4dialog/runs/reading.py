@@ -57,15 +57,9 @@ _ENDS = {
 class Predictions:
     """Replies to the prompts of a split, conversations that start with them, or its episodes, which have empty texts.
 
-    Attributes:
-        sample_ids: Sample ids, as text.
-        prompts: Prompts of the samples.
-        utterances: The utterances of each prompt, without markup.
-        replies: Replies to the prompts; in conversations, the first ones.
-        references: Reference replies of each sample.
-        scores: Score of each reply or conversation by metric or reward; NaN where there is none. Each of shape (N,).
-        conversations: The whole conversations; ``None`` for single replies and plain episodes.
-        advantages: Mean advantage of each utterance of the agent, by the values of the policy; empty without values.
+    ``replies`` are the first ones of ``conversations``, which are ``None`` for single replies and plain episodes.
+    ``scores`` of each reply or conversation are by metric or reward, NaN where there is none, of shape (N,).
+    ``advantages`` are means over each utterance of the agent, by the values of the policy; empty without values.
     """
 
     sample_ids: list[str]
@@ -110,9 +104,7 @@ class Predictions:
 def read_predictions(path: Path) -> Predictions | None:
     """Read a predictions file; ``None`` if it is truncated."""
     try:
-        rows = json_value(path.read_bytes().decode("utf-8", errors="replace"))
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+        rows = json_value(_read_text(path))
     except ValueError:
         return None
     if not isinstance(rows, list) or not all(map(_is_complete, rows)):
@@ -121,14 +113,17 @@ def read_predictions(path: Path) -> Predictions | None:
         conversations = [recorded_conversation(row) for row in rows]
     except ValueError as error:
         raise DataError(f"{path} has a conversation that cannot be read: {error}") from error
-    keys = dict.fromkeys(key for row in rows for key, value in row.items() if _is_score(key, value))
+    logged = [(key, value) for row in rows for key, value in row.items() if key not in _NO_SCORES]
+    keys = dict.fromkeys(key for key, value in logged if isinstance(value, (int, float)))
+    texts = [row.get("ref_text", "") for row in rows]
+    references = [[found for _, found in _REFERENCE.findall(text)] or [text] for text in texts]
     return Predictions(
         [str(row.get("sample_id", i)) for i, row in enumerate(rows)],
         [row.get("prompt_text", "") for row in rows],
         [_utterances(row) for row in rows],
         [row.get("generated_text", "") for row in rows],
-        [_references(row.get("ref_text", "")) for row in rows],
-        {key: np.array([row[key] if _is_score(key, row.get(key)) else np.nan for row in rows], float) for key in keys},
+        [list(filter(None, found)) for found in references],
+        {key: np.array([number(row.get(key)) for row in rows], float) for key in keys},
         conversations,
         [row["advantages"] for row in rows] if all(isinstance(row.get("advantages"), list) for row in rows) else [],
     )
@@ -142,19 +137,15 @@ def pair(before: Predictions, after: Predictions) -> tuple[Predictions, Predicti
 
 def aligned(evaluations: Sequence[Predictions]) -> list[Predictions]:
     """Return the prompts that all evaluations share, in the order of the first."""
-    rows = [{name: row for row, name in enumerate(_names(each))} for each in evaluations]
+    rows: list[dict[tuple[str, str, int], int]] = []
+    for each in evaluations:
+        seen: Counter[tuple[str, str]] = Counter()  # ids of samples may repeat
+        rows.append({})
+        for row, name in enumerate(zip(each.sample_ids, each.prompts, strict=True)):
+            rows[-1][(*name, seen[name])] = row
+            seen[name] += 1
     shared = [name for name in rows[0] if all(name in others for others in rows[1:])] if rows else []
-    return [each.select([row[name] for name in shared]) for each, row in zip(evaluations, rows, strict=True)]
-
-
-def _names(predictions: Predictions) -> list[tuple[str, str, int]]:
-    """Unique keys of the samples of a split, whose ids may repeat."""
-    seen: Counter[tuple[str, str]] = Counter()
-    names = []
-    for name in zip(predictions.sample_ids, predictions.prompts, strict=True):
-        names.append((*name, seen[name]))
-        seen[name] += 1
-    return names
+    return [each.select([found[name] for name in shared]) for each, found in zip(evaluations, rows, strict=True)]
 
 
 def _is_complete(row: Any) -> bool:
@@ -170,44 +161,21 @@ def _utterances(row: Mapping[str, Any]) -> list[str]:
     return [text.strip() for text in said if text.strip()]
 
 
-def _references(text: str) -> list[str]:
-    numbered = [reference for _, reference in _REFERENCE.findall(text)] or [text]
-    return [reference for reference in numbered if reference]
-
-
-def _is_score(key: str, value: Any) -> bool:
-    return key not in _NO_SCORES and isinstance(value, (int, float))
-
-
 @dataclass(frozen=True)
 class Run:
-    """The contents of a run folder.
-
-    Attributes:
-        path: The run folder.
-        config: The resolved config; empty if there is none.
-        provenance: Versions, hashes and hardware, if recorded.
-        iterations: Logged values of each iteration's rollouts and update, in order.
-        training: Logged values of a supervised run.
-        metrics: Corpus scores by split, epoch and key.
-        prediction_files: Predictions files by split and epoch.
-        players: Test metrics of scripted players, by player and key.
-        references: Test metrics of the reference replies, by key.
-        warnings: Records of ``warnings.jsonl``.
-        notes: Missing or damaged files, as sentences.
-    """
+    """The contents of a run folder, as far as there are any."""
 
     path: Path
     config: dict[str, Any]
     provenance: dict[str, Any]
-    iterations: list[dict[str, Any]]
-    training: dict[str, Any]
-    metrics: dict[str, dict[int, dict[str, float]]]
-    prediction_files: dict[str, dict[int, Path]]
-    players: dict[str, dict[str, float]]
-    references: dict[str, float] = field(default_factory=dict)
+    iterations: list[dict[str, Any]]  # values of each iteration's rollouts and update, in order
+    training: dict[str, Any]  # values of a supervised run
+    metrics: dict[str, dict[int, dict[str, float]]]  # corpus scores by split, epoch and key
+    prediction_files: dict[str, dict[int, Path]]  # by split and epoch
+    players: dict[str, dict[str, float]]  # test metrics of scripted players
+    references: dict[str, float] = field(default_factory=dict)  # test metrics of the reference replies
     warnings: list[dict[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # missing or damaged files, as sentences
 
     def column(self, key: str) -> list[float]:
         """Values logged under a key; NaN where there are none."""
@@ -235,7 +203,11 @@ def read_run(path: str | Path) -> Run:
     if not path.is_dir():
         raise DataError(f"{path} is not a folder; pass a run folder, which contains {CONFIG_FILE}")
     notes: list[str] = []
-    metrics_files = {m[1]: file for file in sorted(path.iterdir()) if (m := _METRICS_FILE.fullmatch(file.name))}
+    files, prediction_files = sorted(path.iterdir()), dict[str, dict[int, Path]]()
+    metrics_files = {found[1]: file for file in files if (found := _METRICS_FILE.fullmatch(file.name))}
+    for file in files:
+        if match := _PREDICTIONS_FILE.fullmatch(file.name):
+            prediction_files.setdefault(match[2], {})[int(match[1])] = file
     known = [CONFIG_FILE, ROLLOUT_INFO_FILE, TRAINING_INFO_FILE]
     if not metrics_files and not any((path / name).is_file() for name in known):
         raise DataError(f"{path} is not a run folder: it contains none of {', '.join(known)}, *_split_metrics.jsonl")
@@ -252,7 +224,7 @@ def read_run(path: str | Path) -> Run:
         _merge(path, rollouts, updates) if rollouts else [],
         updates[-1] if updates and not rollouts else {},
         {split: read_metrics(file, notes) for split, file in metrics_files.items()},
-        _find_predictions(path),
+        prediction_files,
         read_players(path),
         read_references(path),
         _read_lines(path / WARNINGS_FILE, notes),
@@ -298,43 +270,33 @@ def read_metrics(path: Path, notes: list[str]) -> dict[int, dict[str, float]]:
     return found
 
 
-def _find_predictions(path: Path) -> dict[str, dict[int, Path]]:
-    found: dict[str, dict[int, Path]] = {}
-    for file in path.iterdir():
-        if match := _PREDICTIONS_FILE.fullmatch(file.name):
-            found.setdefault(match[2], {})[int(match[1])] = file
-    return found
-
-
 def _read_lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     """Records of a jsonl file; a truncated last line is skipped with a note."""
     if not path.is_file():
         return []
-    records = []
-    lines = [(i, line) for i, line in enumerate(_read_text(path).split("\n"), start=1) if line.strip()]
-    for i, line in lines:
+    lines = [(f"{path}:{i}", line) for i, line in enumerate(_read_text(path).split("\n"), start=1) if line.strip()]
+    records = [_object(place, line) for place, line in lines[:-1]]
+    for place, line in lines[-1:]:
         try:
-            record = json_value(line)
-        except ValueError as error:
-            if i == lines[-1][0]:
-                notes.append(f"The last line of {path.name} is truncated and was skipped.")
-                break
-            raise DataError(f"{path}:{i} is not JSON: {error}") from error
-        if not isinstance(record, dict):
-            raise DataError(f"{path}:{i} must be a JSON object, not {record!r:.80}")
-        records.append(record)
+            json_value(line)
+        except ValueError:
+            notes.append(f"The last line of {path.name} is truncated and was skipped.")
+        else:
+            records.append(_object(place, line))
     return records
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
+    return _object(path, _read_text(path)) if path.is_file() else {}
+
+
+def _object(place: str | Path, text: str) -> dict[str, Any]:
     try:
-        found = json_value(_read_text(path))
+        found = json_value(text)
     except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}") from error
+        raise DataError(f"{place} is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise DataError(f"{path} must be a JSON object, not {found!r:.80}")
+        raise DataError(f"{place} must be a JSON object, not {found!r:.80}")
     return found
 
 
@@ -348,10 +310,8 @@ def _read_text(path: Path) -> str:
 def conversation_record(dialogue: Dialogue) -> dict[str, Any]:
     """The part of a prediction's record that holds the whole conversation.
 
-    ``turns``: each with its ``speaker`` (``partner`` or ``agent``) and ``text``, the ``reward`` of what the agent said
-    (``None`` if it has none), what was ``spoken`` if that is another text, and ``given: True`` if it belongs to the
-    sample; ``outcome`` and ``ended_by``, as in the dialogue. Of a conversation about a goal, also the ``goal_text`` and
-    the ``failures``.
+    ``spoken`` is only there if it is another text, ``given`` if the turn belongs to the sample, ``goal_text`` and
+    ``failures`` if the conversation is about a goal.
     """
     turns = []
     for i, turn in enumerate(dialogue.turns):

@@ -7,7 +7,6 @@ decides which files there are.
 from __future__ import annotations
 
 import errno
-import fnmatch
 import gzip
 import json
 import logging
@@ -19,6 +18,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,6 @@ Metrics = Mapping[str, float]
 # Files that a run appends to while it trains, as patterns; other jsonl files in the folder are left alone.
 _RECORDS = (ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, WARNINGS_FILE, CONVERSATIONS_FILE, "*_split_metrics.jsonl")
 _PREDICTIONS = "epoch_*_split_predictions.json"
-_NO_FOLDER = "a part of the path is a file, not a folder"
 
 # The replaced run's files, from the start of the new run until it trains. Only the second name is complete.
 _MOVING = ".replaced_partly"
@@ -102,7 +101,8 @@ class RunFolder:
                 probe.write(b"\0" * 4096)
                 probe.flush()
                 os.fsync(probe.fileno())
-            if not resume and not all(map(_is_left_over, self.root.iterdir())):
+            names = [path.name for path in self.root.iterdir()]  # a process killed at its start leaves some
+            if not resume and not all(name == LOCK_FILE or fnmatch(name, ".*.tmp") for name in names):
                 self._set_aside(overwrite)
 
     @contextmanager
@@ -127,9 +127,8 @@ class RunFolder:
 
     def write_json(self, name: str, obj: Any) -> Path:
         """Write an object as indented JSON, atomically."""
-        path = self.path(name)
-        write_json(path, obj)
-        return path
+        write_json(self.path(name), obj)
+        return self.path(name)
 
     def append_jsonl(self, name: str, record: Mapping[str, Any]) -> None:
         """Append a record as one line, in a single write, so that readers never see a partial line."""
@@ -169,18 +168,15 @@ class RunFolder:
             path = self.path(name)
             if _is_record(name) and (not path.is_file() or path.stat().st_size < size):
                 raise RunFolderError(f"{path} has lost lines that it contained when the checkpoint was written")
-        with _naming_errors(self.path(RESULT_FILE)):
-            self.path(RESULT_FILE).unlink(missing_ok=True)  # first, because it marks the run as complete
-        for path in self._records():
+        # The result first, because it marks the run as complete. The evaluation after an iteration runs after its
+        # checkpoint; the initial one runs before all checkpoints.
+        later = predictions_since(self.root, max(iteration, 1))
+        for path in (self.path(RESULT_FILE), *self._records(), *later):
             with _naming_errors(path):
                 if path.name in log_sizes:
                     os.truncate(path, log_sizes[path.name])
                 else:
-                    path.unlink()
-        # The evaluation after an iteration runs after its checkpoint; the initial one runs before all checkpoints.
-        for path in predictions_since(self.root, max(iteration, 1)):
-            with _naming_errors(path):
-                path.unlink()
+                    path.unlink(missing_ok=True)
 
     @contextmanager
     def replacing_folder(self, name: str) -> Iterator[Path]:
@@ -220,8 +216,8 @@ class RunFolder:
             )
         if not (self.root / CONFIG_FILE).is_file():
             raise RunFolderError(
-                f"{self.root} is not empty and contains no {CONFIG_FILE}, so it is not a run folder and --overwrite "
-                f"does not touch it; choose another --experiment_name"
+                f"{self.root} is not empty and contains no {CONFIG_FILE}, so --overwrite does not touch it; choose "
+                f"another --experiment_name"
             )
         self.path(_MOVING).mkdir()
         for path in _run_files(self.root):
@@ -334,16 +330,9 @@ def _locked(path: Path) -> int:
 
 def is_being_written(root: Path) -> bool:
     """Whether a process has locked a run folder."""
-    try:
-        handle = os.open(root / LOCK_FILE, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        return not try_lock(handle)
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
+    with suppress(OSError), open(root / LOCK_FILE, "r+b") as file:
+        return not try_lock(file.fileno())
+    return False
 
 
 def write_result(
@@ -381,26 +370,23 @@ def _result(folder: Path) -> dict[str, Any]:
 
 def read_players(run: str | Path) -> dict[str, dict[str, float]]:
     """Read the test metrics of the datapool's scripted players; empty if there are none, or the file is damaged."""
-    try:
+    with suppress(ValueError, AttributeError, TypeError):
         return {name: _numbers(metrics) for name, metrics in _read_or(Path(run) / PLAYERS_FILE).items()}
-    except (ValueError, AttributeError, TypeError):
-        return {}
+    return {}
 
 
 def read_references(run: str | Path) -> dict[str, float]:
     """Read the test metrics of the reference replies; empty if there are none, or the file is damaged."""
-    try:
+    with suppress(ValueError, AttributeError, TypeError):
         return _numbers(_read_or(Path(run) / REFERENCES_FILE))
-    except (ValueError, AttributeError, TypeError):
-        return {}
+    return {}
 
 
 def _read_or(path: Path) -> Any:
     """The JSON of a file; an empty object if it is missing or damaged."""
-    try:
+    with suppress(OSError, ValueError):
         return json_value(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    return {}
 
 
 def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
@@ -416,8 +402,7 @@ def check_is_run(folder: Path) -> None:
 
 def write_json(path: Path, obj: Any) -> None:
     """Write an object as indented JSON to a file, atomically."""
-    text = json.dumps(to_plain(obj), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_text(path, text)
+    write_text(path, json.dumps(to_plain(obj), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -432,11 +417,7 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def to_plain(obj: Any) -> Any:
-    """Convert an object to JSON types.
-
-    Numpy and torch scalars become numbers, arrays and tensors become lists, NaN and infinities become ``None``, and
-    unknown objects become their ``str()``.
-    """
+    """Convert an object to JSON types: arrays to lists, NaN and infinities to ``None``, unknown objects to text."""
     if isinstance(obj, Enum):
         return to_plain(obj.value)
     if obj is None or isinstance(obj, (bool, int)):
@@ -446,22 +427,17 @@ def to_plain(obj: Any) -> Any:
     if isinstance(obj, Mapping):
         return {str(to_plain(key)): to_plain(value) for key, value in obj.items()}
     if isinstance(obj, (list, tuple)):
-        return [to_plain(value) for value in obj]
+        return list(map(to_plain, obj))
     if isinstance(obj, (set, frozenset)):
-        return sorted((to_plain(value) for value in obj), key=str)
+        return sorted(map(to_plain, obj), key=str)
     # Numpy and torch scalars and arrays, without importing either library.
     if callable(getattr(obj, "tolist", None)):
         return to_plain(obj.tolist())
     return str(obj)
 
 
-def _is_left_over(path: Path) -> bool:
-    """Whether a folder entry is left over from a process killed at its start."""
-    return path.name == LOCK_FILE or fnmatch.fnmatch(path.name, ".*.tmp")
-
-
 def _is_record(name: str) -> bool:
-    return any(fnmatch.fnmatch(name, pattern) for pattern in _RECORDS)
+    return any(fnmatch(name, pattern) for pattern in _RECORDS)
 
 
 @contextmanager
@@ -471,8 +447,8 @@ def _naming_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         cause = error.strerror or str(error)
-        cause = _NO_FOLDER if error.errno in (errno.ENOTDIR, errno.EEXIST) else cause[:1].lower() + cause[1:]
-        raise RunFolderError(
-            f"{path} cannot be written: {cause}. Free up space or fix the permissions, or choose another "
-            f"--base_path_to_store_results."
-        ) from error
+        cause = cause[:1].lower() + cause[1:]
+        if error.errno in (errno.ENOTDIR, errno.EEXIST):
+            cause = "a part of the path is a file, not a folder"
+        advice = "Free up space or fix the permissions, or choose another --base_path_to_store_results."
+        raise RunFolderError(f"{path} cannot be written: {cause}. {advice}") from error

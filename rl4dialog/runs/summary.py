@@ -63,7 +63,6 @@ def print_summary(
     ``gold`` are test metrics of the reference replies, as an upper bound. The labels name ``before`` and ``after``.
     """
     console = console or Console()
-    style = table_style(console)
     console.print()
     keys = [*after, *(key for key in before if key not in after)]
     shown = [key for key in keys if is_headline(key)]
@@ -71,7 +70,7 @@ def print_summary(
     if keys:
         title = f"Test metrics of {n_samples:,} samples" if n_samples else "Test metrics"
         console.print(Text(title, style="bold"))
-        console.print(_metrics_table(shown, before, after, changes, gold, labels, style, console.width))
+        console.print(_metrics_table(console, shown, before, after, changes, gold or {}, labels))
         if 0 < n_samples < MIN_SAMPLES:
             console.print(Text(f"Changes have no interval: that takes at least {MIN_SAMPLES} samples", style="dim"))
     else:
@@ -80,23 +79,25 @@ def print_summary(
         console.print(Text(f"{len(keys) - len(shown)} more scores are in test_split_metrics.jsonl", style="dim"))
     print_players(console, labels[1], after, players)
     if examples:
-        console.print()
-        console.print(Text("The same prompts, answered " + " and ".join(labels), style="bold"))
+        console.print(Text("\nThe same prompts, answered " + " and ".join(labels), style="bold"))
         if console.width >= _MIN_WIDTH_FOR_PROMPT_COLUMN:
-            console.print(_dialogues_table(examples, labels, style, with_prompt=True))
+            console.print(_dialogues_table(console, examples, labels, with_prompt=True))
         else:
             for example in examples:
                 console.print()
                 console.print(Padding(_listed(example.utterances), (0, 1)))
-                console.print(_dialogues_table([example], labels, style, with_prompt=False))
+                console.print(_dialogues_table(console, [example], labels, with_prompt=False))
     if conversations:
-        console.print()
-        console.print(Text("Conversations from the same samples, " + " and ".join(labels), style="bold"))
+        console.print(Text("\nConversations from the same samples, " + " and ".join(labels), style="bold"))
     for old, new in conversations:
         console.print()
         if old.n_given:
             console.print(Padding(_utterances(old.turns[: old.n_given]), (0, 1)))
-        console.print(_conversations_table(old, new, labels, style))
+        table = Table(box=table_style(console), expand=True)
+        for label in labels:
+            table.add_column(label, overflow="fold", ratio=1)
+        table.add_row(*(_utterances(each.said, ending(each)) for each in (old, new)))
+        console.print(table)
     console.print()
     # Not wrapped, so that the path can be copied.
     console.print(Text(f"Run folder: {run_path}"), soft_wrap=True)
@@ -107,58 +108,60 @@ def table_style(console: Console) -> box.Box:
     return box.SIMPLE_HEAD if console.is_terminal else box.MARKDOWN
 
 
+def number_table(console: Console, titles: Sequence[str], whole_keys: bool = True) -> Table:
+    """An empty table of numbers, whose first column has their keys, which are wrapped last if they are to be whole."""
+    table = Table(box=table_style(console), pad_edge=False)
+    table.add_column(titles[0], overflow="fold", no_wrap=whole_keys)
+    for title in titles[1:]:
+        table.add_column(Text(title), justify="right", overflow="fold")
+    return table
+
+
 def _metrics_table(
+    console: Console,
     keys: Sequence[str],
     before: Mapping[str, float],
     after: Mapping[str, float],
     changes: Mapping[str, Estimate],
-    gold: Mapping[str, float] | None,
+    gold: Mapping[str, float],
     labels: tuple[str, str],
-    style: box.Box,
-    width: int,
 ) -> Table:
-    if gold and not gold.keys() & set(keys):  # nothing of a conversation can be measured on reference replies
-        gold = None
-    table = Table(box=style, pad_edge=False)
+    has_gold = bool(gold.keys() & set(keys))  # nothing of a conversation can be measured on reference replies
+    titles = ["metric", *labels, "change", *["95 % interval"] * bool(changes), *["references"] * has_gold]
     # Wraps column titles rather than keys, unless the keys would take up most of the line.
-    table.add_column("metric", overflow="fold", no_wrap=max(map(len, keys), default=0) < width // 2)
-    for name in (*labels, "change", *(["95 % interval"] if changes else []), *(["references"] if gold else [])):
-        table.add_column(name, justify="right", overflow="fold")
+    table = number_table(console, titles, whole_keys=max(map(len, keys), default=0) < console.width // 2)
     for key in keys:
         old, new = before.get(key), after.get(key)
-        row = [format_number(old), format_number(new), format_number(_difference(old, new), sign="+")]
+        row = [format_number(old), format_number(new)]
+        row.append(format_number(None if old is None or new is None else new - old, sign="+"))
         if changes:
             row.append(format_interval(changes[key].interval if key in changes else None, sign="+"))
-        if gold:
+        if has_gold:
             row.append(format_number(gold.get(key)))
         table.add_row(Text(key), *row)
     return table
 
 
 def print_players(
-    console: Console,
-    model: str,
-    scores: Mapping[str, float],
-    players: Mapping[str, Mapping[str, float]] | None,
+    console: Console, model: str, scores: Mapping[str, float], players: Mapping[str, Mapping[str, float]] | None
 ) -> None:
     """Print the metrics of scripted players, the floor and ceiling of a task, beside those of the model, if any."""
     measured = dict.fromkeys(key for metrics in (players or {}).values() for key in metrics if is_headline(key))
     if not players or not measured:
         return
-    table = Table(box=table_style(console), pad_edge=False)
-    table.add_column("metric", no_wrap=True)
     columns = {model: scores, **players}
-    for name in columns:
-        table.add_column(name, justify="right", overflow="fold")
+    table = number_table(console, ["metric", *columns])
     for key in measured:
         # Without the group, which leaves room for the columns.
         table.add_row(Text(key.rpartition("/")[2]), *(format_number(each.get(key)) for each in columns.values()))
-    console.print()
-    console.print(Text("Scripted players, with the same partner and samples", style="bold"))
+    console.print(Text("\nScripted players, with the same partner and samples", style="bold"))
     console.print(table)
 
 
-def _dialogues_table(examples: Sequence[Example], labels: tuple[str, str], style: box.Box, with_prompt: bool) -> Table:
+def _dialogues_table(
+    console: Console, examples: Sequence[Example], labels: tuple[str, str], with_prompt: bool
+) -> Table:
+    style = table_style(console)
     table = Table(box=style, show_lines=style is not box.MARKDOWN, expand=True)
     has_gold = any(example.gold for example in examples)
     for name in (*(["prompt"] if with_prompt else []), *labels, *(["reference"] if has_gold else [])):
@@ -170,20 +173,12 @@ def _dialogues_table(examples: Sequence[Example], labels: tuple[str, str], style
     return table
 
 
-def _conversations_table(before: Dialogue, after: Dialogue, labels: tuple[str, str], style: box.Box) -> Table:
-    table = Table(box=style, expand=True)
-    for label in labels:
-        table.add_column(label, overflow="fold", ratio=1)
-    table.add_row(*[_utterances(each.said, f"({ending(each)})" if ending(each) else "") for each in (before, after)])
-    return table
-
-
 def transcript(dialogue: Dialogue) -> str:
     """Format a conversation, one utterance per line with the rewards of the agent's, and its end."""
-    return _utterances(dialogue.turns, f"({ending(dialogue)})" if ending(dialogue) else "").plain
+    return _utterances(dialogue.turns, ending(dialogue)).plain
 
 
-def _utterances(turns: Sequence[Turn], last_line: str = "") -> Text:
+def _utterances(turns: Sequence[Turn], end: str = "") -> Text:
     """Format utterances, one per line, with the rewards of the agent's if any differs from 0."""
     has_rewards = any(turn.reward for turn in turns)
     lines = []
@@ -193,7 +188,7 @@ def _utterances(turns: Sequence[Turn], last_line: str = "") -> Text:
         lines.append(f"{SPEAKERS[turn.speaker]}: {_one_line(turn.for_people) or '(nothing)'}{reward}")
     if len(turns) > _MAX_TURNS_SHOWN:
         lines.append(f"... {len(turns) - _MAX_TURNS_SHOWN} more utterances")
-    return Text("\n".join([*lines, last_line] if last_line else lines), overflow="fold")
+    return Text("\n".join([*lines, f"({end})"] if end else lines), overflow="fold")
 
 
 def _listed(utterances: Sequence[str]) -> Text:
@@ -213,15 +208,10 @@ def is_headline(key: str) -> bool:
     return key not in _HIDDEN and (group not in _SHOWN_OF_GROUP or name in _SHOWN_OF_GROUP[group])
 
 
-def _difference(old: float | None, new: float | None) -> float | None:
-    return None if old is None or new is None else new - old
-
-
 def format_interval(interval: Interval | None, sign: str = "") -> str:
     """Format an interval; a dash if there is none."""
-    if interval is None:
-        return _EMPTY
-    return f"{format_number(interval.low, sign)} to {format_number(interval.high, sign)}"
+    ends = [] if interval is None else [format_number(end, sign) for end in (interval.low, interval.high)]
+    return " to ".join(ends) or _EMPTY
 
 
 def format_number(value: float | None, sign: str = "") -> str:

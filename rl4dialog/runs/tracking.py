@@ -55,10 +55,8 @@ _MAX_KEY_LENGTH = 200
 def check_outputs(outputs: Collection[str]) -> None:
     """Check that the packages of the outputs are installed."""
     check_trackers(outputs)
-    if "tensorboard" in outputs and sb3_logger.SummaryWriter is None:
-        raise ConfigError(
-            "the log output tensorboard needs the package tensorboard: pip install 'rl4dialog[tensorboard]'"
-        )
+    if (name := "tensorboard") in outputs and sb3_logger.SummaryWriter is None:
+        raise ConfigError(f"the log output {name} needs the package {name}: pip install 'rl4dialog[{name}]'")
 
 
 class Tracker:
@@ -94,7 +92,11 @@ class Tracker:
         """Start writing; for a resumed run, call this once its checkpoint is accepted and its folder is cut back."""
         self.run_folder.write_json(CONFIG_FILE, self._config)
         remember(self._config)
-        self._log_file = _open_log(self.run_folder.path(LOG_FILE), self._log_mode)
+        path = self.run_folder.path(LOG_FILE)
+        with naming_errors(path):
+            self._log_file = _LogFile(path, mode=self._log_mode, encoding="utf-8")
+        self._log_file.setLevel(logging.INFO)
+        self._log_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         self._level_before = self._logger.level
         if self._logger.getEffectiveLevel() > logging.INFO:
             self._logger.setLevel(logging.INFO)
@@ -122,9 +124,8 @@ class Tracker:
 
     def log_metrics(self, epoch: int, split_name: str, metrics: Mapping[str, Any]) -> None:
         """Append the scores of an evaluation to ``{split_name}_split_metrics.jsonl``; epoch 0 is before training."""
-        self.run_folder.append_jsonl(
-            _evaluation_files(epoch, split_name)[0], {"epoch": epoch, "metrics": dict(metrics)}
-        )
+        record = {"epoch": epoch, "metrics": dict(metrics)}
+        self.run_folder.append_jsonl(_evaluation_files(epoch, split_name)[0], record)
         self._run_logger.evaluation(epoch, split_name, metrics)
         self._trackers.log({f"{split_name}/{key}": value for key, value in metrics.items()}, "epoch", epoch)
 
@@ -149,8 +150,7 @@ class Tracker:
         metrics_file, predictions_file = _evaluation_files(epoch, split_name)
         try:
             metrics = read_metrics(self.run_folder.path(metrics_file), [])[epoch]
-            predictions: list[dict[str, Any]] = json_value(self.run_folder.path(predictions_file).read_bytes())
-            return metrics, predictions
+            return metrics, json_value(self.run_folder.path(predictions_file).read_bytes())
         except (OSError, ValueError, KeyError, DataError) as error:
             raise RunFolderError(
                 f"{self.run_folder.root} no longer contains the evaluation of epoch {epoch} in {metrics_file} and "
@@ -184,9 +184,8 @@ class Tracker:
     ) -> Path:
         """Save model and tokenizer to ``model/``, to be loaded with transformers' Auto classes; returns the folder.
 
-        Weights are safetensors; those that are sharded over processes are given. LoRA adapters are merged into them,
-        and also saved in ``model/adapter/``. ``also`` writes further files. An existing folder is kept until the new
-        one is complete.
+        ``weights`` that are sharded over processes are given. LoRA adapters are merged into them, and also saved in
+        ``model/adapter/``. ``also`` writes further files. An existing folder is kept until the new one is complete.
         """
         with self.run_folder.replacing_folder(folder_name) as folder:
             save_language_model(model, folder, lora, weights)
@@ -213,21 +212,10 @@ def _evaluation_files(epoch: int, split_name: str) -> tuple[str, str]:
 
 
 class _LogFile(logging.FileHandler):
-    """A log file that ignores write errors, instead of printing a traceback per line on a full disk.
-
-    Essential files are written by `RunFolder`, which raises.
-    """
+    """A log file that ignores write errors, such as a full disk: `RunFolder` writes what is essential, and raises."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass
-
-
-def _open_log(path: Path, mode: str) -> logging.FileHandler:
-    with naming_errors(path):
-        handler = _LogFile(path, mode=mode, encoding="utf-8")
-    handler.setLevel(logging.INFO)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    return handler
 
 
 class RunLogger:
@@ -242,7 +230,12 @@ class RunLogger:
     def __init__(self, run_folder: RunFolder, outputs: Collection[str]) -> None:
         self._folder = run_folder
         # One logger per output, so that a failing output is disabled alone.
-        self._console = {"stdout": _console()} if "stdout" in outputs else {}
+        self._console: dict[str, sb3_logger.Logger] = {}
+        if "stdout" in outputs:
+            table = sb3_logger.make_output_format("stdout", ".")
+            assert isinstance(table, sb3_logger.HumanOutputFormat)
+            table.max_length = _MAX_KEY_LENGTH
+            self._console["stdout"] = _logger(table)
         self._file_outputs = [name for name in ("csv", "json", "tensorboard") if name in outputs]
         self._files: dict[str, sb3_logger.Logger] = {}
         self._iteration, self._n_timesteps = 0, 0
@@ -252,20 +245,19 @@ class RunLogger:
 
     def rollout(self, info: Mapping[str, Any]) -> None:
         """Add a record of ``rollout_info.jsonl``."""
-        self._begin(int(info["iteration"]))
-        self._n_timesteps += int(info.get("rollout/tokens", info.get("rollout/timesteps", 0)))
-        self._add({key: value for key, value in info.items() if key != "iteration"})
+        n_timesteps = int(info.get("rollout/tokens", info.get("rollout/timesteps", 0)))
+        values = {key: value for key, value in info.items() if key != "iteration"}
+        self._add(int(info["iteration"]), values, n_timesteps)
 
     def training(self, info: Mapping[str, Any]) -> None:
         """Add a record of ``training_info.jsonl``; those of earlier supervised runs have no iteration, and are of 1."""
-        self._begin(int(info.get("iteration", 1)))
         values = {key: value for key, value in info.items() if key != "iteration"}
-        self._add({key if "/" in key else f"train/{key}": value for key, value in values.items()})
+        values = {key if "/" in key else f"train/{key}": value for key, value in values.items()}
+        self._add(int(info.get("iteration", 1)), values)
 
     def evaluation(self, iteration: int, split: str, metrics: Mapping[str, Any]) -> None:
         """Add a split's metrics."""
-        self._begin(iteration)
-        self._add({f"eval/{split}/{key}": value for key, value in metrics.items()})
+        self._add(iteration, {f"eval/{split}/{key}": value for key, value in metrics.items()})
 
     def replay(self) -> None:
         """Delete the files and rebuild them from the jsonl files of the run folder."""
@@ -299,17 +291,16 @@ class RunLogger:
         self._end()
         self._close_files()
 
-    def _begin(self, iteration: int) -> None:
-        if iteration != self._iteration:
-            self._end()
-            self._iteration = iteration
-
     def _end(self) -> None:
         self.show()
         self._write(self._files, self._row)
         self._row = {}
 
-    def _add(self, values: Mapping[str, Any]) -> None:
+    def _add(self, iteration: int, values: Mapping[str, Any], n_timesteps: int = 0) -> None:
+        if iteration != self._iteration:
+            self._end()
+            self._iteration = iteration
+        self._n_timesteps += n_timesteps
         # Converted as in the jsonl files, so that a replay gives identical rows.
         new = {key: value for key, value in to_plain(values).items() if isinstance(value, (int, float, str))}
         self._row.update(new)
@@ -367,10 +358,3 @@ class _CSVOutput(sb3_logger.CSVOutputFormat):
 
 def _logger(output: sb3_logger.KVWriter) -> sb3_logger.Logger:
     return sb3_logger.Logger(folder=None, output_formats=[output])
-
-
-def _console() -> sb3_logger.Logger:
-    table = sb3_logger.make_output_format("stdout", ".")
-    assert isinstance(table, sb3_logger.HumanOutputFormat)
-    table.max_length = _MAX_KEY_LENGTH
-    return _logger(table)

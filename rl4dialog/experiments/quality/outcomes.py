@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.reading import Run, pair, read_run
-from rl4dialog.runs.report.metrics import mean_interval, student_interval
+from rl4dialog.runs.report.metrics import student_interval
 from rl4dialog.runs.run_folder import read_references, read_result, write_text
 
 Differences = Mapping[str, Sequence[float]]
@@ -155,9 +155,8 @@ def win_rate(runs: Sequence[Differences], score: str, length: str | None = None)
     lengths = np.zeros_like(scores) if length is None else np.array([run[length] for run in runs], dtype=float)
     won = _won(scores, lengths)
     by_run, by_sample = np.nanmean(won, axis=1), np.nanmean(won[:, ~np.isnan(won).all(axis=0)], axis=0)
-    share, means = float(by_run.mean()), [each for each in (by_run, by_sample) if len(each) > 1]
-    parts = [(float(each.var(ddof=1)) / len(each), len(each) - 1) for each in means]
-    return Estimate(share, student_interval(share, *parts) if len(parts) == 2 else None)
+    share = float(by_run.mean())
+    return Estimate(share, student_interval(share, by_run, by_sample))
 
 
 def _won(scores: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -170,11 +169,6 @@ def _won(scores: NDArray[np.float64], lengths: NDArray[np.float64]) -> NDArray[n
     slope = (spread * changes).sum(axis=1, keepdims=True) / np.where(variance > 0, variance, 1.0)
     at_equal_length = changes - slope * longer
     return np.where(known, (at_equal_length > 0) + 0.5 * (at_equal_length == 0), np.nan)
-
-
-def estimate(values: Sequence[float]) -> Estimate:
-    """The mean over runs with its interval, of which there is none for fewer than two runs."""
-    return Estimate(float(np.mean(values)), mean_interval(values))
 
 
 def probability_of_improvement(ours: Sequence[float], others: Sequence[float]) -> Estimate:

@@ -11,7 +11,6 @@ from rl4dialog.experiments.quality.outcomes import (
     Outcome,
     Outcomes,
     at_kl,
-    estimate,
     probability_of_improvement,
     smoothed,
     tokens_to_reward,
@@ -20,6 +19,7 @@ from rl4dialog.experiments.quality.outcomes import (
 from rl4dialog.experiments.quality.plan import QualityPlan, WinRate
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.plots import plain_figure, save_figure
+from rl4dialog.runs.report.metrics import mean_estimate
 
 _SHARE_OF_GAIN = 0.8
 
@@ -89,7 +89,7 @@ def _test_table(plan: QualityPlan, outcomes: Outcomes) -> str:
     rows.append([before, "", *(_number(mean_before[key]) for key in plan.metrics), "", *of_text])
     for label in outcomes.labels():
         runs = outcomes.of(label)
-        cells = [_interval(estimate([run.after[key] for run in runs])) for key in plan.metrics]
+        cells = [_interval(mean_estimate([run.after[key] for run in runs])) for key in plan.metrics]
         if on_text:
             tokens = _mean([sum(run.tokens) for run in runs])
             of_text = [_number(_mean([run.kls[-1] for run in runs if run.kls])), f"{tokens / 1000:.0f}k"]
@@ -109,8 +109,12 @@ def _minutes(hours: float) -> str:
     return f"{hours * 60:.0f} min" if hours >= 1 / 60 else f"{hours * 3600:.0f} s"
 
 
+def _change(runs: Sequence[Outcome], key: str) -> Estimate:
+    return mean_estimate([run.after[key] - run.before[key] for run in runs])
+
+
 def _change_table(plan: QualityPlan, outcomes: Outcomes) -> str:
-    return _by_label(plan, outcomes, lambda runs, key: estimate([run.after[key] - run.before[key] for run in runs]))
+    return _by_label(plan, outcomes, _change)
 
 
 def _win_rate_table(win_rate_of: WinRate, outcomes: Outcomes) -> str:
@@ -140,7 +144,7 @@ def _matched_table(plan: QualityPlan, outcomes: Outcomes, kl: float) -> str:
     def change(runs: Sequence[Outcome], key: str) -> Estimate | None:
         found = [at_kl(run.kls, [value - run.curves[key][0] for value in run.curves[key]], kl) for run in runs]
         reached = [value for value in found if value is not None]
-        return estimate(reached) if reached else None
+        return mean_estimate(reached) if reached else None
 
     return _by_label(plan, outcomes, change)
 
@@ -162,8 +166,8 @@ def _tokens_table(outcomes: Outcomes) -> str:
         runs = outcomes.of(label)
         spent = [tokens_to_reward(run.rewards, run.tokens, level) for run in runs]
         known = [run.explained_variance for run in runs if run.explained_variance is not None]
-        thousands = estimate([tokens / 1000 for tokens in spent if tokens is not None])
-        rows.append([label, _interval(thousands), _interval(estimate(known) if known else None)])
+        thousands = mean_estimate([tokens / 1000 for tokens in spent if tokens is not None])
+        rows.append([label, _interval(thousands), _interval(mean_estimate(known) if known else None)])
     return text + "\n\n" + _table(["", "tokens [thousands]", "explained variance"], rows)
 
 

@@ -13,25 +13,24 @@ from typing import Any
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.functional.statistics import Interval
+from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.plots import mean_curve, smooth, smoothing_window
 from rl4dialog.runs.reading import Predictions, Run, as_text, read_run
 from rl4dialog.runs.report.curves import MIN_ITERATIONS, Curve, Panel, panels, positions, x_axes
 from rl4dialog.runs.report.figures import band_chart
 from rl4dialog.runs.report.metrics import (
     Direction,
-    agrees,
+    MetricChange,
     difference_estimates,
     direction,
-    effect_of,
-    mean_and_standard_error,
-    mean_estimates,
-    mean_interval,
+    mean_estimate,
     repeated_keys,
+    sample_intervals,
     student_interval,
 )
 from rl4dialog.runs.report.overview import run_warnings, subtitle
-from rl4dialog.runs.report.pages import Picture, sample_set, write_page
+from rl4dialog.runs.report.pages import Picture, write_page
+from rl4dialog.runs.report.samples import sample_set
 from rl4dialog.runs.run_folder import run_state
 from rl4dialog.runs.summary import is_headline
 
@@ -48,45 +47,36 @@ class Group:
 
     @property
     def seeds(self) -> list[Any]:
-        """Seeds of the runs."""
         return [run.config.get("seed") for run in self.runs]
 
+    def last_predictions(self, split: str) -> Predictions | None:
+        """Predictions of the last evaluation of the first run."""
+        epochs = self.runs[0].epochs(split)
+        return self.runs[0].predictions(split, epochs[-1]) if epochs else None
 
-@dataclass(frozen=True)
-class Mean:
-    """A mean over the seeds of a group, with its standard error over more than one seed.
-
-    The interval is over seeds, or for a single run over its samples, if there can be one.
-    """
-
-    value: float
-    standard_error: float | None
-    n_seeds: int
-    interval: Interval | None = None
-
-
-@dataclass(frozen=True)
-class GroupMetric:
-    """A metric of a group: means before and after training; ``None`` if no run has both evaluations.
-
-    The difference, with its effect as in ``effect_of``, is that to the first group after training.
-    """
-
-    label: str
-    before: Mean | None
-    after: Mean | None
-    difference: Mean | None = None
-    effect: str = ""
+    def scores(self, split: str, key: str, which: int) -> list[float]:
+        """A metric before (0) or after (-1) training, by seed, of the runs that have both evaluations."""
+        # Repeated runs of one seed are averaged: they do not show how much results vary between seeds.
+        by_seed: dict[str, list[float]] = {}
+        for run in self.runs:
+            metrics = run.metrics.get(split, {})
+            epochs = sorted(metrics)
+            if len(epochs) > 1 and key in metrics[epochs[which]]:
+                by_seed.setdefault(str(run.config.get("seed", run.path)), []).append(metrics[epochs[which]][key])
+        return [mean_estimate(values).value for values in by_seed.values()]
 
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """A metric of all groups, with its value for the reference replies, if all runs have the same."""
+    """A metric of all groups, with its value for the reference replies, if all runs have the same.
+
+    The key of each change is the label of a group, and its difference is that to the first group after training.
+    """
 
     key: str
     direction: Direction | None
     reference: float | None
-    groups: list[GroupMetric]
+    groups: list[MetricChange]
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
@@ -124,84 +114,47 @@ def group_curves(groups: Sequence[Group], panel: Panel, key: str) -> list[Curve]
 def compared_metrics(groups: Sequence[Group], split: str) -> list[ComparedMetric]:
     """Every metric of every group before and after training, over the runs that have both, without repeats.
 
-    Differences from the first group have an interval over samples, paired, between single runs, and over seeds
-    between groups of several seeds (Welch).
+    Means over several seeds have an interval over seeds, those of a single run one over samples. Differences from the
+    first group have an interval over seeds between groups of several seeds (Welch), otherwise over samples, paired.
     """
     runs = [run for group in groups for run in group.runs]
     keys = dict.fromkeys(key for run in runs for scores in run.metrics.get(split, {}).values() for key in scores)
-    last = [last_predictions(group, split) for group in groups]
+    last = [group.last_predictions(split) for group in groups]
     known = [each for each in last if each is not None]
     repeats = repeated_keys(known) if known else {}
-    intervals = [_intervals(group, each, split) for group, each in zip(groups, last, strict=True)]
-    differences = [_difference_intervals(last[0], each) for each in last]
+    intervals = []
+    for group, predictions in zip(groups, last, strict=True):
+        metrics = group.runs[0].metrics.get(split, {})
+        is_single = len(group.runs) == 1 and metrics
+        intervals.append(sample_intervals(predictions, metrics[max(metrics)]) if is_single else {})
+    paired = [
+        {} if last[0] is None or each is None or each is last[0] else difference_estimates(last[0], each)
+        for each in last
+    ]
     found = []
     for key in keys:
         if repeats.get(key) in keys:
             continue
         better = direction(key, groups[0].runs[0].config)
-        means = [(_mean(group, split, key, 0), _mean(group, split, key, -1)) for group in groups]
-        means = [(old, _with(new, each.get(key))) for (old, new), each in zip(means, intervals, strict=True)]
-        first = means[0][1]
-        rows = [GroupMetric(groups[0].label, *means[0])]
-        for group, (old, new), own in zip(groups[1:], means[1:], differences[1:], strict=True):
-            both_known = first is not None and new is not None and first.interval is not None
-            difference = _difference(first, new, own.get(key) if both_known and new and new.interval else None)
-            rows.append(GroupMetric(group.label, old, new, difference, _effect(difference, better)))
-        found.append(ComparedMetric(key, better, _reference(runs, key) if split == "test" else None, rows))
+        rows: list[MetricChange] = []
+        first = groups[0].scores(split, key, -1)
+        for i, group in enumerate(groups):
+            scores = group.scores(split, key, -1)
+            before, after = (mean_estimate(each) if each else None for each in (group.scores(split, key, 0), scores))
+            if after is not None and key in intervals[i]:
+                after = replace(after, interval=intervals[i][key])
+            difference = None
+            if i and after is not None and rows[0].after is not None:
+                value = after.value - rows[0].after.value
+                difference = Estimate(value)
+                if len(first) > 1 and len(scores) > 1:
+                    difference = Estimate(value, student_interval(value, first, scores))
+                elif key in paired[i] and after.interval and rows[0].after.interval:
+                    difference = Estimate(value, paired[i][key].interval)
+            rows.append(MetricChange(group.label, before, after, difference, direction=better))
+        values = {f"{run.references[key]:.6g}" for run in runs if key in run.references} if split == "test" else set()
+        found.append(ComparedMetric(key, better, float(values.pop()) if len(values) == 1 else None, rows))
     return found
-
-
-def last_predictions(group: Group, split: str) -> Predictions | None:
-    """Predictions of the last evaluation of the first run of a group."""
-    run = group.runs[0]
-    epochs = run.epochs(split)
-    return run.predictions(split, epochs[-1]) if epochs else None
-
-
-def _intervals(group: Group, last: Predictions | None, split: str) -> dict[str, Interval]:
-    """Intervals over samples of the metrics of a single run after training."""
-    if last is None or len(group.runs) > 1:
-        return {}
-    metrics = group.runs[0].metrics.get(split, {})
-    scores = metrics[max(metrics)] if metrics else {}
-    return {
-        key: mean.interval
-        for key, mean in mean_estimates(last).items()
-        if mean.interval is not None and agrees(mean, scores.get(key))
-    }
-
-
-def _difference_intervals(first: Predictions | None, other: Predictions | None) -> dict[str, Interval]:
-    """Intervals over shared samples of the differences of scores."""
-    if first is None or other is None or first is other:
-        return {}
-    found = difference_estimates(first, other)
-    return {key: each.interval for key, each in found.items() if each.interval is not None}
-
-
-def _with(mean: Mean | None, interval: Interval | None) -> Mean | None:
-    return mean if mean is None or interval is None else replace(mean, interval=interval)
-
-
-def _difference(first: Mean | None, other: Mean | None, interval: Interval | None) -> Mean | None:
-    if first is None or other is None:
-        return None
-    difference = other.value - first.value
-    parts = [(each.standard_error**2, each.n_seeds - 1) for each in (first, other) if each.standard_error is not None]
-    if len(parts) == 2:
-        interval = student_interval(difference, *parts)
-    return Mean(difference, None, min(first.n_seeds, other.n_seeds), interval)
-
-
-def _effect(difference: Mean | None, better: Direction | None) -> str:
-    if difference is None or difference.interval is None or 0 in difference.interval:
-        return ""
-    return effect_of(difference.interval.low, better)
-
-
-def _reference(runs: Sequence[Run], key: str) -> float | None:
-    values = {f"{run.references[key]:.6g}" for run in runs if key in run.references}
-    return float(values.pop()) if len(values) == 1 else None
 
 
 def _group_curve(group: Group, panel: Panel, key: str, axes: Mapping[Path, Mapping[str, Mapping[int, float]]]) -> Curve:
@@ -215,20 +168,6 @@ def _group_curve(group: Group, panel: Panel, key: str, axes: Mapping[Path, Mappi
     x = {name: mean_curve([each[name] for each in at]) for name in at[0]}
     low, high = ([end(values) for values in zip(*curves, strict=True)] for end in (min, max))
     return Curve(group.label, x, mean_curve(curves), low, high)
-
-
-def _mean(group: Group, split: str, key: str, which: int) -> Mean | None:
-    # Repeated runs of one seed are averaged first: they do not show how much results vary between seeds.
-    by_seed: dict[str, list[float]] = {}
-    for run in group.runs:
-        metrics = run.metrics.get(split, {})
-        epochs = sorted(metrics)
-        if len(epochs) > 1 and key in metrics[epochs[which]]:
-            by_seed.setdefault(str(run.config.get("seed", run.path)), []).append(metrics[epochs[which]][key])
-    if not by_seed:
-        return None
-    values = [mean_and_standard_error(found)[0] for found in by_seed.values()]
-    return Mean(*mean_and_standard_error(values), len(values), mean_interval(values))
 
 
 def _label(runs: Sequence[Run]) -> str:
@@ -252,7 +191,7 @@ def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Pat
     metrics = compared_metrics(groups, split)
     n_shown = max(2, _N_LINES // (len(groups) + 1))
     headlines = [metric for metric in metrics if is_headline(metric.key)]
-    last = {group.label: each for group in groups if (each := last_predictions(group, split)) is not None}
+    last = {group.label: each for group in groups if (each := group.last_predictions(split)) is not None}
     browser_set = sample_set("samples", dict(list(last.items())[:_MAX_ANSWERS]), takes_turns=False) if last else None
     return write_page(
         "comparison.html",
@@ -261,7 +200,7 @@ def write_comparison(run_paths: Sequence[str | Path], output: str | Path) -> Pat
         states={run.path: subtitle(run, run_state(run.path)) for run in runs},
         notes=[f"{run.path.name}: {note}" for run in runs for note in run.notes],
         warnings=[
-            replace(each, message=f"{run.path.name}: {each.message}") for run in runs for each in run_warnings(run)
+            each._replace(message=f"{run.path.name}: {each.message}") for run in runs for each in run_warnings(run)
         ],
         differences=config_differences(groups),
         split=split,

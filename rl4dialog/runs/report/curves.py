@@ -11,7 +11,7 @@ from typing import get_args
 from rl4dialog.core.types import EndedBy
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.reading import Run
-from rl4dialog.runs.report.metrics import agrees, mean_estimates
+from rl4dialog.runs.report.metrics import sample_intervals
 from rl4dialog.runs.summary import is_headline
 
 PHASES = ("time/collect_s", "time/generate_s", "time/evaluate_s", "time/score_s", "time/update_s")
@@ -53,6 +53,7 @@ class Curve:
     high: Sequence[float] = field(default_factory=list)
 
 
+_ENDS = {cause: f"rollout/ended_by/{cause}" for cause in get_args(EndedBy)}
 _PANELS = (
     Panel("Task reward", "per episode", {"task reward": "rollout/task_reward"}),
     Panel("Success rate", "share of the last episodes", {"share": "rollout/success_rate"}),
@@ -63,12 +64,7 @@ _PANELS = (
     Panel("Reply length", "tokens", {"tokens": "rollout/reply_length"}),
     Panel("Replies cut at the length limit", "share", {"share": "rollout/cut_replies"}),
     Panel("Turns per conversation", "utterances of the agent", {"turns": "rollout/turns"}),
-    Panel(
-        "Ends of conversations",
-        "share",
-        {cause: f"rollout/ended_by/{cause}" for cause in get_args(EndedBy)},
-        has_legend=True,
-    ),
+    Panel("Ends of conversations", "share", _ENDS, has_legend=True),
     Panel("Return of the logged conversations", "mean of the minibatches", {"return": "rollout/logged_return"}),
     Panel("Passes over the log", "", {"epochs": "rollout/epoch"}),
     Panel("Imitation loss", "nats/token", {"loss": "train/policy_loss"}),
@@ -93,25 +89,25 @@ _PANELS = (
 
 def panels(runs: Sequence[Run]) -> list[Panel]:
     """Panels with numbers that at least one run has logged."""
-    logged = [key for run in runs for row in run.iterations for key, value in row.items() if value is not None]
-    keys = list(dict.fromkeys(logged))
-    parts = {key.removeprefix(_REWARD_PARTS): key for key in keys if key.startswith(_REWARD_PARTS)}
-    rewards = {
-        label: key
-        for label, key in parts.items()
-        if not label.endswith(_WEIGHT) and not all(_is_task_reward(run, key) for run in runs)
-    }
-    weights = {label.removesuffix(_WEIGHT): key for label, key in parts.items() if label.endswith(_WEIGHT)}
-    changing = {label: key for label, key in weights.items() if _varies(runs, key)}
-    first, *others = _PANELS
+    rows = [row for run in runs for row in run.iterations]
+    keys = dict.fromkeys(key for row in rows for key, value in row.items() if value is not None)
+    rewards, weights = {}, {}
+    for key in keys:
+        label = key.removeprefix(_REWARD_PARTS)
+        if label == key:
+            continue
+        if label.endswith(_WEIGHT):
+            if len({value for run in runs for value in run.column(key) if not math.isnan(value)}) > 1:
+                weights[label.removesuffix(_WEIGHT)] = key
+        elif not all(_is_task_reward(run, key) for run in runs):
+            rewards[label] = key
     found = [
-        first,
+        _PANELS[0],
         Panel("Reward parts", "before weighting", rewards, has_legend=True),
-        Panel("Reward part weights", "", changing, has_legend=True),
-        *others,
+        Panel("Reward part weights", "", weights, has_legend=True),
+        *_PANELS[1:],
     ]
-    known = set(keys)
-    return [panel for panel in found if panel.keys and known.issuperset(panel.keys.values())]
+    return [panel for panel in found if panel.keys and keys.keys() >= set(panel.keys.values())]
 
 
 def iteration_curve(run: Run, panel: Panel, label: str, key: str) -> Curve:
@@ -171,36 +167,19 @@ def evaluation_curves(run: Run, split: str) -> list[Curve]:
     metrics = run.metrics.get(split, {})
     epochs = sorted(metrics)
     step = max(1, math.ceil(len(epochs) / _MAX_INTERVALS))
-    intervals: dict[tuple[int, str], Interval] = {}
-    for epoch in {*epochs[::step], *epochs[-1:]}:
-        predictions = run.predictions(split, epoch)
-        for key, mean in mean_estimates(predictions).items() if predictions is not None else ():
-            if mean.interval is not None and agrees(mean, metrics[epoch].get(key)):
-                intervals[epoch, key] = mean.interval
-    keys = dict.fromkeys(key for epoch in epochs for key in metrics[epoch] if is_headline(key))
-    x = positions(x_axes([run])[0], epochs)
-    return [_evaluation_curve(key, x, epochs, metrics, intervals) for key in keys]
-
-
-def _evaluation_curve(
-    key: str,
-    x: Mapping[str, Sequence[float]],
-    epochs: Sequence[int],
-    metrics: dict[int, dict[str, float]],
-    intervals: dict[tuple[int, str], Interval],
-) -> Curve:
-    values = [metrics[epoch].get(key, math.nan) for epoch in epochs]
-    if not any((epoch, key) in intervals for epoch in epochs):
-        return Curve(key, x, values)
-    ends = [intervals.get((epoch, key), Interval(value, value)) for epoch, value in zip(epochs, values, strict=True)]
-    return Curve(key, x, values, [end.low for end in ends], [end.high for end in ends])
+    measured = {*epochs[::step], *epochs[-1:]}
+    intervals = {epoch: sample_intervals(run.predictions(split, epoch), metrics[epoch]) for epoch in measured}
+    x, curves = positions(x_axes([run])[0], epochs), []
+    for key in dict.fromkeys(key for epoch in epochs for key in metrics[epoch] if is_headline(key)):
+        values = {epoch: metrics[epoch].get(key, math.nan) for epoch in epochs}
+        ends = [intervals.get(epoch, {}).get(key, Interval(value, value)) for epoch, value in values.items()]
+        if not any(key in found for found in intervals.values()):
+            ends = []
+        curves.append(Curve(key, x, [*values.values()], [end.low for end in ends], [end.high for end in ends]))
+    return curves
 
 
 def _is_task_reward(run: Run, key: str) -> bool:
     """Whether a part of the reward is all of it, so that its curve would repeat that of the task reward."""
     rows = zip(run.column(key), run.column("rollout/task_reward"), strict=True)
     return all(math.isclose(part, whole, rel_tol=1e-5, abs_tol=1e-9) for part, whole in rows)
-
-
-def _varies(runs: Sequence[Run], key: str) -> bool:
-    return len({value for run in runs for value in run.column(key) if not math.isnan(value)}) > 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,7 +54,8 @@ class _Scale:
         return [float(value) for value in found if self.low - room <= value <= self.high + room]
 
 
-_Draw = Callable[[_Scale, _Scale, str], Iterable[str]]
+_Layer = tuple[int, str, Sequence[Sequence[float]]]
+"""Shapes of a plot: number of their curve, their kind, and the columns of numbers at the points of the curve."""
 
 
 def line_chart(
@@ -65,110 +66,113 @@ def line_chart(
     From 20 points on, ``smoothed`` ones are a bold moving average over a tenth of them, and thin raw values. Otherwise,
     ``low`` and ``high`` are drawn as intervals.
     """
-    thin = [_thinned(curve) for curve in curves]
-    windows = [smoothing_window(len(curve.y)) if smoothed else 1 for curve in thin]
-
-    def draw(x: _Scale, y: _Scale, axis: str) -> Iterable[str]:
-        if target is not None:
-            yield f'<path class="target" d="M{_LEFT} {y(target):.1f}H{_RIGHT}"/>'
-        for i, (curve, window) in enumerate(zip(thin, windows, strict=True)):
-            at = curve.x[axis]
-            if window > 1:
-                yield _line(i, "raw", x, y, at, curve.y)
-                yield _line(i, "line", x, y, at, smooth(curve.y, window))
-                continue
-            for position, low, high in _known(at, curve.low, curve.high):
-                yield f'<path class="c{_color(i)} line" d="M{x(position):.1f} {y(low):.1f}V{y(high):.1f}"/>'
-            yield _line(i, "line", x, y, at, curve.y)
-            for position, value in _known(at, curve.y) if len(at) <= _MAX_DOTS else ():
-                yield f'<circle class="c{_color(i)} dot" cx="{x(position):.1f}" cy="{y(value):.1f}" r="3"/>'
-
-    return _chart(title, unit, thin, draw, [] if target is None else [target])
+    thin, layers = [_thinned(curve) for curve in curves], list[_Layer]()
+    for i, curve in enumerate(thin):
+        window = smoothing_window(len(curve.y)) if smoothed else 1
+        if window > 1:
+            layers += [(i, "raw", [curve.y]), (i, "line", [smooth(curve.y, window)])]
+        else:
+            layers += [(i, "interval", [curve.low, curve.high]), (i, "line", [curve.y])]
+            layers += [(i, "dot", [curve.y])] if len(curve.y) <= _MAX_DOTS else []
+    return _chart(title, unit, thin, layers, target=target)
 
 
 def band_chart(title: str, unit: str, curves: Sequence[Curve]) -> Markup:
     """Plot lines with bands from ``low`` to ``high``."""
-    thin = [_thinned(curve) for curve in curves]
-
-    def draw(x: _Scale, y: _Scale, axis: str) -> Iterable[str]:
-        for i, curve in enumerate(thin):
-            yield _area(i, x, y, curve.x[axis], curve.low, curve.high, 0.2)
-            yield _line(i, "line", x, y, curve.x[axis], curve.y)
-
-    return _chart(title, unit, thin, draw)
+    thin, layers = [_thinned(curve) for curve in curves], list[_Layer]()
+    for i, curve in enumerate(thin):
+        layers += [(i, "band", [curve.low, curve.high]), (i, "line", [curve.y])]
+    return _chart(title, unit, thin, layers)
 
 
 def stacked_chart(title: str, unit: str, curves: Sequence[Curve]) -> Markup:
     """Plot parts of a whole, in the order of :data:`COLORS`; missing values count as zero."""
     thin = [_thinned(replace(curve, y=[v if math.isfinite(v) else 0.0 for v in curve.y])) for curve in curves]
-    edges = np.cumsum([np.zeros_like(thin[0].y), *(curve.y for curve in thin)], axis=0).tolist() if thin else []
-
-    def draw(x: _Scale, y: _Scale, axis: str) -> Iterable[str]:
-        for i, curve in enumerate(thin):
-            yield _area(i, x, y, curve.x[axis], edges[i], edges[i + 1], 0.8)
-
-    return _chart(title, unit, thin, draw, [0.0, *(edges[-1] if edges else ())])
+    edges = np.cumsum([np.zeros_like(thin[0].y), *(curve.y for curve in thin)], axis=0).tolist() if thin else [[]]
+    layers: list[_Layer] = [(i, "part", edges[i : i + 2]) for i in range(len(thin))]
+    return _chart(title, unit, thin, layers, [0.0, *edges[-1]])
 
 
 def histogram(title: str, unit: str, axis: str, samples: Mapping[str, NDArray[np.float64]]) -> Markup:
     """Plot overlaid histograms of shares, in the order of :data:`COLORS`, over ``axis``."""
     known = {label: values[np.isfinite(values)] for label, values in samples.items()}
     edges = _edges(np.concatenate(list(known.values())))
-    centers = ((edges[:-1] + edges[1:]) / 2).tolist()
+    left, right, centers = (each.tolist() for each in (edges[:-1], edges[1:], (edges[:-1] + edges[1:]) / 2))
     shares = [np.histogram(values, edges)[0] / max(1, len(values)) for values in known.values()]
     curves = [Curve(label, {axis: centers}, share.tolist()) for label, share in zip(known, shares, strict=True)]
-
-    def draw(x: _Scale, y: _Scale, axis: str) -> Iterable[str]:
-        for i, curve in enumerate(curves):
-            steps = "".join(
-                f"V{y(share):.1f}H{x(right):.1f}" for share, right in zip(curve.y, edges[1:].tolist(), strict=True)
-            )
-            outline = f"M{x(float(edges[0])):.1f} {y(0):.1f}{steps}V{y(0):.1f}"
-            yield f'<path class="c{_color(i)} bars" d="{outline}"/>'
-
-    return _chart(title, unit, curves, draw, [0.0], (float(edges[0]), float(edges[-1])))
+    layers: list[_Layer] = [(i, "bars", [left, right, curve.y]) for i, curve in enumerate(curves)]
+    return _chart(title, unit, curves, layers, [0.0], (left[0], right[-1]))
 
 
 def _chart(
     title: str,
     unit: str,
     curves: Sequence[Curve],
-    draw: _Draw,
+    layers: Sequence[_Layer],
     levels: Sequence[float] = (),
     x_range: tuple[float, float] | None = None,
+    target: float | None = None,
 ) -> Markup:
     """One plot for each horizontal axis, with the values of the curves as data.
 
-    ``draw`` returns the shapes, given both scales and the name of the horizontal axis. ``levels`` are further values
-    within the vertical axis, and ``x_range`` is that of the horizontal one, by default from the curves.
+    ``levels`` and the ``target``, which is marked, are further values within the vertical axis. ``x_range`` is that of
+    the horizontal one, by default from the curves.
     """
-    values = _finite([*levels, *(value for c in curves for part in (c.y, c.low, c.high) for value in part)])
-    low, high = y_range(values)
+    levels = [*levels, *([] if target is None else [target])]
+    low, high = y_range(_finite([*levels, *(v for c in curves for part in (c.y, c.low, c.high) for v in part)]))
     is_cut = low > 0 or high < 0
     y = _Scale(low, high, _BOTTOM, _TOP)
     series = [
         {"label": c.label, "y": _rounded(c.y), **({"low": _rounded(c.low), "high": _rounded(c.high)} if c.low else {})}
         for c in curves
     ]
-    axes = list(curves[0].x) if curves else [""]
+    known = [(curve.label, values) for curve in curves if (values := _finite(curve.y))]
+    description = "; ".join([title, *(f"{label} from {values[0]:.3g} to {values[-1]:.3g}" for label, values in known)])
     plots = []
-    for n, axis in enumerate(axes):
+    for n, axis in enumerate(curves[0].x if curves else [""]):
         at = [_rounded(curve.x[axis]) for curve in curves]
         whole = all(value is None or float(value).is_integer() for row in at for value in row)
         ends = x_range or _ends(_finite([value for curve in curves for value in curve.x[axis]]))
         x = _Scale(*ends, _LEFT, _RIGHT)
-        shapes = "".join(draw(x, y, axis))
+        shapes = "" if target is None else f'<path class="target" d="M{_LEFT} {y(target):.1f}H{_RIGHT}"/>'
+        shapes += "".join(_shape(i, kind, x, y, curves[i].x[axis], columns) for i, kind, columns in layers)
         label = f"{unit} (cut axis)" if is_cut else unit
-        data = json.dumps(
-            {"axis": axis, "range": ends, "at": at, "area": [_LEFT, _RIGHT, _TOP, _BOTTOM], "width": _WIDTH}
-        )
+        data = {"axis": axis, "range": ends, "at": at, "area": [_LEFT, _RIGHT, _TOP, _BOTTOM], "width": _WIDTH}
         hidden = ' hidden=""' if n else ""
         plots.append(
-            f'<div class="plot" data-axis="{escape(axis)}" data-plot="{escape(data)}"{hidden}>'
-            f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(_description(title, curves))}">'
+            f'<div class="plot" data-axis="{escape(axis)}" data-plot="{escape(json.dumps(data))}"{hidden}>'
+            f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(description)}">'
             f"{_frame(x, y, axis, label, whole, is_cut)}{shapes}</svg></div>"
         )
     return Markup(f'<div class="chart" data-series="{escape(json.dumps(series))}">{"".join(plots)}</div>')
+
+
+def _shape(i: int, kind: str, x: _Scale, y: _Scale, at: Sequence[float], columns: Sequence[Sequence[float]]) -> str:
+    """The shapes of a layer; a line has gaps where a value is missing."""
+    color = f"c{i % len(COLORS)}"
+    known = [row for row in zip(at, *columns, strict=False) if math.isfinite(sum(row))]
+    if not known and kind != "bars":
+        return ""
+    if kind == "interval":
+        return "".join(f'<path class="{color} line" d="M{x(p):.1f} {y(a):.1f}V{y(b):.1f}"/>' for p, a, b in known)
+    if kind == "dot":
+        return "".join(f'<circle class="{color} dot" cx="{x(p):.1f}" cy="{y(v):.1f}" r="3"/>' for p, v in known)
+    if kind in ("band", "part"):
+        upper = "L".join(f"{x(p):.1f} {y(top):.1f}" for p, _, top in known)
+        lower = "L".join(f"{x(p):.1f} {y(bottom):.1f}" for p, bottom, _ in reversed(known))
+        opacity = 0.2 if kind == "band" else 0.8
+        return f'<path class="{color} area" fill-opacity="{opacity}" d="M{upper}L{lower}Z"/>'
+    path = ""
+    if kind == "bars":
+        steps = "".join(f"V{y(share):.1f}H{x(right):.1f}" for _, _, right, share in known)
+        path = f"M{x(columns[0][0]):.1f} {y(0):.1f}{steps}V{y(0):.1f}"
+    else:
+        pen = "M"
+        for position, value in zip(at, columns[0], strict=True):
+            is_known = math.isfinite(position + value)
+            path += f"{pen}{x(position):.1f} {y(value):.1f}" if is_known else ""
+            pen = "L" if is_known else "M"
+    return f'<path class="{color} {kind}" d="{path}"/>'
 
 
 def y_range(values: Sequence[float]) -> tuple[float, float]:
@@ -205,43 +209,6 @@ def _frame(x: _Scale, y: _Scale, x_label: str, y_label: str, whole: bool, is_cut
     parts.append(f'<text x="2" y="11">{escape(y_label)}</text>')
     parts.append(f'<text class="x" x="{(_LEFT + _RIGHT) / 2:.0f}" y="{_HEIGHT - 4}">{escape(x_label)}</text>')
     return "".join(parts)
-
-
-def _line(i: int, kind: str, x: _Scale, y: _Scale, at: Sequence[float], values: Sequence[float]) -> str:
-    """A line with gaps where a value is missing."""
-    path, pen = "", "M"
-    for position, value in zip(at, values, strict=True):
-        if not math.isfinite(position + value):
-            pen = "M"
-            continue
-        path += f"{pen}{x(position):.1f} {y(value):.1f}"
-        pen = "L"
-    return f'<path class="c{_color(i)} {kind}" d="{path}"/>' if path else ""
-
-
-def _area(
-    i: int, x: _Scale, y: _Scale, at: Sequence[float], low: Sequence[float], high: Sequence[float], opacity: float
-) -> str:
-    if not (known := _known(at, low, high)):
-        return ""
-    upper = "L".join(f"{x(position):.1f} {y(top):.1f}" for position, _, top in known)
-    lower = "L".join(f"{x(position):.1f} {y(bottom):.1f}" for position, bottom, _ in reversed(known))
-    return f'<path class="c{_color(i)} area" fill-opacity="{opacity}" d="M{upper}L{lower}Z"/>'
-
-
-def _known(*columns: Sequence[float]) -> list[tuple[float, ...]]:
-    """Rows of columns, without those that lack a value."""
-    return [row for row in zip(*columns, strict=False) if math.isfinite(sum(row))]
-
-
-def _color(i: int) -> int:
-    return i % len(COLORS)
-
-
-def _description(title: str, curves: Sequence[Curve]) -> str:
-    """First and last value of each curve, for screen readers."""
-    known = [(curve.label, values) for curve in curves if (values := _finite(curve.y))]
-    return "; ".join([title, *(f"{label} from {values[0]:.3g} to {values[-1]:.3g}" for label, values in known)])
 
 
 def _thinned(curve: Curve) -> Curve:

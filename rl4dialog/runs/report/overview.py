@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from rl4dialog.core.config_blocks import TEXT_GENERATION
 from rl4dialog.core.yaml_loader import flatten
@@ -20,8 +19,7 @@ NOT_WRITTEN = "the report of the run could not be written"
 _WATCH = re.compile(r"iteration \d+: ")
 
 
-@dataclass(frozen=True)
-class Warning:
+class Warning(NamedTuple):
     """A warning of a run; ``advice`` is empty if there is none."""
 
     message: str
@@ -88,13 +86,14 @@ def facts(run: Run) -> list[tuple[str, str]]:
 
 def _iteration_facts(run: Run) -> list[tuple[str, str]]:
     done, planned = _progress(run)
-    tokens, timesteps = (_total(run, key) for key in ("rollout/tokens", "rollout/timesteps"))
-    seconds = sum(_total(run, phase) for phase in PHASES)
+    keys = ("rollout/tokens", "rollout/timesteps", *PHASES)
+    tokens, timesteps, *times = (sum(v for v in run.column(key) if not math.isnan(v)) for key in keys)
+    seconds = sum(times)
     found = [
         ("iterations", f"{done} of {planned}" if planned else f"{done}"),
         ("agent tokens", f"{tokens:,.0f}" if tokens else ""),
         ("timesteps", f"{timesteps:,.0f}" if timesteps else ""),
-        ("time in iterations", f"{_clock(seconds)}" if seconds else ""),
+        ("time in iterations", _clock(seconds) if seconds else ""),
     ]
     rewards = zip(run.column("rollout/task_reward"), run.column("iteration"), strict=True)
     known = [(reward, iteration) for reward, iteration in rewards if not math.isnan(reward)]
@@ -112,10 +111,6 @@ def _progress(run: Run) -> tuple[int, Any]:
     """Number of iterations so far, and of those that the config asks for."""
     done = int(run.iterations[-1]["iteration"]) if run.iterations else 0
     return done, flatten(run.config).get("train_evaluation.n_iters")
-
-
-def _total(run: Run, key: str) -> float:
-    return sum(value for value in run.column(key) if not math.isnan(value))
 
 
 def _clock(seconds: float) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,7 +15,7 @@ from markupsafe import Markup
 
 from rl4dialog.core.files import naming_errors, replaced
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.runs.reading import Predictions, Run, aligned, as_text, number, pair, read_run
+from rl4dialog.runs.reading import Predictions, Run, as_text, number, pair, read_run
 from rl4dialog.runs.report.curves import (
     MIN_ITERATIONS,
     PHASES,
@@ -32,15 +31,12 @@ from rl4dialog.runs.report.metrics import (
     REWARD_KEY,
     MetricChange,
     before_and_after,
-    described,
     direction,
-    is_of_reward,
     metric_changes,
     repeated_keys,
-    sort_keys,
 )
 from rl4dialog.runs.report.overview import NOT_WRITTEN, facts, missing, run_warnings, subtitle
-from rl4dialog.runs.report.samples import MAX_BYTES, SampleSet, choose_samples, extreme_utterances, failure_counts
+from rl4dialog.runs.report.samples import SampleSet, extreme_utterances, failure_counts, sample_set, what_they_are
 from rl4dialog.runs.run_folder import REPORT_FILE, run_state, to_plain
 from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.scores.reward_models import KEY as SCORE
@@ -61,26 +57,21 @@ _DISTRIBUTIONS = {
 }
 _N_SHOWN = 5  # metrics, before the others are folded
 _MAX_STEPS = 6  # evaluations whose samples are shown
-_N_SCORES = 4  # scores shown with each answer, unless the reward has more parts
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """One plot of the page, with a remark beside its title; ``labels`` are its legend, in the order of the colors."""
 
     title: str
     remark: str
     chart: Markup
-    labels: list[str] = field(default_factory=list)
+    labels: Sequence[str] = ()
 
 
 def write_report(run_path: str | Path, output: str | Path | None = None, state: str | None = None) -> Path:
     """Write the report of a run, finished or not, by default to ``report.html`` in its folder; returns the path.
 
-    Args:
-        run_path: The run folder.
-        output: The output file; by default ``report.html`` in the run folder.
-        state: State of the run; by default, that of :func:`run_state`.
+    The state is by default that of :func:`run_state`.
     """
     run = read_run(run_path)
     content = run_content(run, state or run_state(run.path))
@@ -97,21 +88,23 @@ def write_report_or_warn(run_path: str | Path) -> None:
 
 def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> dict[str, Any]:
     """What the template of a run shows, by the names of its variables; ``labels`` name its two evaluations."""
-    split = _shown_split(run)
-    before, after = before_and_after(run, split)
-    found = metric_changes(run, split, before, after)
+    # The split that shows the effect of training: ``test``, unless only another one was evaluated twice.
+    splits = [split for split in ("test", "val", *sorted(run.metrics)) if run.epochs(split)]
+    split = next((split for split in splits if len(run.epochs(split)) > 1), splits[0] if splits else "test")
+    epochs = run.epochs(split)
+    found = before, after = before_and_after(run, split)
     if before is not None and after is not None:
         before, after = pair(before, after)
     shown = [each for each in (before, after) if each is not None]
-    repeats = repeated_keys(shown)
-    changes = described(found, repeats, run.config)
+    repeats, of = repeated_keys(shown), what_they_are(shown)
+    changes = metric_changes(run, split, *found, repeats)
     headlines = sorted((change for change in changes if is_headline(change.key)), key=_rank)
     drawn = panels([run])
-    evaluations = _evaluation_pictures(run, repeats, [change.key for change in headlines])
     browsers = _sample_sets(run, split, labels)
     beside = {"references": run.references, **run.players} if split == "test" else {}
-    beside = {name: _with_repeated(scores, repeats) for name, scores in beside.items()}
-    of = what_they_are(shown)
+    for name, scores in beside.items():
+        beside[name] = {**{kept: scores[key] for key, kept in repeats.items() if key in scores}, **scores}
+    times = labels or [_time(run, epoch) for epoch in dict.fromkeys([*epochs[:1], *epochs[-1:]])]
     return dict(
         run=run,
         subtitle=subtitle(run, state),
@@ -119,7 +112,7 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
         warnings=run_warnings(run),
         notes=[*run.notes, *missing(run, split, state)],
         split=split,
-        times=_times(run, split, labels),
+        times=" and ".join(times),
         n_samples=len(shown[-1]) if shown else 0,
         of=of,
         beside={name: scores for name, scores in beside.items() if scores.keys() & {each.key for each in changes}},
@@ -127,7 +120,7 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
         changes=headlines[:_N_SHOWN],
         other_changes=[*headlines[_N_SHOWN:], *(each for each in changes if each not in headlines)],
         curves=_curve_pictures(run, drawn),
-        evaluations=evaluations,
+        evaluations=_evaluation_pictures(run, repeats, [change.key for change in headlines]),
         distributions=_distributions(before, after, of, repeats),
         remaining=_remaining(run, drawn),
         browsers=browsers,
@@ -137,61 +130,15 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
     )
 
 
-def _with_repeated(scores: Mapping[str, float], repeats: Mapping[str, str]) -> dict[str, float]:
-    """Scores, also under the keys that they repeat."""
-    return {**{kept: scores[key] for key, kept in repeats.items() if key in scores}, **scores}
-
-
 def _rank(change: MetricChange) -> tuple[bool, bool, bool]:
     """Sorting key: metrics that say whether training helped come first, then parts, those that did not change last."""
     is_constant = change.before is not None and change.after is not None and change.before.value == change.after.value
     return is_constant, change.direction is None, change.key.startswith(f"{REWARD_KEY}/")
 
 
-def what_they_are(evaluations: Sequence[Predictions]) -> str:
-    """The name of what evaluations consist of: ``conversations``, ``replies`` or ``episodes``."""
-    if any(each.has_conversations for each in evaluations):
-        return "conversations"
-    return "replies" if any(each.has_texts for each in evaluations) else "episodes"
-
-
-def _shown_split(run: Run) -> str:
-    """The split that shows the effect of training: ``test``, unless only another one was evaluated twice."""
-    splits = [split for split in ("test", "val", *sorted(run.metrics)) if run.epochs(split)]
-    return next((split for split in splits if len(run.epochs(split)) > 1), splits[0] if splits else "test")
-
-
 def _time(run: Run, epoch: int) -> str:
     """Describe when an evaluation took place."""
     return f"after {epoch} {'epochs' if run.training else 'iterations'}" if epoch else "before training"
-
-
-def _times(run: Run, split: str, labels: tuple[str, str] | None) -> str:
-    """Describe when a split was evaluated."""
-    epochs = run.epochs(split)
-    return " and ".join(labels or [_time(run, epoch) for epoch in dict.fromkeys([*epochs[:1], *epochs[-1:]])])
-
-
-def sample_set(
-    id: str, evaluations: Mapping[str, Predictions], takes_turns: bool = True, max_bytes: int = MAX_BYTES
-) -> SampleSet | None:
-    """Samples of evaluations by name; ``None`` if these have no texts or share no sample. See :class:`SampleSet`."""
-    found = aligned(list(evaluations.values()))
-    of = what_they_are(found)
-    if of == "episodes" or not len(found[0]):
-        return None
-    repeats = repeated_keys(found)
-    keys = [key for key in sort_keys(found) if key not in repeats]
-    samples = choose_samples(dict(zip(evaluations, found, strict=True)), max_bytes=max_bytes)
-    varying = [
-        key
-        for key in keys
-        if is_headline(key) and len({score for each in found for score in each.scores.get(key, ())}) > 1
-    ]
-    of_reward = [key for key in varying if is_of_reward(key)]  # all of them: the reader may want to add them up
-    others = sorted((key for key in varying if not is_of_reward(key)), key=lambda key: direction(key) is None)
-    shown = [*of_reward, *others[: max(0, _N_SCORES - len(of_reward))]]
-    return SampleSet(id, list(evaluations), samples, len(found[0]), of, keys, shown, takes_turns)
 
 
 def _sample_sets(run: Run, split: str, labels: tuple[str, str] | None) -> list[SampleSet]:
@@ -221,12 +168,12 @@ def _curve_pictures(run: Run, drawn: Sequence[Panel]) -> list[Picture]:
         chart = line_chart(panel.title, panel.unit or panel.title, curves, known)
         remark = "" if known is None else f"target {known:g}, dashed"
         pictures.append(Picture(panel.title, remark, chart, list(panel.keys) if panel.has_legend else []))
-    layers = {phase: run.column(phase) for phase in PHASES if any(phase in row for row in run.iterations)}
+    names = {phase.removeprefix("time/").removesuffix("_s"): phase for phase in PHASES}
+    layers = {name: phase for name, phase in names.items() if any(phase in row for row in run.iterations)}
     if layers:
-        names = {phase: phase.removeprefix("time/").removesuffix("_s") for phase in layers}
-        times = Panel("Time per phase", "seconds per iteration", {})
-        curves = [iteration_curve(run, times, name, phase) for phase, name in names.items()]
-        pictures.append(Picture(times.title, "", stacked_chart(times.title, times.unit, curves), list(names.values())))
+        times = Panel("Time per phase", "seconds per iteration", layers)
+        curves = [iteration_curve(run, times, name, phase) for name, phase in layers.items()]
+        pictures.append(Picture(times.title, "", stacked_chart(times.title, times.unit, curves), list(layers)))
     return pictures
 
 
@@ -253,17 +200,19 @@ def _distributions(
     before: Predictions | None, after: Predictions | None, of: str, repeats: Collection[str]
 ) -> list[Picture]:
     """Rewards and lengths of all evaluated replies, or returns of all conversations or episodes."""
-    known = {label: each for label, each in (("before", before), ("after", after)) if each is not None}
-    pictures = []
-    for key, (title, axis) in _DISTRIBUTIONS.items():
-        if known and key not in repeats and all(key in each.scores for each in known.values()):
-            values = {label: each.scores[key] for label, each in known.items()}
-            pictures.append(Picture(title, "", histogram(title, f"share of {of}", axis, values), list(known)))
+    known = {label: each for label, each in zip(_IMPROVED, (before, after), strict=True) if each is not None}
+    drawn = [
+        (title, of, axis, {label: each.scores[key] for label, each in known.items()})
+        for key, (title, axis) in _DISTRIBUTIONS.items()
+        if known and key not in repeats and all(key in each.scores for each in known.values())
+    ]
     if any(each.has_texts for each in known.values()):
         lengths = {label: each.reply_lengths() for label, each in known.items()}
-        title = "Reply length in words"
-        pictures.append(Picture(title, "", histogram(title, "share of replies", "words", lengths), list(known)))
-    return pictures
+        drawn.append(("Reply length in words", "replies", "words", lengths))
+    return [
+        Picture(title, "", histogram(title, f"share of {what}", axis, values), list(known))
+        for title, what, axis, values in drawn
+    ]
 
 
 def _remaining(run: Run, drawn: Sequence[Panel]) -> list[dict[str, Any]]:
@@ -284,21 +233,18 @@ def write_improvement_report(comparison: Path, output: Path, about: Mapping[str,
     """
     run = read_run(comparison)
     content = run_content(run, run_state(run.path), _IMPROVED)
-    content["facts"] = list(about.items())
     found = [*content["changes"], *content["other_changes"]]
-    content["changes"] = [change for key in _IMPORTANT for change in found if change.key == key]
-    content["other_changes"] = [change for change in found if change.key not in _IMPORTANT]
-    before, after = before_and_after(run, CORRECTED)
-    known = {label: each for label, each in zip(_IMPROVED, (before, after), strict=True) if each is not None}
-    changes = metric_changes(run, CORRECTED, before, after) if run.epochs(CORRECTED) else []
-    return write_page(
-        "improvement.html",
-        output,
-        **content,
-        title=f"{output.parent.name}",
-        corrected=sample_set(CORRECTED, known) if known else None,
-        corrected_changes=described(changes, {}, run.config),
-    )
+    evaluations = before_and_after(run, CORRECTED)
+    known = {label: each for label, each in zip(_IMPROVED, evaluations, strict=True) if each is not None}
+    content |= {
+        "facts": list(about.items()),
+        "changes": [change for key in _IMPORTANT for change in found if change.key == key],
+        "other_changes": [change for change in found if change.key not in _IMPORTANT],
+        "title": output.parent.name,
+        "corrected": sample_set(CORRECTED, known) if known else None,
+        "corrected_changes": metric_changes(run, CORRECTED, *evaluations),
+    }
+    return write_page("improvement.html", output, **content)
 
 
 def effects(comparison: Path) -> str:
@@ -309,16 +255,16 @@ def effects(comparison: Path) -> str:
     if n_samples < MIN_SAMPLES:
         return f"no verdict, which takes at least {MIN_SAMPLES} test prompts; there are {n_samples}"
     repeats = repeated_keys([each for each in evaluations if each is not None])
-    changes = described(metric_changes(run, "test", *evaluations), repeats, run.config)
-    better, worse = ([each for each in changes if each.effect == effect] for effect in ("better", "worse"))
+    changes = metric_changes(run, "test", *evaluations, repeats)
+    better, worse = ([each.key for each in changes if each.effect == effect] for effect in ("better", "worse"))
     if not better and not worse:
         return "no metric changed significantly on the test prompts"
     found = f"significantly better: {_names(better)}; significantly worse: {_names(worse)}"
     return found if better else f"{found}. The model before is the better one"
 
 
-def _names(changes: Sequence[MetricChange]) -> str:
-    keys = sorted((each.key for each in changes), key=lambda key: key not in _IMPORTANT)
+def _names(keys: Sequence[str]) -> str:
+    keys = sorted(keys, key=lambda key: key not in _IMPORTANT)
     n_more = len(keys) - _N_NAMED
     return ", ".join(keys[:_N_NAMED]) + (f" and {n_more} more" if n_more > 0 else "") if keys else "nothing"
 

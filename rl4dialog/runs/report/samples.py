@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
@@ -18,13 +18,15 @@ import numpy as np
 from markupsafe import escape
 
 from rl4dialog.core.types import AGENT, SPEAKERS, Turn
-from rl4dialog.runs.reading import GOAL_KEY, Predictions, ending
-from rl4dialog.runs.report.metrics import ranking_key, sort_keys
+from rl4dialog.runs.reading import GOAL_KEY, Predictions, aligned, ending
+from rl4dialog.runs.report.metrics import direction, is_of_reward, ranking_key, repeated_keys, sort_keys
+from rl4dialog.runs.summary import is_headline
 
 MAX_SAMPLES, MAX_BYTES = 200, 500_000
 N_UTTERANCES = 10
 
 _MAX_CHARACTERS = 2000
+_N_SCORES = 4  # shown with each answer, unless the reward has more parts
 _BYTES_OF_MARKUP = {"card": 400, "answer": 250, "bubble": 120, "score": 60}
 _N_EXAMPLES = 3
 _WORDS = re.compile(r"\s*\S+|\s+$")
@@ -37,8 +39,7 @@ class Piece(NamedTuple):
     is_new: bool
 
 
-@dataclass(frozen=True)
-class Bubble:
+class Bubble(NamedTuple):
     """One utterance of a conversation; only those that the agent said in it have a reward."""
 
     speaker: str
@@ -47,27 +48,21 @@ class Bubble:
 
 
 @dataclass(frozen=True)
-class Conversation:
-    """A conversation without the turns of its sample: how it ended, and why its goal was not reached."""
-
-    bubbles: list[Bubble]
-    ending: str
-    failures: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class Answer:
     """What an evaluation made of a sample: a reply or a conversation, and its scores; missing ones are ``None``.
 
-    Pieces of the reply are marked that the answer it is compared with does not have. It ``is_changed`` if it differs
-    from the first answer.
+    Pieces of the reply are marked that the answer it is compared with does not have. A conversation has ``bubbles``
+    without the turns of its sample, and says why its goal was not reached. The answer ``is_changed`` if it differs from
+    the first one.
     """
 
     label: str
-    reply: list[Piece]
-    conversation: Conversation | None
     scores: dict[str, float | None]
     is_changed: bool
+    reply: Sequence[Piece] = ()
+    bubbles: list[Bubble] | None = None
+    ending: str = ""
+    failures: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -88,8 +83,7 @@ class Sample:
 
     @property
     def has_conversations(self) -> bool:
-        """Whether there are conversations rather than replies."""
-        return any(answer.conversation is not None for answer in self.answers)
+        return any(answer.bubbles is not None for answer in self.answers)
 
 
 @dataclass(frozen=True)
@@ -119,6 +113,33 @@ class SampleSet:
         return {key: [answer.scores[key] for answer in sample.answers] for key in self.sort_keys}
 
 
+def what_they_are(evaluations: Sequence[Predictions]) -> str:
+    """The name of what evaluations consist of: ``conversations``, ``replies`` or ``episodes``."""
+    if any(each.has_conversations for each in evaluations):
+        return "conversations"
+    return "replies" if any(each.has_texts for each in evaluations) else "episodes"
+
+
+def sample_set(id: str, evaluations: Mapping[str, Predictions], takes_turns: bool = True) -> SampleSet | None:
+    """Samples of evaluations by name; ``None`` if these have no texts or share no sample. See :class:`SampleSet`."""
+    found = aligned(list(evaluations.values()))
+    of = what_they_are(found)
+    if of == "episodes" or not len(found[0]):
+        return None
+    repeats = repeated_keys(found)
+    keys = [key for key in sort_keys(found) if key not in repeats]
+    varying = [
+        key
+        for key in keys
+        if is_headline(key) and len({score for each in found for score in each.scores.get(key, ())}) > 1
+    ]
+    of_reward = [key for key in varying if is_of_reward(key)]  # all of them: the reader may want to add them up
+    others = sorted((key for key in varying if not is_of_reward(key)), key=lambda key: direction(key) is None)
+    shown = [*of_reward, *others[: max(0, _N_SCORES - len(of_reward))]]
+    samples = choose_samples(dict(zip(evaluations, found, strict=True)))
+    return SampleSet(id, list(evaluations), samples, len(found[0]), of, keys, shown, takes_turns)
+
+
 def choose_samples(
     evaluations: Mapping[str, Predictions], n: int = MAX_SAMPLES, max_bytes: int = MAX_BYTES
 ) -> list[Sample]:
@@ -131,10 +152,11 @@ def choose_samples(
     if not found or not len(found[0]):
         return []
     keys = sort_keys(found)
-    ranked = _in_turn(_rankings(found, keys[:1] if ranking_key(keys) else keys, min(n, len(found[0]))))
+    rankings = _rankings(found, keys[:1] if ranking_key(keys) else keys, min(n, len(found[0])))
+    in_turn = dict.fromkeys(row for rank in itertools.zip_longest(*rankings) for row in rank if row is not None)
     chosen: list[int] = []
     room = max_bytes
-    for row in itertools.islice(ranked, n):
+    for row in itertools.islice(in_turn, n):
         room -= _size(row, found)
         if room < 0 and chosen:
             break
@@ -157,16 +179,6 @@ def _rankings(evaluations: Sequence[Predictions], keys: Sequence[str], n: int) -
     yield list(dict.fromkeys([*spaced[:: max(1, n // 20)], *spaced]))
 
 
-def _in_turn(rankings: Iterator[Sequence[int]]) -> Iterator[int]:
-    """The rows of all rankings in turn, each once."""
-    seen: set[int] = set()
-    for rank in itertools.zip_longest(*rankings):
-        for row in rank:
-            if row is not None and row not in seen:
-                seen.add(row)
-                yield row
-
-
 def _size(row: int, evaluations: Sequence[Predictions]) -> int:
     """Bytes of a sample on the page, roughly."""
     shared = evaluations[0]
@@ -187,15 +199,14 @@ def _sample(number: int, row: int, evaluations: Mapping[str, Predictions], keys:
     found = list(evaluations.values())
     shared = found[0]
     conversation = shared.conversations[row]
-    given = conversation.turns[: conversation.n_given] if conversation is not None else ()
     return Sample(
         number,
         shared.sample_ids[row],
-        [_clipped(turn) for turn in shared.utterances[row]],
-        [_bubble(turn, is_given=True) for turn in given],
-        [_clipped(reference) for reference in shared.references[row]],
+        list(map(_clipped, shared.utterances[row])),
+        [] if conversation is None else [_bubble(t, is_given=True) for t in conversation.turns[: conversation.n_given]],
+        list(map(_clipped, shared.references[row])),
         [_answer(label, each, row, found, keys) for label, each in evaluations.items()],
-        str(conversation.meta_data.get(GOAL_KEY, "")) if conversation is not None else "",
+        "" if conversation is None else str(conversation.meta_data.get(GOAL_KEY, "")),
     )
 
 
@@ -204,16 +215,16 @@ def _answer(
 ) -> Answer:
     """An answer, compared with the first one; the first one with the last."""
     first = evaluations[0]
-    other = evaluations[-1] if predictions is first else first
-    conversation, reply = predictions.conversations[row], _clipped(predictions.replies[row])
     scores = {key: _score(predictions, key, row) for key in keys}
+    conversation, before = predictions.conversations[row], first.conversations[row]
     if conversation is None:
-        changed = reply != _clipped(first.replies[row])
-        return Answer(label, word_diff(reply, _clipped(other.replies[row])), None, scores, changed)
-    said = [_bubble(turn) for turn in conversation.said]
-    before = first.conversations[row]
-    changed = before is None or said != [_bubble(turn) for turn in before.said]
-    return Answer(label, [], Conversation(said, ending(conversation), list(conversation.failures)), scores, changed)
+        other = evaluations[-1] if predictions is first else first
+        reply = _clipped(predictions.replies[row])
+        is_changed = reply != _clipped(first.replies[row])
+        return Answer(label, scores, is_changed, word_diff(reply, _clipped(other.replies[row])))
+    said = list(map(_bubble, conversation.said))
+    is_changed = before is None or said != list(map(_bubble, before.said))
+    return Answer(label, scores, is_changed, (), said, ending(conversation), conversation.failures)
 
 
 def _bubble(turn: Turn, is_given: bool = False) -> Bubble:
@@ -222,10 +233,8 @@ def _bubble(turn: Turn, is_given: bool = False) -> Bubble:
 
 
 def _score(predictions: Predictions, key: str, row: int) -> float | None:
-    if key not in predictions.scores:
-        return None
-    value = float(predictions.scores[key][row])
-    return None if not math.isfinite(value) else round(value, 4) + 0.0  # not -0.0
+    value = float(predictions.scores[key][row]) if key in predictions.scores else math.nan
+    return round(value, 4) + 0.0 if math.isfinite(value) else None  # not -0.0
 
 
 def _clipped(text: str) -> str:
@@ -238,25 +247,21 @@ def word_diff(text: str, other: str) -> list[Piece]:
     Nothing is marked if the texts have no words in common, where marks would say nothing.
     """
     words, bare = _WORDS.findall(text), text.split()
-    blocks = SequenceMatcher(None, bare, other.split(), autojunk=False).get_matching_blocks()[:-1]
-    if not blocks:
+    blocks = SequenceMatcher(None, bare, other.split(), autojunk=False).get_matching_blocks()
+    if len(blocks) == 1:  # the empty one at the end
         return [Piece(text, False)] if text else []
-    return [piece for piece in _pieces(words, [(block.a, block.a + block.size) for block in blocks]) if piece.text]
-
-
-def _pieces(words: list[str], shared: list[tuple[int, int]]) -> Iterator[Piece]:
-    start = 0
-    for first, end in [*shared, (len(words), len(words))]:
-        new = "".join(words[start:first])
+    pieces, start = list[Piece](), 0
+    for block in blocks:
+        end = block.a + block.size
+        new = "".join(words[start : block.a if block.size else None])
         n_spaces = len(new) - len(new.lstrip())  # space before new words is not marked
-        yield Piece(new[:n_spaces], False)
-        yield Piece(new[n_spaces:], True)
-        yield Piece("".join(words[first:end]), False)
+        shared = "".join(words[block.a : end])
+        pieces += [Piece(new[:n_spaces], False), Piece(new[n_spaces:], True), Piece(shared, False)]
         start = end
+    return [piece for piece in pieces if piece.text]
 
 
-@dataclass(frozen=True)
-class FailureCount:
+class FailureCount(NamedTuple):
     """A cause of failures, with the number of conversations in which it occurred; ``None`` without an evaluation.
 
     The examples are samples on the page where it occurred, after training if it still does.
@@ -272,28 +277,20 @@ def failure_counts(
     before: Predictions | None, after: Predictions | None, samples: Sequence[Sample]
 ) -> list[FailureCount]:
     """Count causes, the most frequent one after training first, with examples among the samples on the page."""
-    counts = [None if each is None else _counted(each) for each in (before, after)]
-    causes = dict.fromkeys(cause for count in counts[::-1] if count for cause, _ in count.most_common())
-    shown = [(sample, _causes(sample.answers[0]), _causes(sample.answers[-1])) for sample in samples]
+    counts: list[Counter[str] | None] = []
+    for predictions in (before, after):
+        held = [each for each in predictions.conversations if each is not None] if predictions is not None else []
+        causes = Counter(cause for conversation in held for cause in set(conversation.failures))
+        counts.append(None if predictions is None else causes)
     found = []
-    for cause in causes:
+    for cause in dict.fromkeys(cause for count in counts[::-1] if count for cause, _ in count.most_common()):
         old, new = (None if count is None else count[cause] for count in counts)
-        now = [sample for sample, first, last in shown if cause in (last if new else first)]
-        found.append(FailureCount(cause, old, new, now[:_N_EXAMPLES]))
+        examples = [sample for sample in samples if cause in sample.answers[-1 if new else 0].failures]
+        found.append(FailureCount(cause, old, new, examples[:_N_EXAMPLES]))
     return found
 
 
-def _counted(predictions: Predictions) -> Counter[str]:
-    held = [each for each in predictions.conversations if each is not None]
-    return Counter(cause for conversation in held for cause in set(conversation.failures))
-
-
-def _causes(answer: Answer) -> list[str]:
-    return answer.conversation.failures if answer.conversation is not None else []
-
-
-@dataclass(frozen=True)
-class JudgedUtterance:
+class JudgedUtterance(NamedTuple):
     """An utterance of the agent, what it heard before, and the mean advantage of its tokens."""
 
     advantage: float

@@ -17,7 +17,6 @@ from rl4dialog.experiments.quality.outcomes import (
     Outcome,
     Outcomes,
     at_kl,
-    estimate,
     kl_curve,
     probability_of_improvement,
     read_outcome,
@@ -27,7 +26,7 @@ from rl4dialog.experiments.quality.outcomes import (
     win_rate,
     write_outcomes,
 )
-from rl4dialog.functional.statistics import Estimate, Interval
+from rl4dialog.functional.statistics import Estimate
 
 
 def test_outcomes_are_written_with_all_numbers(outcomes: Outcomes, tmp_path: Path) -> None:
@@ -60,16 +59,6 @@ def test_the_kl_of_an_evaluation_is_that_of_the_rollouts_around_it() -> None:
     run: Any = SimpleNamespace(column=lambda key: [0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
     # Rollout i + 1 is of the policy after iteration i; of the last iteration, there is no later rollout.
     assert kl_curve(run, [0, 2, 4, 6]) == pytest.approx([0.0, 0.1, 0.3, 0.45])
-
-
-def test_one_run_has_no_interval() -> None:
-    assert estimate([0.5]) == Estimate(0.5)
-    assert estimate([0.5, 0.5]) == Estimate(0.5)  # nor have equal ones
-
-
-def test_the_interval_over_runs_is_students() -> None:
-    low, high = stats.ttest_1samp([1.0, 2.0, 6.0], 0.0).confidence_interval()
-    assert estimate([1.0, 2.0, 6.0]) == Estimate(3.0, Interval(pytest.approx(low), pytest.approx(high)))
 
 
 def test_the_probability_of_improvement_is_mann_whitneys_u() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from run_files import CONFIG, prediction, write_json, write_lines, write_run
 from scipy import stats
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.functional.statistics import Interval
+from rl4dialog.functional.statistics import Estimate, Interval
 from rl4dialog.runs.reading import Run, read_run
 from rl4dialog.runs.report.comparison import (
     compared_metrics,
@@ -63,15 +62,11 @@ def test_axes_are_those_that_all_runs_have(runs: list[Run], tmp_path: Path) -> N
 def test_metrics_of_seeds_have_students_intervals(runs: list[Run]) -> None:
     runs[0].metrics["test"][3]["m"] = 0.8
     ppo, nlpo = compared_metrics(group_runs(runs), "test")[0].groups
-    assert ppo.before is not None and (ppo.before.value, ppo.before.standard_error) == (0.5, 0.0)
+    assert ppo.before == Estimate(0.5) and ppo.difference is None  # equal values do not show their spread
     assert ppo.after is not None and ppo.after.value == pytest.approx(0.9)
-    assert ppo.after.standard_error == pytest.approx(0.1414 / math.sqrt(2), abs=1e-4)
     assert ppo.after.interval is not None and 0.9 - ppo.after.interval.low == pytest.approx(12.706 * 0.1, rel=1e-3)
-    assert ppo.before.interval is None  # equal values do not show their spread
-    assert ppo.difference is None
-    assert nlpo.after is not None and nlpo.after.standard_error is None and nlpo.after.interval is not None
-    assert nlpo.difference is not None and nlpo.difference.value == pytest.approx(0.1)
-    assert nlpo.difference.standard_error is nlpo.difference.interval is None
+    assert nlpo.after is not None and nlpo.after.interval is not None
+    assert nlpo.difference == Estimate(pytest.approx(0.1))
 
 
 def test_differences_of_groups_are_welchs(tmp_path: Path) -> None:
@@ -106,43 +101,31 @@ def test_single_runs_have_paired_intervals_over_samples(tmp_path: Path) -> None:
     assert second.difference is not None and second.difference.interval is not None
     assert second.difference.value == pytest.approx(-0.875) and second.effect == "worse"
     assert -1 <= second.difference.interval.low < -0.875 < second.difference.interval.high <= -0.75
-
-
-def test_references_that_differ_between_runs_are_left_out(tmp_path: Path) -> None:
-    folders = [write_run(tmp_path / name, reward_fn={"id": name}) for name in ("a", "b")]
-    for folder, value in zip(folders, (0.9, 0.8), strict=True):
-        write_json(folder / "test_split_references.json", {"m": value})
-    found = compared_metrics(group_runs([read_run(folder) for folder in folders]), "test")
-    assert [metric.reference for metric in found] == [None, None]
+    write_json(folders[1] / "test_split_references.json", {"m": 0.8})
+    (found,) = compared_metrics(group_runs([read_run(folder) for folder in folders]), "test")
+    assert found.reference is None, "they differ between the runs"
 
 
 def test_seed_that_was_run_twice_counts_once(runs: list[Run], tmp_path: Path) -> None:
     again = read_run(write_run(tmp_path / "ppo_0_again", n_iters=3, seed=0))
     runs[0].metrics["test"][3]["m"], again.metrics["test"][3]["m"] = 0.7, 0.9
-    after = compared_metrics(group_runs([*runs, again]), "test")[0].groups[0].after
-    assert after is not None and after.n_seeds == 2
-    assert after.value == pytest.approx(0.9) and after.standard_error == pytest.approx(0.1)
-    alone = compared_metrics(group_runs([runs[0], again, runs[1]]), "test")[0].groups[0].after
-    assert alone is not None and alone.standard_error is None
+    first, *_ = group_runs([*runs, again])
+    assert first.scores("test", "m", -1) == pytest.approx([0.8, 1.0])
 
 
 @pytest.mark.parametrize(
-    ("names", "label"),
+    ("names", "labels"),
     [
-        (("ppo_seed_0", "ppo_seed_1"), "ppo"),
-        (("seed_0", "seed_1"), "parent"),
-        (("a-10", "a-11"), "a"),
-        (("gpt2a", "gpt2b"), "gpt2"),
+        (("p/ppo_seed_0", "p/ppo_seed_1"), ["ppo"]),
+        (("parent/seed_0", "parent/seed_1"), ["parent"]),
+        (("p/a-10", "p/a-11"), ["a"]),
+        (("p/gpt2a", "p/gpt2b"), ["gpt2"]),
+        (("a/run", "b/run"), ["run (1)", "run (2)"]),
     ],
 )
-def test_group_is_called_what_its_folders_have_in_common(tmp_path: Path, names: tuple[str, str], label: str) -> None:
-    folders = [write_run(tmp_path / "parent" / name, seed=i) for i, name in enumerate(names)]
-    assert [group.label for group in group_runs([read_run(folder) for folder in folders])] == [label]
-
-
-def test_groups_of_the_same_name_get_numbers(tmp_path: Path) -> None:
-    folders = [write_run(tmp_path / part / "run", reward_fn={"id": part}) for part in ("a", "b")]
-    assert [group.label for group in group_runs([read_run(folder) for folder in folders])] == ["run (1)", "run (2)"]
+def test_group_is_called_what_its_folders_have_in_common(tmp_path: Path, names: list[str], labels: list[str]) -> None:
+    folders = [write_run(tmp_path / name, seed=i, reward_fn={"id": name[0]}) for i, name in enumerate(names)]
+    assert [group.label for group in group_runs([read_run(folder) for folder in folders])] == labels
 
 
 def test_page_shows_groups_differences_curves_and_metrics(tmp_path: Path) -> None:
@@ -165,13 +148,8 @@ def test_samples_of_all_groups_stand_side_by_side(tmp_path: Path) -> None:
     card = page[page.index("<article") : page.index("</article>")]
     assert card.index("<h3>a</h3>") < card.index("reply 1 <mark>at 3</mark>") < card.index("<h3>b</h3>")
     assert "reply 1 <mark>of &lt;b&gt;</mark>" in card and "hidden" not in card
-
-
-def test_runs_without_common_samples_are_compared_without(tmp_path: Path) -> None:
-    folders = [write_run(tmp_path / name, reward_fn={"id": name}) for name in ("a", "b")]
-    write_json(folders[1] / "epoch_3_test_split_predictions.json", [prediction(77, "x", m=1)])
-    page = write_comparison(folders, tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "<article" not in page and "Samples side by side" not in page
+    write_json(folders[1] / "epoch_3_test_split_predictions.json", [prediction(77, "no common sample", m=1)])
+    assert "<article" not in write_comparison(folders, tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_warnings_and_notes_name_their_run(tmp_path: Path) -> None:

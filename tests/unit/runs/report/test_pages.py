@@ -42,22 +42,23 @@ def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path: Path) ->
     write_json(write_run(tmp_path) / "provenance.json", {"git": {"commit": "abc", "dirty": False}, "packages": ["x"]})
     page = page_of(tmp_path)
     text = " ".join(page.text.split())
-    assert (
-        "iterations 3 of 3" in text and "highest task reward 0.300 (iteration 3)" in text and "agent tokens 300" in text
-    )
-    assert "time in iterations 15.0 s" in text
-    assert "m 0.500 1.000 +0.500 d" in text and "No intervals: these need at least 50 prompts." in text
-    assert "d * 7.000 8.000 +1.000" in text and "* no interval: the metric is not a mean" in text
-    assert "Test split, 4 prompts, before training and after 3 iterations" in text
+    for shown in (
+        *("iterations 3 of 3", "highest task reward 0.300 (iteration 3)", "agent tokens 300"),
+        *("m 0.500 1.000 +0.500 d", "No intervals: these need at least 50 prompts.", "d * 7.000 8.000 +1.000"),
+        *("* no interval: the metric is not a mean", "Test split, 4 prompts, before training and after 3 iterations"),
+        *("time in iterations 15.0 s", "target 0.05, dashed", "reply 2 at 0", "reply 2 at 3", "good"),
+        *(
+            "model_name: builtin/tiny-gpt2",
+            "git.commit abc",
+            "git.dirty false",
+            'packages ["x"]',
+            "changed replies only",
+        ),
+    ):
+        assert shown in text
     assert page.tags.count("svg") == 3 * (5 + 1) + 1, "the panels and the phases over three axes, and the lengths"
-    assert "target 0.05, dashed" in text
-    assert page.tags.count("article") == 4 and "reply 2 at 0" in text and "reply 2 at 3" in text and "good" in text
-    assert "model_name: builtin/tiny-gpt2" in text
-    assert "git.commit abc" in text and "git.dirty false" in text and 'packages ["x"]' in text
-
-
-def test_page_needs_nothing_outside_itself(tmp_path: Path) -> None:
-    page = page_of(write_run(tmp_path))
+    assert page.tags.count("article") == 4 and "conversations" not in text
+    # It needs nothing outside itself.
     assert all(link.startswith("#") for link in page.links) and page.links
     assert not {"link", "img", "iframe"} & set(page.tags)
     assert not re.search(r"url\(\s*['\"]?(?!#)", (tmp_path / "report.html").read_text(encoding="utf-8"))
@@ -156,18 +157,10 @@ def test_warnings_are_at_the_top_with_advice(tmp_path: Path) -> None:
     assert text.index("Lower the rate.") < text.index("algorithm ppo")
 
 
-def test_page_of_replies_has_no_words_about_conversations(tmp_path: Path) -> None:
-    text = page_of(write_run(tmp_path)).text
-    assert "conversations" not in text and "changed replies only" in text
-
-
 def test_markup_in_conversations_is_text(tmp_path: Path) -> None:
     evil = """</li></ol><script>alert("x")</script><img src=x onerror=alert(1)> ' " & {{ 7 * 7 }}"""
-    games = [
-        {**game(0, (evil, evil), reward=0.5), "outcome": {evil: 1.0}, "prompt_text": "a", "ref_text": "b"}
-        for _ in range(2)
-    ]
-    page = write_games(tmp_path, games, games)
+    row = {**game(0, (evil, evil), reward=0.5), "outcome": {evil: 1.0}, "prompt_text": "a", "ref_text": "b"}
+    page = write_games(tmp_path, [row, row], [row, row])
     assert page.tags.count("script") == 1 and "img" not in page.tags
     assert page.text.count(evil) == 2 * 2 * 3, "question, answer and outcome, before and after, of two samples"
 
@@ -240,53 +233,33 @@ def test_failure_is_a_warning_with_the_command_to_try_again(tmp_path: Path, capl
 
 
 def write_evaluation(folder: Path, split: str, epoch: int, reply: str, loss: float, n: int = 1) -> None:
-    records = [
-        {
-            "split_name": split,
-            "sample_id": str(i),
-            "prompt_text": "hello<EOU>how are you <EOU>",
-            "generated_text": reply,
-            "ref_text": "<START-1>fine & you<END-1>",
-            "loss/reference": loss,
-        }
-        for i in range(n)
-    ]
-    (folder / f"epoch_{epoch}_{split}_split_predictions.json").write_text(json.dumps(records))
+    scores = {"loss/reference": loss, "ref_text": "<START-1>fine & you<END-1>"}
+    write_json(folder / "config.json", {})
+    path = folder / f"epoch_{epoch}_{split}_split_predictions.json"
+    write_json(path, [{**prediction(i, reply), **scores} for i in range(n)])
     with open(folder / f"{split}_split_metrics.jsonl", "a") as file:
         file.write(json.dumps({"epoch": epoch, "metrics": {"loss/reference": loss}}) + "\n")
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "n", "said"),
     [
-        (2.0, 1.0, "significantly better: loss/reference; significantly worse: nothing"),
-        (
-            1.0,
-            2.0,
-            "significantly better: nothing; significantly worse: loss/reference. The model before is the better one",
-        ),
-        (1.0, 1.0, "no metric changed significantly on the test prompts"),
+        (2.0, 1.0, 60, "better: loss/reference; significantly worse: nothing"),
+        (1.0, 2.0, 60, "better: nothing; significantly worse: loss/reference. The model before is the better one"),
+        (1.0, 1.0, 60, "no metric changed significantly on the test prompts"),
+        (2.0, 1.0, 6, "no verdict, which takes at least 50 test prompts; there are 6"),
     ],
 )
-def test_effects_are_said_in_words(tmp_path: Path, before: float, after: float, said: str) -> None:
-    (tmp_path / "config.json").write_text("{}")
+def test_effects_are_said_in_words(tmp_path: Path, before: float, after: float, n: int, said: str) -> None:
     for epoch, loss in enumerate((before, after)):
-        write_evaluation(tmp_path, "test", epoch, "reply", loss, n=60)
-    assert effects(tmp_path) == said
-
-
-def test_few_prompts_give_no_verdict(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    for epoch, loss in enumerate((2.0, 1.0)):
-        write_evaluation(tmp_path, "test", epoch, "reply", loss, n=6)
-    assert effects(tmp_path) == "no verdict, which takes at least 50 test prompts; there are 6"
+        write_evaluation(tmp_path, "test", epoch, "reply", loss, n)
+    assert effects(tmp_path).removeprefix("significantly ") == said
 
 
 @pytest.mark.parametrize("with_corrections", [True, False])
 def test_facts_and_corrected_replies_are_shown(tmp_path: Path, with_corrections: bool) -> None:
     folder = tmp_path / "comparison"
     folder.mkdir()
-    (folder / "config.json").write_text("{}")
     for epoch, (reply, loss) in enumerate((("bad reply", 2.0), ("good reply", 1.0))):
         write_evaluation(folder, "test", epoch, reply, loss)
         if with_corrections:

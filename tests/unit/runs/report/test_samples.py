@@ -15,7 +15,6 @@ from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.runs.reading import Predictions, read_predictions
 from rl4dialog.runs.report.samples import (
     Bubble,
-    Conversation,
     FailureCount,
     JudgedUtterance,
     Piece,
@@ -65,7 +64,6 @@ def test_without_rewards_the_extremes_of_every_score_are_shown() -> None:
     samples = choose_samples({"only": predictions(a=a.tolist(), b=b.tolist())}, n=20)
     shown = {int(sample.sample_id) for sample in samples}
     assert {a.argmax(), a.argmin(), b.argmax(), b.argmin()} <= shown and len(shown) == 20
-    assert all(len(sample.answers) == 1 for sample in samples)
 
 
 def test_page_does_not_outgrow_its_size_and_shows_the_extremes_first() -> None:
@@ -110,9 +108,8 @@ def test_conversations_are_shown_without_the_turns_of_the_sample_which_come_once
     assert sample.given == [Bubble("partner", "given", None), Bubble("agent", "given too", None)]
     bubbles = [Bubble("agent", "", None), Bubble("partner", "what", None), Bubble("agent", "a dog", None)]
     first, last = sample.answers
-    assert first.conversation == Conversation(bubbles, "ended by the partner; success 1") and not first.is_changed
-    clipped = [Bubble("agent", "x" * 2000 + " …", 0.5)]
-    assert last.conversation == Conversation(clipped, "ended by the partner; success 1") and last.is_changed
+    assert (first.bubbles, first.ending, first.is_changed) == (bubbles, "ended by the partner; success 1", False)
+    assert last.bubbles == [Bubble("agent", "x" * 2000 + " …", 0.5)] and last.is_changed
 
 
 def test_conversations_are_chosen_by_return() -> None:
@@ -129,20 +126,15 @@ def test_rewards_are_sorted_by_first() -> None:
     found = predictions(m=[0.0])
     found.scores.update({"reward/part": np.zeros(1), "reward": np.zeros(1)})
     assert sort_keys([found]) == ["reward", "reward/part", "m"]
+    assert choose_samples({}) == [] == sort_keys([])
 
 
-def test_nothing_evaluated_shows_nothing() -> None:
-    assert choose_samples({}) == [] and sort_keys([]) == []
-
-
-def test_words_that_the_other_text_lacks_are_new() -> None:
+def test_words_that_the_other_text_lacks_are_new_unless_no_word_is_common() -> None:
     found = word_diff("do you like red cars ?", "do you like cars ?")
     assert found == [Piece("do you like", False), Piece(" ", False), Piece("red", True), Piece(" cars ?", False)]
-
-
-def test_texts_without_a_common_word_have_no_marks() -> None:
-    assert word_diff("yes", "no way") == [Piece("yes", False)]
-    assert word_diff("", "no") == [] and word_diff("yes", "") == [Piece("yes", False)]
+    assert sum(piece.is_new for piece in word_diff("a b", "b a")) == 1
+    assert word_diff("yes", "no way") == [Piece("yes", False)] == word_diff("yes", "")
+    assert word_diff("", "no") == []
 
 
 @pytest.mark.parametrize("text", ["", " ", " a  b\nc ", "a b\n\n", "\ta"])
@@ -151,26 +143,9 @@ def test_pieces_add_up_to_the_text(text: str, other: str) -> None:
     assert "".join(piece.text for piece in word_diff(text, other)) == text
 
 
-def test_order_counts() -> None:
-    assert sum(piece.is_new for piece in word_diff("a b", "b a")) == 1
-
-
 def failing(tmp_path: Path, *failures: list[str]) -> Predictions:
-    records: list[dict[str, Any]] = [
-        {
-            "sample_id": i,
-            "goal_text": f"goal {i}",
-            "turns": [{"speaker": "agent", "text": "hello", "reward": 0.0}],
-            "outcome": {},
-            "ended_by": "partner",
-            "failures": each,
-        }
-        for i, each in enumerate(failures)
-    ]
-    (tmp_path / "x.json").write_text(json.dumps(records))
-    found = read_predictions(tmp_path / "x.json")
-    assert found is not None
-    return found
+    said = {"turns": [{"speaker": "agent", "text": "hello", "reward": 0.0}], "outcome": {}, "ended_by": "partner"}
+    return judged(tmp_path, *({**said, "goal_text": f"goal {i}", "failures": each} for i, each in enumerate(failures)))
 
 
 def test_causes_are_counted_once_per_conversation_most_frequent_now_first(tmp_path: Path) -> None:
@@ -182,25 +157,22 @@ def test_causes_are_counted_once_per_conversation_most_frequent_now_first(tmp_pa
         FailureCount("wrong", 1, 2, samples[1:]),
         FailureCount("late", 2, 0, samples[:2]),
     ]
-
-
-def test_single_evaluation_has_one_column(tmp_path: Path) -> None:
-    before = failing(tmp_path, ["late"])
     samples = choose_samples({"before": before})
-    assert failure_counts(before, None, samples) == [FailureCount("late", 1, None, samples)]
+    assert failure_counts(before, None, samples)[0] == FailureCount("late", 2, None, samples[:2])
     assert failure_counts(None, None, []) == []
 
 
 def judged(tmp_path: Path, *records: dict[str, Any]) -> Predictions:
     path = tmp_path / "judged.json"
-    path.write_text(json.dumps([{"sample_id": i, "ref_text": "", **each} for i, each in enumerate(records)]))
+    path.write_text(json.dumps([{"sample_id": i, **each} for i, each in enumerate(records)]))
     found = read_predictions(path)
     assert found is not None
     return found
 
 
 def reply(prompt: str, text: str, *advantages: float) -> dict[str, Any]:
-    return {"prompt_text": f"x <EOU> {prompt} <EOU>", "generated_text": text, "advantages": list(advantages)}
+    texts = {"prompt_text": f"x <EOU> {prompt} <EOU>", "generated_text": text, "ref_text": ""}
+    return {**texts, "advantages": list(advantages)}
 
 
 def test_utterances_are_ranked_and_each_is_shown_once(tmp_path: Path) -> None:
@@ -223,11 +195,7 @@ def test_each_utterance_of_a_conversation_counts_with_what_it_answers(tmp_path: 
     found = extreme_utterances(judged(tmp_path, row))
     assert [(each.heard, each.text) for each in found["Highest advantage"]] == [("why", "two")]
     assert [(each.heard, each.text) for each in found["Lowest advantage"]] == [("hello", "one")]
-
-
-def test_runs_without_values_have_none(tmp_path: Path) -> None:
-    row = {"prompt_text": "a", "generated_text": "b"}
-    assert extreme_utterances(judged(tmp_path, row, row)) == {} == extreme_utterances(None)
+    assert extreme_utterances(predictions(m=[0.0])) == {} == extreme_utterances(None)
 
 
 def test_selected_rows_keep_their_advantages(tmp_path: Path) -> None:
