@@ -172,7 +172,7 @@ def main() -> None:
         plan = _plan(args, n, f"improved_{n}", args.overrides)
         if args.without_ppo:
             write_files(plan)
-            train_stage(plan, plan.stages[0])
+            train_stage(plan.stages[0])
         else:
             improve(plan, compare_models)
         found = measure_reward_model(plan, n, held_out)

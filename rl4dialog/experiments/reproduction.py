@@ -112,13 +112,10 @@ def print_comparison(
     console.print(_table(console, ("file", "first difference", "original", "reproduced"), rows))
     n_different = sum(finding.where is not None for finding in findings)
     console.print()
-    if n_different:
-        console.print(Text(f"{n_different} of {len(findings)} files differ.", style="bold"))
-    else:
-        console.print(Text(f"Identical: all {len(findings)} files, except for times and memory.", style="bold"))
+    same = f"Identical: all {len(findings)} files, except for times and memory."
+    console.print(Text(f"{n_different} of {len(findings)} files differ." if n_different else same, style="bold"))
     if causes:
-        why = "Other differences, as possible causes:" if n_different else "Other differences:"
-        console.print(Text(why))
+        console.print("Other differences, as possible causes:" if n_different else "Other differences:")
         console.print(_table(console, ("provenance", "original", "reproduced"), causes))
     elif n_different:
         console.print(Text("The provenance shows no difference in code, data or machine."))
@@ -130,13 +127,9 @@ def _table(console: Console, titles: Sequence[str], rows: Sequence[Sequence[Any]
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(_shown(value)) for value in row))
+        texts = [value if isinstance(value, str) else repr(value) for value in row]
+        table.add_row(*(Text(text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + " ...") for text in texts))
     return table
-
-
-def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + " ..."
 
 
 @dataclass(frozen=True)
@@ -152,17 +145,12 @@ class Finding:
 def compare_runs(original: Path, reproduced: Path) -> list[Finding]:
     """Compare two runs of one config, except for times and memory: one finding for each file that either run has."""
     findings = []
-    for pattern in _LOGS:
-        for name in _names(original, reproduced, pattern):
-            findings.append(_compare_records(name, *(_records(run / name) for run in (original, reproduced))))
-    for name in _names(original, reproduced, f"{MODEL_FOLDER}/**/*.safetensors"):
-        findings.append(_compare_weights(name, original / name, reproduced / name))
+    for pattern in (*_LOGS, f"{MODEL_FOLDER}/**/*.safetensors"):
+        found = {path.relative_to(run).as_posix() for run in (original, reproduced) for path in run.glob(pattern)}
+        compare = _compare_weights if pattern.endswith(".safetensors") else _compare_records
+        names = sorted(found, key=lambda name: (len(name), name))
+        findings += [compare(name, original / name, reproduced / name) for name in names]
     return findings
-
-
-def _names(original: Path, reproduced: Path, pattern: str) -> list[str]:
-    found = {path.relative_to(run).as_posix() for run in (original, reproduced) for path in run.glob(pattern)}
-    return sorted(found, key=lambda name: (len(name), name))
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
@@ -187,30 +175,24 @@ def _leaves(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def _compare_records(name: str, original: list[dict[str, Any]], reproduced: list[dict[str, Any]]) -> Finding:
-    for number, (one, other) in enumerate(itertools.zip_longest(original, reproduced), start=1):
+def _compare_records(name: str, original: Path, reproduced: Path) -> Finding:
+    records, others = _records(original), _records(reproduced)
+    for number, (one, other) in enumerate(itertools.zip_longest(records, others), start=1):
         if one is None or other is None:
-            return Finding(name, "number of records", len(original), len(reproduced))
+            return Finding(name, "number of records", len(records), len(others))
         for key in dict.fromkeys([*one, *other]):
             left, right = one.get(key, _MISSING), other.get(key, _MISSING)
             if left != right:
-                return Finding(name, f"{_place(one, number)}, {key}", left, right)
+                places = {"iteration": "iteration", "epoch": "epoch", "sample_id": "sample"}
+                place = next((f"{word} {one[at]}" for at, word in places.items() if at in one), f"line {number}")
+                return Finding(name, f"{place}, {key}", left, right)
     return Finding(name)
-
-
-def _place(record: Mapping[str, Any], number: int) -> str:
-    """Name of a record: its iteration, epoch or sample, else its line number."""
-    for key, name in (("iteration", "iteration"), ("epoch", "epoch"), ("sample_id", "sample")):
-        if key in record:
-            return f"{name} {record[key]}"
-    return f"line {number}"
 
 
 def _compare_weights(name: str, original: Path, reproduced: Path) -> Finding:
     if not (original.is_file() and reproduced.is_file()):
-        return Finding(
-            name, "the file", *(str(path) if path.is_file() else _MISSING for path in (original, reproduced))
-        )
+        found = (str(path) if path.is_file() else _MISSING for path in (original, reproduced))
+        return Finding(name, "the file", *found)
     one, other = load_file(original), load_file(reproduced)
     hashes = tensors_hash(one), tensors_hash(other)
     if hashes[0] == hashes[1]:

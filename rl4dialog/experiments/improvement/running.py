@@ -60,11 +60,19 @@ of corrections (``None`` if there are none), and the run folder to write.
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage, the name of its run folder and of the config file next to it, the config as written, and validated."""
+    """A stage: its run folder, whose name is its own, its config as written, and validated."""
 
-    name: str
+    folder: Path
     written: Mapping[str, Any]
     config: RunConfig
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder.with_name(f"{self.name}.yml")
 
 
 @dataclass(frozen=True)
@@ -82,14 +90,6 @@ class Plan:
         """Whether PPO is planned; the reward model may still prevent it."""
         return any(stage.name == POLICY for stage in self.stages)
 
-    def folder(self, stage: Stage) -> Path:
-        """Run folder of a stage."""
-        return self.improvable.output / stage.name
-
-    def config_file(self, stage: Stage) -> Path:
-        """Config file of a stage."""
-        return self.improvable.output / f"{stage.name}.yml"
-
 
 def make_plan(
     run: Path, config: TextConfig, feedback: Path, output: Path, force: bool = False, overrides: Sequence[str] = ()
@@ -105,31 +105,36 @@ def make_plan(
     _check_same_feedback(improvable, feedback)
     with_ppo = votes.are_enough or force
     if not with_ppo and not votes.n_corrections:
-        n = len(votes.preferences)
+        n_more = MIN_PREFERENCES - len(votes.preferences)
         raise DataError(
-            f"{feedback} has {votes}: PPO takes at least {MIN_PREFERENCES} preferences ({MIN_PREFERENCES - n} more), "
-            f"and without corrections there is nothing else to learn; {_COLLECT}, or pass --force to run PPO anyway"
+            f"{feedback} has {votes}: PPO takes at least {MIN_PREFERENCES} preferences ({n_more} more), and there are "
+            f"no corrections to learn; {_COLLECT}, or pass --force to run PPO anyway"
         )
     if with_ppo and votes.n_empty and votes.n_empty == sum(votes.models.values()):
         raise DataError(
-            f"all {votes.n_empty} judged replies in {feedback} are empty, which teaches a reward model nothing about "
-            f"replies; let the model learn to reply first, with a warm start or from corrections alone"
+            f"all {votes.n_empty} judged replies in {feedback} are empty, so a reward model can learn nothing; let the "
+            f"model learn to reply first, with a warm start or from corrections alone"
         )
     written = stage_configs(improvable, votes, with_ppo)
     for override in overrides:
         _override(written, override)
-    stages = [Stage(name, given, parse_config(given, f"stage {name}")) for name, given in written.items()]
-    _check_penalty(written)
-    plan = Plan(improvable, feedback, votes, force, stages)
+    configs = {name: parse_config(given, f"stage {name}") for name, given in written.items()}
+    stages = [Stage(improvable.output / name, written[name], config) for name, config in configs.items()]
+    is_single = with_ppo and written[REWARD_MODEL]["alg"].get("ensemble", 1) == 1
+    if is_single and written[POLICY]["reward_fn"].get("args", {}).get("std_penalty"):
+        raise ConfigError(  # PPO would find this only after the training of the reward model
+            "reward_model.alg.ensemble is 1, and a single reward model cannot disagree; add "
+            "--set policy.reward_fn.args.std_penalty=0"
+        )
     for stage in stages:
-        import_and_check(stage.config, plan.config_file(stage))
+        import_and_check(stage.config, stage.config_file)
         refuse_useless(stage.config)
-        _check_same_config(plan, stage)
+        _check_same_config(stage)
     if with_ppo:
+        pool = written[REWARD_MODEL]["datapool"]
         for split in SPLITS:  # also of a plan, before there is a copy of the feedback
-            args = {**written[REWARD_MODEL]["datapool"]["args"], "path": str(feedback), "split": split}
-            build_pool(written[REWARD_MODEL]["datapool"]["id"], args)
-    return plan
+            build_pool(pool["id"], {**pool["args"], "path": str(feedback), "split": split})
+    return Plan(improvable, feedback, votes, force, stages)
 
 
 def plan_text(plan: Plan) -> str:
@@ -146,7 +151,7 @@ def plan_text(plan: Plan) -> str:
     ]
     width = max(len(stage.name) for stage in plan.stages)
     for number, stage in enumerate(plan.stages, start=1):
-        lines.append(f"{number}. {stage.name:<{width}}  {_described(plan, stage)}  [{_progress(plan, stage)}]")
+        lines.append(f"{number}. {stage.name:<{width}}  {_described(plan, stage)}  [{_progress(stage)}]")
     return "\n".join(lines)
 
 
@@ -163,7 +168,12 @@ def write_files(plan: Plan) -> None:
             shutil.copyfile(plan.feedback, partial)
             partial.replace(copy)
         for stage in plan.stages:
-            write_text(plan.config_file(stage), _yaml(plan, stage))
+            by_hand = train_arguments(stage.config_file, output / "by_hand" / stage.name)
+            if stage.name == COMPARISON:
+                by_hand = ["evaluate", "--config_path", str(stage.config_file), "--model", "MODEL"]
+            header = f"# Stage {stage.name} of rl4dialog improve. By hand:\n#   rl4dialog {' '.join(by_hand)}\n"
+            text = yaml.safe_dump(dict(stage.written), sort_keys=False, allow_unicode=True, width=120)
+            write_text(stage.config_file, header + text)
 
 
 def _remarks(plan: Plan) -> str:
@@ -204,13 +214,12 @@ def _described(plan: Plan, stage: Stage) -> str:
     return "replies to the test prompts before and after, with intervals"
 
 
-def _progress(plan: Plan, stage: Stage) -> str:
-    folder = plan.folder(stage)
-    if is_complete(folder):
+def _progress(stage: Stage) -> str:
+    if is_complete(stage.folder):
         return "done"
-    if stage.name != COMPARISON and any((folder / CHECKPOINTS_FOLDER).glob("*")):
+    if stage.name != COMPARISON and any((stage.folder / CHECKPOINTS_FOLDER).glob("*")):
         return "to be resumed"
-    return "to be restarted" if (folder / CONFIG_FILE).exists() else "to do"
+    return "to be restarted" if (stage.folder / CONFIG_FILE).exists() else "to do"
 
 
 def _override(written: Mapping[str, dict[str, Any]], override: str) -> None:
@@ -222,17 +231,6 @@ def _override(written: Mapping[str, dict[str, Any]], override: str) -> None:
             f"{nearest_hint(name, written)} (there are: {', '.join(written)})"
         )
     apply_overrides(written[name], [rest])
-
-
-def _check_penalty(written: Mapping[str, dict[str, Any]]) -> None:
-    """Refuse a penalty on the disagreement of a single reward model, which PPO would only find after its training."""
-    if POLICY not in written or written[REWARD_MODEL]["alg"].get("ensemble", 1) > 1:
-        return
-    if written[POLICY]["reward_fn"].get("args", {}).get("std_penalty"):
-        raise ConfigError(
-            "reward_model.alg.ensemble is 1, and a single reward model cannot disagree; add "
-            "--set policy.reward_fn.args.std_penalty=0"
-        )
 
 
 def _check_same_feedback(improvable: Improvable, feedback: Path) -> None:
@@ -260,35 +258,21 @@ def _check_same_feedback(improvable: Improvable, feedback: Path) -> None:
         )
 
 
-def _check_same_config(plan: Plan, stage: Stage) -> None:
+def _check_same_config(stage: Stage) -> None:
     """Refuse a stage whose run was started with another config. A comparison trains nothing, and is made again."""
-    file = plan.config_file(stage)
-    if stage.name == COMPARISON or not file.exists() or not (plan.folder(stage) / CONFIG_FILE).exists():
+    if stage.name == COMPARISON or not stage.config_file.exists() or not (stage.folder / CONFIG_FILE).exists():
         return
-    before, now = flatten(load_yaml(file)), flatten(dict(stage.written))
+    before, now = flatten(load_yaml(stage.config_file)), flatten(dict(stage.written))
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
-    if changed:
-        key = changed[0]
+    for key in changed[:1]:
         raise ConfigError(
             f"the stage {stage.name} was started with another config: {key} was {before.get(key)!r} and is now "
-            f"{now.get(key)!r} ({len(changed)} keys differ). Pass the same --set and --force, or choose another "
-            f"--output"
+            f"{now.get(key)!r} ({len(changed)} keys differ). Pass the same --set and --force, or another --output"
         )
 
 
 def _run_hash(run: Path) -> str:
     return file_hash(run / RESULT_FILE)
-
-
-def _yaml(plan: Plan, stage: Stage) -> str:
-    output = plan.improvable.output
-    if stage.name == COMPARISON:
-        by_hand = f"rl4dialog evaluate --config_path {plan.config_file(stage)} --model MODEL"
-    else:
-        arguments = train_arguments(plan.config_file(stage), output / "by_hand" / stage.name)
-        by_hand = f"rl4dialog {' '.join(arguments)}"
-    header = f"# Stage {stage.name} of rl4dialog improve. By hand:\n#   {by_hand}\n"
-    return header + yaml.safe_dump(dict(stage.written), sort_keys=False, allow_unicode=True, width=120)
 
 
 def improve(plan: Plan, compare: Compare) -> Path:
@@ -308,9 +292,9 @@ def improve(plan: Plan, compare: Compare) -> Path:
                 )
             _compare(plan, stage, learned, compare)
             continue
-        train_stage(plan, stage)
+        train_stage(stage)
         if stage.name == REWARD_MODEL:
-            verdict = read_verdict(plan.folder(stage), plan.votes)
+            verdict = read_verdict(stage.folder, plan.votes)
             say(f"The reward model ranks {verdict}")
         else:
             learned = stage.name
@@ -320,13 +304,12 @@ def improve(plan: Plan, compare: Compare) -> Path:
     return write_improvement_report(plan.improvable.output / COMPARISON, plan.improvable.output / REPORT_FILE, facts)
 
 
-def train_stage(plan: Plan, stage: Stage) -> None:
+def train_stage(stage: Stage) -> None:
     """Train a stage in its own process, unless it is complete."""
-    folder = plan.folder(stage)
-    if is_done(folder, stage.config):
+    if is_done(stage.folder, stage.config):
         return
     say(f"Stage {stage.name}")
-    if code := run_command(train_arguments(plan.config_file(stage), folder, "--resume", "auto")):
+    if code := run_command(train_arguments(stage.config_file, stage.folder, "--resume", "auto")):
         raise RunFolderError(f"the stage {stage.name} ended with exit code {code}; rerun the command to continue")
 
 
@@ -335,10 +318,9 @@ def _compare(plan: Plan, stage: Stage, learned: str, compare: Compare) -> None:
     assert isinstance(stage.config, TextConfig)
     improvable = plan.improvable
     corrections = improvable.corrections if plan.votes.n_corrections else None
-    if not is_complete(plan.folder(stage)):
+    if not is_complete(stage.folder):
         say(f"Stage {stage.name}")
-    models = Path(improvable.model()), Path(improvable.model(learned))
-    compare(stage.config, *models, corrections, plan.folder(stage))
+    compare(stage.config, Path(improvable.model()), Path(improvable.model(learned)), corrections, stage.folder)
 
 
 def _facts(plan: Plan, verdict: Verdict | None, learned: str | None) -> dict[str, str]:
@@ -348,9 +330,13 @@ def _facts(plan: Plan, verdict: Verdict | None, learned: str | None) -> dict[str
     facts = {"run": _from_here(improvable.run), "feedback": f"{plan.votes} ({feedback})"}
     if verdict is not None:
         facts["reward model"] = str(verdict)
-    trained = {CORRECTIONS: "corrections and old data, without PPO", POLICY: f"{plan.stages[-2].config.alg.id} on the "}
-    trained[POLICY] += _reward(plan) + (", after the corrections" if plan.votes.n_corrections else "")
-    facts["trained by"] = trained[str(learned)] + (" (--force)" if plan.force else "")
+    trained = "corrections and old data, without PPO"
+    if learned == POLICY:
+        config = plan.stages[-2].config
+        reward = config.reward_fn if isinstance(config, OnPolicyConfig) else None
+        on = "reward model" if reward is None or reward.id == "learned_reward" else f"reward {reward.id}"
+        trained = f"{config.alg.id} on the {on}" + (", after the corrections" if plan.votes.n_corrections else "")
+    facts["trained by"] = trained + (" (--force)" if plan.force else "")
     facts["model"] = _from_here(Path(improvable.model(learned)))
     if plan.has_ppo:
         facts["rewards"] = f"{SCORE} is the score of the reward model; reward is that of the improved run's config"
@@ -360,10 +346,3 @@ def _facts(plan: Plan, verdict: Verdict | None, learned: str | None) -> dict[str
 def _from_here(path: Path) -> str:
     """A path as one types it here."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def _reward(plan: Plan) -> str:
-    """What the policy's stage optimizes: the reward model, unless another reward was set."""
-    config = plan.stages[-2].config
-    reward = config.reward_fn if isinstance(config, OnPolicyConfig) else None
-    return "reward model" if reward is None or reward.id == "learned_reward" else f"reward {reward.id}"

@@ -46,15 +46,11 @@ _HELD_OUT_SHARE = 0.2  # of the judged conversations, for each of val and test
 _N_MODELS = 3
 _BATCH_SIZE = 32  # of the reward model
 _MIN_EPOCHS, _MIN_STEPS = 3, 50  # of the reward model; few votes need more epochs
+_REWARD_MODEL_TRAINING = {"learning_rate": 1e-3, "weight_decay": 0.01, "warmup_ratio": 0.1}
 # Settings of task_configs/small_talk/gpt2_ppo.yml, for runs without rollouts. More iterations cost diversity.
 _N_ITERS, _TOKENS_PER_ITERATION = 10, 3072
 _PPO = {
-    "batch_size": 1024,
-    "n_epochs": 2,
-    "learning_rate": 1e-4,
-    "gamma": 1.0,
-    "gae_lambda": 0.95,
-    "vf_coef": 0.5,
+    **{"batch_size": 1024, "n_epochs": 2, "learning_rate": 1e-4, "gamma": 1.0, "gae_lambda": 0.95, "vf_coef": 0.5},
     "max_grad_norm": 1.0,
 }
 _KL = {"coeff": 0.05, "target_kl": 0.1}
@@ -103,16 +99,12 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Whether the interval is above 0.5."""
         return self.interval.low > 0.5
 
     def __str__(self) -> str:
-        interval = self.interval
         share = f"{self.n_right / self.n:.2f}" if self.n else "unknown"
-        return (
-            f"{self.n_right:g} of {self.n} held-out preferences right: {share} (95 % interval {interval.low:.2f} to "
-            f"{interval.high:.2f})"
-        )
+        interval = f"{self.interval.low:.2f} to {self.interval.high:.2f}"
+        return f"{self.n_right:g} of {self.n} held-out preferences right: {share} (95 % interval {interval})"
 
 
 def read_votes(path: Path) -> Votes:
@@ -161,14 +153,13 @@ class Improvable:
         found = format_args(self.config)
         if found is None:
             raise ConfigError(
-                f"the datapool {self.config.datapool.id!r} of {self.run} contains no dialogues, so feedback on "
-                f"conversations does not fit it; improve a run with a datapool of dialogues"
+                f"the datapool {self.config.datapool.id!r} of {self.run} has no dialogues, which feedback on "
+                f"conversations needs; improve a run with a datapool of dialogues"
             )
         return found
 
     @property
     def has_turns(self) -> bool:
-        """Whether conversations have several turns."""
         return self.config.env is not None and self.config.env.args.max_turns > 1
 
     @property
@@ -210,23 +201,13 @@ def stage_configs(improvable: Improvable, votes: Votes, with_ppo: bool) -> dict[
 def _reward_model(improvable: Improvable, votes: Votes) -> dict[str, Any]:
     n_learned = (1 - 2 * _HELD_OUT_SHARE) * (len(votes.preferences) + votes.n_corrections + votes.n_ratings)
     n_epochs = max(_MIN_EPOCHS, math.ceil(_MIN_STEPS / math.ceil(n_learned / _BATCH_SIZE)))
+    training = {"num_train_epochs": n_epochs, "per_device_train_batch_size": _BATCH_SIZE, **_REWARD_MODEL_TRAINING}
+    alg = {"id": "reward_model", "model_name": TINY_BERT, "center_coef": 0.01, "ensemble": _N_MODELS}
     return {
         "seed": improvable.config.seed,
         "tokenizer": {"model_name": TINY_BERT, "max_length": 128},
         "datapool": {"id": "feedback", "args": {**improvable.feedback, "held_out_share": _HELD_OUT_SHARE}},
-        "alg": {
-            "id": "reward_model",
-            "model_name": TINY_BERT,
-            "center_coef": 0.01,
-            "ensemble": _N_MODELS,
-            "training_args": {
-                "num_train_epochs": n_epochs,
-                "per_device_train_batch_size": _BATCH_SIZE,
-                "learning_rate": 1e-3,
-                "weight_decay": 0.01,
-                "warmup_ratio": 0.1,
-            },
-        },
+        "alg": {**alg, "training_args": training},
         "train_evaluation": {"eval_every": n_epochs, "save_every": max(1, n_epochs // 3)},
     }
 
@@ -239,18 +220,16 @@ def _corrections(improvable: Improvable, votes: Votes) -> dict[str, Any]:
         {"share": OLD_SHARE, **config.datapool.model_dump(mode="json")},
         {"id": "feedback", "share": 1, "args": improvable.corrections},
     ]
+    training = {
+        "num_train_epochs": 1,
+        "per_device_train_batch_size": _MIN_BATCH,
+        "learning_rate": _TENTH * _learning_rate(config),
+        "warmup_ratio": 0.05,
+    }
     return {
         **_common(improvable, improvable.model(), "lora"),
         "datapool": {"id": "mixture", "args": {"pools": pools, "size": n_corrected * (1 + OLD_SHARE)}},
-        "alg": {
-            **_supervised(improvable),
-            "training_args": {
-                "num_train_epochs": 1,
-                "per_device_train_batch_size": _MIN_BATCH,
-                "learning_rate": _TENTH * _learning_rate(config),
-                "warmup_ratio": 0.05,
-            },
-        },
+        "alg": {**_supervised(improvable), "training_args": training},
         "train_evaluation": _evaluations(config, [{"id": "length"}]),
     }
 
@@ -337,8 +316,11 @@ def _evaluations(config: TextConfig, metrics: list[dict[str, Any]], with_trainin
 
 def _metrics(config: TextConfig, reward_model: str | None) -> list[dict[str, Any]]:
     """The run's metrics, the length, and the new reward model in place of an earlier one."""
-    metrics = [metric.model_dump(mode="json", exclude_defaults=True) for metric in config.train_evaluation.metrics]
-    metrics = [metric for metric in metrics if not _is_reward_model(metric)]
+    metrics = []
+    for metric in config.train_evaluation.metrics:
+        name = metric.args.get("model_name")
+        if metric.id != "learned_reward" or not isinstance(name, str) or reward_model_folder(name) is None:
+            metrics.append(metric.model_dump(mode="json", exclude_defaults=True))
     if not any(metric["id"] == "length" for metric in metrics):
         metrics.append({"id": "length"})
     if reward_model is not None:
@@ -346,17 +328,10 @@ def _metrics(config: TextConfig, reward_model: str | None) -> list[dict[str, Any
     return metrics
 
 
-def _is_reward_model(metric: Mapping[str, Any]) -> bool:
-    name = metric.get("args", {}).get("model_name")
-    return metric["id"] == "learned_reward" and isinstance(name, str) and reward_model_folder(name) is not None
-
-
 def _learning_rate(config: TextConfig) -> float:
     """Learning rate with which the run's model learned its data; without supervised training, that of the run."""
     if isinstance(config, SupervisedConfig):
-        rate = config.alg.training_args.get("learning_rate", _UNKNOWN_RATE)
-    elif config.warm_start is not None:
-        rate = config.warm_start.learning_rate
+        rate: Any = config.alg.training_args.get("learning_rate")
     else:
-        rate = config.alg.args.get("learning_rate")
+        rate = config.alg.args.get("learning_rate") if config.warm_start is None else config.warm_start.learning_rate
     return float(rate) if is_number(rate) else _UNKNOWN_RATE

@@ -20,42 +20,31 @@ from rl4dialog.runs.run_folder import read_references, read_result, write_text
 
 Differences = Mapping[str, Sequence[float]]
 
+_TIMES = ("time/collect_s", "time/generate_s", "time/evaluate_s", "time/score_s", "time/partner_s", "time/update_s")
 _KL_WINDOW = 3
 """Iterations over which the KL of an evaluation is averaged: a rollout's KL is noisy."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Numbers of one complete run.
+    """Numbers of one complete run of a group.
 
-    Attributes:
-        label: Label of its group.
-        seed: Its seed.
-        before: Test metrics before training.
-        after: Test metrics after training.
-        references: Test metrics of the reference replies; empty if there are none.
-        kls: KL to the reference per token, in nats, at each evaluation of the validation split.
-        curves: Validation metrics at the same evaluations, by key.
-        rewards: Mean task reward of each iteration's rollouts.
-        tokens: Agent tokens of each iteration's rollouts.
-        explained_variance: Share of the variance of returns that the critic explains, in the rollouts before the first
-            step of the policy; ``None`` without a critic.
-        hours: Time of rollouts and updates, without evaluations.
-        changes: Change of the plan's win rate metrics by training, for each test sample; empty without ``win_rate``.
+    ``explained_variance`` is the share of the variance of returns that the critic explains, in the rollouts before the
+    first step of the policy; ``None`` without a critic.
     """
 
     label: str
     seed: int
-    before: dict[str, float]
+    before: dict[str, float]  # test metrics before training
     after: dict[str, float]
-    references: dict[str, float]
-    kls: list[float]
-    curves: dict[str, list[float]]
-    rewards: list[float]
-    tokens: list[float]
+    references: dict[str, float]  # test metrics of the reference replies, if there are any
+    kls: list[float]  # KL to the reference per token, in nats, at each evaluation of the validation split
+    curves: dict[str, list[float]]  # validation metrics at the same evaluations
+    rewards: list[float]  # mean task reward of each iteration's rollouts
+    tokens: list[float]  # agent tokens of each iteration's rollouts
     explained_variance: float | None
-    hours: float
-    changes: dict[str, list[float]] = field(default_factory=dict)
+    hours: float  # of rollouts and updates, without evaluations
+    changes: dict[str, list[float]] = field(default_factory=dict)  # of the win rate's metrics, for each test sample
 
 
 @dataclass(frozen=True)
@@ -95,7 +84,7 @@ def read_outcome(label: str, seed: int, folder: Path, keys: Sequence[str], sampl
         run.column("rollout/task_reward"),
         run.column("rollout/tokens"),
         _explained_variance(run),
-        _seconds(run) / 3600,
+        sum(value for key in _TIMES for value in run.column(key) if not math.isnan(value)) / 3600,
         score_differences(folder, sample_keys) if sample_keys else {},
     )
 
@@ -118,12 +107,6 @@ def _explained_variance(run: Run) -> float | None:
 def write_outcomes(outcomes: Outcomes, path: Path) -> None:
     """Write all numbers as JSON."""
     write_text(path, json.dumps(asdict(outcomes), indent=1) + "\n")
-
-
-def _seconds(run: Run) -> float:
-    keys = ("time/collect_s", "time/generate_s", "time/evaluate_s", "time/score_s", "time/partner_s", "time/update_s")
-    columns = itertools.chain.from_iterable(run.column(key) for key in keys)
-    return sum(value for value in columns if not math.isnan(value))
 
 
 def score_differences(folder: Path, keys: Sequence[str]) -> dict[str, list[float]]:
@@ -187,10 +170,10 @@ def at_kl(kls: Sequence[float], values: Sequence[float], kl: float) -> float | N
         return None
     if kls[0] >= kl:
         return float(values[0])
-    for i in range(1, len(kls)):
-        if kls[i] >= kl:
-            share = (kl - kls[i - 1]) / (kls[i] - kls[i - 1])
-            return float(values[i - 1] + share * (values[i] - values[i - 1]))
+    curve = zip(kls, values, strict=True)
+    for (kl_before, before), (kl_after, after) in itertools.pairwise(curve):
+        if kl_after >= kl:
+            return float(before + (kl - kl_before) / (kl_after - kl_before) * (after - before))
     return None
 
 

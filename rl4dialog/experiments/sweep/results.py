@@ -91,25 +91,19 @@ def _print_table(
     objective: Objective,
     console: Console,
 ) -> None:
-    keys = list(dict.fromkeys(key for result in results for key in result.values))
+    keys = dict.fromkeys(key.rsplit(".", 1)[-1] for result in results for key in result.values)
     table = Table(box=table_style(console), pad_edge=False)
-    table.add_column("trial", overflow="fold")
-    for key in keys:
-        table.add_column(Text(key.rsplit(".", 1)[-1]), overflow="fold")
-    measured = [*([f"{objective.metric} ({SPLIT})"] if objective.metric else []), "reward", "KL per token"]
-    for name in measured:
+    for name in ("trial", *keys):
+        table.add_column(Text(name), overflow="fold")
+    for name in (*[f"{objective.metric} ({SPLIT})"] * bool(objective.metric), "reward", "KL per token"):
         table.add_column(Text(name), justify="right")
     table.add_column("")
     for result in results:
         numbers = [*([result.value] if objective.metric else []), result.reward]
         kl = format_number(None) if result.kl is None else f"{result.kl:.4f}"
-        notes = [
-            *(["best"] if result is best else []),
-            *(["on the front"] if result in front else []),
-            *([result.state] if result.state != "complete" else []),
-        ]
+        notes = {"best": result is best, "on the front": result in front, result.state: result.state != "complete"}
         cells = [result.name, *shown_values(result.values), *map(format_number, numbers), kl]
-        table.add_row(*map(Text, cells), ", ".join(notes))
+        table.add_row(*map(Text, cells), ", ".join(note for note, holds in notes.items() if holds))
     console.print(table)
 
 

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError, nearest_hint
 from rl4dialog.experiments.own_process import Command, Task, run_tasks, say
 from rl4dialog.experiments.sweep.space import Values, shown_values
-from rl4dialog.runs.reading import read_metrics, read_run
+from rl4dialog.runs.reading import number, read_metrics, read_run
 from rl4dialog.runs.run_folder import read_result
 
 SPLIT = "val"  # never test, which measures the selected config
@@ -80,33 +80,18 @@ def run_trials(
     seeds: Sequence[int] = (),
     n_jobs: int = 1,
 ) -> int:
-    """Train all trials of a source, each run in its own process.
+    """Train all trials of a source, each run in its own process, with ``arguments`` of ``rl4dialog train``.
 
-    The output of a run is appended to ``<run>.txt`` next to its folder. If a trial fails, the error is printed and the
-    others continue.
-
-    Args:
-        source: Source of trials, which records their results.
-        folder: Folder of the sweep, which contains the run folders.
-        arguments: Arguments of ``rl4dialog train`` that all runs share.
-        objective: Metric to report.
-        seeds: Seeds of each trial, trained one after another; by default the config's.
-        n_jobs: Number of runs at the same time.
-
-    Returns:
-        Exit code: 0 if no trial failed here, otherwise that of the first one that did.
-
-    Raises:
-        ConfigError: If the evaluations do not have the metric.
-        SystemExit: If the sweep was interrupted.
+    The output of a run is appended to ``<run>.txt`` next to its folder. The seeds of a trial, by default the config's,
+    are trained one after another. If a trial fails, the error is printed and the others continue. Returns the exit
+    code: 0 if no trial failed here, otherwise that of the first one that did.
     """
     folder.mkdir(parents=True, exist_ok=True)
     failures: list[int] = []
 
     def train(trial: Trial) -> Task:
         names = [key.rsplit(".", 1)[-1] for key in trial.values]
-        values = (f"{name}={value}" for name, value in zip(names, shown_values(trial.values), strict=True))
-        say(f"{trial.name} starts: {', '.join(values)}")
+        say(f"{trial.name} starts: {', '.join(map('='.join, zip(names, shown_values(trial.values), strict=True)))}")
         runs = [folder / name for name in run_names(trial.name, seeds)]
         try:
             result, code = yield from _train(source, trial, runs, arguments, objective.metric, seeds)
@@ -166,12 +151,9 @@ def _last_line(output: Path) -> str:
 
 
 def _described(result: TrialResult, source: TrialSource, objective: Objective) -> str:
-    if result.state == "failed":
-        return f"{result.name} failed: {result.error}"
-    if result.state == "pruned":
-        return f"{result.name} was pruned"
-    if objective.metric is None:
-        return f"{result.name} is complete"
+    if result.state != "complete" or objective.metric is None:
+        states = {"failed": f"failed: {result.error}", "pruned": "was pruned", "complete": "is complete"}
+        return f"{result.name} {states[result.state]}"
     best = best_trial(source.results(), objective)
     so_far = f"; best so far: {best.value:.4g} ({best.name})" if best is not None else ""
     return f"{result.name}: {objective.metric} {result.value:.4g}{so_far}"
@@ -186,8 +168,8 @@ def measure(trial: Trial, runs: list[Path], metric: str | None) -> TrialResult:
     """Read the result of a trial whose runs are complete."""
     value = None
     if metric is not None:
-        found = [read_result(run)[SPLIT]["after"].get(metric) for run in runs]
-        if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in found):
+        found = [number(read_result(run)[SPLIT]["after"].get(metric)) for run in runs]
+        if not all(map(math.isfinite, found)):
             return TrialResult(trial.name, trial.values, "failed", error=f"{metric} has no finite value", runs=runs)
         value = sum(found) / len(found)
     columns = zip(*map(last_tenth, runs), strict=True)
@@ -221,12 +203,7 @@ def evaluations(run: Path, metric: str) -> list[tuple[int, float]]:
 
 def best_trial(results: Sequence[TrialResult], objective: Objective) -> TrialResult | None:
     """The complete trial with the best value and a KL of at most ``max_kl``; of equal ones the first."""
-    sign = 1 if objective.direction == "maximize" else -1
-    allowed = [
-        result
-        for result in results
-        if result.state == "complete"
-        and result.value is not None
-        and (objective.max_kl is None or (result.kl is not None and result.kl <= objective.max_kl))
-    ]
+    sign, limit = 1 if objective.direction == "maximize" else -1, objective.max_kl
+    complete = [result for result in results if result.state == "complete" and result.value is not None]
+    allowed = [each for each in complete if limit is None or (each.kl is not None and each.kl <= limit)]
     return max(allowed, key=lambda result: sign * (result.value or 0.0), default=None)

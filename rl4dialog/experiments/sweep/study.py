@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.core.seeding import derive_seed
@@ -16,6 +16,11 @@ from rl4dialog.runs.run_folder import only_writer
 
 JOURNAL_FILE = "journal.log"
 _STUDY = "sweep"
+_STATES: dict[str, Literal["complete", "pruned", "failed"]] = {
+    "COMPLETE": "complete",
+    "PRUNED": "pruned",
+    "FAIL": "failed",
+}
 _MAX_NAME = 150
 
 
@@ -63,7 +68,14 @@ class Study:
         pruner: str = "none",
         seed: int = 0,
     ) -> None:
-        self._optuna = _import_optuna()
+        try:
+            import optuna
+        except ImportError as error:
+            raise ConfigError(
+                f"--search needs the package optuna: pip install 'rl4dialog[sweep]' ({error}); --grid works without it"
+            ) from error
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._optuna: Any = optuna
         self._folder, self._dimensions, self._objective = folder, dimensions, objective
         self._n_trials, self._sampler, self._seed = n_trials, sampler, seed
         self._handles: dict[str, Any] = {}
@@ -72,7 +84,8 @@ class Study:
         folder.mkdir(parents=True, exist_ok=True)
         self._study = self._open(settings, pruner)
         for values in all_values:
-            self._study.enqueue_trial(self._parameters(values), skip_if_exists=True)
+            numbers = {d.key: int(values[d.key]) for d in dimensions if d.kind == "int"}
+            self._study.enqueue_trial({**values, **numbers}, skip_if_exists=True)
 
     def next(self) -> Trial | None:
         return self._abandoned() or self._new()
@@ -90,24 +103,22 @@ class Study:
             handle.set_user_attr(key, getattr(result, key))
         if result.kl is not None and self._objective.max_kl is not None:
             handle.set_constraint("kl", result.kl - self._objective.max_kl)
-        state = self._optuna.trial.TrialState
-        states = {"complete": state.COMPLETE, "pruned": state.PRUNED, "failed": state.FAIL}
         value = result.value if result.state == "complete" else None
-        self._study.tell(handle, value, states[result.state])
+        states = {state: name for name, state in _STATES.items()}
+        self._study.tell(handle, value, self._optuna.trial.TrialState[states[result.state]])
         self._locks.pop(trial.name).close()
 
     def results(self) -> list[TrialResult]:
-        states = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
         return [
             TrialResult(
                 _name(frozen.number),
                 self._texts(frozen.params),
-                states[frozen.state.name],  # type: ignore[arg-type]
+                _STATES[frozen.state.name],
                 frozen.value if frozen.state.name == "COMPLETE" else None,
                 *(frozen.user_attrs.get(key) for key in ("kl", "reward", "error")),
             )
             for frozen in self._study.get_trials(deepcopy=False)
-            if frozen.state.name in states
+            if frozen.state.name in _STATES
         ]
 
     def _open(self, settings: Mapping[str, Any], pruner: str) -> Any:
@@ -153,7 +164,11 @@ class Study:
         if (self._sampler == "grid" and not n_waiting) or (self._n_trials is not None and n_started >= self._n_trials):
             return None
         # A new seed for each trial: a continued study, and processes that share it, must not repeat values.
-        self._study.sampler = self._new_sampler(derive_seed(self._seed, "sweep", n_started))
+        seed, samplers = derive_seed(self._seed, "sweep", n_started), self._optuna.samplers
+        # constant_liar: trials in progress count as bad, so that simultaneous trials differ.
+        is_tpe = self._sampler == "tpe"
+        sampler = samplers.TPESampler(seed=seed, constant_liar=True) if is_tpe else samplers.RandomSampler(seed)
+        self._study.sampler = sampler
         handle = self._study.ask({d.key: self._distribution(d) for d in self._dimensions})
         name = _name(handle.number)
         if not self._lock(name):  # another process was faster and continues it
@@ -170,12 +185,6 @@ class Study:
         self._locks[name] = lock
         return True
 
-    def _new_sampler(self, seed: int) -> Any:
-        samplers = self._optuna.samplers
-        # constant_liar: trials in progress count as bad, so that simultaneous trials differ.
-        is_tpe = self._sampler == "tpe"
-        return samplers.TPESampler(seed=seed, constant_liar=True) if is_tpe else samplers.RandomSampler(seed)
-
     def _distribution(self, dimension: Dimension) -> Any:
         distributions = self._optuna.distributions
         if dimension.kind == "choice":
@@ -184,9 +193,6 @@ class Study:
         if dimension.kind == "int":
             return distributions.IntDistribution(int(low), int(high))
         return distributions.FloatDistribution(low, high, log=dimension.kind == "log")
-
-    def _parameters(self, values: Values) -> dict[str, Any]:
-        return {d.key: int(values[d.key]) if d.kind == "int" else values[d.key] for d in self._dimensions}
 
     def _texts(self, parameters: Mapping[str, Any]) -> Values:
         """Values as YAML texts, in the order of the dimensions; those of a trial that never started are missing."""
@@ -204,14 +210,3 @@ def _folder_name(values: Values) -> str:
 
 def _name(number: int) -> str:
     return f"trial_{number:03}"
-
-
-def _import_optuna() -> Any:
-    try:
-        import optuna
-    except ImportError as error:
-        raise ConfigError(
-            f"--search needs the package optuna: pip install 'rl4dialog[sweep]' ({error}); --grid works without it"
-        ) from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna

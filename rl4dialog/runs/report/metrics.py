@@ -29,26 +29,19 @@ Direction = Literal["higher", "lower"]
 Values = Sequence[float] | NDArray[np.float64]
 
 # Patterns of metrics and which of their values are better. The first one that matches counts.
-_DIRECTIONS: dict[str, Direction] = {
-    pattern: better
-    for better, patterns in (
-        ("higher", "reward reward/* */return */success success_in_domain/* conversation/reward_model rudeness/polite"),
-        ("higher", "conversation/complete conversation/match conversation/inform_f1 conversation_diversity/distinct-*"),
-        ("lower", "conversation/rank conversation/malformed conversation/invalid_move conversation/unparsed"),
-        ("lower", "conversation/acts_per_turn conversation_diversity/* rudeness/* lexical/ter fluency_metrics/*"),
-        ("lower", "consistency/persona_contradiction shortest_path/illegal task/turns_of_success task/acts_per_turn"),
-        ("lower", "diversity_metrics/self_bleu diversity_metrics/seq-rep-* agreement/mse loss/*"),
-        ("lower", "*/log_loss */calibration_error"),
-        ("higher", "lexical/* semantic/* table_to_text/* intent/accuracy consistency/* persona_ranking/* synthetic/*"),
-        (
-            "higher",
-            "diversity_metrics/distinct-* diversity_metrics/entropy-* shortest_path/* agreement/* q_rank",
-        ),
-        ("higher", "task/complete task/match task/book task/inform_* task/goals_followed task/p@* task/r@* task/mrr"),
-        ("higher", "task/potential preference/accuracy goal_followed"),
-    )
-    for pattern in patterns.split()
-}
+_DIRECTIONS: tuple[tuple[Direction, str], ...] = (
+    ("higher", "reward reward/* */return */success success_in_domain/* conversation/reward_model rudeness/polite"),
+    ("higher", "conversation/complete conversation/match conversation/inform_f1 conversation_diversity/distinct-*"),
+    ("lower", "conversation/rank conversation/malformed conversation/invalid_move conversation/unparsed"),
+    ("lower", "conversation/acts_per_turn conversation_diversity/* rudeness/* lexical/ter fluency_metrics/*"),
+    ("lower", "consistency/persona_contradiction shortest_path/illegal task/turns_of_success task/acts_per_turn"),
+    ("lower", "diversity_metrics/self_bleu diversity_metrics/seq-rep-* agreement/mse loss/*"),
+    ("lower", "*/log_loss */calibration_error"),
+    ("higher", "lexical/* semantic/* table_to_text/* intent/accuracy consistency/* persona_ranking/* synthetic/*"),
+    ("higher", "diversity_metrics/distinct-* diversity_metrics/entropy-* shortest_path/* agreement/* q_rank"),
+    ("higher", "task/complete task/match task/book task/inform_* task/goals_followed task/p@* task/r@* task/mrr"),
+    ("higher", "task/potential preference/accuracy goal_followed"),
+)
 
 
 def direction(key: str, config: Mapping[str, Any] | None = None) -> Direction | None:
@@ -62,7 +55,8 @@ def direction(key: str, config: Mapping[str, Any] | None = None) -> Direction | 
             return "lower" if declared.get("mode") == "min" else "higher"
     if key in {f"reward/{name}" for name in _charged(config or {})}:
         return "lower"
-    return next((found for pattern, found in _DIRECTIONS.items() if fnmatchcase(key, pattern)), None)
+    found = (better for better, patterns in _DIRECTIONS for each in patterns.split() if fnmatchcase(key, each))
+    return next(found, None)
 
 
 def _declared(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -173,9 +167,9 @@ def metric_changes(
         if mean is not None and agrees(mean[0], old.get(key)) and agrees(mean[1], new.get(key)):
             changes.append(MetricChange(key, *mean))
             continue
-        known = [Estimate(scores[key]) if key in scores else None for scores in (old, new)]
-        difference = Estimate(new[key] - old[key]) if all(known) else None
-        changes.append(MetricChange(key, *known, difference, NO_SAMPLE_SCORES if mean is None else NOT_A_MEAN))
+        first, last = (Estimate(scores[key]) if key in scores else None for scores in (old, new))
+        difference = Estimate(new[key] - old[key]) if first and last else None
+        changes.append(MetricChange(key, first, last, difference, NO_SAMPLE_SCORES if mean is None else NOT_A_MEAN))
         if mean is not None:
             changes.append(MetricChange(f"{key}, mean of the replies", *mean))
     keys = {change.key for change in changes}
@@ -227,13 +221,15 @@ def difference_estimates(before: Predictions, after: Predictions) -> dict[str, E
     return {key: sample_estimate(after.scores[key] - before.scores[key], are_differences=True) for key in shared}
 
 
-def _mean_changes(before: Predictions | None, after: Predictions | None) -> dict[str, list[Estimate | None]]:
+def _mean_changes(
+    before: Predictions | None, after: Predictions | None
+) -> dict[str, tuple[Estimate | None, Estimate | None, Estimate | None]]:
     """Before, after and difference of each score per reply."""
     if before is None or after is None:
         first, last = ({} if each is None else mean_estimates(each) for each in (before, after))
-        return {key: [first.get(key), last.get(key), None] for key in {**first, **last}}
+        return {key: (first.get(key), last.get(key), None) for key in {**first, **last}}
     old, new = map(mean_estimates, pair(before, after))
-    return {key: [old[key], new[key], change] for key, change in difference_estimates(before, after).items()}
+    return {key: (old[key], new[key], change) for key, change in difference_estimates(before, after).items()}
 
 
 def agrees(estimate: Estimate | None, corpus: float | None) -> bool:
