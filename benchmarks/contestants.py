@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from benchmarks.task import TableEndOfTurn, share_of_letters
 from benchmarks.workloads import Workload, build_model, build_prompts
-from rl4dialog.core.config import OnPolicyConfig, parse_config
+from rl4dialog.core.config import OnPolicyConfig, RunConfig, parse_config
 from rl4dialog.data.pool import Data
 from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.policies.base import Precision
@@ -67,45 +68,39 @@ class Contestant(Protocol):
         """Stop worker processes."""
 
 
+def config_of(
+    setting: Setting, workload: Workload, alg: dict[str, Any], env: Mapping[str, Any] = {}, **blocks: Any
+) -> RunConfig:
+    """The workload as the YAML of a run would say it, with further keys of ``alg`` and ``env``, and further blocks."""
+    lengths = {"max_prompt_length": workload.max_prompt_length, "max_episode_length": workload.max_reply_length}
+    alg["args"] |= {"learning_rate": LEARNING_RATE, "device": setting.device}
+    alg["policy"]["args"]["model_name"] = "builtin/tiny-gpt2"
+    config = {
+        "precision": setting.precision,
+        "tokenizer": {"model_name": "builtin/tiny-gpt2"},
+        "datapool": {"id": "small_talk"},
+        "env": {**env, "args": lengths},
+        "alg": {"id": setting.algorithm, **alg},
+        "train_evaluation": {"n_iters": 1},
+    }
+    return parse_config({**config, **blocks}, "the benchmark's config")
+
+
 def run_config(setting: Setting, workload: Workload, n_episodes: int) -> OnPolicyConfig:
-    """The workload as the YAML of a run would say it."""
+    """The config of an algorithm with rollouts."""
+    policy = {"id": f"{setting.kind}_lm_actor_critic_policy", "args": {"critic": setting.critic}}
     args: dict[str, Any] = {
         "n_steps": workload.n_tokens // workload.n_episodes,
         "batch_size": round(workload.batch_size * workload.n_tokens / workload.n_episodes),
         "n_epochs": workload.n_epochs,
-        "learning_rate": LEARNING_RATE,
-        "device": setting.device,
+        **({} if setting.algorithm == "ppo" else {"n_generations": N_GENERATIONS}),
     }
-    if setting.algorithm != "ppo":
-        args["n_generations"] = N_GENERATIONS
-    config = {
-        "precision": setting.precision,
-        "lora": LORA if setting.lora else None,
-        "tokenizer": {"model_name": "builtin/tiny-gpt2"},
-        "datapool": {"id": "small_talk"},
-        "reward_fn": {"id": "share_of_letters"},
-        "env": {
-            "n_envs": n_episodes,
-            "vec_env": "dummy",
-            "args": {
-                "max_prompt_length": workload.max_prompt_length,
-                "max_episode_length": workload.max_reply_length,
-            },
-        },
-        "alg": {
-            "id": setting.algorithm,
-            "args": args,
-            "kl_div": {"coeff": KL_COEFF},
-            "policy": {
-                "id": f"{setting.kind}_lm_actor_critic_policy",
-                "args": {"model_name": "builtin/tiny-gpt2", "critic": setting.critic},
-            },
-        },
-        "train_evaluation": {"n_iters": 1},
-    }
-    checked = parse_config(config, "the benchmark's config")
-    assert isinstance(checked, OnPolicyConfig)
-    return checked
+    alg = {"args": args, "kl_div": {"coeff": KL_COEFF}, "policy": policy}
+    env = {"n_envs": n_episodes, "vec_env": "dummy"}
+    reward, lora = {"id": "share_of_letters"}, LORA if setting.lora else None
+    config = config_of(setting, workload, alg, env, reward_fn=reward, lora=lora)
+    assert isinstance(config, OnPolicyConfig)
+    return config
 
 
 class Rl4dialog:
@@ -133,12 +128,8 @@ class Rl4dialog:
         synchronize(self._algorithm.device)
         total = time.perf_counter() - started
         logged = self._timer.logged
-        phases = {
-            "rollout": logged["time/generate_s"],
-            "score": logged["time/score_s"],
-            "evaluate": logged["time/evaluate_s"],
-        }
-        phases["update"] = time.perf_counter() - self._timer.rollout_ended
+        seconds = [logged[f"time/{name}_s"] for name in ("generate", "score", "evaluate")]
+        phases = dict(zip(PHASES, [*seconds, time.perf_counter() - self._timer.rollout_ended], strict=True))
         return Timing(total, phases, int(logged["rollout/tokens"]))
 
     def close(self) -> None:

@@ -46,15 +46,11 @@ class Setup:
     """Model, tokenizer and algorithm for conversations."""
 
     def __init__(
-        self,
-        n_turns: int = N_TURNS,
-        agent_tokens: int = AGENT_TOKENS,
-        partner_tokens: int = PARTNER_TOKENS,
-        n_more: int = 0,
+        self, n_turns: int = N_TURNS, agent_tokens: int = AGENT_TOKENS, partner: int = PARTNER_TOKENS, n_more: int = 0
     ) -> None:
         self.n_turns, self.agent_tokens = n_turns, agent_tokens
         # Room for markup, and for texts that have more tokens when the other side reads them.
-        self.max_prompt = PROMPT + n_more + n_turns * (2 * (agent_tokens + partner_tokens) + 4)
+        self.max_prompt = PROMPT + n_more + n_turns * (2 * (agent_tokens + partner) + 4)
         workload = replace(WORKLOADS["tiny"], prompt_lengths=(self.max_prompt,), reply_lengths=(agent_tokens,))
         self.tokenizer, _ = build_prompts(workload)
         self.model: PreTrainedModel = build_model(workload, "causal", self.tokenizer)
@@ -64,18 +60,8 @@ class Setup:
         self.samples = [Sample(i, f"how are you on day {i} ?{more}", []) for i in range(N_CONVERSATIONS)]
 
     def env(self, **kwargs: Any) -> UtteranceView:
-        return UtteranceView(
-            TextGenEnv(
-                self.end_of_turn,
-                self.samples,
-                [],
-                self.max_prompt,
-                self.agent_tokens,
-                self.vocab_size,
-                max_turns=self.n_turns,
-                **kwargs,
-            )
-        )
+        sizes = self.max_prompt, self.agent_tokens, self.vocab_size
+        return UtteranceView(TextGenEnv(self.end_of_turn, self.samples, [], *sizes, max_turns=self.n_turns, **kwargs))
 
     def algorithm(self, **kwargs: Any) -> PPO:
         partner = ScriptedPartner([ANSWER] * self.n_turns)

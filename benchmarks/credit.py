@@ -27,6 +27,7 @@ from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.runs.plots import plain_figure, save_figure
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 N_TURNS, N_TOKENS, N_ENVS = 6, 6, 64
@@ -113,18 +114,11 @@ def _tokenizer() -> PreTrainedTokenizerFast:
 
 
 def _plot(curves: dict[str, list[list[float]]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4))
+    figure, (axes,) = plain_figure(7.0, 4.0)
     for i, (name, runs) in enumerate(curves.items()):
         for j, run in enumerate(runs):
             axes.plot(range(1, len(run) + 1), run, color=f"C{i}", alpha=0.8, label=name if j == 0 else None)
     axes.axhline(ENOUGH, color="gray", linewidth=0.8, linestyle="--")
     axes.set(xlabel="iteration", ylabel="mean reward", title="Six turns; the first alone decides the reward at the end")
     axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    save_figure(figure, path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
@@ -39,29 +39,19 @@ class Start:
 
 def run_config(n_games: int) -> OfflineConfig:
     """ILQL on games of a mixed player, with a tiny model."""
+    games = {"n_train": n_games, "n_val": 50, "n_test": 50, "word_list": 40, "max_samples": 10_000}
+    lengths = {"max_prompt_length": 80, "max_episode_length": 6}
+    policy = {"model_name": "builtin/tiny-gpt2", "critic": "shared", "target": "heads"}
     config = {
         "seed": 0,
         "tokenizer": {"model_name": "builtin/characters"},
-        "datapool": {
-            "id": "wordle",
-            "args": {"n_train": n_games, "n_val": 50, "n_test": 50, "word_list": 40, "max_samples": 10_000},
-        },
+        "datapool": {"id": "wordle", "args": games},
         "reward_fn": {"id": "partner"},
-        "env": {
-            "args": {
-                "max_prompt_length": 80,
-                "max_episode_length": 6,
-                "max_turns": 6,
-                "partner": {"id": "wordle"},
-            }
-        },
+        "env": {"args": {**lengths, "max_turns": 6, "partner": {"id": "wordle"}}},
         "alg": {
             "id": "ilql",
             "args": {"n_steps": N_STEPS, "batch_size": BATCH_SIZE, "gamma": 1.0, "device": "cpu"},
-            "policy": {
-                "id": "value_guided_causal_lm_policy",
-                "args": {"model_name": "builtin/tiny-gpt2", "critic": "shared", "target": "heads"},
-            },
+            "policy": {"id": "value_guided_causal_lm_policy", "args": policy},
         },
         "train_evaluation": {"n_iters": N_ITERS},
     }
@@ -77,10 +67,8 @@ def compare_log_sizes(sizes: Sequence[int] = SIZES) -> None:
         table = Table("start", "seconds", "CPU seconds", "peak MiB", "after training", "after reading")
         with tempfile.TemporaryDirectory() as cache, mock.patch.dict("os.environ", RL4DIALOG_CACHE=cache):
             for name in ("first", "second"):
-                found = measured_start(size)
-                numbers = (found.seconds, found.cpu_seconds)
-                peaks = (found.peak_mib, found.training_mib, found.reading_mib)
-                table.add_row(name, *(f"{each:.1f}" for each in numbers), *(f"{each:.0f}" for each in peaks))
+                seconds, cpu_seconds, *peaks = astuple(measured_start(size))
+                table.add_row(name, f"{seconds:.1f}", f"{cpu_seconds:.1f}", *(f"{each:.0f}" for each in peaks))
         table.title = f"{size:,} games"
         console.print(table)
 

@@ -108,20 +108,13 @@ def measure(
             process.join(timeout=30)
             if process.is_alive():
                 process.kill()
-    return [
-        Result(
-            name,
-            [timing.total for timing in of_name],
-            {
-                phase: statistics.median(timing.phases[phase] for timing in of_name)
-                for phase in PHASES
-                if phase in of_name[0].phases
-            },
-            [timing.n_tokens for timing in of_name],
-            peaks[name],
-        )
-        for name, of_name in timings.items()
-    ]
+    results = []
+    for name, own in timings.items():
+        known = [phase for phase in PHASES if phase in own[0].phases]
+        phases = {phase: statistics.median(timing.phases[phase] for timing in own) for phase in known}
+        totals, n_tokens = [timing.total for timing in own], [timing.n_tokens for timing in own]
+        results.append(Result(name, totals, phases, n_tokens, peaks[name]))
+    return results
 
 
 def _answer(name: str, pipe: Connection) -> Any:

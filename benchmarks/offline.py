@@ -14,9 +14,9 @@ from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.logger import Logger
 from torch import Tensor, nn
 
-from benchmarks.contestants import LEARNING_RATE, Setting, Timing
+from benchmarks.contestants import LEARNING_RATE, Setting, Timing, config_of
 from benchmarks.workloads import Workload, build_model, build_prompts
-from rl4dialog.core.config import OfflineConfig, parse_config
+from rl4dialog.core.config import OfflineConfig
 from rl4dialog.core.types import AGENT, Dialogue, Frame
 from rl4dialog.data.pool import Data, TextGenPool
 from rl4dialog.data.small_talk.pool import SmallTalk
@@ -67,38 +67,19 @@ def with_room(workload: Workload) -> Workload:
 
 
 def run_config(setting: Setting, workload: Workload) -> OfflineConfig:
-    """The workload as the YAML of a run would say it; ``batch_size`` and ``n_episodes`` count conversations."""
-    values = setting.algorithm == "ilql"
-    of_values = {"critic": setting.critic, "target": "model" if setting.critic == "separate" else "heads"}
-    config = {
-        "precision": setting.precision,
-        "tokenizer": {"model_name": "builtin/tiny-gpt2"},
-        "datapool": {"id": "small_talk"},
-        "env": {
-            "args": {
-                "max_prompt_length": workload.max_prompt_length,
-                "max_episode_length": workload.max_reply_length,
-            }
-        },
-        "alg": {
-            "id": setting.algorithm,
-            "args": {
-                "n_steps": workload.n_episodes * _TOKENS_PER_CONVERSATION,
-                "batch_size": workload.batch_size * _TOKENS_PER_CONVERSATION,
-                "learning_rate": LEARNING_RATE,
-                "device": setting.device,
-                **({"tau": TAU, "gamma": GAMMA, "polyak_rate": POLYAK_RATE} if values else {}),
-            },
-            "policy": {
-                "id": "value_guided_causal_lm_policy" if values else "causal_lm_actor_critic_policy",
-                "args": {"model_name": "builtin/tiny-gpt2", **(of_values if values else {})},
-            },
-        },
-        "train_evaluation": {"n_iters": 1},
+    """The config of an algorithm on a log; ``batch_size`` and ``n_episodes`` count conversations."""
+    args: dict[str, Any] = {
+        "n_steps": workload.n_episodes * _TOKENS_PER_CONVERSATION,
+        "batch_size": workload.batch_size * _TOKENS_PER_CONVERSATION,
     }
-    checked = parse_config(config, "the benchmark's config")
-    assert isinstance(checked, OfflineConfig)
-    return checked
+    policy: dict[str, Any] = {"id": "causal_lm_actor_critic_policy", "args": {}}
+    if setting.algorithm == "ilql":
+        args |= {"tau": TAU, "gamma": GAMMA, "polyak_rate": POLYAK_RATE}
+        target = "model" if setting.critic == "separate" else "heads"
+        policy = {"id": "value_guided_causal_lm_policy", "args": {"critic": setting.critic, "target": target}}
+    config = config_of(setting, workload, {"args": args, "policy": policy})
+    assert isinstance(config, OfflineConfig)
+    return config
 
 
 class OfflineRl4dialog:

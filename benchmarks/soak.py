@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load_file
 
-from benchmarks.failing_reward import FailingReward
+from benchmarks.task import FailingReward
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import RewardError
@@ -57,36 +57,21 @@ def heap_mib() -> float | None:
     return float(counts[_MallInfo.HBLKHD] + counts[_MallInfo.UORDBLKS]) / 2**20
 
 
-def run_config(
-    n_iters: int, reward: Mapping[str, Any] | None = None, env: Mapping[str, Any] | None = None, n_steps: int = 20
-) -> dict[str, Any]:
+def run_config(n_iters: int, reward: Mapping[str, Any] = {}, n_steps: int = 20) -> dict[str, Any]:
     """A run of a tiny model, 4 environments in 2 workers, with an evaluation and a checkpoint every 20 iterations."""
+    policy, every = {"model_name": "builtin/tiny-gpt2", "critic": "shared"}, {"eval_every": 20, "save_every": 20}
     return {
         "tokenizer": {"model_name": "builtin/tiny-gpt2"},
         "datapool": {"id": "small_talk", "args": {"n_train": 100, "n_val": 10, "n_test": 10}},
-        "reward_fn": {"id": REWARD_ID, "args": {"share": 0.0}, **(reward or {})},
-        "env": {
-            "n_envs": 4,
-            "n_workers": N_WORKERS,
-            "args": {"max_prompt_length": 48, "max_episode_length": 10},
-            **(env or {}),
-        },
+        "reward_fn": {"id": REWARD_ID, "args": {"share": 0.0}, **reward},
+        "env": {"n_envs": 4, "n_workers": N_WORKERS, "args": {"max_prompt_length": 48, "max_episode_length": 10}},
         "alg": {
             "id": "ppo",
             "args": {"n_steps": n_steps, "batch_size": 2 * n_steps, "n_epochs": 2, "learning_rate": 1e-3},
             "kl_div": {"coeff": 0.02},
-            "policy": {
-                "id": "causal_lm_actor_critic_policy",
-                "args": {"model_name": "builtin/tiny-gpt2", "critic": "shared"},
-            },
+            "policy": {"id": "causal_lm_actor_critic_policy", "args": policy},
         },
-        "train_evaluation": {
-            "n_iters": n_iters,
-            "eval_every": 20,
-            "save_every": 20,
-            "max_eval_samples": 8,
-            "metrics": [{"id": "rouge"}],
-        },
+        "train_evaluation": {"n_iters": n_iters, **every, "max_eval_samples": 8, "metrics": [{"id": "rouge"}]},
     }
 
 
@@ -128,11 +113,8 @@ def run(config: dict[str, Any], watch: Callable[[OnPolicyTrainee], Callable[[], 
     """Train as the command line does, in a folder that is removed."""
     RewardFunctionRegistry.add(REWARD_ID, FailingReward)
     started, console = time.perf_counter(), io.StringIO()
-    with (
-        tempfile.TemporaryDirectory() as base,
-        contextlib.redirect_stdout(console),
-        contextlib.redirect_stderr(console),
-    ):
+    quiet = contextlib.redirect_stdout(console), contextlib.redirect_stderr(console)
+    with tempfile.TemporaryDirectory() as base, quiet[0], quiet[1]:
         checked = parse_config(config, "the soak test's config")
         tracker = _WatchedTracker(RunFolder(base, "soak", "run"), checked.model_dump(mode="json"), "soak", "run")
         try:
@@ -144,9 +126,6 @@ def run(config: dict[str, Any], watch: Callable[[OnPolicyTrainee], Callable[[], 
             tracker.close()
         weights = load_file(tracker.run_folder.path("model") / "model.safetensors")
     return Run(tracker.rollouts, weights, time.perf_counter() - started)
-
-
-# -- memory -----------------------------------------------------------------------------------------------------------
 
 
 def watch_memory(n_iters: int, warm_up: int | None = None) -> dict[str, list[float]]:
@@ -182,9 +161,6 @@ def can_watch() -> bool:
 def kib_per_iteration(mib: Sequence[float]) -> float:
     """Slope of the line that fits best."""
     return float(np.polyfit(np.arange(len(mib)), np.asarray(mib), 1)[0]) * 1024
-
-
-# -- rewards ----------------------------------------------------------------------------------------------------------
 
 
 def fail_rewards(n_iters: int) -> list[Run]:

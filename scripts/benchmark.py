@@ -10,22 +10,20 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-import sys
 from pathlib import Path
 
-from rl4dialog.core.errors import RL4DialogError
-from rl4dialog.core.process_memory import keep_freed_memory
+import script
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
 from benchmarks import agile_ilql, original_ilql
 from benchmarks.compare import combinations, compare_all, compare_offline, compare_sizes
 from benchmarks.measure import AGILE, OFFLINE_NAMES, ORIGINAL
 from benchmarks.profiles import compare_profiles
 from benchmarks.workers import compare_workers
 from benchmarks.workloads import MODEL_KINDS, WORKLOADS, Workload
+from rl4dialog.core.process_memory import keep_freed_memory
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=["tiny", "ragged"])
     parser.add_argument("--kinds", nargs="+", choices=MODEL_KINDS, default=["causal"])
@@ -56,28 +54,23 @@ def main() -> int:
         parser.error("--cpu_time says nothing about another --device than cpu")
     workloads = {name: _changed(WORKLOADS[name], args) for name in args.workloads}
     settings = list(combinations(workloads, args.kinds, args.critics, args.precisions, args.lora, args.device))
-    try:
-        if args.workers:
-            compare_workers()
-        elif args.offline:
-            theirs = {"ilql": (ORIGINAL, original_ilql.SOURCE), "agilerl": (AGILE, agile_ilql.FOLDER)}
-            for option, (name, variable) in theirs.items():
-                if folder := getattr(args, option):
-                    os.environ[variable] = str(folder.resolve())
-                elif name in (args.contestants or ()) and variable not in os.environ:
-                    parser.error(f"the contestant {name!r} needs --{option}")
-            compare_offline(workloads, args.critics, args.repeats, args.device, args.contestants, args.cpu_time)
-        elif args.profile:
-            keep_freed_memory()
-            compare_profiles(workloads, settings)
-        elif args.scaling:
-            compare_sizes(args.kinds, args.repeats, args.device)
-        else:
-            compare_all(workloads, settings, args.repeats, args.token_by_token, args.output)
-    except RL4DialogError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    if args.workers:
+        compare_workers()
+    elif args.offline:
+        theirs = {"ilql": (ORIGINAL, original_ilql.SOURCE), "agilerl": (AGILE, agile_ilql.FOLDER)}
+        for option, (name, variable) in theirs.items():
+            if folder := getattr(args, option):
+                os.environ[variable] = str(folder.resolve())
+            elif name in (args.contestants or ()) and variable not in os.environ:
+                parser.error(f"the contestant {name!r} needs --{option}")
+        compare_offline(workloads, args.critics, args.repeats, args.device, args.contestants, args.cpu_time)
+    elif args.profile:
+        keep_freed_memory()
+        compare_profiles(workloads, settings)
+    elif args.scaling:
+        compare_sizes(args.kinds, args.repeats, args.device)
+    else:
+        compare_all(workloads, settings, args.repeats, args.token_by_token, args.output)
 
 
 def _changed(workload: Workload, args: argparse.Namespace) -> Workload:
@@ -87,4 +80,4 @@ def _changed(workload: Workload, args: argparse.Namespace) -> Workload:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script.run(main)

@@ -6,22 +6,20 @@ python scripts/benchmark_conversations.py
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
+import script
+
 from benchmarks.conversations import BENCHMARKS
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--only", choices=BENCHMARKS, nargs="+", default=list(BENCHMARKS), help="what to measure")
     parser.add_argument("--rounds", type=int, default=5, help="repetitions (default: 5)")
     args = parser.parse_args()
     for name in args.only:
         BENCHMARKS[name](args.rounds)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script.run(main)

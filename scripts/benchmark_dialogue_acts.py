@@ -6,18 +6,16 @@ python scripts/benchmark_dialogue_acts.py task_configs/town_guide/ppo.yml
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+import script
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
-from benchmarks.dialogue_acts import environment_turns, gain_of_workers, training_turns
+from benchmarks.turn_level import environment_turns, gain_of_workers, training_turns
 from rl4dialog.core.config import TurnLevelConfig, load_config
-from rl4dialog.core.errors import RL4DialogError
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("config", type=Path, help="YAML config file with env.id: dialogue_acts")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a config key")
@@ -26,19 +24,14 @@ def main() -> int:
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4], help="numbers of worker processes")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    try:
-        config = load_config(args.config, args.set)
-        if not isinstance(config, TurnLevelConfig) or config.env.id != "dialogue_acts":
-            parser.error(f"{args.config} has no env.id: dialogue_acts")
-        print(f"environment alone: {environment_turns(config, args.turns):,.0f} turns per second of CPU time")
-        print(f"{config.alg.id} with updates: {training_turns(config, args.rounds):,.0f} turns per second of CPU time")
-        for n, gain in gain_of_workers(config, args.workers, args.rounds).items():
-            print(f"{n} worker(s): {gain:.2f} x one process")
-    except RL4DialogError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    config = load_config(args.config, args.set)
+    if not isinstance(config, TurnLevelConfig) or config.env.id != "dialogue_acts":
+        parser.error(f"{args.config} has no env.id: dialogue_acts")
+    print(f"environment alone: {environment_turns(config, args.turns):,.0f} turns per second of CPU time")
+    print(f"{config.alg.id} with updates: {training_turns(config, args.rounds):,.0f} turns per second of CPU time")
+    for n, gain in gain_of_workers(config, args.workers, args.rounds).items():
+        print(f"{n} worker(s): {gain:.2f} x one process")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script.run(main)

@@ -6,18 +6,16 @@ python scripts/benchmark_turn_goals.py task_configs/get_acquainted/turn_goals_dq
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+import script
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
-from benchmarks.turn_goals import conversations_per_second
+from benchmarks.turn_level import conversations_per_second
 from rl4dialog.core.config import TURN_GOALS, TurnLevelConfig, load_config
-from rl4dialog.core.errors import RL4DialogError
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("config", type=Path, help=f"YAML config file with env.id: {TURN_GOALS}")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a config key")
@@ -25,18 +23,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7, help="repetitions (default: 7)")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    try:
-        config = load_config(args.config, args.set)
-        if not isinstance(config, TurnLevelConfig) or config.env.id != TURN_GOALS:
-            parser.error(f"{args.config} has no env.id: {TURN_GOALS}")
-        together, alone = conversations_per_second(config, args.n_envs, args.rounds)
-        print(f"{args.n_envs} at once: {together:,.1f} conversations per second of CPU time")
-        print(f"one at a time: {alone:,.1f} (at once: {together / alone:.1f} times as many)")
-    except RL4DialogError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    config = load_config(args.config, args.set)
+    if not isinstance(config, TurnLevelConfig) or config.env.id != TURN_GOALS:
+        parser.error(f"{args.config} has no env.id: {TURN_GOALS}")
+    together, alone = conversations_per_second(config, args.n_envs, args.rounds)
+    print(f"{args.n_envs} at once: {together:,.1f} conversations per second of CPU time")
+    print(f"one at a time: {alone:,.1f} (at once: {together / alone:.1f} times as many)")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script.run(main)

@@ -13,7 +13,6 @@ import contextlib
 import copy
 import io
 import logging
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import script
 import torch
 import yaml
 from stand_in_data import write_dialogues, write_original
@@ -277,11 +277,8 @@ def save_bert(folder: Path) -> str:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "i", "the", "you", "to", "is", "of"]
     frame = {"single": "[CLS] $A [SEP]", "special_tokens": [("[CLS]", 2), ("[SEP]", 3)]}
     special = {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
-    size: dict[str, Any] = {
-        **{"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16},
-        "num_labels": 2,
-    }
-    config = BertConfig(vocab_size=len(words), **size)
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = BertConfig(vocab_size=len(words), num_labels=2, **size)
     return _save(folder, words, frame, special, BertForSequenceClassification, config)
 
 
@@ -290,11 +287,8 @@ def save_t5(folder: Path) -> str:
     words = ["<pad>", "</s>", "<unk>", "good", "bad"]
     frame = {"single": "$A </s>", "special_tokens": [("</s>", 1)]}
     special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    size: dict[str, Any] = {
-        **{"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2},
-        "decoder_start_token_id": 0,
-    }
-    config = T5Config(vocab_size=len(words), **size)
+    size = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    config = T5Config(vocab_size=len(words), decoder_start_token_id=0, **size)
     return _save(folder, words, frame, special, T5ForConditionalGeneration, config)
 
 
@@ -324,15 +318,11 @@ def main() -> int:
         for note in report.notes if args.notes else ():
             print(f"    {note}", flush=True)
 
-    try:
-        reports = check_configs(args.folder, partial(main_of, "train"), print_report)
-    except RL4DialogError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    reports = check_configs(args.folder, partial(main_of, "train"), print_report)
     n_fine = sum(not report.failed for report in reports)
     print(f"{n_fine} of {len(reports)} configs pass --dry_run and run two iterations")
     return 0 if n_fine == len(reports) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script.run(main)

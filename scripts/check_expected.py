@@ -6,18 +6,18 @@ python scripts/check_expected.py --output_path runs/expected --max_minutes 5
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import script
 from pydantic import Field, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.config_blocks import Block
-from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
+from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.experiments.own_process import run_command, train_arguments
 from rl4dialog.runs.run_folder import is_complete, read_result
@@ -108,12 +108,8 @@ def main() -> int:
     parser.add_argument("--output_path", type=Path, default=Path("runs/expected"), help="folder for the runs")
     parser.add_argument("--max_minutes", type=float, default=5, help="leave out configs that take longer (default: 5)")
     args = parser.parse_args()
-    try:
-        return check_expected(args.expected, args.output_path.expanduser().absolute(), args.max_minutes)
-    except RL4DialogError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return check_expected(args.expected, args.output_path.expanduser().absolute(), args.max_minutes)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script.run(main)

@@ -6,22 +6,21 @@ python scripts/compare_credit.py --output_path results/credit
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
+import script
+
 from benchmarks.credit import compare_credit
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--n_iters", type=int, default=150, help="maximum number of iterations (default: 150)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="seeds (default: 0 to 4)")
     parser.add_argument("--output_path", type=Path, required=True, help="folder for credit.json and credit.png")
     args = parser.parse_args()
     compare_credit(args.n_iters, args.seeds, args.output_path)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script.run(main)

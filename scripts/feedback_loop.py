@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import script
 from numpy.typing import NDArray
 
 from rl4dialog.core.config import text_config
@@ -257,4 +258,4 @@ def _interval(found: Estimate | None) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    script.run(main)

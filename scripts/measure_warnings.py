@@ -10,14 +10,14 @@ import shlex
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
+import script
+
 from benchmarks.watching import measure
-from rl4dialog.core.errors import RL4DialogError
 
 PLANS = [f"benchmarks/watched_runs/{name}.yml" for name in ("tuning", "test", "unseen")]
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument(
         "plans", nargs="*", default=PLANS, help="plans of runs (default: all of benchmarks/watched_runs)"
@@ -27,13 +27,8 @@ def main() -> int:
         "--output_path", type=Path, required=True, help="folder for the runs, outcomes.json and page.md"
     )
     args = parser.parse_args()
-    try:
-        measure(args.plans, args.overrides, args.output_path, shlex.join(["python", *sys.argv]))
-    except RL4DialogError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    measure(args.plans, args.overrides, args.output_path, shlex.join(["python", *sys.argv]))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script.run(main)

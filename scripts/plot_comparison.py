@@ -7,13 +7,13 @@ python scripts/plot_comparison.py --metric conversation/return --output returns.
 from __future__ import annotations
 
 import argparse
-import sys
 
-from rl4dialog.core.errors import RL4DialogError
+import script
+
 from rl4dialog.runs.plots import plot_comparison, plot_evaluations
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--output", default="comparison.png", help="output image (default: comparison.png)")
     parser.add_argument("--metric", help="metric of evaluations on the val split (default: reward and KL of rollouts)")
@@ -21,16 +21,11 @@ def main() -> int:
     args = parser.parse_args()
     kinds = dict(text.partition("=")[::2] for text in args.runs)
     runs = {label: [folder for folder in folders.split(",") if folder] for label, folders in kinds.items()}
-    try:
-        if args.metric:
-            plot_evaluations(runs, args.metric, args.output)
-        else:
-            plot_comparison(runs, args.output)
-    except RL4DialogError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    if args.metric:
+        plot_evaluations(runs, args.metric, args.output)
+    else:
+        plot_comparison(runs, args.output)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script.run(main)

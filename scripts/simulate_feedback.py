@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import script
+
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import append_feedback, read_pairs
 from rl4dialog.data.small_talk.pool import N_DIALOGUES, SimulatedPerson, small_talk_feedback, utility
@@ -47,4 +49,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    script.run(main)

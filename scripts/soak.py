@@ -6,17 +6,14 @@ python scripts/soak.py memory --n 200
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.errors import RL4DialogError
-from rl4dialog.core.process_memory import keep_freed_memory
+import script
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks/ is not installed
 from benchmarks.kills import kill_runs
 from benchmarks.soak import fail_rewards, watch_memory
+from rl4dialog.core.process_memory import keep_freed_memory
 
 # Check, default number, and description of what is counted.
 CHECKS: dict[str, tuple[Callable[[int], Any], int, str]] = {
@@ -26,7 +23,7 @@ CHECKS: dict[str, tuple[Callable[[int], Any], int, str]] = {
 }
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     subparsers = parser.add_subparsers(dest="check", required=True)
     for name, (_, default, counted) in CHECKS.items():
@@ -35,13 +32,8 @@ def main() -> int:
         subparser.add_argument("--n", type=int, default=default, help=f"number of {counted} (default: {default})")
     args = parser.parse_args()
     keep_freed_memory()
-    try:
-        CHECKS[args.check][0](args.n)
-    except RL4DialogError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    CHECKS[args.check][0](args.n)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script.run(main)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.failing_reward import FailingReward
+from benchmarks.task import FailingReward
 from rl4dialog import Partner, PartnerRegistry, PolicyRegistry, RewardFunctionRegistry
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 

@@ -15,6 +15,7 @@ import yaml
 
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
+from rl4dialog.core.files import naming_errors
 from rl4dialog.data.rows import Row, read_rows, table_suffix
 from rl4dialog.runs.run_folder import write_text
 from rl4dialog.training.building.components import import_and_check
@@ -43,22 +44,13 @@ class Table:
     """
 
     path: Path
-    prompt: str | None
-    reply: str | None
-    dialogue: str | None
+    columns: dict[str, str | None]  # as in YAML
     guessed: bool
     n_rows: int
     n_prompt_words: int
     n_reply_words: int | None
     unread: Sequence[str] = ()
     has_rewards: bool = False
-
-    @property
-    def columns(self) -> dict[str, str | None]:
-        """The columns as in YAML."""
-        if self.dialogue is not None:
-            return {"dialogue": self.dialogue}
-        return {"prompt": self.prompt, "references": self.reply}
 
 
 def read_table(path: Path, prompt: str | None = None, reply: str | None = None) -> Table:
@@ -89,12 +81,13 @@ def read_table(path: Path, prompt: str | None = None, reply: str | None = None) 
         has_rewards = not {"reward", "rewards"}.isdisjoint(names) or any(
             isinstance(each, Mapping) and "reward" in each for row in rows for each in row[dialogue]
         )
-        return Table(path, None, None, dialogue, True, len(rows), _long(before), _long(said), unread, has_rewards)
+        return Table(path, {"dialogue": dialogue}, True, len(rows), _long(before), _long(said), unread, has_rewards)
     assert prompt is not None
     replies = None if reply is None else _long([len(row.texts(reply)[0].split()) for row in rows if row.texts(reply)])
     prompts = _long([len(row.text(prompt).split()) for row in rows])
     unread = [name for name in names if name not in (prompt, reply)]
-    return Table(path, prompt, reply, None, guessed, len(rows), prompts, replies, unread)
+    columns = {"prompt": prompt, "references": reply}
+    return Table(path, columns, guessed, len(rows), prompts, replies, unread)
 
 
 def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | None = None) -> str:
@@ -104,23 +97,25 @@ def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | 
     reference replies, and a length without.
     """
     is_tiny = model.startswith("builtin/tiny-")
-    has_replies = table.dialogue is not None or table.reply is not None
+    has_replies = any(table.columns.get(key) is not None for key in ("dialogue", "references"))
     if is_tiny and not has_replies:
         raise ConfigError(
             f"{model} has random weights, so it first has to learn replies, but {table.path} has none; give the column "
             f"with replies (--reply), or a pretrained model (--model)"
         )
+    by_default = _SIMILARITY if has_replies else _LENGTH
+    columns = ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in table.columns.items())
     n_prompt, n_reply = _tokens(table.n_prompt_words, 512), _tokens(table.n_reply_words or 40, 128)
     text = _TEMPLATE.format(
         name=name,
         data=table.path.name,
         model=model,
-        columns=_inline(table.columns),
+        columns="{" + columns + "}",
         guess="  # guessed from their names" if table.guessed else "",
         pool=_POOLS[table_suffix(table.path)],
         path=json.dumps(str(table.path), ensure_ascii=False),
         format="eou" if is_tiny else "chat_template",
-        reward=_reward(reward, has_replies),
+        reward=by_default if reward is None else f"  id: {reward}",
         n_prompt=n_prompt,
         n_reply=n_reply,
         start=_WARM_START.format(n_epochs=max(3, math.ceil(_N_LEARNED / table.n_rows))) if is_tiny else _LORA,
@@ -135,11 +130,9 @@ def write_config(path: Path, text: str, overwrite: bool = False) -> None:
     """Write the config."""
     if path.exists() and not overwrite:
         raise RunFolderError(f"{path} exists already; choose another --output, or pass --overwrite")
-    try:
+    with naming_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
-    except OSError as error:
-        raise RunFolderError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _guess(path: Path, names: Sequence[str], reply: str | None, rows: Sequence[Row]) -> tuple[str, str | None]:
@@ -167,9 +160,8 @@ def _first(names: Sequence[str], wanted: Sequence[str]) -> str | None:
 
 
 def _text(utterance: Any) -> str:
-    if isinstance(utterance, Mapping):
-        return " ".join(str(value) for value in utterance.values() if isinstance(value, str))
-    return str(utterance)
+    parts = utterance.values() if isinstance(utterance, Mapping) else [str(utterance)]
+    return " ".join(part for part in parts if isinstance(part, str))
 
 
 def _long(lengths: Sequence[int]) -> int:
@@ -180,18 +172,6 @@ def _long(lengths: Sequence[int]) -> int:
 def _tokens(n_words: int, limit: int) -> int:
     """Number of tokens for a number of words, a multiple of 16."""
     return min(limit, max(32, 16 * math.ceil((_TOKENS_PER_WORD * n_words + 8) / 16)))
-
-
-def _inline(mapping: Mapping[str, Any]) -> str:
-    return "{" + ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in mapping.items()) + "}"
-
-
-def _reward(id: str | None, has_replies: bool) -> str:
-    if id is not None:
-        return f"  id: {id}"
-    if has_replies:
-        return "  id: meteor  # similarity to the reference reply\n  args: {synonyms: false}"
-    return "  id: length_penalty  # only to begin with\n  args: {min_length: 5, max_length: 30}"
 
 
 _TEMPLATE = """\
@@ -257,6 +237,8 @@ train_evaluation:
   metrics:
 {metrics}
 """
+_SIMILARITY = "  id: meteor  # similarity to the reference reply\n  args: {synonyms: false}"
+_LENGTH = "  id: length_penalty  # only to begin with\n  args: {min_length: 5, max_length: 30}"
 _LORA = """\
 lora:  # trains a small part of the weights
   r: 16

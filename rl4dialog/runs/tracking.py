@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,22 +112,22 @@ class Tracker:
 
     def log_rollout_infos(self, rollout_info: Mapping[str, Any]) -> None:
         """Append the statistics of one iteration's rollouts to ``rollout_info.jsonl``."""
-        self.run_folder.append_jsonl(ROLLOUT_INFO_FILE, rollout_info)
-        self._run_logger.rollout(rollout_info)
+        self._log(ROLLOUT_INFO_FILE, rollout_info)
         self._trackers.log(rollout_info, "iteration", int(rollout_info["iteration"]))
 
     def log_training_infos(self, training_info: Mapping[str, Any]) -> None:
         """Append the statistics of one iteration's updates to ``training_info.jsonl``."""
-        self.run_folder.append_jsonl(TRAINING_INFO_FILE, training_info)
-        self._run_logger.training(training_info)
-        self._trackers.log(training_info, "iteration", int(training_info.get("iteration", 1)))
+        self._log(TRAINING_INFO_FILE, training_info)
+        self._trackers.log(training_info, "iteration", _iteration(TRAINING_INFO_FILE, training_info))
 
     def log_metrics(self, epoch: int, split_name: str, metrics: Mapping[str, Any]) -> None:
         """Append the scores of an evaluation to ``{split_name}_split_metrics.jsonl``; epoch 0 is before training."""
-        record = {"epoch": epoch, "metrics": dict(metrics)}
-        self.run_folder.append_jsonl(_evaluation_files(epoch, split_name)[0], record)
-        self._run_logger.evaluation(epoch, split_name, metrics)
+        self._log(_evaluation_files(epoch, split_name)[0], {"epoch": epoch, "metrics": dict(metrics)})
         self._trackers.log({f"{split_name}/{key}": value for key, value in metrics.items()}, "epoch", epoch)
+
+    def _log(self, name: str, record: Mapping[str, Any]) -> None:
+        self.run_folder.append_jsonl(name, record)
+        self._run_logger.add(name, record)
 
     def log_predictions(self, epoch: int, split_name: str, predictions: Sequence[Mapping[str, Any]]) -> None:
         """Write ``epoch_{epoch}_{split_name}_split_predictions.json``, one object per generated text."""
@@ -208,7 +208,7 @@ class Tracker:
 
 def _evaluation_files(epoch: int, split_name: str) -> tuple[str, str]:
     """Names of the metrics file and the predictions file."""
-    return f"{split_name}_split_metrics.jsonl", f"epoch_{epoch}_{split_name}_split_predictions.json"
+    return f"{split_name}{_METRICS_SUFFIX}", f"epoch_{epoch}_{split_name}_split_predictions.json"
 
 
 class _LogFile(logging.FileHandler):
@@ -243,21 +243,25 @@ class RunLogger:
         self._unshown: dict[str, Any] = {}  # values of the row not yet shown on the console
         self.replay()
 
-    def rollout(self, info: Mapping[str, Any]) -> None:
-        """Add a record of ``rollout_info.jsonl``."""
-        n_timesteps = int(info.get("rollout/tokens", info.get("rollout/timesteps", 0)))
-        values = {key: value for key, value in info.items() if key != "iteration"}
-        self._add(int(info["iteration"]), values, n_timesteps)
-
-    def training(self, info: Mapping[str, Any]) -> None:
-        """Add a record of ``training_info.jsonl``; those of earlier supervised runs have no iteration, and are of 1."""
-        values = {key: value for key, value in info.items() if key != "iteration"}
-        values = {key if "/" in key else f"train/{key}": value for key, value in values.items()}
-        self._add(int(info.get("iteration", 1)), values)
-
-    def evaluation(self, iteration: int, split: str, metrics: Mapping[str, Any]) -> None:
-        """Add a split's metrics."""
-        self._add(iteration, {f"eval/{split}/{key}": value for key, value in metrics.items()})
+    def add(self, name: str, record: Mapping[str, Any]) -> None:
+        """Add a record of a jsonl file."""
+        iteration, n_timesteps = _iteration(name, record), 0
+        values = {key: value for key, value in record.items() if key != "iteration"}
+        if name == ROLLOUT_INFO_FILE:
+            n_timesteps = int(record.get("rollout/tokens", record.get("rollout/timesteps", 0)))
+        elif name == TRAINING_INFO_FILE:
+            values = {key if "/" in key else f"train/{key}": value for key, value in values.items()}
+        else:
+            split = name.removesuffix(_METRICS_SUFFIX)
+            values = {f"eval/{split}/{key}": value for key, value in record["metrics"].items()}
+        if iteration != self._iteration:
+            self._end()
+            self._iteration = iteration
+        self._n_timesteps += n_timesteps
+        # Converted as in the jsonl files, so that a replay gives identical rows.
+        new = {key: value for key, value in to_plain(values).items() if isinstance(value, (int, float, str))}
+        self._row.update(new)
+        self._unshown.update(new)
 
     def replay(self) -> None:
         """Delete the files and rebuild them from the jsonl files of the run folder."""
@@ -272,13 +276,11 @@ class RunLogger:
             raise RunFolderError(
                 f"cannot write the outputs of logging.outputs in {self._folder.root}: {error.strerror or error}"
             ) from error
-        for iteration, kind, record in sorted(self._records(), key=lambda found: found[:2]):
-            if kind == 0:
-                self.rollout(record)
-            elif kind == 1:
-                self.training(record)
-            else:
-                self.evaluation(iteration, record["split"], record["metrics"])
+        metrics = [f"{split}{_METRICS_SUFFIX}" for split in ("val", "test", "train")]
+        names = [ROLLOUT_INFO_FILE, TRAINING_INFO_FILE, *metrics]
+        found = [(name, record) for name in names for record in self._folder.read_jsonl(name)]
+        for name, record in sorted(found, key=lambda each: _iteration(*each)):
+            self.add(name, record)
             self._unshown = {}  # old values are not printed again
 
     def show(self) -> None:
@@ -295,16 +297,6 @@ class RunLogger:
         self.show()
         self._write(self._files, self._row)
         self._row = {}
-
-    def _add(self, iteration: int, values: Mapping[str, Any], n_timesteps: int = 0) -> None:
-        if iteration != self._iteration:
-            self._end()
-            self._iteration = iteration
-        self._n_timesteps += n_timesteps
-        # Converted as in the jsonl files, so that a replay gives identical rows.
-        new = {key: value for key, value in to_plain(values).items() if isinstance(value, (int, float, str))}
-        self._row.update(new)
-        self._unshown.update(new)
 
     def _write(self, loggers: dict[str, sb3_logger.Logger], values: Mapping[str, Any]) -> None:
         if not values:
@@ -326,20 +318,16 @@ class RunLogger:
             with contextlib.suppress(Exception):  # a full disk may fail on the final flush
                 logger.close()
 
-    def _records(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """Iteration, kind and content of all records in the jsonl files."""
-        for kind, name in enumerate((ROLLOUT_INFO_FILE, TRAINING_INFO_FILE)):
-            for record in self._folder.read_jsonl(name):
-                yield int(record.get("iteration", 1)), kind, record
-        for split in ("val", "test", "train"):
-            for record in self._folder.read_jsonl(f"{split}{_METRICS_SUFFIX}"):
-                yield record["epoch"], 2, {"split": split, "metrics": record["metrics"]}
-
     def _open(self, output: str) -> sb3_logger.KVWriter:
         if output == "csv":
             return _CSVOutput(str(self._folder.path(CSV_FILE)))
         root = self._folder.path(TENSORBOARD_FOLDER) if output == "tensorboard" else self._folder.root
         return sb3_logger.make_output_format(output, str(root))
+
+
+def _iteration(name: str, record: Mapping[str, Any]) -> int:
+    """Iteration of a record of a jsonl file; those of earlier supervised runs have none, and are of 1."""
+    return int(record["epoch"] if name.endswith(_METRICS_SUFFIX) else record.get("iteration", 1))
 
 
 class _CSVOutput(sb3_logger.CSVOutputFormat):

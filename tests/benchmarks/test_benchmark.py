@@ -262,7 +262,7 @@ import runpy, sys
 scripts, path = sys.argv[1:], sys.path[:]
 for script in scripts:
     sys.argv[1:], sys.path[:] = ["--help"], path
-    for name in [name for name in sys.modules if name.startswith("benchmarks")]:
+    for name in [name for name in sys.modules if name.startswith(("benchmarks", "script"))]:
         del sys.modules[name]
     try:
         runpy.run_path(script, run_name="__main__")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.dialogue_acts import Training, environment_turns, gain_of_workers, one_process, training_turns
+from benchmarks.turn_level import Training, environment_turns, gain_of_workers, one_process, training_turns
 from rl4dialog.core.config import TurnLevelConfig, parse_config
 
 CONFIG = {

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from benchmarks import soak
-from benchmarks.failing_reward import FailingReward
+from benchmarks.task import FailingReward
 from rl4dialog.core.process_memory import resident_mib
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.turn_goals import conversations_per_second
+from benchmarks.turn_level import conversations_per_second
 from rl4dialog.core.config import TurnLevelConfig, parse_config
 
 CONFIG = {

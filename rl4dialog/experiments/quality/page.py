@@ -22,11 +22,17 @@ from rl4dialog.runs.plots import plain_figure, save_figure
 from rl4dialog.runs.report.metrics import mean_estimate
 
 _SHARE_OF_GAIN = 0.8
+_HOW_TO_READ = (
+    "Numbers are means over seeds, with 95 % intervals over seeds (Student's t) in brackets. A number without one "
+    "is of a single seed, or all seeds gave the same."
+)
 
 
 def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: str) -> str:
     """Write the page, with the command that makes it, and the path of the frontier's image."""
-    parts = [f"# {plan.title}", plan.about, _how_to_read(outcomes)]
+    parts = [f"# {plan.title}", plan.about, _HOW_TO_READ]
+    if failed := outcomes.failed:
+        parts[-1] += f" **{len(failed)} run(s) failed and are not in the tables: {', '.join(failed)}.**"
     parts += ["## Test metrics", _test_table(plan, outcomes), "## Change by training", _change_table(plan, outcomes)]
     if plan.win_rate is not None:
         parts += ["## Win rate against the start", _win_rate_table(plan.win_rate, outcomes)]
@@ -67,46 +73,30 @@ def plot_frontier(plan: QualityPlan, outcomes: Outcomes, output_png: Path) -> No
     save_figure(figure, output_png)
 
 
-def _how_to_read(outcomes: Outcomes) -> str:
-    text = (
-        "Numbers are means over seeds, with 95 % intervals over seeds (Student's t) in brackets. A number without one "
-        "is of a single seed, or all seeds gave the same."
-    )
-    if outcomes.failed:
-        failed = ", ".join(outcomes.failed)
-        text += f" **{len(outcomes.failed)} run(s) failed and are not in the tables: {failed}.**"
-    return text
-
-
 def _test_table(plan: QualityPlan, outcomes: Outcomes) -> str:
-    rows = []
-    first = outcomes.done[0]
-    starts = {tuple(sorted(run.before.items())) for run in outcomes.done}
-    before = "before training" if len(starts) == 1 else "before training (mean)"
-    mean_before = {key: sum(run.before[key] for run in outcomes.done) / len(outcomes.done) for key in plan.metrics}
-    on_text = _counts_tokens(outcomes)
-    of_text = ["", ""] if on_text else []  # KL and tokens, which other runs have not
-    rows.append([before, "", *(_number(mean_before[key]) for key in plan.metrics), "", *of_text])
+    done, n_of_text = outcomes.done, 2 * _counts_tokens(outcomes)  # KL and tokens, which other runs have not
+    starts = {tuple(sorted(run.before.items())) for run in done}
+    name = "before training" if len(starts) == 1 else "before training (mean)"
+    before = [_number(_mean([run.before[key] for run in done])) for key in plan.metrics]
+    rows = [[name, "", *before, "", "", ""]]
     for label in outcomes.labels():
         runs = outcomes.of(label)
         cells = [_interval(mean_estimate([run.after[key] for run in runs])) for key in plan.metrics]
-        if on_text:
-            tokens = _mean([sum(run.tokens) for run in runs])
-            of_text = [_number(_mean([run.kls[-1] for run in runs if run.kls])), f"{tokens / 1000:.0f}k"]
-        rows.append([label, str(len(runs)), *cells, _minutes(_mean([run.hours for run in runs])), *of_text])
-    if first.references:
-        ceiling = [_number(first.references.get(key)) for key in plan.metrics]
-        rows.append(["reference replies", "", *ceiling, "", *([""] * len(of_text))])
-    return _table(["", "seeds", *plan.metrics.values(), "training time", *(["KL", "tokens"] if on_text else [])], rows)
+        kl, tokens = _mean([run.kls[-1] for run in runs if run.kls]), _mean([sum(run.tokens) for run in runs])
+        hours = _mean([run.hours for run in runs])
+        time = f"{hours * 60:.0f} min" if hours >= 1 / 60 else f"{hours * 3600:.0f} s"
+        rows.append([label, str(len(runs)), *cells, time, _number(kl), f"{tokens / 1000:.0f}k"])
+    if done[0].references:
+        ceiling = [_number(done[0].references.get(key)) for key in plan.metrics]
+        rows.append(["reference replies", "", *ceiling, "", "", ""])
+    width = 3 + len(plan.metrics) + n_of_text
+    header = ["", "seeds", *plan.metrics.values(), "training time", "KL", "tokens"]
+    return _table(header[:width], [row[:width] for row in rows])
 
 
 def _counts_tokens(outcomes: Outcomes) -> bool:
     """Whether the runs are on text."""
     return all(math.isfinite(sum(run.tokens)) for run in outcomes.done)
-
-
-def _minutes(hours: float) -> str:
-    return f"{hours * 60:.0f} min" if hours >= 1 / 60 else f"{hours * 3600:.0f} s"
 
 
 def _change(runs: Sequence[Outcome], key: str) -> Estimate:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import Field, ValidationError, field_validator
 
 from rl4dialog.core.config import RunConfig, load_config
 from rl4dialog.core.config_blocks import Block
-from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.errors import ConfigError, validation_message
 from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
 from rl4dialog.training.building.components import import_and_check
 
@@ -77,6 +76,7 @@ class QualityPlan(Block):
 
 
 Plan = TypeVar("Plan", bound=QualityPlan)
+_BLOCKS = (QualityPlan, Group, Step, WinRate)
 
 
 class PlannedRun:
@@ -102,16 +102,19 @@ def load_plan(path: str | Path, overrides: list[str], schema: type[Plan] = Quali
     try:
         return schema.model_validate(content)
     except ValidationError as error:
-        raise ConfigError(f"{path}: {'; '.join(_describe(problem) for problem in error.errors())}") from error
+        keys = [field.alias or name for block in _BLOCKS for name, field in block.model_fields.items()]
+        found = (validation_message([problem], content, keys).lstrip(".: ") for problem in error.errors())
+        raise ConfigError(f"{path}: {'; '.join(found)}") from error
 
 
 def planned_runs(plan: QualityPlan, path: str | Path, output: Path) -> list[PlannedRun]:
     """All runs of a plan, with their configs checked; the first seeds of all groups come first."""
     folder = Path(path).parent
     runs = [
-        PlannedRun(label, seed, folder / group.config, filled([*plan.overrides, *group.overrides], output))
+        PlannedRun(label, group.seeds[i], folder / group.config, filled([*plan.overrides, *group.overrides], output))
+        for i in range(max(len(group.seeds) for group in plan.runs.values()))
         for label, group in plan.runs.items()
-        for seed in group.seeds
+        if i < len(group.seeds)
     ]
     names = [run.name for run in runs]
     sets = [*plan.overrides, *(text for group in plan.runs.values() for text in group.overrides)]
@@ -122,23 +125,9 @@ def planned_runs(plan: QualityPlan, path: str | Path, output: Path) -> list[Plan
     for one, other in combinations(runs, 2):
         if one.config == other.config:
             raise ConfigError(f"{path}: {one.name} and {other.name} have the same config; change or remove one")
-    order = {(label, seed): i for label, group in plan.runs.items() for i, seed in enumerate(group.seeds)}
-    return sorted(runs, key=lambda run: order[run.label, run.seed])
+    return runs
 
 
 def filled(texts: list[str], output: Path) -> list[str]:
     """Texts with the output folder in place of :data:`OUTPUT`."""
     return [text.replace(OUTPUT, str(output)) for text in texts]
-
-
-def _describe(problem: Mapping[str, Any]) -> str:
-    *parents, key = (str(part) for part in problem["loc"])
-    place = ".".join([*parents, key])
-    if problem["type"] == "missing":
-        return f"the key {place!r} is missing"
-    if problem["type"] == "extra_forbidden":
-        blocks: dict[str, type[Block]] = {"runs": Group, "steps": Step, "win_rate": WinRate}
-        known = blocks[parents[0]] if parents else QualityPlan
-        names = [field.alias or name for name, field in known.model_fields.items()]
-        return f"unknown key {place!r}{nearest_hint(key, names)} (known here: {', '.join(names)})"
-    return f"{place}: {problem['msg'].removeprefix('Value error, ')}"

@@ -74,13 +74,8 @@ def test_a_written_config_trains(
     assert "prompt: question, references: answer (guessed)" in capsys.readouterr().out
     text = (tmp_path / "config.yml").read_text(encoding="utf-8")
     assert "--config_path config.yml" in text and "# guessed from their names" in text
-    small = [
-        "warm_start.n_epochs=1",
-        "train_evaluation.n_iters=1",
-        "train_evaluation.eval_every=1",
-        "alg.args.n_steps=16",
-    ]
-    overrides = [part for each in small for part in ("--set", each)]
+    small = ("warm_start.n_epochs", "train_evaluation.n_iters", "train_evaluation.eval_every")
+    overrides = [part for each in small for part in ("--set", f"{each}=1")] + ["--set", "alg.args.n_steps=16"]
     assert main(["train", "--config_path", "config.yml", "--experiment_name", "first", *overrides]) == 0
     assert (tmp_path / "rl4dialog_exps/first/report.html").is_file()
     assert main(["init", "--data", "table.csv", "--model", TINY_MODEL]) == 2
@@ -95,6 +90,8 @@ def test_tables_without_replies_get_a_reward_that_needs_none(tmp_path: Path) -> 
     assert config["reward_fn"]["id"] == "length_penalty"
     with pytest.raises(ConfigError, match="has random weights, so it first has to learn replies"):
         config_text(table, "config.yml", TINY_MODEL)
+    with pytest.raises(ConfigError, match="did you mean 'meteor'"):
+        config_text(table, "config.yml", reward="meteo")
 
 
 def test_bad_tables_are_explained(tmp_path: Path) -> None:
@@ -112,11 +109,6 @@ def test_bad_tables_are_explained(tmp_path: Path) -> None:
         read_table(tmp_path / "missing.csv")
     with pytest.raises(DataError, match=r"must be a \.csv"):
         read_table(tmp_path / "talk.txt")
-
-
-def test_unknown_rewards_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean 'meteor'"):
-        config_text(read_table(write_csv(tmp_path, "prompt,reply,x")), "config.yml", reward="meteo")
 
 
 def test_without_a_terminal_flags_are_needed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,11 +17,33 @@ from runs import make_config
 from rl4dialog.experiments import own_process
 from rl4dialog.experiments.own_process import Command, Task, ending_together, run_command, run_tasks
 
+
+def start(folder: Path, code: str, exit_code: int) -> subprocess.Popen[bytes]:
+    """Start code that starts ``./child``, which saves and ends when it is told to; returns once that is up."""
+    child = folder / "child"
+    child.write_text(CHILD.replace("{python}", sys.executable).replace("{code}", str(exit_code)))
+    child.chmod(0o755)
+    path = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "COLOUR": "red", "PYTHONPATH": path},
+        start_new_session=True,
+        # A shell lets what it starts in the background ignore Ctrl-C, and that is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert parent.stdout is not None
+    with parent.stdout:
+        assert parent.stdout.readline() == b"up\n"
+    return parent
+
+
 CHILD = """#!{python}
 import os, signal, sys, time
 def end(number, frame):
     open("saved", "w").write(os.environ["COLOUR"])
-    sys.exit(42)
+    sys.exit({code})
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, end)
 print("up", flush=True)
@@ -31,7 +53,7 @@ PARENT = """
 import sys
 from rl4dialog.experiments.own_process import run_command
 sys.executable = "./child"
-run_command(["train"], environment={"COLOUR": "red"})
+run_command(["train"], environment={"COLOUR": "blue"})
 """
 
 
@@ -43,26 +65,10 @@ def test_exit_code_is_handed_on(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_both_end_and_the_command_may_save_first(tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "child").write_text(CHILD.replace("{python}", sys.executable))
-    (tmp_path / "child").chmod(0o755)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])}
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        env=environment,
-        start_new_session=True,
-        # A shell lets what it starts in the background ignore Ctrl-C, and that is inherited.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    assert parent.stdout is not None and parent.stdout.readline() == b"up\n"
-    if number is signal.SIGINT:
-        os.killpg(parent.pid, number)  # as a console does
-    else:
-        parent.send_signal(number)
+    parent = start(tmp_path, PARENT, 42)
+    (os.killpg if number is signal.SIGINT else os.kill)(parent.pid, number)  # a console sends Ctrl-C to all
     assert parent.wait(timeout=30) == 42
-    parent.stdout.close()
-    assert (tmp_path / "saved").read_text() == "red"
+    assert (tmp_path / "saved").read_text() == "blue"
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
@@ -79,22 +85,12 @@ def test_command_whose_parent_is_gone_at_its_start_ends(is_gone: bool) -> None:
 
 @pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_seeds_that_a_signal_stops_exit_as_a_run_does(tmp_path: Path, to_all: bool) -> None:
-    (tmp_path / "child").write_text(CHILD.replace("{python}", sys.executable).replace("sys.exit(42)", "sys.exit(75)"))
-    (tmp_path / "child").chmod(0o755)
     (tmp_path / "config.yml").write_text(yaml.safe_dump(make_config(tmp_path)))
     begin = "import sys; from rl4dialog.cli import main; sys.executable = './child'"
     flags = ["train", "--config_path", "config.yml", "--seeds", "0", "1"]
-    parent = subprocess.Popen(
-        [sys.executable, "-c", f"{begin}; sys.exit(main({flags}))"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "COLOUR": "red", "PYTHONPATH": str(Path.cwd())},
-        start_new_session=True,
-    )
-    assert parent.stdout is not None and parent.stdout.readline() == b"up\n"
+    parent = start(tmp_path, f"{begin}; sys.exit(main({flags}))", 75)
     (os.killpg if to_all else os.kill)(parent.pid, signal.SIGTERM)  # a scheduler may send it to all processes
     assert parent.wait(timeout=30) == 75
-    parent.stdout.close()
 
 
 def test_child_that_had_nothing_to_save_counts_as_interrupted() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from run_files import write_json, write_lines
 from runs import make_config
 from safetensors.torch import save_file
 
@@ -25,6 +26,7 @@ INFO = {"iteration": 1, "rollout/kl": 0.5, "time/generate_s": 3.0, "memory/peak_
 PREDICTIONS = [{"sample_id": 4, "generated_text": "yes"}, {"sample_id": 7, "generated_text": "no"}]
 WEIGHTS = {"a": torch.zeros(2, 2), "b": torch.ones(3)}
 PROVENANCE["prompt_time"] = "2026-01-31T12:00:00+00:00"
+INFOS, MODEL = "rollout_info.jsonl", "model/model.safetensors"
 
 
 @pytest.fixture
@@ -82,31 +84,20 @@ def test_first_difference_and_its_likely_causes_are_told(
     run: Path, started: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed = {**PROVENANCE, "versions": {"torch": "2"}, "data_hash": {"train": "b"}}
-    started["changes"] = {
-        "rollout_info.jsonl": {"iteration": 1, "rollout/kl": 0.25},
-        "provenance.json": changed,
-    }
+    info = {"iteration": 1, "rollout/kl": 0.25}
+    started["changes"] = {"rollout_info.jsonl": info, "provenance.json": changed}
     assert cli.main(["reproduce", str(run), "--trust"]) == 1
     output = capsys.readouterr().out
     assert "iteration 1, rollout/kl" in output and "0.25" in output
     assert "1 of 1 files differ." in output and "as possible causes" in output
     assert "versions.torch" in output and "data_hash.train" in output and "torch_threads" not in output
 
-
-def test_difference_without_a_known_cause_says_so(
-    run: Path, started: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    started["changes"] = {"rollout_info.jsonl": {"iteration": 1, "rollout/kl": 0.25}}
-    assert cli.main(["reproduce", str(run), "--trust"]) == 1
+    del started["changes"]["provenance.json"]
+    assert cli.main(["reproduce", str(run), "--trust", "--overwrite"]) == 1
     assert "The provenance shows no difference in code, data or machine." in capsys.readouterr().out
-
-
-def test_run_that_fails_again_is_not_compared(
-    run: Path, started: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
     started["code"] = 5
-    assert cli.main(["reproduce", str(run), "--trust"]) == 5
-    assert not capsys.readouterr().out
+    assert cli.main(["reproduce", str(run), "--trust", "--overwrite"]) == 5
+    assert not capsys.readouterr().out, "a run that fails again is not compared"
 
 
 def test_nothing_is_overwritten_unless_asked_for(
@@ -124,16 +115,12 @@ def test_nothing_is_overwritten_unless_asked_for(
 
 
 def write_run(
-    folder: Path,
-    infos: Any = (INFO,),
-    metrics: Any = ({"epoch": 0, "metrics": {"a/x": 1.0}},),
-    predictions: Any = PREDICTIONS,
-    weights: Any = WEIGHTS,
+    folder: Path, infos: Any = (INFO,), score: Any = 1.0, predictions: Any = PREDICTIONS, weights: Any = WEIGHTS
 ) -> Path:
     (folder / "model").mkdir(parents=True)
-    for name, records in (("rollout_info.jsonl", infos), ("test_split_metrics.jsonl", metrics)):
-        (folder / name).write_text("".join(json.dumps(record) + "\n" for record in records))
-    (folder / "epoch_0_test_split_predictions.json").write_text(json.dumps(predictions))
+    write_lines(folder / "rollout_info.jsonl", infos)
+    write_lines(folder / "test_split_metrics.jsonl", [{"epoch": 0, "metrics": {"a/x": score}}])
+    write_json(folder / "epoch_0_test_split_predictions.json", predictions)
     save_file(weights, folder / "model" / "model.safetensors")
     return folder
 
@@ -146,41 +133,28 @@ def findings(tmp_path: Path, **other: Any) -> list[Finding]:
 def test_only_times_and_memory_may_differ(tmp_path: Path) -> None:
     info = {**INFO, "time/generate_s": 1.0, "memory/peak_mib": 2.0, "tokens_per_s": 3.0}
     found = findings(tmp_path, infos=[info])
-    assert [finding.file for finding in found] == [
-        "rollout_info.jsonl",
-        "test_split_metrics.jsonl",
-        "epoch_0_test_split_predictions.json",
-        "model/model.safetensors",
-    ]
+    names = [INFOS, "test_split_metrics.jsonl", "epoch_0_test_split_predictions.json", MODEL]
+    assert [finding.file for finding in found] == names
     assert all(finding.where is None for finding in found)
 
 
 @pytest.mark.parametrize(
     ("other", "expected"),
     [
-        (
-            {"infos": [{**INFO, "rollout/kl": 0.25}]},
-            Finding("rollout_info.jsonl", "iteration 1, rollout/kl", 0.5, 0.25),
-        ),
-        ({"infos": [INFO, INFO]}, Finding("rollout_info.jsonl", "number of records", 1, 2)),
-        ({"infos": [{"iteration": 1}]}, Finding("rollout_info.jsonl", "iteration 1, rollout/kl", 0.5, "(missing)")),
-        (
-            {"metrics": [{"epoch": 0, "metrics": {"a/x": None}}]},
-            Finding("test_split_metrics.jsonl", "epoch 0, a/x", 1.0, None),
-        ),
+        ({"infos": [{**INFO, "rollout/kl": 0.25}]}, (INFOS, "iteration 1, rollout/kl", 0.5, 0.25)),
+        ({"infos": [INFO, INFO]}, (INFOS, "number of records", 1, 2)),
+        ({"infos": [{"iteration": 1}]}, (INFOS, "iteration 1, rollout/kl", 0.5, "(missing)")),
+        ({"score": None}, ("test_split_metrics.jsonl", "epoch 0, a/x", 1.0, None)),
         (
             {"predictions": [PREDICTIONS[0], {"sample_id": 7, "generated_text": "so"}]},
-            Finding("epoch_0_test_split_predictions.json", "sample 7, generated_text", "no", "so"),
+            ("epoch_0_test_split_predictions.json", "sample 7, generated_text", "no", "so"),
         ),
-        (
-            {"weights": {**WEIGHTS, "a": torch.tensor([[0.0, 0.0], [2.0, 1.0]])}},
-            Finding("model/model.safetensors", "a[1, 0]", 0.0, 2.0),
-        ),
-        ({"weights": {"a": WEIGHTS["a"]}}, Finding("model/model.safetensors", "b", "shape (3,)", "(missing)")),
+        ({"weights": {**WEIGHTS, "a": torch.tensor([[0.0, 0.0], [2.0, 1.0]])}}, (MODEL, "a[1, 0]", 0.0, 2.0)),
+        ({"weights": {"a": WEIGHTS["a"]}}, (MODEL, "b", "shape (3,)", "(missing)")),
     ],
 )
-def test_first_difference_is_named(tmp_path: Path, other: Any, expected: Finding) -> None:
-    assert [finding for finding in findings(tmp_path, **other) if finding.where] == [expected]
+def test_first_difference_is_named(tmp_path: Path, other: Any, expected: tuple[Any, ...]) -> None:
+    assert [finding for finding in findings(tmp_path, **other) if finding.where] == [Finding(*expected)]
 
 
 def test_bits_count_and_not_numbers(tmp_path: Path) -> None:

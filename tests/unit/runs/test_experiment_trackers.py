@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock, call
 
 import pytest
 from experiment_trackers import FakeTracker, description
@@ -17,6 +17,7 @@ from run_files import game
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.runs import experiment_trackers as module
 from rl4dialog.runs.experiment_trackers import (
+    ExperimentTracker,
     ExperimentTrackers,
     MLflowTracker,
     TrackioTracker,
@@ -95,80 +96,50 @@ def test_secrets_of_a_config_do_not_leave_the_machine(tmp_path: Path, monkeypatc
 PREDICTIONS = [game(0, ("a", "b")), {**game(1), "outcome": {}, "ended_by": None}]
 
 
-class FakeWandb:
-    """Records what it is told; every online start fails."""
-
-    Settings = dict
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-        self.summary: dict[str, Any] = {}
-        self.id = "abc"
-
-    def init(self, **kwargs: Any) -> FakeWandb:
-        self.calls.append(("init", kwargs["mode"], kwargs["id"], kwargs["resume"]))
-        if kwargs["mode"] is None:
-            raise ConnectionError("no route to host")
-        return self
-
-    def define_metric(self, name: str, step_metric: str) -> None: ...
-
-    def log(self, record: Any) -> None:
-        self.calls.append(record)
-
-    def Table(self, columns: list[str], data: list[list[Any]]) -> tuple[list[str], int]:
-        return columns, len(data)
-
-    def Artifact(self, name: str, type: str) -> FakeWandb:
-        self.calls.append((name, type))
-        return self
-
-    def add_file(self, path: str) -> None:
-        self.calls.append(Path(path).name)
-
-    def log_artifact(self, artifact: Any) -> None:
-        assert artifact is self
-
-    def finish(self, exit_code: int) -> None:
-        self.calls.append(exit_code)
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeWandb:
-    fake = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", fake)  # type: ignore[arg-type]
-    return fake
+def fake_package(monkeypatch: pytest.MonkeyPatch, name: str) -> MagicMock:
+    package = MagicMock()
+    monkeypatch.setitem(sys.modules, name, package)
+    return package
 
 
 def test_online_failure_falls_back_to_offline(
-    fake: FakeWandb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "made up for this test")
     monkeypatch.delenv("WANDB_MODE")
+    init = fake_package(monkeypatch, "wandb").init
+    init.side_effect = [ConnectionError("no route to host"), MagicMock(id="abc")]
     tracker = WandbTracker(description(tmp_path, run_id="xyz"))
-    assert fake.calls == [("init", None, "xyz", "allow"), ("init", "offline", "xyz", "allow")]
+    found = [[call.kwargs[key] for key in ("mode", "id", "resume")] for call in init.call_args_list]
+    assert found == [[None, "xyz", "allow"], ["offline", "xyz", "allow"]]
     assert "no route to host" in caplog.text and tracker.run_id == "abc"
 
 
-def test_records_have_their_step_and_the_end_has_summary_and_report(
-    fake: FakeWandb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_records_of_wandb_have_their_step_and_the_end_has_summary_and_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    monkeypatch.setattr(FakeWandb, "init", lambda self, **kwargs: self)
+    wandb = fake_package(monkeypatch, "wandb")
+    run = wandb.init.return_value
+    run.id, run.summary = "abc", {}
+    wandb.Table = lambda columns, data: (columns, len(data))
     tracker = WandbTracker(description(tmp_path))
-    tracker.log({"rollout/kl": None}, "iteration", 3)
-    tracker.log_predictions("val", 3, [{"sample_id": 1}, {"sample_id": 2}], tmp_path / "x")
-    tracker.log_summary({"result/val/after/a": 1.0}, 3)
-    tracker.log_report(tmp_path / "report.html")
+    log_all(tracker, tmp_path)
+    logged = [{"iteration": 3, "rollout/kl": 0.5, "nothing": None}, {"val_predictions": (["sample_id"], 1), "epoch": 3}]
+    assert [call.args[0] for call in run.log.call_args_list] == logged
+    wandb.Artifact.assert_called_once_with("report-abc", type="report")
+    wandb.Artifact.return_value.add_file.assert_called_once_with(str(tmp_path / "report.html"))
+    run.log_artifact.assert_called_once_with(wandb.Artifact.return_value)
+    run.finish.assert_called_once_with(exit_code=1)
+    assert run.summary == {"result/val/after/a": 1.0}
+
+
+def log_all(tracker: ExperimentTracker, folder: Path) -> None:
+    tracker.log({"rollout/kl": 0.5, "nothing": None}, "iteration", 3)
+    tracker.log_predictions("val", 3, [{"sample_id": 1}], folder / "x")
+    tracker.log_summary({"result/val/after/a": 1.0}, 4)
+    tracker.log_report(folder / "report.html")
     tracker.finish(failed=True)
-    assert fake.calls == [
-        {"iteration": 3, "rollout/kl": None},
-        {"val_predictions": (["sample_id"], 2), "epoch": 3},
-        ("report-abc", "report"),
-        "report.html",
-        1,
-    ]
-    assert fake.summary == {"result/val/after/a": 1.0}
 
 
 def test_netrc_of_wandb_login_counts_as_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,76 +174,44 @@ def test_run_without_a_key_is_offline_inside_the_run_folder(
     assert list(about.root.glob("wandb/offline-run-*/*.wandb"))
 
 
-class FakeClient:
-    """MLflow's client, with what it was asked for."""
-
-    uris: list[str]
-    calls: list[Any]
-
-    def __init__(self, tracking_uri: str) -> None:
-        type(self).uris, type(self).calls = [tracking_uri], []
-
-    def get_experiment_by_name(self, name: str) -> Any:
-        return None
-
-    def create_experiment(self, name: str, artifact_location: str | None) -> str:
-        self.calls.append((name, artifact_location))
-        return "0"
-
-    def create_run(self, experiment_id: str, run_name: str) -> Any:
-        return SimpleNamespace(info=SimpleNamespace(run_id="new"))
-
-    def log_batch(self, run_id: str, metrics: Any = (), params: Any = ()) -> None:
-        self.calls.append((run_id, *((m.key, m.value, m.step) for m in metrics), *((p.key, p.value) for p in params)))
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args, **kwargs: self.calls.append((name, *args))
-
-
-@pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
-    entities = SimpleNamespace(
-        Metric=lambda key, value, timestamp, step: SimpleNamespace(key=key, value=value, step=step),
-        Param=lambda key, value: SimpleNamespace(key=key, value=value),
-    )
-    mlflow = SimpleNamespace(MlflowClient=FakeClient, entities=entities)
-    monkeypatch.setitem(sys.modules, "mlflow", mlflow)  # type: ignore[arg-type]
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return FakeClient
-
-
-def test_run_is_in_the_project_folder_unless_there_is_a_server(
-    client: type[FakeClient], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_runs_of_mlflow_are_in_the_project_folder_unless_there_is_a_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    MLflowTracker(description(tmp_path))
-    folder = tmp_path / "p" / "mlflow"
-    assert client.uris == [f"sqlite:///{folder}/mlflow.db"]
-    assert client.calls[0] == ("p", f"file://{folder}/artifacts")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
-    MLflowTracker(description(tmp_path))
-    assert client.uris == ["http://server"] and client.calls[0] == ("p", None)
+    start = fake_package(monkeypatch, "mlflow").MlflowClient
+    client, folder = start.return_value, tmp_path / "p" / "mlflow"
+    client.get_experiment_by_name.return_value = None
+    for server, location in (("", f"file://{folder}/artifacts"), ("http://server", None)):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+        MLflowTracker(description(tmp_path))
+        start.assert_called_with(tracking_uri=server or f"sqlite:///{folder}/mlflow.db")
+        client.create_experiment.assert_called_with("p", artifact_location=location)
 
 
-def test_values_have_their_step_and_names_that_mlflow_accepts(client: type[FakeClient], tmp_path: Path) -> None:
+def test_values_of_mlflow_have_their_step_and_names_that_it_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = fake_package(monkeypatch, "mlflow")
+    mlflow.entities.Metric = lambda key, value, timestamp, step: (key, value, step)
+    mlflow.entities.Param = lambda key, value: (key, value)
+    client = mlflow.MlflowClient.return_value
+    client.create_run.return_value.info.run_id = "new"
     tracker = MLflowTracker(description(tmp_path, config={"alg": {"id": "ppo"}}))
-    assert client.calls[1:] == [("new", ("alg.id", "ppo")), ("log_dict", "new", {"alg": {"id": "ppo"}}, "config.json")]
-    client.calls.clear()
+    client.log_dict.assert_called_once_with("new", {"alg": {"id": "ppo"}}, "config.json")
     tracker.log({"lexical/rouge (f)": 0.5, "nothing": None}, "epoch", 4)
-    tracker.log_summary({"result/val/after/a": 1.0}, 5)
-    tracker.log_report(tmp_path / "report.html")
-    tracker.finish(failed=True)
-    assert client.calls == [
-        ("new", ("lexical/rouge _f_", 0.5, 4)),
-        ("new", ("result/val/after/a", 1.0, 5)),
-        ("log_artifact", "new", str(tmp_path / "report.html")),
-        ("set_terminated", "new", "FAILED"),
+    log_all(tracker, tmp_path)
+    assert client.log_batch.mock_calls == [
+        call("new", params=[("alg.id", "ppo")]),
+        *(call("new", metrics=[each]) for each in (("lexical/rouge _f_", 0.5, 4), ("rollout/kl", 0.5, 3))),
+        call("new", metrics=[("result/val/after/a", 1.0, 4)]),
     ]
-
-
-def test_resumed_run_continues_with_its_parameters(client: type[FakeClient], tmp_path: Path) -> None:
-    tracker = MLflowTracker(description(tmp_path, run_id="old"))
-    assert tracker.run_id == "old"
-    assert client.calls[1:] == [("update_run", "old"), ("log_dict", "old", {"seed": 1}, "config.json")]
+    files = [call("new", str(tmp_path / "x"), "predictions"), call("new", str(tmp_path / "report.html"))]
+    assert client.log_artifact.mock_calls == files
+    client.set_terminated.assert_called_once_with("new", "FAILED")
+    client.reset_mock()
+    assert MLflowTracker(description(tmp_path, run_id="old")).run_id == "old"
+    client.update_run.assert_called_once_with("old", status="RUNNING")
+    client.log_dict.assert_called_once_with("old", {"seed": 1}, "config.json")
+    client.log_batch.assert_not_called()
 
 
 @pytest.mark.long
@@ -298,68 +237,31 @@ def test_real_run_is_logged_and_continued(tmp_path: Path, monkeypatch: pytest.Mo
     }  # fmt: skip
 
 
-class FakeTrackio:
-    """Records what it is told."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-
-    def init(self, name: str, resume: str, **kwargs: Any) -> FakeTrackio:
-        print("noise of trackio")
-        self.calls.append((name, resume, kwargs["project"], kwargs["config"]))
-        self.name = name
-        return self
-
-    def log(self, values: Any, step: int) -> None:
-        self.calls.append((values, step))
-
-    def Table(self, columns: list[str], data: list[list[Any]]) -> Any:
-        return columns, data
-
-    def log_artifact(self, path: str, name: str, type: str) -> None:
-        self.calls.append((Path(path).name, name, type))
-
-    def finish(self) -> None: ...
-
-
-@pytest.fixture
-def trackio_run(monkeypatch: pytest.MonkeyPatch) -> FakeTrackio:
-    trackio_run = FakeTrackio()
-    monkeypatch.setitem(sys.modules, "trackio", trackio_run)  # type: ignore[arg-type]
-    monkeypatch.setenv("TRACKIO_DIR", "elsewhere")
-    return trackio_run
-
-
-def test_records_have_their_step(trackio_run: FakeTrackio, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tracker = TrackioTracker(description(tmp_path))
-    tracker.log({"rollout/kl": 0.5, "rollout/nothing": None}, "iteration", 3)
-    tracker.log_predictions("val", 3, [{"sample_id": 1, "turns": [{"text": "é"}]}], tmp_path / "x")
-    tracker.log_summary({"result/val/after/a": 1.0}, 4)
-    tracker.log_report(tmp_path / "report.html")
-    tracker.finish(failed=False)
-    assert trackio_run.calls == [
-        ("r", "never", "p", {"seed": 1}),
-        ({"rollout/kl": 0.5}, 3),
-        ({"val_predictions": (["sample_id", "turns"], [[1, '[{"text": "é"}]']])}, 3),
-        ({"result/val/after/a": 1.0}, 4),
-        ("report.html", "report-r", "report"),
-    ]
-    assert capsys.readouterr().out == ""
-
-
-def test_local_files_are_in_the_project_folder_unless_selected(
-    trackio_run: FakeTrackio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_records_of_trackio_have_their_step_and_are_in_the_project_folder_unless_selected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    TrackioTracker(description(tmp_path))
-    assert os.environ["TRACKIO_DIR"] == "elsewhere"
-    monkeypatch.delenv("TRACKIO_DIR")
-    TrackioTracker(description(tmp_path))
-    assert os.environ["TRACKIO_DIR"] == str(tmp_path / "p" / "trackio")
-
-
-def test_resumed_run_continues(trackio_run: FakeTrackio, tmp_path: Path) -> None:
-    assert TrackioTracker(description(tmp_path, run_id="r2")).run_id == "r2"
-    assert trackio_run.calls == [("r2", "allow", "p", {"seed": 1})]
+    trackio = fake_package(monkeypatch, "trackio")
+    run = trackio.init.return_value
+    trackio.init.side_effect = lambda name, **_: print("noise of trackio") or run
+    trackio.Table = lambda columns, data: (columns, data)
+    run.name = "r"
+    for given in ("elsewhere", None):
+        monkeypatch.setenv("TRACKIO_DIR", given) if given else monkeypatch.delenv("TRACKIO_DIR")
+        tracker = TrackioTracker(description(tmp_path))
+        assert os.environ["TRACKIO_DIR"] == (given or str(tmp_path / "p" / "trackio"))
+    log_all(tracker, tmp_path)
+    tracker.log_predictions("val", 3, [{"turns": [{"text": "é"}]}], tmp_path / "x")
+    assert run.log.mock_calls == [
+        call({"rollout/kl": 0.5}, step=3),
+        call({"val_predictions": (["sample_id"], [[1]])}, step=3),
+        call({"result/val/after/a": 1.0}, step=4),
+        call({"val_predictions": (["turns"], [['[{"text": "é"}]']])}, step=3),
+    ]
+    run.log_artifact.assert_called_once_with(str(tmp_path / "report.html"), name="report-r", type="report")
+    TrackioTracker(description(tmp_path, run_id="r2"))
+    given = [[call.kwargs[key] for key in ("project", "name", "resume", "config")] for call in trackio.init.mock_calls]
+    assert given[1:] == [["p", "r", "never", {"seed": 1}], ["p", "r2", "allow", {"seed": 1}]]
+    assert capsys.readouterr().out == ""
 
 
 REAL = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 from pathlib import Path
@@ -11,17 +10,17 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
+from run_files import write_json, write_lines
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.runs.plots import plot_comparison, plot_evaluations, plot_reward_curve, plot_reward_curve_or_warn, smooth
 
 
 def write_run(folder: Path, n: int = 5, config: Any = None, **overrides: Any) -> Path:
-    rows = [
-        {"iteration": i, "rollout/task_reward": 0.1 * i, "rollout/kl": 0.01 * i, **overrides} for i in range(1, n + 1)
-    ]
-    (folder / "rollout_info.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "config.json").write_text(json.dumps(config or {"alg": {"kl_div": {"target_kl": 0.07}}}))
+    numbers = range(1, n + 1)
+    rows = [{"iteration": i, "rollout/task_reward": 0.1 * i, "rollout/kl": 0.01 * i, **overrides} for i in numbers]
+    write_lines(folder / "rollout_info.jsonl", rows)
+    write_json(folder / "config.json", config or {"alg": {"kl_div": {"target_kl": 0.07}}})
     return folder
 
 
@@ -53,19 +52,12 @@ def test_picture_has_reward_and_kl_with_its_target(tmp_path: Path, drawn: list[F
 
 def test_run_without_a_reference_has_no_kl(tmp_path: Path, drawn: list[Figure]) -> None:
     rows = [{"iteration": i, "rollout/task_reward": float(i)} for i in range(1, 4)]
-    (tmp_path / "rollout_info.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "rollout_info.jsonl", rows)
     plot_reward_curve(tmp_path, tmp_path / "curve.png")
     (axes,) = drawn[0].axes
     assert list(axes.lines[0].get_ydata()) == [1, 2, 3] and axes.get_xlabel() == "iteration"
     with pytest.raises(DataError, match="dqn has no agent tokens to plot over"):
         plot_comparison({"dqn": [tmp_path]}, tmp_path / "picture.png")
-
-
-def test_line_separators_in_records_end_no_line(tmp_path: Path) -> None:
-    run = write_run(tmp_path)
-    with (run / "rollout_info.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"iteration": 6, "rollout/note": "a\u2028b"}\n')
-    plot_reward_curve(run, tmp_path / "curve.png")
 
 
 @pytest.mark.usefixtures("reward_curve")
@@ -97,11 +89,6 @@ def test_run_without_a_target_is_drawn_without_it(tmp_path: Path, drawn: list[Fi
     assert len(drawn[0].axes[1].lines) == 1
 
 
-def test_missing_values_are_gaps(tmp_path: Path, drawn: list[Figure]) -> None:
-    plot_reward_curve(write_run(tmp_path, **{"rollout/kl": None}), tmp_path / "curve.png")
-    assert all(math.isnan(value) for value in drawn[0].axes[1].lines[0].get_ydata())
-
-
 def test_missing_or_empty_rollouts_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a run folder"):
         plot_reward_curve(tmp_path, tmp_path / "curve.png")
@@ -116,12 +103,7 @@ def test_comparison_draws_every_kind_with_a_band_over_its_runs(tmp_path: Path) -
         for seed in range(2):
             folder = tmp_path / f"{kind}_{seed}"
             folder.mkdir()
-            rows = [
-                {"iteration": i, "rollout/tokens": 100 + seed, "rollout/task_reward": i + seed, "rollout/kl": 0.1 * i}
-                for i in range(25 + seed)
-            ]
-            (folder / "rollout_info.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            runs.setdefault(kind, []).append(folder)
+            runs.setdefault(kind, []).append(write_run(folder, 25 + seed, **{"rollout/tokens": 100 + seed}))
     plot_comparison(runs, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(DataError, match="is not a folder"):
@@ -133,7 +115,7 @@ def test_comparison_draws_every_kind_with_a_band_over_its_runs(tmp_path: Path) -
 def write_evaluations(folder: Path, values: list[float], every: int = 5) -> Path:
     folder.mkdir()
     rows = [{"epoch": i * every, "metrics": {"game/return": value}} for i, value in enumerate(values)]
-    (folder / "val_split_metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "val_split_metrics.jsonl", rows)
     return folder
 
 

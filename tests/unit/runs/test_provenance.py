@@ -102,10 +102,8 @@ def test_splits_that_changed_are_named(folder: RunFolder) -> None:
 
 def test_place_in_memory_of_meta_data_is_no_change(folder: RunFolder) -> None:
     (sample,) = make_samples(1)
-    one, other = (
-        Data({"train": TextGenPool([dataclasses.replace(sample, meta_data={"source": thing})])}, None)
-        for thing in (object(), object())
-    )
+    samples = [dataclasses.replace(sample, meta_data={"source": object()}) for _ in range(2)]
+    one, other = (Data({"train": TextGenPool([each])}, None) for each in samples)
     record_contents(folder, one, "hash")
     assert changed_splits(folder, other) == []
 
@@ -120,12 +118,6 @@ def test_resumed_run_keeps_its_first_start(folder: RunFolder, tmp_path: Path) ->
     assert found == first
 
 
-def test_what_was_otherwise_at_a_resume_is_a_difference() -> None:
-    one = {"versions": {"torch": "1", "peft": "3"}, "seed": 0}
-    other = {**one, "resumed": [{**one}, {**one, "versions": {"torch": "2", "peft": "3"}}]}
-    assert differences(one, other) == [("resumed[1].versions.torch", None, "2")]
-
-
 def test_unreadable_file_says_nothing(tmp_path: Path) -> None:
     for text in ("{", "[]"):
         (tmp_path / "provenance.json").write_text(text)
@@ -138,6 +130,8 @@ def test_differences_name_key_and_both_values() -> None:
     other = {"versions": {"torch": "2", "peft": "3"}, "seed": 0, "command": "b"}
     assert differences(one, json.loads(json.dumps(one))) == []
     assert differences(one, other) == [("versions.torch", "1", "2"), ("versions.peft", None, "3")]
+    resumed = {**one, "resumed": [{**one}, {**one, "versions": {"torch": "2"}}]}
+    assert differences(one, resumed) == [("resumed[1].versions.torch", None, "2")]
 
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -158,14 +152,10 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_clean_repository_is_its_commit(repository: Path) -> None:
+def test_commit_changes_and_new_files_are_told(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = git_state(repository / "inside")
     assert state is not None and len(state.commit) == 40
-    assert Path(state.root) == repository.resolve()
-    assert not state.differs and not state.diff and not state.diff_is_cut and not state.untracked
-
-
-def test_changes_and_new_files_are_told(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert state == GitState(str(repository.resolve()), state.commit, False, [], "", False)
     (repository / "inside" / "a.txt").write_text("two\n")
     (repository / "new.txt").write_text("new\n")
     state = git_state(repository / "inside")

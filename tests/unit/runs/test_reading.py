@@ -44,17 +44,12 @@ def test_last_line_that_was_cut_is_left_out_with_a_note(tmp_path: Path) -> None:
     assert run.notes == ["The last line of rollout_info.jsonl is truncated and was skipped."]
 
 
-def test_line_separators_in_records_end_no_line(tmp_path: Path) -> None:
-    path = write_run(tmp_path) / "rollout_info.jsonl"
-    with path.open("a", encoding="utf-8") as file:
-        file.write('{"iteration": 4, "rollout/note": "a\u2028b"}\n')
-    run = read_run(tmp_path)
-    assert run.column("iteration") == [1, 2, 3, 4] and run.notes == []
-
-
 def test_damaged_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) -> None:
     path = write_run(tmp_path) / "rollout_info.jsonl"
-    first, *others = path.read_text().splitlines()
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"iteration": 4, "rollout/note": "a\u2028b"}\n')  # a line separator in a record ends no line
+    assert read_run(tmp_path).column("iteration") == [1, 2, 3, 4]
+    first, *others = path.read_text().split("\n")
     path.write_text("\n".join([first[:-5], *others]))
     with pytest.raises(DataError, match=r"rollout_info\.jsonl:1 is not JSON"):
         read_run(tmp_path)
@@ -66,11 +61,7 @@ def test_damaged_line_in_the_middle_is_an_error_with_its_number(tmp_path: Path) 
         ("config.json", "{", r"config\.json is not JSON"),
         ("config.json", "[1]", r"config\.json must be a JSON object, not \[1\]"),
         ("training_info.jsonl", "3\n", r"training_info\.jsonl:1 must be a JSON object, not 3"),
-        (
-            "rollout_info.jsonl",
-            '{"iteration": null}\n',
-            "the iteration of a logged line must be a whole number, not None",
-        ),
+        ("rollout_info.jsonl", '{"iteration": null}\n', "the iteration of a logged line must be a whole number, not N"),
         ("test_split_metrics.jsonl", '{"epoch": 0}\n', r"test_split_metrics\.jsonl: every line must be"),
     ],
 )
@@ -134,9 +125,8 @@ def test_episodes_have_scores_and_no_texts(tmp_path: Path) -> None:
 
 
 def test_conversations_are_read_and_paired_with_their_samples(tmp_path: Path) -> None:
-    before = read(
-        tmp_path, [game(0, ("a b", "yes")), game(1, ("c", "no"), ("d e f", "yes"), won=True), prediction(2, "x")]
-    )
+    games = game(0, ("a b", "yes")), game(1, ("c", "no"), ("d e f", "yes"), won=True)
+    before = read(tmp_path, [*games, prediction(2, "x")])
     assert before.has_conversations and list(before.scores) == []
     assert before.reply_lengths().tolist() == [2, 1, 3, 1]
     after = read(tmp_path, [prediction(2, "y"), game(1, ("g", "yes"))])
@@ -149,10 +139,7 @@ def test_conversations_are_read_and_paired_with_their_samples(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (
-            [{**game(0, ("a", "b")), "turns": [{"speaker": "me", "text": "a"}]}],
-            "cannot be read: each turn needs a speaker",
-        ),
+        ([{**game(0, ("a", "b")), "turns": [{"speaker": "me", "text": "a"}]}], "read: each turn needs a speaker"),
         ([{"prompt_text": "a"}], "must be a list of objects, each with the texts prompt_text"),
         ({}, "must be a list"),
     ],
@@ -208,10 +195,7 @@ def test_numbers_that_were_not_finite_are_unknown() -> None:
     dialogue = Dialogue("7", (Turn("a", AGENT, reward=math.inf),), outcome={"success": math.nan, "score": 2.0})
     found = recorded_conversation(json.loads(json.dumps(to_plain(conversation_record(dialogue)))))
     assert found is not None and math.isnan(found.turns[0].reward) and found.outcome == {"score": 2.0}
-
-
-def test_single_reply_is_no_conversation() -> None:
-    assert recorded_conversation({"prompt_text": "a", "generated_text": "b"}) is None
+    assert recorded_conversation({"prompt_text": "a", "generated_text": "b"}) is None, "a single reply"
 
 
 @pytest.mark.parametrize(

@@ -55,25 +55,20 @@ def test_files_have_rl4lms_names_and_forms(folder: RunFolder, tracker: Tracker) 
     assert json.loads(folder.path("epoch_7_test_split_predictions.json").read_text(encoding="utf-8")) == predictions
 
 
-def test_log_file_has_what_the_toolkit_logs_until_closed(folder: RunFolder, tracker: Tracker) -> None:
+def test_log_file_has_what_the_toolkit_logs_until_closed(folder: RunFolder) -> None:
+    logger = logging.getLogger("rl4dialog")
+    before = logger.level, list(logger.handlers)
+    tracker = Tracker(folder, {}, "p", "r")
     tracker.log_info("first")
     logging.getLogger("rl4dialog.data").warning("second")
     logging.getLogger("other").warning("foreign")
     tracker.close()
     tracker.close()
-    logging.getLogger("rl4dialog").warning("too late")
+    assert (logger.level, logger.handlers) == before
+    logger.warning("too late")
     text = folder.path("log.txt").read_text()
     assert "first" in text and "second" in text
     assert "foreign" not in text and "too late" not in text
-
-
-def test_close_leaves_the_logger_as_it_was(folder: RunFolder) -> None:
-    logger = logging.getLogger("rl4dialog")
-    before = (logger.level, list(logger.handlers))
-    tracker = Tracker(folder, {}, "p", "r")
-    assert (logger.level, logger.handlers) != before
-    tracker.close()
-    assert (logger.level, logger.handlers) == before
 
 
 def test_saved_model_loads_and_gives_the_same_logits(folder: RunFolder, tracker: Tracker) -> None:
@@ -258,13 +253,6 @@ def test_output_that_fails_is_left_out_with_a_warning(tmp_path: Path, caplog: py
     (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "the output json failed and is disabled" in warning
     assert len(tracker.run_folder.read_jsonl("rollout_info.jsonl")) == len(csv_rows(tmp_path)) == 3
-
-
-def test_without_outputs_there_are_no_files(tmp_path: Path) -> None:
-    tracker = open_tracker(tmp_path, [])
-    log_iteration(tracker, 1)
-    tracker.close()
-    assert not list((tmp_path / "p" / "e").glob("progress.*"))
 
 
 def test_missing_tensorboard_is_told_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from feedback_files import conversation_rating, correction, preference, rating, write_feedback
+from run_files import write_json, write_lines
 from runs import make_config
 
 from rl4dialog.core.config import parse_config
@@ -63,10 +63,7 @@ def test_supervised_run_gets_ppo_with_its_sampling(tmp_path: Path) -> None:
     assert args["model_name"] == str(tmp_path / "run" / "model")
     assert args["generation_kwargs"] == {"do_sample": True, "max_new_tokens": 10}
 
-
-def test_rollouts_of_a_greedy_run_sample(tmp_path: Path) -> None:
-    config = make_config(tmp_path, alg={**SUPERVISED, "generation_kwargs": {"max_new_tokens": 10}})
-    del config["train_evaluation"]["n_iters"]
+    config["alg"] = {**SUPERVISED, "generation_kwargs": {"max_new_tokens": 10}}  # a greedy run
     args = configs_of(tmp_path, config)["policy"]["alg"]["policy"]["args"]
     assert args["generation_kwargs"] == {"do_sample": True, "top_k": 0, "max_new_tokens": 10}
 
@@ -93,11 +90,9 @@ def test_conversations_have_their_markup_and_pay_every_turn(tmp_path: Path) -> N
 
 
 def test_few_votes_are_learned_in_more_epochs(tmp_path: Path) -> None:
-    epochs = [
-        configs_of(tmp_path, make_config(tmp_path), Votes(frozenset(map(str, range(n))), 0, 0))["reward_model"]
-        for n in (60, 3000)
-    ]
-    assert [each["alg"]["training_args"]["num_train_epochs"] for each in epochs] == [25, 3]
+    votes = [Votes(frozenset(map(str, range(n))), 0, 0) for n in (60, 3000)]
+    found = [configs_of(tmp_path, make_config(tmp_path), each)["reward_model"]["alg"] for each in votes]
+    assert [each["training_args"]["num_train_epochs"] for each in found] == [25, 3]
 
 
 def test_earlier_reward_model_is_replaced_as_metric(tmp_path: Path) -> None:
@@ -114,7 +109,7 @@ def test_earlier_reward_model_is_replaced_as_metric(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"alg": {"id": "bc", "policy": {"id": "causal_lm_actor_critic_policy", "args": {"model_name": "m"}}}}, "bc"),
-        ({"datapool": {"id": "imdb", "args": {"path": "x"}}}, "'imdb' of .* contains no dialogues"),
+        ({"datapool": {"id": "imdb", "args": {"path": "x"}}}, "'imdb' of .* has no dialogues"),
     ],
 )
 def test_runs_that_cannot_be_improved_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -126,8 +121,8 @@ def write_predictions(run: Path, split: str, margins: dict[str, float]) -> None:
     run.mkdir(exist_ok=True)
     texts = {"split_name": split, "prompt_text": "x", "generated_text": "", "ref_text": ""}
     rows = [{**texts, "sample_id": id, "score": 0.0, "margin": margin} for id, margin in margins.items()]
-    (run / f"epoch_3_{split}_split_predictions.json").write_text(json.dumps(rows))
-    (run / f"{split}_split_metrics.jsonl").write_text(json.dumps({"epoch": 3, "metrics": {}}) + "\n")
+    write_json(run / f"epoch_3_{split}_split_predictions.json", rows)
+    write_lines(run / f"{split}_split_metrics.jsonl", [{"epoch": 3, "metrics": {}}])
 
 
 def test_votes_are_choices_between_different_replies(tmp_path: Path) -> None:
@@ -136,25 +131,14 @@ def test_votes_are_choices_between_different_replies(tmp_path: Path) -> None:
     assert votes == Votes(frozenset({"1"}), n_corrections=1, n_ratings=1, models={"m": 6})
     assert str(votes) == "1 preference, 1 correction, 1 rating" and not votes.are_enough
 
-
-def test_ratings_of_conversations_are_named_as_unused(tmp_path: Path) -> None:
     given = [correction("d", "e"), conversation_rating("a", 1), conversation_rating("b", -1)]
-    votes = read_votes(write_feedback(tmp_path / "f.jsonl", given))
+    votes = read_votes(write_feedback(tmp_path / "g.jsonl", given))
     assert str(votes) == "0 preferences, 1 correction, 0 ratings (and 2 conversation ratings, not used here)"
-
-
-def test_replaced_vote_counts_once(tmp_path: Path) -> None:
-    given = [preference("a", "b", 0, id="1"), preference("b", "a", 0, id="2")]
-    assert read_votes(write_feedback(tmp_path / "f.jsonl", given)).preferences == {"2"}
-
-
-def test_fifty_preferences_are_enough() -> None:
+    given = [preference("a", "b", 0, id="1"), preference("b", "a", 0, id="2")]  # the second one replaces the first
+    assert read_votes(write_feedback(tmp_path / "h.jsonl", given)).preferences == {"2"}
     assert [Votes(frozenset(map(str, range(n))), 0, 0).are_enough for n in (49, 50)] == [False, True]
-
-
-def test_empty_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no feedback"):
-        read_votes(write_feedback(tmp_path / "f.jsonl", []))
+        read_votes(write_feedback(tmp_path / "i.jsonl", []))
 
 
 def test_verdict_counts_held_out_preferences_and_no_corrections(tmp_path: Path) -> None:
@@ -164,13 +148,11 @@ def test_verdict_counts_held_out_preferences_and_no_corrections(tmp_path: Path) 
     assert verdict == Verdict(2.5, 4)
     assert str(verdict).startswith("2.5 of 4 held-out preferences right: 0.62 (95 % interval 0.2")
 
+    (tmp_path / "run" / "epoch_3_test_split_predictions.json").unlink()
+    with pytest.raises(RunFolderError, match="no predictions of split 'test'"):
+        read_verdict(tmp_path / "run", Votes(frozenset("a"), 0, 0))
+
 
 @pytest.mark.parametrize(("n_right", "n", "is_good"), [(14, 20, False), (15, 20, True), (4, 20, False), (0, 0, False)])
 def test_interval_must_be_above_a_half(n_right: int, n: int, is_good: bool) -> None:
     assert Verdict(n_right, n).is_good is is_good
-
-
-def test_reward_model_without_predictions_is_an_error(tmp_path: Path) -> None:
-    write_predictions(tmp_path / "run", "val", {"a": 1.0})
-    with pytest.raises(RunFolderError, match="no predictions of split 'test'"):
-        read_verdict(tmp_path / "run", Votes(frozenset("a"), 0, 0))

@@ -66,21 +66,6 @@ def test_failed_runs_are_counted_and_the_others_go_on(
     assert all("--resume auto --set train_evaluation.n_iters=1 " in " ".join(command) for command in commands)
 
 
-def test_a_wrong_number_of_jobs_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main_of("benchmark", ["plan.yml", "--output_path", "x", "--n_jobs", "0"]) == 2
-    assert "--n_jobs must be at least 1" in capsys.readouterr().err
-
-
-def test_a_page_of_no_runs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_config(tmp_path, make_config(tmp_path))
-    arguments = [str(write_plan(tmp_path)), "--output_path", str(tmp_path / "none"), "--page_only"]
-    assert main_of("benchmark", arguments) == 2
-    assert "no run of the plan is complete" in capsys.readouterr().err
-    assert not (tmp_path / "none").exists()
-    assert main_of("benchmark", [*arguments, "--n_jobs", "2"]) == 2
-    assert "--n_jobs has no effect with --page_only" in capsys.readouterr().err
-
-
 def test_a_bad_config_is_found_before_any_run_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,14 +77,19 @@ def test_a_bad_config_is_found_before_any_run_starts(
     assert "ppo__small_steps_seed_0: " in (message := capsys.readouterr().err) and "'n_epochs'" in message
 
 
-@pytest.mark.parametrize("inside", ["", "further"])
-def test_a_file_in_the_place_of_the_output_folder_is_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], inside: str
-) -> None:
+def test_mistakes_of_the_command_line_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_config(tmp_path, make_config(tmp_path))
     (tmp_path / "file").touch()
-    assert main_of("benchmark", [str(write_plan(tmp_path)), "--output_path", str(tmp_path / "file" / inside)]) == 2
-    assert f"--output_path {tmp_path / 'file' / inside} is not a folder" in capsys.readouterr().err
+    plan, output = str(write_plan(tmp_path)), tmp_path / "none"
+    file, nothing = f"{tmp_path}/file/x", ["--output_path", str(output), "--page_only"]
+    for arguments, message in (
+        (["--output_path", file], f"--output_path {file} is not a folder"),
+        (["--output_path", str(output), "--n_jobs", "0"], "--n_jobs must be at least 1"),
+        (nothing, "no run of the plan is complete"),
+        ([*nothing, "--n_jobs", "2"], "--n_jobs has no effect with --page_only"),
+    ):
+        assert main_of("benchmark", [plan, *arguments]) == 2
+        assert message in capsys.readouterr().err and not output.exists()
 
 
 def test_a_step_that_is_the_same_comparison_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

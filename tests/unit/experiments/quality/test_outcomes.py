@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from run_files import prediction, write_json
 from scipy import stats
 
 from rl4dialog.core.errors import DataError
@@ -39,9 +40,9 @@ def test_outcomes_are_written_with_all_numbers(outcomes: Outcomes, tmp_path: Pat
 def complete_run(folder: Path) -> Path:
     """The files of a complete run, but for its validation metrics."""
     metrics = {"before": {"length/mean": 1.0}, "after": {"length/mean": 2.0}}
-    (folder / "config.json").write_text('{"alg": {"id": "ppo"}}')
-    (folder / "result.json").write_text(json.dumps({"iterations": 1, "val": metrics, "test": metrics}))
-    (folder / "epoch_0_val_split_predictions.json").write_text("[]")
+    write_json(folder / "config.json", {"alg": {"id": "ppo"}})
+    write_json(folder / "result.json", {"iterations": 1, "val": metrics, "test": metrics})
+    write_json(folder / "epoch_0_val_split_predictions.json", [])
     return folder
 
 
@@ -89,6 +90,8 @@ def test_tokens_are_counted_until_the_smoothed_reward_reaches_a_level() -> None:
 def test_a_win_is_a_higher_score_and_a_tie_half_of_one() -> None:
     assert win_rate([{"s": [1.0, -1.0, 0.0, 2.0, math.nan]}], "s").value == 2.5 / 4
     assert win_rate([{"s": [1.0, 1.0]}, {"s": [-1.0, 1.0]}], "s").value == 0.75
+    run = {"s": [1.0, -1.0, 3.0], "n": [2.0, 2.0, 2.0]}  # equal lengths change nothing
+    assert win_rate([run], "s", "n").value == win_rate([run], "s").value
 
 
 def test_what_length_explains_does_not_win() -> None:
@@ -99,11 +102,6 @@ def test_what_length_explains_does_not_win() -> None:
     assert win_rate([of_length], "s", "n").value == pytest.approx(0.5, abs=0.07)
     better = {"s": (np.array(of_length["s"]) + 0.05).tolist(), "n": of_length["n"]}
     assert win_rate([better], "s", "n").value == pytest.approx(0.69, abs=0.07)  # 0.05 is half a standard deviation
-
-
-def test_equal_lengths_change_nothing() -> None:
-    run = {"s": [1.0, -1.0, 3.0], "n": [2.0, 2.0, 2.0]}
-    assert win_rate([run], "s", "n").value == win_rate([run], "s").value
 
 
 @pytest.mark.parametrize("n_runs", [2, 3, 5])
@@ -119,13 +117,10 @@ def test_the_interval_covers_about_as_often_as_it_says(n_runs: int) -> None:
 
 
 def write_run(folder: Path, *evaluations: dict[int, dict[str, Any]]) -> Path:
-    (folder / "config.json").write_text("{}")
+    write_json(folder / "config.json", {})
     for epoch, scores in enumerate(evaluations):
-        rows = [
-            {"sample_id": id, "prompt_text": "p", "generated_text": "g", "ref_text": "", **values}
-            for id, values in scores.items()
-        ]
-        (folder / f"epoch_{epoch}_test_split_predictions.json").write_text(json.dumps(rows))
+        rows = [{**prediction(id, "g"), "prompt_text": "p", **values} for id, values in scores.items()]
+        write_json(folder / f"epoch_{epoch}_test_split_predictions.json", rows)
     return folder
 
 

@@ -29,6 +29,11 @@ def test_the_tables_have_means_and_intervals(plan: QualityPlan, outcomes: Outcom
     assert test["PPO"][3:] == ["30 min", "0.200", "50k"]
     assert test["reference replies"][1:3] == ["0.900", "1.000"]
     assert table(page, "Change by training")["RLOO"] == ["0.060", "0.000"]
+    assert table(page, "Probability of improvement")["RLOO"] == ["0.000", "0.500"]
+    assert "**1 run(s) failed and are not in the tables: rloo_seed_3.**" in page
+    assert "```\nrl4dialog benchmark x.yml\n```" in page
+    alone = markdown_page(plan, Outcomes(outcomes.of("PPO")), "c", "p.png")
+    assert "Probability of improvement" not in alone and "rloo" not in alone
 
 
 def test_runs_without_text_have_neither_kl_nor_tokens(plan: QualityPlan, outcomes: Outcomes) -> None:
@@ -56,31 +61,12 @@ def test_half_of_the_runs_reach_the_kl_of_the_comparison(plan: QualityPlan, outc
     assert matched_kl(Outcomes([far, near])) == pytest.approx(0.05)
 
 
-def test_failed_runs_are_named(plan: QualityPlan, outcomes: Outcomes) -> None:
-    assert "**1 run(s) failed and are not in the tables: rloo_seed_3.**" in markdown_page(plan, outcomes, "c", "p.png")
-
-
-def test_the_command_that_makes_the_page_is_on_it(plan: QualityPlan, outcomes: Outcomes) -> None:
-    assert "```\nrl4dialog benchmark x\n```" in markdown_page(plan, outcomes, "rl4dialog benchmark x", "p.png")
-
-
 def test_tokens_are_compared_at_a_reward_that_every_run_reaches(plan: QualityPlan, outcomes: Outcomes) -> None:
     page = markdown_page(plan, outcomes, "c", "p.png")
     assert "reaches 0.048: 80% of the way" in page  # to the best mean of the iterations 0, 0.06 and 0.12
     tokens = table(page, "Tokens to the same training reward")
     assert tokens["RLOO"] == ["50.000", "n/a"]
     assert tokens["PPO"] == ["30.000", "0.120 [0.100, 0.140]"]
-
-
-def test_one_group_is_compared_with_nothing(plan: QualityPlan, outcomes: Outcomes) -> None:
-    page = markdown_page(plan, Outcomes(outcomes.of("PPO")), "c", "p.png")
-    assert "Probability of improvement" not in page
-    assert "rloo" not in page
-
-
-def test_better_runs_are_probably_better(plan: QualityPlan, outcomes: Outcomes) -> None:
-    page = markdown_page(plan, outcomes, "c", "p.png")
-    assert table(page, "Probability of improvement")["RLOO"] == ["0.000", "0.500"]
 
 
 def test_the_frontier_is_drawn(plan: QualityPlan, outcomes: Outcomes, tmp_path: Path) -> None:

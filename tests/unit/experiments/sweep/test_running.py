@@ -17,7 +17,6 @@ from rl4dialog.experiments.sweep.running import (
     best_trial,
     evaluations,
     measure,
-    run_names,
     run_trials,
 )
 from rl4dialog.experiments.sweep.space import parse_grid
@@ -49,12 +48,9 @@ def test_failed_trial_is_named_and_the_others_continue(
     commands = start(train)
     grid = Grid(parse_grid(["a.x=1,2,3"]))
     assert run_trials(grid, tmp_path / "s", ["--variant", "0"], Objective("m")) == 3
-    assert commands[0] == [
-        *("train", "--variant", "0", "--set", "a.x=1", "--experiment_name", "x_1", "--resume", "auto")
-    ]
-    assert [(result.state, result.value) for result in grid.results()] == [
-        *[("complete", 1.0), ("failed", None), ("complete", 3.0)]
-    ]
+    assert " ".join(commands[0]) == "train --variant 0 --set a.x=1 --experiment_name x_1 --resume auto"
+    states = [("complete", 1.0), ("failed", None), ("complete", 3.0)]
+    assert [(result.state, result.value) for result in grid.results()] == states
     output = capsys.readouterr().err
     assert "x_2 failed: exit code 3: error: no memory (see " in output
     assert "x_3: m 3; best so far: 3 (x_3)" in output
@@ -106,8 +102,6 @@ def test_result_is_the_mean_over_seeds_and_of_the_last_tenth(tmp_path: Path) -> 
     assert found.state == "complete" and found.value == pytest.approx(1.0)
     assert found.reward == pytest.approx(2.0) and found.kl == pytest.approx(1.95)
 
-
-def test_result_without_a_finite_value_is_a_failure(tmp_path: Path) -> None:
     found = measure(TRIAL, [write_run(tmp_path / "run", [1.0], [{"m": 1.0}, {"m": None}])], "m")
     assert (found.state, found.error) == ("failed", "m has no finite value")
 
@@ -130,24 +124,9 @@ def test_evaluations_of_a_running_run_are_read_without_the_first(tmp_path: Path)
 
 
 def test_best_trial_is_complete_and_within_the_kl() -> None:
-    results = [
-        result("a", 0.5, kl=0.1),
-        result("b", 0.9, kl=0.3),
-        result("c", 0.5, kl=0.1),
-        result("d", None, state="failed"),
-        result("e", 0.1, kl=None),
-    ]
-
-    def best(objective: Objective) -> str | None:
-        found = best_trial(results, objective)
-        return found and found.name
-
-    assert best(Objective("m")) == "b"
-    assert best(Objective("m", "minimize")) == "e"
-    assert best(Objective("m", "maximize", 0.2)) == "a"
-    assert best(Objective("m", "maximize", 0.01)) is None
-
-
-def test_each_seed_has_a_run() -> None:
-    assert run_names("t", []) == ["t"]
-    assert run_names("t", [0, 7]) == ["t_seed_0", "t_seed_7"]
+    numbers = {"a": (0.5, 0.1), "b": (0.9, 0.3), "c": (0.5, 0.1), "e": (0.1, None)}
+    results = [result(name, value, kl=kl) for name, (value, kl) in numbers.items()]
+    results.append(result("d", None, state="failed"))
+    objectives = [Objective("m"), Objective("m", "minimize"), *(Objective("m", max_kl=kl) for kl in (0.2, 0.01))]
+    found = [best_trial(results, objective) for objective in objectives]
+    assert [best and best.name for best in found] == ["b", "e", "a", None]

@@ -29,13 +29,8 @@ def test_grid_combines_all_values() -> None:
     assert combinations(parse_grid(["a=1,2", "b=x"])) == [{"a": "1", "b": '"x"'}, {"a": "2", "b": '"x"'}]
     assert combinations(parse_search(["a=int:1:3"])) == [{"a": "1"}, {"a": "2"}, {"a": "3"}]
 
-
-def test_extremes_contain_every_choice_and_both_ends() -> None:
     found = extremes(parse_search(["a=int:1:9", "b=choice:x,y,z"]))
     assert found == [{"a": "1", "b": '"x"'}, {"a": "9", "b": '"y"'}, {"a": "9", "b": '"z"'}]
-
-
-def test_values_are_shown_with_four_digits() -> None:
     assert shown_values({"a": "4.6671206943543276e-05", "b": '"x"', "c": "12"}) == ["4.667e-05", '"x"', "12"]
 
 
@@ -62,12 +57,9 @@ def test_malformed_search_is_told(text: str, message: str) -> None:
         parse_search([text])
 
 
-def test_repeated_key_is_told() -> None:
+def test_repeated_key_and_numbers_in_a_grid_are_told() -> None:
     with pytest.raises(ConfigError, match="--grid contains a twice"):
         parse_grid(["a=1", "a=2"])
-
-
-def test_numbers_have_no_grid() -> None:
     with pytest.raises(ConfigError, match="--sampler grid: a is a range of numbers; list values with choice"):
         combinations(parse_search(["a=float:0:1"]))
 

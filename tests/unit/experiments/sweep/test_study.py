@@ -75,22 +75,15 @@ def test_processes_share_trials_and_continue_abandoned_ones(tmp_path: Path) -> N
 
 def test_results_have_numbers_errors_and_states(tmp_path: Path) -> None:
     study = make_study(tmp_path, objective=Objective("m", "maximize", 0.2), n_trials=3)
-    for state, value, kl, error in (
-        ("complete", 0.5, 0.3, None),
-        ("failed", 0.0, None, "boom"),
-        ("pruned", 0.0, None, None),
-    ):
+    given = [("complete", 0.5, 0.3, None), ("failed", None, None, "boom"), ("pruned", None, None, None)]
+    for state, value, kl, error in given:
         trial = study.next()
         assert trial is not None
         if state == "pruned":
             study.report(trial, 1, 0.1)
-        finish(study, trial, value, state=state, kl=kl, error=error)
+        finish(study, trial, value or 0.0, state=state, kl=kl, error=error)
     found = make_study(tmp_path, objective=Objective("m", "maximize", 0.2)).results()
-    assert [(f.state, f.value, f.kl, f.error) for f in found] == [
-        ("complete", 0.5, 0.3, None),
-        ("failed", None, None, "boom"),
-        ("pruned", None, None, None),
-    ]
+    assert [(f.state, f.value, f.kl, f.error) for f in found] == given
     constraints = [dict(frozen.constraints) for frozen in study._study.trials]
     assert constraints == [{"kl": pytest.approx(0.1)}, {}, {}]
 
@@ -128,8 +121,5 @@ def test_trials_are_named_by_their_values_and_results_are_in_their_order() -> No
     for trial in (second, first):
         grid.finish(trial, result(trial.name))
     assert [found.name for found in grid.results()] == ["coeff_0.1_b_x", "coeff_0.2_b_x"]
-
-
-def test_equal_names_are_told() -> None:
     with pytest.raises(ConfigError, match="no distinct, short folder names"):
         Grid(parse_grid(["a=x/y,x:y"]))
