@@ -76,9 +76,7 @@ def test_ours_and_the_plain_loop_learn_the_same_from_a_log(algorithm: str, criti
     workload = with_room(ON_LOG)
     setting = Setting("tiny", "causal", critic, algorithm)
     ours = OfflineRl4dialog(setting, workload)
-    plains = [
-        OfflineLoop(setting, workload, all_values) for all_values in (False, True)[: 2 if algorithm == "ilql" else 1]
-    ]
+    plains = [OfflineLoop(setting, workload, each) for each in (False, True)[: 1 + (algorithm == "ilql")]]
     policy = ours.algorithm.policy
     if algorithm == "ilql":
         for plain in plains:
@@ -190,15 +188,11 @@ def test_settings_are_all_combinations_with_grpo_beside_rloo() -> None:
     assert str(settings[0]) == "tiny, causal, ppo, critic: shared, LoRA, fp32"
 
 
-def test_prompts_have_the_wanted_lengths() -> None:
+def test_prompts_and_replies_have_the_wanted_lengths() -> None:
     tokenizer, samples = build_prompts(WORKLOADS["ragged"])
     lengths = [len(tokenizer(sample.prompt_or_input_text)["input_ids"]) for sample in samples]
     wanted = np.resize(WORKLOADS["ragged"].prompt_lengths, len(lengths))
     assert np.abs(np.sort(lengths) - np.sort(wanted)).max() <= 2
-
-
-def test_reply_lengths_are_chosen_by_the_first_token() -> None:
-    tokenizer, _ = build_prompts(SMALL)
     end_of_turn = TableEndOfTurn(tokenizer, (1, 3))
     assert end_of_turn.is_end([4]) and not end_of_turn.is_end([5, 0]) and end_of_turn.is_end([5, 0, 0])
 
@@ -238,9 +232,7 @@ def test_speed_is_compared_turn_by_turn() -> None:
 
 
 @pytest.mark.long
-def test_a_profile_accounts_for_all_of_an_iteration(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_profile_accounts_for_all_of_an_iteration(capsys: pytest.CaptureFixture[str]) -> None:
     compare_profiles({"tiny": SMALL}, [Setting("tiny", critic="shared")])
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines()]
     seconds = {row[0]: [float(cell) for cell in row[1:]] for row in cells if len(row) == 3}

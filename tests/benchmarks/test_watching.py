@@ -22,11 +22,8 @@ FOLDER = Path(watching.__file__).parent / "watched_runs"
 def write_plan(folder: Path, **changes: object) -> str:
     """A plan of two runs: one whose reward never pays, and a healthy one."""
     write_config(folder, make_config(folder, env__n_envs=12))
-    constant = {
-        "trouble": "constant reward",
-        "warnings": ["reward_constant"],
-        "set": ["reward_fn={id: regex, args: {pattern: XYZ}}"],
-    }
+    constant = {"trouble": "constant reward", "warnings": ["reward_constant"]}
+    constant["set"] = ["reward_fn={id: regex, args: {pattern: XYZ}}"]
     plan = {
         "title": "Two runs",
         "metrics": {"lexical/rouge_rouge1": "ROUGE-1"},
