@@ -199,13 +199,10 @@ def _compare_weights(name: str, original: Path, reproduced: Path) -> Finding:
         return Finding(name)
     for tensor in sorted(one.keys() | other.keys()):
         if tensor not in one or tensor not in other or one[tensor].shape != other[tensor].shape:
-            return Finding(name, tensor, *(_shape(state.get(tensor)) for state in (one, other)))
+            found = (f"shape {tuple(each[tensor].shape)}" if tensor in each else _MISSING for each in (one, other))
+            return Finding(name, tensor, *found)
         gap = one[tensor].double() - other[tensor].double()
         if gap.any():
             index = tuple(int(i) for i in torch.nonzero(gap)[0])
             return Finding(name, f"{tensor}{list(index)}", *(float(state[tensor][index]) for state in (one, other)))
     return Finding(name, "bits of equal numbers", hashes[0][:12], hashes[1][:12])
-
-
-def _shape(tensor: torch.Tensor | None) -> str:
-    return _MISSING if tensor is None else f"shape {tuple(tensor.shape)}"

@@ -102,7 +102,11 @@ def print_seeds(summary: Mapping[str, Any], seeds: Sequence[int], path: Path, co
     table = number_table(console, ("metric", "before", "after", "change"), whole_keys=False)
     test = summary["test"]
     for key in filter(is_headline, test["after"]):
-        cells = [_cell(test[when][key], "+" if when == "change" else "") for when in ("before", "after", "change")]
+        cells = []
+        for when, sign in (("before", ""), ("after", ""), ("change", "+")):
+            mean, interval = test[when][key]["mean"], test[when][key]["interval"]
+            shown = "" if interval is None else f" ({format_interval(Interval(*interval), sign)})"
+            cells.append(format_number(mean, sign) + shown)
         table.add_row(Text(key), *cells)
     console.print()
     title = f"Test metrics of seeds {', '.join(map(str, seeds))}: mean (95 % interval over seeds)"
@@ -110,12 +114,6 @@ def print_seeds(summary: Mapping[str, Any], seeds: Sequence[int], path: Path, co
     console.print(table)
     console.print()
     console.print(Text(f"All metrics by seed: {path}"), soft_wrap=True)
-
-
-def _cell(statistics: Mapping[str, Any], sign: str = "") -> Text:
-    interval = statistics["interval"]
-    shown = "" if interval is None else f" ({format_interval(Interval(*interval), sign)})"
-    return Text(format_number(statistics["mean"], sign) + shown)
 
 
 def _arguments(argv: Sequence[str], seed: int, experiment_name: str) -> list[str]:

@@ -45,7 +45,10 @@ def refuse_code(
     ``trains``. ``others`` is anything else in the folder that names code.
     """
     code = [*_code(config), *others]
-    found = [] if _is_known(config if written is None else written) else list(outside(config, trains))
+    is_known = False  # whether a run was trained here with exactly the same addresses, variables, files and models
+    with suppress(OSError, RuntimeError):
+        is_known = _record(config if written is None else written).exists()
+    found = [] if is_known else list(outside(config, trains))
     reached = [name for name, _ in found] if any(is_receiver for _, is_receiver in found) else []
     does = [f"execute code on this machine ({', '.join(code)})"] if code else []
     does += [f"use addresses, keys or files outside of its folder ({', '.join(reached)})"] if reached else []
@@ -109,13 +112,6 @@ def _code(config: Mapping[str, Any]) -> Iterator[str]:
     module, is_imported, _ = str((config.get("env") or {}).get("id")).rpartition(":")
     if is_imported:  # gymnasium's form for an environment that its module registers
         yield f"env.id: {module}"
-
-
-def _is_known(config: Mapping[str, Any]) -> bool:
-    """Whether a run was trained here with exactly the same addresses, variables, files and models."""
-    with suppress(OSError, RuntimeError):
-        return _record(config).exists()
-    return False
 
 
 def _record(config: Mapping[str, Any]) -> Path:

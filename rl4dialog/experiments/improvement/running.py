@@ -140,10 +140,15 @@ def make_plan(
 def plan_text(plan: Plan) -> str:
     """Say what will be done, and by which rule."""
     improvable, votes = plan.improvable, plan.votes
+    judged = ", ".join(f"{n} of {model}" for model, n in votes.models.items()) or "none"
+    judged += f" ({votes.n_empty} empty)" if votes.n_empty else ""
+    # A chosen checkpoint is part of a model's name: "runs/my_project/my_run (checkpoint last)".
+    is_own = any(Path(model).name.split(" (")[0] == improvable.run.name for model in votes.models)
+    judged += "" if is_own or not votes.models else " (none of this run)"
     lines = [
         f"run       {improvable.run} (alg.id: {improvable.config.alg.id}, datapool {improvable.config.datapool.id})",
         f"feedback  {plan.feedback}: {votes}",
-        f"replies   {', '.join(f'{n} of {model}' for model, n in votes.models.items()) or 'none'}{_remarks(plan)}",
+        f"replies   {judged}",
         f"rule      {RULE}",
         f"          {_expected(plan)}",
         f"output    {improvable.output}",
@@ -161,7 +166,7 @@ def write_files(plan: Plan) -> None:
     copy = output / FEEDBACK_FILE
     with naming_errors(output, "; choose another --output"):
         output.mkdir(parents=True, exist_ok=True)
-        state = {"run": str(run), "run_hash": _run_hash(run), "feedback_hash": file_hash(plan.feedback)}
+        state = {"run": str(run), "run_hash": file_hash(run / RESULT_FILE), "feedback_hash": file_hash(plan.feedback)}
         write_json(output / STATE_FILE, state)
         if not copy.exists():
             partial = copy.with_suffix(".tmp")
@@ -174,14 +179,6 @@ def write_files(plan: Plan) -> None:
             header = f"# Stage {stage.name} of rl4dialog improve. By hand:\n#   rl4dialog {' '.join(by_hand)}\n"
             text = yaml.safe_dump(dict(stage.written), sort_keys=False, allow_unicode=True, width=120)
             write_text(stage.config_file, header + text)
-
-
-def _remarks(plan: Plan) -> str:
-    """Remarks if replies are empty, and if none is of the run, as far as the names of the models tell."""
-    empty = f" ({plan.votes.n_empty} empty)" if plan.votes.n_empty else ""
-    # A chosen checkpoint is part of a model's name: "runs/my_project/my_run (checkpoint last)".
-    is_own = any(Path(model).name.split(" (")[0] == plan.improvable.run.name for model in plan.votes.models)
-    return empty + ("" if is_own or not plan.votes.models else " (none of this run)")
 
 
 def _expected(plan: Plan) -> str:
@@ -245,7 +242,7 @@ def _check_same_feedback(improvable: Improvable, feedback: Path) -> None:
         then = Path(state["run"]), state["run_hash"], state["feedback_hash"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{output / STATE_FILE} is damaged ({error}); choose another --output") from error
-    if then[:2] != (improvable.run, _run_hash(improvable.run)):
+    if then[:2] != (improvable.run, file_hash(improvable.run / RESULT_FILE)):
         raise ConfigError(
             f"{output} improves the run {then[0]}, and {improvable.run} is another one or was trained further since; "
             f"choose another --output"
@@ -269,10 +266,6 @@ def _check_same_config(stage: Stage) -> None:
             f"the stage {stage.name} was started with another config: {key} was {before.get(key)!r} and is now "
             f"{now.get(key)!r} ({len(changed)} keys differ). Pass the same --set and --force, or another --output"
         )
-
-
-def _run_hash(run: Path) -> str:
-    return file_hash(run / RESULT_FILE)
 
 
 def improve(plan: Plan, compare: Compare) -> Path:

@@ -164,17 +164,15 @@ def probability_of_improvement(ours: Sequence[float], others: Sequence[float]) -
     return Estimate(float(((difference > 0) + 0.5 * (difference == 0)).mean()))
 
 
-def at_kl(kls: Sequence[float], values: Sequence[float], kl: float) -> float | None:
-    """A metric where a run's curve of KLs first reaches one, by linear interpolation; ``None`` if it stays below."""
-    if not kls:
-        return None
-    if kls[0] >= kl:
+def at_kl(kls: Sequence[float], values: Sequence[float], kl: float) -> float:
+    """A metric where a run's curve of KLs first reaches one, by linear interpolation; NaN if it stays below."""
+    if kls and kls[0] >= kl:
         return float(values[0])
     curve = zip(kls, values, strict=True)
     for (kl_before, before), (kl_after, after) in itertools.pairwise(curve):
         if kl_after >= kl:
             return float(before + (kl - kl_before) / (kl_after - kl_before) * (after - before))
-    return None
+    return math.nan
 
 
 def smoothed(values: Sequence[float], window: int = 3) -> list[float]:
@@ -182,7 +180,7 @@ def smoothed(values: Sequence[float], window: int = 3) -> list[float]:
     return [float(np.mean(values[max(0, end - window) : end])) for end in range(1, len(values) + 1)]
 
 
-def tokens_to_reward(rewards: Sequence[float], tokens: Sequence[float], level: float) -> float | None:
-    """Tokens of all rollouts until the smoothed reward first reaches a level; ``None`` if it stays below."""
+def tokens_to_reward(rewards: Sequence[float], tokens: Sequence[float], level: float) -> float:
+    """Tokens of all rollouts until the smoothed reward first reaches a level; NaN if it stays below."""
     found = zip(smoothed(rewards), np.cumsum(tokens), strict=True)
-    return next((float(spent) for reward, spent in found if reward >= level), None)
+    return next((float(spent) for reward, spent in found if reward >= level), math.nan)

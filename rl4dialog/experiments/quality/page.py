@@ -19,6 +19,7 @@ from rl4dialog.experiments.quality.outcomes import (
 from rl4dialog.experiments.quality.plan import QualityPlan, WinRate
 from rl4dialog.functional.statistics import Estimate
 from rl4dialog.runs.plots import plain_figure, save_figure
+from rl4dialog.runs.reading import number
 from rl4dialog.runs.report.metrics import mean_estimate
 
 _SHARE_OF_GAIN = 0.8
@@ -33,18 +34,31 @@ def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: 
     parts = [f"# {plan.title}", plan.about, _HOW_TO_READ]
     if failed := outcomes.failed:
         parts[-1] += f" **{len(failed)} run(s) failed and are not in the tables: {', '.join(failed)}.**"
-    parts += ["## Test metrics", _test_table(plan, outcomes), "## Change by training", _change_table(plan, outcomes)]
+    labels = outcomes.labels()
+    parts += ["## Test metrics", _test_table(plan, outcomes), "## Change by training"]
+    parts.append(
+        _by_label(plan, outcomes, labels, lambda runs, key: mean_estimate([r.after[key] - r.before[key] for r in runs]))
+    )
     if plan.win_rate is not None:
         parts += ["## Win rate against the start", _win_rate_table(plan.win_rate, outcomes)]
-    kl = matched_kl(outcomes)
-    if kl is not None:
-        heading = f"## At the same KL: {kl:.3f} nats per token"
-        parts += [heading, _matched_text(outcomes, kl), _matched_table(plan, outcomes, kl)]
-        parts.append(f"![metric against KL]({picture})")
-    if len(outcomes.labels()) > 1:
+    if (kl := matched_kl(outcomes)) is not None:
+
+        def change(runs: Sequence[Outcome], key: str) -> Estimate:
+            curves = [[value - run.curves[key][0] for value in run.curves[key]] for run in runs]
+            return mean_estimate([at_kl(run.kls, curve, kl) for run, curve in zip(runs, curves, strict=True)])
+
+        parts += [f"## At the same KL: {kl:.3f} nats per token", _matched_text(outcomes, kl)]
+        parts += [_by_label(plan, outcomes, labels, change), f"![metric against KL]({picture})"]
+    if len(labels) > 1:
         if _counts_tokens(outcomes):
             parts += ["## Tokens to the same training reward", _tokens_table(outcomes)]
-        parts += ["## Probability of improvement", _improvement_table(plan, outcomes)]
+        first = outcomes.of(labels[0])
+
+        def probability(runs: Sequence[Outcome], key: str) -> Estimate:
+            return probability_of_improvement(*([run.after[key] for run in each] for each in (runs, first)))
+
+        text = f"Share of pairs of runs in which the row's run has a higher test metric than that of {labels[0]}."
+        parts += ["## Probability of improvement", text, _by_label(plan, outcomes, labels[1:], probability)]
     parts += [*plan.notes, "## Command", f"```\n{command}\n```"]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -62,10 +76,10 @@ def plot_frontier(plan: QualityPlan, outcomes: Outcomes, output_png: Path) -> No
     figure, all_axes = plain_figure(4.2 * len(keys), 3.8, n_columns=len(keys))
     for axes, key in zip(all_axes, keys, strict=True):
         for i, label in enumerate(outcomes.labels()):
-            for number, run in enumerate(outcomes.of(label)):
+            for n, run in enumerate(outcomes.of(label)):
                 axes.plot(
                     run.kls, run.curves[key], color=f"C{i}", lw=1.2, alpha=0.7, marker="o", markersize=2.5,
-                    label=label if number == 0 else None,
+                    label=label if n == 0 else None,
                 )  # fmt: skip
         axes.set_xlabel("KL to the reference per token [nats]")
         axes.set_ylabel(f"{plan.metrics[key]} (validation)")
@@ -99,14 +113,6 @@ def _counts_tokens(outcomes: Outcomes) -> bool:
     return all(math.isfinite(sum(run.tokens)) for run in outcomes.done)
 
 
-def _change(runs: Sequence[Outcome], key: str) -> Estimate:
-    return mean_estimate([run.after[key] - run.before[key] for run in runs])
-
-
-def _change_table(plan: QualityPlan, outcomes: Outcomes) -> str:
-    return _by_label(plan, outcomes, _change)
-
-
 def _win_rate_table(win_rate_of: WinRate, outcomes: Outcomes) -> str:
     text = (
         f"Share of test samples whose `{win_rate_of.score}` is higher after training than before, with 95 % "
@@ -122,26 +128,15 @@ def _win_rate_table(win_rate_of: WinRate, outcomes: Outcomes) -> str:
 
 
 def _matched_text(outcomes: Outcomes, kl: float) -> str:
+    text = "Change on the validation split where each run first reaches this KL, read from its evaluations by linear "
+    text += "interpolation."
     missed = [f"{run.label} with seed {run.seed}" for run in outcomes.done if max(run.kls, default=0.0) < kl]
-    text = (
-        "Change on the validation split where each run first reaches this KL, read from its evaluations by linear "
-        "interpolation."
-    )
     return text + (f" These runs do not reach it and are left out: {', '.join(missed)}." if missed else "")
-
-
-def _matched_table(plan: QualityPlan, outcomes: Outcomes, kl: float) -> str:
-    def change(runs: Sequence[Outcome], key: str) -> Estimate | None:
-        found = [at_kl(run.kls, [value - run.curves[key][0] for value in run.curves[key]], kl) for run in runs]
-        reached = [value for value in found if value is not None]
-        return mean_estimate(reached) if reached else None
-
-    return _by_label(plan, outcomes, change)
 
 
 def _tokens_table(outcomes: Outcomes) -> str:
     """Tokens to a reward that every run reaches, and how well the critic predicted returns at the start."""
-    first = sum(run.rewards[0] for run in outcomes.done) / len(outcomes.done)
+    first = _mean([run.rewards[0] for run in outcomes.done])
     # Not the highest one: near the plateau, the number of tokens is a matter of chance.
     highest = min(max(smoothed(run.rewards)) for run in outcomes.done)
     level = min(first + _SHARE_OF_GAIN * (highest - first), highest)
@@ -154,34 +149,17 @@ def _tokens_table(outcomes: Outcomes) -> str:
     rows = []
     for label in outcomes.labels():
         runs = outcomes.of(label)
-        spent = [tokens_to_reward(run.rewards, run.tokens, level) for run in runs]
-        known = [run.explained_variance for run in runs if run.explained_variance is not None]
-        thousands = mean_estimate([tokens / 1000 for tokens in spent if tokens is not None])
-        rows.append([label, _interval(thousands), _interval(mean_estimate(known) if known else None)])
+        thousands = [tokens_to_reward(run.rewards, run.tokens, level) / 1000 for run in runs]
+        explained = [number(run.explained_variance) for run in runs]
+        rows.append([label, *(_interval(mean_estimate(each)) for each in (thousands, explained))])
     return text + "\n\n" + _table(["", "tokens [thousands]", "explained variance"], rows)
 
 
-def _improvement_table(plan: QualityPlan, outcomes: Outcomes) -> str:
-    """Probability that a run of each group is better than one of the first group, by metric."""
-    first, *others = outcomes.labels()
-
-    def probability(runs: Sequence[Outcome], key: str) -> Estimate:
-        return probability_of_improvement(*([run.after[key] for run in each] for each in (runs, outcomes.of(first))))
-
-    text = f"Share of pairs of runs in which the row's run has a higher test metric than that of {first}."
-    return text + "\n\n" + _by_label(plan, outcomes, probability, others)
-
-
 def _by_label(
-    plan: QualityPlan,
-    outcomes: Outcomes,
-    measure: Callable[[Sequence[Outcome], str], Estimate | None],
-    labels: Sequence[str] | None = None,
+    plan: QualityPlan, outcomes: Outcomes, labels: Sequence[str], measure: Callable[[Sequence[Outcome], str], Estimate]
 ) -> str:
-    rows = [
-        [label, *(_interval(measure(outcomes.of(label), key)) for key in plan.metrics)]
-        for label in (outcomes.labels() if labels is None else labels)
-    ]
+    """A table of a number of runs and metric, by group and metric."""
+    rows = [[label, *(_interval(measure(outcomes.of(label), key)) for key in plan.metrics)] for label in labels]
     return _table(["", *plan.metrics.values()], rows)
 
 
@@ -190,9 +168,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _interval(found: Estimate | None) -> str:
-    if found is None:
-        return "n/a"
+def _interval(found: Estimate) -> str:
     if found.interval is None:
         return _number(found.value)
     return f"{_number(found.value)} [{_number(found.interval.low)}, {_number(found.interval.high)}]"

@@ -28,7 +28,10 @@ class Grid:
     """Trials of all combinations. Runs are named by their values, so a repeated sweep continues them."""
 
     def __init__(self, dimensions: Sequence[Dimension]) -> None:
-        self._trials = [Trial(_folder_name(values), values) for values in combinations(dimensions)]
+        self._trials = []
+        for values in combinations(dimensions):
+            name = "_".join(f"{key.rsplit('.', 1)[-1]}_{value}" for key, value in values.items())
+            self._trials.append(Trial(re.sub(r"[^A-Za-z0-9.+_-]", "_", name.replace('"', "")), values))
         names = [trial.name for trial in self._trials]
         if len({*names}) < len(names) or max(map(len, names)) > _MAX_NAME:
             raise ConfigError("--grid: these values give no distinct, short folder names; use --search with choice")
@@ -201,11 +204,6 @@ class Study:
 
     def _frozen(self, number: int) -> Any:
         return self._study.get_trials(deepcopy=False)[number]
-
-
-def _folder_name(values: Values) -> str:
-    parts = (f"{key.rsplit('.', 1)[-1]}_{value}" for key, value in values.items())
-    return re.sub(r"[^A-Za-z0-9.+_-]", "_", "_".join(parts).replace('"', ""))
 
 
 def _name(number: int) -> str:

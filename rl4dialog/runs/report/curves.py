@@ -23,7 +23,7 @@ _REWARD_PARTS = "rollout/reward/"
 _WEIGHT = "/weight"
 ITERATIONS, _TOKENS, _TIMESTEPS, _TIME = "iterations", "agent tokens", "timesteps", "time"
 _COUNTED = {_TOKENS: ("rollout/tokens",), _TIMESTEPS: ("rollout/timesteps",), _TIME: PHASES}
-_UNITS = (("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
+_UNITS = (("hours of training", 3600.0), ("minutes of training", 60.0), ("seconds of training", 1.0))
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,10 @@ def panels(runs: Sequence[Run]) -> list[Panel]:
         if label.endswith(_WEIGHT):
             if len({value for run in runs for value in run.column(key) if not math.isnan(value)}) > 1:
                 weights[label.removesuffix(_WEIGHT)] = key
-        elif not all(_is_task_reward(run, key) for run in runs):
-            rewards[label] = key
+        else:  # unless it is all of the reward, so that its curve would repeat that of the task reward
+            both = [zip(run.column(key), run.column("rollout/task_reward"), strict=True) for run in runs]
+            if not all(math.isclose(*each, rel_tol=1e-5, abs_tol=1e-9) for pairs in both for each in pairs):
+                rewards[label] = key
     found = [
         _PANELS[0],
         Panel("Reward parts", "before weighting", rewards, has_legend=True),
@@ -126,7 +128,10 @@ def x_axes(runs: Sequence[Run]) -> list[dict[str, dict[int, float]]]:
     for label in _COUNTED:
         if not all(counts[label] for counts in counted) or (label == _TIMESTEPS and _TOKENS in found[0]):
             continue
-        name, unit = _time_unit(counted) if label == _TIME else (label, 1.0)
+        name, unit = label, 1.0
+        if label == _TIME:
+            longest = max(total for counts in counted for total in counts[_TIME].values())
+            name, unit = next(each for each in _UNITS if longest >= 2 * each[1] or each[1] == 1.0)
         for axes, counts in zip(found, counted, strict=True):
             axes[name] = {iteration: total / unit for iteration, total in counts[label].items()}
     return found
@@ -148,11 +153,6 @@ def _running_total(run: Run, keys: Sequence[str]) -> dict[int, float]:
     rows = zip(*columns, strict=True)
     totals = itertools.accumulate(sum(value for value in row if not math.isnan(value)) for row in rows)
     return {0: 0.0, **{int(i): total for i, total in zip(run.column("iteration"), totals, strict=True)}}
-
-
-def _time_unit(counted: Sequence[Mapping[str, Mapping[int, float]]]) -> tuple[str, float]:
-    longest = max(total for counts in counted for total in counts[_TIME].values())
-    return next((f"{name} of training", unit) for name, unit in _UNITS if longest >= 2 * unit or unit == 1.0)
 
 
 def remaining_keys(run: Run, drawn: Iterable[str]) -> list[str]:
@@ -177,9 +177,3 @@ def evaluation_curves(run: Run, split: str) -> list[Curve]:
             ends = []
         curves.append(Curve(key, x, [*values.values()], [end.low for end in ends], [end.high for end in ends]))
     return curves
-
-
-def _is_task_reward(run: Run, key: str) -> bool:
-    """Whether a part of the reward is all of it, so that its curve would repeat that of the task reward."""
-    rows = zip(run.column(key), run.column("rollout/task_reward"), strict=True)
-    return all(math.isclose(part, whole, rel_tol=1e-5, abs_tol=1e-9) for part, whole in rows)

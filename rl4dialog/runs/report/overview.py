@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -33,7 +34,11 @@ def subtitle(run: Run, state: str) -> list[str]:
     n_resumed = len(_listed(run.provenance.get("resumed")))
     again = {0: "", 1: ", resumed once"}.get(n_resumed, f", resumed {n_resumed} times")
     duration = f"{_clock(seconds)}{', pauses included' if n_resumed else ''}" if seconds else ""
-    return [part for part in (f"{state}{again}", _date(run), duration, _device(run)) if part]
+    date = ""
+    with suppress(ValueError):
+        start = datetime.fromisoformat(str(run.provenance.get("start_time")))
+        date = f"{start.day} {start:%B %Y, %H:%M} {start.tzname() or ''}".strip()
+    return [part for part in (f"{state}{again}", date, duration, _device(run)) if part]
 
 
 def run_warnings(run: Run) -> list[Warning]:
@@ -117,14 +122,6 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
-
-
-def _date(run: Run) -> str:
-    try:
-        start = datetime.fromisoformat(str(run.provenance.get("start_time")))
-    except ValueError:
-        return ""
-    return f"{start.day} {start:%B %Y, %H:%M} {start.tzname() or ''}".strip()
 
 
 def _device(run: Run) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -159,9 +159,13 @@ def _sample_sets(run: Run, split: str, labels: tuple[str, str] | None) -> list[S
 def _curve_pictures(run: Run, drawn: Sequence[Panel]) -> list[Picture]:
     if len(run.iterations) < MIN_ITERATIONS:
         return []
-    pictures = []
-    config = flatten(run.config)
-    for panel in sorted(drawn, key=lambda panel: _is_constant(run, panel)):
+
+    def is_constant(panel: Panel) -> bool:
+        values = {value for key in panel.keys.values() for value in run.column(key) if not math.isnan(value)}
+        return len(values) < 2 and not panel.has_legend
+
+    pictures, config = [], flatten(run.config)
+    for panel in sorted(drawn, key=is_constant):
         curves = [iteration_curve(run, panel, label, key) for label, key in panel.keys.items()]
         target = number(config.get(panel.target))
         known = None if math.isnan(target) else target
@@ -175,11 +179,6 @@ def _curve_pictures(run: Run, drawn: Sequence[Panel]) -> list[Picture]:
         curves = [iteration_curve(run, times, name, phase) for name, phase in layers.items()]
         pictures.append(Picture(times.title, "", stacked_chart(times.title, times.unit, curves), list(layers)))
     return pictures
-
-
-def _is_constant(run: Run, panel: Panel) -> bool:
-    values = [value for key in panel.keys.values() for value in run.column(key) if not math.isnan(value)]
-    return len(set(values)) < 2 and not panel.has_legend
 
 
 def _evaluation_pictures(run: Run, repeats: Collection[str], first: Sequence[str]) -> list[Picture]:
@@ -287,9 +286,6 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": format_number, "yaml": _yaml}
+    dump = partial(yaml.safe_dump, sort_keys=False, allow_unicode=True, width=100)
+    environment.filters |= {"number": format_number, "yaml": lambda obj: dump(to_plain(obj))}
     return environment
-
-
-def _yaml(obj: Any) -> str:
-    return yaml.safe_dump(to_plain(obj), sort_keys=False, allow_unicode=True, width=100)
