@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -91,6 +92,22 @@ def run_tasks(next_task: Callable[[], Task | None], n_jobs: int = 1) -> None:
                     process.terminate()
                     process.wait()
                     task.throw(error)
+
+
+def run_all(commands: Mapping[str, Command], n_jobs: int = 1) -> dict[str, int]:
+    """Run commands by name, even if some fail; returns the exit codes of these. See :func:`run_tasks`."""
+    failed: dict[str, int] = {}
+
+    def task(name: str, number: int) -> Task:
+        say(f"{name} ({number} of {len(commands)})")
+        if code := (yield commands[name]):
+            failed[name] = code
+            output = commands[name].output
+            say(f"error: {name} failed (exit code {code})" + (f", see {output}" if output else ""))
+
+    tasks = (task(name, number) for number, name in enumerate(commands, start=1))
+    run_tasks(partial(next, tasks, None), n_jobs)
+    return failed
 
 
 def run_command(arguments: Sequence[str], folder: Path | None = None, environment: Mapping[str, str] = {}) -> int:

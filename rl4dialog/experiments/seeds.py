@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.experiments.own_process import Command, Task, run_tasks, say
+from rl4dialog.experiments.own_process import Command, run_all
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.report.metrics import mean_estimate
 from rl4dialog.runs.run_folder import is_complete, read_result, write_json
@@ -41,22 +40,15 @@ def train_with_seeds(
         raise ConfigError(f"--seeds contains a seed twice: {' '.join(map(str, seeds))}")
     for seed in seeds:
         load_config(config_path, [*overrides, f"seed={seed}"], variant)
-    failed: dict[int, int] = {}
-
-    def train(seed: int, number: int) -> Task:
-        say(f"Seed {seed} ({number} of {len(seeds)})")
-        if code := (yield Command(_arguments(argv, seed, experiment_name))):
-            failed[seed] = code
-            say(f"error: the run with seed {seed} failed (exit code {code})")
-
-    run_tasks(partial(next, (train(seed, number) for number, seed in enumerate(seeds, start=1)), None))
     runs = {seed: project / f"{experiment_name}_seed_{seed}" for seed in seeds}
-    results = {seed: read_result(run) for seed, run in runs.items() if seed not in failed and is_complete(run)}
-    if results:
+    failed = run_all({run.name: Command(_arguments(argv, seed, run.name)) for seed, run in runs.items()})
+    complete = [seed for seed, run in runs.items() if run.name not in failed and is_complete(run)]
+    if complete:
         path = project / f"{experiment_name}_seeds.json"
-        summary = summarize_seeds(results)
-        write_json(path, {"seeds": list(results), "failed": sorted(failed), **summary})
-        print_seeds(summary, list(results), path)
+        summary = summarize_seeds({seed: read_result(runs[seed]) for seed in complete})
+        failed_seeds = [seed for seed in sorted(seeds) if runs[seed].name in failed]
+        write_json(path, {"seeds": complete, "failed": failed_seeds, **summary})
+        print_seeds(summary, complete, path)
     return next(iter(failed.values()), 0)
 
 
@@ -116,9 +108,9 @@ def print_seeds(summary: Mapping[str, Any], seeds: Sequence[int], path: Path, co
     console.print(Text(f"All metrics by seed: {path}"), soft_wrap=True)
 
 
-def _arguments(argv: Sequence[str], seed: int, experiment_name: str) -> list[str]:
+def _arguments(argv: Sequence[str], seed: int, name: str) -> list[str]:
     """Arguments of one seed's run: all but ``--seeds``, followed by overrides, since the last occurrence wins."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--seeds", nargs="+")
     _, others = parser.parse_known_args(list(argv))
-    return [*others, "--set", f"seed={seed}", "--experiment_name", f"{experiment_name}_seed_{seed}"]
+    return [*others, "--set", f"seed={seed}", "--experiment_name", name]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from rl4dialog.core.errors import RunFolderError
-from rl4dialog.experiments.own_process import Command, Task, run_command, run_tasks, say, train_arguments
+from rl4dialog.experiments.own_process import Command, run_all, run_command, say, train_arguments
 from rl4dialog.experiments.quality.outcomes import Outcomes, read_outcome, write_outcomes
 from rl4dialog.experiments.quality.page import markdown_page, plot_frontier
 from rl4dialog.experiments.quality.plan import PlannedRun, QualityPlan, filled, load_plan, planned_runs
@@ -74,18 +73,11 @@ def execute(runs: Sequence[PlannedRun], output: Path, n_jobs: int) -> dict[str, 
     Ctrl-C and SIGTERM reach the runs, which save their state; the same command continues them. The output of each run
     is in ``<name>.log``. If a run fails, the others continue.
     """
-    waiting = [run for run in runs if not is_done(output / RUNS_FOLDER / run.name, run.config)]
-    failed: dict[str, int] = {}
-
-    def train(run: PlannedRun, number: int) -> Task:
-        say(f"{run.name} ({number} of {len(runs)})")
-        log = output / f"{run.name}.log"
+    commands = {}
+    for run in runs:
+        folder = output / RUNS_FOLDER / run.name
         overrides = [text for override in run.overrides for text in ("--set", override)]
-        arguments = train_arguments(run.config_path, output / RUNS_FOLDER / run.name, "--resume", "auto", *overrides)
-        if code := (yield Command(arguments, log)):
-            failed[run.name] = code
-            say(f"error: {run.name} failed (exit code {code}), see {log}")
-
-    tasks = (train(run, number) for number, run in enumerate(waiting, start=len(runs) - len(waiting) + 1))
-    run_tasks(partial(next, tasks, None), n_jobs)
-    return failed
+        arguments = train_arguments(run.config_path, folder, "--resume", "auto", *overrides)
+        if not is_done(folder, run.config):
+            commands[run.name] = Command(arguments, output / f"{run.name}.log")
+    return run_all(commands, n_jobs)

@@ -86,7 +86,7 @@ def test_every_seed_runs_and_one_that_fails_is_told(
     assert summary["seeds"] == [0, 2] and summary["failed"] == [1]
     assert summary["test"]["after"]["a/x"]["mean"] == 1.0
     output = capsys.readouterr()
-    assert "the run with seed 1 failed (exit code 7)" in output.err and "seeds 0, 2" in output.out
+    assert "error: e_seed_1 failed (exit code 7)" in output.err and "seeds 0, 2" in output.out
 
 
 @pytest.mark.parametrize(
