@@ -11,22 +11,13 @@ from rl4dialog.runs import progress as module
 from rl4dialog.runs.progress import PROGRESS_LOGGER_NAME, Progress, duration, say
 
 
-class _Lines(logging.Handler):
-    """What ``log.txt`` would get."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
 @pytest.fixture
 def log() -> Iterator[list[str]]:
-    handler = _Lines()
+    """What ``log.txt`` would get."""
+    handler, lines = logging.Handler(), list[str]()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger(PROGRESS_LOGGER_NAME).addHandler(handler)
-    yield handler.lines
+    yield lines
     logging.getLogger(PROGRESS_LOGGER_NAME).removeHandler(handler)
 
 
@@ -85,19 +76,16 @@ def test_many_small_steps_make_few_lines(log: list[str], seconds: list[float]) -
     ]
 
 
-def test_last_line_may_be_left_to_the_caller(log: list[str]) -> None:
-    with Progress("Evaluating val", "prompt", 8, line_every_s=60.0, line_at_end=False) as progress:
-        progress.advance(8)
-    assert log == []
-
-
 def test_only_the_main_process_speaks(
     capsys: pytest.CaptureFixture[str], log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "is_main_process", lambda: False)
     with Progress("", "iteration", 1) as progress:
         progress.advance()
-    assert capsys.readouterr().err == "" and log == []
+    monkeypatch.undo()
+    with Progress("Evaluating val", "prompt", 8, line_every_s=60.0, line_at_end=False) as progress:
+        progress.advance(8)
+    assert capsys.readouterr().err == "" and log == [], "the caller writes the last line"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,19 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.registry import Registry
 from rl4dialog.runs.trust import outside, refuse_code, remember
 
+
+def metric(id: str, /, **args: Any) -> dict[str, Any]:
+    return {"train_evaluation": {"metrics": [{"id": id, "args": args}]}}
+
+
+def composite(part: dict[str, Any]) -> dict[str, Any]:
+    return {"reward_fn": {"id": "composite", "args": {"rewards": [part]}}}
+
+
+def partner(each: dict[str, Any]) -> dict[str, Any]:
+    return {"env": {"args": {"partner": each}}}
+
+
 JUDGE = {"id": "judge", "args": {"rubric": "?", "base_url": "http://judge/v1", "api_key_env": "SECRET"}}
 PARTNER = {"id": "openai", "args": {"base_url": "http://stranger", "model": "m", "api_key_env": "SECRET"}}
 DATA = {"id": "jsonl", "args": {"path": {"train": "/home/me/a.jsonl"}}}
@@ -26,46 +39,19 @@ DATA = {"id": "jsonl", "args": {"path": {"train": "/home/me/a.jsonl"}}}
     ("config", "named"),
     [
         ({"imports": ["./mine.py", "pkg.rewards"]}, "imports: ./mine.py, imports: pkg.rewards"),
-        (
-            {"train_evaluation": {"metrics": [{"id": "hf_evaluate", "args": {"name": "./own.py"}}]}},
-            "hf_evaluate.name: ./own.py",
-        ),
-        (
-            {"reward_fn": {"id": "metric", "args": {"id": "hf_evaluate", "args": {"name": "x"}}}},
-            "hf_evaluate.name: x",
-        ),
-        (
-            {"reward_fn": {"id": "composite", "args": {"rewards": [{"id": "spider", "args": {"java": "./sh"}}]}}},
-            "spider.java: ./sh",
-        ),
+        (metric("hf_evaluate", name="./own.py"), "hf_evaluate.name: ./own.py"),
+        ({"reward_fn": {"id": "metric", "args": {"id": "hf_evaluate", "args": {"name": "x"}}}}, "hf_evaluate.name: x"),
+        (composite({"id": "spider", "args": {"java": "./sh"}}), "spider.java: ./sh"),
         ({"env": {"id": "my_module:MyEnv-v0"}}, "env.id: my_module"),
         ({"datapool": {"id": "text_arena", "args": {"opponent": "os:system"}}}, "text_arena.opponent: os:system"),
-        (
-            {"train_evaluation": {"metrics": [{"id": "spice", "args": {"java": "./sh", "id": "bleu"}}]}},
-            "spice.java: ./sh",
-        ),
-        ({"env": {"args": {"partner": PARTNER}}}, "env.args.partner.args.base_url: http://stranger, "),
-        ({"env": {"args": {"partner": PARTNER}}}, "env.args.partner.args.api_key_env: SECRET"),
-        (
-            {"env": {"args": {"partner": {"id": "http", "args": {"url": "http://stranger"}}}}},
-            "env.args.partner.args.url: http://stranger",
-        ),
-        (
-            {"reward_fn": {"id": "composite", "args": {"rewards": [JUDGE]}}},
-            "reward_fn.args.rewards[0].args.base_url: http://judge/v1",
-        ),
-        (
-            {"train_evaluation": {"metrics": [{"id": "reward", "args": JUDGE}]}},
-            "train_evaluation.metrics[0].args.args.api_key_env: SECRET",
-        ),
-        (
-            {"train_evaluation": {"metrics": [{"id": "spice", "args": {"cache_path": "/home/me/.ssh"}}]}},
-            "train_evaluation.metrics[0].args.cache_path: /home/me/.ssh",
-        ),
-        (
-            {"train_evaluation": {"metrics": [{"id": "spice", "args": {"cache_path": "builtin/../x"}}]}},
-            "train_evaluation.metrics[0].args.cache_path: builtin/../x",
-        ),
+        (metric("spice", java="./sh", id="bleu"), "spice.java: ./sh"),
+        (partner(PARTNER), "env.args.partner.args.base_url: http://stranger, "),
+        (partner(PARTNER), "env.args.partner.args.api_key_env: SECRET"),
+        (partner({"id": "http", "args": {"url": "http://strange"}}), "env.args.partner.args.url: http://strange"),
+        (composite(JUDGE), "reward_fn.args.rewards[0].args.base_url: http://judge/v1"),
+        (metric("reward", **JUDGE), "train_evaluation.metrics[0].args.args.api_key_env: SECRET"),
+        (metric("spice", cache_path="/home/.ssh"), "train_evaluation.metrics[0].args.cache_path: /home/.ssh"),
+        (metric("spice", cache_path="builtin/../x"), "train_evaluation.metrics[0].args.cache_path: builtin/../x"),
         ({"datapool": {"id": "hf_dataset", "args": {"path": "s3://mine/data"}}}, "datapool.args.path: s3://mine/data"),
         ({"reward_fn": JUDGE, "datapool": DATA}, "datapool.args.path.train: /home/me/a.jsonl"),
         ({"reward_fn": JUDGE, "tokenizer": {"model_name": "me/private"}}, "tokenizer.model_name: me/private"),
@@ -109,8 +95,8 @@ def test_run_that_was_trained_here_needs_no_trust_but_for_code() -> None:
     own = {"reward_fn": JUDGE, "datapool": DATA, "seed": 1}
     remember(own)
     refuse_code({**own, "seed": 2}, Path("a/run"))
-    refuse_code({**own, "env": {"args": {"partner": PARTNER}}}, Path("a/run"), written=own)  # an override of the user
-    for changed in ({**own, "datapool": {}}, {**own, "env": {"args": {"partner": PARTNER}}}, {**own, "imports": ["m"]}):
+    refuse_code({**own, **partner(PARTNER)}, Path("a/run"), written=own)  # an override of the user
+    for changed in ({**own, "datapool": {}}, {**own, **partner(PARTNER)}, {**own, "imports": ["m"]}):
         with pytest.raises(ConfigError, match="--trust"):
             refuse_code(changed, Path("a/run"))
 
@@ -125,8 +111,7 @@ _HARMLESS = {
         *("columns", "delimiter", "expected_by", "goals", "key", "label_ix", "meta_data_columns", "meta_key", "name"),
         *("meta_keys", "metric", "outcomes", "parent_column", "persona_key", "ratings", "reply_column", "revision"),
         *("rudeness_column", "score_column", "splits", "log_infos", "config_name", "model", "game", "label_names"),
-        "encoding",
-        *("metric_for_best_model", "length_column_name", "run_name", "project", "outputs"),
+        *("metric_for_best_model", "length_column_name", "run_name", "project", "outputs", "encoding"),
     ),
     "a choice among a few, or a number": (
         *("agg", "apply_avg", "apply_best", "bins", "blocks", "device", "ensure_compatibility", "ent_coef", "op1"),
@@ -139,17 +124,8 @@ _HARMLESS = {
     ),
     "a block, whose names are looked at": (
         *("args", "callback", "compute_args", "end_when", "generation_kwargs", "guidance", "net_arch", "pools"),
-        *(
-            "callbacks",
-            "metrics",
-            "optimizer_kwargs",
-            "rewards",
-            "settings",
-            "weights",
-            "training_args",
-            "lora",
-            "accelerator_config",
-        ),
+        *("callbacks", "metrics", "optimizer_kwargs", "rewards", "settings", "weights", "training_args", "lora"),
+        "accelerator_config",
         *("lr_scheduler_kwargs", "optim_args", "optim_target_modules", "activation_checkpointing_kwargs"),
         *("gradient_checkpointing_kwargs", "liger_kernel_config"),
     ),

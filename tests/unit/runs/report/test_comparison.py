@@ -41,11 +41,7 @@ def test_runs_that_differ_in_the_seed_are_one_group(runs: list[Run]) -> None:
 def test_curve_is_the_mean_between_lowest_and_highest_as_far_as_the_shortest(runs: list[Run]) -> None:
     panel = panels(runs)[0]
     ppo, nlpo = group_curves(group_runs(runs), panel, "rollout/task_reward")
-    assert ppo.x == {
-        "iterations": [1, 2, 3],
-        "agent tokens": [100, 200, 300],
-        "seconds of training": [5, 10, 15],
-    }
+    assert ppo.x == {"iterations": [1, 2, 3], "agent tokens": [100, 200, 300], "seconds of training": [5, 10, 15]}
     assert list(ppo.y) == pytest.approx([0.6, 0.7, 0.8])
     assert list(ppo.low) == pytest.approx([0.1, 0.2, 0.3]) and list(ppo.high) == pytest.approx([1.1, 1.2, 1.3])
     assert list(nlpo.low) == list(nlpo.y) == list(nlpo.high)

@@ -9,14 +9,7 @@ import pytest
 from run_files import prediction, write_json, write_lines, write_run
 
 from rl4dialog.runs.reading import read_run
-from rl4dialog.runs.report.curves import (
-    evaluation_curves,
-    iteration_curve,
-    panels,
-    positions,
-    remaining_keys,
-    x_axes,
-)
+from rl4dialog.runs.report.curves import evaluation_curves, iteration_curve, panels, positions, remaining_keys, x_axes
 
 
 def test_panels_are_those_that_were_logged(tmp_path: Path) -> None:
@@ -42,10 +35,8 @@ def test_weights_are_drawn_if_they_change(tmp_path: Path) -> None:
 def test_evaluations_have_intervals_of_their_own_replies(tmp_path: Path) -> None:
     write_run(tmp_path)
     scores = {0: (0, 0, 1, 1) * 20, 1: (1, 0, 1, 1) * 20, 2: (1, 1, 1, 1) * 20}
-    write_lines(
-        tmp_path / "val_split_metrics.jsonl",
-        [{"epoch": epoch, "metrics": {"m": sum(values) / 80, "d": 3.0}} for epoch, values in scores.items()],
-    )
+    metrics = [{"epoch": epoch, "metrics": {"m": sum(values) / 80, "d": 3.0}} for epoch, values in scores.items()]
+    write_lines(tmp_path / "val_split_metrics.jsonl", metrics)
     for epoch, values in scores.items():
         rows = [prediction(i, "a", m=value) for i, value in enumerate(values)]
         write_json(tmp_path / f"epoch_{epoch}_val_split_predictions.json", rows)
@@ -53,11 +44,7 @@ def test_evaluations_have_intervals_of_their_own_replies(tmp_path: Path) -> None
     assert list(m.y) == [0.5, 0.75, 1.0]
     assert 0.35 < m.low[0] < 0.5 < m.high[0] < 0.65 and m.low[2] < m.high[2] == 1.0
     assert not d.low
-    assert m.x == {
-        "iterations": [0, 1, 2],
-        "agent tokens": [0, 100, 200],
-        "seconds of training": [0, 5, 10],
-    }
+    assert m.x == {"iterations": [0, 1, 2], "agent tokens": [0, 100, 200], "seconds of training": [0, 5, 10]}
 
 
 def test_single_part_that_is_the_whole_reward_is_drawn_once(tmp_path: Path) -> None:

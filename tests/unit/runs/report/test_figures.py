@@ -50,11 +50,9 @@ def test_missing_values_are_gaps() -> None:
 def test_long_runs_have_thin_raw_values_and_a_bold_average() -> None:
     x = [float(i) for i in range(30)]
     chart = line_chart("a", "", [Curve("a", {"iterations": x}, [0.0, 1.0] * 15)])
-    heights = {
-        kind: {part.split()[1] for part in re.split("[ML]", lines_of(chart, kind)[0]) if part}
-        for kind in ("raw", "line")
-    }
-    assert len(heights["raw"]) == 2 and len(heights["line"]) > 1 and not heights["raw"] & heights["line"]
+    lines = [lines_of(chart, kind)[0] for kind in ("raw", "line")]
+    raw, average = ({part.split()[1] for part in re.split("[ML]", line) if part} for line in lines)
+    assert len(raw) == 2 and len(average) > 1 and not raw & average
 
 
 def test_long_run_makes_no_large_plot() -> None:
