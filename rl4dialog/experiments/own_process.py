@@ -24,10 +24,7 @@ _STARTED_BY = os.environ.pop(_PARENT, None)
 
 
 def end_with_parent() -> None:
-    """Let this process save its state and stop once the command that started it is gone, even if that was killed.
-
-    If it is gone already, this process ends at once. Windows, where a process can have another parent, is left alone.
-    """
+    """Let this process save its state and stop once the command that started it is gone, even if that was killed."""
 
     def watch(parent: int, main_thread: int) -> None:
         while os.getppid() == parent:
@@ -156,8 +153,7 @@ def ending_together(processes: Collection[subprocess.Popen[bytes]]) -> Iterator[
     """End the given processes with this one, also those added during the block.
 
     Ctrl-C reaches all processes, and SIGTERM is forwarded. This process waits for the others to save their state, and
-    then exits too: with the code of one of them, which is 75 for one that was stopped before it had anything to save.
-    After any other error they are killed.
+    exits with the code of one of them, or 75 if none had anything to save. After any other error they are killed.
     """
 
     def end(number: int, frame: FrameType | None) -> None:

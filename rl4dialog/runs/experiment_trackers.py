@@ -40,10 +40,7 @@ _HIDDEN = "***"
 
 @dataclass(frozen=True)
 class RunDescription:
-    """What a tracker needs to start a run, or to continue that of ``run_id``.
-
-    Its local files are in the run folder, or in its parent, the project folder. The config has no secrets.
-    """
+    """What a tracker needs to start a run, or to continue that of ``run_id``. The config has no secrets."""
 
     root: Path
     project: str
@@ -54,10 +51,7 @@ class RunDescription:
 
 
 class ExperimentTracker(ABC):
-    """A run in an experiment tracker, which starts when the object is created, and can be continued by its ``run_id``.
-
-    Any method can raise any exception; `ExperimentTrackers` then disables the tracker.
-    """
+    """A run in an experiment tracker, which starts when the object is created. Any method can raise any exception."""
 
     run_id: str
 
@@ -140,8 +134,7 @@ class WandbTracker(ExperimentTracker):
 class MLflowTracker(ExperimentTracker):
     """A run in MLflow, on the server of ``MLFLOW_TRACKING_URI``, or in ``mlflow/`` of the project folder.
 
-    The experiment has the name of the project. The parameters are those of the first start. Of a resumed run, only the
-    artifact ``config.json`` is updated.
+    The parameters are those of the first start; of a resumed run, only the artifact ``config.json`` is updated.
     """
 
     def __init__(self, about: RunDescription) -> None:
@@ -242,11 +235,7 @@ def check_trackers(outputs: Collection[str]) -> None:
 
 
 class ExperimentTrackers:
-    """Sends the records of a run to all selected trackers, which start when the object is created.
-
-    Outputs other than trackers are ignored. ``run_ids`` are those of the runs to continue, and then of the runs, by
-    tracker.
-    """
+    """Sends the records of a run to all selected trackers; ``run_ids`` are those of runs to continue, by tracker."""
 
     def __init__(self, outputs: Collection[str], about: RunDescription, run_ids: Mapping[str, str]) -> None:
         self._trackers: dict[str, ExperimentTracker] = {}

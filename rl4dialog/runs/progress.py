@@ -1,8 +1,4 @@
-"""Progress of a run: bars on a terminal; plain lines elsewhere, and always in the run's ``log.txt``.
-
-In a log file every refresh of a bar would be a separate line, so bars are only for terminals. In a data-parallel run
-only the main process reports progress.
-"""
+"""Progress of a run, told by its main process: bars on a terminal; lines elsewhere, and in the run's ``log.txt``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The provenance of a run: versions, code, data, weights, command and machine, in ``provenance.json``.
 
-The file is written in two steps: at the start of the command, and after data and weights are loaded and hashed.
-Differences between two such files can explain why two runs differ.
+The file is written at the start of the command, and again after data and weights are loaded and hashed.
 """
 
 from __future__ import annotations
@@ -72,10 +71,7 @@ def record_start(
 
 
 def record_contents(run_folder: RunFolder, data: Data, model_hash: str) -> None:
-    """Record hashes of the samples and of the initial weights, unless they are already recorded.
-
-    The weights are those of the language model before training, but after a warm start.
-    """
+    """Record hashes of the samples, and of the weights after a warm start, unless they are already recorded."""
     record = read_provenance(run_folder.root)
     if "data_hash" in record:
         return

@@ -1,8 +1,7 @@
-"""Reads a run folder: config, iterations, metrics, predictions and warnings, even of an unfinished run.
+"""Reads a run folder: config, iterations, metrics, predictions with their conversations, and warnings.
 
 Damage that an interrupted run can leave (missing files, a truncated last line, truncated predictions) is skipped and
-listed in :attr:`Run.notes`. Any other unreadable file is an error. Conversations in the records of predictions are
-also made here, by :func:`conversation_record`.
+listed in :attr:`Run.notes`. Any other unreadable file is an error.
 """
 
 from __future__ import annotations

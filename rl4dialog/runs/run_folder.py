@@ -1,7 +1,6 @@
 """The folder of one run, ``<base>/<project>/<experiment>/``: its files, atomic writing, its lock, and its result.
 
-All JSON is strictly valid: NaN and infinities are written as ``null``. File names are those of RL4LMs. `tracking`
-decides which files there are.
+All JSON is strictly valid: NaN and infinities are written as ``null``. File names are those of RL4LMs.
 """
 
 from __future__ import annotations
@@ -289,10 +288,7 @@ def run_path(base_path: str | os.PathLike[str], project_name: str, experiment_na
 
 @contextmanager
 def only_writer(root: Path) -> Iterator[None]:
-    """Lock a run folder against other training processes while the block runs; creates the folder if necessary.
-
-    The operating system releases the lock when the process ends, even after a crash. Some file systems have no locks.
-    """
+    """Lock a run folder, which is created if necessary, against other training processes while the block runs."""
     path = root / LOCK_FILE
     with _naming_errors(path):
         root.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
 """The console summary at the end of a run: metrics before and after, sample replies or conversations, the run folder.
 
-Texts are printed verbatim, never interpreted as console markup. In files and pipes, tables use plain characters. On a
-narrow console the prompt is printed above the replies instead of beside them.
+Texts are printed verbatim, never interpreted as console markup. In files and pipes, tables use plain characters.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The records of a run: metrics, predictions and training statistics, on disk and in optional outputs.
 
-File names and line formats are those of RL4LMs, so existing analysis scripts work. The jsonl files are authoritative.
-The outputs of ``logging: {outputs: [...]}`` are copies in other formats, one row per iteration, written by
-stable-baselines3's logger or by the experiment trackers. A resumed run rebuilds them from the jsonl files, so no row is
-lost or duplicated. If one fails, it is disabled with a warning.
+File names and line formats are those of RL4LMs. The jsonl files are authoritative. The outputs of ``logging: {outputs:
+[...]}`` are copies in other formats; if one fails, it is disabled with a warning.
 """
 
 from __future__ import annotations
@@ -182,10 +180,9 @@ class Tracker:
         folder_name: str = MODEL_FOLDER,
         also: Callable[[Path], None] | None = None,
     ) -> Path:
-        """Save model and tokenizer to ``model/``, to be loaded with transformers' Auto classes; returns the folder.
+        """Save model and tokenizer for transformers' Auto classes, with what ``also`` writes; returns the folder.
 
-        ``weights`` that are sharded over processes are given. LoRA adapters are merged into them, and also saved in
-        ``model/adapter/``. ``also`` writes further files. An existing folder is kept until the new one is complete.
+        ``weights`` that are sharded over processes are given. LoRA adapters are merged, and also in ``adapter/``.
         """
         with self.run_folder.replacing_folder(folder_name) as folder:
             save_language_model(model, folder, lora, weights)
@@ -219,12 +216,10 @@ class _LogFile(logging.FileHandler):
 
 
 class RunLogger:
-    """Collects the values of an iteration in one row, and writes it when the next iteration starts.
+    """Collects the values of an iteration in one row, and writes it with stable-baselines3 when the next one starts.
 
-    A row contains ``time/iterations``, ``time/total_timesteps`` (agent tokens or environment steps so far, also used as
-    the step), the values of ``rollout_info.jsonl`` and ``training_info.jsonl``, and evaluations as
-    ``eval/<split>/<metric>``. Row 0 is the evaluation before training. Without rollouts, the step is the iteration.
-    Outputs other than ``csv``, ``json``, ``tensorboard`` and ``stdout`` are ignored.
+    The step is ``time/total_timesteps``, the agent tokens or environment steps so far; without rollouts, the iteration.
+    Row 0 is the evaluation before training. A resumed run rebuilds the outputs, so no row is lost or duplicated.
     """
 
     def __init__(self, run_folder: RunFolder, outputs: Collection[str]) -> None:

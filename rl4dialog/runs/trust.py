@@ -39,10 +39,10 @@ def refuse_code(
     trains: bool = False,
     others: Sequence[str] = (),
 ) -> None:
-    """Refuse a run's config that would execute custom code, or send or write something outside of the folder.
+    """Refuse a run's config that would execute custom code, or send or write something outside of its folder.
 
-    The folder is of unknown origin. ``written`` is its config without overrides. Settings of training count only if it
-    ``trains``. ``others`` is anything else in the folder that names code.
+    ``written`` is its config without overrides. Settings of training count only if it ``trains``. ``others`` is
+    anything else in the folder that names code.
     """
     code = [*_code(config), *others]
     is_known = False  # whether a run was trained here with exactly the same addresses, variables, files and models

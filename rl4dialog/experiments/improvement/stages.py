@@ -1,7 +1,6 @@
 """The stages of an improvement: whether there are enough votes for PPO, and the configs, made from that of the run.
 
-Each config is complete on its own. What the run's config says is kept: data, environments, lengths, sampling, metrics,
-and for runs with rollouts the algorithm with its KL penalty.
+What the run's config says is kept: data, environments, lengths, sampling, metrics, and an algorithm with rollouts.
 """
 
 from __future__ import annotations
@@ -125,8 +124,7 @@ def read_votes(path: Path) -> Votes:
 def read_verdict(run: Path, votes: Votes) -> Verdict:
     """Read how a complete reward model run ranks the preferences of its val and test splits after training.
 
-    Corrections are left out: people write other replies than the model, which is easy to learn and says little about
-    replies of the model.
+    Corrections are left out: that people write other replies than the model is easy to learn.
     """
     read, margins = read_run(run), []
     for split in _HELD_OUT:

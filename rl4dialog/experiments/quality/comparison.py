@@ -68,11 +68,7 @@ def make_steps(plan: QualityPlan, output: Path) -> None:
 
 
 def execute(runs: Sequence[PlannedRun], output: Path, n_jobs: int) -> dict[str, int]:
-    """Train all runs that are not complete, ``n_jobs`` at a time; returns the exit codes of failed ones by name.
-
-    Ctrl-C and SIGTERM reach the runs, which save their state; the same command continues them. The output of each run
-    is in ``<name>.log``. If a run fails, the others continue.
-    """
+    """Train all runs that are not complete, whose output is in ``<name>.log``; returns exit codes of failed ones."""
     commands = {}
     for run in runs:
         folder = output / RUNS_FOLDER / run.name

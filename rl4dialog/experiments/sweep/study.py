@@ -52,12 +52,11 @@ class Grid:
 
 
 class Study:
-    """A study of Optuna, in a journal file that several processes and machines can share.
+    """A study of Optuna, in a journal file that several processes and machines can share, with the same ``settings``.
 
-    An interrupted trial is continued by the next process that opens the study. ``settings`` must be the same in all of
-    them. Without ``n_trials``, the sampler ``grid`` tries all combinations of choices and whole numbers. The pruner
-    ``median`` stops trials that are below the median of earlier ones at the same iteration. The values of a trial
-    depend on the seed and on the earlier trials.
+    An interrupted trial is continued by the next process that opens the study. Without ``n_trials``, the sampler
+    ``grid`` tries all combinations of choices and whole numbers. The pruner ``median`` stops trials that are below the
+    median of earlier ones at the same iteration.
     """
 
     def __init__(

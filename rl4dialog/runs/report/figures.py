@@ -1,7 +1,6 @@
-"""Small plots as inline SVG, in the colors of the page.
+"""Small plots as inline SVG, in the colors of the page, which adds title and legend.
 
-A plot is drawn once for each horizontal axis that its curves have; ``report.js`` switches between them, and shows the
-values under the pointer. Plots have no title or legend; the page adds both as text that wraps on narrow screens.
+A plot is drawn once for each horizontal axis of its curves; ``report.js`` switches between them, and shows values.
 """
 
 from __future__ import annotations

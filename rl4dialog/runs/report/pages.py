@@ -69,10 +69,7 @@ class Picture(NamedTuple):
 
 
 def write_report(run_path: str | Path, output: str | Path | None = None, state: str | None = None) -> Path:
-    """Write the report of a run, finished or not, by default to ``report.html`` in its folder; returns the path.
-
-    The state is by default that of :func:`run_state`.
-    """
+    """Write the report of a run, finished or not, by default to ``report.html`` in its folder; returns the path."""
     run = read_run(run_path)
     content = run_content(run, state or run_state(run.path))
     return write_page("run.html", Path(output).expanduser() if output else run.path / REPORT_FILE, **content)

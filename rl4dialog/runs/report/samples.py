@@ -1,7 +1,4 @@
-"""What a report shows of single samples: replies or conversations, why they failed, and utterances by advantage.
-
-The samples are the extremes by each score, and some in between.
-"""
+"""What a report shows of single samples: replies or conversations, why they failed, and utterances by advantage."""
 
 from __future__ import annotations
 
