@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -64,17 +63,19 @@ def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path: Path) ->
     assert not re.search(r"url\(\s*['\"]?(?!#)", (tmp_path / "report.html").read_text(encoding="utf-8"))
 
 
+EVIL = """</li></ol></article><script>alert("x")</script><img src=x onerror=alert(1)> ' " & {{ 7 * 7 }}"""
+
+
 def test_markup_in_replies_is_text(tmp_path: Path) -> None:
-    evil = """</article><script>alert("x")</script><img src=x onerror=alert(1)> ' " & {{ 7 * 7 }}"""
     write_run(tmp_path)
     baseline = page_of(tmp_path).tags
     for epoch in (0, 3):
-        rows = [{**prediction(i, evil, m=1), "prompt_text": evil, "ref_text": evil} for i in range(4)]
+        rows = [{**prediction(i, EVIL, m=1), "prompt_text": EVIL, "ref_text": EVIL} for i in range(4)]
         write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
     page = page_of(tmp_path)
     assert page.tags.count("script") == baseline.count("script") == 1
     assert page.tags.count("article") == 4 and "img" not in page.tags
-    assert page.text.count(evil) == 4 * 4, "prompt, reference and two replies of four samples"
+    assert page.text.count(EVIL) == 4 * 4, "prompt, reference and two replies of four samples"
 
 
 def write_games(folder: Path, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Elements:
@@ -141,12 +142,16 @@ def test_samples_of_each_evaluation_can_be_chosen(tmp_path: Path) -> None:
     assert shown == [0, 1, 3, 5, 7, 9] and "after 7 iterations after 9 iterations" in text
 
 
-def test_report_written_by_the_run_itself_is_that_of_a_complete_run(tmp_path: Path) -> None:
+def test_report_written_by_the_run_itself_is_that_of_a_complete_run_or_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write_run(tmp_path)
     assert "The run is not complete" in page_of(tmp_path).text
     write_report_or_warn(tmp_path)
     page = Elements((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "not complete" not in page.text and "complete" in page.text
+    write_report_or_warn(tmp_path / "none")
+    assert "could not be written" in caplog.text and f"rl4dialog report {tmp_path / 'none'}" in caplog.text
 
 
 def test_warnings_are_at_the_top_with_advice(tmp_path: Path) -> None:
@@ -158,14 +163,10 @@ def test_warnings_are_at_the_top_with_advice(tmp_path: Path) -> None:
 
 
 def test_markup_in_conversations_is_text(tmp_path: Path) -> None:
-    evil = """</li></ol><script>alert("x")</script><img src=x onerror=alert(1)> ' " & {{ 7 * 7 }}"""
-    row = {**game(0, (evil, evil), reward=0.5), "outcome": {evil: 1.0}, "prompt_text": "a", "ref_text": "b"}
+    row = {**game(0, (EVIL, EVIL), reward=0.5), "outcome": {EVIL: 1.0}, "prompt_text": "a", "ref_text": "b"}
     page = write_games(tmp_path, [row, row], [row, row])
     assert page.tags.count("script") == 1 and "img" not in page.tags
-    assert page.text.count(evil) == 2 * 2 * 3, "question, answer and outcome, before and after, of two samples"
-
-
-def test_conversations_without_turns_or_end_are_shown(tmp_path: Path) -> None:
+    assert page.text.count(EVIL) == 2 * 2 * 3, "question, answer and outcome, before and after, of two samples"
     empty = {**game(0), "turns": [], "outcome": {}, "ended_by": None}
     assert write_games(tmp_path, [empty], [{**game(0, ("a", "b")), "ref_text": ""}]).tags.count("article") == 1
 
@@ -219,17 +220,8 @@ def test_supervised_run_shows_what_it_logged(tmp_path: Path) -> None:
     text = " ".join(page_of(tmp_path).text.split())
     assert "train_loss 3.25" in text and "n_steps 3,354" in text and "model my/model" in text
     assert "before training and after 3 epochs" in text and "Curves require" not in text
-
-
-def test_numbers_of_two_iterations_are_a_table(tmp_path: Path) -> None:
-    page = page_of(write_run(tmp_path, n_iters=2))
-    assert "Curves require at least 3 iterations." in page.text and "rollout/kl" in page.text
-
-
-def test_failure_is_a_warning_with_the_command_to_try_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        write_report_or_warn(tmp_path / "none")
-    assert "could not be written" in caplog.text and f"rl4dialog report {tmp_path / 'none'}" in caplog.text
+    short = page_of(write_run(tmp_path / "short", n_iters=2)).text
+    assert "Curves require at least 3 iterations." in short and "rollout/kl" in short
 
 
 def write_evaluation(folder: Path, split: str, epoch: int, reply: str, loss: float, n: int = 1) -> None:
@@ -283,8 +275,6 @@ def test_page_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -
         write_report(run, tmp_path / "folder.html")
     assert not list(tmp_path.glob(".*.tmp"))
 
-
-def test_half_of_a_character_in_a_reply_does_not_stop_the_page(tmp_path: Path) -> None:
-    path = write_run(tmp_path) / "epoch_3_test_split_predictions.json"
-    path.write_text(path.read_text().replace("reply 0", "reply \\ud83d"))
-    assert "reply <mark>?</mark> at <mark>3</mark>" in write_report(tmp_path).read_text(encoding="utf-8")
+    path = run / "epoch_3_test_split_predictions.json"
+    path.write_text(path.read_text().replace("reply 0", "reply \\ud83d"))  # half of a character
+    assert "reply <mark>?</mark> at <mark>3</mark>" in write_report(run).read_text(encoding="utf-8")
