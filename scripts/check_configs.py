@@ -277,8 +277,8 @@ def save_bert(folder: Path) -> str:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "i", "the", "you", "to", "is", "of"]
     frame = {"single": "[CLS] $A [SEP]", "special_tokens": [("[CLS]", 2), ("[SEP]", 3)]}
     special = {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = BertConfig(vocab_size=len(words), num_labels=2, **size)
+    size: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=len(words), intermediate_size=16, num_labels=2, **size)
     return _save(folder, words, frame, special, BertForSequenceClassification, config)
 
 
@@ -287,8 +287,9 @@ def save_t5(folder: Path) -> str:
     words = ["<pad>", "</s>", "<unk>", "good", "bad"]
     frame = {"single": "$A </s>", "special_tokens": [("</s>", 1)]}
     special = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    size = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
-    config = T5Config(vocab_size=len(words), decoder_start_token_id=0, **size)
+    size: dict[str, Any] = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    size["decoder_start_token_id"] = 0
+    config = T5Config(vocab_size=len(words), **size)
     return _save(folder, words, frame, special, T5ForConditionalGeneration, config)
 
 
