@@ -277,8 +277,8 @@ def save_bert(folder: Path) -> str:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "i", "the", "you", "to", "is", "of"]
     frame = {"single": "[CLS] $A [SEP]", "special_tokens": [("[CLS]", 2), ("[SEP]", 3)]}
     special = {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
-    size: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = BertConfig(vocab_size=len(words), intermediate_size=16, num_labels=2, **size)
+    size: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 2}
+    config = BertConfig(vocab_size=len(words), intermediate_size=16, **size)
     return _save(folder, words, frame, special, BertForSequenceClassification, config)
 
 
