@@ -250,10 +250,10 @@ def test_workers_are_timed_and_weighed(capsys: pytest.CaptureFixture[str]) -> No
 
 
 HELP = """
-import runpy, sys
+import os, runpy, sys
 scripts, path = sys.argv[1:], sys.path[:]
 for script in scripts:
-    sys.argv[1:], sys.path[:] = ["--help"], path
+    sys.argv[1:], sys.path[:] = ["--help"], [os.path.dirname(script), *path]
     for name in [name for name in sys.modules if name.startswith(("benchmarks", "script"))]:
         del sys.modules[name]
     try:
