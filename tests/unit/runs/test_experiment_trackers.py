@@ -259,10 +259,9 @@ def test_records_of_trackio_have_their_step_and_are_in_the_project_folder_unless
     ]
     run.log_artifact.assert_called_once_with(str(tmp_path / "report.html"), name="report-r", type="report")
     TrackioTracker(description(tmp_path, run_id="r2"))
-    given = [
-        [call.kwargs[key] for key in ("project", "name", "resume", "config")] for call in trackio.init.call_args_list
-    ]
-    assert given[1:] == [["p", "r", "never", {"seed": 1}], ["p", "r2", "allow", {"seed": 1}]]
+    given = [each.kwargs for each in trackio.init.call_args_list[1:]]
+    assert [(each["name"], each["resume"]) for each in given] == [("r", "never"), ("r2", "allow")]
+    assert [(each["project"], each["config"]) for each in given] == [("p", {"seed": 1})] * 2
     assert capsys.readouterr().out == ""
 
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -119,30 +120,21 @@ def test_copies_get_what_the_files_get(folder: RunFolder, monkeypatch: pytest.Mo
     ]
 
 
-class Writer:
-    """TensorBoard's, as far as stable-baselines3 uses it."""
-
-    def __init__(self, log_dir: str) -> None:
-        self.path = Path(log_dir) / "events"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.touch()
-
-    def add_scalar(self, key: str, value: float | str, step: int) -> None:
-        with open(self.path, "a") as file:
-            file.write(f"{step} {key} {value}\n")
-
-    add_text = add_scalar
-
-    def flush(self) -> None:
-        """Written already."""
-
-    def close(self) -> None:
-        """Closed already."""
-
-
 @pytest.fixture(autouse=True)
 def _tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sb3_logger, "SummaryWriter", Writer)
+    """TensorBoard's writer, as far as stable-baselines3 uses it."""
+
+    def writer(log_dir: str) -> MagicMock:
+        Path(log_dir).mkdir(parents=True, exist_ok=True)
+        path = Path(log_dir) / "events"
+        path.touch()
+
+        def add(key: str, value: float | str, step: int) -> None:
+            path.write_text(path.read_text() + f"{step} {key} {value}\n")
+
+        return MagicMock(add_scalar=add, add_text=add)
+
+    monkeypatch.setattr(sb3_logger, "SummaryWriter", writer)
 
 
 OUTPUTS = ["csv", "json", "tensorboard", "stdout"]

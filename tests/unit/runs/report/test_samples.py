@@ -18,10 +18,10 @@ from rl4dialog.runs.report.samples import (
     FailureCount,
     JudgedUtterance,
     Piece,
-    SampleSet,
     choose_samples,
     extreme_utterances,
     failure_counts,
+    sample_set,
     sort_keys,
     word_diff,
 )
@@ -84,10 +84,10 @@ def test_each_answer_is_compared_with_the_first_which_is_compared_with_the_last(
 
 
 def test_scores_of_a_set_are_those_to_sort_by() -> None:
-    found = {"old": predictions(m=[0.0], d=[1.0]), "new": predictions(m=[math.inf], d=[2.0])}
-    samples = choose_samples(found)
-    chosen = SampleSet("test", list(found), samples, 1, "replies", ["m"], [])
-    assert chosen.scores(samples[0]) == {"m": [0.0, None]} and chosen.ranking_key is None
+    found = {"old": predictions(m=[0.0], d=[1.0]), "new": predictions(m=[math.inf], d=[1.0])}
+    chosen = sample_set("test", found)
+    assert chosen is not None and chosen.ranking_key is None and chosen.shown_keys == ["m"]
+    assert chosen.scores(chosen.samples[0]) == {"m": [0.0, None], "d": [1.0, 1.0]}
 
 
 def conversation(i: int, *said: str, reward: float = 0.5) -> Dialogue:
