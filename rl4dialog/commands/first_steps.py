@@ -77,11 +77,7 @@ def _possible() -> str:
         option("--data", "table with prompts: a .csv, .tsv, .jsonl or .json file", type=Path),
         option("--prompt", "column with the prompts (default: guessed)", metavar="COLUMN"),
         option("--reply", "column with reference replies (default: guessed)", metavar="COLUMN"),
-        option(
-            "--model",
-            "folder, hub id or built-in model (default: builtin/smollm2-135m-instruct; builtin/tiny-gpt2 needs no "
-            "download)",
-        ),
+        option("--model", "folder, hub id or built-in model (default: builtin/smollm2-135m-instruct)"),
         option("--reward", "id of a reward (default: meteor, or a length without replies)", metavar="ID"),
         option("--output", "the config", type=Path, default=Path("config.yml")),
         flag("--overwrite", "replace an existing file"),

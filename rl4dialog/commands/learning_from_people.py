@@ -40,20 +40,13 @@ _OUTPUT = output_option("output .jsonl file; an existing one is replaced")
         option("--n", "number of pairs, replies or conversations", default=50),
         option(
             "--unit",
-            "what people judge: pairs of replies to choose from, single replies to rate, or whole conversations "
-            "with the run's partner to rate",
+            "pairs of replies to choose from, replies to rate, or whole conversations with the partner",
             default="pair",
             choices=tuple(_PLURALS),
         ),
+        option("--n_prompts", "samples to choose from (default: n if random and one by one, else 4 * n)", type=int),
         option(
-            "--n_prompts",
-            "number of samples to choose from (default: 4 * n; n for random single replies and conversations)",
-            type=int,
-        ),
-        option(
-            "--n_replies",
-            "replies to each prompt, or conversations about each sample (default: 2 for pairs, otherwise 1)",
-            type=int,
+            "--n_replies", "replies, or conversations, for each sample (default: 2 for pairs, otherwise 1)", type=int
         ),
         option(
             "--strategy",
@@ -95,16 +88,8 @@ def select(args: Namespace) -> None:
     "rl4dialog improve --run runs/my_project/my_run --feedback feedback.jsonl",
     options=[
         RUN,
-        option(
-            "--feedback",
-            "feedback file of rl4dialog chat or rl4dialog ui (default: feedback.jsonl in the run folder)",
-            type=Path,
-        ),
-        option(
-            "--output",
-            "folder of the stages (default: the run folder's name with _improved); an existing one is continued",
-            type=Path,
-        ),
+        option("--feedback", "feedback of rl4dialog chat or ui (default: feedback.jsonl in the run folder)", type=Path),
+        option("--output", "folder of the stages, perhaps to continue (default: RUN_improved)", type=Path),
         flag("--force", "run PPO even with few votes, or a reward model no better than a coin"),
         flag("--dry_run", "check everything, print the plan, and stop"),
         set_option("STAGE.KEY=VALUE", "override a key of a stage's config, such as policy.train_evaluation.n_iters=10"),
@@ -154,9 +139,7 @@ def export_feedback(args: Namespace) -> None:
         option("--ratings", "prepared dataset (chitchat, dstc9) or ratings file", required=True),
         option("--n_utterances", "utterances of an excerpt", default=9),
         option(
-            "--default_rating",
-            "dialogues whose ratings all have this value count as not rated, and are only used for prompts",
-            type=float,
+            "--default_rating", "rating of dialogues that were not rated, which are only used for prompts", type=float
         ),
         option("--output_dir", "output folder", required=True),
         option("--seed", "random seed of the split", default=0),

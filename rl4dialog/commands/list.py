@@ -98,7 +98,6 @@ def list_components(args: Namespace) -> None:
 
 
 def _explain(id: str, registries: Mapping[str, Registry]) -> None:
-    """Print all components with an id."""
     found = [registry for registry in registries.values() if id in registry]
     if not found:
         known = [*KINDS, *(each for registry in registries.values() for each in registry.ids())]

@@ -66,7 +66,6 @@ def flag(name: str, help: str) -> Option:
 
 
 def check_at_least(args: Namespace, **lowest: int) -> None:
-    """Check the numbers that are given."""
     for name, least in lowest.items():
         value = getattr(args, name)
         if value is not None and value < least:
@@ -164,12 +163,10 @@ def load_agent(args: Namespace) -> LoadedPolicy | TurnLevelAgent:
 
 
 def load_model(args: Namespace) -> LoadedPolicy:
-    """Load the language model that the arguments select."""
     return _language_model(args, _chosen_config(args))
 
 
 def _chosen_config(args: Namespace) -> RunConfig:
-    """The checked config of what the arguments select."""
     if args.model is not None:
         if vars(args).get("policy") is not None:
             raise ConfigError("--policy takes the place of a trained model; pass either --model or --policy")
@@ -240,12 +237,10 @@ def _is_run(folder: Path) -> bool:
 
 
 def model_name(args: Namespace) -> str:
-    """Display name of the selected model."""
     return _named(str(args.run_path or args.model), args.checkpoint)
 
 
 def compared_name(args: Namespace) -> str:
-    """Display name of the model that ``--compare`` selects."""
     return _named(args.compare, args.compare_checkpoint)
 
 
@@ -259,7 +254,7 @@ JUDGING = (
     option("--seed", "random seed of the replies", type=int),
     option(
         "--feedback",
-        "file for ratings and corrections (default: feedback.jsonl in the run folder or the current folder)",
+        "file for ratings and corrections (default: feedback.jsonl in the run or current folder)",
         type=Path,
     ),
 )
@@ -280,7 +275,7 @@ def address_options(port: int) -> tuple[Option, ...]:
         option("--host", "address to listen on; 127.0.0.1 is local only", default="127.0.0.1"),
         option(
             "--allow_host",
-            "additional host name that the server answers to, such as a proxy's; can be repeated",
+            "also answer to this host name, such as a proxy's; can be repeated",
             action="append",
             default=[],
             metavar="NAME",

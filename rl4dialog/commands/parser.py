@@ -46,7 +46,6 @@ The exit code is 0 for success, 2 for an error with an explanation, 75 for a run
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Parser of ``rl4dialog`` with all commands."""
     parser = argparse.ArgumentParser(
         prog="rl4dialog",
         usage="rl4dialog COMMAND [OPTIONS]",

@@ -59,8 +59,7 @@ def doctor(args: Namespace) -> int:
     options=[
         option(
             "name",
-            "what to cache: the dataset chitchat, daily_dialog or dstc9, or a model such as "
-            "builtin/smollm2-135m-instruct",
+            "dataset (chitchat, daily_dialog, dstc9) or model (builtin/smollm2-135m-instruct) to cache",
             nargs="?",
         ),
         option("--path", "folder with the files of the dataset (default: download them)"),

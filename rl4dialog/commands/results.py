@@ -33,9 +33,7 @@ _OUTPUT = output_option("output .jsonl file; an incomplete one is continued")
     "rl4dialog runs runs/my_project",
     options=[
         option("folder", "folder to search", nargs="?", type=Path, default=Path()),
-        option(
-            "--metrics", "metrics to show (default: the first ones of each run)", nargs="+", default=[], metavar="KEY"
-        ),
+        option("--metrics", "metrics to show (default: the first ones)", nargs="+", default=[], metavar="KEY"),
     ],
 )
 def runs(args: Namespace) -> None:
@@ -52,11 +50,7 @@ def runs(args: Namespace) -> None:
     "rl4dialog report runs/my_project/my_run runs/my_project/other_run --output comparison.html",
     options=[
         option("runs", "run folder; several are compared with each other", nargs="+", metavar="RUN"),
-        option(
-            "--output",
-            "output file (default: report.html in the run folder; for several runs, comparison.html)",
-            metavar="FILE",
-        ),
+        option("--output", "output file (default: report.html in the run folder, or comparison.html)", metavar="FILE"),
     ],
 )
 def report(args: Namespace) -> None:
@@ -109,10 +103,7 @@ def evaluate(args: Namespace) -> None:
     options=[
         *MODEL,
         option(
-            "--input",
-            ".txt file with one prompt per line, or .jsonl file with prompt, messages or history",
-            type=Path,
-            required=True,
+            "--input", ".txt file of prompts, or .jsonl file with prompt, messages or history", type=Path, required=True
         ),
         _OUTPUT,
         option("--batch_size", "prompts per batch (default: as in evaluations)", type=int),

@@ -26,17 +26,13 @@ def _range(text: str) -> slice:
         option("--datapool_args", "arguments of the datapool, as YAML or JSON", default="{}"),
         option(
             "--samples",
-            "train on these samples of the train split only, such as :10000 or 10000: (default: all)",
+            "train on these samples only, such as :10000 or 10000: (default: all)",
             type=_range,
             default=slice(None),
             metavar="FIRST:END",
         ),
         option("--model_name", "built-in model, local folder or hub id", default="builtin/tiny-bert"),
-        flag(
-            "--without_reply",
-            "predict the act of the reply from the utterances before it, as many as the datapool's context_size, "
-            "for expected_by of the reward intent_accuracy",
-        ),
+        flag("--without_reply", "predict the act from what was said before, for expected_by of intent_accuracy"),
         option("--output_dir", "output folder of the classifier", required=True),
         option("--n_epochs", "number of training epochs", type=float),
         option("--learning_rate", "learning rate of the optimizer", type=float),
@@ -74,11 +70,7 @@ def classifier(args: Namespace) -> None:
         option("--ratings", "ratings file, or dataset: dstc9, chitchat or small_talk", required=True),
         option("--unit", "ratings to read (default: those in the file)", choices=("dialogue", "reply")),
         option("--rating", "names of ratings to compare with (default: all)", nargs="+", default=[]),
-        option(
-            "--max_items",
-            "rated dialogues or replies to draw at random, by the seed of the config (default: all)",
-            type=int,
-        ),
+        option("--max_items", "rated dialogues or replies to draw at random (default: all)", type=int),
         option("--n_resamples", "resamples of the confidence intervals", default=500),
         option("--output_path", "new output folder (default: in validations/ of the current folder)"),
     ],

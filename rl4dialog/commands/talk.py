@@ -81,10 +81,7 @@ def chat(args: Namespace) -> None:
         option("--compare", "second model: a run folder, a model folder or a hub id", metavar="RUN"),
         option("--compare_checkpoint", "checkpoint of the second run: an iteration, last or best"),
         option(
-            "--queue",
-            "instead of a chat: judge the replies or conversations that rl4dialog select wrote; needs no model",
-            type=Path,
-            metavar="FILE",
+            "--queue", "instead of a chat: judge what rl4dialog select wrote; needs no model", type=Path, metavar="FILE"
         ),
         flag("--teach", "instead of a chat: accept, reject or correct replies, as in rl4dialog teach"),
         *_SITUATIONS,
@@ -140,9 +137,7 @@ def teach(args: Namespace) -> None:
         option("--name", "name of the model in requests (default: that of its folder)"),
         *address_options(8000),
         option(
-            "--api_key_env",
-            "environment variable with the API key that requests must send (default: they need none)",
-            metavar="VARIABLE",
+            "--api_key_env", "variable with the API key that requests must send (default: none)", metavar="VARIABLE"
         ),
     ],
 )
@@ -187,7 +182,6 @@ def _load_for_chat(args: Namespace) -> LoadedPolicy | Callable[[], TaskAgent]:
 
 
 def _chat_page(args: Namespace) -> Any:
-    """The page of a chat with an agent, a model or two models."""
     from rl4dialog.inference.chat_agent import ChatAgent
     from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.serving.chat import Chat

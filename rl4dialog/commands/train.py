@@ -31,7 +31,6 @@ FOLDER = (
 
 
 def folder_of(args: Namespace) -> Path:
-    """The run folder that the options of :data:`FOLDER` name."""
     from rl4dialog.runs.run_folder import run_path
 
     return run_path(args.base_path_to_store_results, args.project_name, args.experiment_name)
@@ -51,14 +50,14 @@ def folder_of(args: Namespace) -> Path:
         flag("--overwrite", "replace an existing run of the same name"),
         option(
             "--resume",
-            "resume the run from its latest checkpoint; auto: start a new run if there is none",
+            "resume from the latest checkpoint; auto: start a new run if there is none",
             nargs="?",
             const="always",
             choices=("always", "auto"),
         ),
         option(
             "--seeds",
-            "train once per seed, one after another, and report means and standard errors",
+            "train once per seed, one after another; prints means and standard errors",
             nargs="+",
             type=int,
             metavar="SEED",

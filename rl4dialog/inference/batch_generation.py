@@ -83,7 +83,6 @@ class ReplyFile(ContinuedFile):
         super().__init__(path, self._after, "a reply to prompt {} of the input")
 
     def append(self, reply: str) -> None:
-        """Append the reply to the next prompt."""
         line = self._prompts[self.n_done]
         self.write({**line.given, "prompt": line.prompt, "reply": reply})
 

@@ -158,7 +158,6 @@ class LoadedPolicy(Assembly):
 
     @property
     def generation_kwargs(self) -> dict[str, Any]:
-        """Sampling settings of the run's evaluations."""
         return evaluation_kwargs(self.config)
 
     @property
@@ -315,7 +314,6 @@ class LoadedPolicy(Assembly):
         policy: LMActorCriticPolicy,
         numbers_of: Callable[[Replies], Tensor],
     ) -> list[list[float]]:
-        """Apply a policy to replies, and return one number per token."""
         _check_as_many(prompts, replies=replies)
         if not prompts:
             return []

@@ -54,13 +54,11 @@ def evaluation_folder(parent: Path, split: str, checkpoint: str | int | None = N
 
 
 def check_is_new(folder: Path) -> None:
-    """Check that a folder is empty or does not exist."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunFolderError(f"{folder} already exists and is never overwritten; choose another --output_path")
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

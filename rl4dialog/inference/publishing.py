@@ -77,7 +77,6 @@ _MEASURED_WITH_VALUES = (
 
 
 def model_card(repo_id: str, config: TextConfig, result: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
-    """Write the model card."""
     name, auto_class = repo_id.rpartition("/")[2], policy_class(config).auto_class.__name__
     before, after = result["test"]["before"], result["test"]["after"]
     metrics = [

@@ -73,7 +73,6 @@ class _Conversations:
             loaded.begin_conversations(self.partner)
 
     def begin(self, sample: Sample) -> Answers:
-        """Begin a conversation about a sample."""
         loaded, partner = self._loaded, self.partner
         service = partner if isinstance(partner, PartnerService) else None
         own = None if isinstance(partner, PartnerService) else copy.deepcopy(partner or ReplayPartner())

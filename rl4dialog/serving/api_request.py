@@ -45,7 +45,6 @@ class ApiError(Exception):
         self.status, self._param, self._code = status, param, code
 
     def body(self) -> dict[str, Any]:
-        """The answer's JSON."""
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         return {"error": {"message": str(self), "type": kind, "param": self._param, "code": self._code}}
 

@@ -67,7 +67,6 @@ class Completions:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replies")
 
     async def whole(self, request: ChatRequest) -> dict[str, Any]:
-        """The answer to a request."""
         choices, n_tokens = [], 0
         async with self._turn:
             for index in range(request.n):
@@ -151,7 +150,6 @@ class Completions:
             yield piece
 
     def _head(self, kind: str) -> dict[str, Any]:
-        """Keys of all objects of an answer."""
         return {"id": f"chatcmpl-{uuid.uuid4().hex}", "object": kind, "created": int(time.time()), "model": self._name}
 
 

@@ -176,12 +176,11 @@ class ChatState:
         return self.until(-1, self.note)
 
     def messages(self, index: int) -> list[dict[str, str]]:
-        """Chat messages in a model's column, with role, content, and origin if another model or the user wrote it."""
+        """Chat messages in a model's column."""
         found = []
         for each in self.exchanges:
             said = each.replies[index].text if each.said is None else each.said
-            found.append({"role": "user", "content": each.text, "origin": ""})
-            found.append({"role": "assistant", "content": said, "origin": each.origin(index)})
+            found += [{"role": "user", "content": each.text}, {"role": "assistant", "content": said}]
         return found
 
 
@@ -218,7 +217,7 @@ class Chat:
         state = state.settled()
         if state.awaits_choice:
             raise ConfigError("choose one of the two replies first, to continue the conversation with it")
-        text, state = text.strip(), self._changed(state, settings or Settings())
+        text, state = text.strip(), self.changed(state, settings or Settings())
         persona, before = state.settings.persona, tuple(state.turns)
         replies = tuple(Reply(model.name, _prompt(model, [*before, text], persona)) for model in self.models)
         only = 0 if len(self.models) == 1 else state.settings.only
@@ -311,7 +310,7 @@ class Chat:
 
     def ask_only(self, state: ChatState, index: int | None) -> ChatState:
         """Let only one model reply from now on, or all."""
-        return self._changed(state, replace(state.settings, only=index))
+        return self.changed(state, replace(state.settings, only=index))
 
     def record(
         self, exchange: Exchange, kind: str, replies: Sequence[Reply], withdrawn: bool = False, **verdict: Any
@@ -322,8 +321,8 @@ class Chat:
         append_feedback(self.feedback, given)
         return f"The {kind} was {'withdrawn in' if withdrawn else 'appended to'} {self.feedback}."
 
-    def _changed(self, state: ChatState, settings: Settings) -> ChatState:
-        """The state with new settings."""
+    def changed(self, state: ChatState, settings: Settings) -> ChatState:
+        """The state with checked settings of the next replies."""
         beta, greedy = settings.beta, [model.name for model in self.models if not samples(model)]
         if settings.only not in (None, *range(len(self.models))):
             raise ConfigError(f"there is no model {shown(settings.only)}")
@@ -358,7 +357,6 @@ class Chat:
 
 
 def samples(model: ChatModel) -> bool:
-    """Whether a model's replies are random."""
     return GenerationSettings.from_kwargs(model.generation_kwargs).do_sample
 
 
@@ -377,7 +375,6 @@ def _beta(model: ChatModel, state: ChatState) -> float | None:
 
 
 def _judged(state: ChatState, index: int, number: int) -> tuple[Exchange, Reply]:
-    """An exchange and one of its replies, for feedback."""
     if not -1 <= number < len(state.exchanges) or not state.exchanges:
         raise ConfigError("there is no reply to judge yet")
     exchange = state.exchanges[number]

@@ -92,7 +92,6 @@ class ChatPage(Page[ChatState]):
         return self._sessions.open(visit.person)
 
     def _keep(self, visit: Visit, state: ChatState) -> None:
-        """Store the next state of a chat."""
         self._sessions.keep(visit.person, replace(state, revision=self._state(visit).revision + 1))
 
     def _restored(self, visit: Visit) -> Updates:
@@ -120,10 +119,8 @@ class ChatPage(Page[ChatState]):
                 if is_begun:
                     yield self._typed(visit)
                 else:
-                    yield {
-                        **self._shown(visit, is_busy=True),
-                        self._text: self._text_box(True, "" if is_typed else None),
-                    }
+                    box = self._text_box(True, "" if is_typed else None)
+                    yield {**self._shown(visit, is_busy=True), self._text: box}
                 is_begun = True
         except Exception:
             if is_begun:
@@ -139,9 +136,10 @@ class ChatPage(Page[ChatState]):
     def _choose(self, index: int, visit: Visit) -> None:
         state, option = self._state(visit), visit.click.value
         if option == _BACK:
-            self._keep(visit, self._chat.take_back_choice(state))
+            state = self._chat.take_back_choice(state)
         else:
-            self._keep(visit, self._chat.choose(state, index if option == _BETTER else None))
+            state = self._chat.choose(state, index if option == _BETTER else None)
+        self._keep(visit, state)
 
     def _edited(self, index: int, visit: Visit, *settings: Any) -> Iterator[Updates] | None:
         """An edited message is sent again; an edited reply is corrected."""
@@ -158,8 +156,7 @@ class ChatPage(Page[ChatState]):
         return {} if state.last is None else {self._text: self._text_box(text=state.last.text)}
 
     def _asked(self, visit: Visit, only: str) -> None:
-        index = None if only == _BOTH else int(only)
-        self._keep(visit, self._chat.ask_only(self._state(visit), index))
+        self._keep(visit, self._chat.ask_only(self._state(visit), None if only == _BOTH else int(only)))
 
     # -- what is shown ------------------------------------------------------------------------------------------------
 
@@ -178,7 +175,6 @@ class ChatPage(Page[ChatState]):
         return updates
 
     def _typed(self, visit: Visit) -> Updates:
-        """What shows one more token."""
         state = self._state(visit)
         updates: Updates = {self._revision: state.revision}
         for i, column in enumerate(self._columns):
@@ -200,15 +196,13 @@ def _bubbles(state: ChatState, index: int, colour: str, is_busy: bool) -> list[B
         if is_busy and exchange is state.last:
             bubbles.append(Bubble("assistant", message["content"], is_typed=True))
             continue
-        reply = exchange.replies[index]
-        rating = None if message["origin"] else reply.rating
-        below = note_html(message["origin"]) or _below(reply, quantity, scale)
-        bubbles.append(Bubble("assistant", message["content"], below, rating))
+        reply, origin = exchange.replies[index], exchange.origin(index)
+        below = note_html(origin) or _below(reply, quantity, scale)
+        bubbles.append(Bubble("assistant", message["content"], below, None if origin else reply.rating))
     return bubbles
 
 
 def _below(reply: Reply, quantity: Quantity | None, scale: Scale | None) -> str:
-    """What stands beneath a model's own reply."""
     found = "" if reply.text else note_html("(empty reply)")
     if quantity is not None and reply.details is not None:
         found += tokens_html(reply.details, quantity, scale)
@@ -218,7 +212,6 @@ def _below(reply: Reply, quantity: Quantity | None, scale: Scale | None) -> str:
 
 
 def _options(state: ChatState, index: int) -> Options:
-    """What can be chosen beneath the last reply in a column."""
     if state.last is None:
         return {}
     if state.awaits_choice:

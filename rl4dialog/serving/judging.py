@@ -64,7 +64,6 @@ class Judging(ABC, Generic[T]):
         return f"{self._n_things - len(self._left)} of {self._n_things} done."
 
     def choose(self, person: str, id: str, index: int) -> str:
-        """Choose the better reply of the current pair."""
         return self._record(person, self._shown(person, id).chosen(index))
 
     def rate(self, person: str, id: str, index: int, rating: int | None) -> str:
@@ -94,7 +93,6 @@ class Judging(ABC, Generic[T]):
         return "Nothing was recorded."
 
     def can_go_back(self, person: str) -> bool:
-        """Whether there is something to go back to."""
         return False
 
     def go_back(self, person: str, id: str) -> str:
@@ -118,7 +116,6 @@ class Judging(ABC, Generic[T]):
         return None
 
     def set_goal(self, person: str, id: str, goal: str) -> str:
-        """Let the model reply to another goal."""
         raise ConfigError("these replies have no goals")
 
     def _append(self, feedback: Feedback, done: str) -> str:
@@ -289,7 +286,6 @@ class JudgingPage(Page[None]):
 
 
 def _bubbles(replies: QueuedReplies, index: int, standing: Standing) -> list[Bubble]:
-    """The conversation with one of the replies."""
     reply = replies.replies[index].text
     said = [Bubble(message["role"], message["content"]) for message in chat_messages(replies.turns)]
     below = "" if standing.correction is None else note_html(f"your correction of the reply: {reply}")

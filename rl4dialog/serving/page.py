@@ -29,8 +29,7 @@ from rl4dialog.core.errors import ConfigError, RL4DialogError
 
 T = TypeVar("T")
 Updates = dict[Any, Any]
-Options = Mapping[str, str]
-"""What can be chosen beneath the last reply: labels by name."""
+Options = Mapping[str, str]  # what can be chosen beneath the last reply: labels by name
 
 RATINGS = {1: "Like", -1: "Dislike"}
 _JOINER = "\u2060"
@@ -77,7 +76,6 @@ def help_html(hint: str, about: str = "", goal: str = "") -> str:
 
 
 def note_html(text: str, is_strong: bool = False) -> str:
-    """A remark beneath a message."""
     shown = f"<strong>{escaped(text)}</strong>" if is_strong else escaped(text)
     return f'<p class="remark">{shown}</p>' if text else ""
 
@@ -111,14 +109,12 @@ class Sessions(Generic[T]):
         with self._lock:
             if key not in self._states:
                 self._states[key] = self._begin()
-            state = self._states[key]
             self._states.move_to_end(key)
             while len(self._states) > self._capacity:
                 self._states.popitem(last=False)
-        return state
+            return self._states[key]
 
     def keep(self, key: str, state: T) -> T:
-        """Store the next state of a chat."""
         self.open(key)
         with self._lock:
             self._states[key] = state
@@ -151,8 +147,7 @@ class Bubble:
     is_typed: bool = False
 
 
-@dataclass(frozen=True)
-class BubbleEvent:
+class BubbleEvent(NamedTuple):
     """A click on a bubble: number of the message, the new text or name of the option, and the rating if it is one."""
 
     index: int
@@ -209,11 +204,9 @@ class ConversationColumn:
         return {self.chat: chat, self.box: self._gradio.update(visible=is_visible)}
 
     def typed(self, bubbles: Sequence[Bubble]) -> Updates:
-        """Updates that show one more token."""
         return {self.chat: self._gradio.update(value=[self._message(bubble) for bubble in bubbles])}
 
     def unrated(self, n_replies: int) -> Updates:
-        """Updates that show no rating."""
         return {self.chat: self._gradio.update(feedback_value=[self._unrated()] * n_replies)}
 
     def _unrated(self) -> str:
@@ -239,10 +232,8 @@ class Page(ABC, Generic[T]):
     is shown, the `outputs` those that depend on it.
     """
 
-    mode: str
-    """CSS class, and part of the name under which a browser stores its key."""
-    hint: str
-    """What a person can do, in a line."""
+    mode: str  # CSS class, and part of the name under which a browser stores its key
+    hint: str  # what a person can do, in a line
 
     def __init__(self, names: Sequence[str], placeholder: str, begin: Callable[[], T]) -> None:
         gradio = self._gradio = load_gradio()

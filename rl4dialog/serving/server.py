@@ -48,7 +48,6 @@ App = Callable[[Message, Receive, Any], Awaitable[None]]
 
 
 def check_address(host: str, port: int) -> None:
-    """Check that a server can listen on an address."""
     if not 0 < port < 65536:
         raise ConfigError(f"--port must be a number from 1 to 65535, not {port}")
     try:
@@ -137,7 +136,6 @@ class PageGuard:
         await self._app(scope, receive, send_with_headers)
 
     def refused(self, status: int, reason: str) -> Any:
-        """The answer to a request that is refused."""
         from starlette.responses import PlainTextResponse
 
         return PlainTextResponse(reason, status, {"connection": "close"})

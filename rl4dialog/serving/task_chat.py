@@ -60,12 +60,10 @@ class TaskChat:
         return "Success: the goal is reached." if outcome.success else f"Failure: {'; '.join(outcome.failures)}."
 
     def reset(self) -> None:
-        """Begin a new dialogue, without a goal."""
         self.agent.reset()
         self._begin("")
 
     def draw_goal(self) -> None:
-        """Begin a new dialogue about a goal."""
         self._begin(self.agent.draw_goal())
 
     def say(self, text: str) -> Any:
@@ -87,7 +85,6 @@ class TaskChat:
         return reply
 
     def end(self) -> None:
-        """End the dialogue about the goal."""
         if self.is_over or not self.turns or not self.score:
             raise ConfigError("there is no dialogue about a goal to score; begin one with a new goal (/goal)")
         self._end()

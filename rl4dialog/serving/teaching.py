@@ -21,11 +21,8 @@ from rl4dialog.data.ratings import latest
 from rl4dialog.serving.chat import ChatModel
 from rl4dialog.serving.judging import Judging
 
-_MAX_TRIES = 8
-"""Replies that are generated to find one that was not rejected yet."""
-
-Answers = Callable[[str], PartnerReply]
-"""Answers an utterance of the model, as the next one of a conversation."""
+_MAX_TRIES = 8  # replies that are generated to find one that was not rejected yet
+Answers = Callable[[str], PartnerReply]  # answers an utterance of the model, as the next one of a conversation
 
 
 @dataclass(frozen=True)
@@ -35,8 +32,7 @@ class Situation:
     turns: Sequence[str]
     persona: str | None = None
     goal: str | None = None
-    begin: Callable[[], Answers] | None = None
-    """Begins a conversation from here, and returns the answers of the partner; ``None`` if there is no partner."""
+    begin: Callable[[], Answers] | None = None  # begins a conversation with the partner, if there is one
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -58,7 +54,6 @@ class _Lesson:
 
     @property
     def persona(self) -> str | None:
-        """The text at the beginning of the prompt."""
         persona = self.situation.persona
         return persona if self.goal is None else with_goal([persona] if persona else [], self.goal)
 
@@ -87,14 +82,13 @@ class Teaching(Judging[Situation]):
         self._n_asked = 0
 
     def current(self, person: str) -> QueuedReplies | None:
-        lesson = self._lesson(person)
-        if lesson is None:
+        if (lesson := self._lesson(person)) is None:
             return None
         if lesson.reply is None:
             lesson.reply = self._reply(lesson)
         reply, persona = lesson.reply, lesson.persona
-        id = queue_id(persona, lesson.turns, [reply])
-        return QueuedReplies(id, [*lesson.turns], [JudgedReply(self._model.name, reply)], persona, "teach")
+        id, judged = queue_id(persona, lesson.turns, [reply]), [JudgedReply(self._model.name, reply)]
+        return QueuedReplies(id, [*lesson.turns], judged, persona, "teach")
 
     def goal(self, person: str) -> str | None:
         lesson = self._lesson(person)
@@ -180,12 +174,11 @@ class Teaching(Judging[Situation]):
         return last.text
 
     def _lesson(self, person: str) -> _Lesson | None:
-        situation, lesson = self._own(person), self._lessons.get(person)
-        if situation is None:
+        if (situation := self._own(person)) is None:
             return None
+        lesson = self._lessons.get(person)
         if lesson is None or lesson.situation is not situation:
-            lesson = _Lesson(situation, [*situation.turns], situation.goal)
-            self._lessons[person] = lesson
+            lesson = self._lessons[person] = _Lesson(situation, [*situation.turns], situation.goal)
         return lesson
 
 

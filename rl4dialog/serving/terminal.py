@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 import re
 import sys
 from abc import ABC, abstractmethod
@@ -24,10 +23,8 @@ from rl4dialog.serving.page import visible
 from rl4dialog.serving.task_chat import NOTHING, Agent, TaskChat, in_words
 from rl4dialog.serving.teaching import Teaching
 
-ReadLine = Callable[[str], str]
-"""Prompts for a line; raises EOFError at the end of the input."""
-Write = Callable[[str], None]
-"""Prints text verbatim."""
+ReadLine = Callable[[str], str]  # prompts for a line; raises EOFError at the end of the input
+Write = Callable[[str], None]  # prints text verbatim
 
 _COLORS = {"you": "green", "model": "cyan", "agent": "cyan"}
 
@@ -46,8 +43,7 @@ _QUIT = Command("", "end the chat")
 
 def parse_command(line: str, commands: Mapping[str, Command]) -> tuple[str, str]:
     """Split a line that begins with a slash into command name and argument."""
-    name, _, argument = line[1:].partition(" ")
-    argument = argument.strip()
+    name, argument = (part.strip() for part in f"{line[1:]} ".split(" ", 1))
     if name not in commands:
         hint = nearest_hint(f"/{name}", [f"/{known}" for known in commands])
         raise ConfigError(f"unknown command '/{name}'{hint} (/help lists the commands)")
@@ -111,7 +107,6 @@ class LineChat(ABC):
         """Reply to a message."""
 
     def run(self) -> None:
-        """Chat until /quit or the end of the input."""
         self._greet()
         continues = True
         while continues:
@@ -143,7 +138,6 @@ class LineChat(ABC):
             self._write(f"  {f'/{name} {command.argument}'.strip():<16} {command.help}\n")
 
     def _append(self, argument: str, record: Mapping[str, Any] | None) -> None:
-        """Append a record to the file of ``/save``."""
         path = Path(argument).expanduser()
         if path.suffix != ".jsonl":
             raise ConfigError(f"/save needs a .jsonl file, not {argument!r}")
@@ -235,24 +229,18 @@ class TerminalChat(LineChat):
         self._write(f"Persona: {argument}\n" if argument else "The model has no persona.\n")
 
     def _do_temperature(self, argument: str) -> None:
-        temperature = _number(argument)
-        if not 0 < temperature < math.inf:
-            raise ConfigError(f"/temperature needs a number above 0, not {argument!r}")
-        self._set(temperature=temperature)
+        self._set(temperature=_number(argument))
         greedy = "" if samples(self._model) else "; it has no effect, because this model does not sample"
-        self._write(f"The temperature is {temperature:g}{greedy}.\n")
+        self._write(f"The temperature is {argument}{greedy}.\n")
 
     def _do_beta(self, argument: str) -> None:
         if self._model.beta is None:
             raise ConfigError("/beta has no effect: this model is not guided by values")
-        beta = _number(argument)
-        if not 0 <= beta < math.inf:
-            raise ConfigError(f"/beta needs a number of at least 0, not {argument!r}")
-        self._set(beta=beta)
-        self._write(f"beta is {beta:g}.\n")
+        self._set(beta=_number(argument))
+        self._write(f"beta is {argument}.\n")
 
     def _set(self, **settings: Any) -> None:
-        self.state = replace(self.state, settings=replace(self.state.settings, **settings))
+        self.state = self._chat.changed(self.state, replace(self.state.settings, **settings))
 
     def _do_rate(self, argument: str) -> None:
         ratings = {"up": 1, "down": -1}
@@ -265,7 +253,6 @@ class TerminalChat(LineChat):
         self._write("The conversation keeps the model's reply.\n")
 
     def _judge(self, kind: str, **verdict: Any) -> None:
-        """Append feedback on the last reply to the feedback file."""
         if self.state.last is None:
             raise ConfigError("there is no reply to judge yet")
         self._chat.record(self.state.last, kind, self.state.last.replies, **verdict)
@@ -274,17 +261,15 @@ class TerminalChat(LineChat):
     def _do_save(self, argument: str) -> None:
         persona = self.state.settings.persona
         messages = [{"role": "system", "content": persona}] if persona else []
-        messages += [{"role": each["role"], "content": each["content"]} for each in self.state.messages(0)]
-        record = {"messages": messages, "model": self._model.name}
+        record = {"messages": [*messages, *self.state.messages(0)], "model": self._model.name}
         self._append(argument, record if self.state.exchanges else None)
 
 
 def _number(text: str) -> float:
-    """A number; NaN for any other text."""
     try:
         return float(text)
     except ValueError:
-        return math.nan
+        raise ConfigError(f"{text!r} is not a number") from None
 
 
 class TaskTerminalChat(LineChat):
@@ -359,8 +344,8 @@ class TeachingTerminal(LineChat):
 
     def __init__(self, teaching: Teaching, read_line: ReadLine, write: Write) -> None:
         super().__init__(read_line, write)
-        self._teaching, self._id = teaching, ""
-        self._progress, self._n_printed = "", 0  # utterances of the situation, the reply to judge included
+        self._teaching, self._id, self._progress = teaching, "", ""
+        self._n_printed = 0  # utterances of the situation, the reply to judge included
         self._goal: str | None = None
 
     def take(self, line: str) -> bool:
@@ -391,10 +376,9 @@ class TeachingTerminal(LineChat):
             self._write(f"\n{progress}\n")
             if persona := without_goal(shown.persona or "") if goal else shown.persona:
                 self._write(f"persona: {visible(persona)}\n")
-        for i, text in enumerate(shown.turns):
-            if i >= n_printed:
-                # The model answers the last one, and the sides alternate.
-                self._write(f"{'partner' if (len(shown.turns) - i) % 2 else 'model'}: {visible(text)}\n")
+        for i, text in enumerate(shown.turns[n_printed:], start=n_printed):
+            # The model answers the last one, and the sides alternate.
+            self._write(f"{'partner' if (len(shown.turns) - i) % 2 else 'model'}: {visible(text)}\n")
         if goal is not None and goal != self._goal:
             self._write(f"goal: {visible(goal)}\n")
         self._write(f"{speaker('model')}{visible(shown.replies[0].text) or '(empty reply)'}\n")
@@ -404,11 +388,11 @@ class TeachingTerminal(LineChat):
     def _reply(self, text: str) -> None:
         self._write(f"{self._teaching.correct(self._me, self._id, 0, text)}\n")
 
-    def _do_up(self) -> None:
-        self._write(f"{self._teaching.rate(self._me, self._id, 0, 1)}\n")
+    def _do_up(self, rating: int = 1) -> None:
+        self._write(f"{self._teaching.rate(self._me, self._id, 0, rating)}\n")
 
     def _do_down(self) -> None:
-        self._write(f"{self._teaching.rate(self._me, self._id, 0, -1)}\n")
+        self._do_up(-1)
 
     def _do_goal(self, argument: str) -> None:
         if argument or not self._teaching.goals:

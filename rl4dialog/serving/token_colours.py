@@ -35,15 +35,13 @@ class Quantity:
     colours: tuple[Colour, ...]  # from the lowest to the highest number, in equal steps
 
 
-QUANTITIES = {
-    quantity.label: quantity
-    for quantity in (
-        Quantity("log_probs", "log-prob", "nats", (_ORANGE, _PALE)),
-        Quantity("values", "value", "reward", (_PALE, _GREEN)),
-        Quantity("kl", "KL", "nats", (_BLUE, _PALE, _RED)),
-        Quantity("advantages", "Q - V", "reward", (_RED, _PALE, _GREEN)),
-    )
-}
+_QUANTITIES = (
+    Quantity("log_probs", "log-prob", "nats", (_ORANGE, _PALE)),
+    Quantity("values", "value", "reward", (_PALE, _GREEN)),
+    Quantity("kl", "KL", "nats", (_BLUE, _PALE, _RED)),
+    Quantity("advantages", "Q - V", "reward", (_RED, _PALE, _GREEN)),
+)
+QUANTITIES = {quantity.label: quantity for quantity in _QUANTITIES}
 
 
 @dataclass(frozen=True)
@@ -74,25 +72,22 @@ def common_scale(quantity: Quantity, details: Iterable[TokenDetails | None]) -> 
     numbers = [number for one in lists for number in one if math.isfinite(number)]
     if not numbers:
         return None
-    if quantity.name == "log_probs":
-        return Scale(quantity, min(numbers), 0.0)
     if quantity.name in ("kl", "advantages"):
         furthest = max(map(abs, numbers))
         return Scale(quantity, -furthest, furthest)
-    return Scale(quantity, min(numbers), max(numbers))
+    return Scale(quantity, min(numbers), 0.0 if quantity.name == "log_probs" else max(numbers))
 
 
 def tokens_html(details: TokenDetails, quantity: Quantity, scale: Scale | None) -> str:
     """Render the tokens of a reply with their numbers; without numbers, the tokens and the reason."""
     numbers = getattr(details, quantity.name)
+    titles = [_title(details, i) for i in range(len(details.texts))]
     if numbers is None or scale is None:
         why = details.missing.get(quantity.name, "not available for this reply")
-        tokens = "".join(_token(text, title=_title(details, i)) for i, text in enumerate(details.texts))
+        tokens = "".join(_token(text, title=title) for text, title in zip(details.texts, titles, strict=True))
         return f'<div class="tokens">{tokens}</div><p class="missing">No {quantity.label}: {escaped(why)}</p>'
-    tokens = "".join(
-        _token(text, number, scale.colour(number), _title(details, i))
-        for i, (text, number) in enumerate(zip(details.texts, numbers, strict=True))
-    )
+    rows = zip(details.texts, numbers, titles, strict=True)
+    tokens = "".join(_token(text, number, scale.colour(number), title) for text, number, title in rows)
     return f'<div class="tokens">{tokens}</div>{_legend(scale)}'
 
 
@@ -105,12 +100,8 @@ def _token(text: str, number: float | None = None, colour: str = _UNKNOWN, title
 
 def _title(details: TokenDetails, index: int) -> str:
     """All numbers of a token, for its tooltip."""
-    found = []
-    for quantity in QUANTITIES.values():
-        numbers = getattr(details, quantity.name)
-        if numbers is not None:
-            found.append(f"{quantity.label} {_rounded(numbers[index])}")
-    return ", ".join(found)
+    known = [(each.label, numbers) for each in _QUANTITIES if (numbers := getattr(details, each.name)) is not None]
+    return ", ".join(f"{label} {_rounded(numbers[index])}" for label, numbers in known)
 
 
 def _legend(scale: Scale) -> str:

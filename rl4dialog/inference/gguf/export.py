@@ -56,7 +56,6 @@ class Architecture:
 
 
 def architecture_of(model: PreTrainedModel) -> Architecture:
-    """Return the form of a model."""
     config = model.config
     found = ARCHITECTURES.get(config.model_type)
     if found is None:
@@ -82,7 +81,6 @@ def architecture_of(model: PreTrainedModel) -> Architecture:
 
 
 def stored_weights(model: PreTrainedModel, architecture: Architecture) -> Iterator[tuple[str, Tensor]]:
-    """Yield name and value of each weight of a GGUF file."""
     config, tied = model.config, model.get_output_embeddings().weight is model.get_input_embeddings().weight
     names = gguf.get_tensor_name_map(architecture.gguf, config.num_hidden_layers)
     for name, weight in model.state_dict().items():
@@ -170,7 +168,6 @@ _MAX_KL = {"f32": 1e-3, "f16": 1e-3, "bf16": 1e-2, "q8_0": 0.1}
 
 
 def token_ids(tokenizer: Any) -> list[list[int]]:
-    """Token ids of :data:`TEXTS`."""
     return [tokenizer(text)["input_ids"] for text in TEXTS]
 
 
@@ -235,7 +232,6 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 
 def write_weights(writer: GGUFWriter, path: Path, weights: Iterable[tuple[str, Tensor]], dtype: str) -> None:
-    """Write metadata and weights to a file."""
     writer.add_file_type(_FILE_TYPES[dtype])
     writer.add_quantization_version(GGML_QUANT_VERSION)
     kinds = []
@@ -334,7 +330,6 @@ def _check_output(output: Path, overwrite: bool) -> None:
 
 
 def _prompts(config: TextConfig, provenance: Mapping[str, Any]) -> Iterator[str]:
-    """How to write prompts for the model."""
     yield prompt_format(config, provenance)
     prefix = return_prefix(config)
     if prefix is not None:

@@ -200,7 +200,6 @@ def _merges(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _kind_of(settings: Mapping[str, Any]) -> str:
-    """What a tokenizer is, for the message."""
     model = settings["model"]["type"]
     if model == "BPE" and not _merges(settings):
         return "This one has a token per word or character (builtin/words, builtin/characters)"

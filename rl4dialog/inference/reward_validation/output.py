@@ -122,7 +122,6 @@ def _shown(interval: Interval | None) -> str:
 
 
 def _record(agreement: Agreement) -> dict[str, Any]:
-    """A row of the files."""
     found = agreement.correlation
     row: dict[str, Any] = {"score": agreement.score, "rating": agreement.rating, "n": found.n}
     for name in ("spearman", "kendall"):

@@ -220,7 +220,6 @@ class Validation:
 
     @property
     def systems(self) -> list[str]:
-        """Names of the systems, in order."""
         return list(dict.fromkeys(each.system for each in self.rated if each.system is not None))
 
 

@@ -130,7 +130,7 @@ def test_better_reply_is_recorded_and_goes_on_in_both(tmp_path: Path) -> None:
     state = chat.choose(state, 1)
     assert state.turns == ["hi", "HI twice"]
     assert [state.messages(i)[-1]["content"] for i in (0, 1)] == ["HI twice"] * 2
-    assert [state.messages(i)[-1]["origin"] for i in (0, 1)] == ["the reply of 2: b", ""]
+    assert state.last and [state.last.origin(i) for i in (0, 1)] == ["the reply of 2: b", ""]
     (preference,) = read_feedback(tmp_path / "feedback.jsonl")
     assert (preference.kind, preference.chosen, preference.turns) == ("preference", 1, ["hi"])
     assert preference.replies == [JudgedReply("a", "HI"), JudgedReply("b", "HI twice")] and preference.persona == "P"
@@ -172,7 +172,7 @@ def test_judgement_is_taken_back_on_the_page_and_in_the_file(tmp_path: Path) -> 
     with pytest.raises(RL4DialogError, match="no choice to take back"):
         chat.take_back_choice(state)  # while the conversation continues with a correction
     state = chat.correct(state, 1, "HI twice")
-    assert state.turns == ["hi", "HI twice"] and state.messages(1)[-1]["origin"] == ""
+    assert state.turns == ["hi", "HI twice"] and state.last and state.last.origin(1) == ""
     state = chat.rate(state, 1, None)
     with pytest.raises(RL4DialogError, match="it has no rating"):
         chat.rate(state, 1, None)
@@ -200,8 +200,8 @@ def test_one_model_of_two_replies_alone(tmp_path: Path) -> None:
     assert state.awaits_choice
     *_, state = chat.send(START, "hi", Settings(only=1))
     assert state.turns == ["hi", "HI twice"] and not state.awaits_choice
-    assert state.messages(0)[-1]["origin"] == "the reply of 2: b"
-    assert state.last and state.last.replies[0].details is None and state.last.replies[1].details
+    assert state.last and state.last.origin(0) == "the reply of 2: b"
+    assert state.last.replies[0].details is None and state.last.replies[1].details
     assert not state.last.was_choice
     with pytest.raises(RL4DialogError, match="there is no model 2"):
         chat.ask_only(state, 2)
@@ -239,7 +239,8 @@ def test_corrected_reply_is_rated_no_more(tmp_path: Path) -> None:
     state = chat.correct(rated, 0, "Hello!")
     with pytest.raises(RL4DialogError, match="this reply was corrected; the column shows your correction"):
         chat.rate(state, 0, -1)
-    assert state.messages(0)[-1] == {"role": "assistant", "content": "Hello!", "origin": "your correction of the reply"}
+    assert state.messages(0)[-1] == {"role": "assistant", "content": "Hello!"}
+    assert state.last and state.last.origin(0) == "your correction of the reply"
     assert chat.correct(state, 0, "Hello there!").turns == ["hi", "Hello there!"]
     assert [one.kind for one in read_feedback(tmp_path / "feedback.jsonl")] == ["rating", "correction", "correction"]
 

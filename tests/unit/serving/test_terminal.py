@@ -94,8 +94,8 @@ def test_persona_of_the_training_is_said_and_used() -> None:
 def test_temperature_holds_from_then_on_and_keeps_the_other_settings() -> None:
     talk = Talk("a", "/temperature 0.5", "b", "c", "/temperature hot", "/temperature 0", "d")
     assert [kwargs for _, _, kwargs in talk.model.asked] == [{}] + 3 * [{"temperature": 0.5}]
-    assert "error: /temperature needs a number above 0, not 'hot'\n" in talk.printed
-    assert "error: /temperature needs a number above 0, not '0'\n" in talk.printed
+    assert "error: 'hot' is not a number\n" in talk.printed
+    assert "error: settings.temperature: input should be greater than or equal to" in talk.printed
 
 
 def test_temperature_of_a_greedy_model_says_that_it_changes_nothing() -> None:
@@ -113,8 +113,8 @@ def test_beta_holds_from_then_on() -> None:
         {}, {"beta": 8.0}, {"beta": 8.0, **both}, {"beta": 0.0, **both}, {"beta": 0.0, **both}
     ]  # fmt: skip
     assert "beta is 8.\n" in talk.printed
-    assert "error: /beta needs a number of at least 0, not '-1'\n" in talk.printed
-    assert "error: /beta needs a number of at least 0, not 'much'\n" in talk.printed
+    assert "error: beta must be a number of at least 0, not -1" in talk.printed
+    assert "error: 'much' is not a number\n" in talk.printed
     assert "error: /beta has no effect: this model is not guided by values\n" in Talk("/beta 8").printed
 
 
