@@ -53,14 +53,8 @@ def test_settings_are_those_of_the_model_unless_the_request_has_others() -> None
 
 
 def test_values_without_effect_and_bookkeeping_are_accepted() -> None:
-    unused = {
-        "frequency_penalty": 0.0,
-        "logprobs": False,
-        "tools": [],
-        "response_format": {"type": "text"},
-        "stop": None,
-    }
-    assert parse(user="me", metadata={"a": "b"}, n=None, **unused) == parse()
+    unused = {"frequency_penalty": 0.0, "logprobs": False, "tools": [], "response_format": {"type": "text"}}
+    assert parse(user="me", metadata={"a": "b"}, n=None, stop=None, **unused) == parse()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from echo_model import Echo
@@ -17,7 +18,7 @@ from rl4dialog.data.ratings import latest
 from rl4dialog.serving.judging import QueueJudging
 from rl4dialog.serving.teaching import Situation, Teaching
 
-PAIRS = [QueuedReplies(str(i), [f"hello {i}"], [JudgedReply("m", "<a>"), JudgedReply("n", f"b {i}")]) for i in range(3)]
+PAIRS = [QueuedReplies(str(i), [f"hello {i}"], [JudgedReply("m", "<a>"), JudgedReply("n", f"b {i}")]) for i in range(4)]
 WHOLE = QueuedReplies("w", ["hi", "oh", "why?"], [JudgedReply("m", "so")], is_conversation=True, answer="bye")
 SINGLE = QueuedReplies("s", ["bye"], [JudgedReply("m", "see you")])
 
@@ -28,14 +29,14 @@ def test_every_judgement_is_written_before_the_next_pair(tmp_path: Path) -> None
     judging.correct("me", "0", 1, " c ")
     judging.rate("me", "0", 0, -1)
     assert [(each.correction, each.rating) for each in read_feedback(file)] == [("c", None), (None, -1)]
-    assert judging.progress == "0 of 3 done." and judging.current("me") is PAIRS[0]
+    assert judging.progress == "0 of 4 done." and judging.current("me") is PAIRS[0]
     judging.choose("me", "0", 1)
     assert read_feedback(file)[2].chosen == 1
     assert judging.skip("me", "1") == "Nothing was recorded."
     assert judging.given == read_feedback(file) and len(judging.given) == 3
-    assert judging.current("me") is PAIRS[2] and judging.progress == "2 of 3 done." and not judging.is_done
+    assert judging.current("me") is PAIRS[2] and judging.progress == "2 of 4 done." and not judging.is_done
     again = QueueJudging(PAIRS, file)
-    assert again.progress == "1 of 3 done." and again.current("me") is PAIRS[1]
+    assert again.progress == "1 of 4 done." and again.current("me") is PAIRS[1]
 
 
 def test_rating_and_correction_of_a_pair_stand_until_they_are_taken_back(tmp_path: Path) -> None:
@@ -72,14 +73,11 @@ def test_person_can_go_back_and_judge_again(tmp_path: Path) -> None:
     assert [each.chosen for each in latest(read_feedback(file))] == [0]
 
 
-@pytest.mark.parametrize("action", ["rate", "correct"])
-def test_single_reply_is_done_when_it_is_rated_or_corrected(tmp_path: Path, action: str) -> None:
+@pytest.mark.parametrize(("action", "verdict"), [("rate", 1), ("correct", "bye bye")])
+def test_single_reply_is_done_when_it_is_rated_or_corrected(tmp_path: Path, action: str, verdict: Any) -> None:
     file = tmp_path / "feedback.jsonl"
     judging = QueueJudging([SINGLE], file)
-    if action == "rate":
-        judging.rate("me", "s", 0, 1)
-    else:
-        judging.correct("me", "s", 0, "bye bye")
+    getattr(judging, action)("me", "s", 0, verdict)
     assert judging.is_done and judging.current("me") is None and QueueJudging([SINGLE], file).is_done
 
 
@@ -108,7 +106,7 @@ def test_outdated_page_and_empty_correction_record_nothing(tmp_path: Path) -> No
 
 
 def test_each_person_has_another_pair_until_few_are_left(tmp_path: Path) -> None:
-    judging = QueueJudging(PAIRS, tmp_path / "feedback.jsonl")
+    judging = QueueJudging(PAIRS[:3], tmp_path / "feedback.jsonl")
     assert [judging.current(who) for who in ("one", "other", "one")] == [PAIRS[0], PAIRS[1], PAIRS[0]]
     judging.choose("other", "1", 0)
     assert judging.current("other") is PAIRS[2]
@@ -118,9 +116,6 @@ def test_each_person_has_another_pair_until_few_are_left(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="out of date"):
         judging.choose("one", "2", 1)
     assert judging.is_done and [each.chosen for each in judging.given] == [0, 0, 0]
-
-
-FOUR_PAIRS = [*PAIRS, QueuedReplies("3", ["hello 3"], [JudgedReply("m", "<a>"), JudgedReply("n", "b 3")])]
 
 
 def correct(tab: Tab, text: str, index: int = 0) -> None:
@@ -133,8 +128,8 @@ def text_of(tab: Tab) -> str:
 
 def test_page_shows_what_is_left_until_all_is_judged(tmp_path: Path) -> None:
     file = tmp_path / "feedback.jsonl"
-    append_feedback(file, FOUR_PAIRS[0].chosen(0))
-    with served(QueueJudging([*FOUR_PAIRS[:2], SINGLE], file)) as address:
+    append_feedback(file, PAIRS[0].chosen(0))
+    with served(QueueJudging([*PAIRS[:2], SINGLE], file)) as address:
         tab = Tab(address)
         assert "1 of 3 done. Choose the better reply" in text_of(tab)
         assert (tab.turns(0), tab.turns(1)) == (["hello 1", "<a>"], ["hello 1", "b 1"])
@@ -170,7 +165,7 @@ def test_page_shows_a_whole_conversation_to_rate(tmp_path: Path) -> None:
 
 def test_bubbles_show_the_judgements_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "feedback.jsonl"
-    with served(QueueJudging(FOUR_PAIRS, file)) as address:
+    with served(QueueJudging(PAIRS, file)) as address:
         tab = Tab(address)
         tab.rate(True, 0)
         correct(tab, "better", 1)
@@ -195,7 +190,7 @@ def test_bubbles_show_the_judgements_in_the_file(tmp_path: Path) -> None:
 
 def test_two_people_do_not_mix(tmp_path: Path) -> None:
     file = tmp_path / "feedback.jsonl"
-    with served(QueueJudging(FOUR_PAIRS, file)) as address:
+    with served(QueueJudging(PAIRS, file)) as address:
         one, other = Tab(address), Tab(address)
         assert one.key != other.key and one.turns()[0] == "hello 0" and other.turns()[0] == "hello 1"
         other.choose("better", 1, "choose")
@@ -208,12 +203,8 @@ def test_two_people_do_not_mix(tmp_path: Path) -> None:
         one.choose("better", 0, "choose")  # in the old tab
         assert "this page was out of date, so nothing was recorded" in text_of(one) and one.turns()[0] == "hello 3"
         other.choose("better", 0, "choose")
-    assert [(each.turns[0], each.correction or each.chosen) for each in read_feedback(file)] == [
-        ("hello 1", 1),
-        ("hello 0", "of the first person"),
-        ("hello 0", 0),
-        ("hello 2", 0),
-    ]
+    given = [(each.turns[0], each.correction or each.chosen) for each in read_feedback(file)]
+    assert given == [("hello 1", 1), ("hello 0", "of the first person"), ("hello 0", 0), ("hello 2", 0)]
 
 
 def test_model_is_taught_on_the_page(tmp_path: Path) -> None:
@@ -242,17 +233,14 @@ def test_model_is_taught_on_the_page(tmp_path: Path) -> None:
         one.act("skip")
         assert "1 of 2 done." in text_of(one)
     given = read_feedback(file)
-    assert [(each.kind, each.persona) for each in given] == [
-        ("rating", "i sing . goal : food"),
-        ("correction", "i sing . goal : food"),
-        ("rating", "i sing . goal : music"),
-    ]
+    assert [each.kind for each in given] == ["rating", "correction", "rating"]
+    assert [each.persona for each in given] == [f"i sing . goal : {goal}" for goal in ("food", "food", "music")]
     assert given[2].turns == ["a", "A", "re A"]
 
 
 def test_options_that_do_not_fit_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
-    write_queue(tmp_path / "q.jsonl", FOUR_PAIRS)
+    write_queue(tmp_path / "q.jsonl", PAIRS)
     queue = ["--queue", str(tmp_path / "q.jsonl")]
     for flags, message in (
         ([*queue, "--run", "x"], "--queue shows replies that are already written; remove --run"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import socket
 import sys
@@ -10,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,7 @@ from rl4dialog.serving.page import (
 from rl4dialog.serving.server import MAX_BODY_BYTES, PageHosts, check_address
 
 
-def served(
-    models: Sequence[Echo], feedback: Path, allow_hosts: Sequence[str] = ()
-) -> contextlib.AbstractContextManager[str]:
-    """The address of a page."""
+def served(models: Sequence[Echo], feedback: Path, allow_hosts: Sequence[str] = ()) -> AbstractContextManager[str]:
     return served_page(lambda: ChatPage(Chat(models, feedback)), allow_hosts)
 
 
@@ -74,35 +71,21 @@ def test_conversation_feedback_and_a_reload(tmp_path: Path) -> None:
         assert (again.value("persona"), again.value("temperature")) == ("I am a cat.", 0.5)
         send(again, "more")
         assert again.turns() == ["hi there", "Hello!", "more", "MORE"]
+        again.edit("HI THERE", number=1)
+        again.rate(True, number=1)
+        assert again.turns()[1] == "HI THERE" and again.ratings() == ["Like", None]
+        again.rate(True, number=7)
+        assert "error: there is no reply to judge yet" in again.status
         again.act("undo_0")
-        assert again.turns() == ["hi there", "Hello!"] and "Undone: more" in again.status
+        assert again.turns() == ["hi there", "HI THERE"] and "Undone: more" in again.status
         assert again.value("text") == "more"
         again.act("reset_0")
         assert again.turns() == [] and Tab(address, tab.key).turns() == []
         other = Tab(address)
         assert other.key != tab.key and other.turns() == []
-    given = read_feedback(feedback)
-    assert [(one.kind, one.withdrawn) for one in given] == [("rating", False), ("rating", True), ("correction", False)]
-
-
-def test_earlier_replies_are_judged_too(tmp_path: Path) -> None:
-    feedback = tmp_path / "feedback.jsonl"
-    with served([Echo()], feedback) as address:
-        tab = Tab(address)
-        send(tab, "a")
-        send(tab, "b")
-        tab.rate(True, number=1)
-        tab.edit("better", number=1)
-        assert tab.turns() == ["a", "better", "b", "B"]
-        tab.rate(False)
-        assert tab.ratings() == [None, "Dislike"]
-        tab.edit("A", number=1)
-        assert tab.turns()[1] == "A" and tab.ratings() == ["Like", "Dislike"] and "withdrawn" in tab.status
-        tab.rate(True, number=7)
-        assert "error: there is no reply to judge yet" in tab.status
-    # A reply is judged after the turns that the model read.
-    assert [one.turns for one in read_feedback(feedback)] == [["a"], ["a"], ["a", "A", "b"], ["a"]]
-    assert [one.kind for one in latest(read_feedback(feedback))] == ["rating", "rating"]
+    given = [(one.kind, one.withdrawn) for one in read_feedback(feedback)]
+    twice = [(kind, withdrawn) for kind in ("rating", "correction") for withdrawn in (False, True)]
+    assert given == [*twice, ("rating", False)]
 
 
 def test_message_is_sent_again_as_it_was_or_edited(tmp_path: Path) -> None:
@@ -137,16 +120,6 @@ def test_settings_are_those_of_the_run_unless_they_are_set(tmp_path: Path) -> No
         assert (shown["temperature"], shown["top-p"], shown["max-new-tokens"]) == ("0.7", "1.0", "")
 
 
-def test_page_begins_with_the_persona_of_the_training(tmp_path: Path) -> None:
-    model = Echo()
-    model.persona = "I am a dog."
-    with served([model], tmp_path / "feedback.jsonl") as address:
-        tab = Tab(address)
-        assert tab.value("persona") == "I am a dog."
-        send(tab, "a", persona=tab.value("persona"))
-        assert model.asked[-1][0] == "I am a dog.<EOU>a <EOU>"
-
-
 def test_every_control_has_a_label(tmp_path: Path) -> None:
     with served([Echo("a"), Echo("b")], tmp_path / "feedback.jsonl") as address:
         controls = ("textbox", "number", "radio", "dropdown", "chatbot")
@@ -158,10 +131,10 @@ def test_every_control_has_a_label(tmp_path: Path) -> None:
 
 def test_beta_and_advantages_of_a_guided_model(tmp_path: Path) -> None:
     model = Echo()
-    model.beta = 4.0
+    model.beta, model.persona = 4.0, "I am a dog."
     with served([model], tmp_path / "feedback.jsonl") as address:
         tab = Tab(address)
-        assert tab.value("beta") is None
+        assert tab.value("beta") is None and tab.value("persona") == "I am a dog."
         send(tab, "hi there", beta=8.0)
         assert model.asked[0][2] == {"beta": 8.0} and Tab(address, tab.key).value("beta") == 8.0
         tab.act("colour", colour="Q - V")
@@ -250,8 +223,6 @@ def test_what_fails_is_told_on_the_page(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 class Slow(Echo):
-    """Takes its time for each word, and notes whether it was asked while it was talking."""
-
     def __init__(self, pause_s: float) -> None:
         super().__init__("slow")
         self._pause_s, self._lock, self.was_raced = pause_s, threading.Lock(), False
@@ -311,25 +282,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_page_answers_for_its_own_hosts_only(guarded: str) -> None:
     port = guarded.rpartition(":")[2]
-    for host in (
-        f"127.0.0.1:{port}",
-        f"LOCALHOST:{port}",
-        f"[::1]:{port}",
-        "chat.example.org",
-        "chat.example.org:444",
-        "localhost:8080",
-    ):
+    own = "127.0.0.1:PORT LOCALHOST:PORT [::1]:PORT chat.example.org chat.example.org:444 localhost:8080"
+    for host in own.replace("PORT", port).split():
         assert httpx.get(guarded, headers={"host": host}).status_code == 200, host
-    for host in (
-        f"evil.example:{port}",
-        "evil.example",
-        "127.0.0.1",
-        "127.0.0.1:1",
-        f"127.0.0.1.evil.example:{port}",
-        f"localhost.:{port}",
-        f"a@127.0.0.1:{port}",
-        "",
-    ):
+    others = (
+        "evil.example:PORT evil.example 127.0.0.1 127.0.0.1:1 127.0.0.1.evil.example:PORT localhost.:PORT a@[::1]:PORT"
+    )
+    for host in ("", *others.replace("PORT", port).split()):
         for method in ("GET", "OPTIONS", "POST"):
             answer = httpx.request(method, f"{guarded}/config", headers={"host": host})
             assert answer.status_code == 403 and "gradio" not in answer.text, (method, host)
@@ -402,14 +361,23 @@ def test_address_that_cannot_be_used_is_told() -> None:
         check_address("192.0.2.1", port)
 
 
-def test_texts_are_escaped() -> None:
-    assert (
-        note_html("runs/<x> ${y}") == '<p class="remark">runs/&lt;x&gt; &#36;&#123;y&#125;</p>' and note_html("") == ""
-    )
-    assert '<p class="hint">1 &lt; 2</p>' in help_html("1 < 2") and "about" not in help_html("1 < 2")
-    assert note_html("<x>", is_strong=True) == '<p class="remark"><strong>&lt;x&gt;</strong></p>'
-    assert '<p class="about">a &amp; b</p>' in help_html("", "a & b")
-    assert "</summary>a &amp; b</details>" in help_html("", goal="a & b") and "details" not in help_html("", "a & b")
+@pytest.mark.parametrize(
+    ("shown", "html"),
+    [
+        (escaped("a\x00b'"), "a\ufffdb&#x27;"),
+        (note_html("runs/<x> ${y}"), '<p class="remark">runs/&lt;x&gt; &#36;&#123;y&#125;</p>'),
+        (note_html("<x>", is_strong=True), '<p class="remark"><strong>&lt;x&gt;</strong></p>'),
+        (note_html(""), ""),
+        (status_html("a < b", "done"), '<p class="problem" role="alert">error: a &lt; b</p>'),
+        (status_html("", "done"), '<p class="note" role="status">done</p>'),
+        (status_html("", ""), ""),
+        (help_html("1 < 2"), '<h1>rl4dialog</h1><p class="hint">1 &lt; 2</p>'),
+        (help_html("", "a & b"), '<h1>rl4dialog</h1><p class="hint"></p><p class="about">a &amp; b</p>'),
+    ],
+)
+def test_texts_are_escaped(shown: str, html: str) -> None:
+    assert shown == html
+    assert "</summary>a &amp; b</details>" in help_html("", goal="a & b")
 
 
 def test_chatbot_can_read_no_markup_in_a_text() -> None:
@@ -417,16 +385,6 @@ def test_chatbot_can_read_no_markup_in_a_text() -> None:
     shown = plain(text)
     assert not re.search(r"<[a-zA-Z/!]|&\w", shown) and without_joiners(shown) == text
     assert plain("a\x00") == "a\ufffd"
-
-
-def test_problem_is_told_before_what_was_done() -> None:
-    assert status_html("a < b", "done") == '<p class="problem" role="alert">error: a &lt; b</p>'
-    assert status_html("", "done") == '<p class="note" role="status">done</p>'
-    assert status_html("", "") == ""
-
-
-def test_control_characters_are_shown_as_such() -> None:
-    assert escaped("a\x00b'") == "a\ufffdb&#x27;"
 
 
 @pytest.mark.parametrize("key", [None, "", "abc", "../../etc/passwd", 3, {"a": 1}, "0" * 31 + "g"])

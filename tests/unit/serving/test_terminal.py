@@ -20,6 +20,7 @@ from rl4dialog.core.feedback import JudgedReply, read_feedback
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.serving.teaching import Situation, Teaching
 from rl4dialog.serving.terminal import (
+    LineChat,
     ReadLine,
     TaskTerminalChat,
     TeachingTerminal,
@@ -29,11 +30,8 @@ from rl4dialog.serving.terminal import (
     speaker,
 )
 
-COMMANDS = TerminalChat.commands
-
 
 def reading(lines: Sequence[str | BaseException], printed: list[str] | None = None) -> ReadLine:
-    """Reads given lines; an exception among them is raised in their place."""
     rest = iter(lines)
 
     def read(prompt: str) -> str:
@@ -48,8 +46,6 @@ def reading(lines: Sequence[str | BaseException], printed: list[str] | None = No
 
 
 class Talk:
-    """A chat over given lines."""
-
     def __init__(self, *lines: str | BaseException, **kwargs: Any) -> None:
         self.model, written = kwargs.pop("model", None) or Echo(), list[str]()
         self.chat = TerminalChat(self.model, reading(lines), written.append, **kwargs)
@@ -95,13 +91,10 @@ def test_temperature_holds_from_then_on_and_keeps_the_other_settings() -> None:
     talk = Talk("a", "/temperature 0.5", "b", "c", "/temperature hot", "/temperature 0", "d")
     assert [kwargs for _, _, kwargs in talk.model.asked] == [{}] + 3 * [{"temperature": 0.5}]
     assert "error: 'hot' is not a number\n" in talk.printed
-    assert "error: settings.temperature: input should be greater than or equal to" in talk.printed
-
-
-def test_temperature_of_a_greedy_model_says_that_it_changes_nothing() -> None:
     model = Echo()
     model.generation_kwargs = {"do_sample": False}
     assert "no effect, because this model does not sample" in Talk("/temperature 2", model=model).printed
+    assert "error: settings.temperature: input should be greater than or equal to" in talk.printed
 
 
 def test_beta_holds_from_then_on() -> None:
@@ -119,22 +112,10 @@ def test_beta_holds_from_then_on() -> None:
 
 
 def test_mistake_is_told_and_the_chat_goes_on() -> None:
-    talk = Talk("/tempreature 3", "a<EOU>b", "c")
+    talk = Talk("/tempreature 3", "a<EOU>b", "silence", "/quit", "d")
     assert "error: unknown command '/tempreature'; did you mean '/temperature'?" in talk.printed
-    assert "error: a text cannot contain <EOU>" in talk.printed
-    assert talk.turns == ["c", "C"]
-
-
-def test_quit_ends_and_so_does_the_end_of_the_input() -> None:
-    assert Talk("a", "/quit", "b").turns == ["a", "A"]
-    assert Talk("a").printed.endswith("\n")
-
-
-def test_help_lists_every_command() -> None:
-    printed = Talk("/help").printed
-    for name in COMMANDS:
-        assert f"  /{name}" in printed
-    assert "/persona TEXT" in printed
+    assert "error: a text cannot contain <EOU>" in talk.printed and "model: (empty reply)\n" in talk.printed
+    assert talk.turns == ["silence", ""]
 
 
 def test_interruption_stops_the_reply_and_not_the_chat() -> None:
@@ -149,29 +130,14 @@ def test_reward_is_printed_with_its_parts() -> None:
     assert "  reward 1.000 (length 2.000, history 3.000)\n" in Talk("hello", "ab", show_reward=True).printed
     model = Echo()
     model.reward_fails = True
-    talk = Talk("ab", "c", model=model, show_reward=True)
-    assert talk.printed.count("  cannot compute overlap in this chat, which has no references and no partner: ") == 1
-    assert talk.printed.count("it needs a reference") == 1  # which is not said again
-    assert talk.printed.count("  available reward parts: length ") == 2 and "overlap nan" not in talk.printed
-    assert len(talk.turns) == 4
-
-
-def test_empty_reply_is_shown_as_one() -> None:
-    talk = Talk("silence")
-    assert talk.turns == ["silence", ""]
+    printed = Talk("ab", "c", model=model, show_reward=True).printed
+    assert printed.count("  available reward parts: length ") == 2 and printed.count("  cannot compute overlap") == 1
 
 
 def test_reply_cannot_control_the_terminal() -> None:
     talk = Talk("a\x1b[2Jb\rc")
     assert "model: A\ufffd[2JB" in talk.printed
     assert "\x1b" not in talk.printed and "\r" not in talk.printed
-
-
-def test_seed_gives_each_reply_its_own_seed_and_the_same_every_time() -> None:
-    first, second, other = (Talk("a", "b", seed=seed).model.asked for seed in (1, 1, 2))
-    assert first == second != other
-    assert first[0][1] != first[1][1]
-    assert Talk("a").model.asked[0][1] is None
 
 
 def test_conversation_is_saved_as_a_line(tmp_path: Path) -> None:
@@ -239,12 +205,6 @@ def test_readline_is_told_what_has_no_width(monkeypatch: pytest.MonkeyPatch) -> 
     assert asked == ["\x01\x1b[1;32m\x02you:\x01\x1b[0m\x02 "]
 
 
-def test_command_and_what_stands_behind_it_are_read() -> None:
-    assert parse_command("/persona  I am a cat. ", COMMANDS) == ("persona", "I am a cat.")
-    assert parse_command("/persona", COMMANDS) == ("persona", "")
-    assert parse_command("/undo", COMMANDS) == ("undo", "")
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -257,7 +217,19 @@ def test_command_and_what_stands_behind_it_are_read() -> None:
 )
 def test_mistake_in_a_command_is_told(line: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
-        parse_command(line, COMMANDS)
+        parse_command(line, TerminalChat.commands)
+
+
+@pytest.mark.parametrize("chat", [TerminalChat, TaskTerminalChat, TeachingTerminal])
+def test_commands_are_listed(chat: type[LineChat], tmp_path: Path) -> None:
+    printed: list[str] = []
+    subject: Any = Teaching(Echo(), [Situation(["a"])], tmp_path / "f.jsonl")
+    subject = {TerminalChat: Echo(), TaskTerminalChat: Cafe()}.get(chat, subject)
+    chat(subject, reading(["/help", "/quit", "never read"]), printed.append).run()  # type: ignore[arg-type]
+    lines = "".join(printed)
+    assert "\n  /help" in lines and all(
+        f"  /{name}" in lines and chat.commands[name].help in lines for name in chat.commands
+    )
 
 
 def talk_to_agent(*lines: str) -> str:
@@ -266,7 +238,6 @@ def talk_to_agent(*lines: str) -> str:
     return "".join(printed)
 
 
-SUCCESS = "Success: the goal is reached.\nA new dialogue begins.\n"
 NO_GOAL = "error: there is no dialogue about a goal to score; begin one with a new goal (/goal)"
 NOT_UNDERSTOOD = "error: nothing was understood, so the agent did not answer; it knows: cafe\n"
 
@@ -307,17 +278,10 @@ def test_dialogue_is_saved_with_goal_and_success(tmp_path: Path) -> None:
     assert [message["content"] for message in record["messages"]] == ["tea?", "There is tea.", "bye", "Goodbye."]
 
 
-def test_commands_are_those_of_this_chat() -> None:
-    printed = talk_to_agent("/help", "/quit", "tea?")
-    assert "/goal" in printed and "/persona" not in printed and "There is tea" not in printed
-
-
 def taught(tmp_path: Path, *lines: str, situations: Any, **kwargs: Any) -> str:
-    """What is printed if a person types these lines."""
     printed: list[str] = []
-    TeachingTerminal(
-        Teaching(Echo(), situations, tmp_path / "f.jsonl", **kwargs), reading(lines, printed), printed.append
-    ).run()
+    teaching = Teaching(Echo(), situations, tmp_path / "f.jsonl", **kwargs)
+    TeachingTerminal(teaching, reading(lines, printed), printed.append).run()
     return "".join(printed)
 
 
@@ -350,11 +314,3 @@ def test_goals_are_listed_and_set(tmp_path: Path) -> None:
     assert "food, work\n" in printed and printed.count("goal: work\nmodel: A\n") == 1 and "persona" not in printed
     printed = taught(tmp_path, "/goal", "/quit", situations=[Situation(["a"])])
     assert "error: the samples have no goals" in printed
-
-
-def test_all_commands_of_teaching_are_listed(tmp_path: Path) -> None:
-    printed = taught(tmp_path, "/help", "/upp", situations=[Situation(["a"])])
-    assert all(
-        f"  /{name}" in printed and command.help in printed for name, command in TeachingTerminal.commands.items()
-    )
-    assert "error: unknown command '/upp'; did you mean '/up'?" in printed
