@@ -25,11 +25,8 @@ def prompts(tmp_path: Path, text: str, name: str = "in.jsonl", form: DialogueFor
 
 
 def test_every_line_of_text_is_a_prompt_as_it_stands(tmp_path: Path) -> None:
-    assert prompts(tmp_path, " hi {x} \n\nyes\u2028no\n", "in.txt") == [
-        PromptLine(" hi {x} ", {}),
-        PromptLine("", {}),
-        PromptLine("yes\u2028no", {}),
-    ]
+    found = prompts(tmp_path, " hi {x} \n\nyes\u2028no\n", "in.txt")
+    assert found == [PromptLine(text, {}) for text in (" hi {x} ", "", "yes\u2028no")]
 
 
 def test_turns_are_written_in_the_dialogue_format(tmp_path: Path) -> None:
@@ -75,22 +72,11 @@ def test_prompts_that_lack_the_chat_template_are_told(tmp_path: Path, caplog: py
     [
         ("{", "not valid JSON"),
         ("[]", "must be a JSON object"),
-        (
-            '{"promt": "x"}',
-            "needs exactly one of the columns prompt, messages, history, and has none of them",
-        ),
+        ('{"promt": "x"}', "needs exactly one of the columns prompt, messages, history, and has none of them"),
         ('{"prompt": "x", "history": ["y"]}', ".* has prompt and history"),
         ('{"prompt": ["x"]}', "column 'prompt' must contain text"),
         ('{"history": []}', "column 'history' is an empty list"),
-        (
-            '{"messages": [{"role": "me", "content": "x"}]}',
-            "message 0 of messages has the unknown role 'me'",
-        ),
-        (
-            '{"messages": [{"role": "assistant", "content": "x"}]}',
-            "message 0, the last before the reply, is the assistant's own",
-        ),
-        ('{"messages": [{"role": "system", "content": "x"}]}', "there is no message before the reply"),
+        ('{"messages": [{"role": "me", "content": "x"}]}', "message 0 of messages has the unknown role 'me'"),
     ],
 )
 def test_wrong_line_is_named(tmp_path: Path, line: str, message: str) -> None:
@@ -145,16 +131,12 @@ def test_file_without_an_end_of_line_is_left_alone_unless_it_is_a_cut_reply(tmp_
     with pytest.raises(DataError, match=r"out\.jsonl is not a reply to prompt 1 of the input"):
         ReplyFile(path, PROMPTS)
     assert path.read_text() == content
-    path.write_text('{"prompt": "a", "rep')
-    with ReplyFile(path, PROMPTS) as file:
-        assert file.n_done == 0
-
-
-def test_more_replies_than_prompts_are_no_replies_to_them(tmp_path: Path) -> None:
-    path = tmp_path / "out.jsonl"
     path.write_text('{"prompt": "a", "reply": "x"}\n' * 2)
     with pytest.raises(DataError, match=":2 is not a reply to prompt 2"):
         ReplyFile(path, PROMPTS[:1])
+    path.write_text('{"prompt": "a", "rep')
+    with ReplyFile(path, PROMPTS) as file:
+        assert file.n_done == 0
 
 
 def test_unwritable_place_and_full_disk_are_errors(tmp_path: Path) -> None:

@@ -32,14 +32,11 @@ def test_card_says_what_the_model_is(tmp_path: Path) -> None:
     assert 'AutoModelForCausalLM.from_pretrained("jane/tea")' in text
     assert "utterance of a prompt ends with `<EOU>`" in text
     assert "torch 9.9" in text and "c0ffee" in text
-
-
-def test_metadata_holds_the_results(tmp_path: Path) -> None:
-    data = ModelCard(card(tmp_path)).data
+    data = ModelCard(text).data
     assert data.library_name == "transformers" and data.pipeline_tag == "text-generation" and "ppo" in data.tags
-    assert data.base_model is None
     (result,) = data.eval_results
     assert (result.metric_type, result.metric_value, result.dataset_split) == ("lexical/meteor", 0.5, "test")
+    assert data.base_model is None
 
 
 def test_base_model_and_dataset_of_the_hub_are_linked(tmp_path: Path) -> None:
@@ -77,8 +74,6 @@ def run(tmp_path: Path) -> Path:
 
 
 class StandInApi:
-    """Takes down what it is asked, or fails."""
-
     calls: list[tuple[str, dict[str, Any]]]
     error: Exception | None = None
 
@@ -122,25 +117,18 @@ def test_dry_run_writes_the_card_and_uploads_nothing(
     assert not api.calls and (run / "model" / "README.md").is_file()
 
 
-def test_wrong_name_and_nobody_logged_in_are_errors(
-    run: Path, api: type[StandInApi], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_prevents_publishing_is_told(run: Path, api: type[StandInApi], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("tea", "a b/c", "a/b/c"):
         with pytest.raises(HubError, match="--repo_id"):
             push_to_hub(run, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(StandInApi, "error", ConnectionError("no\nroute"))
+        with pytest.raises(HubError, match="cannot be reached, so 'jane/tea' was not published: no route"):
+            push_to_hub(run, "jane/tea")
     monkeypatch.setattr(publishing, "get_token", lambda: None)
     with pytest.raises(HubError, match=r"not logged in .* hf auth login"):
         push_to_hub(run, "jane/tea")
     assert not api.calls
-
-
-def test_unreachable_hub_is_an_error(run: Path, api: type[StandInApi], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StandInApi, "error", ConnectionError("no\nroute"))
-    with pytest.raises(HubError, match="cannot be reached, so 'jane/tea' was not published: no route"):
-        push_to_hub(run, "jane/tea")
-
-
-def test_run_that_is_not_complete_is_not_published(run: Path) -> None:
     (run / "result.json").unlink()
     with pytest.raises(RunFolderError, match="is not complete"):
         push_to_hub(run, "jane/tea", dry_run=True)

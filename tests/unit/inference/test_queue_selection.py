@@ -57,8 +57,9 @@ def test_strategy_selects_the_pair(strategy: Any, best: int) -> None:
 
 
 def test_each_prompt_gives_its_best_pair() -> None:
-    many = candidates("0 0", "1 1", "5 5", history="hello")
+    many = candidates("0 0", "1 1", "5 5", history="hello", persona=["i sing .", "i run ."], goal="food")
     pairs = select([many, CANDIDATES[1]], 9, "m", "gap", [JUDGE])
+    assert pairs[0].persona == "i sing . i run . goal : food"
     assert [{reply.text for reply in pair.replies} for pair in pairs] == [{"0 0", "5 5"}, {"3 4", "0 1"}]
 
 
@@ -114,12 +115,6 @@ def test_whole_conversations_are_selected_by_the_disagreement_about_them() -> No
             check_strategy(strategy, ["x"], "conversation")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="all conversations failed, so there is none to judge"):
         select([], 1, "m", unit="conversation")
-
-
-def test_goal_of_a_reply_is_in_the_persona() -> None:
-    made = candidates("a", "b", history="hi", persona=["i sing .", "i run ."], goal="food")
-    (pair,) = select([made], 1, "m")
-    assert pair.persona == "i sing . i run . goal : food"
 
 
 def test_command_writes_a_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from page_client import Tab
 from page_process import served
 
 from rl4dialog.cli import main
-from rl4dialog.core.errors import ConfigError, DataError, ModelError
+from rl4dialog.core.errors import ConfigError, ModelError
 from rl4dialog.core.feedback import JudgedReply, QueuedReplies, append_feedback, read_feedback, write_queue
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.ratings import latest
@@ -37,20 +37,6 @@ def test_every_judgement_is_written_before_the_next_pair(tmp_path: Path) -> None
     assert judging.current("me") is PAIRS[2] and judging.progress == "2 of 4 done." and not judging.is_done
     again = QueueJudging(PAIRS, file)
     assert again.progress == "1 of 4 done." and again.current("me") is PAIRS[1]
-
-
-def test_rating_and_correction_of_a_pair_stand_until_they_are_taken_back(tmp_path: Path) -> None:
-    file = tmp_path / "feedback.jsonl"
-    judging = QueueJudging(PAIRS, file)
-    judging.rate("me", "0", 0, 1)
-    judging.correct("me", "0", 1, "c")
-    assert judging.standing(PAIRS[0]) == QueueJudging(PAIRS, file).standing(PAIRS[0]) == [(1, None), (None, "c")]
-    assert "The rating was withdrawn" in judging.rate("me", "0", 0, None)
-    assert "The correction was withdrawn" in judging.correct("me", "0", 1, " b 0 ")
-    assert judging.standing(PAIRS[0]) == [(None, None)] * 2 and judging.current("me") is PAIRS[0]
-    with pytest.raises(ConfigError, match="no rating to take back"):
-        judging.rate("me", "0", 0, None)
-    assert latest(read_feedback(file)) == []
 
 
 def test_person_can_go_back_and_judge_again(tmp_path: Path) -> None:
@@ -79,17 +65,6 @@ def test_single_reply_is_done_when_it_is_rated_or_corrected(tmp_path: Path, acti
     judging = QueueJudging([SINGLE], file)
     getattr(judging, action)("me", "s", 0, verdict)
     assert judging.is_done and judging.current("me") is None and QueueJudging([SINGLE], file).is_done
-
-
-def test_conversation_is_rated_and_cannot_be_corrected(tmp_path: Path) -> None:
-    file = tmp_path / "feedback.jsonl"
-    judging = QueueJudging([WHOLE, SINGLE], file)
-    with pytest.raises(DataError, match="only single replies can be corrected"):
-        judging.correct("me", "w", 0, "better")
-    assert judging.rate("me", "w", 0, -1) == f"The conversation rating was appended to {file}."
-    assert judging.current("me") is SINGLE and QueueJudging([WHOLE, SINGLE], file).current("me") is SINGLE
-    (given,) = read_feedback(file)
-    assert given.utterances == ["hi", "oh", "why?", "so", "bye"] and given.rating == -1
 
 
 def test_outdated_page_and_empty_correction_record_nothing(tmp_path: Path) -> None:
@@ -174,7 +149,10 @@ def test_bubbles_show_the_judgements_in_the_file(tmp_path: Path) -> None:
             assert shown.turns(1) == ["hello 0", "better"] and "your correction of the reply: b 0" in shown.below(1)
             labels = [each["label"] for i in (0, 1) for each in shown.value(f"chat-{i}")[-1]["options"]]
             assert labels == ["This reply is better", "The original reply is better"]
+        assert QueueJudging(PAIRS, file).standing(PAIRS[0]) == [(1, None), (None, "better")]
         tab.rate("", 0)
+        tab.rate("", 0)
+        assert "error: this reply has no rating to take back" in text_of(tab)
         correct(tab, "b 0", 1)
         assert tab.ratings(0) == [None] and tab.turns(1) == ["hello 0", "b 0"] and tab.below(1) == ""
         assert latest(read_feedback(file)) == []
@@ -197,9 +175,7 @@ def test_two_people_do_not_mix(tmp_path: Path) -> None:
         correct(one, "of the first person", 0)
         # A pair stays until its better reply is chosen.
         assert other.turns()[0] == "hello 2" and one.turns()[0] == "hello 0"
-        again = Tab(address, one.key)  # after a reload
-        again.choose("better", 0, "choose")
-        assert again.turns()[0] == "hello 3"
+        Tab(address, one.key).choose("better", 0, "choose")  # after a reload
         one.choose("better", 0, "choose")  # in the old tab
         assert "this page was out of date, so nothing was recorded" in text_of(one) and one.turns()[0] == "hello 3"
         other.choose("better", 0, "choose")

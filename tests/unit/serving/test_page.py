@@ -285,9 +285,7 @@ def test_page_answers_for_its_own_hosts_only(guarded: str) -> None:
     own = "127.0.0.1:PORT LOCALHOST:PORT [::1]:PORT chat.example.org chat.example.org:444 localhost:8080"
     for host in own.replace("PORT", port).split():
         assert httpx.get(guarded, headers={"host": host}).status_code == 200, host
-    others = (
-        "evil.example:PORT evil.example 127.0.0.1 127.0.0.1:1 127.0.0.1.evil.example:PORT localhost.:PORT a@[::1]:PORT"
-    )
+    others = "evil.example:PORT evil.example 127.0.0.1 127.0.0.1:1 127.0.0.1.evil:PORT localhost.:PORT a@127.0.0.1:PORT"
     for host in ("", *others.replace("PORT", port).split()):
         for method in ("GET", "OPTIONS", "POST"):
             answer = httpx.request(method, f"{guarded}/config", headers={"host": host})

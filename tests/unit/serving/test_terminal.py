@@ -87,28 +87,22 @@ def test_persona_of_the_training_is_said_and_used() -> None:
     assert "Persona, as in training: I am a dog.\n" in talk.printed
 
 
-def test_temperature_holds_from_then_on_and_keeps_the_other_settings() -> None:
-    talk = Talk("a", "/temperature 0.5", "b", "c", "/temperature hot", "/temperature 0", "d")
-    assert [kwargs for _, _, kwargs in talk.model.asked] == [{}] + 3 * [{"temperature": 0.5}]
-    assert "error: 'hot' is not a number\n" in talk.printed
-    model = Echo()
-    model.generation_kwargs = {"do_sample": False}
-    assert "no effect, because this model does not sample" in Talk("/temperature 2", model=model).printed
-    assert "error: settings.temperature: input should be greater than or equal to" in talk.printed
-
-
-def test_beta_holds_from_then_on() -> None:
+def test_beta_and_temperature_hold_from_then_on() -> None:
     model = Echo()
     model.beta = 4.0
-    talk = Talk("a", "/beta 8", "b", "/temperature 2", "c", "/beta 0", "d", "/beta -1", "/beta much", "e", model=model)
+    wrong = ("/beta -1", "/beta much", "/temperature 0")
+    talk = Talk("a", "/beta 8", "b", "/temperature 2", "c", "/beta 0", "d", *wrong, "e", model=model)
     both = {"temperature": 2.0}
     assert [kwargs for _, _, kwargs in model.asked] == [
         {}, {"beta": 8.0}, {"beta": 8.0, **both}, {"beta": 0.0, **both}, {"beta": 0.0, **both}
     ]  # fmt: skip
     assert "beta is 8.\n" in talk.printed
+    assert "error: settings.temperature: input should be greater than or equal to" in talk.printed
     assert "error: beta must be a number of at least 0, not -1" in talk.printed
     assert "error: 'much' is not a number\n" in talk.printed
     assert "error: /beta has no effect: this model is not guided by values\n" in Talk("/beta 8").printed
+    model.generation_kwargs = {"do_sample": False}
+    assert "no effect, because this model does not sample" in Talk("/temperature 2", model=model).printed
 
 
 def test_mistake_is_told_and_the_chat_goes_on() -> None:
@@ -227,9 +221,7 @@ def test_commands_are_listed(chat: type[LineChat], tmp_path: Path) -> None:
     subject = {TerminalChat: Echo(), TaskTerminalChat: Cafe()}.get(chat, subject)
     chat(subject, reading(["/help", "/quit", "never read"]), printed.append).run()  # type: ignore[arg-type]
     lines = "".join(printed)
-    assert "\n  /help" in lines and all(
-        f"  /{name}" in lines and chat.commands[name].help in lines for name in chat.commands
-    )
+    assert all(f"  /{name}" in lines and command.help in lines for name, command in chat.commands.items())
 
 
 def talk_to_agent(*lines: str) -> str:

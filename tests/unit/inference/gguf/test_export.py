@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,15 +77,6 @@ def test_other_models_are_refused(name: str, changes: dict[str, Any], message: s
         architecture_of(tiny_model(name, byte_level(), **changes))
 
 
-def test_window_as_long_as_the_positions_is_none() -> None:
-    assert architecture_of(tiny_model("mistral", byte_level(), sliding_window=64)) is ARCHITECTURES["mistral"]
-
-
-def test_another_name_of_the_same_activation_is_accepted() -> None:
-    same = tiny_model("gpt2", byte_level(), activation_function="gelu_pytorch_tanh")  # as builtin/tiny-gpt2
-    assert architecture_of(same) is ARCHITECTURES["gpt2"]
-
-
 def check(
     path: Path,
     model: Any,
@@ -124,15 +114,18 @@ def test_every_tokenizer_reads_the_same_tokens(tmp_path: Path, tokenizer: Any) -
     check(tmp_path / "model.gguf", tiny_model("llama", made), made)
 
 
-def test_short_models_are_checked_on_the_beginning_of_texts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("gpt2", {"n_inner": 96, "activation_function": "gelu_pytorch_tanh"}),  # the activation of builtin/tiny-gpt2
+        ("gpt2", {"n_positions": 12}),  # checked on the beginning of texts
+        ("qwen3", {"head_dim": 16}),
+        ("mistral", {"sliding_window": 64}),  # as many as positions, so it is none
+    ],
+)
+def test_other_sizes_than_the_usual_ones_are_read(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
     tokenizer = byte_level()
-    check(tmp_path / "model.gguf", tiny_model("gpt2", tokenizer, n_positions=12), tokenizer)
-
-
-def test_other_sizes_than_the_usual_ones_are_read(tmp_path: Path) -> None:
-    tokenizer = byte_level()
-    check(tmp_path / "model.gguf", tiny_model("gpt2", tokenizer, n_inner=96), tokenizer)
-    check(tmp_path / "model.gguf", tiny_model("qwen3", tokenizer, head_dim=16), tokenizer)
+    check(tmp_path / "model.gguf", tiny_model(name, tokenizer, **changes), tokenizer)
 
 
 def test_weights_in_the_order_of_another_program_are_noticed(tmp_path: Path) -> None:
@@ -200,20 +193,17 @@ def test_file_replaces_the_old_one_only_when_it_is_complete(tmp_path: Path) -> N
     assert [each.name for each in path.parent.iterdir()] == ["model.gguf"] and path.read_text() == "whole"
 
 
-def test_full_disk_is_noticed_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2**10))
-    path = tmp_path / "model.gguf"
-    message = r"model.gguf cannot be written: it needs 0 MiB, and the disk has 0 MiB left; free up space or choose"
-    with pytest.raises(RunFolderError, match=message), replaced_file(path) as temporary:
-        write_weights(GGUFWriter(None, "gpt2"), temporary, WEIGHTS, "f32")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_disk_that_fills_up_while_writing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_noticed_before_writing_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object) -> None:
         raise OSError("2048 requested and 1024 written")  # as numpy words it
 
-    monkeypatch.setattr(GGUFWriter, "write_tensor_data", full)
-    with pytest.raises(RunFolderError, match="2048 requested and 1024 written"), replaced_file(tmp_path / "x") as path:
-        write_weights(GGUFWriter(None, "gpt2"), path, WEIGHTS, "f32")
-    assert list(tmp_path.iterdir()) == []
+    early = "model.gguf cannot be written: it needs 0 MiB, and the disk has 0 MiB left; free up space or choose"
+    for name, stand_in, message in (
+        ("shutil.disk_usage", lambda folder: SimpleNamespace(free=2**10), early),
+        ("gguf.GGUFWriter.write_tensor_data", full, "2048 requested and 1024 written"),
+    ):
+        with monkeypatch.context() as patch, pytest.raises(RunFolderError, match=message):
+            patch.setattr(name, stand_in)
+            with replaced_file(tmp_path / "model.gguf") as temporary:
+                write_weights(GGUFWriter(None, "gpt2"), temporary, WEIGHTS, "f32")
+        assert list(tmp_path.iterdir()) == []

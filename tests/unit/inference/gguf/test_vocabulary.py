@@ -47,27 +47,18 @@ def test_byte_level_bpe_names_its_rules_of_splitting(tokenizer: Any, pre: str) -
     assert "scores" not in fields
 
 
-def test_special_tokens_and_chat_template() -> None:
-    fields, _ = added(byte_level())
+def test_special_tokens_chat_templates_and_rows_without_a_token() -> None:
+    tokenizer = byte_level()
+    fields, _ = added(tokenizer, len(tokenizer) + 2)
     ids = {key: value for key, value in fields.items() if key.endswith("_id")}
     assert ids == {"bos_token_id": 1, "eos_token_id": 2, "padding_token_id": 0}
-    assert (fields["add_bos_token"], fields["add_eos_token"]) == (False, False)
-    assert fields["chat_template"] == TEMPLATE
+    assert (fields["add_bos_token"], fields["add_eos_token"], fields["chat_template"]) == (False, False, TEMPLATE)
     assert fields["token_type"][:4] == [TokenType.CONTROL] * 3 + [TokenType.NORMAL]
-
-
-def test_several_chat_templates_are_kept_by_name() -> None:
-    tokenizer = byte_level()
+    assert fields["tokens"][-2:] == [f"[PAD{len(tokenizer)}]", f"[PAD{len(tokenizer) + 1}]"]
+    assert fields["token_type"][-3:] == [TokenType.NORMAL, TokenType.UNUSED, TokenType.UNUSED]
     tokenizer.chat_template = {"default": TEMPLATE, "rag": "{{ documents }}"}
     fields, _ = added(tokenizer)
     assert fields["chat_template"] == TEMPLATE and fields["chat_template.rag"] == "{{ documents }}"
-
-
-def test_rows_without_a_token_are_unused() -> None:
-    tokenizer = byte_level()
-    fields, _ = added(tokenizer, len(tokenizer) + 2)
-    assert fields["tokens"][-2:] == [f"[PAD{len(tokenizer)}]", f"[PAD{len(tokenizer) + 1}]"]
-    assert fields["token_type"][-3:] == [TokenType.NORMAL, TokenType.UNUSED, TokenType.UNUSED]
 
 
 def test_turn_marker_ends_replies_and_its_spaces_are_noted() -> None:
@@ -76,9 +67,6 @@ def test_turn_marker_ends_replies_and_its_spaces_are_noted() -> None:
     assert fields["eot_token_id"] == len(tokenizer) - 1
     assert fields["token_type"][-1] == TokenType.USER_DEFINED
     assert len(notes) == 1 and "no space beside '<EOU>'" in notes[0]
-
-
-def test_turn_marker_of_several_tokens_is_noted() -> None:
     fields, notes = added(byte_level(), end_of_turn="<EOU>")
     assert "eot_token_id" not in fields
     assert notes == ["Replies end with '<EOU>', which is no token here: set it as a stop text."]
