@@ -41,7 +41,7 @@ def served_page(build, allow_hosts=()):
     """The address of a page, served by this process."""
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     page, port = build(), free_port()
-    server.serve(page, "127.0.0.1", port, lambda text: None, block=False, allow_hosts=allow_hosts)
+    server.serve(page, server.Address("127.0.0.1", port, allow_hosts), lambda text: None, block=False)
     yield f"http://127.0.0.1:{port}"
     page.blocks.close(verbose=False)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rl4dialog.core.config import RunConfig
     from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.inference.turn_level_agent import TurnLevelAgent
+    from rl4dialog.serving.server import Address
 
 _logger = logging.getLogger(__name__)
 # Keys that only the training of a language model reads.
@@ -284,12 +285,13 @@ def address_options(port: int) -> tuple[Option, ...]:
     )
 
 
-def check_address_arguments(args: Namespace) -> None:
-    """Check them, before a model is loaded."""
-    from rl4dialog.serving.server import PageHosts, check_address
+def address_of(args: Namespace) -> Address:
+    """Where to listen, which is checked before a model is loaded."""
+    from rl4dialog.serving.server import Address
 
-    check_address(args.host, args.port)
-    PageHosts(args.host, args.port, args.allow_host)
+    address = Address(args.host, args.port, args.allow_host)
+    address.check()
+    return address
 
 
 def warn_of_visitors(args: Namespace, what: str) -> None:

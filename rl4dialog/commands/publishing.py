@@ -33,7 +33,7 @@ def export(args: Namespace) -> None:
     from rl4dialog.inference.gguf.export import export_gguf
 
     export_gguf(
-        Path(args.run_path), args.output, args.dtype, args.checkpoint, args.prior_only, args.overwrite, trust=args.trust
+        Path(args.run_path), args.output, args.dtype, args.checkpoint, args.prior_only, args.overwrite, args.trust
     )
 
 
@@ -54,6 +54,4 @@ def export(args: Namespace) -> None:
 def push_to_hub(args: Namespace) -> None:
     from rl4dialog.inference.publishing import push_to_hub
 
-    push_to_hub(
-        Path(args.run_path), args.repo_id, args.private, args.dry_run, prior_only=args.prior_only, trust=args.trust
-    )
+    push_to_hub(Path(args.run_path), args.repo_id, args.private, args.dry_run, args.prior_only, args.trust)

@@ -15,8 +15,8 @@ from rl4dialog.commands.options import (
     MODEL,
     POLICY,
     SPLITS,
+    address_of,
     address_options,
-    check_address_arguments,
     check_at_least,
     command,
     compared_name,
@@ -56,13 +56,15 @@ _SITUATIONS = (
 def chat(args: Namespace) -> None:
     from rl4dialog.inference.chat_agent import ChatAgent
     from rl4dialog.inference.loading import LoadedPolicy
+    from rl4dialog.serving.chat import Chat
     from rl4dialog.serving.terminal import TaskTerminalChat, TerminalChat, console_reader
 
     feedback, chosen = feedback_file(args), _load_for_chat(args)
     read_line = console_reader(sys.stdin, write_verbatim)
     if isinstance(chosen, LoadedPolicy):
-        agent = ChatAgent(chosen, model_name(args))
-        TerminalChat(agent, read_line, write_verbatim, args.show_reward, args.seed, feedback).run()
+        models = [ChatAgent(chosen, model_name(args))]
+        talk = Chat(models, feedback, args.seed, args.show_reward, show_tokens=False)
+        TerminalChat(talk, read_line, write_verbatim).run()
     else:
         TaskTerminalChat(chosen(), read_line, write_verbatim).run()
 
@@ -102,11 +104,11 @@ def ui(args: Namespace) -> None:
     if not args.teach and (args.split, args.n) != (None, None):
         raise ConfigError("--split and --n select the situations of --teach, which is missing")
     # Check everything cheap before the models are loaded.
-    check_address_arguments(args)
+    address = address_of(args)
     load_gradio()
     judging = _judging(args) if args.queue is not None or args.teach else None
     page = _chat_page(args) if judging is None else _judging_page(judging)
-    serve(page, args.host, args.port, write_verbatim, allow_hosts=args.allow_host)
+    serve(page, address, write_verbatim)
     if judging is not None:
         _print_what_to_do(judging, args)
 
@@ -147,17 +149,16 @@ def serve(args: Namespace) -> None:
 
     # Check everything cheap before the model is loaded.
     load_server()
-    check_address_arguments(args)
-    if args.api_key_env is not None:
-        read_api_key(args.api_key_env, "--api_key_env")
+    address = address_of(args)
+    api_key = None if args.api_key_env is None else read_api_key(args.api_key_env, "--api_key_env")
 
     from rl4dialog.inference.chat_agent import ChatAgent
 
     model = ChatAgent(load_model(args), model_name(args))
-    if args.api_key_env is None:
+    if api_key is None:
         warn_of_visitors(args, "use the model; --api_key_env requires a key.")
     name = args.name or Path(args.run_path or args.model).expanduser().resolve().name
-    serve_api(model, name, args.host, args.port, write_verbatim, args.api_key_env, args.allow_host)
+    serve_api(model, name, address, write_verbatim, api_key)
 
 
 def _load_for_chat(args: Namespace) -> LoadedPolicy | Callable[[], TaskAgent]:

@@ -71,13 +71,12 @@ def print_metrics(
     scores: Mapping[str, float],
     gold: Mapping[str, float],
     folder: Path,
-    console: Console | None = None,
     players: Mapping[str, Mapping[str, float]] | None = None,
     turns: Sequence[Mapping[str, float]] = (),
     intervals: Mapping[str, Interval] | None = None,
 ) -> None:
     """Print the scores of a split and of each turn, those of reference replies and players, and the output folder."""
-    console = console or Console()
+    console = Console()
     table = Table(box=table_style(console), pad_edge=False)
     table.add_column("metric", overflow="fold")
     table.add_column("score", justify="right")

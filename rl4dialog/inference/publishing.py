@@ -204,12 +204,11 @@ def push_to_hub(
     repo_id: str,
     private: bool = False,
     dry_run: bool = False,
-    console: Console | None = None,
     prior_only: bool = False,
     trust: bool = False,
 ) -> None:
     """Write a model card into a run's ``model/``, and upload the folder."""
-    run, console = run.expanduser(), console or Console()
+    run, console = run.expanduser(), Console()
     result, config, folder = read_result(run), read_text_config(run, trust), run / MODEL_FOLDER
     if not folder.is_dir():
         raise RunFolderError(f"{folder} is missing; there is no model to publish")

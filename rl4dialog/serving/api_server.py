@@ -20,12 +20,11 @@ from contextlib import aclosing, suppress
 from typing import Any, ClassVar, NamedTuple
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
-from rl4dialog.core.http_requests import read_api_key
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.policies.answering import PartialReply
 from rl4dialog.serving.api_request import ApiError, ChatRequest, parse_request
 from rl4dialog.serving.chat import ChatModel
-from rl4dialog.serving.server import App, PageGuard, PageHosts, check_address, web_address
+from rl4dialog.serving.server import Address, App, PageGuard
 
 _GRACE_S = 2  # for answers in progress when the server ends
 _logger = logging.getLogger(__name__)
@@ -190,7 +189,7 @@ def load_server() -> Any:
         ) from error
 
 
-def make_app(model: ChatModel, name: str, hosts: PageHosts, api_key: str | None = None) -> App:
+def make_app(model: ChatModel, name: str, address: Address, api_key: str | None = None) -> App:
     """The server's ASGI app; requests must send the API key if there is one."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
@@ -250,26 +249,17 @@ def make_app(model: ChatModel, name: str, hosts: PageHosts, api_key: str | None 
         Route("/v1/models/{id:path}", one_model),
     ]
     app = Starlette(routes=routes, exception_handlers={ApiError: failed, HTTPException: failed})
-    return ApiGuard(app, hosts)
+    return ApiGuard(app, address)
 
 
 def serve_api(
-    model: ChatModel,
-    name: str,
-    host: str,
-    port: int,
-    write: Callable[[str], None],
-    api_key_env: str | None = None,
-    allow_hosts: Sequence[str] = (),
+    model: ChatModel, name: str, address: Address, write: Callable[[str], None], api_key: str | None = None
 ) -> None:
-    """Serve a model until Ctrl-C; requests must send the API key in the environment variable if one is named."""
+    """Serve a model until Ctrl-C; requests must send the API key if there is one."""
     uvicorn = load_server()
-    check_address(host, port)
-    api_key = None if api_key_env is None else read_api_key(api_key_env, "--api_key_env")
-    app = make_app(model, name, PageHosts(host, port, allow_hosts), api_key)
-    config = uvicorn.Config(
-        app, host=host, port=port, log_level="warning", lifespan="off", timeout_graceful_shutdown=_GRACE_S
-    )
-    write(f"{name} is at {web_address(host, port)}/v1; press Ctrl-C to stop.\n")
+    address.check()
+    app, settings = make_app(model, name, address, api_key), {"log_level": "warning", "lifespan": "off"}
+    config = uvicorn.Config(app, host=address.host, port=address.port, timeout_graceful_shutdown=_GRACE_S, **settings)
+    write(f"{name} is at {address.url}/v1; press Ctrl-C to stop.\n")
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run()

@@ -147,7 +147,8 @@ class Bubble:
     is_typed: bool = False
 
 
-class BubbleEvent(NamedTuple):
+@dataclass(frozen=True)
+class BubbleEvent:
     """A click on a bubble: number of the message, the new text or name of the option, and the rating if it is one."""
 
     index: int

@@ -47,37 +47,18 @@ Receive = Callable[[], Awaitable[Message]]
 App = Callable[[Message, Receive, Any], Awaitable[None]]
 
 
-def check_address(host: str, port: int) -> None:
-    if not 0 < port < 65536:
-        raise ConfigError(f"--port must be a number from 1 to 65535, not {port}")
-    try:
-        kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(kind) as listener:
-            # Allows a port that was closed a moment ago.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-    except OSError as error:
-        other_host, why = "" if host == "127.0.0.1" else ", or --host 127.0.0.1", error.strerror or error
-        message = f"--host {host} --port {port}: cannot listen there ({why}); try another --port{other_host}"
-        raise ConfigError(message) from error
-
-
-def web_address(host: str, port: int) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-class PageHosts:
-    """Host names that a server answers to: its own, and others such as those of a proxy.
+class Address:
+    """Where a server listens, and the host names that it answers to: its own, and others such as those of a proxy.
 
     If it listens on a wildcard address, every IP address is allowed, because DNS rebinding needs a host name. Another
     name without a port is allowed with every port.
     """
 
     def __init__(self, host: str, port: int, others: Sequence[str] = ()) -> None:
-        self._port, self._is_any_address = port, host in _ANY_ADDRESS
-        self._names = {"localhost", "127.0.0.1", "[::1]"}
-        if not self._is_any_address:
-            self._names.add(f"[{host}]" if ":" in host else host.lower())
+        self.host, self.port, self._is_any_address = host, port, host in _ANY_ADDRESS
+        written = f"[{host}]" if ":" in host else host.lower()
+        self.url = f"http://{written}:{port}"
+        self._names = {"localhost", "127.0.0.1", "[::1]", *([] if self._is_any_address else [written])}
         self._others = set()
         for other in others:
             if (found := _split(other)) is None:
@@ -86,6 +67,24 @@ class PageHosts:
                     f"localhost:8080, not {other!r}"
                 )
             self._others.add(found)
+
+    def check(self) -> None:
+        """Check that a server can listen there."""
+        if not 0 < self.port < 65536:
+            raise ConfigError(f"--port must be a number from 1 to 65535, not {self.port}")
+        try:
+            kind, _, _, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(kind) as listener:
+                # Allows a port that was closed a moment ago.
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(address)
+        except OSError as error:
+            raise self.unusable(error) from error
+
+    def unusable(self, error: OSError) -> ConfigError:
+        other_host = "" if self.host == "127.0.0.1" else ", or --host 127.0.0.1"
+        why = f"cannot listen there ({error.strerror or error}); try another --port{other_host}"
+        return ConfigError(f"--host {self.host} --port {self.port}: {why}")
 
     def allow(self, host: str) -> bool:
         """Whether a ``Host`` header, with or without a port, belongs to the page."""
@@ -96,7 +95,7 @@ class PageHosts:
         if found in self._others or (name, None) in self._others:
             return True
         is_own = name in self._names or (self._is_any_address and _is_address(name))
-        return is_own and (80 if port is None else port) == self._port
+        return is_own and (80 if port is None else port) == self.port
 
 
 class PageGuard:
@@ -106,8 +105,8 @@ class PageGuard:
     posted = _POSTED  # routes that may be posted to
     headers: ClassVar[Mapping[str, str]] = {"content-security-policy": _POLICY}  # added to each answer
 
-    def __init__(self, app: App, hosts: PageHosts) -> None:
-        self._app, self._hosts = app, hosts
+    def __init__(self, app: App, address: Address) -> None:
+        self._app, self._address = app, address
 
     async def __call__(self, scope: Message, receive: Receive, send: Any) -> None:
         from starlette.datastructures import Headers, MutableHeaders
@@ -144,7 +143,7 @@ class PageGuard:
         """Status and reason if a request is not one of the page's own."""
         host, origin = headers.get("host", ""), headers.get("origin")
         # With two Host headers, this check and the server could each read a different one.
-        if len(headers.getlist("host")) != 1 or not self._hosts.allow(host):
+        if len(headers.getlist("host")) != 1 or not self._address.allow(host):
             return 403, f"host {host!r} is not allowed; add it with: {self.command} --allow_host NAME"
         if origin is not None and origin.partition("://")[2].lower() != host.lower():
             return 403, f"requests from pages of {origin!r} are not allowed"
@@ -195,22 +194,15 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-def serve(
-    page: Page[Any],
-    host: str,
-    port: int,
-    write: Callable[[str], None],
-    block: bool = True,
-    allow_hosts: Sequence[str] = (),
-) -> None:
+def serve(page: Page[Any], address: Address, write: Callable[[str], None], block: bool = True) -> None:
     """Serve the page until Ctrl-C, or in a thread until ``page.blocks.close()``, without requests to other hosts."""
-    check_address(host, port)
-    hosts, gradio = PageHosts(host, port, allow_hosts), load_gradio()
+    address.check()
+    gradio = load_gradio()
     fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
     try:
         page.blocks.queue(default_concurrency_limit=1).launch(
-            server_name=host,
-            server_port=port,
+            server_name=address.host,
+            server_port=address.port,
             share=False,
             quiet=True,
             prevent_thread_lock=True,
@@ -224,14 +216,14 @@ def serve(
             head=_ACCESS,
         )
     except OSError as error:
-        raise ConfigError(f"--host {host} --port {port}: cannot listen there ({error})") from error
+        raise address.unusable(error) from error
     # In front of Gradio's own middleware, which would answer some requests itself.
     app = page.blocks.app
-    app.middleware_stack = PageGuard(app.middleware_stack or app.build_middleware_stack(), hosts)
+    app.middleware_stack = PageGuard(app.middleware_stack or app.build_middleware_stack(), address)
     if not block:
         return
     with suppress(KeyboardInterrupt):
-        write(f"The page is at {web_address(host, port)}; press Ctrl-C to stop.\n")
+        write(f"The page is at {address.url}; press Ctrl-C to stop.\n")
         threading.Event().wait()
     # Gradio's own wait would block on the connections of open tabs.
     page.blocks.close(verbose=False)

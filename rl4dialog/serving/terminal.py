@@ -18,7 +18,7 @@ from rich.style import Style
 from rl4dialog.core.errors import ConfigError, RL4DialogError, nearest_hint
 from rl4dialog.core.files import append_record
 from rl4dialog.data.dialogue_text import without_goal
-from rl4dialog.serving.chat import Chat, ChatModel, ChatState, Reply, Settings, samples
+from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples
 from rl4dialog.serving.page import visible
 from rl4dialog.serving.task_chat import NOTHING, Agent, TaskChat, in_words
 from rl4dialog.serving.teaching import Teaching
@@ -163,18 +163,10 @@ class TerminalChat(LineChat):
         "quit": _QUIT,
     }
 
-    def __init__(
-        self,
-        model: ChatModel,
-        read_line: ReadLine,
-        write: Write,
-        show_reward: bool = False,
-        seed: int | None = None,
-        feedback: Path = Path("feedback.jsonl"),
-    ) -> None:
+    def __init__(self, chat: Chat, read_line: ReadLine, write: Write) -> None:
         super().__init__(read_line, write)
-        self._model, self._chat = model, Chat([model], feedback, seed, show_reward, show_tokens=False)
-        self.state = ChatState(Settings(persona=model.persona))
+        self._chat, self._model = chat, chat.models[0]
+        self.state = ChatState(Settings(persona=self._model.persona))
 
     def _greet(self) -> None:
         self._write(f"Chat with {self._model.name}. Type /help for commands, /quit or Ctrl-D to end.\n")

@@ -31,7 +31,6 @@ from rich.text import Text
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import ConfigError, ModelError, RunFolderError
 from rl4dialog.core.files import replaced
 from rl4dialog.core.pretrained import load_model, load_pretrained, read_gguf
@@ -275,7 +274,6 @@ def export_gguf(
     checkpoint: str | None = None,
     prior_only: bool = False,
     overwrite: bool = False,
-    console: Console | None = None,
     trust: bool = False,
 ) -> None:
     """Write a run's language model, tokenizer and chat template to a GGUF file, and check the file.
@@ -283,7 +281,7 @@ def export_gguf(
     No code that the run's config names is run without ``trust``, which allows a custom policy's class. By default,
     weights have the number format of the saved model. ``prior_only`` leaves out values, which GGUF files cannot have.
     """
-    run, output, console = run.expanduser(), output.expanduser(), console or Console()
+    run, output = run.expanduser(), output.expanduser()
     _check_output(output, overwrite)
     config = read_text_config(run, trust)
     if config.is_encoder_decoder:
@@ -310,14 +308,16 @@ def export_gguf(
         del model  # the file's model takes as much memory again
         kl = check_file(temporary, texts, expected, dtype)
     size = output.stat().st_size / 2**20
+    if (prefix := return_prefix(config)) is not None:
+        notes.append(f"Prompts begin with the return to achieve, such as {prefix.text(prefix.target)!r}.")
     lines = (
         f"Written: {output} ({writer.arch}, {n_weights:,} weights, {dtype}, {size:,.1f} MiB)",
         f"Checked: transformers reads the same tokens from it, and the same model up to {kl:.1g} nats per token",
         *notes,
-        *_prompts(config, provenance),
+        prompt_format(config, provenance),
     )
     for line in lines:
-        console.print(Text(line), soft_wrap=True)
+        Console().print(Text(line), soft_wrap=True)
 
 
 def _check_output(output: Path, overwrite: bool) -> None:
@@ -327,10 +327,3 @@ def _check_output(output: Path, overwrite: bool) -> None:
         raise RunFolderError(f"{output} is a folder; choose another --output")
     if output.exists() and not overwrite:
         raise RunFolderError(f"{output} exists already; choose another --output, or pass --overwrite")
-
-
-def _prompts(config: TextConfig, provenance: Mapping[str, Any]) -> Iterator[str]:
-    yield prompt_format(config, provenance)
-    prefix = return_prefix(config)
-    if prefix is not None:
-        yield f"They begin with the return to achieve, such as {prefix.text(prefix.target):!r}."

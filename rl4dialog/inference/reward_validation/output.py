@@ -65,10 +65,10 @@ def _write_table(path: Path, names: Sequence[str], rows: Iterable[Iterable[Any]]
         writer.writerows(rows)
 
 
-def print_validation(validation: Validation, console: Console | None = None) -> None:
+def print_validation(validation: Validation) -> None:
     """Print a table per rating, strongest correlation first, and what could not be computed."""
     # In a file, the table need not fit a terminal.
-    console = console or Console(width=None if sys.stdout.isatty() else 120)
+    console = Console(width=None if sys.stdout.isatty() else 120)
     n_systems = len(validation.systems)
     for rating in validation.ratings:
         ordered = _ordered(validation, rating)

@@ -21,7 +21,7 @@ from rl4dialog.core.errors import ModelError
 from rl4dialog.policies.answering import PartialReply
 from rl4dialog.serving.api_request import ChatRequest
 from rl4dialog.serving.api_server import Completions, make_app, stopped
-from rl4dialog.serving.server import PageHosts
+from rl4dialog.serving.server import Address
 
 openai = pytest.importorskip("openai", reason="needs openai, a part of rl4dialog[dev]")
 uvicorn = pytest.importorskip("uvicorn", reason="needs uvicorn, a part of rl4dialog[serve]")
@@ -33,7 +33,7 @@ def serving(model: Any = None, api_key: str | None = None) -> Iterator[Any]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        app = make_app(model or Echo(), "echo", PageHosts("127.0.0.1", port), api_key)
+        app = make_app(model or Echo(), "echo", Address("127.0.0.1", port), api_key)
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

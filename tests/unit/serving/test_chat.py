@@ -113,7 +113,7 @@ def test_seed_gives_the_replies_of_the_terminal_and_others_to_the_second_model(t
     first, second, of_terminal = Echo("a"), Echo("b"), Echo()
     chat = chat_with(tmp_path, first, second, seed=7)
     say(chat, chat.choose(say(chat, START, "x"), 0), "y")
-    terminal = TerminalChat(of_terminal, input, lambda text: None, seed=7)
+    terminal = TerminalChat(chat_with(tmp_path, of_terminal, seed=7), input, lambda text: None)
     terminal.take("x")
     terminal.take("y")
     seeds = [[seed for _, seed, _ in model.asked] for model in (first, second, of_terminal)]

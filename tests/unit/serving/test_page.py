@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from cafe_agent import Cafe
 from echo_model import Echo
 from page_client import Tab
 from page_process import served_page
@@ -36,7 +37,8 @@ from rl4dialog.serving.page import (
     status_html,
     without_joiners,
 )
-from rl4dialog.serving.server import MAX_BODY_BYTES, PageHosts, check_address
+from rl4dialog.serving.server import MAX_BODY_BYTES, Address
+from rl4dialog.serving.task_chat import TaskPage
 
 
 def served(models: Sequence[Echo], feedback: Path, allow_hosts: Sequence[str] = ()) -> AbstractContextManager[str]:
@@ -120,13 +122,15 @@ def test_settings_are_those_of_the_run_unless_they_are_set(tmp_path: Path) -> No
         assert (shown["temperature"], shown["top-p"], shown["max-new-tokens"]) == ("0.7", "1.0", "")
 
 
-def test_every_control_has_a_label(tmp_path: Path) -> None:
-    with served([Echo("a"), Echo("b")], tmp_path / "feedback.jsonl") as address:
-        controls = ("textbox", "number", "radio", "dropdown", "chatbot")
-        found = [
-            each["props"] for each in httpx.get(f"{address}/config").json()["components"] if each["type"] in controls
-        ]
-        assert len(found) == 10 and all(each["label"] for each in found)
+@pytest.mark.parametrize(
+    ("build", "n"), [(lambda file: ChatPage(Chat([Echo(), Echo()], file)), 10), (lambda file: TaskPage(Cafe), 3)]
+)
+def test_every_control_has_a_label(tmp_path: Path, build: Any, n: int) -> None:
+    with served_page(lambda: build(tmp_path / "feedback.jsonl")) as address:
+        controls = ("textbox", "number", "radio", "checkbox", "dropdown", "chatbot")
+        components = httpx.get(f"{address}/config").json()["components"]
+        found = [each["props"] for each in components if each["type"] in controls]
+        assert len(found) == n and all(each["label"] for each in found)
 
 
 def test_beta_and_advantages_of_a_guided_model(tmp_path: Path) -> None:
@@ -332,11 +336,11 @@ def test_large_requests_are_refused(guarded: str) -> None:
 def test_names_that_are_allowed_must_be_names() -> None:
     for name in ("http://chat.example.org", "*.example.org", "", "a/b", "a:b"):
         with pytest.raises(ConfigError, match=rf"--allow_host must be a name .*, not {re.escape(repr(name))}"):
-            PageHosts("127.0.0.1", 7860, [name])
-    everywhere = PageHosts("0.0.0.0", 7860)
+            Address("127.0.0.1", 7860, [name])
+    everywhere = Address("0.0.0.0", 7860)
     assert everywhere.allow("192.0.2.7:7860") and everywhere.allow("[2001:db8::1]:7860")
     assert not everywhere.allow("evil.example:7860") and not everywhere.allow("192.0.2.7:80")
-    assert PageHosts("::1", 80).allow("[::1]") and not PageHosts("192.0.2.7", 80).allow("192.0.2.8")
+    assert Address("::1", 80).allow("[::1]") and not Address("192.0.2.7", 80).allow("192.0.2.8")
 
 
 def test_gradio_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,12 +355,12 @@ def test_address_that_cannot_be_used_is_told() -> None:
         listener.listen()
         port = listener.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"--port {port}: cannot listen there \(Address already in use\)"):
-            check_address("127.0.0.1", port)
-    check_address("127.0.0.1", port)
+            Address("127.0.0.1", port).check()
+    Address("127.0.0.1", port).check()
     with pytest.raises(ConfigError, match="--port must be a number from 1 to 65535, not 70000"):
-        check_address("127.0.0.1", 70000)
+        Address("127.0.0.1", 70000).check()
     with pytest.raises(ConfigError, match=r"--host 192\.0\.2\.1 .*cannot listen there"):
-        check_address("192.0.2.1", port)
+        Address("192.0.2.1", port).check()
 
 
 @pytest.mark.parametrize(

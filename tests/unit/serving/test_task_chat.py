@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import httpx
 import pytest
 from cafe_agent import Cafe
 from page_client import Tab
@@ -190,9 +189,3 @@ def test_tab_that_shows_an_older_dialogue_changes_nothing(address: str, name: st
     assert "error: this page was out of date" in first.status and first.turns() == second.turns()
     first.act("done")
     assert "Success" in first.below()
-
-
-def test_every_control_has_a_label(address: str) -> None:
-    controls = ("textbox", "checkbox", "chatbot")
-    found = [each["props"] for each in httpx.get(f"{address}/config").json()["components"] if each["type"] in controls]
-    assert len(found) == 3 and all(each["label"] for each in found)

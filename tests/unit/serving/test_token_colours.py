@@ -43,6 +43,8 @@ def test_colour_lies_between_those_of_the_ends() -> None:
     blue, pale, red = (f"rgb{colour}" for colour in KL.colours)
     assert [scale.colour(number) for number in (-1.0, 0.0, 1.0, -7.0, 7.0)] == [blue, pale, red, blue, red]
     assert scale.colour(0.5) not in (pale, red)
+    bad, _, good = (f"rgb{colour}" for colour in ADVANTAGE.colours)
+    assert [Scale(ADVANTAGE, -1.0, 1.0).colour(number) for number in (-1.0, 1.0)] == [bad, good]
     assert Scale(VALUE, 2.0, 2.0).colour(2.0) == f"rgb{VALUE.colours[0]}"
 
 
@@ -52,15 +54,6 @@ def test_legend_tells_the_range_and_the_pointer_all_numbers() -> None:
     assert 'title="log-prob -2.00, value 0.25, KL -0.50, Q - V 0.50"' in html
     assert "<b> a</b><small>-0.50</small>" in html
     assert len(set(backgrounds(html))) == 2
-
-
-def test_bad_tokens_are_red_and_good_ones_green() -> None:
-    html = tokens_html(DETAILS, ADVANTAGE, common_scale(ADVANTAGE, [DETAILS]))
-    red, pale, green = (f"rgb{colour}" for colour in ADVANTAGE.colours)
-    good, bad = backgrounds(html)
-    assert bad == red and good not in (red, pale, green)
-    assert "Q - V in reward <span>-1.50</span>" in html
-    assert Scale(ADVANTAGE, -1.0, 1.0).colour(1.0) == green
 
 
 def test_missing_numbers_say_why() -> None:
