@@ -93,6 +93,7 @@ def chat(args: Namespace) -> None:
     ],
 )
 def ui(args: Namespace) -> None:
+    from rl4dialog.serving.judging import JudgingPage
     from rl4dialog.serving.page import load_gradio
     from rl4dialog.serving.server import serve
 
@@ -106,11 +107,13 @@ def ui(args: Namespace) -> None:
     # Check everything cheap before the models are loaded.
     address = address_of(args)
     load_gradio()
-    judging = _judging(args) if args.queue is not None or args.teach else None
-    page = _chat_page(args) if judging is None else _judging_page(judging)
-    serve(page, address, write_verbatim)
-    if judging is not None:
-        _print_what_to_do(judging, args)
+    if args.queue is None and not args.teach:
+        serve(_chat_page(args), address, write_verbatim)
+        return
+    judging = _judging(args)
+    print(f"Judgements are appended to {judging.feedback}", file=sys.stderr)
+    serve(JudgingPage(judging), address, write_verbatim)
+    _print_what_to_do(judging, args)
 
 
 @command(
@@ -199,13 +202,6 @@ def _chat_page(args: Namespace) -> Any:
     warn_of_visitors(args, "chat with the model and give feedback.")
     print(f"Judgements are appended to {feedback}", file=sys.stderr)
     return ChatPage(Chat(models, feedback, args.seed, args.show_reward))
-
-
-def _judging_page(judging: Judging[Any]) -> Any:
-    from rl4dialog.serving.judging import JudgingPage
-
-    print(f"Judgements are appended to {judging.feedback}", file=sys.stderr)
-    return JudgingPage(judging)
 
 
 def _judging(args: Namespace) -> Judging[Any]:

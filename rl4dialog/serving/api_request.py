@@ -164,19 +164,13 @@ def _validated(found: dict[str, Any]) -> _Body:
 
 def _generation_kwargs(asked: _Body) -> dict[str, Any]:
     """Sampling settings; what the request does not contain is that of the model."""
-    kwargs: dict[str, Any] = {}
-    if asked.temperature is not None:
-        if 0 < asked.temperature < MIN_TEMPERATURE:
-            what = f"temperature must be at least {MIN_TEMPERATURE:g}, or 0 for the most likely token"
-            raise ApiError(f"{what}, not {asked.temperature:g}", param="temperature")
-        kwargs["do_sample"] = asked.temperature > 0
-        if asked.temperature > 0:
-            kwargs["temperature"] = asked.temperature
-    if asked.top_p is not None:
-        kwargs["top_p"] = asked.top_p
     if asked.max_tokens is not None and asked.max_completion_tokens is not None:
         raise ApiError("set either max_tokens or max_completion_tokens", param="max_tokens")
-    limit = asked.max_tokens or asked.max_completion_tokens
-    if limit is not None:
-        kwargs["max_new_tokens"] = limit
-    return kwargs
+    temperature, limit = asked.temperature, asked.max_tokens or asked.max_completion_tokens
+    kwargs: dict[str, Any] = {"top_p": asked.top_p, "max_new_tokens": limit}
+    if temperature is not None:
+        if 0 < temperature < MIN_TEMPERATURE:
+            what = f"temperature must be at least {MIN_TEMPERATURE:g}, or 0 for the most likely token"
+            raise ApiError(f"{what}, not {temperature:g}", param="temperature")
+        kwargs |= {"do_sample": temperature > 0, "temperature": temperature or None}
+    return {name: value for name, value in kwargs.items() if value is not None}

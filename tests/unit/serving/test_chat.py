@@ -33,20 +33,6 @@ def say(chat: Chat, state: ChatState, text: str, persona: str = "", *numbers: An
     return last
 
 
-def test_reply_comes_token_by_token_and_the_conversation_goes_on(tmp_path: Path) -> None:
-    chat = chat_with(tmp_path)
-    states = list(chat.send(START, " hi there "))
-    assert [state.messages(0)[-1]["content"] for state in states] == ["", "HI", "HI THERE", "HI THERE", "HI THERE"]
-    assert states[-1].turns == ["hi there", "HI THERE"] and not states[-1].awaits_choice
-    state = say(chat, states[-1], "again")
-    assert [prompt for prompt, _, _ in chat.models[0].asked] == [
-        "hi there <EOU>",
-        "hi there<EOU>HI THERE<EOU>again <EOU>",
-    ]
-    assert states[-1].turns == ["hi there", "HI THERE"], "a state never changes"
-    assert state.last and state.last.replies[0].details and state.last.replies[0].details.texts == [" t0"]
-
-
 def test_stopped_reply_was_said_as_far_as_it_came(tmp_path: Path) -> None:
     chat, words = chat_with(tmp_path), iter([False, True, True, True])
     stopped = list(chat.send(START, "a b c d", Settings(), lambda: next(words)))[-1]
@@ -89,22 +75,10 @@ def test_beta_is_that_of_models_that_values_guide(tmp_path: Path) -> None:
     state = say(chat, START, "a", beta=8.0)
     assert state.settings.beta == 8.0 and chat.reset(state).settings.beta == 8.0
     assert [kwargs for _, _, kwargs in (*guided.asked, *plain.asked)] == [{"beta": 8.0}, {}]
+    plain.generation_kwargs = {"do_sample": False}
+    assert "b: no sampling, so the temperature has no effect." in chat.changed(START, Settings(temperature=0.5)).note
     one, other = (reply.details for reply in state.last.replies) if state.last else (None, None)
     assert one and other and one.advantages == [-1.0] and other.missing["advantages"] == "no values guide it"
-
-
-def test_persona_and_temperature_hold_for_what_is_sent_with_them(tmp_path: Path) -> None:
-    model = Echo()
-    chat = chat_with(tmp_path, model)
-    state = say(chat, START, "a", " I am a cat. ", 0.5)
-    assert model.asked == [("I am a cat.<EOU>a <EOU>", None, {"temperature": 0.5})]
-    assert (state.settings.persona, state.settings.temperature) == ("I am a cat.", 0.5)
-    state = chat.reset(state)
-    assert (state.settings.persona, state.settings.temperature, state.exchanges) == ("I am a cat.", 0.5, ())
-    state = say(chat, state, "b")
-    assert model.asked[-1] == ("b <EOU>", None, {}) and state.settings.persona is None
-    model.generation_kwargs = {"do_sample": False}
-    assert "echo: no sampling" in say(chat, state, "c", "", 0.5).note
 
 
 def test_seed_gives_the_replies_of_the_terminal_and_others_to_the_second_model(tmp_path: Path) -> None:
@@ -146,20 +120,6 @@ def test_better_reply_is_recorded_and_goes_on_in_both(tmp_path: Path) -> None:
     assert len(read_feedback(tmp_path / "feedback.jsonl")) == 1
 
 
-def test_rating_is_recorded_once_and_may_be_changed(tmp_path: Path) -> None:
-    chat = two(tmp_path)
-    with pytest.raises(RL4DialogError, match="no reply to judge yet"):
-        chat.rate(START, 0, 1)
-    state = chat.rate(say(chat, START, "hi"), 1, 1)
-    with pytest.raises(RL4DialogError, match="already rated up"):
-        chat.rate(state, 1, 1)
-    state = chat.rate(chat.choose(state, 1), 1, -1)
-    given = read_feedback(tmp_path / "feedback.jsonl")
-    assert [(one.kind, one.rating) for one in given] == [("rating", 1), ("preference", None), ("rating", -1)]
-    assert all(one.turns == ["hi"] for one in given) and given[2].replies == [JudgedReply("b", "HI twice")]
-    assert state.last and [reply.rating for reply in state.last.replies] == [None, -1]
-
-
 def test_judgement_is_taken_back_on_the_page_and_in_the_file(tmp_path: Path) -> None:
     chat, file = two(tmp_path), tmp_path / "feedback.jsonl"
     state = chat.choose(say(chat, START, "hi"), 1)
@@ -177,17 +137,6 @@ def test_judgement_is_taken_back_on_the_page_and_in_the_file(tmp_path: Path) -> 
     assert state.awaits_choice and latest(read_feedback(file)) == [] and len(read_feedback(file)) == 6
     state = chat.take_back_choice(chat.choose(state, None))
     assert state.awaits_choice and len(read_feedback(file)) == 6, "nothing was recorded, so nothing is withdrawn"
-
-
-def test_earlier_reply_is_judged_after_the_turns_that_the_model_read(tmp_path: Path) -> None:
-    chat = chat_with(tmp_path)
-    state = say(chat, say(chat, START, "a"), "b")
-    state = chat.rate(chat.correct(state, 0, "better", 0), 0, 1, 1)
-    assert state.turns == ["a", "better", "b", "B"]
-    assert [one.turns for one in read_feedback(tmp_path / "feedback.jsonl")] == [["a"], ["a", "A", "b"]]
-    for number in (2, -2):
-        with pytest.raises(RL4DialogError, match="no reply to judge yet"):
-            chat.rate(state, 0, 1, number)
 
 
 def test_correction_is_recorded_and_goes_on(tmp_path: Path) -> None:

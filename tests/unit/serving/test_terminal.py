@@ -60,20 +60,13 @@ class Talk:
         return self.chat.state.turns
 
 
-def test_conversation_goes_on_with_its_history() -> None:
-    talk = Talk("hi there", "", "again")
-    assert talk.turns == ["hi there", "HI THERE", "again", "AGAIN"]
-    assert [prompt for prompt, _, _ in talk.model.asked] == ["hi there <EOU>", "hi there<EOU>HI THERE<EOU>again <EOU>"]
-    assert "model: HI THERE\n" in talk.printed
-
-
 def test_reply_is_written_as_it_comes() -> None:
     written = Talk("a b c").written
     assert [text for text in written[written.index("model: ") + 1 :] if text.strip()] == ["A", " B", " C"]
 
 
 def test_undo_reset_and_persona_change_what_the_model_reads() -> None:
-    talk = Talk("a", "b", "/undo", "c", "/reset", "/persona I am a cat.", "d", "/persona", "e")
+    talk = Talk("a", "", "b", "/undo", "c", "/reset", "/persona  I am a cat. ", "d", "/persona", "e")
     prompts = [prompt for prompt, _, _ in talk.model.asked]
     assert prompts[2] == "a<EOU>A<EOU>c <EOU>"
     assert prompts[3] == "I am a cat.<EOU>d <EOU>"

@@ -269,27 +269,26 @@ def test_each_rating_has_a_picture_of_its_own(tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").glob("correlations_*.png"))) == 3
 
 
-def test_config_of_the_documentation_is_valid(tmp_path: Path) -> None:
-    example = Path(__file__).parents[4] / "docs" / "examples" / "human_ratings.yml"
+def validate_by(name: str, tmp_path: Path, *flags: str) -> int:
+    """Validate a config of the documentation."""
     arguments = [
-        *("--config_path", str(example), "--n_resamples", "10", "--set", "datapool.args.n_train=20"),
-        *("--ratings", str(write_lines(tmp_path / "ratings.jsonl", rows())), "--output_path", str(tmp_path / "out")),
+        *("--config_path", str(Path(__file__).parents[4] / "docs" / "examples" / name)),
+        *("--n_resamples", "10", "--set", "datapool.args.n_train=20", "--output_path", str(tmp_path / "out")),
+        *("--ratings", str(write_lines(tmp_path / "ratings.jsonl", rows()))),
     ]
-    assert main(["validate-reward", *arguments]) == 0
+    return main(["validate-reward", *arguments, *flags])
+
+
+def test_config_of_the_documentation_is_valid(tmp_path: Path) -> None:
+    assert validate_by("human_ratings.yml", tmp_path) == 0
     written = json.loads((tmp_path / "out" / "correlations.json").read_text())
     assert written["not_computed"].keys() == {"rouge", "meteor"}
 
 
 def test_local_judge_of_the_documentation_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
-    example = Path(__file__).parents[4] / "docs" / "examples" / "judge.yml"
     folder = save_judge(tmp_path / "judge")
-    arguments = [
-        *("--config_path", str(example), "--n_resamples", "10", "--set", "datapool.args.n_train=20"),
-        *("--set", f"reward_fn.args.model_name={folder}", "--max_items", "5"),
-        *("--ratings", str(write_lines(tmp_path / "ratings.jsonl", rows())), "--output_path", str(tmp_path / "out")),
-    ]
-    assert main(["validate-reward", *arguments]) == 0
+    assert validate_by("judge.yml", tmp_path, "--set", f"reward_fn.args.model_name={folder}", "--max_items", "5") == 0
     with (tmp_path / "out" / "scores.csv").open() as file:
         scored = [float(row["reward/judge"]) for row in csv.DictReader(file)]
     assert len(scored) == 5 and len(set(scored)) > 1
