@@ -44,8 +44,7 @@ def all_reduce(value: Tensor) -> Tensor:
 
 def all_reduce_numbers(*values: float) -> list[float]:
     """Sums of numbers over the processes."""
-    found: list[float] = all_reduce(torch.tensor(values, dtype=torch.float64, device=_device())).tolist()
-    return found
+    return all_reduce(torch.tensor(values, dtype=torch.float64, device=_device())).tolist()
 
 
 def all_reduce_min(value: int) -> int:
@@ -65,8 +64,7 @@ def all_reduce_max_numbers(*values: float) -> list[float]:
     numbers = torch.tensor(values, dtype=torch.float64, device=_device())
     lost = all_reduce(numbers.isnan().double()) > 0  # the handling of NaN in a reduction depends on the backend
     _run(dist.all_reduce, numbers, dist.ReduceOp.MAX)
-    found: list[float] = numbers.masked_fill(lost, torch.nan).tolist()
-    return found
+    return numbers.masked_fill(lost, torch.nan).tolist()
 
 
 def mean_and_std(values: np.ndarray | Tensor, unbiased: bool = False) -> tuple[float, float]:

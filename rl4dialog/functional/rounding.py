@@ -71,8 +71,7 @@ def log_probs_differ(log_probs: Tensor, others: Tensor, precision: str) -> Tenso
     The result is a tensor on the device of the batch, to avoid a synchronization. Shape ().
     """
     gaps = _gaps(log_probs, others)
-    differ: Tensor = ~_are_rounding(gaps.square().mean(), gaps.max(), precision)
-    return differ
+    return ~_are_rounding(gaps.square().mean(), gaps.max(), precision)
 
 
 def _are_rounding(mean_square: Any, largest: Any, precision: str) -> Any:

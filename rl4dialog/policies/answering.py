@@ -15,6 +15,7 @@ from rl4dialog.catalog import PolicyRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.text.end_of_turn import EndOfTurn
@@ -24,14 +25,10 @@ _UNFINISHED_CHARACTER = "\ufffd"
 
 @dataclass(frozen=True)
 class PartialReply:
-    """A partial reply.
+    """A partial reply, with all token ids so far, including the one that ends it.
 
-    Attributes:
-        text: Text to display. It is complete only when the reply is finished; until then, possible beginnings of a turn
-            marker and incomplete characters are held back.
-        token_ids: All token ids so far, including the one that ends the reply.
-        finished: Whether the reply is complete.
-        ended: Whether the policy ended the complete reply; otherwise it was cut at the length limit.
+    Until it is ``finished``, possible beginnings of a turn marker and incomplete characters are held back from the
+    ``text``. ``ended``: whether the policy ended the complete reply; otherwise it was cut at the length limit.
     """
 
     text: str
@@ -45,30 +42,29 @@ def stream_reply(
 ) -> Iterator[PartialReply]:
     """The reply that ``policy.generate`` samples after ``torch.manual_seed(seed)``, after every token and finished."""
     random = None if seed is None else torch.Generator(policy.device).manual_seed(seed)
-    ids = torch.tensor([prompt_ids], device=policy.device)
-    obs = {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids, dtype=torch.bool)}
     token_ids: tuple[int, ...] = ()
-    for step in policy.stream(obs, random, **generation_kwargs):
+    for step in policy.stream(_observation(policy, prompt_ids), random, **generation_kwargs):
         token_ids += (int(step.ids[0]),)
         text = policy.end_of_turn.reply_text(token_ids)
-        yield PartialReply(_settled(text, policy.end_of_turn.marker), token_ids, False)
+        yield PartialReply(_settled(text, policy.end_of_turn.marker or ""), token_ids, False)
     yield _complete(policy, token_ids)
+
+
+def _observation(policy: LMActorCriticPolicy, prompt_ids: list[int]) -> Obs:
+    ids = torch.tensor([prompt_ids], device=policy.device)
+    return {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids, dtype=torch.bool)}
 
 
 def whole_reply(
     policy: LMActorCriticPolicy, prompt_ids: list[int], seed: int | None = None, **generation_kwargs: Any
 ) -> PartialReply:
     """The reply of ``policy.generate``, for policies that search for whole replies; restores torch's global state."""
-    ids = torch.tensor([prompt_ids], device=policy.device)
     devices = [policy.device] if policy.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices, enabled=seed is not None):
         if seed is not None:
             torch.manual_seed(seed)
-        replies = policy.generate(
-            {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids, dtype=torch.bool)}, **generation_kwargs
-        )
-    token_ids = tuple(replies.per_row("response_ids")[0].tolist())
-    return _complete(policy, token_ids)
+        replies = policy.generate(_observation(policy, prompt_ids), **generation_kwargs)
+    return _complete(policy, tuple(replies.per_row("response_ids")[0].tolist()))
 
 
 def _complete(policy: LMActorCriticPolicy, token_ids: tuple[int, ...]) -> PartialReply:
@@ -76,20 +72,17 @@ def _complete(policy: LMActorCriticPolicy, token_ids: tuple[int, ...]) -> Partia
     return PartialReply(end.reply_text(token_ids), token_ids, True, end.is_end(token_ids))
 
 
-def _settled(text: str, marker: str | None) -> str:
+def _settled(text: str, marker: str) -> str:
     """The part of a text that later tokens cannot change."""
     text = text.rstrip(_UNFINISHED_CHARACTER)
-    for length in range(len(marker) - 1 if marker else 0, 0, -1):
-        if marker and text.endswith(marker[:length]):
-            text = text[:-length]
-            break
-    return text.rstrip()
+    begun = next((n for n in range(len(marker) - 1, 0, -1) if text.endswith(marker[:n])), 0)
+    return text[: len(text) - begun].rstrip()
 
 
 def answering_class(is_encoder_decoder: bool) -> type[LMActorCriticPolicy]:
     """Class of the policies that answer with a language model of this kind."""
-    kind = "seq2seq" if is_encoder_decoder else "causal"
-    return PolicyRegistry.resolve(f"{kind}_lm_actor_critic_policy")  # type: ignore[no-any-return]
+    name = "seq2seq_lm_actor_critic_policy" if is_encoder_decoder else "causal_lm_actor_critic_policy"
+    return PolicyRegistry.resolve(name)
 
 
 def answering_policy(
@@ -129,8 +122,7 @@ def sampled_answers(policy: LMActorCriticPolicy, observations: Mapping[str, np.n
 
 def answer_settings(who: str, generation_kwargs: Mapping[str, Any] | None) -> GenerationSettings:
     """Check the sampling settings of a speaker."""
-    where = f"{who}: generation_kwargs"
-    return GenerationSettings.from_kwargs(dict(generation_kwargs or {}), where, NOT_IN_CONVERSATIONS)
+    return GenerationSettings.from_kwargs(generation_kwargs, f"{who}: generation_kwargs", NOT_IN_CONVERSATIONS)
 
 
 def answer_lengths(

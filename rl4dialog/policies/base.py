@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -24,7 +24,7 @@ from rl4dialog.core.arguments import Count, Fraction, NonNegative
 from rl4dialog.functional.log_probs import NEVER, scale_logits, token_entropy, token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.beam_search import beam_search
-from rl4dialog.policies.decoding import Decoder, Head, PromptCache, can_continue_prompts
+from rl4dialog.policies.decoding import Decoder, Head, Obs, PromptCache, can_continue_prompts
 from rl4dialog.policies.generation import (
     NOT_IN_CONVERSATIONS,
     NOT_IN_ROLLOUTS,
@@ -190,20 +190,12 @@ class LMActorCriticPolicy(BasePolicy):
         """Last hidden states *before* each of the N agent tokens, which predict them. Shape (N, H)."""
 
     @abstractmethod
-    def _decoder(
-        self,
-        trunk: Any,
-        obs: dict[str, Tensor],
-        head: Head | None = None,
-        prompt_cache: PromptCache | None = None,
-    ) -> Decoder:
+    def _decoder(self, trunk: Any, obs: Obs, head: Head | None = None, cache: PromptCache | None = None) -> Decoder:
         """Create a decoder of a trunk for the prompts of observations; without a head, for hidden states only."""
 
-    def _model_decoder(
-        self, model: PreTrainedModel, obs: dict[str, Tensor], prompt_cache: PromptCache | None = None
-    ) -> Decoder:
+    def _model_decoder(self, model: PreTrainedModel, obs: Obs, cache: PromptCache | None = None) -> Decoder:
         """Create a decoder of a whole model for the prompts of observations."""
-        return self._decoder(self._trunk(model), obs, partial(self._head, model), prompt_cache)
+        return self._decoder(self._trunk(model), obs, partial(self._head, model), cache)
 
     @property
     def language_model(self) -> PreTrainedModel:
@@ -218,27 +210,22 @@ class LMActorCriticPolicy(BasePolicy):
         """Parameters that affect only the values."""
         return iter(()) if self._value_head is None else self._value_head.trained_parameters()
 
-    def drop_actor_gradients(self) -> None:
-        """Let the next optimizer step change only the critic. Parameters without a gradient keep their state."""
-        for parameter in self.actor_parameters():
-            parameter.grad = None
-
     def make_optimizer(self, learning_rate: float) -> None:
         """Create a new optimizer for the trained parameters."""
-        self.optimizer = self.optimizer_class(
-            [*self.actor_parameters(), *self.critic_parameters()],
-            lr=learning_rate,  # type: ignore[call-arg]
-            **self.optimizer_kwargs,
-        )
+        trained = [*self.actor_parameters(), *self.critic_parameters()]
+        self.optimizer = self.optimizer_class(trained, lr=learning_rate, **self.optimizer_kwargs)  # type: ignore[call-arg]
 
     def update_reference(self, iteration: int) -> None:
         """Move a reference that follows the policy after an iteration."""
         if self._moving_reference is not None:
             self._moving_reference.update(iteration)
 
-    def reference_state(self) -> dict[str, Tensor]:
-        """Weights of a reference that follows the policy, by name; the initial model is not part of the state."""
-        return {} if self._moving_reference is None else self._moving_reference.tensors()
+    def states(self) -> dict[str, dict[str, Tensor]]:
+        """States beside model and critic that are needed to resume, by what they are and by name in the state dict.
+
+        The initial model, as a reference, is none of them.
+        """
+        return {} if self._moving_reference is None else {"reference": self._moving_reference.tensors()}
 
     def _trained_weights(self) -> list[tuple[str, nn.Parameter]]:
         return [(name, p) for name, p in self._policy_model.named_parameters() if p.requires_grad]
@@ -255,18 +242,6 @@ class LMActorCriticPolicy(BasePolicy):
             self._initial_weights = WeightCopy(self._trained_weights(), own)
         return self._initial_weights
 
-    def mask_state(self) -> dict[str, Tensor]:
-        """State that a maskable policy needs to resume, by name in the policy's state dict."""
-        return {}
-
-    def target_state(self) -> dict[str, Tensor]:
-        """Lagging values of a guided policy, by name in the policy's state dict."""
-        return {}
-
-    def get_language_model(self) -> PreTrainedModel:
-        """The model being trained, under RL4LMs' name."""
-        return self.language_model
-
     def train(self, mode: bool = True) -> LMActorCriticPolicy:
         """Stay in evaluation mode. With dropout, old and new log-probabilities of a token would differ."""
         del mode
@@ -278,17 +253,18 @@ class LMActorCriticPolicy(BasePolicy):
 
         Without a reference, this is the trained model.
         """
-        if self._reference_model is None and self._moving_reference is not None:
-            with self._moving_reference.in_place():
-                yield self._policy_model
-        elif self._reference_model is None:
-            with self.lora.off() if self.lora is not None and self.has_reference else nullcontext():
-                yield self._policy_model
-        elif not self._offload_reference:
-            yield self._reference_model
-        else:
-            yield self._reference_model.to(self.device)  # type: ignore[arg-type]
-            self._reference_model.to("cpu")  # type: ignore[arg-type]
+        if (model := self._reference_model) is not None:
+            yield model.to(self.device) if self._offload_reference else model  # type: ignore[arg-type]
+            if self._offload_reference:
+                model.to("cpu")  # type: ignore[arg-type]
+            return
+        adapters: AbstractContextManager[None] = nullcontext()
+        if self._moving_reference is not None:
+            adapters = self._moving_reference.in_place()
+        elif self.lora is not None and self.has_reference:
+            adapters = self.lora.off()
+        with adapters:
+            yield self._policy_model
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self._policy_model.device.type, torch.bfloat16, enabled=self.precision == "bf16")
@@ -309,7 +285,7 @@ class LMActorCriticPolicy(BasePolicy):
     # -- whole replies --------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def generate(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Replies:
+    def generate(self, obs: Obs, **generation_kwargs: Any) -> Replies:
         """Sample one reply per prompt, or find one by beam search."""
         settings, limit = self._sampler(generation_kwargs)
         if settings.num_beams > 1:
@@ -319,11 +295,9 @@ class LMActorCriticPolicy(BasePolicy):
         with self._autocast():
             return all_steps(self._sample_steps(obs, settings, limit, lockstep=self.lockstep))
 
-    def stream(
-        self, obs: dict[str, Tensor], random: torch.Generator | None = None, **generation_kwargs: Any
-    ) -> Iterator[SampledTokens]:
+    def stream(self, obs: Obs, random: torch.Generator | None = None, **kwargs: Any) -> Iterator[SampledTokens]:
         """Sample the same replies as :meth:`generate`, and yield the tokens of each step."""
-        settings, limit = self._sampler(generation_kwargs, only_sampling=NOT_IN_CONVERSATIONS)
+        settings, limit = self._sampler(kwargs, only_sampling=NOT_IN_CONVERSATIONS)
         with torch.no_grad(), self._autocast():
             steps = self._sample_steps(obs, settings, limit, random=random)
         while True:
@@ -349,12 +323,11 @@ class LMActorCriticPolicy(BasePolicy):
             self._prompt_cache = outer
 
     def _sample_steps(
-        self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int, **kwargs: Any
+        self, obs: Obs, settings: GenerationSettings, limit: int, **kwargs: Any
     ) -> Generator[SampledTokens, None, Replies]:
         decoder = self._model_decoder(self._policy_model, obs, self._prompt_cache)
-        return sample_steps(
-            decoder, obs, settings, self.end_of_turn, limit, self._step_editors(obs, settings), **kwargs
-        )
+        editors = self._step_editors(obs, settings)
+        return sample_steps(decoder, obs, settings, self.end_of_turn, limit, editors, **kwargs)
 
     def _sampler(
         self, generation_kwargs: dict[str, Any], only_sampling: str | None = None
@@ -370,11 +343,9 @@ class LMActorCriticPolicy(BasePolicy):
         """Return the maximum number of tokens of a reply with these settings; arguments as for :meth:`generate`."""
         return self._sampler(generation_kwargs)[1]
 
-    def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
+    def _beam_search(self, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
         with self._autocast():
-            replies = beam_search(
-                self._policy_model, obs, settings, self.end_of_turn, limit, self.pad_token_id, self.only_tokens
-            )
+            replies = beam_search(self, obs, settings, limit)
         replies.log_probs = replies.unmasked_log_probs = self.sequence_log_probs(replies)
         return replies
 
@@ -406,7 +377,7 @@ class LMActorCriticPolicy(BasePolicy):
             logits = self._head(model, self._hidden_states(self._trunk(model), replies))
         return replies.scattered(token_log_probs(logits, replies.flat("response_ids"), self.settings.temperature))
 
-    def _step_editors(self, obs: dict[str, Tensor], settings: GenerationSettings) -> list[StepEditor]:
+    def _step_editors(self, obs: Obs, settings: GenerationSettings) -> list[StepEditor]:
         """Editors of the logits for one generation with these observations and settings."""
         del obs, settings
         return []
@@ -441,35 +412,34 @@ class LMActorCriticPolicy(BasePolicy):
             return torch.zeros(replies.n_tokens, device=replies.prompt_ids.device)
         if head.trunk is not None:
             policy_hidden = self._hidden_states(head.trunk, replies)
-        values: Tensor = head(policy_hidden if policy_hidden is not None else self._policy_hidden(replies))
-        return values
+        return head(policy_hidden if policy_hidden is not None else self._policy_hidden(replies))
 
     # -- stable-baselines3's API: of tokens, and of whole replies where an observation has `response_ids` -----------
 
-    def _logits_and_values(self, obs: dict[str, Tensor], ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def _logits_and_values(self, obs: Obs, ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Logits (N, V) and values (N,) at the tokens of observations; ``ids`` are the chosen tokens, if any."""
         replies = Replies.from_observations(obs)
         hidden = self._policy_hidden(replies)
         return self._logits(replies, hidden, ids), self._values(replies, hidden)
 
-    def forward(self, obs: dict[str, Tensor], deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, obs: Obs, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Choose the next token: actions (B,), values (B, 1), log-probabilities (B,)."""
         logits, values = self._logits_and_values(obs)
         distribution = self._distribution(logits)
         actions = distribution.get_actions(deterministic=deterministic)
         return actions, values.unsqueeze(1), distribution.log_prob(actions)
 
-    def evaluate_actions(self, obs: dict[str, Tensor], actions: Tensor) -> EvaluatedActions:
+    def evaluate_actions(self, obs: Obs, actions: Tensor) -> EvaluatedActions:
         """Values, log-probabilities and entropies of given actions."""
         logits, values = self._logits_and_values(obs, actions.long())
         return EvaluatedActions(values, token_log_probs(logits, actions.long()), token_entropy(logits))
 
-    def get_distribution(self, obs: dict[str, Tensor]) -> CategoricalDistribution:
+    def get_distribution(self, obs: Obs) -> CategoricalDistribution:
         """Distribution of the next token of each observation, or of each of the N tokens of whole replies."""
         replies = Replies.from_observations(obs)
         return self._distribution(self._logits(replies, self._policy_hidden(replies)))
 
-    def predict_values(self, obs: dict[str, Tensor]) -> Tensor:
+    def predict_values(self, obs: Obs) -> Tensor:
         """Value of each state, or before each of the N tokens of whole replies. Shape (N, 1)."""
         return self._values(Replies.from_observations(obs)).unsqueeze(1)
 

@@ -7,49 +7,50 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
+from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
 from rl4dialog.core.errors import ConfigError
-from rl4dialog.functional.masks import left_aligned, trim_left_padding
+from rl4dialog.functional.masks import left_aligned, padded, trim_left_padding
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.policies.decoding import Obs
+from rl4dialog.policies.generation import GenerationSettings, end_ids
 from rl4dialog.policies.models import decoder_start_id
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 if TYPE_CHECKING:
+    from rl4dialog.policies.base import LMActorCriticPolicy
     from rl4dialog.policies.value_guided import ValueGuidedMixin, ValueRerankedCausalLMPolicy
 
 
 @torch.no_grad()
-def beam_search(
-    model: PreTrainedModel,
-    obs: dict[str, Tensor],
-    settings: GenerationSettings,
-    end_of_turn: EndOfTurn,
-    max_new_tokens: int,
-    pad_token_id: int,
-    only_tokens: Callable[..., Tensor],
-) -> Replies:
+def beam_search(policy: LMActorCriticPolicy, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
     """The best reply to each prompt by beam search, without log-probabilities.
 
-    Prompts ``prompt_ids`` (B, P) are padded on the left; T is the length limit. Settings that are not given come from
-    the model's generation config. ``only_tokens`` excludes ids without a token from logits, in place.
+    Settings that are not given come from the model's generation config.
     """
+    model, ends = policy.language_model, policy.end_of_turn
+    is_encoder_decoder = model.config.is_encoder_decoder
     prompt_ids, prompt_mask = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
-    if model.config.is_encoder_decoder:
-        ids, mask = left_aligned(prompt_ids, prompt_mask)
-        n_before = 1
-    else:
-        ids, mask = trim_left_padding(prompt_ids, prompt_mask)
-        n_before = ids.shape[1]
-    config = _generation_config(model, settings, end_of_turn, max_new_tokens, pad_token_id)
+    ids, mask = (left_aligned if is_encoder_decoder else trim_left_padding)(prompt_ids, prompt_mask)
+    n_before = 1 if is_encoder_decoder else ids.shape[1]
+    names = ["num_beams", "length_penalty", "early_stopping", "do_sample", "repetition_penalty", "no_repeat_ngram_size"]
+    names += ["temperature", "top_k", "top_p", "typical_p"] if settings.do_sample else []
+    config = GenerationConfig(
+        min_new_tokens=settings.min_length,
+        max_new_tokens=limit,
+        num_return_sequences=1,  # only the best is evaluated
+        eos_token_id=sorted(ends.single_token_ids) or None,
+        pad_token_id=policy.pad_token_id,
+        **({"decoder_start_token_id": decoder_start_id(model)} if is_encoder_decoder else {}),
+        **{name: getattr(settings, name) for name in names},
+    )
 
     def exclude(module: Any, args: Any, output: Any) -> None:
-        only_tokens(output.logits, in_place=True)
+        policy.only_tokens(output.logits, in_place=True)
 
     # Before the log-softmax, unlike a processor of logits, so that scores are log-probabilities of the policy.
     hook = model.register_forward_hook(exclude)
@@ -58,43 +59,17 @@ def beam_search(
             inputs=ids,
             attention_mask=mask.long(),
             generation_config=config,
-            stopping_criteria=StoppingCriteriaList([_EndsReply(end_of_turn, n_before)]),
+            stopping_criteria=StoppingCriteriaList([_EndsReply(ends, n_before)]),
         )
     finally:
         hook.remove()
-    found = sequences[:, n_before:]
-    lengths = torch.tensor([_n_tokens(row.tolist(), end_of_turn) for row in found], device=found.device)
-    longest = int(lengths.max())
-    mask = torch.arange(longest, device=found.device) < lengths[:, None]
-    return Replies(prompt_ids, prompt_mask, found[:, :longest].masked_fill(~mask, pad_token_id), mask)
+    found = [row[: _n_tokens(row, ends)] for row in sequences[:, n_before:].tolist()]
+    response_ids, response_mask = padded(found, value=policy.pad_token_id)
+    return Replies(prompt_ids, prompt_mask, response_ids.to(ids.device), response_mask.to(ids.device))
 
 
-def _generation_config(
-    model: PreTrainedModel,
-    settings: GenerationSettings,
-    end_of_turn: EndOfTurn,
-    max_new_tokens: int,
-    pad_token_id: int,
-) -> GenerationConfig:
-    sampling: dict[str, Any] = {}
-    if settings.do_sample:
-        sampling = {name: getattr(settings, name) for name in ("temperature", "top_k", "top_p", "typical_p")}
-    if model.config.is_encoder_decoder:
-        sampling["decoder_start_token_id"] = decoder_start_id(model)
-    return GenerationConfig(
-        num_beams=settings.num_beams,
-        length_penalty=settings.length_penalty,
-        early_stopping=settings.early_stopping,
-        do_sample=settings.do_sample,
-        min_new_tokens=settings.min_length,
-        max_new_tokens=max_new_tokens,
-        repetition_penalty=settings.repetition_penalty,
-        no_repeat_ngram_size=settings.no_repeat_ngram_size,
-        num_return_sequences=1,  # only the best is evaluated
-        eos_token_id=sorted(end_of_turn.single_token_ids) or None,
-        pad_token_id=pad_token_id,
-        **sampling,
-    )
+def _n_tokens(reply: list[int], ends: EndOfTurn) -> int:
+    return next((n for n in range(1, len(reply) + 1) if ends.is_end(reply[:n])), len(reply))
 
 
 class _EndsReply(StoppingCriteria):
@@ -108,18 +83,11 @@ class _EndsReply(StoppingCriteria):
         return torch.tensor([self._end_of_turn.is_end(reply) for reply in replies], device=input_ids.device)
 
 
-def _n_tokens(reply: list[int], end_of_turn: EndOfTurn) -> int:
-    ends = (n for n in range(1, len(reply) + 1) if end_of_turn.is_end(reply[:n]))
-    return next(ends, len(reply))
-
-
-Sample = Callable[[dict[str, Tensor]], Replies]
+Sample = Callable[[Obs], Replies]
 """Samples one reply per prompt of observations."""
 
 
-def guided_beams(
-    policy: ValueGuidedMixin, obs: dict[str, Tensor], settings: GenerationSettings, limit: int, n_beams: int
-) -> Replies:
+def guided_beams(policy: ValueGuidedMixin, obs: Obs, settings: GenerationSettings, limit: int, n_beams: int) -> Replies:
     """The reply to each prompt (B, P) with the highest log-probability under the guided policy.
 
     The log-probability is not divided by the length. With as many beams as there are beginnings of replies, the search
@@ -130,14 +98,11 @@ def guided_beams(
             "alg.policy.args.guidance.search: beam does not sample, so of generation_kwargs only temperature and the "
             "lengths apply; remove the others"
         )
-    decoder = policy._model_decoder(policy.language_model, obs)
-    editors, ends = policy._step_editors(obs, settings), policy.end_of_turn
-    device = decoder.context.device
-    held_back = torch.tensor(sorted(ends.single_token_ids), dtype=torch.long, device=device)
-    n_prompts = len(decoder.context)
-    best: list[tuple[float, list[int]]] = [(float("-inf"), []) for _ in range(n_prompts)]
-    # Unfinished replies: the prompt, the log-probability and the tokens of each.
-    beams: list[tuple[int, float, list[int]]] = [(prompt, 0.0, []) for prompt in range(n_prompts)]
+    decoder, editors = policy._model_decoder(policy.language_model, obs), policy._step_editors(obs, settings)
+    ends, device, n_prompts = policy.end_of_turn, decoder.context.device, len(decoder.context)
+    held_back = end_ids(ends, device)
+    best = [_Beam(prompt, float("-inf"), []) for prompt in range(n_prompts)]
+    beams = [_Beam(prompt, 0.0, []) for prompt in range(n_prompts)]  # unfinished replies
     last_ids: Tensor | None = None
     for t in range(limit):
         hidden = decoder.next_hidden(last_ids)
@@ -147,61 +112,58 @@ def guided_beams(
         log_probs = logits.log_softmax(dim=-1)
         if t < settings.min_length and len(held_back):
             log_probs = log_probs.index_fill(1, held_back, float("-inf"))
-        scores = log_probs + torch.tensor([score for _, score, _ in beams], device=device).unsqueeze(1)
+        scores = log_probs + torch.tensor([beam.score for beam in beams], device=device).unsqueeze(1)
         chosen = _continued(scores, beams, n_beams, best, lambda ids, t=t: ends.is_end(ids) or t + 1 == limit)  # type: ignore[misc]
         if not chosen:
             break
-        rows = torch.tensor([row for row, _, _ in chosen], device=device)
-        last_ids = torch.tensor([ids[-1] for _, _, ids in chosen], device=device)
-        beams = [(beams[row][0], score, ids) for row, score, ids in chosen]
+        beams = [beam for _, beam in chosen]
+        last_ids = torch.tensor([beam.ids[-1] for beam in beams], device=device)
+        rows = torch.tensor([row for row, _ in chosen], device=device)
         decoder.keep(rows)
         for editor in editors:
             editor.keep(rows)
-    prompt_ids, prompt_mask = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
-    replies = Replies.from_ids([[0]] * n_prompts, [ids for _, ids in best], device)
-    replies.prompt_ids, replies.prompt_mask = prompt_ids, prompt_mask
+    replies = Replies.from_ids([[0]] * n_prompts, [beam.ids for beam in best], device)
+    replies.prompt_ids, replies.prompt_mask = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
     replies.log_probs = policy.sequence_log_probs(replies)
     replies.unmasked_log_probs = policy.prior_log_probs(replies)
     return replies
 
 
-def _continued(
-    scores: Tensor,
-    beams: list[tuple[int, float, list[int]]],
-    n_beams: int,
-    best: list[tuple[float, list[int]]],
-    is_finished: Callable[[list[int]], bool],
-) -> list[tuple[int, float, list[int]]]:
-    """Select the next unfinished replies of each prompt: row of the beam, log-probability and tokens.
+class _Beam(NamedTuple):
+    """A reply so far, with its log-probability."""
 
-    Finished replies replace the ``best`` one of their prompt if they are better.
-    """
+    prompt: int
+    score: float
+    ids: list[int]
+
+
+def _continued(
+    scores: Tensor, beams: list[_Beam], n_beams: int, best: list[_Beam], is_finished: Callable[[list[int]], bool]
+) -> list[tuple[int, _Beam]]:
+    """Next unfinished replies, and the row that each continues; better finished ones replace the ``best``."""
     chosen = []
-    for prompt in dict.fromkeys(prompt for prompt, _, _ in beams):
-        rows = [row for row, beam in enumerate(beams) if beam[0] == prompt]
+    for prompt in dict.fromkeys(beam.prompt for beam in beams):
+        rows = [row for row, beam in enumerate(beams) if beam.prompt == prompt]
         flat = scores[rows].flatten()
         # Of twice as many, at least n_beams do not end in a single token id; with markers, fewer may be left.
         found, places = flat.topk(min(len(flat), 2 * n_beams))
         n_kept = 0
         for score, place in zip(found.tolist(), places.tolist(), strict=True):
-            if n_kept == n_beams or score <= best[prompt][0]:  # a longer reply is never more likely
+            if n_kept == n_beams or score <= best[prompt].score:  # a longer reply is never more likely
                 break
             row = rows[place // scores.shape[1]]
-            ids = [*beams[row][2], place % scores.shape[1]]
-            if is_finished(ids):
-                best[prompt] = score, ids
+            beam = _Beam(prompt, score, [*beams[row].ids, place % scores.shape[1]])
+            if is_finished(beam.ids):
+                best[prompt] = beam
             else:
-                chosen.append((row, score, ids))
+                chosen.append((row, beam))
                 n_kept += 1
     return chosen
 
 
 @torch.no_grad()
 def reranked(
-    policy: ValueGuidedMixin | ValueRerankedCausalLMPolicy,
-    sample: Sample,
-    obs: dict[str, Tensor],
-    settings: GenerationSettings,
+    policy: ValueGuidedMixin | ValueRerankedCausalLMPolicy, sample: Sample, obs: Obs, settings: GenerationSettings
 ) -> Replies:
     """Of the replies sampled to each prompt, the one that the policy ranks highest; of equal ones the first."""
     n = policy.guidance.n_candidates
@@ -212,5 +174,4 @@ def reranked(
         )
     replies = sample({name: each.repeat_interleave(n, dim=0) for name, each in obs.items()})
     rank = policy.ranks(replies).view(-1, n)
-    best = rank.argmax(dim=1) + n * torch.arange(len(rank), device=rank.device)
-    return replies[best]
+    return replies[rank.argmax(dim=1) + n * torch.arange(len(rank), device=rank.device)]

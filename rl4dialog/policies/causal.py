@@ -23,6 +23,7 @@ from rl4dialog.policies.decoding import (
     CausalDecoder,
     Decoder,
     Head,
+    Obs,
     PromptCache,
     UncachedCausalDecoder,
     cache_holds,
@@ -42,16 +43,10 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
     def _trunk(self, model: PreTrainedModel) -> nn.Module:
         return model.base_model
 
-    def _decoder(
-        self,
-        trunk: Any,
-        obs: dict[str, Tensor],
-        head: Head | None = None,
-        prompt_cache: PromptCache | None = None,
-    ) -> Decoder:
+    def _decoder(self, trunk: Any, obs: Obs, head: Head | None = None, cache: PromptCache | None = None) -> Decoder:
         prompts = obs["prompt_ids"], obs["prompt_mask"]
         if self._cache_holds:
-            return CausalDecoder(trunk, *prompts, head, prompt_cache)
+            return CausalDecoder(trunk, *prompts, head, cache)
         return UncachedCausalDecoder(trunk, *prompts, head)
 
     def _response_hidden(self, trunk: nn.Module, replies: Replies) -> Tensor:
@@ -82,8 +77,7 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
         def run(ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
             kwargs = {"position_ids": positions} if self._takes_positions else {}
             output = trunk(input_ids=ids, attention_mask=mask.long(), past_key_values=cache, use_cache=True, **kwargs)
-            hidden: Tensor = output.last_hidden_state
-            return hidden
+            return output.last_hidden_state
 
         before_reply = run(prompt_ids[first], prompt_mask[first], at_prompt)[repeats, -1:]
         if not ids.shape[1]:
@@ -97,8 +91,7 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
         """Hidden states of each row's real tokens, with positions from 0 and padding on the right. Shape (B, L, H)."""
         # Causal attention ignores padding on the right. Without a mask, the fastest attention kernel is used.
         ids, _ = left_aligned(ids, mask)
-        hidden: Tensor = trunk(input_ids=ids, use_cache=False).last_hidden_state
-        return hidden
+        return trunk(input_ids=ids, use_cache=False).last_hidden_state
 
     @cached_property
     def _cache_holds(self) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixin
 
@@ -57,34 +58,26 @@ class EncoderDecoder(nn.Module):
     ) -> Tensor:
         """Last hidden state after each token (B, T, H); with a cache, of the last one only (B, 1, H).
 
-        ``ids`` are the start token and reply tokens; the cache has keys and values of all but the last one, which is
-        added.
+        ``ids`` are the start token and reply tokens; the cache has keys and values of all but the last, which is added.
         """
         new_ids = ids if cache is None else ids[:, -1:]
         inputs = {"input_ids": new_ids}
         if self._wants_embeddings:
             inputs = {"inputs_embeds": self.decoder.get_input_embeddings()(new_ids)}
-        output = self.decoder(
+        return self.decoder(
             **inputs,
             attention_mask=torch.ones_like(ids) if self._wants_mask else None,
             encoder_hidden_states=encoded,
             encoder_attention_mask=prompt_mask.long(),
             past_key_values=cache,
             use_cache=cache is not None,
-        )
-        hidden: Tensor = output.last_hidden_state
-        return hidden
+        ).last_hidden_state
 
     def encode_distinct(self, ids: Tensor, mask: Tensor, share: bool = True) -> Tensor:
         """Encode prompts, padded on the right; equal ones only once with ``share``. Shape (B, P) -> (B, P, H)."""
-        if share and (shared := rows_to_share(ids, mask)):
-            first, repeats = shared
-            return self._encode(ids[first], mask[first])[repeats]
-        return self._encode(ids, mask)
-
-    def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
-        hidden: Tensor = self.encoder(input_ids=ids, attention_mask=mask.long()).last_hidden_state
-        return hidden
+        first, repeats = (share and rows_to_share(ids, mask)) or (slice(None), slice(None))
+        hidden: Tensor = self.encoder(input_ids=ids[first], attention_mask=mask[first].long()).last_hidden_state
+        return hidden[repeats]
 
 
 class PromptCache:
@@ -103,8 +96,8 @@ class PromptCache:
     def load(self, prompts: Sequence[np.ndarray], cache: DynamicCache) -> tuple[Tensor, int]:
         """Write keys and values of prompts that these prompts begin with into an empty cache, padded on the left to C.
 
-        Returns the mask of these C columns and of the N still to be read, the last ones of prompts padded on the left,
-        shape (n, C + N); and N.
+        Returns the mask (n, C + N) of these C columns and of the N still to be read, the last ones of prompts padded on
+        the left; and N.
         """
         device = self._mask.device
         rows, n_known = torch.tensor([self._find(prompt) for prompt in prompts], device=device).unbind(dim=1)
@@ -151,6 +144,8 @@ def _at_end(lengths: Tensor, n_columns: int) -> Tensor:
 
 _logger = logging.getLogger(__name__)
 
+Obs = dict[str, Tensor]
+"""Observations with ``prompt_ids`` (n, P), padded on the left, and ``prompt_mask`` (n, P)."""
 Head = Callable[[Tensor], Tensor]
 """Logits of hidden states. Shape (n, H) -> (n, V)."""
 
@@ -161,28 +156,29 @@ TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25}
 class Decoder(ABC):
     """A batch of unfinished replies.
 
-    Args:
-        head: Logits of hidden states; not needed for :meth:`next_hidden` alone.
-
-    Attributes:
-        context: Token ids for the sampler's filters (repetition, n-grams). Shape (n, L).
+    ``context`` (n, L) has the token ids for the sampler's filters (repetition, n-grams). ``head`` gives the logits of
+    hidden states; it is not needed for :meth:`next_hidden` alone.
     """
 
-    context: Tensor
+    def __init__(self, head: Head | None, context: Tensor) -> None:
+        self._head, self.context = head, context
 
-    def __init__(self, head: Head | None) -> None:
-        self._head = head
+    def next_hidden(self, last_ids: Tensor | None) -> Tensor:
+        """Last hidden states, from which the next token is predicted. Shape (n, H).
+
+        ``last_ids`` are the previously chosen tokens, shape (n,); ``None`` in the first step.
+        """
+        if last_ids is None:
+            return self._first_hidden()
+        self.context = torch.cat([self.context, last_ids.unsqueeze(1)], dim=1)
+        return self._hidden_after(last_ids.unsqueeze(1))
 
     @abstractmethod
-    def next_hidden(self, last_ids: Tensor | None) -> Tensor:
-        """Last hidden states, from which the next token is predicted.
+    def _first_hidden(self) -> Tensor: ...
 
-        Args:
-            last_ids: The previously chosen tokens, shape (n,); ``None`` in the first step.
-
-        Returns:
-            Shape (n, H).
-        """
+    @abstractmethod
+    def _hidden_after(self, ids: Tensor) -> Tensor:
+        """Last hidden states after one more token of each row, which the context has. Shape (n, 1) -> (n, H)."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits of the next token, float32. Shape (n, H) -> (n, V)."""
@@ -212,9 +208,9 @@ class CausalDecoder(Decoder):
         head: Head | None = None,
         prompt_cache: PromptCache | None = None,
     ) -> None:
-        super().__init__(head)
+        context, self._mask = trim_left_padding(prompt_ids, prompt_mask.bool())
+        super().__init__(head, context)
         self._trunk, self._prompt_cache = trunk, prompt_cache
-        self.context, self._mask = trim_left_padding(prompt_ids, prompt_mask.bool())
         self._positions = position_ids_from_mask(self._mask)
         parameters = inspect.signature(trunk.forward).parameters
         self._takes_positions = "position_ids" in parameters
@@ -222,18 +218,17 @@ class CausalDecoder(Decoder):
         self._is_state = "cache_params" in parameters
         self._cache = DynamicCache(config=trunk.config)
 
-    def next_hidden(self, last_ids: Tensor | None) -> Tensor:
-        if last_ids is None:
-            first, repeats = distinct_rows(self.context, self._mask)
-            hidden, self._mask = self._read_prompts(self.context[first], self._mask[first], self._positions[first])
-            self._cache.reorder_cache(repeats)  # type: ignore[arg-type]
-            self._mask = self._mask[repeats]
-            return hidden[repeats]
-        step_ids = last_ids.unsqueeze(1)
-        self.context = torch.cat([self.context, step_ids], dim=1)
-        self._mask = torch.cat([self._mask, torch.ones_like(step_ids, dtype=torch.bool)], dim=1)
+    def _first_hidden(self) -> Tensor:
+        first, repeats = distinct_rows(self.context, self._mask)
+        hidden, self._mask = self._read_prompts(self.context[first], self._mask[first], self._positions[first])
+        self._cache.reorder_cache(repeats)  # type: ignore[arg-type]
+        self._mask = self._mask[repeats]
+        return hidden[repeats]
+
+    def _hidden_after(self, ids: Tensor) -> Tensor:
+        self._mask = pad(self._mask, (0, 1), value=True)
         self._positions = self._positions[:, -1:] + 1
-        return self._step(step_ids, self._mask, self._positions)
+        return self._step(ids, self._mask, self._positions)
 
     def _read_prompts(self, ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the states after the prompts, and the mask of the columns in the cache."""
@@ -256,8 +251,7 @@ class CausalDecoder(Decoder):
             **({"position_ids": positions} if self._takes_positions else {}),
         )
         # Contiguous: for a strided view, torch's matrix product on a CPU copies the head's weights once per row.
-        last: Tensor = output.last_hidden_state[:, -1].contiguous()
-        return last
+        return output.last_hidden_state[:, -1].contiguous()
 
     def keep(self, rows: Tensor) -> None:
         self._cache.reorder_cache(rows)  # type: ignore[arg-type]
@@ -268,17 +262,18 @@ class UncachedCausalDecoder(Decoder):
     """Decoder for decoder-only models without a usable cache. It reads the whole row again for every token."""
 
     def __init__(self, trunk: Any, prompt_ids: Tensor, prompt_mask: Tensor, head: Head | None = None) -> None:
-        super().__init__(head)
+        context, self._mask = trim_left_padding(prompt_ids, prompt_mask.bool())
+        super().__init__(head, context)
         self._trunk = trunk
-        self.context, self._mask = trim_left_padding(prompt_ids, prompt_mask.bool())
 
-    def next_hidden(self, last_ids: Tensor | None) -> Tensor:
-        if last_ids is not None:
-            self.context = torch.cat([self.context, last_ids.unsqueeze(1)], dim=1)
-            self._mask = torch.nn.functional.pad(self._mask, (0, 1), value=True)
+    def _first_hidden(self) -> Tensor:
         ids, mask = left_aligned(self.context, self._mask)
         hidden: Tensor = self._trunk(input_ids=ids, use_cache=False).last_hidden_state
         return hidden[torch.arange(len(ids), device=ids.device), mask.sum(dim=1) - 1]
+
+    def _hidden_after(self, ids: Tensor) -> Tensor:
+        self._mask = pad(self._mask, (0, 1), value=True)
+        return self._first_hidden()
 
     def keep(self, rows: Tensor) -> None:
         self.context, self._mask = self.context[rows], self._mask[rows]
@@ -290,26 +285,23 @@ class Seq2SeqDecoder(Decoder):
     def __init__(
         self, trunk: EncoderDecoder, prompt_ids: Tensor, prompt_mask: Tensor, head: Head | None = None
     ) -> None:
-        super().__init__(head)
+        super().__init__(head, torch.full_like(prompt_ids[:, :1], trunk.start_id, dtype=torch.long))
         self._trunk = trunk
         prompt_ids, self._prompt_mask = left_aligned(prompt_ids, prompt_mask.bool())
         self._encoded = trunk.encode_distinct(prompt_ids, self._prompt_mask)
-        self.context = torch.full((len(prompt_ids), 1), trunk.start_id, dtype=torch.long, device=prompt_ids.device)
         self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
 
-    def next_hidden(self, last_ids: Tensor | None) -> Tensor:
-        if last_ids is not None:
-            self.context = torch.cat([self.context, last_ids.unsqueeze(1)], dim=1)
+    def _first_hidden(self) -> Tensor:
         hidden = self._trunk.decode(self.context, self._encoded, self._prompt_mask, self._cache)
         return hidden[:, -1].contiguous()
 
+    def _hidden_after(self, ids: Tensor) -> Tensor:
+        return self._first_hidden()
+
     def keep(self, rows: Tensor) -> None:
         self._cache.reorder_cache(rows)  # type: ignore[arg-type]
-        self.context, self._encoded, self._prompt_mask = (
-            self.context[rows],
-            self._encoded[rows],
-            self._prompt_mask[rows],
-        )
+        self.context, self._encoded = self.context[rows], self._encoded[rows]
+        self._prompt_mask = self._prompt_mask[rows]
 
 
 @torch.no_grad()

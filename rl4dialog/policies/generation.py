@@ -6,9 +6,10 @@ token under the policy's own distribution, and removes finished replies from the
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import pydantic
 import torch
@@ -23,11 +24,11 @@ from transformers import (
     TypicalLogitsWarper,
 )
 
-from rl4dialog.core.errors import ConfigError, TrainingError, nearest_hint
+from rl4dialog.core.errors import ConfigError, TrainingError, nearest_hint, validation_message
 from rl4dialog.functional.distributed import all_reduce_max
 from rl4dialog.functional.log_probs import scale_logits, token_log_probs
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.decoding import Decoder
+from rl4dialog.policies.decoding import Decoder, Obs
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 
@@ -51,6 +52,21 @@ class TokenDetails:
     kl: list[float] | None = None
     advantages: list[float] | None = None
     missing: dict[str, str] = field(default_factory=dict)
+
+
+T = TypeVar("T")
+
+
+def parsed_settings(cls: type[T], given: Mapping[str, Any], where: str) -> T:
+    """Settings, a pydantic dataclass, from the block of the config that messages call ``where``."""
+    names = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+    for key in given:
+        if key not in names:
+            raise ConfigError(f"unknown key '{where}.{key}'{nearest_hint(key, names)} (known: {', '.join(names)})")
+    try:
+        return cls(**given)
+    except pydantic.ValidationError as error:
+        raise ConfigError(f"{where}{validation_message(error.errors(), given)}") from error
 
 
 # Keys from RL4LMs and transformers configs that do not affect sampling. The evaluation reads `post_processing_fn`.
@@ -93,38 +109,17 @@ class GenerationSettings:
 
     @classmethod
     def from_kwargs(
-        cls,
-        kwargs: Mapping[str, Any] | None,
-        where: str = "generation_kwargs",
-        only_sampling: str | None = None,
+        cls, kwargs: Mapping[str, Any] | None, where: str = "generation_kwargs", only_sampling: str | None = None
     ) -> GenerationSettings:
-        """Parse and validate a ``generation_kwargs`` block.
+        """Parse and validate a ``generation_kwargs`` block, which messages call ``where``.
 
-        Args:
-            kwargs: The block. If ``num_beams`` is above 1, ``do_sample`` defaults to false.
-            where: Name of the block in messages.
-            only_sampling: Reason for rejecting :data:`EVALUATION_ONLY` settings; ``None`` accepts them.
-
-        Raises:
-            ConfigError: If a key is unknown or rejected, or a value has the wrong type or is out of range.
+        If ``num_beams`` is above 1, ``do_sample`` defaults to false. ``only_sampling`` is the reason for rejecting
+        :data:`EVALUATION_ONLY` settings; ``None`` accepts them.
         """
-        given = {key: value for key, value in (kwargs or {}).items() if key not in _IGNORED}
+        given = {key: value for key, value in (kwargs or {}).items() if key not in _IGNORED and value is not None}
         if "min_new_tokens" in given:
             given["min_length"] = given.pop("min_new_tokens")
-        names = [field.name for field in fields(cls)]
-        for key, value in list(given.items()):
-            if key not in names:
-                raise ConfigError(
-                    f"{where}.{key} is not supported{nearest_hint(key, names)} (known: {', '.join(names)})"
-                )
-            if value is None:
-                del given[key]
-        try:
-            settings = cls(**given)
-        except pydantic.ValidationError as error:
-            problem = error.errors()[0]
-            message = problem["msg"][0].lower() + problem["msg"][1:]
-            raise ConfigError(f"{where}.{problem['loc'][0]}: {message}, got {problem['input']!r}") from error
+        settings = parsed_settings(cls, given, where)
         for key in EVALUATION_ONLY if only_sampling is not None else ():
             if getattr(settings, key) != getattr(cls, key):
                 raise ConfigError(f"{where}.{key} is not allowed here: {only_sampling}")
@@ -144,8 +139,8 @@ class GenerationSettings:
             wanted = self.max_length - n_before
             if wanted < 1:
                 raise ConfigError(
-                    f"generation_kwargs.max_length is {self.max_length}, of which {n_before} are before the "
-                    f"reply, so none is left for it; raise it, or use max_new_tokens instead"
+                    f"generation_kwargs.max_length is {self.max_length}, of which {n_before} are before the reply; "
+                    f"raise it, or use max_new_tokens instead"
                 )
         limit = min(wanted or longest, longest)
         return replace(self, min_length=min(self.min_length, limit)), limit
@@ -157,62 +152,50 @@ class GenerationSettings:
 
     def processors(self) -> LogitsProcessorList:
         """Filters that turn the policy's distribution into the sampler's, in transformers' order."""
-        processors = LogitsProcessorList()
-        if self.repetition_penalty != 1.0:
-            processors.append(RepetitionPenaltyLogitsProcessor(self.repetition_penalty))
-        if self.no_repeat_ngram_size > 0:
-            processors.append(NoRepeatNGramLogitsProcessor(self.no_repeat_ngram_size))
-        if self.do_sample and self.top_k > 0:
-            processors.append(TopKLogitsWarper(self.top_k))
-        if self.do_sample and self.top_p < 1:
-            processors.append(TopPLogitsWarper(self.top_p))
-        if self.do_sample and self.typical_p < 1:
-            processors.append(TypicalLogitsWarper(self.typical_p))
-        return processors
+        chosen: list[tuple[bool, Any, float]] = [
+            (self.repetition_penalty != 1.0, RepetitionPenaltyLogitsProcessor, self.repetition_penalty),
+            (self.no_repeat_ngram_size > 0, NoRepeatNGramLogitsProcessor, self.no_repeat_ngram_size),
+            (self.do_sample and self.top_k > 0, TopKLogitsWarper, self.top_k),
+            (self.do_sample and self.top_p < 1, TopPLogitsWarper, self.top_p),
+            (self.do_sample and self.typical_p < 1, TypicalLogitsWarper, self.typical_p),
+        ]
+        return LogitsProcessorList([make(value) for is_used, make, value in chosen if is_used])
 
 
 class GenerationBackend(Protocol):
     """Generates replies instead of the policy, with a copy of its weights."""
 
-    def generate(self, policy: Any, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
+    def generate(self, policy: Any, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
         """Generate like the policy's own ``generate``, with at most ``limit`` tokens per reply."""
 
     def weights_will_change(self) -> None:
         """Notify the backend that its weights are outdated; later calls must use the policy's current ones."""
 
 
-class StepEditor(Protocol):
-    """Edits the policy's next-token logits in every step.
+class StepEditor(ABC):
+    """Edits the policy's next-token logits in every step, and so its distribution.
 
-    Attributes:
-        in_policy: Whether the edited logits define the policy's distribution (as under NLPO's mask), and not only the
-            sampler's.
+    The ``decoder`` is that of another model for the same replies, if the editor reads one.
     """
 
-    in_policy: bool
+    def __init__(self, decoder: Decoder | None = None) -> None:
+        self._decoder = decoder
 
+    @abstractmethod
     def edit(self, logits: Tensor, last_ids: Tensor | None, hidden: Tensor) -> Tensor:
         """Edit the logits of the next token, which include the temperature. Shape (n, V) -> (n, V).
 
-        Args:
-            logits: Output of the previous editor.
-            last_ids: The previously chosen tokens, shape (n,); ``None`` in the first step.
-            hidden: The policy's last hidden states. Shape (n, H).
+        ``last_ids`` (n,) are the previously chosen tokens, ``None`` in the first step; ``hidden`` (n, H) the policy's
+        last hidden states.
         """
 
     def keep(self, rows: Tensor) -> None:
-        """Keep only these rows."""
+        if self._decoder is not None:
+            self._decoder.keep(rows)
 
 
-@dataclass
-class SampledTokens:
-    """Tokens added to the unfinished replies in one step.
-
-    Attributes:
-        rows: Indices of the replies. Shape (n,).
-        ids: Their next tokens. Shape (n,).
-        log_probs: Log-probabilities, as in :class:`~rl4dialog.functional.replies.Replies`. Shape (n,).
-    """
+class SampledTokens(NamedTuple):
+    """Next tokens of n unfinished replies: indices of the replies, token ids, log-probabilities. Shapes (n,)."""
 
     rows: Tensor
     ids: Tensor
@@ -225,8 +208,7 @@ def all_steps(steps: Generator[SampledTokens, None, Replies]) -> Replies:
         try:
             next(steps)
         except StopIteration as end:
-            replies: Replies = end.value
-            return replies
+            return end.value
 
 
 @torch.no_grad()
@@ -240,27 +222,10 @@ def sample_steps(
     lockstep: bool = False,
     random: torch.Generator | None = None,
 ) -> Generator[SampledTokens, None, Replies]:
-    """Sample one reply per prompt, and yield the tokens of every step.
+    """Sample one reply per prompt of the decoder and of ``obs``; yield the tokens of every step, return the replies.
 
-    Args:
-        decoder: Decoder of the prompts, with a model in eval mode.
-        obs: The same prompts: ``prompt_ids`` (B, P) padded on the left, ``prompt_mask`` (B, P).
-        settings: Sampling settings.
-        end_of_turn: Detection of reply ends.
-        max_new_tokens: T, the length limit.
-        editors: Editors applied to the logits before the sampler's filters; those that are part of the policy come
-            first.
-        lockstep: Whether to continue running steps, without adding tokens, until all processes have finished.
-        random: Random generator; by default torch's global state.
-
-    Yields:
-        The tokens of each step.
-
-    Returns:
-        Replies of at most ``max_new_tokens`` tokens.
-
-    Raises:
-        TrainingError: If logits are not finite.
+    The sampler's filters follow the ``editors``. In ``lockstep``, steps continue, without adding tokens, until all
+    processes have finished. The random generator is torch's global one by default.
     """
     n_replies, device = len(decoder.context), decoder.context.device
     shape = (n_replies, max_new_tokens)
@@ -269,7 +234,7 @@ def sample_steps(
     log_probs, unmasked_log_probs, truncated_mass, sampler = (torch.zeros(shape, device=device) for _ in range(4))
 
     processors = settings.processors()
-    held_back = torch.tensor(sorted(end_of_turn.single_token_ids), dtype=torch.long, device=device)
+    held_back = end_ids(end_of_turn, device)
     rows = torch.arange(n_replies, device=device)  # unfinished replies
     replies: list[list[int]] = [[] for _ in range(n_replies)]
     next_ids: Tensor | None = None
@@ -277,15 +242,16 @@ def sample_steps(
 
     for t in range(max_new_tokens):
         hidden = decoder.next_hidden(next_ids)
-        unmasked = scale_logits(decoder.logits(hidden), settings.temperature)
-        _check_finite(unmasked)
-        logits = allowed = unmasked
+        logits = unmasked = scale_logits(decoder.logits(hidden), settings.temperature)
+        if not unmasked.amax(dim=-1).isfinite().all():  # the maximum of a row with NaN is NaN
+            raise TrainingError(
+                "the policy's logits are NaN or infinite, so it cannot generate replies: the training diverged. Lower "
+                "its learning_rate and train again, with precision fp32 if it was another; checkpoints and results "
+                "from before are kept"
+            )
         for editor in editors:
-            allowed = editor.edit(allowed, next_ids, hidden)
-            if editor.in_policy:
-                logits = allowed
-        if len(processors):
-            allowed = processors(decoder.context, allowed.clone())  # type: ignore[arg-type]
+            logits = editor.edit(logits, next_ids, hidden)
+        allowed = processors(decoder.context, logits.clone()) if processors else logits  # type: ignore[arg-type]
         if t < settings.min_length and len(held_back):
             allowed = allowed.index_fill(1, held_back, float("-inf"))
         if settings.do_sample:
@@ -302,8 +268,7 @@ def sample_steps(
             unmasked_log_probs[rows, t] = chosen if logits is unmasked else token_log_probs(unmasked, next_ids)
             sampler[rows, t] = chosen if allowed is logits else token_log_probs(allowed, next_ids)
             if allowed is not logits:
-                cut = torch.isinf(allowed)
-                truncated_mass[rows, t] = (logits.softmax(dim=-1) * cut).sum(dim=-1)
+                truncated_mass[rows, t] = (logits.softmax(dim=-1) * torch.isinf(allowed)).sum(dim=-1)
             yield SampledTokens(rows, next_ids, chosen)
             for i, (row, token) in enumerate(zip(rows.tolist(), next_ids.tolist(), strict=True)):
                 replies[row].append(token)
@@ -334,13 +299,9 @@ def sample_steps(
     )
 
 
-def _check_finite(logits: Tensor) -> None:
-    if not logits.amax(dim=-1).isfinite().all():  # the maximum of a row with NaN is NaN
-        raise TrainingError(
-            "the policy's logits are NaN or infinite, so it cannot generate replies: the training diverged. Lower "
-            "its learning_rate and train again, with precision fp32 if it was another; checkpoints and results "
-            "from before are kept"
-        )
+def end_ids(end_of_turn: EndOfTurn, device: torch.device) -> Tensor:
+    """Ids of the tokens that end a reply by themselves."""
+    return torch.tensor(sorted(end_of_turn.single_token_ids), dtype=torch.long, device=device)
 
 
 def without_beams(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,18 +31,13 @@ def optimizer_class(name: str | type[torch.optim.Optimizer]) -> type[torch.optim
     """Return the optimizer class of a name; a class is returned unchanged."""
     if isinstance(name, type):
         return name
+    where = "alg.policy.args.optimizer_class"
     if name not in OPTIMIZERS:
-        raise ConfigError(
-            f"alg.policy.args.optimizer_class: unknown {name!r}{nearest_hint(str(name), OPTIMIZERS)} "
-            f"(known: {', '.join(OPTIMIZERS)})"
-        )
+        raise ConfigError(f"{where}: unknown {name!r}{nearest_hint(name, OPTIMIZERS)} (known: {', '.join(OPTIMIZERS)})")
     try:
-        found: Any = import_object(OPTIMIZERS[name])
+        return import_object(OPTIMIZERS[name])
     except ImportError as error:
-        raise ConfigError(
-            f"alg.policy.args.optimizer_class: {name} needs the package bitsandbytes: pip install 'rl4dialog[8bit]'"
-        ) from error
-    return found  # type: ignore[no-any-return]
+        raise ConfigError(f"{where}: {name} needs the package bitsandbytes: pip install 'rl4dialog[8bit]'") from error
 
 
 def check_optimizer(name: str | type[torch.optim.Optimizer], kwargs: Mapping[str, Any]) -> None:
@@ -51,9 +46,8 @@ def check_optimizer(name: str | type[torch.optim.Optimizer], kwargs: Mapping[str
     try:
         chosen([torch.nn.Parameter(torch.zeros(1))], lr=1.0, **kwargs)
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
-        raise ConfigError(
-            f"alg.policy.args.optimizer_kwargs: {shown(kwargs)} does not fit {name!r}: {error}"
-        ) from error
+        message = f"alg.policy.args.optimizer_kwargs: {shown(kwargs)} does not fit {name!r}: {error}"
+        raise ConfigError(message) from error
 
 
 def with_defaults(
@@ -81,9 +75,8 @@ def checkpoint_layers(model: nn.Module) -> None:
     """
     layers = layers_of(model)
     if not layers:
-        raise ConfigError(
-            f"alg.policy.args.gradient_checkpointing: {type(model).__name__} has no layers that can be recomputed"
-        )
+        what = f"{type(model).__name__} has no layers that can be recomputed"
+        raise ConfigError(f"alg.policy.args.gradient_checkpointing: {what}")
     for layer in layers:
         layer.forward = _recomputed(layer.forward)  # type: ignore[method-assign]
 
@@ -127,10 +120,9 @@ class StepGuard:
         if self.n_in_a_row >= self._limit:
             steps = "an optimizer step" if self._limit == 1 else f"{self._limit} optimizer steps in a row"
             raise TrainingError(
-                f"iteration {self._iteration}: the gradient of {steps} was not finite (NaN or infinite). No such step "
-                f"was taken, so the weights are unchanged. Check "
-                f"alg.args.learning_rate (lower it), the scale of the reward (reward_fn.normalize, reward_fn.clip), "
-                f"and precision (try fp32); `rl4dialog doctor` checks model and reward"
+                f"iteration {self._iteration}: the gradient of {steps} was not finite (NaN or infinite), so the "
+                f"weights are unchanged. Check alg.args.learning_rate (lower it), the scale of the reward "
+                f"(reward_fn.normalize, reward_fn.clip), precision (try fp32)"
             )
         return False
 
@@ -153,15 +145,10 @@ class StepGuard:
 
 
 class GradientSteps:
-    """Steps of a policy's optimizer.
-
-    Attributes:
-        guard: Decides whether to take a step.
-    """
+    """Steps of a policy's optimizer; the ``guard`` decides whether to take one."""
 
     def __init__(self, policy: BasePolicy) -> None:
-        self._policy = policy
-        self.guard = StepGuard()
+        self._policy, self.guard = policy, StepGuard()
 
     def clear(self) -> None:
         """Clear the gradients at the start of a minibatch."""

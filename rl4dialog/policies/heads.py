@@ -17,8 +17,7 @@ from rl4dialog.policies.models import refusal
 def lm_logits(model: PreTrainedModel, hidden: Tensor, is_plain: bool) -> Tensor:
     """Logits of N last hidden states. Shape (N, H) -> (N, V). ``is_plain`` is the result of `head_is_plain`."""
     if is_plain:
-        logits: Tensor = model.get_output_embeddings()(hidden)
-        return logits
+        return model.get_output_embeddings()(hidden)
     return _logits_through_model(model, hidden)
 
 
@@ -119,12 +118,11 @@ class ValueHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Values, float32. Shape (N, H) -> (N,)."""
-        values: Tensor = self.output(hidden.float()).squeeze(-1)
-        return values
+        return self.output(hidden.float()).squeeze(-1)
 
     def trained_parameters(self) -> Iterator[nn.Parameter]:
         """Parameters that affect only the values. The optimizer state in checkpoints depends on this order."""
-        yield from self.output.parameters()
+        yield from (parameter for name, parameter in self.named_parameters() if not name.startswith("trunk."))
         if self.trunk is not None:
             yield from (p for p in self.trunk.parameters() if p.requires_grad)
 
@@ -148,8 +146,7 @@ class ActionValueHead(nn.Module):
         """Values of all actions, float32, or of the K actions ``ids``. Shape (N, H) -> (N, A) or (N, K)."""
         inner = self.inner(hidden.float())
         if ids is None:
-            values: Tensor = self.output(inner)
-            return values
+            return self.output(inner)
         return functional.linear(inner, self.output.weight[ids], self.output.bias[ids])
 
     def at(self, hidden: Tensor, ids: Tensor) -> Tensor:
@@ -180,9 +177,3 @@ class ActionValueHeads(ValueHead):
     def q_all(self, hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         """Values of all actions by each head, or of the K actions ``ids``. Shape (N, H) -> (J, N, A) or (J, N, K)."""
         return torch.stack([head(hidden, ids) for head in self.q])
-
-    def trained_parameters(self) -> Iterator[nn.Parameter]:
-        yield from self.output.parameters()
-        yield from self.q.parameters()
-        if self.trunk is not None:
-            yield from (p for p in self.trunk.parameters() if p.requires_grad)

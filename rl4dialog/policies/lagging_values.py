@@ -21,6 +21,7 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.beam_search import Sample
+from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import NOT_IN_CONVERSATIONS, GenerationSettings, SampledTokens, all_steps
 from rl4dialog.policies.heads import ActionValueHeads, hidden_size
 
@@ -74,8 +75,6 @@ class LaggingValuesMixin(LMActorCriticPolicy):
             raise ConfigError("alg.policy.args.reference: the reference is the language model itself; remove it")
         cls.guidance_class.from_settings(args.get("guidance"))
 
-    # -- models ---------------------------------------------------------------------------------------------------
-
     @abstractmethod
     def _n_actions(self, model: PreTrainedModel) -> int:
         """Number of values Q that a head computes from one hidden state."""
@@ -85,19 +84,16 @@ class LaggingValuesMixin(LMActorCriticPolicy):
         assert self._value_head is not None
         if not self.trains_prior:
             model.requires_grad_(False)
-        n_hidden = hidden_size(model)
+        n_hidden, trunk = hidden_size(model), self._value_head.trunk
         width = 2 * n_hidden if self._head_width is None else self._head_width
-        trunk = self._value_head.trunk
-        heads = ActionValueHeads(
-            n_hidden, trunk, self._n_actions(model), self._n_q_heads, width or None, self._init_value
-        )
-        self._value_head = heads
-        heads.trunk, trunk = None, heads.trunk
+        heads = ActionValueHeads(n_hidden, trunk, self._n_actions(model), self._n_q_heads, width, self._init_value)
+        heads.trunk = None
         self._target_heads: ActionValueHeads = copy.deepcopy(heads).requires_grad_(False)
-        heads.trunk = trunk
         if self._target_kind == "model":
             copied = copy.deepcopy(trunk if trunk is not None else self._trunk(model))
             self._target_heads.trunk = copied.requires_grad_(False)
+        heads.trunk = trunk
+        self._value_head = heads
 
     @property
     def heads(self) -> ActionValueHeads:
@@ -105,6 +101,7 @@ class LaggingValuesMixin(LMActorCriticPolicy):
         assert isinstance(self._value_head, ActionValueHeads)
         return self._value_head
 
+    @torch.no_grad()
     def update_targets(self, rate: Fraction) -> None:
         """Move the lagging copy towards the trained values: theta' <- (1 - rate) theta' + rate theta."""
         trained = dict(self.heads.named_parameters())
@@ -112,14 +109,12 @@ class LaggingValuesMixin(LMActorCriticPolicy):
             trunk = self._trunk(self._policy_model)
             trained |= {f"trunk.{name}": parameter for name, parameter in trunk.named_parameters()}
         moving = [(lagging, trained[name]) for name, lagging in self._target_heads.named_parameters()]
-        pairs = [(lagging, parameter) for lagging, parameter in moving if parameter.requires_grad]
-        with torch.no_grad():
-            torch._foreach_lerp_([lagging for lagging, _ in pairs], [parameter for _, parameter in pairs], rate)
+        lagging, towards = zip(*((old, new) for old, new in moving if new.requires_grad), strict=True)
+        torch._foreach_lerp_(lagging, towards, rate)
 
-    def target_state(self) -> dict[str, Tensor]:
-        return {f"_target_heads.{name}": tensor for name, tensor in self._target_heads.named_parameters()}
-
-    # -- hidden states ----------------------------------------------------------------------------------------------
+    def states(self) -> dict[str, dict[str, Tensor]]:
+        named: dict[str, Tensor] = {f"_target_heads.{key}": p for key, p in self._target_heads.named_parameters()}
+        return {**super().states(), "target": named}
 
     @abstractmethod
     def _read(self, trunk: Any, replies: Replies) -> Any:
@@ -149,33 +144,58 @@ class LaggingValuesMixin(LMActorCriticPolicy):
         """The heads that guide, and the hidden states that they read; ``policy_hidden`` if already computed."""
         if self.guidance.use == "online":
             return self.heads, self.value_hidden(replies, policy_hidden)
-        reads_trained = self._target_heads.trunk is None
-        hidden = self.value_hidden(replies, policy_hidden) if reads_trained else None
+        hidden = self.value_hidden(replies, policy_hidden) if self._target_heads.trunk is None else None
         return self._target_heads, self.target_hidden(replies, hidden)
 
-    # -- replies ------------------------------------------------------------------------------------------------------
+    @abstractmethod
+    def action_q(self, heads: ActionValueHeads, hidden: Any, replies: Replies) -> Tensor:
+        """Values Q(s, a) of the n actions in replies by each of the J heads, from hidden states. Shape (J, n)."""
 
     @abstractmethod
-    def _search(self, sample: Sample, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
+    def state_v(self, heads: ActionValueHeads, hidden: Any) -> Tensor:
+        """Values V(s) of the states before the n actions. Shape (n,)."""
+
+    @torch.no_grad()
+    def target_q(self, hidden: Any, replies: Replies) -> Tensor:
+        """Lagging estimates min_j Q_j(s, a) of the n actions in replies. Shape (n,)."""
+        return self.action_q(self._target_heads, hidden, replies).amin(dim=0)
+
+    @abstractmethod
+    def _at_tokens(self, replies: Replies, numbers: Tensor) -> Tensor:
+        """Numbers of actions at their tokens, 0 where masked. Shape (n,) -> (B, T)."""
+
+    @torch.no_grad()
+    def q_values(self, replies: Replies) -> Tensor:
+        """Value Q(s, a) of the action that each response token belongs to; 0 where masked. Shape (B, T)."""
+        heads, hidden = self._guiding(replies)
+        return self._at_tokens(replies, self.action_q(heads, hidden, replies).amin(dim=0))
+
+    @torch.no_grad()
+    def advantages(self, replies: Replies) -> Tensor:
+        """Advantage Q(s, a) - V(s) of the action that each response token belongs to; 0 where masked. Shape (B, T)."""
+        heads, hidden = self._guiding(replies)
+        q = self.action_q(heads, hidden, replies).amin(dim=0)
+        return self._at_tokens(replies, q - self.state_v(heads, hidden))
+
+    @abstractmethod
+    def _search(self, sample: Sample, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
         """Find one reply per prompt by a search, if the guidance has one."""
 
     @torch.no_grad()
-    def generate(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Replies:
+    def generate(self, obs: Obs, **generation_kwargs: Any) -> Replies:
         sample = super().generate
         if not self.guidance.searches:
             return sample(obs, **generation_kwargs)
         with self._autocast():
             return self._search(lambda many: sample(many, **generation_kwargs), obs, *self._sampler(generation_kwargs))
 
-    def stream(
-        self, obs: dict[str, Tensor], random: torch.Generator | None = None, **generation_kwargs: Any
-    ) -> Iterator[SampledTokens]:
+    def stream(self, obs: Obs, random: torch.Generator | None = None, **kwargs: Any) -> Iterator[SampledTokens]:
         if not self.guidance.searches:
-            yield from super().stream(obs, random, **generation_kwargs)
+            yield from super().stream(obs, random, **kwargs)
             return
-        settings, limit = self._sampler(generation_kwargs, only_sampling=NOT_IN_CONVERSATIONS)
+        settings, limit = self._sampler(kwargs, only_sampling=NOT_IN_CONVERSATIONS)
 
-        def sample(many: dict[str, Tensor]) -> Replies:
+        def sample(many: Obs) -> Replies:
             return all_steps(self._sample_steps(many, settings, limit, random=random))
 
         with torch.no_grad(), self._autocast():

@@ -36,20 +36,17 @@ class LoRA:
         try:
             with warnings.catch_warnings():
                 # GPT-2 stores transposed weights, which peft detects.
-                warnings.filterwarnings("ignore", message="fan_in_fan_out")
-                warnings.filterwarnings("ignore", message="Model has `tie_word_embeddings")
+                warnings.filterwarnings("ignore", message="fan_in_fan_out|Model has `tie_word_embeddings")
                 self._peft_model = peft.get_peft_model(model, peft.LoraConfig(**settings))
         except (TypeError, ValueError) as error:
             raise ConfigError(f"lora: {error}; {_targets_hint(model)}") from error
         if getattr(self._peft_model.active_peft_config, "target_modules_to_tie", None):
-            raise ConfigError(
-                "lora.ensure_weight_tying: such adapters cannot be merged; remove it, and target one layer"
-            )
+            raise ConfigError("lora.ensure_weight_tying: such adapters cannot be merged; remove it, target one layer")
         _untie_adapted(model)
 
     def off(self) -> AbstractContextManager[None]:
         """Disable the adapters within the context."""
-        return self._peft_model.disable_adapter()  # type: ignore[no-any-return]
+        return self._peft_model.disable_adapter()
 
     def merged(self) -> PreTrainedModel:
         """A copy of the model with merged adapters, independent of peft."""
@@ -64,7 +61,7 @@ class LoRA:
         merged.config.tie_word_embeddings = self._peft_model.get_base_model().config.tie_word_embeddings
         for module in merged.modules():
             module.__dict__.pop("forward", None)  # of a recomputed layer; it would call the original layer
-        return merged  # type: ignore[no-any-return]
+        return merged
 
     def save_pretrained(self, folder: Path) -> None:
         """Save only the adapters, in peft's format."""
@@ -99,10 +96,7 @@ def check_restores(settings: Mapping[str, Any]) -> None:
         raise ConfigError("lora.bias: biases of the model would be trained in the reference, too; remove it")
     initial = settings.get("init_lora_weights", True)
     if str(initial).split("_")[0] in ("pissa", "olora", "corda", "loftq", "lora"):
-        raise ConfigError(
-            f"lora.init_lora_weights: {initial} moves a part of the weights into the adapters, so that the reference, "
-            f"the model without adapters, is not the initial model; remove it"
-        )
+        raise ConfigError(f"lora.init_lora_weights: {initial} moves weights of the reference into adapters; remove it")
 
 
 def _peft() -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -23,6 +23,7 @@ from rl4dialog.functional.log_probs import mask_logits
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
+from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import GenerationSettings, StepEditor
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 
@@ -78,32 +79,29 @@ class MaskableMixin(LMActorCriticPolicy):
     @contextmanager
     def mask_model(self) -> Iterator[PreTrainedModel]:
         """Provide the language model that defines the mask."""
-        if self._learned_mask_model is not None:
-            yield self._learned_mask_model
-            return
-        with self.reference() as model:
+        with self.reference() if self._learned_mask_model is None else nullcontext(self._learned_mask_model) as model:
             yield model
 
-    def mask_state(self) -> dict[str, Tensor]:
+    def states(self) -> dict[str, dict[str, Tensor]]:
         state = {"_n_iterations": self._n_iterations}
         if self._learned_mask_model is not None:
             for name, parameter in self._learned_mask_model.named_parameters():
                 state[f"_learned_mask_model.{name}"] = parameter
-        return state
+        return {**super().states(), "mask": state}
 
-    def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
+    def _beam_search(self, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
         raise ConfigError(
-            f"generation_kwargs.num_beams is {settings.num_beams}, which is not supported with NLPO's mask: it is "
+            f"generation_kwargs.num_beams is {settings.num_beams}, which is not supported with NLPO's mask, which is "
             f"computed token by token in rl4dialog's own sampler; remove num_beams"
         )
 
     def end_iteration(self) -> bool:
         """Count an iteration and update the mask policy if it is due. Returns whether it was updated."""
         self._n_iterations += 1
-        if self._learned_mask_model is None or int(self._n_iterations) % self._target_update_iterations:
-            return False
-        self._learned_mask_model.load_state_dict(self._policy_model.state_dict())
-        return True
+        is_due = self._learned_mask_model is not None and not int(self._n_iterations) % self._target_update_iterations
+        if is_due:
+            self._learned_mask_model.load_state_dict(self._policy_model.state_dict())  # type: ignore[union-attr]
+        return is_due
 
     @torch.no_grad()
     def allowed_tokens(self, logits: Tensor) -> Tensor:
@@ -131,26 +129,22 @@ class MaskableMixin(LMActorCriticPolicy):
             allowed.scatter_(-1, ids.unsqueeze(-1), True)
         return mask_logits(super()._logits(replies, policy_hidden), allowed)
 
-    def _step_editors(self, obs: dict[str, Tensor], settings: GenerationSettings) -> list[StepEditor]:
+    def _step_editors(self, obs: Obs, settings: GenerationSettings) -> list[StepEditor]:
         return [*super()._step_editors(obs, settings), MaskEditor(self, obs)]
 
 
-class MaskEditor:
+class MaskEditor(StepEditor):
     """Applies the mask policy during generation, with its own KV cache."""
 
-    in_policy = True
-
-    def __init__(self, policy: MaskableMixin, obs: dict[str, Tensor]) -> None:
+    def __init__(self, policy: MaskableMixin, obs: Obs) -> None:
         self._policy = policy
         with policy.mask_model() as model:
-            self._decoder = policy._model_decoder(model, obs)
+            super().__init__(policy._model_decoder(model, obs))
 
     def edit(self, logits: Tensor, last_ids: Tensor | None, hidden: Tensor) -> Tensor:
+        assert self._decoder is not None
         with self._policy.mask_model():
             return mask_logits(logits, self._policy.allowed_tokens(self._decoder.next_logits(last_ids)))
-
-    def keep(self, rows: Tensor) -> None:
-        self._decoder.keep(rows)
 
 
 class MaskableCausalLMActorCriticPolicy(MaskableMixin, CausalLMActorCriticPolicy):
@@ -168,7 +162,7 @@ def _check_mask(top_mask: float, mask_type: str, reference: str | None) -> None:
             f"alg.policy.args.mask_type: {mask_type} needs the initial model, but alg.policy.args.reference is "
             f"{reference}; choose a learned mask, or reference: initial"
         )
-    if mask_type.endswith("top_p") and top_mask > 1:
-        raise ConfigError(f"alg.policy.args.top_mask must be above 0 and at most 1 for top_p, not {top_mask!r}")
-    if mask_type.endswith("top_k") and (top_mask < 1 or int(top_mask) != top_mask):
-        raise ConfigError(f"alg.policy.args.top_mask must be a whole number of tokens for top_k, not {top_mask!r}")
+    is_p = mask_type.endswith("top_p")
+    if top_mask > 1 if is_p else top_mask < 1 or int(top_mask) != top_mask:
+        wanted = "above 0 and at most 1 for top_p" if is_p else "a whole number of tokens for top_k"
+        raise ConfigError(f"alg.policy.args.top_mask must be {wanted}, not {top_mask!r}")

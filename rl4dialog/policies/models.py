@@ -96,14 +96,12 @@ def check_architecture(config: Any, model_name: str, reply_length: int) -> None:
         raise ModelError(f"{model_name!r}: num_hidden_layers in its config.json must be at least 1")
     if config.model_type == "switch_transformers" and reply_length > config.expert_capacity:
         raise ModelError(
-            f"{model_name!r}: an expert of Switch Transformers takes {config.expert_capacity} tokens of a reply "
-            f"(expert_capacity), and drops the rest of a reply of {reply_length} tokens in training, but not in "
-            f"generation; set env.args.max_episode_length to {config.expert_capacity} or less"
+            f"{model_name!r}: an expert of Switch Transformers takes {config.expert_capacity} tokens of a reply in "
+            f"training, and drops the rest; set env.args.max_episode_length to {config.expert_capacity} or less"
         )
     if getattr(config, "output_router_logits", False):
-        _logger.warning(
-            "%s: output_router_logits has no effect; the routers' auxiliary loss is not added to any loss", model_name
-        )
+        message = "%s: output_router_logits has no effect; the routers' auxiliary loss is not added to any loss"
+        _logger.warning(message, model_name)
 
 
 def refusal(config: Any, model_name: str, reason: str) -> ModelError:
@@ -153,29 +151,28 @@ def load_language_model(
 ) -> PreTrainedModel:
     """Load a language model, or build a tiny one.
 
-    Args:
-        model_name: A folder, a ``.gguf`` file, a hub id, or a key of `rl4dialog.core.pretrained.PRETRAINED` or
-            :data:`BUILTIN_MODELS`. The folder of a model that values guide ends with
-            `rl4dialog.core.pretrained.PRIOR_ONLY`.
-        tokenizer: Defines a built-in model's vocabulary and special tokens.
-        prompt_length: Maximum prompt length in tokens. The model must have as many positions; a decoder-only model
-            needs them for prompt and reply together.
-        reply_length: Maximum reply length in tokens.
-        auto_class: ``AutoModelForCausalLM`` or ``AutoModelForSeq2SeqLM``, depending on the policy.
-        seed: Seed of a built-in model's initial weights.
-        with_values: Whether the caller also loads the values that guide the model, if there are any beside it.
+    ``model_name`` is a folder, a ``.gguf`` file, a hub id, or a key of `rl4dialog.core.pretrained.PRETRAINED` or
+    :data:`BUILTIN_MODELS`, whose vocabulary and special tokens are the tokenizer's, and whose initial weights depend on
+    the ``seed``. The model must have positions for the longest prompt; a decoder-only one for prompt and reply
+    together. ``with_values``: whether the caller also loads the values that guide the model, if there are any beside
+    it; the name of such a folder may end with `rl4dialog.core.pretrained.PRIOR_ONLY`.
     """
     if has_random_weights(model_name):
         model = _build_tiny(model_name, tokenizer, prompt_length + reply_length, seed)
         _check_kind(model.config, model_name, auto_class)
         return model
+    _config_of(model_name, auto_class, reply_length)
     hint = _where_models_are()
-    config = load_pretrained(AutoConfig, model_name, "language model", hint)
-    _check_kind(config, model_name, auto_class)
-    check_architecture(config, model_name, reply_length)
     model = load_model(auto_class, model_name, "language model", hint, with_values=with_values, dtype=torch.float32)
     check_fits(model, tokenizer, prompt_length, reply_length, model_name)
-    return model  # type: ignore[no-any-return]
+    return model
+
+
+def _config_of(model_name: str, auto_class: Any, reply_length: int) -> Any:
+    config = load_pretrained(AutoConfig, model_name, "language model", _where_models_are())
+    _check_kind(config, model_name, auto_class)
+    check_architecture(config, model_name, reply_length)
+    return config
 
 
 def language_model_without_weights(
@@ -186,10 +183,8 @@ def language_model_without_weights(
         return load_language_model(model_name, tokenizer, prompt_length, reply_length, auto_class)
     check_not_guided(model_name, "language model")
     with torch.device("cpu"):  # not on meta: a GGUF file may be converted now, with its weights
-        config = load_pretrained(AutoConfig, model_name, "language model", _where_models_are())
-    _check_kind(config, model_name, auto_class)
-    check_architecture(config, model_name, reply_length)
-    return auto_class.from_config(config, dtype=torch.float32)  # as when loading  # type: ignore[no-any-return]
+        config = _config_of(model_name, auto_class, reply_length)
+    return auto_class.from_config(config, dtype=torch.float32)  # as when loading
 
 
 def check_fits(model: PreTrainedModel, tokenizer: Any, prompt_length: int, reply_length: int, model_name: str) -> None:
@@ -200,15 +195,12 @@ def check_fits(model: PreTrainedModel, tokenizer: Any, prompt_length: int, reply
         needs = {"max_prompt_length": prompt_length, "max_episode_length": reply_length}
     for name, n_positions in needs.items():
         if limit is not None and n_positions > limit:
-            raise ModelError(
-                f"env.args.{name} is {n_positions} tokens, but {model_name!r} has only {limit} positions; reduce it"
-            )
+            what = f"{n_positions} tokens, but {model_name!r} has only {limit} positions"
+            raise ModelError(f"env.args.{name} is {what}; reduce it")
     n_embeddings, n_tokens = embedding_rows(model), 1 + max(_token_ids(tokenizer), default=-1)
     if n_tokens > n_embeddings:
-        raise ModelError(
-            f"the tokenizer has {n_tokens} tokens, but {model_name!r} has only {n_embeddings} embeddings; "
-            f"tokenizer.model_name and the policy's model_name do not match"
-        )
+        what = f"{n_tokens} tokens, but {model_name!r} has only {n_embeddings} embeddings"
+        raise ModelError(f"the tokenizer has {what}; tokenizer.model_name and the policy's model_name do not match")
 
 
 def position_limit(config: Any) -> int | None:
@@ -259,12 +251,13 @@ def _where_models_are() -> str:
 
 
 def _check_kind(config: Any, model_name: str, auto_class: Any) -> None:
-    wants_encoder = auto_class is AutoModelForSeq2SeqLM
-    if bool(config.is_encoder_decoder) != wants_encoder:
-        kinds = ("an encoder-decoder", "a decoder-only") if wants_encoder else ("a decoder-only", "an encoder-decoder")
+    if bool(config.is_encoder_decoder) != (auto_class is AutoModelForSeq2SeqLM):
+        found, wanted, policy = ("a decoder-only", "an encoder-decoder", "causal")
+        if config.is_encoder_decoder:
+            found, wanted, policy = wanted, found, "seq2seq"
         raise ModelError(
-            f"{model_name!r} is {kinds[1]} model, but the policy needs {kinds[0]} one; choose another model_name, or "
-            f"the {'causal' if wants_encoder else 'seq2seq'} policy"
+            f"{model_name!r} is {found} model, but the policy needs {wanted} one; choose another model_name, or the "
+            f"{policy} policy"
         )
 
 
@@ -274,32 +267,21 @@ def _build_tiny(model_name: str, tokenizer: PreTrainedTokenizerBase, n_positions
         raise ModelError(
             f"unknown built-in model {model_name!r}{nearest_hint(model_name, known)} (known: {', '.join(known)})"
         )
-    common: dict[str, Any] = {
-        "vocab_size": len(tokenizer),
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        **BUILTIN_MODELS[model_name],
-    }
+    kind, bos = model_name.rpartition("-")[2], {"bos_token_id": tokenizer.bos_token_id}
+    limited = {"max_position_embeddings": n_positions, **bos}
+    config_class, model_class, own, start = {
+        "t5": (T5Config, T5ForConditionalGeneration, {"dropout_rate": 0.0}, tokenizer.pad_token_id),
+        "bart": (
+            *(BartConfig, BartForConditionalGeneration),
+            *({**limited, "forced_eos_token_id": None, "dropout": 0.0}, tokenizer.eos_token_id),
+        ),
+        "llama": (LlamaConfig, LlamaForCausalLM, limited, None),
+        "gpt2": (GPT2Config, GPT2LMHeadModel, {"n_positions": n_positions, **bos, **_GPT2_SETTINGS}, None),
+    }[kind]
+    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config: Any = config_class(vocab_size=len(tokenizer), **ids, **own, **BUILTIN_MODELS[model_name])
+    if start is not None:
+        config.decoder_start_token_id = start
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        if model_name == "builtin/tiny-t5":
-            config: Any = T5Config(dropout_rate=0.0, **common)
-            config.decoder_start_token_id = tokenizer.pad_token_id
-            return T5ForConditionalGeneration(config)
-        if model_name == "builtin/tiny-bart":
-            config = BartConfig(
-                max_position_embeddings=n_positions,
-                bos_token_id=tokenizer.bos_token_id,
-                forced_eos_token_id=None,
-                dropout=0.0,
-                **common,
-            )
-            config.decoder_start_token_id = tokenizer.eos_token_id
-            return BartForConditionalGeneration(config)
-        if model_name == "builtin/tiny-llama":
-            return LlamaForCausalLM(
-                LlamaConfig(max_position_embeddings=n_positions, bos_token_id=tokenizer.bos_token_id, **common)
-            )
-        return GPT2LMHeadModel(
-            GPT2Config(n_positions=n_positions, bos_token_id=tokenizer.bos_token_id, **_GPT2_SETTINGS, **common)
-        )
+        return model_class(config)

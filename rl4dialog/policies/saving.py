@@ -54,7 +54,6 @@ def tensors_hash(tensors: Mapping[str, Tensor]) -> str:
 MODEL_FOLDER = "model"
 CRITIC_FILE = "critic.safetensors"
 MASK_FILE = "mask.safetensors"
-REFERENCE_FILE = "reference.safetensors"
 TARGET_FILE = "target.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 
@@ -106,14 +105,13 @@ def load_language_model_weights(model: PreTrainedModel, folder: Path, auto_class
 
 def load_state_beside(policy: LMActorCriticPolicy, folder: Path, file: str) -> None:
     """Load one file next to the language model, :data:`CRITIC_FILE` or :data:`MASK_FILE`, into a policy."""
-    expected = states_beside(policy).get(file, {})
-    path = folder / file
+    expected, path = states_beside(policy).get(file, {}), folder / file
     if not path.is_file():
         raise ModelError(f"{path} is missing: the folder has a language model, but not the rest of the policy")
     state = load_file(path)
-    if state.keys() != expected.keys():
-        first = sorted(state.keys() ^ expected.keys())[0]
-        raise ModelError(f"{path} does not fit a policy with critic {policy.critic_kind!r} (first difference: {first})")
+    if differing := sorted(state.keys() ^ expected.keys()):
+        kind = f"critic {policy.critic_kind!r} (first difference: {differing[0]})"
+        raise ModelError(f"{path} does not fit a policy with {kind}")
     copy_all(expected, state)
 
 
@@ -158,13 +156,8 @@ def states_beside(policy: LMActorCriticPolicy) -> dict[str, dict[str, Tensor]]:
         for name, parameter in policy.named_parameters()
         if id(parameter) in critic_ids
     }
-    states = {
-        CRITIC_FILE: critic,
-        MASK_FILE: policy.mask_state(),
-        REFERENCE_FILE: policy.reference_state(),
-        TARGET_FILE: policy.target_state(),
-    }
-    return {file: state for file, state in states.items() if state}
+    others = {f"{what}.safetensors": state for what, state in policy.states().items()}
+    return {CRITIC_FILE: critic, **others} if critic else others
 
 
 def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel
 
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.decoding import EncoderDecoder, Head, PromptCache, Seq2SeqDecoder
+from rl4dialog.policies.decoding import Decoder, EncoderDecoder, Head, Obs, PromptCache, Seq2SeqDecoder
 
 
 class Seq2SeqLMActorCriticPolicy(LMActorCriticPolicy):
@@ -27,14 +27,8 @@ class Seq2SeqLMActorCriticPolicy(LMActorCriticPolicy):
         # Created on demand, because an attribute would register the model's parameters a second time.
         return EncoderDecoder(model, self.share_prompts)
 
-    def _decoder(
-        self,
-        trunk: Any,
-        obs: dict[str, Tensor],
-        head: Head | None = None,
-        prompt_cache: PromptCache | None = None,
-    ) -> Seq2SeqDecoder:
-        del prompt_cache  # the encoder reads a prompt in both directions, so a longer one has other states
+    def _decoder(self, trunk: Any, obs: Obs, head: Head | None = None, cache: PromptCache | None = None) -> Decoder:
+        # The encoder reads a prompt in both directions, so a longer one has other states than the cache.
         return Seq2SeqDecoder(trunk, obs["prompt_ids"], obs["prompt_mask"], head)
 
     def _response_hidden(self, trunk: nn.Module, replies: Replies) -> Tensor:

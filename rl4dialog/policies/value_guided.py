@@ -10,9 +10,8 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import pydantic
 import torch
@@ -21,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import LogitsProcessorList, MinPLogitsWarper, PreTrainedModel, TopKLogitsWarper, TopPLogitsWarper
 
-from rl4dialog.core.errors import ConfigError, ModelError, nearest_hint, shown
+from rl4dialog.core.errors import ConfigError, ModelError, shown
 from rl4dialog.core.pretrained import GUIDANCE_FILE
 from rl4dialog.functional.advantages import Turns
 from rl4dialog.functional.log_probs import token_log_probs
@@ -29,15 +28,14 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.beam_search import Sample, guided_beams, reranked
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
-from rl4dialog.policies.decoding import Decoder
-from rl4dialog.policies.generation import MIN_TEMPERATURE, GenerationSettings, StepEditor
+from rl4dialog.policies.decoding import Obs
+from rl4dialog.policies.generation import MIN_TEMPERATURE, GenerationSettings, StepEditor, parsed_settings
 from rl4dialog.policies.heads import ActionValueHeads
 from rl4dialog.policies.lagging_values import LaggingValuesMixin
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.saving import CRITIC_FILE, TARGET_FILE, copy_all, gathered, states_beside
 from rl4dialog.policies.seq2seq import Seq2SeqLMActorCriticPolicy
 
-T = TypeVar("T")
 _STRICT = pydantic.ConfigDict(strict=True)
 _WHERE = "alg.policy.args.guidance"
 
@@ -55,22 +53,21 @@ class PriorFilter:
     top_p: float = Field(default=1.0, gt=0, le=1)
     min_p: float = Field(default=0.0, ge=0, lt=1)
 
-    def kept(self, logits: Tensor) -> Tensor:
-        """Whether each token is kept, given logits divided by the temperature. Shape (n, V) -> (n, V)."""
-        warpers = LogitsProcessorList()
-        if self.top_k > 0:
-            warpers.append(TopKLogitsWarper(self.top_k))
-        if self.top_p < 1:
-            warpers.append(TopPLogitsWarper(self.top_p))
-        if self.min_p > 0:
-            warpers.append(MinPLogitsWarper(self.min_p))
-        filtered: Tensor = warpers(None, logits)  # type: ignore[arg-type]
-        return ~filtered.isneginf()
+    def kept(self, logits: Tensor, ids: Tensor | None = None) -> Tensor | None:
+        """Whether each token is kept, given logits over the temperature; ``None`` for all. Shape (n, V) -> (n, V).
 
-    @property
-    def keeps_all(self) -> bool:
-        """Whether no token is excluded."""
-        return self == PriorFilter(temperature=self.temperature)
+        Sampled tokens ``ids`` (n,) count as kept, because rounding can differ between passes.
+        """
+        chosen: list[tuple[bool, Any, float]] = [
+            (self.top_k > 0, TopKLogitsWarper, self.top_k),
+            (self.top_p < 1, TopPLogitsWarper, self.top_p),
+            (self.min_p > 0, MinPLogitsWarper, self.min_p),
+        ]
+        warpers = LogitsProcessorList([make(value) for is_used, make, value in chosen if is_used])
+        if not warpers:
+            return None
+        kept = ~warpers(None, logits).isneginf()  # type: ignore[arg-type]
+        return kept if ids is None else kept.scatter(-1, ids.unsqueeze(-1), True)
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=_STRICT)
@@ -108,8 +105,8 @@ class Guidance:
         """Parse and validate a ``guidance`` block."""
         given = dict(settings or {})
         if isinstance(given.get("prior"), Mapping):
-            given["prior"] = _parsed(PriorFilter, given["prior"], f"{_WHERE}.prior")
-        guidance = _parsed(cls, given)
+            given["prior"] = parsed_settings(PriorFilter, given["prior"], f"{_WHERE}.prior")
+        guidance = parsed_settings(cls, given, _WHERE)
         for name, search in (("num_beams", "beam"), ("n_candidates", "rerank"), ("log_prob_weight", "rerank")):
             if name in given and guidance.search != search:
                 raise ConfigError(f"{_WHERE}.{name} has a meaning only with {_WHERE}.search: {search}")
@@ -135,15 +132,18 @@ class Guidance:
     @property
     def changes_nothing(self) -> bool:
         """Whether every token has its probability under the language model."""
-        return not self.beta and self == Guidance(
-            beta=0.0,
-            clip=self.clip,
-            use=self.use,
-            search=self.search,
-            num_beams=self.num_beams,
-            n_candidates=self.n_candidates,
-            log_prob_weight=self.log_prob_weight,
-        )
+        return not self.beta and self.prior_weight == 1 and self.prior == PriorFilter()
+
+    def logits(self, prior: Tensor, advantages: Tensor, temperature: float, kept: Tensor | None = None) -> Tensor:
+        """Logits of the guided policy from those of the filtered prior, at its own temperature. Shape (n, V) -> (n, V).
+
+        Advantages are Q(s, a) - V(s) of the kept tokens; without a clip, Q(s, a) gives the same policy.
+        """
+        bonus = self.beta * advantages
+        if self.clip is not None:
+            bonus = bonus.clamp(max=self.clip)
+        guided = ((self.prior_weight * prior if self.prior_weight != 1 else prior) + bonus) / temperature
+        return guided if kept is None else guided.masked_fill(~kept, float("-inf"))
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=_STRICT)
@@ -165,58 +165,12 @@ class Reranking:
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any] | None) -> Reranking:
         """Parse and validate a ``guidance`` block."""
-        return _parsed(cls, settings)
+        return parsed_settings(cls, settings or {}, _WHERE)
 
     @property
     def searches(self) -> bool:
         """Whether replies are found by a search."""
         return self.n_candidates > 1
-
-
-def _parsed(cls: type[T], settings: Mapping[str, Any] | None, where: str = _WHERE) -> T:
-    """Make an object of one of the classes above from a block at ``where``."""
-    given, names = dict(settings or {}), [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    for key in given:
-        if key not in names:
-            raise ConfigError(f"unknown key '{where}.{key}'{nearest_hint(key, names)} (known: {', '.join(names)})")
-    try:
-        return cls(**given)
-    except pydantic.ValidationError as error:
-        problem = error.errors()[0]
-        path = ".".join(map(str, problem["loc"]))
-        message = problem["msg"][0].lower() + problem["msg"][1:]
-        raise ConfigError(f"{where}.{path}: {message}, got {problem['input']!r}") from error
-
-
-def prior_logits(logits: Tensor, guidance: Guidance, temperature: float) -> Tensor:
-    """Logits of the language model at the filter's own temperature, from those at another one. Shape (n, V)."""
-    return logits * (temperature / guidance.prior.temperature)
-
-
-def kept_by_prior(prior: Tensor, guidance: Guidance, ids: Tensor | None = None) -> Tensor | None:
-    """Whether the filter of the language model keeps each token; ``None`` for all. Shape (n, V) -> (n, V).
-
-    Sampled tokens ``ids`` (n,) count as kept, because rounding can differ between passes.
-    """
-    if guidance.prior.keeps_all:
-        return None
-    kept = guidance.prior.kept(prior)
-    return kept if ids is None else kept.scatter(-1, ids.unsqueeze(-1), True)
-
-
-def guided_logits(
-    prior: Tensor, advantages: Tensor, guidance: Guidance, temperature: float, kept: Tensor | None = None
-) -> Tensor:
-    """Logits of the guided policy. Shape (n, V) -> (n, V).
-
-    Advantages are Q(s, a) - V(s) of the kept tokens; without a clip, Q(s, a) gives the same policy.
-    """
-    bonus = guidance.beta * advantages
-    if guidance.clip is not None:
-        bonus = bonus.clamp(max=guidance.clip)
-    weighted = guidance.prior_weight * prior if guidance.prior_weight != 1 else prior
-    guided = (weighted + bonus) / temperature
-    return guided if kept is None else guided.masked_fill(~kept, float("-inf"))
 
 
 VALUES_FILE = "value_guidance.safetensors"
@@ -257,32 +211,23 @@ class ValueGuidedMixin(LaggingValuesMixin):
     def _n_actions(self, model: PreTrainedModel) -> int:
         return embedding_rows(model)
 
-    # -- values of the N agent tokens of replies --------------------------------------------------------------------
-
     def _read(self, trunk: Any, replies: Replies) -> Tensor:
         """Hidden states before the agent tokens. Shape (N, H)."""
         return self._hidden_states(trunk, replies)
-
-    def target_q_at(self, hidden: Tensor, ids: Tensor) -> Tensor:
-        """Lagging estimates min_j Q_j(s, a) of one token per state. Shapes (N, H), (N,) -> (N,)."""
-        with torch.no_grad():
-            return self._target_heads.q_at(hidden, ids).amin(dim=0)
 
     def target_q_all(self, hidden: Tensor) -> Tensor:
         """Lagging estimates of all tokens. Shape (N, H) -> (N, V)."""
         with torch.no_grad():
             return self.only_tokens(self._target_heads.q_all(hidden).amin(dim=0), in_place=True)
 
-    def q_values(self, replies: Replies) -> Tensor:
-        """Values Q(s, a) of the response tokens, by which the policy is guided; 0 where masked. Shape (B, T)."""
-        heads, hidden = self._guiding(replies)
-        return replies.scattered(heads.q_at(hidden, replies.flat("response_ids")).amin(dim=0))
+    def action_q(self, heads: ActionValueHeads, hidden: Tensor, replies: Replies) -> Tensor:
+        return heads.q_at(hidden, replies.flat("response_ids"))
 
-    def advantages(self, replies: Replies) -> Tensor:
-        """Advantages Q(s, a) - V(s) of the response tokens; 0 where masked. Shape (B, T)."""
-        heads, hidden = self._guiding(replies)
-        q = heads.q_at(hidden, replies.flat("response_ids")).amin(dim=0)
-        return replies.scattered(q - heads(hidden))
+    def state_v(self, heads: ActionValueHeads, hidden: Tensor) -> Tensor:
+        return heads(hidden)
+
+    def _at_tokens(self, replies: Replies, numbers: Tensor) -> Tensor:
+        return replies.scattered(numbers)
 
     @contextmanager
     def guided_by(self, beta: float | None) -> Iterator[None]:
@@ -294,20 +239,18 @@ class ValueGuidedMixin(LaggingValuesMixin):
         finally:
             self.guidance = own
 
-    # -- the guided policy ------------------------------------------------------------------------------------------
-
     def _guided(
         self, logits: Tensor, heads: ActionValueHeads, hidden: Tensor, temperature: float, ids: Tensor | None = None
     ) -> Tensor:
         """Logits of the guided policy. Shapes (n, V), (n, H) -> (n, V)."""
-        prior = prior_logits(logits, self.guidance, temperature)
-        kept = kept_by_prior(prior, self.guidance, ids)
+        guidance = self.guidance
+        prior = logits * (temperature / guidance.prior.temperature)
+        kept = guidance.prior.kept(prior, ids)
         with torch.no_grad():
             q = _q_of_kept(heads, hidden, kept)
-            # Without a clip, V changes nothing.
-            advantages = q if self.guidance.clip is None else q - heads(hidden).unsqueeze(-1)
+            advantages = q if guidance.clip is None else q - heads(hidden).unsqueeze(-1)
         # Again, because the prior may have no weight.
-        return self.only_tokens(guided_logits(prior, advantages, self.guidance, temperature, kept))
+        return self.only_tokens(guidance.logits(prior, advantages, temperature, kept))
 
     def _logits(self, replies: Replies, policy_hidden: Tensor, ids: Tensor | None = None) -> Tensor:
         logits = super()._logits(replies, policy_hidden, ids)
@@ -316,39 +259,39 @@ class ValueGuidedMixin(LaggingValuesMixin):
         heads, hidden = self._guiding(replies, policy_hidden)
         return self._guided(logits, heads, hidden, self.settings.temperature, ids)
 
+    @torch.no_grad()
     def prior_log_probs(self, replies: Replies) -> Tensor:
         """Log-probabilities of the response tokens under the language model, 0 where masked. Shape (B, T)."""
-        with torch.no_grad():
-            logits = super()._logits(replies, self._policy_hidden(replies))
+        logits = super()._logits(replies, self._policy_hidden(replies))
         return replies.scattered(token_log_probs(logits, replies.flat("response_ids")))
 
+    @torch.no_grad()
     def kl_to_prior(self, replies: Replies) -> Tensor:
         """KL of the guided policy from the language model at the same temperature, at response tokens. Shape (B, T).
 
         It is over the whole vocabulary, in nats; 0 where masked.
         """
-        with torch.no_grad():
-            hidden = self._policy_hidden(replies)
-            guided = self._logits(replies, hidden).float().log_softmax(dim=-1)
-            ratio = guided - super()._logits(replies, hidden).float().log_softmax(dim=-1)
-            # Excluded tokens have the probability 0, and add nothing.
-            return replies.scattered((guided.exp() * ratio.masked_fill(guided.isneginf(), 0.0)).sum(dim=-1))
+        hidden = self._policy_hidden(replies)
+        guided = self._logits(replies, hidden).float().log_softmax(dim=-1)
+        ratio = guided - super()._logits(replies, hidden).float().log_softmax(dim=-1)
+        # Excluded tokens have the probability 0, and add nothing.
+        return replies.scattered((guided.exp() * ratio.masked_fill(guided.isneginf(), 0.0)).sum(dim=-1))
 
     def ranks(self, replies: Replies) -> Tensor:
         """Ranks sum_t Q(s_t, a_t) - V(s_t) + lambda log pi_beta(a_t|s_t), lambda = ``log_prob_weight``. Shape (B,)."""
         log_probs = self.prior_log_probs(replies) if self.guidance.log_prob_weight else 0.0
         return (self.advantages(replies) + self.guidance.log_prob_weight * log_probs).sum(dim=1)
 
-    def _step_editors(self, obs: dict[str, Tensor], settings: GenerationSettings) -> list[StepEditor]:
+    def _step_editors(self, obs: Obs, settings: GenerationSettings) -> list[StepEditor]:
         editors = super()._step_editors(obs, settings)
         return editors if self.guidance.changes_nothing else [*editors, GuidanceEditor(self, obs, settings.temperature)]
 
-    def _search(self, sample: Sample, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
+    def _search(self, sample: Sample, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
         if self.guidance.search == "beam":
             return guided_beams(self, obs, settings, limit, self.guidance.num_beams)
         return reranked(self, sample, obs, settings)
 
-    def _beam_search(self, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
+    def _beam_search(self, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
         raise ConfigError(
             f"generation_kwargs.num_beams is {settings.num_beams}, which would search without guidance; use "
             f"alg.policy.args.guidance.search: beam"
@@ -364,27 +307,20 @@ def _q_of_kept(heads: ActionValueHeads, hidden: Tensor, kept: Tensor | None) -> 
     return heads.q_all(hidden).amin(dim=0)
 
 
-class GuidanceEditor:
+class GuidanceEditor(StepEditor):
     """Guides the language model during generation; values on a trunk of their own have their own KV cache."""
 
-    in_policy = True
-
-    def __init__(self, policy: ValueGuidedMixin, obs: dict[str, Tensor], temperature: float) -> None:
+    def __init__(self, policy: ValueGuidedMixin, obs: Obs, temperature: float) -> None:
         self._policy, self._temperature = policy, temperature
-        online = policy.guidance.use == "online"
-        self._heads = policy.heads if online else policy._target_heads
+        self._heads = policy.heads if policy.guidance.use == "online" else policy._target_heads
         # Heads without a lagging trunk read the trained one, or the language model itself.
         trunk = self._heads.trunk if self._heads.trunk is not None else policy.heads.trunk
-        self._decoder: Decoder | None = None if trunk is None else policy._decoder(trunk, obs)
+        super().__init__(None if trunk is None else policy._decoder(trunk, obs))
 
     def edit(self, logits: Tensor, last_ids: Tensor | None, hidden: Tensor) -> Tensor:
         if self._decoder is not None:
             hidden = self._decoder.next_hidden(last_ids)
         return self._policy._guided(logits, self._heads, hidden, self._temperature)
-
-    def keep(self, rows: Tensor) -> None:
-        if self._decoder is not None:
-            self._decoder.keep(rows)
 
 
 class ValueGuidedCausalLMPolicy(ValueGuidedMixin, CausalLMActorCriticPolicy):
@@ -395,14 +331,11 @@ class ValueGuidedSeq2SeqLMPolicy(ValueGuidedMixin, Seq2SeqLMActorCriticPolicy):
     """Encoder-decoder language model, guided by values of tokens."""
 
 
-@dataclass(frozen=True)
-class TurnHidden:
+class TurnHidden(NamedTuple):
     """Hidden states of a trunk at the U turns of replies.
 
-    Attributes:
-        tokens: Before each of the N agent tokens. Shape (N, H).
-        starts: Before the first token of each turn, for V. Shape (U, H).
-        ends: Of each turn as a whole, for Q. Shape (U, H).
+    Before each of the N agent tokens (N, H), before the first token of each turn, for V (U, H), and of each turn as a
+    whole, for Q (U, H).
     """
 
     tokens: Tensor
@@ -411,7 +344,7 @@ class TurnHidden:
 
     def detach(self) -> TurnHidden:
         """The same states without gradients."""
-        return TurnHidden(self.tokens.detach(), self.starts.detach(), self.ends.detach())
+        return TurnHidden(*(each.detach() for each in self))
 
 
 class ValueRerankedCausalLMPolicy(LaggingValuesMixin, CausalLMActorCriticPolicy):
@@ -441,8 +374,6 @@ class ValueRerankedCausalLMPolicy(LaggingValuesMixin, CausalLMActorCriticPolicy)
     def _n_actions(self, model: PreTrainedModel) -> int:
         return 1
 
-    # -- values of the U turns of replies ---------------------------------------------------------------------------
-
     def _read(self, trunk: Any, replies: Replies) -> TurnHidden:
         turns = Turns.of(replies)
         pad, mask = torch.nn.functional.pad, replies.response_mask
@@ -457,50 +388,30 @@ class ValueRerankedCausalLMPolicy(LaggingValuesMixin, CausalLMActorCriticPolicy)
         ends = hidden[behind[turns.last]] if self._features == "last" else turns.means(hidden[behind])
         return TurnHidden(tokens, tokens[turns.first], ends)
 
-    @staticmethod
-    def turn_q(heads: ActionValueHeads, hidden: TurnHidden) -> Tensor:
-        """Values of turns by each of the J heads. Shape (J, U)."""
+    def action_q(self, heads: ActionValueHeads, hidden: TurnHidden, replies: Replies) -> Tensor:
         return heads.q_all(hidden.ends).squeeze(-1)
 
-    @torch.no_grad()
-    def target_turn_q(self, hidden: TurnHidden) -> Tensor:
-        """Lagging estimates min_j Q_j(s, a) of turns. Shape (U,)."""
-        return self.turn_q(self._target_heads, hidden).amin(dim=0)
+    def state_v(self, heads: ActionValueHeads, hidden: TurnHidden) -> Tensor:
+        return heads(hidden.starts)
 
-    @torch.no_grad()
-    def turn_values(self, replies: Replies) -> Tensor:
-        """Values Q(s, a) of turns, by which they are ranked. Shape (U,)."""
-        heads, hidden = self._guiding(replies)
-        return self.turn_q(heads, hidden).amin(dim=0)
-
-    @torch.no_grad()
-    def q_values(self, replies: Replies) -> Tensor:
-        """Value Q(s, a) of the turn that each response token belongs to; 0 where masked. Shape (B, T)."""
-        return replies.scattered(Turns.of(replies).spread(self.turn_values(replies)))
-
-    @torch.no_grad()
-    def advantages(self, replies: Replies) -> Tensor:
-        """Advantage Q(s, a) - V(s) of the turn that each response token belongs to; 0 where masked. Shape (B, T)."""
-        heads, hidden = self._guiding(replies)
-        advantages = self.turn_q(heads, hidden).amin(dim=0) - heads(hidden.starts)
-        return replies.scattered(Turns.of(replies).spread(advantages))
+    def _at_tokens(self, replies: Replies, numbers: Tensor) -> Tensor:
+        return replies.scattered(Turns.of(replies).spread(numbers))
 
     @torch.no_grad()
     def predict_sequence_values(self, replies: Replies) -> Tensor:
         """Value V(s) of the state before the turn of each response token; 0 where masked. Shape (B, T)."""
-        hidden = self.value_hidden(replies)
-        return replies.scattered(Turns.of(replies).spread(self.heads(hidden.starts)))
+        return self._at_tokens(replies, self.state_v(self.heads, self.value_hidden(replies)))
 
-    # -- the reranked policy ----------------------------------------------------------------------------------------
-
+    @torch.no_grad()
     def ranks(self, replies: Replies) -> Tensor:
         """Ranks Q(s, a) + lambda log pi_beta(a|s) of one reply per row, lambda = ``log_prob_weight``. Shape (B,)."""
-        ranks, weight = self.turn_values(replies), self.guidance.log_prob_weight
+        heads, hidden = self._guiding(replies)
+        ranks, weight = self.action_q(heads, hidden, replies).amin(dim=0), self.guidance.log_prob_weight
         return ranks + weight * self.sequence_log_probs(replies).sum(dim=1) if weight else ranks
 
-    def sample(self, obs: dict[str, Tensor], **generation_kwargs: Any) -> Replies:
+    def sample(self, obs: Obs, **generation_kwargs: Any) -> Replies:
         """Sample one reply of the language model per prompt; arguments as for :meth:`generate`."""
         return CausalLMActorCriticPolicy.generate(self, obs, **generation_kwargs)
 
-    def _search(self, sample: Sample, obs: dict[str, Tensor], settings: GenerationSettings, limit: int) -> Replies:
+    def _search(self, sample: Sample, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
         return reranked(self, sample, obs, settings)

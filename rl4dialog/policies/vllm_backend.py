@@ -11,9 +11,9 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
 from packaging.version import Version
@@ -25,50 +25,22 @@ from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.functional.log_probs import NEVER
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.policies.decoding import Obs
 from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.models import embedding_rows, ids_without_token
 from rl4dialog.text.end_of_turn import EndOfTurn
-
-if TYPE_CHECKING:
-    from rl4dialog.text.end_of_turn import EndOfTurn
-
 
 MIN_VERSION = "0.22"
 _TEMPERATURES = (0.01, 2.0)  # vLLM raises lower values and rejects higher ones
 _DISCARD_WEIGHTS = 2  # sleep level
 
 
-class Request(NamedTuple):
-    """A prompt, the reply so far, and the seed for its continuation."""
+class VLLMBackend:
+    """Generates for a causal policy; see :class:`~rl4dialog.policies.generation.GenerationBackend`.
 
-    prompt: list[int]
-    reply: list[int]
-    seed: int
-
-
-class Written(NamedTuple):
-    """New tokens and their log-probabilities under the sampler's distribution, filters included, in nats."""
-
-    ids: list[int]
-    log_probs: list[float]
-
-
-class VLLMEngine:
-    """Generates replies on the GPU with given weights.
-
-    Args:
-        model: The model. Only its architecture is used.
-        end_of_turn: Detection of reply ends, with the tokenizer.
-        max_length: Maximum length of prompt and reply together, in tokens.
-        dtype: Type of weights and computation, ``float32`` or ``bfloat16``.
-        seed: Seed of all random draws that do not use a request's seed.
-        gpu_memory_utilization: Fraction of GPU memory for weights and cache.
-        tensor_parallel_size: Number of GPUs that the model is split across.
-        sleep: Release GPU memory while the engine is idle.
-
-    Raises:
-        ConfigError: If vLLM is missing or too old, or there are too few GPUs.
-        GenerationError: If the engine does not start.
+    The seeds of the replies are drawn from torch's random state. The same state results in the same replies, except for
+    rounding differences between batches. Of ``model``, only the architecture is used. ``max_length`` is that of prompt
+    and reply together, in tokens; ``seed`` is for the engine's own random draws.
     """
 
     def __init__(
@@ -88,7 +60,7 @@ class VLLMEngine:
         self._logit_bias = dict.fromkeys(without_token, NEVER) or None
         # With several GPUs, separate processes hold the shards, and weights are sent through main memory.
         self._in_process = tensor_parallel_size == 1
-        self._may_sleep, self._asleep = sleep, False
+        self._outdated, self._may_sleep, self._asleep = True, sleep, False
         self._folder = tempfile.TemporaryDirectory(prefix="rl4dialog_vllm_")
         config = copy.deepcopy(model.config)
         config.architectures = [type(model).__name__]
@@ -107,7 +79,32 @@ class VLLMEngine:
                 logprobs_mode="processed_logprobs",
             )
 
-    def load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+    def weights_will_change(self) -> None:
+        """Reload the policy's weights before the next generation, and idle until then."""
+        self._outdated = True
+        if self._may_sleep and not self._asleep:
+            with _vllm_errors("vLLM did not enter sleep mode"):
+                self._llm.sleep(level=_DISCARD_WEIGHTS)
+            self._asleep = True
+
+    def generate(self, policy: LMActorCriticPolicy, obs: Obs, settings: GenerationSettings, limit: int) -> Replies:
+        """Generate one reply per prompt, like the policy's own sampler."""
+        check_settings(settings, "generation_kwargs")
+        if self._outdated:
+            self._load(_weights(policy))
+            self._outdated = False
+        prompt_mask = obs["prompt_mask"].bool()
+        prompts = [ids[mask].tolist() for ids, mask in zip(obs["prompt_ids"].cpu(), prompt_mask.cpu(), strict=True)]
+        ids, log_probs = self._write(prompts, settings, limit)
+        replies = Replies.from_ids(prompts, ids, policy.device)
+        replies.log_probs = replies.unmasked_log_probs = replies.computed(policy.sequence_log_probs)
+        # vLLM reports a greedy token's log-probability without the temperature, and greedy decoding draws no sample.
+        if settings.do_sample:
+            sampled = torch.tensor([log_prob for of_reply in log_probs for log_prob in of_reply])
+            replies.sampler_log_probs = replies.scattered(sampled.to(policy.device))
+        return replies
+
+    def _load(self, weights: list[tuple[str, Tensor]]) -> None:
         """Replace all weights, given by transformers' names."""
         if not self._in_process:
             weights = [(name, weight.cpu()) for name, weight in weights]
@@ -119,36 +116,49 @@ class VLLMEngine:
             if not self._llm.reset_prefix_cache():
                 raise RuntimeError("it keeps cached prompts of the old weights")
 
-    def rest(self) -> None:
-        """Idle until the next :meth:`load`."""
-        if self._may_sleep and not self._asleep:
-            with _vllm_errors("vLLM did not enter sleep mode"):
-                self._llm.sleep(level=_DISCARD_WEIGHTS)
-            self._asleep = True
+    def _write(
+        self, prompts: list[list[int]], settings: GenerationSettings, limit: int
+    ) -> tuple[list[list[int]], list[list[float]]]:
+        """Token ids of the replies, and their log-probabilities under the sampler's distribution, in nats.
 
-    def write(self, requests: Sequence[Request], settings: GenerationSettings, max_new_tokens: int) -> list[Written]:
-        """Continue replies until they end or have ``max_new_tokens`` tokens, with those they had; at least one more.
-
-        vLLM detects the turn marker in its own decoded text, so it may stop slightly early or late.
+        vLLM detects the turn marker in its own decoded text, so it may stop slightly early, and continues, or late.
         """
-        prompts = [{"prompt_token_ids": request.prompt + request.reply} for request in requests]
-        params = [self._sampling_params(request, settings, max_new_tokens) for request in requests]
-        with _vllm_errors("vLLM did not generate the replies"):
-            outputs = self._llm.generate(prompts, params, use_tqdm=False)
-            if len(outputs) != len(requests):
-                raise RuntimeError(f"{len(requests)} were requested and {len(outputs)} returned")
-            return [_read(output.outputs[0]) for output in outputs]
+        ids: list[list[int]] = [[] for _ in prompts]
+        log_probs: list[list[float]] = [[] for _ in prompts]
+        unfinished = list(range(len(prompts)))
+        while unfinished:
+            seeds = torch.randint(2**31, (len(unfinished),)).tolist()
+            params = [
+                self._sampling_params(len(ids[i]), seed, settings, limit)
+                for i, seed in zip(unfinished, seeds, strict=True)
+            ]
+            with _vllm_errors("vLLM did not generate the replies"):
+                inputs = [{"prompt_token_ids": prompts[i] + ids[i]} for i in unfinished]
+                outputs = self._llm.generate(inputs, params, use_tqdm=False)
+                if len(outputs) != len(inputs):
+                    raise RuntimeError(f"{len(inputs)} were requested and {len(outputs)} returned")
+                written = [_read(output.outputs[0]) for output in outputs]
+            asked, unfinished = unfinished, []
+            for i, tokens in zip(asked, written, strict=True):
+                for token, log_prob in tokens:
+                    ids[i].append(token)
+                    log_probs[i].append(log_prob)
+                    if self._end_of_turn.is_end(ids[i]) or len(ids[i]) == limit:
+                        break
+                else:
+                    unfinished.append(i)
+        return ids, log_probs
 
-    def _sampling_params(self, request: Request, settings: GenerationSettings, max_new_tokens: int) -> Any:
-        n_written = len(request.reply)
+    def _sampling_params(self, n_written: int, seed: int, settings: GenerationSettings, limit: int) -> Any:
+        """Parameters that continue a reply of ``n_written`` tokens until it ends or has ``limit`` tokens."""
         ends, marker = sorted(self._end_of_turn.single_token_ids), self._end_of_turn.marker
         return self._vllm.SamplingParams(
             temperature=settings.temperature if settings.do_sample else 0.0,
             top_k=settings.top_k,
             top_p=settings.top_p,
             repetition_penalty=settings.repetition_penalty,
-            seed=request.seed,
-            max_tokens=max_new_tokens - n_written,
+            seed=seed,
+            max_tokens=limit - n_written,
             # Without end tokens, vLLM would still suppress the tokenizer's end of sequence.
             min_tokens=max(0, settings.min_length - n_written) if ends else 0,
             ignore_eos=True,  # only the given ids end a reply
@@ -171,11 +181,12 @@ def _vllm_errors(what: str) -> Iterator[None]:
         raise GenerationError(f"{what}: {str(error) or type(error).__name__}") from error
 
 
-def _read(completion: Any) -> Written:
+def _read(completion: Any) -> list[tuple[int, float]]:
+    """New tokens, and their log-probabilities."""
     ids = [int(id) for id in completion.token_ids]
     if not ids:
         raise RuntimeError(f"one is empty (finish reason: {completion.finish_reason})")
-    return Written(ids, [candidates[id].logprob for candidates, id in zip(completion.logprobs, ids, strict=True)])
+    return [(id, candidates[id].logprob) for candidates, id in zip(completion.logprobs, ids, strict=True)]
 
 
 def import_vllm(tensor_parallel_size: int) -> Any:
@@ -191,8 +202,7 @@ def import_vllm(tensor_parallel_size: int) -> Any:
         ) from error
     if Version(vllm.__version__) < Version(MIN_VERSION):
         raise ConfigError(f"generation.backend: vllm needs vllm {MIN_VERSION} or newer, not {vllm.__version__}")
-    n_devices = device_count()
-    if n_devices < tensor_parallel_size:
+    if (n_devices := device_count()) < tensor_parallel_size:
         raise ConfigError(
             f"generation.backend: vllm with tensor_parallel_size: {tensor_parallel_size} needs as many CUDA devices, "
             f"but this machine has {n_devices}; backend: transformers needs none"
@@ -202,79 +212,15 @@ def import_vllm(tensor_parallel_size: int) -> Any:
 
 def check_settings(settings: GenerationSettings, where: str) -> None:
     """Check that vLLM supports these settings with the same meaning."""
-    if settings.no_repeat_ngram_size:
-        raise ConfigError(f"{where}.no_repeat_ngram_size is not supported with generation.backend: vllm")
-    if settings.typical_p < 1:
-        raise ConfigError(f"{where}.typical_p is not supported with generation.backend: vllm")
+    backend = "with generation.backend: vllm"
+    for name in ("no_repeat_ngram_size", "typical_p"):
+        if getattr(settings, name) != getattr(GenerationSettings, name):
+            raise ConfigError(f"{where}.{name} is not supported {backend}")
     lowest, highest = _TEMPERATURES
     if settings.do_sample and not lowest <= settings.temperature <= highest:
         raise ConfigError(
-            f"{where}.temperature must be between {lowest} and {highest} with generation.backend: vllm, "
-            f"not {settings.temperature}"
+            f"{where}.temperature must be between {lowest} and {highest} {backend}, not {settings.temperature}"
         )
-
-
-class VLLMBackend:
-    """Generates for a causal policy; see :class:`~rl4dialog.policies.generation.GenerationBackend`.
-
-    The seeds of the replies are drawn from torch's random state. The same state results in the same replies, except for
-    rounding differences between batches.
-    """
-
-    def __init__(self, engine: VLLMEngine) -> None:
-        self._engine = engine
-        self._outdated = True
-
-    def weights_will_change(self) -> None:
-        """Reload the policy's weights before the next generation."""
-        self._engine.rest()
-        self._outdated = True
-
-    def generate(
-        self, policy: LMActorCriticPolicy, obs: dict[str, Tensor], settings: GenerationSettings, limit: int
-    ) -> Replies:
-        """Generate one reply per prompt, like the policy's own sampler."""
-        check_settings(settings, "generation_kwargs")
-        if self._outdated:
-            self._engine.load(_weights(policy))
-            self._outdated = False
-        prompt_mask = obs["prompt_mask"].bool()
-        prompts = [ids[mask].tolist() for ids, mask in zip(obs["prompt_ids"].cpu(), prompt_mask.cpu(), strict=True)]
-        written = self._write(prompts, settings, policy.end_of_turn, limit)
-
-        replies = Replies.from_ids(prompts, [reply.ids for reply in written], policy.device)
-        replies.log_probs = replies.unmasked_log_probs = replies.computed(policy.sequence_log_probs)
-        # vLLM reports a greedy token's log-probability without the temperature, and greedy decoding draws no sample.
-        if settings.do_sample:
-            sampled = torch.tensor([log_prob for reply in written for log_prob in reply.log_probs])
-            replies.sampler_log_probs = replies.scattered(sampled.to(policy.device))
-        return replies
-
-    def _write(
-        self, prompts: list[list[int]], settings: GenerationSettings, end_of_turn: EndOfTurn, max_new_tokens: int
-    ) -> list[Written]:
-        replies = [Written([], []) for _ in prompts]
-        unfinished = list(range(len(prompts)))
-        while unfinished:
-            seeds = torch.randint(2**31, (len(unfinished),)).tolist()
-            requests = [Request(prompts[i], replies[i].ids, seed) for i, seed in zip(unfinished, seeds, strict=True)]
-            written = self._engine.write(requests, settings, max_new_tokens)
-            unfinished = [
-                i
-                for i, new in zip(unfinished, written, strict=True)
-                if not _append(replies[i], new, end_of_turn, max_new_tokens)
-            ]
-        return replies
-
-
-def _append(reply: Written, new: Written, end_of_turn: EndOfTurn, max_new_tokens: int) -> bool:
-    """Extend a reply up to its end. Returns whether the end was reached."""
-    for token, log_prob in zip(new.ids, new.log_probs, strict=True):
-        reply.ids.append(token)
-        reply.log_probs.append(log_prob)
-        if end_of_turn.is_end(reply.ids) or len(reply.ids) == max_new_tokens:
-            return True
-    return False
 
 
 def _weights(policy: LMActorCriticPolicy) -> list[tuple[str, Tensor]]:

@@ -11,18 +11,15 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
 
 from rl4dialog.core.cache import cached_folder, content_hash, is_cached
 from rl4dialog.core.errors import DataError, ModelError, RunFolderError
@@ -84,7 +81,10 @@ def train_intent_classifier(
             f"all {len(labels)} samples of split 'train' have the act {ACTS[labels[0]]}: nothing to tell apart"
         )
     _texts_and_labels(val_samples, "val")  # report invalid labels before training
-    folder = _writable(output_dir)
+    folder = Path(output_dir).expanduser()
+    with _saving_in(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
     defaults = {} if model_name == TINY_BERT else _FINE_TUNING
     chosen = ClassifierSettings(**{**defaults, **{k: v for k, v in settings.items() if v is not None}})
     start = time.perf_counter()
@@ -95,11 +95,9 @@ def train_intent_classifier(
     seconds = time.perf_counter() - start
     if not reads_reply:
         model.config.reads_reply, model.config.n_utterances = False, n_utterances
-    try:
+    with _saving_in(folder):
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    except OSError as error:
-        raise RunFolderError(f"the classifier cannot be saved in {folder}: {error.strerror or error}") from error
     confusion = _confusion(IntentClassifier(model, tokenizer, str(model.device)), val_samples)
     return {
         "accuracy": float(np.trace(confusion) / confusion.sum()),
@@ -108,6 +106,14 @@ def train_intent_classifier(
         "n_val": len(val_samples),
         "train_runtime_s": seconds,
     }
+
+
+@contextmanager
+def _saving_in(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(f"the classifier cannot be saved in {folder}: {error.strerror or error}") from error
 
 
 def builtin_intent_classifier(samples: Sequence[Sample], val_samples: Sequence[Sample], seed: int) -> Path:
@@ -152,19 +158,9 @@ def _texts_and_labels(
             raise DataError(f"sample {sample.id!r} ({split}) has intent {label + 1}, but intents are 1 to {len(ACTS)}")
         if not sample.references:
             raise DataError(f"sample {sample.id!r} ({split}) has no reference to classify")
-        reply = sample.references[0] if reads_reply else ""
-        texts.append(intent_input(last_utterances(sample.prompt_or_input_text, info, n_utterances), reply))
+        before = last_utterances(sample.prompt_or_input_text, info, n_utterances)
+        texts.append(intent_input(before, sample.references[0] if reads_reply else ""))
     return texts, labels
-
-
-def _writable(output_dir: str | Path) -> Path:
-    folder = Path(output_dir).expanduser()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError as error:
-        raise RunFolderError(f"the classifier cannot be saved in {folder}: {error.strerror or error}") from error
 
 
 def _build(model_name: str, texts: list[str], vocab_size: int) -> tuple[PreTrainedTokenizerBase, Any]:
@@ -173,19 +169,11 @@ def _build(model_name: str, texts: list[str], vocab_size: int) -> tuple[PreTrain
     if model_name == TINY_BERT:
         tokenizer = train_tokenizer(texts, vocab_size, MAX_TOKENS, EOU_TOKEN)
         return tokenizer, tiny_bert(tokenizer, **names)
-    what = "classifier model"
     hint = f"Use a folder, a hub id (requires network access), or {TINY_BERT} (requires neither)."
-    tokenizer = load_pretrained(AutoTokenizer, model_name, what, hint, truncation_side="left")
-    model = load_model(
-        AutoModelForSequenceClassification,
-        model_name,
-        what,
-        hint,
-        num_labels=len(ACTS),
-        new_head=True,
-        dtype=torch.float32,
-        **names,
-    )
+    source = model_name, "classifier model", hint
+    tokenizer = load_pretrained(AutoTokenizer, *source, truncation_side="left")
+    options = {"num_labels": len(ACTS), "new_head": True, "dtype": torch.float32, **names}
+    model = load_model(AutoModelForSequenceClassification, *source, **options)
     if tokenizer.pad_token is None:
         raise ModelError(f"the tokenizer of the classifier model {model_name!r} has no pad token")
     model.config.pad_token_id = tokenizer.pad_token_id

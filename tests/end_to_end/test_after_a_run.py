@@ -329,7 +329,7 @@ def test_mistakes_of_generate_are_told(run, tmp_path, refused):
     files = ["--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out")]
     command = ["generate", "--trust", "--run", str(run), *files]
     for flags, message in (
-        (["--generation_kwargs", "top_q=1"], "generation_kwargs.top_q is not supported; did you mean 'top_p'"),
+        (["--generation_kwargs", "top_q=1"], "'generation_kwargs.top_q'; did you mean 'top_p'"),
         (["--generation_kwargs", "top_p"], "is not of the form key.path=value"),
         (["--batch_size", "0"], "--batch_size must be at least 1"),
     ):

@@ -45,20 +45,6 @@ class OfflineAlgorithm(BaseAlgorithm):
     ``n_steps`` and ``batch_size`` count agent tokens, as in the algorithms that collect rollouts, so that both have the
     same x-axis. The environment is stable-baselines3's; training does not step it.
 
-    Attributes:
-        needs_rewards: Whether conversations need rewards that differ.
-        policy_kinds: Which policies the algorithm trains: ``plain`` language models, or ``guided`` and ``reranked``
-            ones, which have values of tokens and of replies.
-        has_values: Whether V(s) is among the values that are learned.
-        values_are_returns: Whether values, if any, estimate returns of the log.
-        data_parallel: Whether :meth:`train` sums losses and gradients over the processes of a run.
-        stop_requested: Set by a callback between iterations to prevent the next one.
-        reads_returns: Whether conversations begin with their return as text; see
-            :class:`~rl4dialog.data.dialogue_text.ReturnPrefix`.
-        per_turn: Whether actions are whole turns instead of tokens.
-        kept: Indices of the conversations that are learned; see :meth:`select`. Shape (n,).
-        sampler: Order of these conversations.
-
     Args:
         policy: Policy class.
         env: Environment, for the spaces of observations and actions.
@@ -82,14 +68,14 @@ class OfflineAlgorithm(BaseAlgorithm):
         verbose: stable-baselines3's verbosity.
     """
 
-    needs_rewards = True
-    policy_kinds: tuple[PolicyKind, ...] = ("guided",)
-    has_values = False
-    values_are_returns = True
+    needs_rewards = True  # whether conversations need rewards that differ
+    policy_kinds: tuple[PolicyKind, ...] = ("guided",)  # guided and reranked ones have values of tokens and of replies
+    has_values = False  # whether V(s) is among the values that are learned
+    values_are_returns = True  # whether values, if any, estimate returns of the log
     needs_critic = False
-    reads_returns = False
-    data_parallel = True
-    stop_requested = False
+    reads_returns = False  # whether conversations begin with their return as text (data.dialogue_text.ReturnPrefix)
+    data_parallel = True  # whether `train` sums losses and gradients over the processes of a run
+    stop_requested = False  # set by a callback between iterations to prevent the next one
 
     def __init__(
         self,
@@ -124,7 +110,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         self.log, self.n_steps, self.batch_size = log, n_steps, batch_size
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
         self.gamma, self.max_grad_norm = gamma, max_grad_norm
-        self.per_turn = bool(getattr(policy, "reranked", False))
+        self.per_turn = bool(getattr(policy, "reranked", False))  # whether actions are whole turns instead of tokens
         self.discount_per = "turn" if self.per_turn else discount_per
         self._step_guard = StepGuard(on_nan_gradient)
         self.kept = self.select(log)
@@ -143,13 +129,7 @@ class OfflineAlgorithm(BaseAlgorithm):
 
     @classmethod
     def check_policy(cls, policy: Any, given: Mapping[str, Any], args: Mapping[str, Any]) -> None:
-        """Check config arguments that depend on the policy.
-
-        Args:
-            policy: Policy class, of one of the :attr:`policy_kinds`.
-            given: Arguments in the config.
-            args: The same with defaults filled in.
-        """
+        """Check arguments in the config (``given``; ``args`` with defaults) that depend on the policy class."""
         if policy.reranked and given.get("discount_per") == "token":
             raise ConfigError(
                 "alg.args.discount_per: token has no meaning with values of whole replies; set it to turn, or remove it"
@@ -157,12 +137,7 @@ class OfflineAlgorithm(BaseAlgorithm):
 
     @classmethod
     def check_returns(cls, returns: np.ndarray, args: Mapping[str, Any]) -> None:
-        """Check config arguments that depend on the returns of the log.
-
-        Args:
-            returns: Return of each conversation. Shape (n,).
-            args: Arguments with defaults filled in.
-        """
+        """Check arguments, with defaults filled in, that depend on the returns (n,) of the conversations."""
 
     @classmethod
     def policy_arguments(cls) -> dict[str, Any]:
@@ -262,18 +237,15 @@ class OfflineAlgorithm(BaseAlgorithm):
                 steps.backward(means["loss"], is_last=i == len(parts) - 1)
                 for name, mean in means.items():
                     sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
-            values = all_reduce(torch.stack(list(sums.values())))
-            for name, value in zip(sums, values, strict=True):
+            for name, value in zip(sums, all_reduce(torch.stack(list(sums.values()))), strict=True):
                 history.setdefault(name, []).append(value)
             history.setdefault("grad_norm", []).append(steps.apply(self.max_grad_norm))
             self._after_step()
             self._n_updates += 1
             if callback is not None:
                 callback.on_step()
-        of_iteration = {}
-        for name, logged in history.items():
-            stacked = torch.stack(logged)
-            of_iteration[name] = stacked[stacked.isfinite()].mean().item()
+        stacked = {name: torch.stack(logged) for name, logged in history.items()}
+        of_iteration = {name: values[values.isfinite()].mean().item() for name, values in stacked.items()}
         for name, number in self._logged(of_iteration).items():
             self.logger.record(f"train/{name}", number)
         low, high = all_reduce_max_numbers(*self._return_bounds)
@@ -290,9 +262,8 @@ class OfflineAlgorithm(BaseAlgorithm):
         ``returns`` are those to go from each token, as logged: nothing is added after the end of a conversation that
         was cut.
         """
-        rewards = batch.flat("rewards").numpy()
         discounts = self.discounts(batch).numpy()
-        returns = returns_to_go(rewards, discounts, batch.token_episodes())
+        returns = returns_to_go(batch.flat("rewards").numpy(), discounts, batch.token_episodes())
         batch.returns = batch.scattered(returns)
         low, high = self._return_bounds
         self._return_bounds = max(low, -float(returns.min())), max(high, float(returns.max()))
@@ -306,24 +277,19 @@ class OfflineAlgorithm(BaseAlgorithm):
 
     def _parts(self, batch: Replies) -> list[Replies]:
         """Micro-batches. The rows of a conversation stay together, because states continue from one to the next."""
-        episodes = torch.as_tensor(batch.row_episodes())
+        episodes, size = batch.row_episodes(), self.micro_batch_size
         n_episodes = int(episodes.max()) + 1
         fixed_cost = FIXED_COST.get(self.device.type) if self.split_by_length else None
         if n_episodes == len(batch):
-            return list(batch.split(self.micro_batch_size, fixed_cost))
-        lengths = (batch.prompt_mask.sum(dim=1) + batch.token_mask.sum(dim=1)).cpu()
-        of_episodes = torch.zeros(n_episodes, dtype=lengths.dtype).scatter_reduce_(0, episodes, lengths, "amax")
-        size = self.micro_batch_size
+            return list(batch.split(size, fixed_cost))
         if fixed_cost is None:
             groups = [group.numpy() for group in torch.arange(n_episodes).split(size or n_episodes)]
         else:
-            groups = list(length_groups(of_episodes.numpy(), fixed_cost, size))
-        device = batch.prompt_ids.device
-        parts = []
-        for group in groups:
-            rows = torch.isin(episodes, torch.as_tensor(np.sort(group))).nonzero().squeeze(1)
-            parts.append(batch[rows.to(device)])
-        return parts
+            lengths = np.zeros(n_episodes, dtype=np.int64)
+            np.maximum.at(lengths, episodes, (batch.prompt_mask.sum(dim=1) + batch.token_mask.sum(dim=1)).cpu().numpy())
+            groups = length_groups(lengths, fixed_cost, size)
+        rows = (torch.as_tensor(np.flatnonzero(np.isin(episodes, group))) for group in groups)
+        return [batch[of_group.to(batch.prompt_ids.device)] for of_group in rows]
 
     def _logged(self, means: dict[str, float]) -> dict[str, float]:
         """Values to log under ``train/``, from the means of an iteration's terms."""
@@ -341,19 +307,14 @@ class OfflineAlgorithm(BaseAlgorithm):
     def _terms(self, batch: Replies) -> dict[str, Tensor]:
         """The loss and its terms per agent token, each of shape (N,). All are logged as ``train/...``.
 
-        Tokens whose ``loss_weights`` is 0 count in no mean.
-
-        Args:
-            batch: Whole conversations, with ``rewards``, ``returns``, ``turn`` and ``episode``.
+        The batch has whole conversations, with ``rewards``, ``returns``, ``turn`` and ``episode``. Tokens whose
+        ``loss_weights`` is 0 count in no mean.
         """
 
     def imitation_loss(self, batch: Replies) -> Tensor:
         """-log pi(a|s) of the logged tokens under the language model, at temperature 1. Shape (N,)."""
         policy: Any = self.policy
-        logits = policy.model_logits(policy._policy_hidden(batch))
-        return -token_log_probs(logits, batch.flat("response_ids"))
-
-    # -- state ------------------------------------------------------------------------------------------------------
+        return -token_log_probs(policy.model_logits(policy._policy_hidden(batch)), batch.flat("response_ids"))
 
     def training_state(self) -> dict[str, Any]:
         """State of the algorithm besides weights, optimizer and counters, as JSON values."""

@@ -13,13 +13,11 @@ from pydantic import Field
 from torch import Tensor
 
 from rl4dialog.algorithms.offline.base import OfflineAlgorithm
-from rl4dialog.algorithms.offline.q_learning import QLearning
-from rl4dialog.algorithms.offline.states import States, TokenStates
+from rl4dialog.algorithms.offline.q_learning import QLearning, States
 from rl4dialog.core.arguments import Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.data.splits import share_of
-from rl4dialog.functional.log_probs import token_log_probs
-from rl4dialog.functional.losses import advantage_weights, expectile_loss, td_targets
+from rl4dialog.functional.losses import advantage_weights, expectile_loss, next_states, td_targets
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.conversation_log import ConversationLog
 
@@ -73,19 +71,16 @@ class FilteredBC(BC):
             )
 
     def select(self, log: ConversationLog) -> np.ndarray:
-        if self.min_return is not None:
-            FilteredBC.check_returns(log.returns, {"min_return": self.min_return})
-            kept = np.flatnonzero(log.returns >= self.min_return)
-            if len(kept) == len(log):
-                _logger.warning(
-                    "alg.args.min_return: %g leaves out no conversation; so does alg.id: bc", self.min_return
-                )
-            return kept
-        assert self.top_share is not None
-        n = share_of(len(log), self.top_share)
-        if not n:
+        if self.min_return is None:
+            assert self.top_share is not None
+            if n := share_of(len(log), self.top_share):
+                return np.sort(np.argsort(-log.returns, kind="stable")[:n])
             raise ConfigError(f"alg.args.top_share: {self.top_share:g} of {len(log)} conversations is none; raise it")
-        return np.sort(np.argsort(-log.returns, kind="stable")[:n])
+        FilteredBC.check_returns(log.returns, {"min_return": self.min_return})
+        kept = np.flatnonzero(log.returns >= self.min_return)
+        if len(kept) == len(log):
+            _logger.warning("alg.args.min_return: %g leaves out no conversation; so does alg.id: bc", self.min_return)
+        return kept
 
 
 class DecisionTransformer(BC):
@@ -161,14 +156,14 @@ class AWAC(QLearning):
         return {"guidance": {"beta": 0.0}}
 
     @torch.no_grad()
-    def _expected_q(self, states: TokenStates) -> Tensor:
+    def _expected_q(self, states: States) -> Tensor:
         """sum_a pi(a|s) Q(s, a) of the lagging values. Shape (N,)."""
         policy = states.policy
         probabilities = policy.model_logits(states.policy_hidden).softmax(dim=-1)
         return (probabilities * policy.target_q_all(states.target_hidden)).sum(dim=-1)
 
-    def _q_targets(self, states: TokenStates) -> Tensor:
-        return td_targets(states.rewards, states.discounts, states.after(self._expected_q(states)))
+    def _q_targets(self, states: States) -> Tensor:
+        return states.td_targets(self._expected_q(states))
 
     def _terms(self, batch: Replies) -> dict[str, Tensor]:
         terms = super()._terms(batch)
@@ -176,16 +171,16 @@ class AWAC(QLearning):
             return terms
         return {**terms, "weight_mean": self._weights, "weight_square": self._weights.square()}
 
-    def _policy_loss(self, states: TokenStates) -> Tensor:
+    def _policy_loss(self, states: States) -> Tensor:
         advantages = states.target_q - self._expected_q(states)
         self._weights = advantage_weights(advantages, self.temperature, self.max_log_weight)
         return self._weights * super()._policy_loss(states)
 
     def _logged(self, means: dict[str, float]) -> dict[str, float]:
         """Add the effective sample size of the weights, as a share of the tokens: E[w]^2 / E[w^2]."""
-        others = {name: mean for name, mean in means.items() if name != "weight_square"}
-        if len(others) == len(means):
+        if "weight_square" not in means:
             return means
+        others = {name: mean for name, mean in means.items() if name != "weight_square"}
         return {**others, "effective_share": means["weight_mean"] ** 2 / means["weight_square"]}
 
 
@@ -216,12 +211,12 @@ class PsiLearning(QLearning):
         self.reward_scale, self.backup = reward_scale, backup
         super().__init__(*args, huber_delta=huber_delta, **kwargs)
 
-    def _q_targets(self, states: TokenStates) -> Tensor:
+    def _q_targets(self, states: States) -> Tensor:
         q = states.policy.target_q_all(states.target_hidden)
         values = q.logsumexp(dim=-1) if self.backup == "logsumexp" else q.amax(dim=-1)
         with torch.no_grad():
-            prior = token_log_probs(states.policy.model_logits(states.policy_hidden), states.ids)
-        return td_targets(states.rewards / self.reward_scale + prior, states.discounts, states.after(values))
+            rewards = states.rewards / self.reward_scale - states.imitation_loss()
+        return td_targets(rewards, states.discounts, next_states(values, states.episodes))
 
 
 class MCReturns(QLearning):

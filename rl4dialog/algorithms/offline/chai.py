@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rl4dialog.algorithms.offline.q_learning import QLearning
-from rl4dialog.algorithms.offline.states import TurnStates
+from rl4dialog.algorithms.offline.q_learning import QLearning, States
 from rl4dialog.core.arguments import Count, NonNegative
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.functional.advantages import Turns, turn_numbers, turn_replies, turn_states
 from rl4dialog.functional.distributed import process_index
-from rl4dialog.functional.losses import sampled_conservative_penalty, td_targets
+from rl4dialog.functional.losses import sampled_conservative_penalty
 from rl4dialog.functional.masks import padded
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.value_guided import ValueRerankedCausalLMPolicy
@@ -28,16 +26,10 @@ from rl4dialog.rollouts.conversation_log import ConversationLog
 _REPLIES_AT_ONCE = 512
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Sampled replies to one state.
+class Candidates(NamedTuple):
+    """Token ids of n sampled replies to one state, and their log-probabilities under the sampler's distribution."""
 
-    Attributes:
-        replies: Token ids of n replies, as 32-bit numbers, because all stay in memory.
-        log_probs: Log-probability of each reply under the distribution that it was drawn from. Length n.
-    """
-
-    replies: list[array[int]]
+    replies: list[array[int]]  # 32-bit numbers, because all stay in memory
     log_probs: list[float]
 
 
@@ -74,10 +66,8 @@ class CandidateCache:
         order = sorted(range(len(states)), key=lambda i: len(states[i]))
         size = max(1, _REPLIES_AT_ONCE // self._n)
         for part in (order[start : start + size] for start in range(0, len(order), size)):
-            ids, mask = (
-                each.repeat_interleave(self._n, dim=0).to(policy.device)
-                for each in padded([states[i] for i in part], left=True)
-            )
+            prompts = padded([states[i] for i in part], left=True)
+            ids, mask = (each.repeat_interleave(self._n, dim=0).to(policy.device) for each in prompts)
             sampled = policy.sample({"prompt_ids": ids, "prompt_mask": mask})
             log_probs = sampled.sampler_log_probs if sampled.sampler_log_probs is not None else sampled.log_probs
             assert log_probs is not None
@@ -110,12 +100,6 @@ class LoggedReplies:
         n_turns = self._log.n_replies[conversations]
         wanted = zip(conversations.tolist(), (n_turns - turns_from_end).tolist(), strict=True)
         return [found[conversation, turn] for conversation, turn in wanted]
-
-
-def alternatives(states: list[list[int]], replies: Sequence[Sequence[Sequence[int]]], device: torch.device) -> Replies:
-    """Several replies to each of U states as rows, state by state."""
-    prompts = [state for state, own in zip(states, replies, strict=True) for _ in own]
-    return Replies.from_ids(prompts, [ids for own in replies for ids in own], device)
 
 
 class CHAI(QLearning):
@@ -177,30 +161,29 @@ class CHAI(QLearning):
         return batch
 
     @torch.no_grad()
-    def _q_targets(self, states: TurnStates) -> Tensor:
+    def _q_targets(self, states: States) -> Tensor:
         best = torch.zeros_like(states.values)
         # No action leads to the first state of a conversation.
         is_later = torch.nn.functional.pad(states.episodes[1:] == states.episodes[:-1], (1, 0))
         if is_later.any():
             _, replies = self._others(states, is_later, with_random=False)
-            values = states.policy.target_turn_q(states.policy.target_hidden(replies))
+            values = states.policy.target_q(states.policy.target_hidden(replies), replies)
             best[is_later] = values.view(-1, self.n_candidates).amax(dim=1)
-        return td_targets(states.rewards, states.discounts, states.after(best))
+        return states.td_targets(best)
 
-    def _value_terms(self, states: TurnStates, q: Tensor) -> dict[str, Tensor]:
-        terms = super()._value_terms(states, q)
+    def _value_terms(self, states: States) -> dict[str, Tensor]:
+        terms = super()._value_terms(states)
         if self.cql_weight:
             is_logged = states.weights > 0
-            terms["cql_loss"] = torch.zeros_like(terms["q_loss"]).masked_scatter(
-                is_logged, self._penalties(states, q, is_logged)
-            )
+            penalties = torch.zeros_like(terms["q_loss"]).masked_scatter(is_logged, self._penalties(states, is_logged))
+            terms["cql_loss"] = penalties
         return terms
 
-    def _penalties(self, states: TurnStates, q: Tensor, is_logged: Tensor) -> Tensor:
+    def _penalties(self, states: States, is_logged: Tensor) -> Tensor:
         """Conservative penalties of the U' logged turns, summed over heads. Shape (U',)."""
-        policy, n = states.policy, self.n_candidates
+        policy, q, n = states.policy, states.q, self.n_candidates
         log_probs, replies = self._others(states, is_logged, with_random=True)
-        others = policy.turn_q(policy.heads, policy.value_hidden(replies)).view(len(q), -1, 2 * n)
+        others = policy.action_q(policy.heads, policy.value_hidden(replies), replies).view(len(q), -1, 2 * n)
         log_u = torch.full_like(log_probs, -math.log(len(self._log_replies)))
         penalties = [
             sampled_conservative_penalty(each[:, :n], log_probs, each[:, n:], log_u, logged)
@@ -208,19 +191,19 @@ class CHAI(QLearning):
         ]
         return torch.stack(penalties).sum(dim=0)
 
-    def _others(self, states: TurnStates, chosen: Tensor, with_random: bool) -> tuple[Tensor, Replies]:
+    def _others(self, states: States, chosen: Tensor, with_random: bool) -> tuple[Tensor, Replies]:
         """Other replies in the ``chosen`` states (U',): n candidates and, ``with_random``, n random ones.
 
         Returns log-probabilities of the candidates, shape (U', n), and all replies as rows, state by state.
         """
-        places = chosen.nonzero().squeeze(1).tolist()
-        before = turn_states(states.batch, states.turns)
-        numbers = turn_numbers(states.batch, states.turns)
-        candidates = [self._candidates[numbers[i]] for i in places]
-        said = [
-            [*each.replies, *(self._random[numbers[i]] if with_random else ())]
-            for each, i in zip(candidates, places, strict=True)
-        ]
+        assert states.turns is not None
+        before, numbers = turn_states(states.batch, states.turns), turn_numbers(states.batch, states.turns)
+        log_probs, prompts, replies = [], [], []
+        for i in chosen.nonzero().squeeze(1).tolist():
+            candidates = self._candidates[numbers[i]]
+            others = [*candidates.replies, *(self._random[numbers[i]] if with_random else ())]
+            log_probs.append(candidates.log_probs)
+            prompts += [before[i]] * len(others)
+            replies += others
         device = states.values.device
-        log_probs = torch.tensor([each.log_probs for each in candidates], device=device)
-        return log_probs, alternatives([before[i] for i in places], said, device)
+        return torch.tensor(log_probs, device=device), Replies.from_ids(prompts, replies, device)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import torch
@@ -10,13 +13,79 @@ from pydantic import Field
 from torch import Tensor
 
 from rl4dialog.algorithms.offline.base import OfflineAlgorithm, weighted_means
-from rl4dialog.algorithms.offline.states import States, TokenStates, TurnStates
 from rl4dialog.core.arguments import Fraction, NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.advantages import Turns
 from rl4dialog.functional.log_probs import token_log_probs
-from rl4dialog.functional.losses import conservative_penalty, expectile_loss, q_loss, td_targets
+from rl4dialog.functional.losses import conservative_penalty, expectile_loss, next_states, q_loss, td_targets
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.lagging_values import LaggingValuesMixin
+
+
+@dataclass
+class States:
+    """The n actions of a minibatch, tokens or whole turns of the agent, and the states before them.
+
+    Attributes:
+        policy: The policy.
+        batch: The conversations.
+        turns: The turns; ``None`` if actions are tokens.
+        rewards: Rewards of the actions, of a turn the sum of its tokens'. Shape (n,).
+        discounts: Discount of the step after each. Shape (n,).
+        returns: Logged return from each on. Shape (n,).
+        weights: 1, or 0 for the state after a conversation that was cut, before which there is no action. Shape (n,).
+        episodes: Number of the conversation of each. Shape (n,).
+        values: V(s) of the trained values. Shape (n,).
+        policy_hidden: Hidden states of the language model.
+        value_hidden: Hidden states of the trained values.
+        target_hidden: Hidden states of the lagging values.
+    """
+
+    policy: Any
+    batch: Replies
+    turns: Turns | None
+    rewards: Tensor
+    discounts: Tensor
+    returns: Tensor
+    weights: Tensor
+    episodes: Tensor
+    values: Tensor
+    policy_hidden: Any
+    value_hidden: Any
+    target_hidden: Any
+
+    @classmethod
+    def of(cls, policy: Any, batch: Replies, discounts: Tensor) -> States:
+        """Read whole conversations with ``rewards``, ``returns``, ``loss_weights``, and the discounts of N tokens."""
+        turns = Turns.of(batch) if policy.reranked else None
+        rewards, returns, weights = (batch.flat(name) for name in ("rewards", "returns", "loss_weights"))
+        episodes = torch.as_tensor(batch.token_episodes(), device=discounts.device)
+        if turns is not None:
+            rewards, discounts = turns.sums(rewards), discounts[turns.last]
+            returns, weights, episodes = (each[turns.first] for each in (returns, weights, episodes))
+        policy_hidden = policy.policy_hidden(batch)
+        value_hidden = policy.value_hidden(batch, policy_hidden)
+        target_hidden = policy.target_hidden(batch, value_hidden)
+        numbers = rewards, discounts, returns, weights, episodes, policy.state_v(policy.heads, value_hidden)
+        return cls(policy, batch, turns, *numbers, policy_hidden, value_hidden, target_hidden)
+
+    @cached_property
+    def q(self) -> Tensor:
+        """Trained values of the logged actions by each of the J heads. Shape (J, n)."""
+        return self.policy.action_q(self.policy.heads, self.value_hidden, self.batch)
+
+    @cached_property
+    def target_q(self) -> Tensor:
+        """Lagging estimates of the logged actions. Shape (n,)."""
+        return self.policy.target_q(self.target_hidden, self.batch)
+
+    def imitation_loss(self) -> Tensor:
+        """-log pi_beta(a|s) of the N logged tokens. Shape (N,)."""
+        hidden = self.policy_hidden if self.turns is None else self.policy_hidden.tokens
+        return -token_log_probs(self.policy.model_logits(hidden), self.batch.flat("response_ids"))
+
+    def td_targets(self, values: Tensor) -> Tensor:
+        """R + gamma times the value of the next state, given the ``values`` of all; 0 after an episode. Shape (n,)."""
+        return td_targets(self.rewards, self.discounts, next_states(values, self.episodes))
 
 
 class QLearning(OfflineAlgorithm):
@@ -66,50 +135,39 @@ class QLearning(OfflineAlgorithm):
             raise ConfigError("alg.args.cql_temperature has no effect without alg.args.cql_weight")
         if policy.reranked and args["cql_weight"] and not cls.samples_penalty:
             raise ConfigError(
-                "alg.args.cql_weight: the penalty is a sum over all actions, which are too many if they are whole "
-                "replies; set it to 0, or use alg.id: chai"
+                "alg.args.cql_weight: the penalty is a sum over all actions, too many if they are whole replies; "
+                "set it to 0, or use alg.id: chai"
             )
 
     def _means(self, batch: Replies, n_tokens: float, n_turns: float) -> dict[str, Tensor]:
         if not self.per_turn:
             return super()._means(batch, n_tokens, n_turns)
-        states = self._states(batch)
-        q = states.policy.turn_q(states.policy.heads, states.value_hidden)
-        means = weighted_means(self._value_terms(states, q), states.weights, n_turns)
-        if self.guided_policy.trains_prior and self.policy_weight:
-            logits = states.policy.model_logits(states.policy_hidden.tokens)
-            imitation = {"policy_loss": -token_log_probs(logits, batch.flat("response_ids"))}
-            means |= weighted_means(imitation, batch.flat("loss_weights"), n_tokens)
-        return self._with_loss(means)
+        states = States.of(self.policy, batch, self.discounts(batch))
+        means = weighted_means(self._value_terms(states), states.weights, n_turns)
+        imitation = weighted_means(self._imitation(states), batch.flat("loss_weights"), n_tokens)
+        return self._with_loss({**means, **imitation})
 
     def _terms(self, batch: Replies) -> dict[str, Tensor]:
-        states = self._states(batch)
-        heads, penalty = states.policy.heads, {}
-        if self.cql_weight:
-            # L_CQL = log sum_a exp Q(s, a) - Q(s, a_log): values of actions that are not in the log go down. The values
-            # of all actions, shape (J, N, V), are needed anyway, so those of the logged ones are picked from them.
-            q_all = states.policy.only_tokens(heads.q_all(states.value_hidden))
-            q = q_all.gather(-1, states.ids.expand(len(q_all), -1).unsqueeze(-1)).squeeze(-1)
-            penalties = [
-                conservative_penalty(all_, one, self.cql_temperature) for all_, one in zip(q_all, q, strict=True)
-            ]
-            penalty["cql_loss"] = torch.stack(penalties).sum(dim=0)
-        else:
-            q = heads.q_at(states.value_hidden, states.ids)
-        terms = {**penalty, **self._value_terms(states, q)}
-        if self.guided_policy.trains_prior and self.policy_weight:
-            terms["policy_loss"] = self._policy_loss(states)
-        return self._with_loss(terms)
+        states = States.of(self.policy, batch, self.discounts(batch))
+        return self._with_loss({**self._value_terms(states), **self._imitation(states)})
 
-    def _states(self, batch: Replies) -> Any:
-        """The actions of a batch, and the states before them: ``TokenStates`` or ``TurnStates``."""
-        kind: Any = TurnStates if self.per_turn else TokenStates
-        return kind.of(self.policy, batch, self.discounts(batch))
+    def _q_and_penalty(self, states: States) -> tuple[Tensor, dict[str, Tensor]]:
+        """Trained values of n actions by J heads, shape (J, n), and the conservative penalty, if any, shape (n,)."""
+        if not self.cql_weight or self.samples_penalty:
+            return states.q, {}
+        # L_CQL = log sum_a exp Q(s, a) - Q(s, a_log): values of actions that are not in the log go down. The values of
+        # all actions, shape (J, N, V), are needed anyway, so those of the logged ones are picked from them.
+        policy, ids = states.policy, states.batch.flat("response_ids")
+        q_all = policy.only_tokens(policy.heads.q_all(states.value_hidden))
+        q = q_all.gather(-1, ids.expand(len(q_all), -1).unsqueeze(-1)).squeeze(-1)
+        penalties = [conservative_penalty(all_, one, self.cql_temperature) for all_, one in zip(q_all, q, strict=True)]
+        return q, {"cql_loss": torch.stack(penalties).sum(dim=0)}
 
-    def _value_terms(self, states: Any, q: Tensor) -> dict[str, Tensor]:
-        """Losses of Q and V of n actions, and numbers to log, each (n,), from trained values of J heads (J, n)."""
+    def _value_terms(self, states: States) -> dict[str, Tensor]:
+        """Losses of Q and V of n actions, and numbers to log, each (n,)."""
+        q, terms = self._q_and_penalty(states)
         targets = self._q_targets(states).detach()
-        terms = {"q_loss": torch.stack([q_loss(one, targets, self.huber_delta) for one in q]).sum(dim=0)}
+        terms["q_loss"] = torch.stack([q_loss(one, targets, self.huber_delta) for one in q]).sum(dim=0)
         estimate = q.detach().amin(dim=0)
         logged = {"q_mean": estimate, "target_q": targets, "td_error": (estimate - targets).abs()}
         if self.has_values:
@@ -118,6 +176,11 @@ class QLearning(OfflineAlgorithm):
             advantages = states.target_q - values
             logged |= {"v_mean": values, "advantage_mean": advantages, "advantage_abs": advantages.abs()}
         return {**terms, **logged}
+
+    def _imitation(self, states: States) -> dict[str, Tensor]:
+        """Loss of the language model, if it is trained. Shape (N,)."""
+        trains = self.policy.trains_prior and self.policy_weight
+        return {"policy_loss": self._policy_loss(states)} if trains else {}
 
     def _with_loss(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
         """Add the weighted sum of the losses."""
@@ -128,25 +191,19 @@ class QLearning(OfflineAlgorithm):
                 loss = loss + weight * terms[name]
         return {**terms, "loss": loss}
 
-    @property
-    def guided_policy(self) -> LaggingValuesMixin:
-        """The policy."""
-        return self.policy  # type: ignore[return-value]
-
-    def _q_targets(self, states: Any) -> Tensor:
+    @abstractmethod
+    def _q_targets(self, states: States) -> Tensor:
         """Targets of Q. Shape (n,)."""
-        raise NotImplementedError
 
     def _v_loss(self, states: States) -> Tensor:
         """Loss of V: half of the squared error of the estimates Q, which makes V their mean. Shape (n,)."""
         return expectile_loss(states.target_q - states.values, 0.5)
 
-    def _policy_loss(self, states: TokenStates) -> Tensor:
-        """Imitation: -log pi_beta(a|s). Shape (N,)."""
-        return -token_log_probs(states.policy.model_logits(states.policy_hidden), states.ids)
+    def _policy_loss(self, states: States) -> Tensor:
+        return states.imitation_loss()
 
     def _after_step(self) -> None:
-        self.guided_policy.update_targets(self.polyak_rate)
+        self.policy.update_targets(self.polyak_rate)  # type: ignore[operator]
 
 
 class ILQL(QLearning):
@@ -169,8 +226,8 @@ class ILQL(QLearning):
         super().__init__(*args, **kwargs)
 
     def _q_targets(self, states: States) -> Tensor:
-        # r + gamma V(s'): V(s') stands for the best logged action there, so no maximum over actions is needed.
-        return td_targets(states.rewards, states.discounts, states.after(states.values))
+        # V(s') stands for the best logged action there, so no maximum over actions is needed.
+        return states.td_targets(states.values)
 
     def _v_loss(self, states: States) -> Tensor:
         # |tau - 1(u < 0)| u^2 with u = min_j Q_j(s, a) - V(s) of the lagging heads.
@@ -208,12 +265,8 @@ class CQL(QLearning):
                 "it to data, or use alg.id: chai"
             )
 
-    def _q_targets(self, states: TokenStates | TurnStates) -> Tensor:
-        if self.backup == "data":
-            # There is no action in the state after a conversation that was cut, which has only V.
-            values = states.target_q.where(states.weights > 0, states.values.detach())
-        else:
-            assert isinstance(states, TokenStates)
-            # max_a' Q(s', a') of the lagging heads over the vocabulary. Shape (N,).
-            values = states.policy.target_q_all(states.target_hidden).amax(dim=-1)
-        return td_targets(states.rewards, states.discounts, states.after(values))
+    def _q_targets(self, states: States) -> Tensor:
+        if self.backup == "max":  # max_a' Q(s', a') of the lagging heads over the vocabulary
+            return states.td_targets(states.policy.target_q_all(states.target_hidden).amax(dim=-1))
+        # There is no action in the state after a conversation that was cut, which has only V.
+        return states.td_targets(states.target_q.where(states.weights > 0, states.values.detach()))

@@ -21,7 +21,7 @@ from rl4dialog.functional.rounding import log_probs_differ
 from rl4dialog.rollouts.buffer import GroupRolloutBuffer
 from rl4dialog.rollouts.conversations import ConstantGroups
 
-_WITHOUT_MEANING = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf", "critic_warmup_iters")
+_OF_CRITIC = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf", "critic_warmup_iters")
 _OF_CREDIT = ("credit", "turn_gamma", "turn_gae_lambda")
 KLIn = Literal["reward", "loss"]
 KLEstimator = Literal["k1", "k2", "k3"]
@@ -73,24 +73,18 @@ class CriticFree(PPO):
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
         super().check_arguments(args, n_envs)
-        for name in _WITHOUT_MEANING:
+        for name in (*_OF_CRITIC, *_OF_CREDIT):
             if name in args:
-                raise ConfigError(f"alg.args.{name} has no meaning without a critic; remove it")
-        for name in _OF_CREDIT:
-            if name in args:
+                why = "; all tokens of a conversation have the advantage of its total reward" * (name in _OF_CREDIT)
                 raise ConfigError(
-                    f"alg.args.{name} has no meaning without a critic: all tokens of a conversation have the advantage "
-                    f"of its total reward, so no turn gets credit of its own; remove it, or use an algorithm with a "
-                    f"critic, such as ppo"
+                    f"alg.args.{name} has no meaning without a critic{why}: remove it, or use another algorithm, "
+                    f"such as ppo"
                 )
         if args.get("max_resampling") is not None and args.get("constant_groups") != "resample":
             raise ConfigError("alg.args.max_resampling has no effect without alg.args.constant_groups: resample")
         n_generations = args.get("n_generations", 4)
         if n_envs % n_generations:
-            raise ConfigError(
-                f"alg.args.n_generations is {n_generations}, which does not divide env.n_envs = {n_envs}: each prompt "
-                f"is answered by n_generations environments"
-            )
+            raise ConfigError(f"alg.args.n_generations is {n_generations}, which does not divide env.n_envs = {n_envs}")
 
     @abstractmethod
     def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:

@@ -100,14 +100,10 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         self.clip_range_high = as_schedule(clip_range_high, "clip_range_high")
         self.ratio, self.surrogate = ratio, surrogate
         self.loss_aggregation, self.mask_truncated = loss_aggregation, mask_truncated
-        self.importance_correction, self.correction_cap = importance_correction, correction_cap
-        self.correction_mode = correction_mode
-        self.supervised_coef, self.supervised_batch_size = (
-            supervised_coef,
-            supervised_batch_size or SUPERVISED_BATCH_SIZE,
-        )
-        self._supervised_loss = supervised_loss
-        self.critic_warmup_iters = critic_warmup_iters
+        self.importance_correction, self.critic_warmup_iters = importance_correction, critic_warmup_iters
+        self.correction_cap, self.correction_mode = correction_cap, correction_mode
+        self.supervised_coef, self._supervised_loss = supervised_coef, supervised_loss
+        self.supervised_batch_size = supervised_batch_size or SUPERVISED_BATCH_SIZE
         with warnings.catch_warnings():
             # The parent warns about a small last minibatch, but minibatches have similar sizes here.
             warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
@@ -125,7 +121,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                         f"alg.args.clip_range_high is {high(percent / 100):g}, below alg.args.clip_range = "
                         f"{low(percent / 100):g}; it is the range above a ratio of 1, which may only be wider"
                     )
-
         for name in ("correction_cap", "correction_mode"):
             if name in args and args.get("importance_correction", "none") == "none":
                 raise ConfigError(f"alg.args.{name} has no effect without alg.args.importance_correction")
@@ -144,11 +139,9 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         self.policy.set_training_mode(True)
         # Learning-rate annealing (detail 4); the clip ranges have schedules too.
         self._update_learning_rate(self.policy.optimizer)
-        clip = self._clip_range_now()
-        clip_range_vf: float | None = None
-        if self.clip_range_vf is not None:
-            clip_range_vf = self.clip_range_vf(self._current_progress_remaining)  # type: ignore[operator]
-
+        schedules: list[Any] = [self.clip_range, self.clip_range_high or self.clip_range, self.clip_range_vf]
+        low, high, clip_range_vf = (each and each(self._current_progress_remaining) for each in schedules)
+        clip = ClipRange(low, high)
         self._weigh_replies()
 
         # Keep tensors and read them at the end, because each read synchronizes with the GPU.
@@ -185,8 +178,9 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                     stopped_early = True
                     break
 
-                if self.is_critic_warmup:
-                    self.policy.drop_actor_gradients()  # type: ignore[operator]
+                if self.is_critic_warmup:  # parameters without a gradient keep their optimizer state, too
+                    for parameter in self.policy.actor_parameters():  # type: ignore[operator]
+                        parameter.grad = None
                 # Global gradient clipping (detail 11).
                 history.setdefault("grad_norm", []).append(steps.apply(self.max_grad_norm))
             self._n_updates += 1
@@ -226,12 +220,6 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         loss = self._supervised_loss(self.policy, self.supervised_batch_size) / n_processes()
         steps.backward(self.supervised_coef * loss, is_last=False)
         return {"supervised_loss": loss.detach()}
-
-    def _clip_range_now(self) -> ClipRange:
-        low: float = self.clip_range(self._current_progress_remaining)  # type: ignore[operator]
-        if self.clip_range_high is None:
-            return ClipRange(low, low)
-        return ClipRange(low, self.clip_range_high(self._current_progress_remaining))  # type: ignore[operator]
 
     def _loss_weights(self, batch: Any) -> torch.Tensor:
         """Weights of the tokens of a minibatch in the policy's loss, relative to a mean over all tokens. Shape (N,)."""

@@ -37,12 +37,9 @@ from rl4dialog.rollouts.kl_controllers import FixedKLController, KLController
 
 def existing_device(name: str) -> str:
     """Check that a device exists on this machine and return its name."""
-    if name == "auto":
-        return name
+    n_devices = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     try:
-        device = torch.device(name)
-        n_devices = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-        if (device.index or 0) < n_devices[device.type]:
+        if name == "auto" or (torch.device(name).index or 0) < n_devices[torch.device(name).type]:
             return name
     except (RuntimeError, KeyError):
         raise ValueError("Input should be auto, cpu, cuda, cuda:<number> or mps") from None
@@ -106,18 +103,6 @@ class LMRolloutMixin:
     and reaches the full number only at the last step of the environments. A rollout that a callback stops is discarded,
     including its timesteps.
 
-    Attributes:
-        buffer_class: Rollout buffer class of a subclass.
-        needs_critic: Whether the algorithm uses values.
-        maskable: Whether the policy must be maskable (True) or must not be (False).
-        group_size: Number of consecutive environments with the same sequence of prompts.
-        constant_groups: What happens to groups with equal rewards, and until when others are collected instead: see
-            :class:`~rl4dialog.rollouts.conversations.GroupSettings`.
-        critic_warmup_iters: Number of first iterations that train only the critic.
-        data_parallel: Whether ``train()`` sums losses and gradients over the processes of a run.
-        stop_requested: Set by a callback between iterations to prevent the next rollout. If one process sets it, all
-            processes stop.
-
     Args:
         args: Arguments of the algorithm.
         kl_controller: Controller of the KL penalty; no penalty by default.
@@ -154,14 +139,14 @@ class LMRolloutMixin:
     """
 
     buffer_class: type[SequenceRolloutBuffer] = SequenceRolloutBuffer
-    needs_critic = True
-    maskable = False
-    group_size = 1
+    needs_critic = True  # whether the algorithm uses values
+    maskable = False  # whether the policy must be maskable, or must not be
+    group_size = 1  # number of consecutive environments with the same sequence of prompts
     constant_groups: ConstantGroups = "keep"
     max_resampling = 3
     critic_warmup_iters = 0
-    data_parallel = False
-    stop_requested = False
+    data_parallel = False  # whether `train()` sums losses and gradients over the processes of a run
+    stop_requested = False  # set by a callback in any process to prevent the next rollout in all
     _rollout_began_at: int | None = None
 
     def __init__(
@@ -200,8 +185,7 @@ class LMRolloutMixin:
     @property
     def iteration(self) -> int:
         """Number of collected iterations, without an unfinished one."""
-        algorithm: Any = self
-        n_timesteps = algorithm.num_timesteps if self._rollout_began_at is None else self._rollout_began_at
+        n_timesteps = self.num_timesteps if self._rollout_began_at is None else self._rollout_began_at  # type: ignore[attr-defined]
         return int(n_timesteps // self.timesteps_per_iteration)
 
     @property
@@ -212,8 +196,7 @@ class LMRolloutMixin:
     @property
     def timesteps_per_iteration(self) -> int:
         """Agent tokens that an iteration counts as, in this process."""
-        algorithm: Any = self
-        return int(algorithm.n_steps * algorithm.n_envs)
+        return int(self.n_steps * self.n_envs)  # type: ignore[attr-defined]
 
     def _buffer_kwargs(self) -> dict[str, Any]:
         """Additional arguments of the rollout buffer."""
@@ -239,9 +222,8 @@ class LMRolloutMixin:
         algorithm.env._seeds = [seed + (first + i) // self.group_size for i in range(algorithm.env.num_envs)]
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
-        """Start the first episodes."""
         with worker_death_as_error(self.env):  # type: ignore[attr-defined]
-            return super()._setup_learn(*args, **kwargs)  # type: ignore[misc,no-any-return]
+            return super()._setup_learn(*args, **kwargs)  # type: ignore[misc]
 
     def _setup_model(self) -> None:
         """Build the policy. All processes start with the main process's weights."""
@@ -343,16 +325,10 @@ class LMRolloutMixin:
 
 
 def with_rollouts(algorithm: Any) -> Any:
-    """Add whole-reply rollouts to an algorithm's class; a class that has them is returned unchanged.
-
-    Raises:
-        ConfigError: If it is not an on-policy algorithm of stable-baselines3.
-    """
+    """Add whole-reply rollouts to an algorithm's class; a class that has them is returned unchanged."""
     if not isinstance(algorithm, type) or not issubclass(algorithm, OnPolicyAlgorithm):
-        raise ConfigError(
-            f"alg.id names {algorithm!r}, which is not an on-policy algorithm: it must derive from stable-baselines3's "
-            f"OnPolicyAlgorithm"
-        )
+        wanted = "which is not an on-policy algorithm: it must derive from stable-baselines3's OnPolicyAlgorithm"
+        raise ConfigError(f"alg.id names {algorithm!r}, {wanted}")
     if issubclass(algorithm, LMRolloutMixin):
         return algorithm
     described = {"__doc__": algorithm.__doc__, "__module__": algorithm.__module__}

@@ -85,9 +85,7 @@ class TRPO(LMRolloutMixin, sb3_contrib.TRPO):  # type: ignore[misc]
     def _kl_of_some_replies(self) -> Tensor:
         """KL of the policy from itself on a random share of the replies: 0, with the Fisher matrix as its Hessian."""
         buffer: Any = self.rollout_buffer
-        policy: Any = self.policy
         some = next(buffer.get(max(1, buffer.n_tokens // self.fisher_sub_sampling_factor)))
-        distribution = policy.get_distribution(some.observations).distribution
+        distribution: Any = self.policy.get_distribution(some.observations).distribution  # type: ignore[operator]
         constant = Categorical(logits=distribution.logits.detach())
-        kl: Tensor = kl_divergence(constant, distribution).mean()
-        return kl
+        return kl_divergence(constant, distribution).mean()

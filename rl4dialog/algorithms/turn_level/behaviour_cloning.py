@@ -49,8 +49,8 @@ class BehaviourCloning(OnPolicyIterations, A2C):
         max_grad_norm: Positive = 10.0,
         **kwargs: Any,
     ) -> None:
-        arguments = {"learning_rate": learning_rate, "n_steps": n_steps, "ent_coef": ent_coef}
-        super().__init__(policy, env, max_grad_norm=max_grad_norm, use_rms_prop=False, **arguments, **kwargs)
+        own = {"learning_rate": learning_rate, "n_steps": n_steps, "ent_coef": ent_coef, "max_grad_norm": max_grad_norm}
+        super().__init__(policy, env, use_rms_prop=False, **own, **kwargs)
         self._batch_size = batch_size
         self._demonstrations = demonstrations_of(self)
 
@@ -106,9 +106,8 @@ def demonstrations_of(algorithm: Any) -> Demonstrations:
     try:
         arrays = algorithm.env.env_method("demonstrations", indices=[0])[0]
     except AttributeError as error:
-        raise ConfigError(
-            "imitation (alg.id: bc, warm_start.id: bc) needs an environment with a method demonstrations()"
-        ) from error
+        users = "alg.id: bc, warm_start.id: bc"
+        raise ConfigError(f"imitation ({users}) needs an environment with a method demonstrations()") from error
     observations, actions, dones = (torch.as_tensor(array, device=algorithm.device).float() for array in arrays)
     if not len(actions):
         raise ConfigError("the environment's demonstrations() returned no turns, so there is nothing to imitate")
@@ -124,30 +123,18 @@ def _epoch(
 ) -> list[float]:
     """One epoch in random order; returns the mean of -log π(a|s) of each optimizer step."""
     observations, actions, _ = demonstrations
-    return [
-        _step(policy, observations[rows], actions[rows], ent_coef, max_grad_norm)
-        for rows in torch.randperm(len(observations)).split(batch_size)
-    ]
-
-
-def _step(
-    policy: ActorCriticPolicy | MaskableActorCriticPolicy,
-    observations: Tensor,
-    actions: Tensor,
-    ent_coef: float,
-    max_grad_norm: float,
-) -> float:
-    """One optimizer step; returns the mean of -log π(a|s)."""
-    distribution = policy.get_distribution(observations)
-    negative_log_prob = -distribution.log_prob(actions).mean()
-    loss = negative_log_prob
-    if ent_coef:
-        loss = loss - ent_coef * cast(Tensor, distribution.entropy()).mean()
-    policy.optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(policy.parameters(), max_grad_norm)
-    policy.optimizer.step()
-    return float(negative_log_prob.detach())
+    found = []
+    for rows in torch.randperm(len(observations)).split(batch_size):
+        distribution = policy.get_distribution(observations[rows])
+        loss = negative_log_prob = -distribution.log_prob(actions[rows]).mean()
+        if ent_coef:
+            loss = loss - ent_coef * cast(Tensor, distribution.entropy()).mean()
+        policy.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), max_grad_norm)
+        policy.optimizer.step()
+        found.append(float(negative_log_prob.detach()))
+    return found
 
 
 def warm_start_by_replay(

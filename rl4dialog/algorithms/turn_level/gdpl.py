@@ -38,8 +38,7 @@ class RewardEstimator(nn.Module):
             actions = F.one_hot(actions.long().flatten(), self._n_actions).float()
         value, next_value = self.h(observations).squeeze(1), self.h(next_observations).squeeze(1)
         shaping = self._gamma * (1 - dones) * next_value - value
-        reward: Tensor = self.g(torch.cat([observations, actions], dim=1)).squeeze(1) + shaping
-        return reward
+        return self.g(torch.cat([observations, actions], dim=1)).squeeze(1) + shaping
 
 
 class GDPL(OnPolicyIterations, PPO):
@@ -84,7 +83,7 @@ class GDPL(OnPolicyIterations, PPO):
         self._warmup = estimator_warmup_iters
         self._cut: dict[tuple[int, int], np.ndarray] = {}  # last observations of truncated episodes, by step and env
         observations, actions, dones = demonstrations_of(self)
-        self._demonstrated = (observations, actions, _following(observations), dones)
+        self._demonstrated = (observations, actions, observations.roll(-1, 0), dones)
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         modules, variables = super()._get_torch_save_params()
@@ -161,8 +160,3 @@ class GDPL(OnPolicyIterations, PPO):
                 self.estimator_optimizer.step()
                 losses.append(float(loss.detach()))
         return sum(losses) / len(losses)
-
-
-def _following(observations: Tensor) -> Tensor:
-    """The observation after each; that of the last one, whose dialogue has ended, is not used."""
-    return torch.cat([observations[1:], observations[-1:]])

@@ -49,11 +49,7 @@ class OffPolicyArguments(CommonArguments, total=False):
 
 
 # Loops that carry nothing from one rollout to the next but what a checkpoint holds.
-_KNOWN_LOOPS = {
-    OnPolicyAlgorithm.collect_rollouts,
-    OffPolicyAlgorithm.collect_rollouts,
-    MaskablePPO.collect_rollouts,
-}
+_KNOWN_LOOPS = {OnPolicyAlgorithm.collect_rollouts, OffPolicyAlgorithm.collect_rollouts, MaskablePPO.collect_rollouts}
 
 
 class IterationMixin:
@@ -173,25 +169,18 @@ class OffPolicyIterations(IterationMixin):
 
 
 def with_iterations(algorithm: Any) -> Any:
-    """Add iterations to the class of an algorithm; a class that has them is returned unchanged.
-
-    Raises:
-        ConfigError: If it is not an algorithm whose state between two iterations is known.
-    """
+    """Add iterations to the class of an algorithm; a class that has them is returned unchanged."""
     if isinstance(algorithm, type) and issubclass(algorithm, IterationMixin):
         return algorithm
     bases = {OnPolicyAlgorithm: OnPolicyIterations, OffPolicyAlgorithm: OffPolicyIterations}
     mixin = next((bases[base] for base in getattr(algorithm, "__mro__", ()) if base in bases), None)
     if mixin is None:
-        raise ConfigError(
-            f"alg.id names {algorithm!r}, which must derive from stable-baselines3's OnPolicyAlgorithm or "
-            f"OffPolicyAlgorithm"
-        )
+        wanted = "must derive from stable-baselines3's OnPolicyAlgorithm or OffPolicyAlgorithm"
+        raise ConfigError(f"alg.id names {algorithm!r}, which {wanted}")
     if algorithm.collect_rollouts not in _KNOWN_LOOPS:
         raise ConfigError(
             f"alg.id names {algorithm.__name__}, which collects rollouts in a loop of its own ("
-            f"{algorithm.collect_rollouts.__qualname__}): what it carries from one rollout to the next, such as the "
-            f"states of an LSTM, would be missing in checkpoints"
+            f"{algorithm.collect_rollouts.__qualname__}): checkpoints would lack what it carries between rollouts"
         )
     package = algorithm.__module__.partition(".")[0].replace("_", "-")
     described = {"__doc__": f"{algorithm.__name__} of {package}.", "__module__": algorithm.__module__}

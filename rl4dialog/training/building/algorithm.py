@@ -12,7 +12,6 @@ from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.envs.vectorize import check_workers, close, make_vec_env
 from rl4dialog.functional.distributed import n_processes
-from rl4dialog.policies import vllm_backend
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import GenerationBackend
 from rl4dialog.policies.models import embedding_rows
@@ -127,7 +126,7 @@ def _build_backend(config: OnPolicyConfig, policy: LMActorCriticPolicy, lengths:
     settings = config.generation.model_dump()
     if settings.pop("backend") == "transformers":
         return None
-    engine = vllm_backend.VLLMEngine(
+    return VLLMBackend(
         policy.language_model,
         policy.end_of_turn,
         lengths.prompt + lengths.reply,
@@ -135,4 +134,3 @@ def _build_backend(config: OnPolicyConfig, policy: LMActorCriticPolicy, lengths:
         config.seed,
         **settings,
     )
-    return VLLMBackend(engine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -82,10 +82,10 @@ def comparison_metrics(better: Array, worse: Array, words_of_better: Array, word
     score.
     """
     differences = better - worse
-    correct = _wins(differences)
+    correct, longer = ((np.sign(each) + 1) / 2 for each in (differences, words_of_better - words_of_worse))
     return {
         "preference/accuracy": float(correct.mean()),
-        "preference/accuracy_of_longer": float(_wins(words_of_better - words_of_worse).mean()),
+        "preference/accuracy_of_longer": float(longer.mean()),
         "preference/log_loss": float(np.logaddexp(0.0, -differences).mean()),
         "preference/calibration_error": calibration_error(_sigmoid(np.abs(differences)), correct),
     }
@@ -124,15 +124,8 @@ def log_odds(probability: float) -> float:
     return math.log(inside) - math.log1p(-inside)
 
 
-def _wins(differences: Array) -> Array:
-    """1 for a positive difference, 0.5 for none, 0 for a negative one."""
-    found: Array = (np.sign(differences) + 1) / 2
-    return found
-
-
 def _sigmoid(scores: Array) -> Array:
-    found: Array = np.exp(-np.logaddexp(0.0, -scores))
-    return found
+    return np.exp(-np.logaddexp(0.0, -scores))
 
 
 _logger = logging.getLogger(__name__)
@@ -143,7 +136,10 @@ def encode_judged(
 ) -> list[dict[str, Any]]:
     """Examples of judgements: ``input_ids`` and ``labels`` (the rating, or 1 for a comparison), and ``worse_ids``."""
     texts = judged_texts(samples)
-    _say_truncation(texts, tokenizer, max_length)
+    if n_cut := sum(len(ids) > max_length for ids in tokenizer(texts, verbose=False)["input_ids"]):
+        lost = "beginning" if tokenizer.truncation_side == "left" else "end"
+        message = "%d of %d texts are longer than %d tokens and lose their %s"
+        _logger.warning(message, n_cut, len(texts), max_length, lost)
     encoded = token_ids(texts, tokenizer, max_length)
     of_worse = iter(encoded[len(samples) :])
     return [
@@ -156,16 +152,7 @@ def encode_judged(
 
 def token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> list[list[int]]:
     """Token ids of texts as the model reads them, truncated."""
-    return tokenizer(texts, truncation=True, max_length=max_length)["input_ids"] if texts else []  # type: ignore[no-any-return]
-
-
-def _say_truncation(texts: list[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
-    full = tokenizer(texts, verbose=False)["input_ids"]
-    if n_cut := sum(len(ids) > max_length for ids in full):
-        lost = "beginning" if tokenizer.truncation_side == "left" else "end"
-        _logger.warning(
-            "%d of %d texts are longer than %d tokens and lose their %s", n_cut, len(texts), max_length, lost
-        )
+    return tokenizer(texts, truncation=True, max_length=max_length)["input_ids"] if texts else []
 
 
 def bootstrap_weights(samples: Sequence[Sample], n_models: int, seed: int) -> list[list[float]]:
@@ -177,8 +164,7 @@ def bootstrap_weights(samples: Sequence[Sample], n_models: int, seed: int) -> li
     rows = [numbers.setdefault(meta_data_of(sample)["conversation"], len(numbers)) for sample in samples]
     draws = np.random.default_rng(seed).integers(len(numbers), size=(n_models, len(numbers)))
     counts = np.stack([np.bincount(drawn, minlength=len(numbers)) for drawn in draws], axis=-1)
-    found: list[list[float]] = counts[rows].astype(float).tolist()
-    return found
+    return counts[rows].astype(float).tolist()
 
 
 def pad_judged(tokenizer: PreTrainedTokenizerBase, examples: list[dict[str, Any]]) -> dict[str, Tensor]:
@@ -221,9 +207,9 @@ class RewardEnsemble(nn.Module):
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         return cat([class_logits(member, inputs) for member in self.members], dim=-1)
 
-    @property
-    def _models(self) -> list[PreTrainedModel]:
-        return [cast(PreTrainedModel, member) for member in self.members]
+    def _places(self, folder: Path) -> Iterator[tuple[PreTrainedModel, Path]]:
+        for number, member in enumerate(self.members):
+            yield cast(PreTrainedModel, member), member_folder(folder, number, len(self.members))
 
     def hash(self) -> str:
         """Hash of the weights; for one model, that of the model itself."""
@@ -231,15 +217,13 @@ class RewardEnsemble(nn.Module):
 
     def save(self, folder: Path, tokenizer: PreTrainedTokenizerBase) -> None:
         """Save each model with its tokenizer, in the layout that `load_reward_model` reads."""
-        for number, member in enumerate(self._models):
-            place = member_folder(folder, number, len(self.members))
+        for member, place in self._places(folder):
             member.save_pretrained(place)
             tokenizer.save_pretrained(place)
 
     def load(self, folder: Path) -> None:
         """Load weights saved by :meth:`save`."""
-        for number, member in enumerate(self._models):
-            place = member_folder(folder, number, len(self.members))
+        for member, place in self._places(folder):
             load_language_model_weights(member, place, AutoModelForSequenceClassification, None)
 
 
@@ -270,8 +254,7 @@ class RewardModelTrainer(ResumableTrainer):
 
     def _clip_grad_norm(self, model: Any) -> Tensor:
         """Clip the gradient of each model; returns the largest norm."""
-        norms = [clip_grad_norm_(each.parameters(), self.args.max_grad_norm) for each in self.model.members]
-        return max(norms)
+        return max(clip_grad_norm_(each.parameters(), self.args.max_grad_norm) for each in self.model.members)
 
 
 _MAX_TOKENS = 512  # of the built-in model
@@ -285,10 +268,11 @@ def build_judgements(config: RewardModelConfig) -> tuple[Data, PreTrainedTokeniz
     Comparisons of texts that are equal after truncation are left out: they have the same score, and a loss of ln 2
     without a gradient.
     """
-    pools: dict[str, TextGenPool] = {}
-    for split in SPLITS:
-        args = {**config.datapool.args, "split": split}
-        pools[split] = build_pool(config.datapool.id, args).judged()  # type: ignore[attr-defined]
+    pool = config.datapool
+    pools: dict[str, TextGenPool] = {
+        split: build_pool(pool.id, {**pool.args, "split": split}).judged()  # type: ignore[attr-defined]
+        for split in SPLITS
+    }
     data = Data(pools, None)
     tokenizer = build_reward_model_tokenizer(config, data)
     max_length = longest_text(config, tokenizer)
@@ -306,26 +290,20 @@ def _with_differences(
     ids = token_ids(judged_texts(samples), tokenizer, max_length)
     compared = [i for i, sample in enumerate(samples) if is_comparison(sample)]
     equal = {i for i, worse in zip(compared, ids[len(samples) :], strict=True) if ids[i] == worse}
-    nothing = "so there is nothing to learn"
+    nothing, longer = "so there is nothing to learn", "raise tokenizer.max_length"
     if len(equal) == len(samples):
-        raise DataError(
-            f"{where}: the two texts of all {len(equal)} comparisons are equal {read}, {nothing}; raise "
-            f"tokenizer.max_length, or change tokenizer.truncation_side"
-        )
+        what = f"the two texts of all {len(equal)} comparisons are equal {read}"
+        raise DataError(f"{where}: {what}, {nothing}; {longer}, or change tokenizer.truncation_side")
     if equal:
-        _logger.warning(
-            "%s: %d of %d comparisons have equal texts %s, and are left out", where, len(equal), len(compared), read
-        )
+        message = "%s: %d of %d comparisons have equal texts %s, and are left out"
+        _logger.warning(message, where, len(equal), len(compared), read)
     ratings = set(ratings_of(samples)) if split == "train" else set()
     if len(equal) == len(compared) and ratings:
         n = len(samples) - len(compared)
         if len(ratings) == 1:
-            raise DataError(
-                f"{where}: all {n} judgements are the same rating, {nothing}; judgements that differ, or preferences, "
-                f"are needed"
-            )
+            raise DataError(f"{where}: all {n} judgements are the same rating, {nothing}; others are needed")
         if len({tuple(ids[i]) for i, sample in enumerate(samples) if not is_comparison(sample)}) == 1:
-            raise DataError(f"{where}: all {n} rated texts are equal {read}, {nothing}; raise tokenizer.max_length")
+            raise DataError(f"{where}: all {n} rated texts are equal {read}, {nothing}; {longer}")
     elif len(ratings) == 1:
         _logger.warning("%s: all ratings are equal; they only move the level of the scores", where)
     return pool.without(equal)
@@ -380,7 +358,8 @@ def build_reward_model(
 ) -> PreTrainedModel:
     """Load an encoder or decoder with a new head for one score, or build the built-in model.
 
-    A head with a bias predicts ``first_score`` for every text at first, such as the mean rating.
+    The head has small weights, as large random scores take many steps to unlearn. With a bias, it predicts
+    ``first_score`` for every text at first, such as the mean rating.
     """
     head: dict[str, Any] = {"num_labels": 1, "problem_type": "regression"}
     name = config.alg.model_name
@@ -391,23 +370,17 @@ def build_reward_model(
         else:
             options = {"new_head": True, "dtype": torch.float32, **head}
             model = load_model(AutoModelForSequenceClassification, name, "reward model", _HINT, **options)
-        _start_near(model, first_score)
-    n_embeddings = embedding_rows(model)
-    if len(tokenizer) > n_embeddings:
+        *_, output = [each for each in model.modules() if isinstance(each, nn.Linear) and each.out_features == 1]
+        nn.init.normal_(output.weight, std=0.01 / math.sqrt(output.in_features))
+        if output.bias is not None:
+            nn.init.constant_(output.bias, first_score)
+    if len(tokenizer) > (n_embeddings := embedding_rows(model)):
         raise ModelError(
             f"the tokenizer has {len(tokenizer)} tokens, but {name!r} has only {n_embeddings} embeddings; "
             f"tokenizer.model_name and alg.model_name do not match"
         )
     model.config.pad_token_id = tokenizer.pad_token_id
     return model
-
-
-def _start_near(model: PreTrainedModel, first_score: float) -> None:
-    """Give the head small weights, and the score as bias: large random scores take many steps to unlearn."""
-    *_, output = [module for module in model.modules() if isinstance(module, nn.Linear) and module.out_features == 1]
-    nn.init.normal_(output.weight, std=0.01 / math.sqrt(output.in_features))
-    if output.bias is not None:
-        nn.init.constant_(output.bias, first_score)
 
 
 def longest_text(config: RewardModelConfig, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -116,26 +116,16 @@ class RewardModelTrainee(EpochTrainee):
 
     def _offsets(self, by_member: NDArray[np.float64]) -> NDArray[np.float64]:
         """What each model's scores are above the mean of all models, if no ratings fix their level. Shape (K,)."""
-        if self._constant is not None:
-            return np.zeros(by_member.shape[-1])
-        means = by_member.mean(0)
-        found: NDArray[np.float64] = means - means.mean()
-        return found
+        means: NDArray[np.float64] = by_member.mean(0)
+        return means - means.mean() if self._constant is None else np.zeros_like(means)
 
     def recall(self, split: str, iteration: int) -> Evaluation:
         return Evaluation(*self._tracker.recall(iteration, split))
 
     def run_epochs(self) -> dict[str, Any]:
-        return run_trainer(
-            partial(RewardModelTrainer, loss=self._loss),
-            self.model,
-            self._args,
-            partial(pad_judged, self.tokenizer),
-            self.train,
-            self.val,
-            loop=self,
-            description="Reward model",
-        )
+        trainer, collator = partial(RewardModelTrainer, loss=self._loss), partial(pad_judged, self.tokenizer)
+        sets = self.train, self.val
+        return run_trainer(trainer, self.model, self._args, collator, *sets, loop=self, description="Reward model")
 
     def training_metrics(self, state: dict[str, Any]) -> dict[str, float]:
         return {
@@ -198,11 +188,8 @@ def _predictions(
     scores_of_worse, found = iter(worse), []
     for sample, score in zip(samples, first, strict=True):
         record: dict[str, Any] = {
-            "split_name": split,
-            "sample_id": sample.id,
-            "prompt_text": sample.prompt_or_input_text,
-            "generated_text": "",
-            "ref_text": "",
+            **{"split_name": split, "sample_id": sample.id, "prompt_text": sample.prompt_or_input_text},
+            **{"generated_text": "", "ref_text": ""},
         }
         if is_comparison(sample):
             other = next(scores_of_worse)

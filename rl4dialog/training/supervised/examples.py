@@ -140,13 +140,14 @@ def build_examples(
     _check_end(tokenizer, end_of_turn)
     turn_end = end_of_turn or (tokenizer.eos_token if whole_turns else None)
     end = EndOfTurn(tokenizer, end_of_sequence_ids(tokenizer), end_of_turn)
-    examples, truncation = [], Truncation()
+    rows: list[Row] = []
+    truncation = Truncation()
     for sample in samples:
-        before = "" if in_encoder else sample.prompt_or_input_text
-        if (sample.meta_data or {}).get("continuation") and sample.references:
+        text = sample.prompt_or_input_text
+        if (continuation := (sample.meta_data or {}).get("continuation")) and sample.references:
             turns = learned_turns(
-                sample.prompt_or_input_text,
-                [Turn(text, AGENT) for text in (sample.references[0], *(sample.meta_data or {})["continuation"])],
+                text,
+                [Turn(said, AGENT) for said in (sample.references[0], *continuation)],
                 end,
                 Limits(max_prompt_length, max_reply_length, max_length),
                 frame or Frame.plain(end_of_turn),
@@ -154,19 +155,17 @@ def build_examples(
                 in_encoder=in_encoder,
             )
             turns = [turn for turn in turns if turn.reply]
-            rows = [Row(turn.prompt, turn.reply) for turn in turns]
             truncation.n_prompts_cut += turns[-1].n_dropped > 0
             truncation.n_references_cut += sum(turn.is_cut for turn in turns)
-            rows = rows if in_encoder else joined_rows(rows)
-            examples += [_example(row, in_encoder, loss_on == "all") for row in rows]
+            own = [Row(turn.prompt, turn.reply) for turn in turns]
+            rows += own if in_encoder else joined_rows(own)
             continue
-        whole_prompt = encode_prompt(tokenizer, sample.prompt_or_input_text, None, end_of_turn=turn_end)
+        whole_prompt, before = encode_prompt(tokenizer, text, None, end_of_turn=turn_end), "" if in_encoder else text
         for reference in sample.references:
             if not reference.strip():  # otherwise, the model would learn to end its replies at once
                 truncation.n_empty += 1
                 continue
-            whole_reply = encode_reply(tokenizer, reference, end_of_turn, prompt=before)
-            reply = whole_reply
+            whole_reply = reply = encode_reply(tokenizer, reference, end_of_turn, prompt=before)
             if max_reply_length is not None and len(reply) > max_reply_length:
                 reply = encode_reply(tokenizer, reference, end_of_turn, max_reply_length, before)
             room = max_length if max_length is None or in_encoder else max_length - len(reply)
@@ -177,9 +176,7 @@ def build_examples(
             prompt = whole_prompt
             if limit is not None and len(prompt) > limit:
                 try:
-                    prompt = encode_prompt(
-                        tokenizer, sample.prompt_or_input_text, limit, prompt_truncation_side, turn_end
-                    )
+                    prompt = encode_prompt(tokenizer, text, limit, prompt_truncation_side, turn_end)
                 except DataError:  # its beginning and the reply leave no room for a turn
                     if limit == max_prompt_length:
                         raise
@@ -187,21 +184,17 @@ def build_examples(
                     continue
             truncation.n_prompts_cut += len(prompt) < len(whole_prompt)
             truncation.n_references_cut += len(reply) < len(whole_reply)
-            if in_encoder:
-                examples.append(SupervisedExample(input_ids=prompt, labels=reply))
-                continue
-            labels = prompt + reply if loss_on == "all" else [IGNORED_LABEL] * len(prompt) + reply
-            examples.append(SupervisedExample(input_ids=prompt + reply, labels=labels))
-    truncation.n_examples = len(examples)
-    if truncation.left_out and not examples:
-        raise DataError(
-            f"there is nothing to fine-tune on: each of the {len(truncation.left_out)} references has more than the "
-            f"{max_length} tokens that model and tokenizer take; choose a model with more positions, or raise "
-            f"tokenizer.max_length"
-        )
-    if not examples:
-        raise DataError("there is nothing to fine-tune on: no sample of the datapool has a reference that is not empty")
-    return examples, truncation
+            rows.append(Row(prompt, reply))
+    truncation.n_examples = len(rows)
+    if not rows:
+        what = "no sample of the datapool has a reference that is not empty"
+        if truncation.left_out:
+            what = (
+                f"each of the {len(truncation.left_out)} references has more than the {max_length} tokens that model "
+                f"and tokenizer take; choose a model with more positions, or raise tokenizer.max_length"
+            )
+        raise DataError(f"there is nothing to fine-tune on: {what}")
+    return [_example(row, in_encoder, loss_on == "all") for row in rows], truncation
 
 
 def _example(row: Row, in_encoder: bool, learns_all: bool) -> SupervisedExample:

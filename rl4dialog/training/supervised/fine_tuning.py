@@ -47,20 +47,20 @@ class SupervisedTrainer(ResumableTrainer):
         if is_whole or return_outputs or num_items_in_batch is None:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         with self.accelerator.autocast():
-            return summed_loss(model, inputs, self._head_is_plain) / num_items_in_batch
+            return summed_loss(model, inputs, self._head_is_plain)[0] / num_items_in_batch
 
 
-def summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], is_plain: bool) -> Tensor:
-    """Total negative log-likelihood of all labelled tokens of a batch, in nats."""
+def summed_loss(model: PreTrainedModel, batch: Mapping[str, Tensor], is_plain: bool) -> tuple[Tensor, Tensor]:
+    """Total negative log-likelihood of all labelled tokens of a batch, in nats, and the number of these tokens."""
     ids, mask, labels = batch["input_ids"], batch["attention_mask"], batch["labels"]
-    learned = labels != IGNORED_LABEL
     if model.config.is_encoder_decoder:
         hidden = EncoderDecoder(model, share_prompts=False)(ids, mask.bool(), labels[:, :-1].clamp(min=0))
     else:
         hidden = model.base_model(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state[:, :-1]
-        labels, learned = labels[:, 1:], learned[:, 1:]
+        labels = labels[:, 1:]
+    learned = labels != IGNORED_LABEL
     logits = lm_logits(model, hidden[learned], is_plain)
-    return functional.cross_entropy(logits.float(), labels[learned], reduction="sum")
+    return functional.cross_entropy(logits.float(), labels[learned], reduction="sum"), learned.sum()
 
 
 class SupervisedLoss:
@@ -78,9 +78,8 @@ class SupervisedLoss:
         chosen = [self._examples[i] for i in torch.randint(len(self._examples), (batch_size,)).tolist()]
         batch = {name: tensor.to(policy.device) for name, tensor in self._collator(chosen).items()}
         with torch.autocast(policy.device.type, torch.bfloat16, enabled=policy.precision == "bf16"):
-            total = summed_loss(model, batch, head_is_plain(model))
-        first_label = 0 if model.config.is_encoder_decoder else 1
-        return total / (batch["labels"][:, first_label:] != IGNORED_LABEL).sum().clamp(min=1)
+            total, n_tokens = summed_loss(model, batch, head_is_plain(model))
+        return total / n_tokens.clamp(min=1)
 
 
 # Argument names of the transformers versions that RL4LMs' configs were written for.
@@ -129,16 +128,8 @@ def run_supervised_trainer(
     description: str = "Supervised",
 ) -> dict[str, Any]:
     """Run a `Trainer` on a language model; see :func:`~rl4dialog.training.resumable_trainer.run_trainer`."""
-    return run_trainer(
-        SupervisedTrainer,
-        model,
-        args,
-        _collator(tokenizer),
-        examples.train,
-        examples.val,
-        loop=loop,
-        description=description,
-    )
+    sets = _collator(tokenizer), examples.train, examples.val
+    return run_trainer(SupervisedTrainer, model, args, *sets, loop=loop, description=description)
 
 
 def supervised_metrics(
@@ -250,9 +241,8 @@ def mean_loss(
     total, n_tokens = 0.0, 0
     for first in range(0, len(ordered), batch_size):
         batch = {name: value.to(model.device) for name, value in collator(ordered[first : first + batch_size]).items()}
-        total += float(summed_loss(model, batch, is_plain))
-        first_label = 0 if model.config.is_encoder_decoder else 1
-        n_tokens += int((batch["labels"][:, first_label:] != IGNORED_LABEL).sum())
+        loss, n = summed_loss(model, batch, is_plain)
+        total, n_tokens = total + float(loss), n_tokens + int(n)
     model.train(was_training)
     return total / max(n_tokens, 1)
 
@@ -267,23 +257,23 @@ def known_training_args(training_args: Mapping[str, Any]) -> dict[str, Any]:
         if name == "group_by_length":
             known["train_sampling_strategy"] = "group_by_length" if value else "random"
             continue
-        if name == "warmup_ratio" and not (is_number(value) and 0 <= value < 1):
-            raise ConfigError(f"alg.training_args.warmup_ratio must be at least 0 and less than 1, not {value!r}")
         current = _RENAMED_ARGS.get(name, name)
         if current not in fields:
             raise ConfigError(
-                f"alg.training_args has no key {name!r}{nearest_hint(name, fields)} "
-                f"(keys are the fields of transformers.TrainingArguments)"
+                f"alg.training_args has no key {name!r}{nearest_hint(name, fields)} (keys are the fields of "
+                f"transformers.TrainingArguments)"
             )
-        default = fields[current].default
-        if isinstance(default, bool) and not isinstance(value, bool):
-            raise ConfigError(f"alg.training_args.{name} must be true or false, not {value!r}")
-        if is_number(default) and not is_number(value):
-            raise ConfigError(f"alg.training_args.{name} must be a number, not {value!r}")
-        if name in _NOT_NEGATIVE and not 0 <= value < math.inf:
-            raise ConfigError(f"alg.training_args.{name} must be a finite number of at least 0, not {value!r}")
-        if name in _COUNTS and not is_whole_number(value, at_least=1):
-            raise ConfigError(f"alg.training_args.{name} must be a whole number of at least 1, not {value!r}")
+        default, number = fields[current].default, value if is_number(value) else math.nan
+        checks = (
+            (name == "warmup_ratio", 0 <= number < 1, "at least 0 and less than 1"),
+            (isinstance(default, bool), isinstance(value, bool), "true or false"),
+            (is_number(default), is_number(value), "a number"),
+            (name in _NOT_NEGATIVE, 0 <= number < math.inf, "a finite number of at least 0"),
+            (name in _COUNTS, is_whole_number(value, at_least=1), "a whole number of at least 1"),
+        )
+        for applies, holds, wanted in checks:
+            if applies and not holds:
+                raise ConfigError(f"alg.training_args.{name} must be {wanted}, not {value!r}")
         known[current] = value
     return known
 
@@ -293,7 +283,7 @@ def build_training_arguments(
 ) -> TrainingArguments:
     """Build ``TrainingArguments``, with this toolkit's defaults for arguments that are not set."""
     has_cuda = torch.cuda.is_available()
-    defaults = {
+    chosen: dict[str, Any] = {
         "seed": seed,
         "use_cpu": not has_cuda,
         "dataloader_pin_memory": has_cuda,
@@ -303,13 +293,11 @@ def build_training_arguments(
         # The filter would hide a diverged run and synchronizes on every loss.
         "logging_nan_inf_filter": False,
         "train_sampling_strategy": "group_by_length" if by_length else "random",
+        **known_training_args(training_args),
+        **({} if with_val else {"eval_strategy": "no"}),
+        **{"output_dir": str(output_dir), "disable_tqdm": True, "remove_unused_columns": False},
     }
-    chosen = {**defaults, **known_training_args(training_args)}
-    if not with_val:
-        chosen["eval_strategy"] = "no"
     try:
-        return TrainingArguments(
-            **{**chosen, "output_dir": str(output_dir), "disable_tqdm": True, "remove_unused_columns": False}
-        )
+        return TrainingArguments(**chosen)
     except (ValueError, TypeError, ImportError) as error:
         raise ConfigError(f"alg.training_args: {error}") from error

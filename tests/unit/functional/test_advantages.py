@@ -139,21 +139,6 @@ def test_turn_credit_equals_naive_quadratic_sum(gamma: float, lam: float) -> Non
         assert not advantages[row, n:].any() and not returns[row, n:].any()
 
 
-def test_turns_of_one_token_have_the_same_credit_either_way() -> None:
-    c = conversations([[1] * 4, [1], [1] * 7])
-    of_turns = turn_advantages(c["rewards"], c["values"], c["mask"], c["turns"], c["last"], 0.9, 0.8)
-    of_tokens = generalized_advantages(c["rewards"], c["values"], c["mask"], c["last"], 0.9, 0.8)
-    np.testing.assert_array_equal(of_turns, of_tokens)
-
-
-def test_turn_without_a_reward_is_a_turn() -> None:
-    """Two turns that earn nothing before the one that does are two steps of discount."""
-    mask, turns = np.ones((1, 6), dtype=bool), np.array([[0, 0, 1, 1, 2, 2]])
-    rewards = np.array([[0.0, 0.0, 0.0, 0.0, 0.0, 1.0]])
-    advantages, _ = turn_advantages(rewards, np.zeros((1, 6)), mask, turns, np.zeros(1), 0.5, 1.0)
-    assert advantages.tolist() == [[0.25, 0.25, 0.5, 0.5, 1.0, 1.0]]
-
-
 def test_turns_are_told_apart_by_their_numbers() -> None:
     mask = np.array([[True] * 5, [True, True, False, False, False]])
     turns = np.array([[0, 0, 2, 3, 3], [1, 1, 1, 0, 0]])

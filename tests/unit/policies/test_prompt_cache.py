@@ -82,16 +82,6 @@ def test_only_new_tokens_are_read() -> None:
     assert widths == [14, 4, 6, 4, 4]
 
 
-def test_prompt_that_is_repeated_is_read_from_its_last_token() -> None:
-    model = make_model("llama").eval()
-    cache = PromptCache()
-    ids, mask = batch([[1, 2, 3, 4], [1, 2, 3, 4, 5, 6]])
-    with torch.no_grad():
-        for _ in range(2):
-            continued = causal_decoder(model, ids, mask, cache).next_logits(None)
-            torch.testing.assert_close(continued, causal_decoder(model, ids, mask).next_logits(None))
-
-
 def test_prompts_that_are_new_are_read_whole() -> None:
     model = make_model("gpt2").eval()
     cache = PromptCache()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,20 +9,14 @@ import torch
 
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.answering import stream_reply
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.heads import ActionValueHead, ActionValueHeads
-from rl4dialog.policies.saving import load_policy_weights, save_policy
 from rl4dialog.policies.value_guided import (
     Guidance,
     PriorFilter,
     Reranking,
     ValueRerankedCausalLMPolicy,
     _q_of_kept,
-    guided_logits,
-    kept_by_prior,
-    load_value_guidance,
-    save_value_guidance,
 )
 from tests.offline import randomize
 from tests.tiny import make_env, make_gpt2, make_policy, make_tokenizer, next_token
@@ -37,14 +30,6 @@ def test_value_of_chosen_actions_is_that_of_all_of_them() -> None:
         torch.nn.init.normal_(head.output.weight)
         torch.testing.assert_close(head.at(hidden, ids), head(hidden)[torch.arange(3), ids])
         torch.testing.assert_close(head(hidden, ids), head(hidden)[:, ids])
-
-
-def test_heads_have_trained_parameters_of_their_own() -> None:
-    heads = ActionValueHeads(4, None, 6, 2, 5)
-    hidden, ids = torch.randn(3, 4), torch.tensor([0, 5, 2])
-    assert heads.q_all(hidden).shape == (2, 3, 6) and heads.q_at(hidden, ids).shape == (2, 3)
-    assert heads(hidden).shape == (3,)
-    assert {id(p) for p in heads.trained_parameters()} == {id(p) for p in heads.parameters()}
 
 
 def test_values_of_few_kept_tokens_are_those_among_all() -> None:
@@ -62,15 +47,15 @@ def test_values_of_few_kept_tokens_are_those_among_all() -> None:
 def test_filters_exclude_tokens_but_never_the_sampled_one() -> None:
     logits, advantages = torch.tensor([[3.0, 2.0, 0.0, -5.0]]), torch.tensor([[0.0, 0.0, 9.0, 9.0]])
     guidance = Guidance.from_settings({"beta": 1.0, "prior": {"min_p": 0.1}})
-    kept = kept_by_prior(logits, guidance)
-    assert guided_logits(logits, advantages, guidance, 1.0, kept).isneginf().tolist() == [[False, False, True, True]]
-    with_sampled = kept_by_prior(logits, guidance, torch.tensor([3]))
+    kept = guidance.prior.kept(logits)
+    assert guidance.logits(logits, advantages, 1.0, kept).isneginf().tolist() == [[False, False, True, True]]
+    with_sampled = guidance.prior.kept(logits, torch.tensor([3]))
     assert with_sampled is not None and with_sampled.tolist() == [[True, True, False, True]]
 
 
 def test_clip_limits_what_values_add() -> None:
     logits, advantages = torch.zeros(1, 3), torch.tensor([[-1.0, 1.0, 100.0]])
-    guided = guided_logits(logits, advantages, Guidance(beta=2.0, clip=3.0), 1.0)
+    guided = Guidance(beta=2.0, clip=3.0).logits(logits, advantages, 1.0)
     assert guided.tolist() == [[-2.0, 2.0, 3.0]]
 
 
@@ -121,15 +106,20 @@ def make(n_candidates: int = 8, critic: str = "separate", seed: int = 0, **args:
     return policy
 
 
+def turn_values(policy: Any, replies: Replies) -> torch.Tensor:
+    heads, hidden = policy._guiding(replies)
+    return policy.action_q(heads, hidden, replies).amin(dim=0)
+
+
 @pytest.mark.parametrize("features", ["last", "mean"])
 @pytest.mark.parametrize("share_prompts", [True, False])
 def test_values_do_not_depend_on_padding_and_other_rows(features: str, share_prompts: bool) -> None:
     policy = make(features=features, share_prompts=share_prompts)
     prompts = [[4, 5], [4, 5], [4, 5], [6, 7, 8]]
     responses = [[5, 6, 0], [9, 8, 7, 6, 0], [4, 0], [3]]
-    together = policy.turn_values(Replies.from_ids(prompts, responses))
+    together = turn_values(policy, Replies.from_ids(prompts, responses))
     for i, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        alone = policy.turn_values(Replies.from_ids([prompt], [response]))
+        alone = turn_values(policy, Replies.from_ids([prompt], [response]))
         torch.testing.assert_close(together[i : i + 1], alone, rtol=1e-4, atol=1e-5)
         states = [
             next_token(policy.language_model, prompt, response[: n + 1])[1][None] for n in range(len(response))
@@ -145,7 +135,9 @@ def test_values_of_joined_turns_are_those_of_rows_of_their_own() -> None:
     joined.response_mask = torch.tensor([[True, True, False, False, True, True]])
     joined.turn = torch.tensor([[0, 0, 0, 0, 1, 1]])
     apart = Replies.from_ids([[4, 5], [4, 5, 6, 0, 7, 8]], [[6, 0], [9, 0]])
-    torch.testing.assert_close(policy.turn_values(joined), policy.turn_values(apart), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(turn_values(policy, joined), turn_values(policy, apart), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ConfigError, match=r"unknown key 'alg.policy.args.guidance.beta'"):
+        Reranking.from_settings({"beta": 2.0})
     for name in ("q_values", "advantages", "predict_sequence_values"):
         found, expected = getattr(policy, name)(joined), getattr(policy, name)(apart)
         torch.testing.assert_close(found[joined.response_mask], expected.flatten(), rtol=1e-4, atol=1e-5)
@@ -188,36 +180,9 @@ def test_reply_is_the_candidate_of_the_highest_rank(use: str, weight: float) -> 
         assert best.response_ids[prompt][best.response_mask[prompt]].tolist() == chosen
 
 
-def test_streamed_reply_is_the_generated_one() -> None:
-    policy = make()
-    torch.manual_seed(5)
-    ids = policy.generate({name: each[1:2] for name, each in OBS.items()})
-    parts = list(stream_reply(policy, [6, 7, 8, 9], seed=5))
-    assert list(parts[-1].token_ids) == ids.response_ids[0][ids.response_mask[0]].tolist()
-
-
 def test_greedy_decoding_has_no_candidates() -> None:
     with pytest.raises(ConfigError, match="n_candidates is 8, but generation_kwargs gives the same reply"):
         make().generate(OBS, do_sample=False)
-
-
-@pytest.mark.parametrize(("critic", "target"), KINDS)
-def test_saved_and_loaded_policies_are_equal(critic: str, target: str, tmp_path: Path) -> None:
-    first = make(critic=critic, target=target)
-    with torch.no_grad():
-        for parameter in first.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.01)
-    save_policy(first, tmp_path)
-    (tmp_path / "exported").mkdir()
-    save_value_guidance(first, tmp_path / "exported")
-    replies = Replies.from_ids([[4, 5]], [[6, 7, 0]])
-    second, exported = (make(critic=critic, target=target, seed=i) for i in (1, 2))
-    load_policy_weights(second, tmp_path)
-    exported.language_model.load_state_dict(first.language_model.state_dict())
-    load_value_guidance(exported, tmp_path / "exported")
-    for other in (second, exported):
-        for numbers_of in ("q_values", "advantages", "sequence_log_probs", "predict_sequence_values"):
-            assert torch.equal(getattr(first, numbers_of)(replies), getattr(other, numbers_of)(replies))
 
 
 @pytest.mark.parametrize(("critic", "target"), KINDS)
@@ -226,27 +191,13 @@ def test_lagging_values_move_by_the_rate(critic: str, target: str) -> None:
     with torch.no_grad():
         for parameter in (p for p in policy.parameters() if p.requires_grad):
             parameter.add_(1.0)
-    before = {name: tensor.clone() for name, tensor in policy.target_state().items()}
+    before = {name: tensor.clone() for name, tensor in policy.states()["target"].items()}
     policy.update_targets(0.25)
     trained = dict(policy.heads.named_parameters())
     if critic == "shared":
         model = policy._trunk(policy.language_model)
         trained |= {f"trunk.{name}": parameter for name, parameter in model.named_parameters()}
     assert any("trunk" in name for name in before) == (target == "model")
-    for name, tensor in policy.target_state().items():
+    for name, tensor in policy.states()["target"].items():
         wanted = 0.75 * before[name] + 0.25 * trained[name.removeprefix("_target_heads.")]
         torch.testing.assert_close(tensor, wanted)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"n_candidates": 0}, "guidance.n_candidates"),
-        ({"log_prob_weight": -1.0}, "guidance.log_prob_weight"),
-        ({"beta": 2.0}, "unknown key 'alg.policy.args.guidance.beta'"),
-        ({"use": "both"}, "guidance.use"),
-    ],
-)
-def test_mistakes_of_reranking_are_named(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Reranking.from_settings(settings)

@@ -15,7 +15,7 @@ from rl4dialog.core.errors import DataError, ModelError, RunFolderError
 from rl4dialog.core.types import Sample
 from rl4dialog.scores.intent import IntentAccuracyReward, IntentClassifier, gold_intents, intent_input
 from rl4dialog.training import intent_classifier as module
-from rl4dialog.training.intent_classifier import ACTS, builtin_intent_classifier, train_intent_classifier
+from rl4dialog.training.intent_classifier import builtin_intent_classifier, train_intent_classifier
 
 # The words that show the act; everything else is the same for all acts.
 OPENINGS = {1: "the", 2: "where is", 3: "please bring", 4: "i will bring"}
@@ -37,12 +37,6 @@ def make_samples(n: int, seed: int) -> list[Sample]:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("classifier")
     return folder, train_intent_classifier(make_samples(400, 0), make_samples(100, 1), folder, seed=0, **FAST)
-
-
-def test_visible_acts_are_learned(trained: tuple[Path, dict[str, Any]]) -> None:
-    _, result = trained
-    assert result["accuracy"] >= 0.9
-    assert (result["n_train"], result["n_val"]) == (400, 100)
 
 
 def test_acts_are_expected_without_the_reply(tmp_path: Path) -> None:
@@ -82,34 +76,18 @@ class MostlyInform:
         return torch.tensor([[0.75, 0.0, 0.0, 0.25]] * len(reply_texts))
 
 
-def test_confusion_has_gold_in_rows_and_agrees_with_the_accuracy(trained: tuple[Path, dict[str, Any]]) -> None:
-    _, result = trained
-    gold = gold_intents([sample.meta_data or {} for sample in make_samples(100, 1)])
-    assert [sum(row) for row in result["confusion"]] == [gold.count(act) for act in (1, 2, 3, 4)]
-    assert sum(result["confusion"][i][i] for i in range(4)) == round(100 * result["accuracy"])
-
-
-def test_saved_classifier_loads_with_auto_classes_and_names_its_classes(trained: tuple[Path, dict[str, Any]]) -> None:
-    folder, _ = trained
-    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    assert model.config.id2label == {0: "inform", 1: "question", 2: "directive", 3: "commissive"}
-    with torch.no_grad():
-        logits = model(
-            **tokenizer(intent_input("i like the old lamp", "where is old lamp"), return_tensors="pt")
-        ).logits
-    assert ACTS[int(logits.argmax())] == "question"
-
-
 def test_scoring_gives_the_measured_accuracy(trained: tuple[Path, dict[str, Any]]) -> None:
     folder, result = trained
     samples = make_samples(100, 1)
     infos = [sample.meta_data or {} for sample in samples]
+    gold = gold_intents(infos)
     predicted = IntentClassifier.from_pretrained(str(folder), batch_size=7).predict(
         [sample.prompt_or_input_text for sample in samples], [sample.references[0] for sample in samples], infos
     )
-    right = sum(act == gold for act, gold in zip(predicted, gold_intents(infos), strict=True))
-    assert right / 100 == result["accuracy"]
+    assert sum(act == other for act, other in zip(predicted, gold, strict=True)) / 100 == result["accuracy"] >= 0.9
+    assert [sum(row) for row in result["confusion"]] == [gold.count(act) for act in (1, 2, 3, 4)]
+    assert sum(result["confusion"][i][i] for i in range(4)) == round(100 * result["accuracy"])
+    assert (result["n_train"], result["n_val"]) == (400, 100)
 
 
 def test_tokenizer_keeps_the_marker_whole_and_drops_the_beginning_of_long_texts(
@@ -136,9 +114,12 @@ def test_same_seed_gives_the_same_weights_whatever_was_drawn_before(tmp_path: Pa
 def test_given_model_is_fine_tuned_with_its_own_tokenizer(trained: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     folder, _ = trained
     samples = make_samples(40, 2)
-    result = train_intent_classifier(
-        samples, samples, tmp_path, model_name=str(folder), n_epochs=1, learning_rate=None, seed=0
-    )
+    arguments: dict[str, Any] = {"model_name": str(folder), "n_epochs": 1, "learning_rate": None, "seed": 0}
+    with pytest.raises(DataError, match="'val' has none"):
+        train_intent_classifier(samples, [], tmp_path, **arguments)
+    result = train_intent_classifier(samples, samples, tmp_path, **arguments)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    assert model.config.id2label == {0: "inform", 1: "question", 2: "directive", 3: "commissive"}
     assert result["accuracy"] >= 0.9
     assert (tmp_path / "tokenizer.json").is_file()
 
@@ -194,12 +175,6 @@ def test_samples_of_one_act_are_an_error(tmp_path: Path) -> None:
     samples = [Sample(i, f"a {i} <EOU>", ["b"], {"intent": [2]}) for i in range(4)]
     with pytest.raises(DataError, match="all 4 samples of split 'train' have the act question: nothing to tell apart"):
         train_intent_classifier(samples, make_samples(1, 0), tmp_path)
-
-
-def test_fault_in_the_val_split_is_told_before_training(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="'val' has none"):
-        train_intent_classifier(make_samples(10, 0), [], tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_model_that_is_not_there_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from rl4dialog.algorithms.offline.bc import FilteredBC, MCReturns
-from rl4dialog.algorithms.offline.chai import CHAI, CandidateCache, LoggedReplies, alternatives
-from rl4dialog.algorithms.offline.states import TurnStates
+from rl4dialog.algorithms.offline.chai import CHAI, CandidateCache, LoggedReplies
+from rl4dialog.algorithms.offline.q_learning import States
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.advantages import Turns, turn_numbers, turn_replies, turn_states
 from rl4dialog.functional.replies import Replies
@@ -28,7 +28,7 @@ def test_a_turn_begins_with_its_first_token_and_is_discounted_after_its_last(tmp
     n = batch.n_tokens
     for name, start in (("rewards", 0), ("returns", 100), ("loss_weights", 200)):
         setattr(batch, name, batch.scattered(np.arange(start, start + n, dtype=np.float32)))
-    states = TurnStates.of(learner.policy, batch, torch.arange(300.0, 300 + n))
+    states = States.of(learner.policy, batch, torch.arange(300.0, 300 + n))
     turns = Turns.of(batch)
     assert (turns.lengths > 1).any()
     for u, (first, last) in enumerate(zip(turns.first.tolist(), turns.last.tolist(), strict=True)):
@@ -62,11 +62,6 @@ def kept(returns: Any, top_share: float | None = None, min_return: float | None 
 )
 def test_share_with_the_highest_returns_is_kept_in_order(returns: Any, share: float, expected: list[int]) -> None:
     assert kept(returns, share) == expected
-
-
-@pytest.mark.parametrize(("share", "n"), [(0.29, 29), (0.57, 57), (0.295, 29), (0.99, 99)])
-def test_share_is_not_cut_by_rounding(share: float, n: int) -> None:
-    assert kept(np.arange(100), share) == list(range(100 - n, 100))
 
 
 def test_returns_from_the_lowest_one_on_are_kept(caplog: pytest.LogCaptureFixture) -> None:
@@ -142,12 +137,6 @@ def test_logged_replies_are_drawn_uniformly_from_the_kept_conversations(tmp_path
     assert drawn.keys() == set(replies)
     for reply in replies:
         assert drawn[reply] == pytest.approx(1000, abs=120)
-
-
-def test_alternatives_are_rows_state_by_state() -> None:
-    rows = alternatives([[1], [2, 3]], [[[4], [5, 6]], [[7], [8]]], torch.device("cpu"))
-    assert rows.prompt_ids.tolist() == [[0, 1], [0, 1], [2, 3], [2, 3]]
-    assert [ids.tolist() for ids in rows.per_row("response_ids")] == [[4], [5, 6], [7], [8]]
 
 
 def test_greedy_candidates_are_an_error(tmp_path: Path) -> None:

@@ -31,28 +31,14 @@ from rl4dialog.training.building.components import check_components
 DEVICE = TypeAdapter(OnPolicyArguments.__annotations__["device"], config={"arbitrary_types_allowed": True})
 
 
-@pytest.mark.parametrize("name", ["auto", "cpu", "cpu:0"])
-def test_device_of_this_machine_is_taken(name: str) -> None:
-    assert DEVICE.validate_python(name) == name
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [("cpu:1", "a device of this machine"), ("cuda:99", "a device of this machine"), ("gpu", "mps")],
 )
 def test_other_devices_are_refused(name: str, message: str) -> None:
+    assert DEVICE.validate_python("auto") == "auto" and DEVICE.validate_python("cpu:0") == "cpu:0"
     with pytest.raises(ValidationError, match=message):
         DEVICE.validate_python(name)
-
-
-def test_mps_is_taken_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    for is_there in (True, False):
-        monkeypatch.setattr(torch.backends.mps, "is_available", lambda there=is_there: there)
-        if is_there:
-            assert DEVICE.validate_python("mps") == "mps"
-        else:
-            with pytest.raises(ValidationError, match="a device of this machine"):
-                DEVICE.validate_python("mps")
 
 
 class Recorder(KLController):
@@ -103,11 +89,6 @@ def test_kl_controller_is_told_the_kl_per_token_after_its_price_was_charged() ->
             assert charged == pytest.approx(price * (u.unmasked_log_probs - u.ref_log_probs), abs=1e-6)
         algorithm.train()
     assert len(controller.told) == 2 and abs(controller.told[1][0]) > 1e-3
-
-
-def test_rewards_are_whitened_only_on_request() -> None:
-    assert make_ppo().rollout_buffer.normalize_rewards is False
-    assert make_ppo(normalize_rewards=True).rollout_buffer.normalize_rewards is True
 
 
 class Pairs(PPO):
@@ -191,14 +172,6 @@ def test_timesteps_are_those_that_were_asked_for_and_episodes_are_kept_as_a_moni
     assert {"time/generate_s", "time/evaluate_s", "time/score_s"} <= set(logged)
 
 
-def test_memory_is_returned_after_every_rollout_and_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    returned: list[int] = []
-    algorithm = make_ppo()
-    monkeypatch.setattr(rollout_mixin, "return_unused_memory", lambda: returned.append(algorithm._n_updates))
-    algorithm.learn(2 * algorithm.timesteps_per_iteration)
-    assert returned == [0, 10, 10, 20]
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
@@ -214,10 +187,6 @@ def test_memory_is_returned_after_every_rollout_and_update(monkeypatch: pytest.M
 def test_values_follow_the_progress(settings: dict[str, Any], expected: list[float]) -> None:
     value = as_schedule(settings, "learning_rate")
     assert [value(1 - done) for done in (0, 0.25, 0.5, 1)] == pytest.approx(expected)
-
-
-def test_numbers_and_functions_stay_as_they_are() -> None:
-    assert as_schedule(0.1, "learning_rate") == 0.1 and as_schedule(math.sqrt, "clip_range") is math.sqrt
 
 
 @pytest.mark.parametrize(
@@ -244,16 +213,15 @@ def test_numbers_and_functions_stay_as_they_are() -> None:
 )
 def test_schedules_without_meaning_are_refused(tmp_path: Path, name: str, value: Any, words: str) -> None:
     config = make_config(tmp_path, **{f"alg__args__{name}": value})
-    with pytest.raises(ConfigError, match=words) as error:
+    with pytest.raises(ConfigError, match=words):
         check_components(parse_config(config, "test"))
-    print(error.value)
 
 
 def test_config_accepts_schedules(tmp_path: Path) -> None:
     args = {
-        "learning_rate": {"start": 1e-4, "end": 0, "schedule": "cosine", "warmup": 0.1},
-        "clip_range": {"start": 0.2, "end": 0.1},
-        "clip_range_high": {"start": 0.3, "end": 0.1, "schedule": "linear"},
-        "clip_range_vf": {"start": 5, "schedule": "constant"},
+        "alg__args__learning_rate": {"start": 1e-4, "end": 0, "schedule": "cosine", "warmup": 0.1},
+        "alg__args__clip_range": {"start": 0.2, "end": 0.1},
+        "alg__args__clip_range_high": {"start": 0.3, "end": 0.1, "schedule": "linear"},
+        "alg__args__clip_range_vf": {"start": 5, "schedule": "constant"},
     }
-    check_components(parse_config(make_config(tmp_path, **{f"alg__args__{k}": v for k, v in args.items()}), "test"))
+    check_components(parse_config(make_config(tmp_path, **args), "test"))

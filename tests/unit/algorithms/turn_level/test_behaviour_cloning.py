@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from rl4dialog.algorithms.turn_level.behaviour_cloning import (
     BehaviourCloning,
-    _step,
+    _epoch,
     demonstrations_of,
     warm_start_by_cloning,
 )
@@ -27,7 +27,8 @@ def test_loss_is_binary_cross_entropy_summed_over_bits() -> None:
         features = policy.mlp_extractor.forward_actor(policy.extract_features(observations))  # type: ignore[arg-type]
         logits = policy.action_net(features)
     expected = torch.nn.functional.binary_cross_entropy_with_logits(logits, actions, reduction="none").sum(1).mean()
-    assert _step(policy, observations, actions, 0.0, 10.0) == pytest.approx(float(expected), rel=1e-6)
+    demonstrations = observations, actions, torch.zeros(8)
+    assert _epoch(policy, demonstrations, 8, 0.0, 10.0) == [pytest.approx(float(expected), rel=1e-6)]
 
 
 def test_algorithm_learns_the_demonstrations() -> None:
@@ -51,20 +52,14 @@ def test_warm_start_leaves_the_optimizer_of_the_policy_as_it_was() -> None:
     assert any(not torch.equal(a, b) for a, b in zip(before, algorithm.policy.parameters(), strict=True))
 
 
-def test_environment_without_demonstrations_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"needs an environment with a method demonstrations\(\)"):
-        warm_start_by_cloning(PPO("MlpPolicy", copying_envs(has_demonstrations=False), device="cpu"))
-
-
-def test_demonstrations_without_turns_are_an_error() -> None:
-    envs = copying_envs()
-    none = np.zeros((0, 4), np.int8)
-    envs.envs[0].demonstrations = lambda: (none, none, none[:, 0])  # type: ignore[attr-defined]
-    with pytest.raises(ConfigError, match=r"demonstrations\(\) returned no turns, so there is nothing to imitate"):
-        warm_start_by_cloning(PPO("MlpPolicy", envs, device="cpu"))
-
-
-def test_off_policy_algorithm_is_an_error() -> None:
-    algorithm = DQN("MlpPolicy", DummyVecEnv([lambda: gym.make("CartPole-v1")]), device="cpu")
-    with pytest.raises(ConfigError, match=r"DQN has none\. Use warm_start.id: replay"):
-        warm_start_by_cloning(algorithm)
+def test_what_cannot_be_imitated_is_an_error() -> None:
+    empty, none = copying_envs(), np.zeros((0, 4), np.int8)
+    empty.envs[0].demonstrations = lambda: (none, none, none[:, 0])  # type: ignore[attr-defined]
+    cart_pole = DummyVecEnv([lambda: gym.make("CartPole-v1")])
+    for cls, envs, message in (
+        (PPO, copying_envs(has_demonstrations=False), r"needs an environment with a method demonstrations\(\)"),
+        (PPO, empty, r"demonstrations\(\) returned no turns, so there is nothing to imitate"),
+        (DQN, cart_pole, r"DQN has none\. Use warm_start.id: replay"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            warm_start_by_cloning(cls("MlpPolicy", envs, device="cpu"))

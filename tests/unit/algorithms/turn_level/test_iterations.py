@@ -11,9 +11,8 @@ import stable_baselines3
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.vec_env import DummyVecEnv
 
-from rl4dialog.algorithms.turn_level.iterations import DoubleDQN, chosen_by, with_iterations
+from rl4dialog.algorithms.turn_level.iterations import DoubleDQN, with_iterations
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.gym_wrappers import ResumableEnv
 
@@ -96,26 +95,6 @@ def test_number_as_action_noise_is_a_standard_deviation() -> None:
 def test_unknown_loop_is_refused(algorithm: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         with_iterations(algorithm)
-
-
-def test_class_with_iterations_is_unchanged() -> None:
-    cls = with_iterations(stable_baselines3.A2C)
-    assert with_iterations(cls) is cls
-
-
-def test_target_network_values_the_action_of_the_online_network() -> None:
-    online, target = torch.tensor([[1.0, 3.0, 2.0], [5.0, 4.0, 0.0]]), torch.tensor([[9.0, 1.0, 8.0], [2.0, 7.0, 7.0]])
-    assert chosen_by(online, target).max(dim=1).values.tolist() == [1.0, 2.0]
-
-
-def test_training_keeps_the_target_network() -> None:
-    envs = DummyVecEnv([lambda: gym.make("CartPole-v1")])
-    algorithm = DoubleDQN("MlpPolicy", envs, learning_starts=8, train_freq=8, buffer_size=100, seed=0, device="cpu")
-    algorithm.set_logger(Logger(folder=None, output_formats=[]))
-    target = algorithm.q_net_target
-    algorithm.learn(32)
-    assert algorithm.q_net_target is target
-    assert algorithm._n_updates > 0
 
 
 def test_online_network_chooses_and_target_network_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,13 +72,10 @@ def test_metrics_compare_with_constant_and_length(run: Path) -> None:
     }
     same = ("agreement/mse_of_constant", "length/spearman_with_rating")
     assert all(first["metrics"][key] == last["metrics"][key] for key in same)
-    (info,) = lines(run / "training_info.jsonl")
-    assert (info["n_examples"], info["n_steps"]) == (24, 9)
-
-
-def test_report_is_written(run: Path) -> None:
     write_report_or_warn(run)
     assert "agreement/spearman" in (run / "report.html").read_text()
+    (info,) = lines(run / "training_info.jsonl")
+    assert (info["n_examples"], info["n_steps"]) == (24, 9)
 
 
 @pytest.fixture(scope="module")
@@ -194,10 +191,14 @@ def test_ratings_that_are_all_alike_beside_comparisons_are_a_warning(
 
 
 @pytest.mark.parametrize(("use", "expected"), [("ratings", "squared_error"), ("all", "cross_entropy")])
-def test_loss_of_ratings_depends_on_what_there_is(use: str, expected: str, caplog: pytest.LogCaptureFixture) -> None:
-    config = parse_config(make_config(datapool={"id": "feedback", "args": {"dataset": "small_talk", "use": use}}), "c")
+def test_loss_of_ratings_depends_on_what_there_is(
+    tmp_path: Path, use: str, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_feedback(tmp_path / "feedback.jsonl", mixed_feedback())
+    config = parse_config(make_config(datapool={"id": "feedback", "args": {"path": str(path), "use": use}}), "c")
     assert isinstance(config, RewardModelConfig)
     data = build_judgements(config)[0]
+    caplog.clear()
     assert loss_of(config, data).rating_loss == expected
     config.alg.rating_loss = "squared_error"
     assert loss_of(config, data).rating_loss == "squared_error" and not caplog.messages

@@ -64,16 +64,6 @@ def test_reply_ends_with_the_turn_marker_and_no_eos_after_it() -> None:
     assert words(tokenizer, example["labels"][2:]) == ["w3", MARKER]
 
 
-def test_loss_on_all_learns_the_prompt_too() -> None:
-    (example,) = build([Sample(0, "w1 w2", ["w3"])], make_tokenizer(), loss_on="all")
-    assert example["labels"] == example["input_ids"]
-
-
-def test_every_reference_is_an_example() -> None:
-    examples = build([Sample(0, "w1", ["w2", "w3"]), Sample(1, "w4", ["w5"])], make_tokenizer())
-    assert len(examples) == 3
-
-
 def test_long_prompt_loses_its_beginning() -> None:
     tokenizer = make_tokenizer()
     (example,) = build([Sample(0, "w1 w2 w3 w4", ["w5"])], tokenizer, max_prompt_length=2)
@@ -118,13 +108,6 @@ def test_reply_that_leaves_no_room_for_a_turn_after_a_persona_is_left_out() -> N
         build_examples(samples, tokenizer, **{**shape, "max_prompt_length": 4})
 
 
-def test_prompt_loses_its_end_where_the_truncation_side_is_right() -> None:
-    tokenizer = make_marker_tokenizer()
-    limits = {**NO_LIMITS, "max_length": 5, "whole_turns": True, "prompt_truncation_side": "right"}
-    (example,) = build([Sample(0, "w1 w2 <EOU> w3 <EOU>", ["w5"])], tokenizer, end_of_turn=MARKER, **limits)
-    assert words(tokenizer, example["input_ids"]) == ["w1", "w2", MARKER, "w5", MARKER]
-
-
 def test_encoder_and_decoder_have_a_limit_each() -> None:
     tokenizer = make_tokenizer()
     samples = [Sample(0, "w1 w2 w3 w4", ["w5 w6"]), Sample("x", "w1", ["w5 w6 w7"])]
@@ -140,17 +123,6 @@ def test_references_that_all_exceed_the_limit_are_an_error() -> None:
         build([Sample(0, "w1", ["w2 w3"])], make_tokenizer(), **NO_LIMITS, max_length=2)
 
 
-def test_reference_that_a_rollout_would_cut_is_counted() -> None:
-    _, truncation = build_examples(
-        [Sample(0, "w1", ["w2 w3 w4", "w2"])],
-        make_tokenizer(),
-        end_of_turn=None,
-        max_prompt_length=6,
-        max_reply_length=2,
-    )
-    assert str(truncation) == "of 2 references: 1 without their end, which is then not learned"
-
-
 @pytest.mark.parametrize("max_reply_length", range(1, 9))
 def test_marker_of_several_tokens_is_learned_whole_or_not_at_all(max_reply_length: int) -> None:
     tokenizer = make_byte_tokenizer()
@@ -160,12 +132,9 @@ def test_marker_of_several_tokens_is_learned_whole_or_not_at_all(max_reply_lengt
 
 
 def test_marker_that_the_tokenizer_cannot_write_is_an_error() -> None:
-    with pytest.raises(ModelError, match="cannot write '<EOU>'"):
-        build([Sample(0, "w1", ["w2"])], make_tokenizer(), end_of_turn=MARKER)
-
-
-def test_tokenizer_without_any_end_is_an_error() -> None:
     tokenizer = make_tokenizer()
+    with pytest.raises(ModelError, match="cannot write '<EOU>'"):
+        build([Sample(0, "w1", ["w2"])], tokenizer, end_of_turn=MARKER)
     tokenizer.eos_token = None
     with pytest.raises(ModelError, match="no end-of-sequence token"):
         build([Sample(0, "w1", ["w2"])], tokenizer)
@@ -175,6 +144,9 @@ def test_empty_references_are_left_out_and_counted() -> None:
     samples = [Sample(0, "w1", ["", "w2"]), Sample(1, "w3", [" \n"])]
     examples, truncation = build_examples(samples, make_tokenizer(), end_of_turn=None, **NO_LIMITS)
     assert len(examples) == 1 and str(truncation) == "of 3 references: 2 left out, empty"
+    limits = {**NO_LIMITS, "max_reply_length": 2}
+    _, truncation = build_examples([Sample(0, "w1", ["w2 w3 w4", "w2"])], make_tokenizer(), end_of_turn=None, **limits)
+    assert str(truncation) == "of 2 references: 1 without their end, which is then not learned"
 
 
 @pytest.mark.parametrize("references", [[], [""], ["", " "]])
@@ -323,11 +295,3 @@ def test_encoders_have_one_example_per_turn() -> None:
         texts = [sample.references[0], *sample.meta_data["continuation"][1::2]]  # type: ignore[index]
         assert [labels for _, labels in found] == [encode_reply(form.tokenizer, text, form.marker) for text in texts]
         assert found[0][0] == rolled[0][0] and len(found) == len(rolled)
-
-
-def test_loss_on_all_learns_what_the_partner_says_too() -> None:
-    form = built("eou", "byte_level")
-    sample = dialogues(form, 1, 9)[0]
-    kwargs: dict[str, Any] = {"max_prompt_length": 400, "max_reply_length": 40, "frame": form.dialogue.frame()}
-    (example,), _ = build_examples([sample], form.tokenizer, end_of_turn=form.marker, loss_on="all", **kwargs)
-    assert example["labels"] == example["input_ids"]
