@@ -13,17 +13,11 @@ from rl4dialog.functional.replies import Replies
 
 @dataclass(frozen=True)
 class Turns:
-    """The U turns of the N agent tokens of replies; tokens of a turn are consecutive.
+    """The U turns of the N agent tokens of replies; tokens of a turn are consecutive."""
 
-    Attributes:
-        index: Turn of each token, from 0. Shape (N,).
-        first: First token of each turn. Shape (U,).
-        last: Last token of each turn. Shape (U,).
-    """
-
-    index: Tensor
-    first: Tensor
-    last: Tensor
+    index: Tensor  # turn of each token, from 0; shape (N,)
+    first: Tensor  # first token of each turn; shape (U,)
+    last: Tensor  # last token of each turn; shape (U,)
 
     @classmethod
     def of(cls, replies: Replies) -> Turns:

@@ -45,63 +45,35 @@ class Row:
 class Replies:
     """B prompts and replies. Numbers are ``None`` until they are computed, and undefined outside agent tokens.
 
-    Attributes:
-        prompt_ids: Prompts, padded on the left. Shape (B, P).
-        prompt_mask: True at real tokens. Shape (B, P).
-        response_ids: Replies, padded on the right. Shape (B, T).
-        response_mask: True at the agent's tokens, which are trained on. Shape (B, T).
-        token_mask: True at all real tokens, which fill each row from the left; by default only the agent's. Shape (B,
-            T), as for all numbers down to ``importance_weights``.
-        turn: Number of the turn within the conversation, from 0. Replies of one conversation have different numbers.
-        log_probs: Log-probabilities under the policy's distribution at sampling (before top-k and other filters), in
-            nats.
-        unmasked_log_probs: The same without a maskable policy's mask, for the KL penalty.
-        ref_log_probs: Log-probabilities under the reference.
-        values: Value of the state before each token.
-        cut: Whether the reply was cut at the length limit: 1 or 0 at all of its tokens.
-        task_rewards: Rewards without the KL penalty.
-        rewards: Rewards with the KL penalty.
-        kl_penalties: KL penalty of each token, which ``rewards`` subtract.
-        reward_scales: Sum of the absolute values of each reward's summands, which determines its numerical precision.
-        advantages: Advantages, not whitened.
-        advantage_scales: Like ``reward_scales``, for the advantages.
-        returns: Targets of the values.
-        loss_weights: Weights in the policy's loss, relative to a mean over the agent tokens of the minibatch.
-        truncated_mass: Probability mass cut off by the sampler's filters; ``None`` if another backend samples and does
-            not report it.
-        sampler_log_probs: Log-probabilities under the distribution that the sampler drew from, filters included;
-            ``None`` if this is the policy's own, or nothing was drawn.
-        importance_weights: Weights that correct for the sampler's distribution.
-        episode: Number of the conversation. Its replies are in order. Shape (B,).
-        group: Number shared by conversations about the same prompt. Shape (B,).
-        last_value: Value after the last token; 0 except for truncated episodes with bootstrapping. Shape (B,).
+    Prompts are padded on the left, shape (B, P), replies on the right, shape (B, T), as all numbers of tokens.
     """
 
     prompt_ids: Tensor
-    prompt_mask: Tensor
+    prompt_mask: Tensor  # True at real tokens
     response_ids: Tensor
-    response_mask: Tensor
-    token_mask: Tensor = None  # type: ignore[assignment]
-    turn: Tensor | None = None
-    log_probs: Tensor | None = None
-    unmasked_log_probs: Tensor | None = None
-    ref_log_probs: Tensor | None = None
-    values: Tensor | None = None
-    cut: Tensor | None = None
-    task_rewards: Tensor | None = None
-    rewards: Tensor | None = None
-    kl_penalties: Tensor | None = None
-    reward_scales: Tensor | None = None
-    advantages: Tensor | None = None
-    advantage_scales: Tensor | None = None
-    returns: Tensor | None = None
-    loss_weights: Tensor | None = None
-    truncated_mass: Tensor | None = None
-    sampler_log_probs: Tensor | None = None
-    importance_weights: Tensor | None = None
-    episode: Tensor | None = None
-    group: Tensor | None = None
-    last_value: Tensor | None = None
+    response_mask: Tensor  # True at the agent's tokens, which are trained on
+    token_mask: Tensor = None  # type: ignore[assignment]  # True at all real tokens; by default only the agent's
+    turn: Tensor | None = None  # number of the turn within the conversation, from 0
+    log_probs: Tensor | None = None  # under the policy's distribution at sampling, before filters, in nats
+    unmasked_log_probs: Tensor | None = None  # the same without a maskable policy's mask, for the KL penalty
+    ref_log_probs: Tensor | None = None  # under the reference
+    values: Tensor | None = None  # of the state before each token
+    cut: Tensor | None = None  # whether the reply was cut at the length limit: 1 or 0 at all of its tokens
+    task_rewards: Tensor | None = None  # without the KL penalty
+    rewards: Tensor | None = None  # with the KL penalty
+    kl_penalties: Tensor | None = None  # of each token, which rewards subtract
+    reward_scales: Tensor | None = None  # sum of the absolute values of a reward's summands, for its precision
+    advantages: Tensor | None = None  # not whitened
+    advantage_scales: Tensor | None = None  # like reward_scales, for the advantages
+    returns: Tensor | None = None  # targets of the values
+    loss_weights: Tensor | None = None  # in the policy's loss, relative to a mean over the minibatch's agent tokens
+    truncated_mass: Tensor | None = None  # probability cut off by the sampler's filters; None if not reported
+    sampler_log_probs: Tensor | None = None  # with filters; None if these are the policy's own, or nothing was drawn
+    importance_weights: Tensor | None = None  # correct for the sampler's distribution
+    # Of rows, shape (B,):
+    episode: Tensor | None = None  # number of the conversation, whose replies are in order
+    group: Tensor | None = None  # number shared by conversations about the same prompt
+    last_value: Tensor | None = None  # after the last token; 0 except for truncated episodes with bootstrapping
 
     def __post_init__(self) -> None:
         if self.token_mask is None:

@@ -34,24 +34,15 @@ from rl4dialog.text.end_of_turn import EndOfTurn
 
 @dataclass
 class TokenDetails:
-    """Values per token. Each list has the length of ``texts``, or is ``None`` if it is not available.
-
-    Attributes:
-        texts: Text of each token.
-        log_probs: Log-probability under the policy's own distribution, in nats.
-        values: The critic's value before each token.
-        kl: Log-probability under the policy minus that under the reference, in nats, as used by the KL penalty; for a
-            policy that values guide, minus that under its language model.
-        advantages: Q(s, a) - V(s) of each token, by which a policy is guided.
-        missing: Reason for each ``None``, by name of the list.
-    """
+    """Values per token. Each list has the length of ``texts``, or is ``None`` if it is not available."""
 
     texts: list[str]
-    log_probs: list[float]
-    values: list[float] | None = None
+    log_probs: list[float]  # under the policy's own distribution, in nats
+    values: list[float] | None = None  # the critic's, before each token
+    # Log-probability minus that under the reference, or, if values guide the policy, under its language model.
     kl: list[float] | None = None
-    advantages: list[float] | None = None
-    missing: dict[str, str] = field(default_factory=dict)
+    advantages: list[float] | None = None  # Q(s, a) - V(s) of each token, by which a policy is guided
+    missing: dict[str, str] = field(default_factory=dict)  # reason for each None, by name of the list
 
 
 T = TypeVar("T")
@@ -116,14 +107,15 @@ class GenerationSettings:
         If ``num_beams`` is above 1, ``do_sample`` defaults to false. ``only_sampling`` is the reason for rejecting
         :data:`EVALUATION_ONLY` settings; ``None`` accepts them.
         """
-        given = {key: value for key, value in (kwargs or {}).items() if key not in _IGNORED and value is not None}
+        given = {key: value for key, value in (kwargs or {}).items() if key not in _IGNORED}
         if "min_new_tokens" in given:
             given["min_length"] = given.pop("min_new_tokens")
-        settings = parsed_settings(cls, given, where)
+        by_default = {key: getattr(cls, key, None) for key, value in given.items() if value is None}
+        settings = parsed_settings(cls, {**given, **by_default}, where)
         for key in EVALUATION_ONLY if only_sampling is not None else ():
             if getattr(settings, key) != getattr(cls, key):
                 raise ConfigError(f"{where}.{key} is not allowed here: {only_sampling}")
-        if settings.num_beams > 1 and "do_sample" not in given:
+        if settings.num_beams > 1 and given.get("do_sample") is None:
             settings = replace(settings, do_sample=False)
         if settings.num_return_sequences > settings.num_beams and not settings.do_sample:
             raise ConfigError(

@@ -76,28 +76,17 @@ class Guidance:
 
     pi(a|s) = softmax_a[ (w log filter(pi_beta(a|s)) + min(beta (Q(s,a) - V(s)), clip)) / T ], where T is the
     temperature of ``generation_kwargs``. V changes pi only if ``clip`` is set.
-
-    Attributes:
-        beta: Weight of the advantage, in nats per unit of reward; 0 is the language model itself.
-        clip: Largest contribution of the advantage, in nats; ``None`` for no limit.
-        prior_weight: w.
-        prior: Filter of pi_beta.
-        use: ``target`` for the lagging copy of the values, or ``online`` for the trained ones.
-        search: ``sample`` token by token, ``beam`` search over guided log-probabilities, or ``rerank`` sampled replies
-            by their advantage.
-        num_beams: Number of beams.
-        n_candidates: Number of replies to rerank.
-        log_prob_weight: Weight of a reply's log-probability under the language model in its rank.
     """
 
-    beta: float = Field(default=4.0, ge=0, allow_inf_nan=False)
-    clip: float | None = Field(default=None, ge=0)
-    prior_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    beta: float = Field(default=4.0, ge=0, allow_inf_nan=False)  # in nats per unit of reward; 0 is the language model
+    clip: float | None = Field(default=None, ge=0)  # largest contribution of the advantage, in nats
+    prior_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)  # w
     prior: PriorFilter = Field(default_factory=PriorFilter)
-    use: Literal["target", "online"] = "target"
-    search: Literal["sample", "beam", "rerank"] = "sample"
+    use: Literal["target", "online"] = "target"  # the lagging copy of the values, or the trained ones
+    search: Literal["sample", "beam", "rerank"] = "sample"  # rerank: sampled replies by their advantage
     num_beams: int = Field(default=1, ge=1)
-    n_candidates: int = Field(default=1, ge=1)
+    n_candidates: int = Field(default=1, ge=1)  # replies to rerank
+    # Weight of a reply's log-probability under the language model in its rank.
     log_prob_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 
     @classmethod
@@ -151,16 +140,11 @@ class Reranking:
     """How values of replies choose among replies that a language model samples.
 
     The reply is the candidate with the highest Q(s, a) + lambda log pi_beta(a|s).
-
-    Attributes:
-        n_candidates: Number of sampled replies; 1 is the language model itself.
-        log_prob_weight: lambda.
-        use: ``target`` for the lagging copy of the values, or ``online`` for the trained ones.
     """
 
-    n_candidates: int = Field(default=8, ge=1)
-    log_prob_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    use: Literal["target", "online"] = "target"
+    n_candidates: int = Field(default=8, ge=1)  # 1 is the language model itself
+    log_prob_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)  # lambda
+    use: Literal["target", "online"] = "target"  # the lagging copy of the values, or the trained ones
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any] | None) -> Reranking:

@@ -8,8 +8,8 @@ import torch
 from covering import covering
 
 from rl4dialog.algorithms.offline.bc import AWAC, BC, MCReturns, PsiLearning
-from rl4dialog.algorithms.offline.q_learning import CQL, ILQL
-from rl4dialog.functional.losses import returns_to_go
+from rl4dialog.algorithms.offline.q_learning import CQL, ILQL, States
+from rl4dialog.functional.losses import next_states, returns_to_go
 from rl4dialog.functional.replies import Replies
 from tests.offline import (
     dialogues,
@@ -68,8 +68,9 @@ def test_cut_windows_hold_every_token_of_the_agent_once_and_link_states(tmp_path
         assert torch.equal(both[0].flat(name), both[1].flat(name))
     assert len(both[1]) > len(both[0]) == 5
     learner = make_learner(ILQL, cut, model)
-    states = learner._states(whole_batch(learner))
-    after = states.after(states.values)
+    batch = whole_batch(learner)
+    states = States.of(learner.policy, batch, learner.discounts(batch))
+    after = next_states(states.values, states.episodes)
     last = np.flatnonzero(np.diff(both[1].token_episodes(), append=-1))
     assert after[last].abs().sum() == 0
     others = np.setdiff1d(np.arange(len(after)), last)

@@ -19,16 +19,8 @@ from rl4dialog.algorithms.schedules import ScheduleSettings, as_schedule
 from rl4dialog.core.arguments import Count, Fraction, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
+from rl4dialog.functional import distributed
 from rl4dialog.functional.advantages import Turns
-from rl4dialog.functional.distributed import (
-    all_reduce,
-    all_reduce_max,
-    all_reduce_max_numbers,
-    all_reduce_numbers,
-    broadcast,
-    n_processes,
-    process_index,
-)
 from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.functional.losses import returns_to_go, step_discounts
 from rl4dialog.functional.masks import FIXED_COST, length_groups
@@ -155,7 +147,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         self.policy = self.policy_class(
             self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs
         ).to(self.device)
-        broadcast([*self.policy.parameters(), *self.policy.buffers()])
+        distributed.broadcast([*self.policy.parameters(), *self.policy.buffers()])
         self.policy.gradient_steps.guard = self._step_guard  # type: ignore[union-attr]
 
     @property
@@ -185,7 +177,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         callback.on_training_start(locals(), globals())
         while self.num_timesteps < total_timesteps:
             callback.on_rollout_start()
-            if all_reduce_max(int(self.stop_requested)):
+            if distributed.all_reduce_max(int(self.stop_requested)):
                 self.stop_requested = False
                 break
             self._draw_batches()
@@ -203,11 +195,9 @@ class OfflineAlgorithm(BaseAlgorithm):
         self._batches, n_tokens = [], 0
         while n_tokens < self.n_steps:
             numbers = self.kept[self.sampler.next()]
-            if len(numbers) < n_processes():
-                raise ConfigError(
-                    f"a minibatch has only {len(numbers)} conversations for {n_processes()} processes; raise "
-                    f"alg.args.batch_size"
-                )
+            if len(numbers) < (n := distributed.n_processes()):
+                what = f"a minibatch has only {len(numbers)} conversations for {n} processes"
+                raise ConfigError(f"{what}; raise alg.args.batch_size")
             self._batches.append(numbers)
             n_tokens += int(self.log.n_tokens[numbers].sum())
         returns = self.log.returns[np.concatenate(self._batches)]
@@ -225,10 +215,10 @@ class OfflineAlgorithm(BaseAlgorithm):
         self._return_bounds = (-math.inf, -math.inf)
         steps = policy.gradient_steps
         for numbers in self._batches:
-            batch = self.prepared(self.log.replies(numbers[process_index() :: n_processes()]))
+            batch = self.prepared(self.log.replies(numbers[distributed.process_index() :: distributed.n_processes()]))
             assert batch.loss_weights is not None
             of_turns = batch.flat("loss_weights")[Turns.of(batch).last]
-            sizes = all_reduce_numbers(float(batch.loss_weights.sum()), float(of_turns.sum()))
+            sizes = distributed.all_reduce_numbers(float(batch.loss_weights.sum()), float(of_turns.sum()))
             steps.clear()
             sums: dict[str, Tensor] = {}
             parts = self._parts(batch)
@@ -237,7 +227,7 @@ class OfflineAlgorithm(BaseAlgorithm):
                 steps.backward(means["loss"], is_last=i == len(parts) - 1)
                 for name, mean in means.items():
                     sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
-            for name, value in zip(sums, all_reduce(torch.stack(list(sums.values()))), strict=True):
+            for name, value in zip(sums, distributed.all_reduce(torch.stack(list(sums.values()))), strict=True):
                 history.setdefault(name, []).append(value)
             history.setdefault("grad_norm", []).append(steps.apply(self.max_grad_norm))
             self._after_step()
@@ -248,7 +238,7 @@ class OfflineAlgorithm(BaseAlgorithm):
         of_iteration = {name: values[values.isfinite()].mean().item() for name, values in stacked.items()}
         for name, number in self._logged(of_iteration).items():
             self.logger.record(f"train/{name}", number)
-        low, high = all_reduce_max_numbers(*self._return_bounds)
+        low, high = distributed.all_reduce_max_numbers(*self._return_bounds)
         self.logger.record("train/lowest_return", -low)
         self.logger.record("train/highest_return", high)
         self.logger.record("train/skipped_steps", self._step_guard.n_skipped)

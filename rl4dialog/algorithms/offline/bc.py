@@ -165,16 +165,14 @@ class AWAC(QLearning):
     def _q_targets(self, states: States) -> Tensor:
         return states.td_targets(self._expected_q(states))
 
-    def _terms(self, batch: Replies) -> dict[str, Tensor]:
-        terms = super()._terms(batch)
-        if "policy_loss" not in terms:
-            return terms
-        return {**terms, "weight_mean": self._weights, "weight_square": self._weights.square()}
-
-    def _policy_loss(self, states: States) -> Tensor:
-        advantages = states.target_q - self._expected_q(states)
-        self._weights = advantage_weights(advantages, self.temperature, self.max_log_weight)
-        return self._weights * super()._policy_loss(states)
+    def _imitation(self, states: States) -> dict[str, Tensor]:
+        terms = super()._imitation(states)
+        if terms:
+            advantages = states.target_q - self._expected_q(states)
+            weights = advantage_weights(advantages, self.temperature, self.max_log_weight)
+            terms["policy_loss"] = weights * terms["policy_loss"]
+            terms |= {"weight_mean": weights, "weight_square": weights.square()}
+        return terms
 
     def _logged(self, means: dict[str, float]) -> dict[str, float]:
         """Add the effective sample size of the weights, as a share of the tokens: E[w]^2 / E[w^2]."""

@@ -23,35 +23,20 @@ from rl4dialog.functional.replies import Replies
 
 @dataclass
 class States:
-    """The n actions of a minibatch, tokens or whole turns of the agent, and the states before them.
-
-    Attributes:
-        policy: The policy.
-        batch: The conversations.
-        turns: The turns; ``None`` if actions are tokens.
-        rewards: Rewards of the actions, of a turn the sum of its tokens'. Shape (n,).
-        discounts: Discount of the step after each. Shape (n,).
-        returns: Logged return from each on. Shape (n,).
-        weights: 1, or 0 for the state after a conversation that was cut, before which there is no action. Shape (n,).
-        episodes: Number of the conversation of each. Shape (n,).
-        values: V(s) of the trained values. Shape (n,).
-        policy_hidden: Hidden states of the language model.
-        value_hidden: Hidden states of the trained values.
-        target_hidden: Hidden states of the lagging values.
-    """
+    """The n actions of a minibatch, tokens or whole turns of the agent, and the states before them."""
 
     policy: Any
-    batch: Replies
-    turns: Turns | None
-    rewards: Tensor
-    discounts: Tensor
-    returns: Tensor
-    weights: Tensor
-    episodes: Tensor
-    values: Tensor
-    policy_hidden: Any
-    value_hidden: Any
-    target_hidden: Any
+    batch: Replies  # the conversations
+    turns: Turns | None  # None if actions are tokens
+    rewards: Tensor  # of the actions, of a turn the sum of its tokens'; shape (n,), like all down to the values
+    discounts: Tensor  # of the step after each
+    returns: Tensor  # as logged, from each on
+    weights: Tensor  # 1, or 0 for the state after a conversation that was cut, before which there is no action
+    episodes: Tensor  # number of the conversation of each
+    values: Tensor  # V(s) of the trained values
+    policy_hidden: Any  # hidden states of the language model
+    value_hidden: Any  # of the trained values
+    target_hidden: Any  # of the lagging values
 
     @classmethod
     def of(cls, policy: Any, batch: Replies, discounts: Tensor) -> States:
@@ -178,9 +163,8 @@ class QLearning(OfflineAlgorithm):
         return {**terms, **logged}
 
     def _imitation(self, states: States) -> dict[str, Tensor]:
-        """Loss of the language model, if it is trained. Shape (N,)."""
-        trains = self.policy.trains_prior and self.policy_weight
-        return {"policy_loss": self._policy_loss(states)} if trains else {}
+        """The loss of the language model, if it is trained, -log pi_beta(a|s). Shape (N,)."""
+        return {"policy_loss": states.imitation_loss()} if self.policy.trains_prior and self.policy_weight else {}
 
     def _with_loss(self, terms: dict[str, Tensor]) -> dict[str, Tensor]:
         """Add the weighted sum of the losses."""
@@ -198,9 +182,6 @@ class QLearning(OfflineAlgorithm):
     def _v_loss(self, states: States) -> Tensor:
         """Loss of V: half of the squared error of the estimates Q, which makes V their mean. Shape (n,)."""
         return expectile_loss(states.target_q - states.values, 0.5)
-
-    def _policy_loss(self, states: States) -> Tensor:
-        return states.imitation_loss()
 
     def _after_step(self) -> None:
         self.policy.update_targets(self.polyak_rate)  # type: ignore[operator]

@@ -75,10 +75,9 @@ class CriticFree(PPO):
         super().check_arguments(args, n_envs)
         for name in (*_OF_CRITIC, *_OF_CREDIT):
             if name in args:
-                why = "; all tokens of a conversation have the advantage of its total reward" * (name in _OF_CREDIT)
                 raise ConfigError(
-                    f"alg.args.{name} has no meaning without a critic{why}: remove it, or use another algorithm, "
-                    f"such as ppo"
+                    f"alg.args.{name} has no meaning without a critic: all tokens of a conversation have the advantage "
+                    f"of its total reward; remove it, or use another algorithm, such as ppo"
                 )
         if args.get("max_resampling") is not None and args.get("constant_groups") != "resample":
             raise ConfigError("alg.args.max_resampling has no effect without alg.args.constant_groups: resample")

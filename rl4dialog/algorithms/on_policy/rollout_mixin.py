@@ -19,14 +19,7 @@ from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
 from rl4dialog.envs.vectorize import worker_death_as_error
-from rl4dialog.functional.distributed import (
-    all_gather_object,
-    all_reduce_max,
-    all_reduce_numbers,
-    broadcast,
-    n_processes,
-    process_index,
-)
+from rl4dialog.functional import distributed
 from rl4dialog.policies.gradient_steps import StepGuard
 from rl4dialog.policies.sharding import shard_policy, use_deepspeed
 from rl4dialog.rollouts.buffer import Credit, SequenceRolloutBuffer
@@ -212,12 +205,12 @@ class LMRolloutMixin:
         Environments are numbered over all processes, so their prompts do not depend on the distribution over processes.
         """
         algorithm: Any = self
-        if (self.group_size == 1 and n_processes() == 1) or algorithm.env is None:
+        if (self.group_size == 1 and distributed.n_processes() == 1) or algorithm.env is None:
             super().set_random_seed(seed)  # type: ignore[misc]
             return
-        seed = all_gather_object(int(np.random.default_rng().integers(2**31)))[0] if seed is None else seed
-        super().set_random_seed(seed + process_index())  # type: ignore[misc]
-        first = process_index() * algorithm.env.num_envs
+        seed = distributed.all_gather_object(int(np.random.default_rng().integers(2**31)))[0] if seed is None else seed
+        super().set_random_seed(seed + distributed.process_index())  # type: ignore[misc]
+        first = distributed.process_index() * algorithm.env.num_envs
         # As set by VecEnv.seed() and used by the next reset(); seed() cannot give two environments the same seed.
         algorithm.env._seeds = [seed + (first + i) // self.group_size for i in range(algorithm.env.num_envs)]
 
@@ -229,7 +222,7 @@ class LMRolloutMixin:
         """Build the policy. All processes start with the main process's weights."""
         super()._setup_model()  # type: ignore[misc]
         policy: Any = self.policy  # type: ignore[attr-defined]
-        broadcast([*policy.parameters(), *policy.buffers()])
+        distributed.broadcast([*policy.parameters(), *policy.buffers()])
         if self._sharding == "fsdp":
             shard_policy(policy)
         elif self._sharding == "deepspeed":
@@ -252,7 +245,7 @@ class LMRolloutMixin:
             self.collector.partner.begin_iteration(self.iteration + 1)
         algorithm.logger.record("train/skipped_steps", self._step_guard.n_skipped)
         found = algorithm.rollout_buffer.found_constant
-        n_constant, n_compared = all_reduce_numbers(sum(found), len(found))
+        n_constant, n_compared = distributed.all_reduce_numbers(sum(found), len(found))
         if n_compared:
             algorithm.logger.record("train/constant_advantages", n_constant / n_compared)
         return_unused_memory()
@@ -265,7 +258,7 @@ class LMRolloutMixin:
         algorithm.policy.set_training_mode(False)
         rollout_buffer.reset()
         callback.on_rollout_start()
-        if all_reduce_max(int(self.stop_requested)):
+        if distributed.all_reduce_max(int(self.stop_requested)):
             self.stop_requested = False
             return False
         n_timesteps = n_rollout_steps * env.num_envs
@@ -276,7 +269,7 @@ class LMRolloutMixin:
             algorithm.num_timesteps = began_at + (n_timesteps if is_last else so_far)
             callback.update_locals(step)
             may_continue = callback.on_step()
-            if not may_continue and n_processes() > 1:  # let the others finish their rollouts, then stop all
+            if not may_continue and distributed.n_processes() > 1:  # all finish their rollouts, then stop
                 self.stop_requested = True
                 return True
             return may_continue

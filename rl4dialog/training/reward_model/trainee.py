@@ -28,18 +28,7 @@ from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.epoch_trainee import EpochTrainee
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.resumable_trainer import run_trainer
-from rl4dialog.training.reward_model.models import (
-    RewardModelTrainer,
-    agreement,
-    bootstrap_weights,
-    build_judgements,
-    build_reward_ensemble,
-    encode_judged,
-    log_odds,
-    loss_of,
-    pad_judged,
-    ratings_of,
-)
+from rl4dialog.training.reward_model import models
 from rl4dialog.training.supervised.fine_tuning import build_training_arguments, finite_loss
 
 
@@ -48,26 +37,26 @@ class RewardModelTrainee(EpochTrainee):
 
     def __init__(self, config: RewardModelConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:
         self._config, self._tracker = config, tracker
-        self.data, self.tokenizer, self._max_length = build_judgements(config)
+        self.data, self.tokenizer, self._max_length = models.build_judgements(config)
         if checkpoint is not None and (changed := changed_splits(tracker.run_folder, self.data)):
             raise CheckpointError(
                 f"the judgements of datapool {config.datapool.id!r} or their order have changed since the run was "
                 f"started (split {', '.join(changed)}): restore the original files, or start a new run"
             )
-        self._loss = loss_of(config, self.data)
-        ratings = ratings_of(self.data.samples("train"))
+        self._loss = models.loss_of(config, self.data)
+        ratings = models.ratings_of(self.data.samples("train"))
         self._constant = float(np.mean(ratings)) if ratings else None
-        self.ensemble = build_reward_ensemble(config, self.tokenizer, self._first_score(ratings))
+        self.ensemble = models.build_reward_ensemble(config, self.tokenizer, self._first_score(ratings))
         initial = self.ensemble.hash()
         if checkpoint is not None and checkpoint.state["reference_hash"] != initial:
             raise CheckpointError(f"the initial model is not that of {checkpoint.path}: restore alg.model_name")
         record_contents(tracker.run_folder, self.data, initial)
         tracker.log_info(f"datapool: {described(self.data)}")
         encode = (self.tokenizer, self._max_length)
-        self.train, self.val = (encode_judged(self.data.samples(split), *encode) for split in ("train", "val"))
+        self.train, self.val = (models.encode_judged(self.data.samples(split), *encode) for split in ("train", "val"))
         if config.alg.ensemble > 1 and config.alg.bootstrap:
             seed = derive_seed(config.seed, "bootstrap")
-            weights = bootstrap_weights(self.data.samples("train"), config.alg.ensemble, seed)
+            weights = models.bootstrap_weights(self.data.samples("train"), config.alg.ensemble, seed)
             self.train = [{**each, "weights": own} for each, own in zip(self.train, weights, strict=True)]
         args = build_training_arguments(
             config.alg.training_args,
@@ -87,7 +76,7 @@ class RewardModelTrainee(EpochTrainee):
             return 0.0
         if self._loss.rating_loss == "squared_error":
             return self._constant
-        return log_odds((sum(ratings) + 0.5) / (len(ratings) + 1))
+        return models.log_odds((sum(ratings) + 0.5) / (len(ratings) + 1))
 
     def scores(self, texts: list[str]) -> NDArray[np.float64]:
         """The score of each model for each text. Shape (number of texts, number of models)."""
@@ -106,7 +95,7 @@ class RewardModelTrainee(EpochTrainee):
         by_member = self.scores(judged_texts(samples))
         scores = by_member.mean(-1).tolist()
         first, worse = scores[: len(samples)], scores[len(samples) :]
-        metrics = agreement(first, worse, samples, self._constant, self._loss.rating_loss)
+        metrics = models.agreement(first, worse, samples, self._constant, self._loss.rating_loss)
         if len(self.ensemble.members) > 1:
             metrics["ensemble/std"] = float(deviations(by_member, self._offsets(by_member)).mean())
         evaluation = Evaluation(metrics, _predictions(split, samples, first, worse))
@@ -123,9 +112,9 @@ class RewardModelTrainee(EpochTrainee):
         return Evaluation(*self._tracker.recall(iteration, split))
 
     def run_epochs(self) -> dict[str, Any]:
-        trainer, collator = partial(RewardModelTrainer, loss=self._loss), partial(pad_judged, self.tokenizer)
-        sets = self.train, self.val
-        return run_trainer(trainer, self.model, self._args, collator, *sets, loop=self, description="Reward model")
+        trainer = partial(models.RewardModelTrainer, loss=self._loss)
+        sets = partial(models.pad_judged, self.tokenizer), self.train, self.val
+        return run_trainer(trainer, self.model, self._args, *sets, loop=self, description="Reward model")
 
     def training_metrics(self, state: dict[str, Any]) -> dict[str, float]:
         return {

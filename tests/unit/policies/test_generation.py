@@ -120,7 +120,7 @@ def test_reply_ends_at_a_marker_of_the_text() -> None:
         ({"num_beam_groups": 2}, "unknown key 'generation_kwargs.num_beam_groups'; did you mean 'num_beams'"),
         ({"length_penalty": "short"}, "generation_kwargs.length_penalty: .*number, got 'short'"),
         ({"early_stopping": "always"}, "generation_kwargs.early_stopping"),
-        ({"topp": 0.5}, "'top_p'"),
+        ({"topp": None}, "'top_p'"),
         ({"temperature": 0.0}, r"generation_kwargs.temperature: .*greater than or equal to 0\.0{14}1, got 0.0"),
         ({"temperature": float("nan")}, "generation_kwargs.temperature: "),
         ({"top_p": 1.5}, "generation_kwargs.top_p: .*got 1.5"),

@@ -188,21 +188,16 @@ def test_weights_are_sent_once_and_again_when_they_have_changed(llm_class: Any) 
     assert torch.equal(theirs.response_ids, policy.generate(prompts(4), do_sample=False).response_ids)
 
 
-def test_tied_weights_are_sent_once_and_names_are_those_of_transformers(llm_class: Any) -> None:
+def test_weights_of_a_checkpoint_are_sent_once_under_transformers_names(llm_class: Any) -> None:
     model = make_gpt2(TOKENIZER)
     assert model.lm_head.weight is model.transformer.wte.weight
     policy, llm = policy_with(model)
     policy.generate(prompts(2))
     assert llm.received == [name for name, _ in make_gpt2(TOKENIZER).named_parameters()]
-    assert "transformer.wte.weight" in llm.received and "lm_head.weight" not in llm.received
-
-
-def test_buffers_of_a_checkpoint_are_sent() -> None:
-    env, model = make_env(TOKENIZER, vocab_size=len(TOKENIZER)), make_gpt2(TOKENIZER)
     model.transformer.register_buffer("scale", torch.tensor([2.0]))
     model.transformer.register_buffer("cache", torch.tensor([3.0]), persistent=False)
-    sent = dict(_weights(make_policy(env, model)))
-    assert sent["transformer.scale"] == 2 and "transformer.cache" not in sent
+    sent = dict(_weights(policy))
+    assert sent["transformer.scale"] == 2 and "transformer.cache" not in sent and "lm_head.weight" not in sent
 
 
 def test_adapters_are_merged_into_the_weights(llm_class: Any) -> None:
@@ -213,10 +208,6 @@ def test_adapters_are_merged_into_the_weights(llm_class: Any) -> None:
     assert llm.received == list(base)
     assert any(not torch.equal(base[name], parameter) for name, parameter in llm.module.named_parameters())
     assert replies.sampler_log_probs is not None
-    torch.testing.assert_close(replies.sampler_log_probs, replies.log_probs, rtol=1e-3, atol=1e-4)
-    policy.weights_will_change()
-    shake(policy)
-    replies = policy.generate(prompts(20))
     torch.testing.assert_close(replies.sampler_log_probs, replies.log_probs, rtol=1e-3, atol=1e-4)
 
 

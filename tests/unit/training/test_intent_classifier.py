@@ -40,25 +40,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
 
 
 def test_acts_are_expected_without_the_reply(tmp_path: Path) -> None:
-    # The utterance before shows the act: a question is answered, a request is accepted.
-    acts = {1: "where is the lamp", 4: "please bring the lamp"}
-    samples = [
-        Sample(i, "", ["red book"], {"intent": [act], "history": [acts[act]]}) for i, act in enumerate([1, 4] * 50)
-    ]
-    result = train_intent_classifier(samples, samples[:20], tmp_path, reads_reply=False, **FAST)
-    assert result["accuracy"] == 1.0
-    classifier = IntentClassifier.from_pretrained(str(tmp_path))
-    assert not classifier.reads_reply
-    reward = IntentAccuracyReward(shape=False, intent_coeff=2.0, classifier=MostlyInform(), expected_by=str(tmp_path))
-    expected = classifier.probabilities(["", ""], ["", ""], [{"history": [acts[1]]}, {"history": [acts[4]]}])
-    infos = [{"history": [acts[1]]}, {"history": [acts[4]]}]  # no reference's act is needed
-    same = expected[:, 0] * 0.75 + expected[:, 3] * 0.25
-    assert reward(["", ""], ["a", "b"], [[], []], [True, True], infos) == pytest.approx((2 * same).tolist())
-    assert reward.last_parts["intent"] == pytest.approx([0.75, 0.25], abs=0.1)
-
-
-def test_acts_are_expected_from_all_utterances_of_the_history(tmp_path: Path) -> None:
-    # The last utterance is the same everywhere; the one before it shows the act.
+    # An utterance before shows the act: a question is answered, a request is accepted.
     acts = {1: "where is the lamp", 4: "please bring the lamp"}
     samples = [
         Sample(i, "", ["red book"], {"intent": [act], "history": [acts[act], "old lamp"][: 2 - i // 98]})
@@ -66,7 +48,14 @@ def test_acts_are_expected_from_all_utterances_of_the_history(tmp_path: Path) ->
     ]
     result = train_intent_classifier(samples, samples[:20], tmp_path, reads_reply=False, **FAST)
     assert result["accuracy"] == 1.0
-    assert IntentClassifier.from_pretrained(str(tmp_path)).n_utterances == 2
+    classifier = IntentClassifier.from_pretrained(str(tmp_path))
+    assert not classifier.reads_reply and classifier.n_utterances == 2
+    reward = IntentAccuracyReward(shape=False, intent_coeff=2.0, classifier=MostlyInform(), expected_by=str(tmp_path))
+    infos = [{"history": [acts[act], "old lamp"]} for act in (1, 4)]  # no reference's act is needed
+    expected = classifier.probabilities(["", ""], ["", ""], infos)
+    same = expected[:, 0] * 0.75 + expected[:, 3] * 0.25
+    assert reward(["", ""], ["a", "b"], [[], []], [True, True], infos) == pytest.approx((2 * same).tolist())
+    assert reward.last_parts["intent"] == pytest.approx([0.75, 0.25], abs=0.1)
 
 
 class MostlyInform:

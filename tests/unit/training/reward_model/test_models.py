@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from reward_models import TEXTS, make_config
-from transformers import TrainingArguments
 
 from rl4dialog.core.config import RewardModelConfig, parse_config
 from rl4dialog.core.types import Sample
@@ -31,6 +30,7 @@ from rl4dialog.training.reward_model.models import (
     encode_judged,
     pad_judged,
 )
+from rl4dialog.training.supervised.fine_tuning import build_training_arguments
 from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
 
 
@@ -118,24 +118,9 @@ def trained(
     """The heads after one step of SGD, and the loss."""
     tokenizer = train_tokenizer(TEXTS, 300, 64)
     ensemble = RewardEnsemble([new_model(tokenizer, seed) for seed in seeds])
-    args = TrainingArguments(
-        **{
-            "output_dir": str(tmp_path),
-            "max_steps": 1,
-            "per_device_train_batch_size": batch_size,
-            "gradient_accumulation_steps": n_parts,
-            "optim": "sgd",
-            "learning_rate": 0.1,
-            "lr_scheduler_type": "constant",
-            "max_grad_norm": 0.0,
-            "use_cpu": True,
-            "report_to": "none",
-            "save_strategy": "no",
-            "disable_tqdm": True,
-            "remove_unused_columns": False,
-            **settings,
-        }
-    )
+    steps = {"max_steps": 1, "per_device_train_batch_size": batch_size, "gradient_accumulation_steps": n_parts}
+    sgd = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
+    args = build_training_arguments({**steps, **sgd, **settings}, tmp_path, 42, with_val=False, by_length=False)
     rows = examples(tokenizer)
     if weights is not None:
         rows = [{**row, "weights": own} for row, own in zip(rows, weights, strict=True)]

@@ -18,7 +18,6 @@ from rl4dialog.data.dialogue_format import dialogue_samples
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.partners.scripted import ReplayPartner
-from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.supervised.examples import IGNORED_LABEL, PaddingCollator, build_examples, encode_reply
 
 MARKER = "<EOU>"
@@ -48,36 +47,42 @@ def words(tokenizer: Any, ids: list[int]) -> list[str]:
     return tokenizer.convert_ids_to_tokens(ids)
 
 
-def test_reply_follows_the_prompts_own_ids_and_ends_with_eos() -> None:
-    tokenizer = make_tokenizer()
-    (example,) = build([Sample(0, "w1 w2", ["w3 w4"])], tokenizer)
-    prompt = encode_prompt(tokenizer, "w1 w2", 6)
-    assert example["input_ids"][:2] == prompt
-    assert words(tokenizer, example["input_ids"][2:]) == ["w3", "w4", "<eos>"]
-    assert example["labels"] == [IGNORED_LABEL] * 2 + example["input_ids"][2:]
-
-
-def test_reply_ends_with_the_turn_marker_and_no_eos_after_it() -> None:
+@pytest.mark.parametrize(
+    ("prompt", "reply", "limits", "read", "learned"),
+    [
+        ("w1 w2", "w3 w4", {}, "w1 w2", "w3 w4 <eos>"),
+        ("w1 <EOU>", "w3", {"end_of_turn": MARKER}, "w1 <EOU>", "w3 <EOU>"),
+        ("w1 w2 w3 w4", "w5", {"max_prompt_length": 2}, "w3 w4", "w5 <eos>"),
+        ("w1 w2 w3", "w5", {"max_prompt_length": 2, "prompt_truncation_side": "right"}, "w1 w2", "w5 <eos>"),
+        ("w1", "w0 w1 w2 w3", {"max_reply_length": 5}, "w1", "w0 w1 w2 w3 <eos>"),
+        ("w1", "w0 w1 w2 w3 w4", {"max_reply_length": 5}, "w1", "w0 w1 w2 w3 w4"),
+        ("w1", "w0 w1 w2 w3 w4 w5", {"max_reply_length": 5}, "w1", "w0 w1 w2 w3 w4"),
+        ("w1 w2 w3 w4", "w5 w6", {"max_length": 3, "in_encoder": True}, "w2 w3 w4", "w5 w6 <eos>"),
+    ],
+)
+def test_labels_are_the_reply_and_its_end(prompt: str, reply: str, limits: Any, read: str, learned: str) -> None:
     tokenizer = make_marker_tokenizer()
-    (example,) = build([Sample(0, "w1 <EOU>", ["w3"])], tokenizer, end_of_turn=MARKER)
-    assert words(tokenizer, example["input_ids"]) == ["w1", MARKER, "w3", MARKER]
-    assert words(tokenizer, example["labels"][2:]) == ["w3", MARKER]
+    (example,) = build([Sample(0, prompt, [reply])], tokenizer, **limits)
+    ids, labels = example["input_ids"], example["labels"]
+    n = len(read.split())
+    if not limits.get("in_encoder"):
+        assert labels[:n] == [IGNORED_LABEL] * n and ids[n:] == labels[n:]
+        labels = labels[n:]
+    assert (words(tokenizer, ids[:n]), words(tokenizer, labels)) == (read.split(), learned.split())
 
 
-def test_long_prompt_loses_its_beginning() -> None:
-    tokenizer = make_tokenizer()
-    (example,) = build([Sample(0, "w1 w2 w3 w4", ["w5"])], tokenizer, max_prompt_length=2)
-    assert words(tokenizer, example["input_ids"]) == ["w3", "w4", "w5", "<eos>"]
-    (example,) = build([Sample(0, "w1 w2 w3", ["w5"])], tokenizer, max_prompt_length=2, prompt_truncation_side="right")
-    assert words(tokenizer, example["input_ids"]) == ["w1", "w2", "w5", "<eos>"]
-
-
-@pytest.mark.parametrize(("n_words", "ends"), [(4, True), (5, False), (6, False)])
-def test_reply_that_does_not_fit_is_cut_and_has_no_end(n_words: int, ends: bool) -> None:
-    tokenizer = make_tokenizer()
-    reply = [f"w{i}" for i in range(n_words)]
-    (example,) = build([Sample(0, "w1", [" ".join(reply)])], tokenizer, max_reply_length=5)
-    assert words(tokenizer, example["input_ids"][1:]) == (reply[:5] + ["<eos>"] * ends)[:5]
+@pytest.mark.parametrize(
+    ("references", "limits", "error", "message"),
+    [
+        (["w2 w3"], {"max_length": 2}, DataError, r"each of the 1 references has more than the 2 tokens.*max_length"),
+        (["w2"], {"end_of_turn": MARKER}, ModelError, "cannot write '<EOU>'"),
+        ([], {}, DataError, "no sample of the datapool has a reference that is not empty"),
+        (["", " "], {}, DataError, "no sample of the datapool has a reference that is not empty"),
+    ],
+)
+def test_what_cannot_be_learned_is_an_error(references: list[str], limits: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        build([Sample(0, "w1", references)], make_tokenizer(), **limits)
 
 
 NO_LIMITS: dict[str, Any] = {"max_prompt_length": None, "max_reply_length": None}
@@ -108,36 +113,12 @@ def test_reply_that_leaves_no_room_for_a_turn_after_a_persona_is_left_out() -> N
         build_examples(samples, tokenizer, **{**shape, "max_prompt_length": 4})
 
 
-def test_encoder_and_decoder_have_a_limit_each() -> None:
-    tokenizer = make_tokenizer()
-    samples = [Sample(0, "w1 w2 w3 w4", ["w5 w6"]), Sample("x", "w1", ["w5 w6 w7"])]
-    examples, truncation = build_examples(
-        samples, tokenizer, end_of_turn=None, **NO_LIMITS, max_length=3, in_encoder=True
-    )
-    assert [words(tokenizer, ids) for ids in examples[0].values()] == [["w2", "w3", "w4"], ["w5", "w6", "<eos>"]]
-    assert (len(examples), truncation.n_prompts_cut, truncation.left_out) == (1, 1, ["x"])
-
-
-def test_references_that_all_exceed_the_limit_are_an_error() -> None:
-    with pytest.raises(DataError, match=r"each of the 1 references has more than the 2 tokens.*tokenizer.max_length"):
-        build([Sample(0, "w1", ["w2 w3"])], make_tokenizer(), **NO_LIMITS, max_length=2)
-
-
 @pytest.mark.parametrize("max_reply_length", range(1, 9))
 def test_marker_of_several_tokens_is_learned_whole_or_not_at_all(max_reply_length: int) -> None:
     tokenizer = make_byte_tokenizer()
     (example,) = build([Sample(0, "a", ["xyz"])], tokenizer, end_of_turn=MARKER, max_reply_length=max_reply_length)
     expected = "xyz<EOU>" if max_reply_length >= 8 else "xyz"[:max_reply_length]
     assert tokenizer.decode(example["input_ids"][1:]) == expected
-
-
-def test_marker_that_the_tokenizer_cannot_write_is_an_error() -> None:
-    tokenizer = make_tokenizer()
-    with pytest.raises(ModelError, match="cannot write '<EOU>'"):
-        build([Sample(0, "w1", ["w2"])], tokenizer, end_of_turn=MARKER)
-    tokenizer.eos_token = None
-    with pytest.raises(ModelError, match="no end-of-sequence token"):
-        build([Sample(0, "w1", ["w2"])], tokenizer)
 
 
 def test_empty_references_are_left_out_and_counted() -> None:
@@ -147,12 +128,6 @@ def test_empty_references_are_left_out_and_counted() -> None:
     limits = {**NO_LIMITS, "max_reply_length": 2}
     _, truncation = build_examples([Sample(0, "w1", ["w2 w3 w4", "w2"])], make_tokenizer(), end_of_turn=None, **limits)
     assert str(truncation) == "of 2 references: 1 without their end, which is then not learned"
-
-
-@pytest.mark.parametrize("references", [[], [""], ["", " "]])
-def test_samples_without_references_are_an_error(references: list[str]) -> None:
-    with pytest.raises(DataError, match="no sample of the datapool has a reference that is not empty"):
-        build([Sample(0, "w1", references)], make_tokenizer())
 
 
 @pytest.mark.parametrize("pad_is_eos", [False, True])
