@@ -186,7 +186,7 @@ def test_make_targets_that_are_named_exist():
 def test_where_things_are_decided():
     section = text_of("docs/architecture.md").split("## Where is it decided?", 1)[1].split("\n## ", 1)[0]
     rows = re.findall(r"^\| .+ \| `(.+\.py)` \| `(\w+)` \|$", section, flags=re.MULTILINE)
-    assert len(rows) == 20
+    assert len(rows) >= 20
     for file, name in rows:
         assert re.search(rf"^(def|class) {name}\b|import .*\b{name}\b", text_of(f"rl4dialog/{file}"), re.MULTILINE)
 
