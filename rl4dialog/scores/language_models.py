@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,41 +38,39 @@ class FrozenLanguageModel:
 
     def token_log_probs(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """Log-probability (nats) of each token of each text, except the first one. Shape (tokens - 1,) per text."""
-        import torch
-
         from rl4dialog.functional.log_probs import token_log_probs
 
-        found: list[np.ndarray] = [np.zeros(0)] * len(rows)
-        with torch.inference_mode():
-            for i, ids, logits in self._outputs(rows, lambda output: output.logits):
-                found[i] = token_log_probs(logits[:-1], ids[1:]).cpu().numpy()
-        return found
+        return self._of_each(rows, lambda output: output.logits, lambda each, ids: token_log_probs(each[:-1], ids[1:]))
 
     def mean_states(self, rows: Sequence[Sequence[int]], layer: int) -> list[np.ndarray]:
         """Mean hidden state over the tokens of each text, at least one each. Shape (hidden size,) per text."""
+        return self._of_each(
+            rows, lambda output: output.hidden_states[layer], lambda each, ids: each.float().mean(0), hidden=True
+        )
+
+    def _of_each(
+        self,
+        rows: Sequence[Sequence[int]],
+        chosen: Callable[[Any], Tensor],
+        compute: Callable[[Tensor, Tensor], Tensor],
+        hidden: bool = False,
+    ) -> list[np.ndarray]:
+        """What is computed from the chosen output for each text, (tokens, ...), and from its tokens, (tokens,)."""
         import torch
 
-        found: list[np.ndarray] = [np.zeros(0)] * len(rows)
-        with torch.inference_mode():
-            for i, _, states in self._outputs(rows, lambda output: output.hidden_states[layer], hidden=True):
-                found[i] = states.float().mean(0).cpu().numpy()
-        return found
-
-    def _outputs(
-        self, rows: Sequence[Sequence[int]], chosen: Any, hidden: bool = False
-    ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Yield number, tokens and chosen output of each text. Shapes (tokens,) and (tokens, ...)."""
         from rl4dialog.functional.masks import padded
 
+        found: list[np.ndarray] = [np.zeros(0)] * len(rows)
         for batch in batches(list(map(len, rows)), self._batch_size):
             # Padding on the right, after all tokens that count, changes nothing in a causal model.
             ids, mask = (each.to(self._model.device) for each in padded([rows[i] for i in batch]))
-            output = self._model(
-                input_ids=ids, attention_mask=mask.long(), use_cache=False, output_hidden_states=hidden
-            )
-            for row, i in enumerate(batch):
-                n = len(rows[i])
-                yield i, ids[row, :n], chosen(output)[row, :n]
+            settings = {"use_cache": False, "output_hidden_states": hidden}
+            with torch.inference_mode():
+                output = chosen(self._model(input_ids=ids, attention_mask=mask.long(), **settings))
+                for row, i in enumerate(batch):
+                    n = len(rows[i])
+                    found[i] = compute(output[row, :n], ids[row, :n]).cpu().numpy()
+        return found
 
     @property
     def generation_config(self) -> Any:

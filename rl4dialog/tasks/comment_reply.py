@@ -11,7 +11,7 @@ import logging
 import math
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -179,7 +179,9 @@ def read_replies(
         if comment in REMOVED or reply in REMOVED:
             n_removed += 1
             continue
-        rudeness = rudeness_of(reply) if rudeness_column is None else _rudeness(row, rudeness_column)
+        rudeness = rudeness_of(reply)
+        if rudeness_column is not None:
+            rudeness = int(_number(row, rudeness_column, (POLITE, MILD, STRONG)))
         yield CommentReply(comment, reply, rudeness, None if score_column is None else _number(row, score_column))
     if n_removed:
         _logger.warning("%s, %s: %d replies were left out, because a text was removed", path, split, n_removed)
@@ -196,21 +198,15 @@ def _text(row: Row, column: str, dialogue_format: DialogueFormat) -> str:
     return text
 
 
-def _number(row: Row, column: str) -> float:
+def _number(row: Row, column: str, allowed: Sequence[int] = ()) -> float:
     try:
         number = float(row.text(column))
     except ValueError:
         number = math.nan
-    if not math.isfinite(number):
-        raise row.error(f"column {column!r} must contain a number, not {row[column]!r}")
+    if not math.isfinite(number) or (allowed and number not in allowed):
+        wanted = f"one of {', '.join(map(str, allowed))}" if allowed else "a number"
+        raise row.error(f"column {column!r} must contain {wanted}, not {row[column]!r}")
     return number
-
-
-def _rudeness(row: Row, column: str) -> int:
-    number = _number(row, column)
-    if number not in (POLITE, MILD, STRONG):
-        raise row.error(f"column {column!r} must contain {POLITE}, {MILD} or {STRONG}, not {row[column]!r}")
-    return int(number)
 
 
 SIZES = {"n_train": 5000, "n_val": 500, "n_test": 500}  # number of generated replies by split

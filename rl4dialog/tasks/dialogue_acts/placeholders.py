@@ -53,38 +53,32 @@ def filled(text: str, values: Mapping[tuple[str, str, str], str]) -> str:
     return PLACEHOLDER.sub(value, text)
 
 
-class Delexicalizer:
-    """Puts placeholders in place of the values of an utterance of a corpus."""
+def delexicalize(text: str, acts: Sequence[DialogueAct], active: str, templates: Templates) -> str:
+    """Put placeholders in place of the values of an utterance of the agent.
 
-    def __init__(self, templates: Templates) -> None:
-        self._templates = templates
+    Values of its acts are replaced, and other values of the database about the same domain. The number of entities
+    that were found is the placeholder of ``choice``. Words of templates become the same words with placeholders;
+    so does an utterance of which only the acts are known.
+    """
+    if text in ("", templates.render(acts, "agent")):
+        return templates.render(with_placeholders(acts, active), "agent")
+    about = {act.domain if act.domain != BOOKING else active for act in acts} - {GENERAL, ""} or {active} - {""}
+    known = {act.value.lower(): (_domain(act, active), act.slot) for act in acts if act.value and act.slot}
+    for name in sorted(about):
+        for slot, value in templates.distinctive_values(name):
+            known.setdefault(value, (name, slot))
+    spoken = {_letters(value): slot for value, slot in known.items() if _letters(value)}
+    seen: dict[Any, list[str]] = {}
 
-    def __call__(self, text: str, acts: Sequence[DialogueAct], active: str) -> str:
-        """Delexicalize an utterance of the agent.
+    def put(match: re.Match[str]) -> str:
+        value = _letters(match[0])
+        return placeholder(DialogueAct(INFORM, *spoken[value], numbered(value, spoken[value], seen)))
 
-        Values of its acts are replaced, and other values of the database about the same domain. The number of entities
-        that were found is the placeholder of ``choice``. Words of templates become the same words with placeholders;
-        so does an utterance of which only the acts are known.
-        """
-        if text in ("", self._templates.render(acts, "agent")):
-            return self._templates.render(with_placeholders(acts, active), "agent")
-        about = {act.domain if act.domain != BOOKING else active for act in acts} - {GENERAL, ""} or {active} - {""}
-        known = {act.value.lower(): (_domain(act, active), act.slot) for act in acts if act.value and act.slot}
-        for name in sorted(about):
-            for slot, value in self._templates.distinctive_values(name):
-                known.setdefault(value, (name, slot))
-        spoken = {_letters(value): slot for value, slot in known.items() if _letters(value)}
-        seen: dict[Any, list[str]] = {}
-
-        def put(match: re.Match[str]) -> str:
-            value = _letters(match[0])
-            return placeholder(DialogueAct(INFORM, *spoken[value], numbered(value, spoken[value], seen)))
-
-        if spoken:
-            either = "|".join(map(_spelled, sorted(spoken, key=lambda value: (-len(value), value))))
-            text = re.sub(rf"(?<!\w)(?:{either})(?!\w)", put, text, flags=re.I)
-        name = min(about, default="")
-        return _COUNTED.sub(rf"\g<1>[{name}_{CHOICE}]", text) if name else text
+    if spoken:
+        either = "|".join(map(_spelled, sorted(spoken, key=lambda value: (-len(value), value))))
+        text = re.sub(rf"(?<!\w)(?:{either})(?!\w)", put, text, flags=re.I)
+    name = min(about, default="")
+    return _COUNTED.sub(rf"\g<1>[{name}_{CHOICE}]", text) if name else text
 
 
 def _letters(text: str) -> str:

@@ -23,7 +23,7 @@ from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, SemanticErrors, Use
 from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Lexicalizer, TaskDialogue
 from rl4dialog.tasks.dialogue_acts.goals import goal_of, goal_text
 from rl4dialog.tasks.dialogue_acts.outcome import Outcome, failures, outcome_of
-from rl4dialog.tasks.dialogue_acts.placeholders import Delexicalizer, ReplyReader, placeholders_in
+from rl4dialog.tasks.dialogue_acts.placeholders import ReplyReader, delexicalize, placeholders_in
 from rl4dialog.tasks.dialogue_acts.world import CorpusDialogue, World
 
 NOTHING_HEARD = "..."
@@ -216,13 +216,12 @@ class TaskDialogues(TextGenPool):
 
 def _utterances(dialogue: CorpusDialogue, world: World) -> list[str]:
     """Utterances of both sides, the user's first, up to the agent's last one."""
-    delexicalize = Delexicalizer(world.templates)
     belief, said = BeliefState(world.ontology), list[str]()
     for turn in dialogue.turns:
         # Where there are no acts, such as for goodbyes, the user says what the templates understand.
         user = turn.user or tuple(world.templates.parse(turn.user_text))
         belief.hear(user)
-        reply = " ".join(delexicalize(turn.system_text, turn.system, belief.active).split())
+        reply = " ".join(delexicalize(turn.system_text, turn.system, belief.active, world.templates).split())
         if not reply:
             break
         said += [user_text(user, belief, world), reply]

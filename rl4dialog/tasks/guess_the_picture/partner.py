@@ -18,7 +18,7 @@ import random
 import re
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -48,26 +48,19 @@ YesNoPenalty = Literal["none", "soft", "hard", "conservative"]
 
 PENALTY = -2.0  # added to the reward of a question with a penalized answer
 
-_YES_OR_NO = ("yes", "no")
-_VAGUE = ("not", "cannot", "can't", "don't", "could", "maybe", "fairly", "okay", "looks", "appears", "tell", "think so")
-
-
-def _finder(*expressions: str) -> Callable[[str], bool]:
-    pattern = re.compile(rf"(?<![\w'])(?:{'|'.join(map(re.escape, expressions))})(?![\w'])")
-    return lambda answer: pattern.search(answer) is not None
-
-
-_RULES: dict[YesNoPenalty, Callable[[str], bool]] = {
-    "none": lambda answer: False,
-    "hard": lambda answer: answer in _YES_OR_NO,
-    "soft": _finder(*_YES_OR_NO),
-    "conservative": _finder(*_YES_OR_NO, *_VAGUE, "mostly just"),
+_WORDS = r"(?<![\w'])(?:{})(?![\w'])"
+_VAGUE = "not|cannot|can't|don't|could|maybe|fairly|okay|looks|appears|tell|think so|mostly just"
+_PENALIZED: dict[YesNoPenalty, re.Pattern[str]] = {
+    "none": re.compile(r"(?!)"),  # matches nothing
+    "hard": re.compile(r"\A(?:yes|no)\Z"),
+    "soft": re.compile(_WORDS.format("yes|no")),
+    "conservative": re.compile(_WORDS.format(f"yes|no|{_VAGUE}")),
 }
 
 
 def is_penalized(answer: str, kind: YesNoPenalty) -> bool:
     """Whether an answer is penalized; case does not matter."""
-    return _RULES[kind](answer.lower().strip().replace("\u2019", "'"))
+    return _PENALIZED[kind].search(answer.lower().strip().replace("\u2019", "'")) is not None
 
 
 class Guesser:

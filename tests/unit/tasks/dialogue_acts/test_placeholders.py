@@ -27,8 +27,8 @@ from rl4dialog.tasks.dialogue_acts.acts import (
 )
 from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE
 from rl4dialog.tasks.dialogue_acts.placeholders import (
-    Delexicalizer,
     ReplyReader,
+    delexicalize,
     filled,
     placeholder,
     placeholders_in,
@@ -38,7 +38,6 @@ from rl4dialog.tasks.dialogue_acts.world import World
 from rl4dialog.tasks.town_guide.world import town_guide
 
 TEMPLATES = tiny_world().templates
-DELEXICALIZE = Delexicalizer(TEMPLATES)
 
 
 def inform(slot: str, value: str, domain: str = "restaurant") -> DialogueAct:
@@ -86,14 +85,14 @@ def test_other_brackets_are_no_placeholders(text: str) -> None:
     ],
 )  # fmt: skip
 def test_values_of_an_utterance_become_placeholders(text: str, acts: list[DialogueAct], expected: str) -> None:
-    assert DELEXICALIZE(text, acts, "restaurant") == expected
+    assert delexicalize(text, acts, "restaurant", TEMPLATES) == expected
 
 
 @pytest.mark.parametrize("with_words", [True, False])
 def test_words_of_templates_become_words_of_templates(with_words: bool) -> None:
     acts = [inform("name", "thai north 0"), inform("food", "thai"), inform("phone", "00")]
     text = TEMPLATES.render(acts, "agent") if with_words else ""
-    assert DELEXICALIZE(text, acts, "restaurant") == (
+    assert delexicalize(text, acts, "restaurant", TEMPLATES) == (
         "There is a restaurant called [restaurant_name], serving [restaurant_food] food, with phone number "
         "[restaurant_phone]."
     )
