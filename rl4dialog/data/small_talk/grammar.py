@@ -118,24 +118,27 @@ class Phrase:
 Phrases = tuple[Phrase, ...]
 
 
-@dataclass(frozen=True)
-class Question:
-    """A kind of question."""
-
-    say: Phrases  # phrases that ask the question
-    answers: Phrases  # informs that answer it
+@dataclass(frozen=True, kw_only=True)
+class _Move:
+    say: Phrases  # phrases that express it
     speaker: str | None = None  # role of the speaker: ``TELLER``, ``LISTENER``, or ``None`` for both
     told: bool | None = None  # whether the story must have been told before (True) or not (False); ``None`` for either
-    tells: bool = False  # whether the answer tells the story
     needs: str | None = None  # name of a flag of `Frame` that must be set
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question(_Move):
+    """A kind of question."""
+
+    answers: Phrases  # informs that answer it
+    tells: bool = False  # whether the answer tells the story
     about: str | None = None  # fact that the speaker must not know yet, see `Frame.known`
 
 
-@dataclass(frozen=True)
-class Directive:
+@dataclass(frozen=True, kw_only=True)
+class Directive(_Move):
     """A kind of directive, and its possible continuations."""
 
-    say: Phrases  # phrases that express it
     accept: Phrases  # commissives that agree
     decline: Phrases  # commissives that refuse
     objections: Phrases  # informs that answer neither yes nor no
@@ -144,9 +147,6 @@ class Directive:
     then_ask: tuple[str, ...]  # kinds of questions after ``accept``
     regrets: Phrases  # informs after ``decline``
     regret_ask: tuple[str, ...] = ("helper", "free", "other_time")  # kinds of questions after ``decline``
-    speaker: str | None = None  # see `Question`
-    told: bool | None = None  # see `Question`
-    needs: str | None = None  # see `Question`
     after_inform: bool = True  # whether it can follow an inform
     # questions that it can follow instead of an answer: ``ANY_QUESTION``, ``THING_QUESTION`` for questions about the
     # thing, ``None`` for none
@@ -414,8 +414,11 @@ class _Conversation:
             self._last.directive = self._choose_directive(last, role)
             choices = self._last.directive.say
         else:
-            choices = self._commissives(last, role)
-        sayable = {phrase.text: phrase for phrase in self._sayable(choices, role)}
+            assert last.directive is not None
+            self._last.directive = last.directive
+            self._last.accepted = self._rng.random() < _ACCEPT_SHARE[self._frame.likes[role]]
+            choices = last.directive.accept if self._last.accepted else last.directive.decline
+        sayable = {phrase.text: phrase for phrase in choices if self._frame.can_say(phrase, role)}
         phrase = sayable[self._unused(list(sayable))]
         text, self._last.emotion = self._frame.say(phrase, role)
         self._last.about_thing = bool(phrase.slots & _THING_SLOTS)
@@ -468,22 +471,13 @@ class _Conversation:
         ]
         return DIRECTIVES[self._unused(fitting)]
 
-    def _commissives(self, last: _Last, role: str) -> Sequence[Phrase]:
-        assert last.directive is not None
-        self._last.directive = last.directive
-        self._last.accepted = self._rng.random() < _ACCEPT_SHARE[self._frame.likes[role]]
-        return last.directive.accept if self._last.accepted else last.directive.decline
-
-    def _fits(self, move: Question | Directive, role: str) -> bool:
+    def _fits(self, move: _Move, role: str) -> bool:
         return (
             move.speaker in (None, role)
             and move.told in (None, self._frame.told)
             and self._frame.allows(move.needs)
-            and bool(self._sayable(move.say, role))
+            and any(self._frame.can_say(phrase, role) for phrase in move.say)
         )
-
-    def _sayable(self, choices: Sequence[Phrase], role: str) -> list[Phrase]:
-        return [phrase for phrase in choices if self._frame.can_say(phrase, role)]
 
     def _unused(self, names: Sequence[str]) -> str:
         """Draw a name, preferably one that was not drawn in this conversation before."""
