@@ -49,7 +49,7 @@ def _check_hash(path: Path, sha256: str, what: str) -> None:
 
 def _downloaded(requirement: str, folder: Path) -> Path:
     """Download a wheel with pip; without pip, unpack it into the folder with uv, and return the folder."""
-    failed = f"the package {requirement} cannot be downloaded"
+    failed = f"the package {requirement} cannot be downloaded from the Python package index"
     if importlib.util.find_spec("pip") is not None:
         command = [sys.executable, "-m", "pip", "download", "--dest", str(folder)]
     elif uv := shutil.which("uv"):
