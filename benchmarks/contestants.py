@@ -22,9 +22,9 @@ from rl4dialog.policies.base import Precision
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer
-from rl4dialog.training.building.algorithm import build_algorithm
+from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.policy import policy_class
-from rl4dialog.training.building.texts import Lengths, Texts
+from rl4dialog.training.building.texts import Lengths
 
 PHASES = ("rollout", "score", "evaluate", "update")
 LEARNING_RATE, KL_COEFF, N_GENERATIONS = 1e-5, 0.1, 4
@@ -112,13 +112,11 @@ class Rl4dialog:
         pools: Any = {"train": [(sample, 1.0) for sample in samples]}
         model = build_model(workload, setting.kind, tokenizer, setting.device)
         self._timer = _PhaseTimer()
-        self._algorithm = build_algorithm(
-            config,
-            Texts(tokenizer, Data(pools, None), Lengths(workload.max_prompt_length, workload.max_reply_length)),
-            model,
-            TableEndOfTurn(tokenizer, workload.reply_lengths),
-            Scorer(as_parts(share_of_letters)),
-        )
+        parts, end = Assembly(config), TableEndOfTurn(tokenizer, workload.reply_lengths)
+        lengths = Lengths(workload.max_prompt_length, workload.max_reply_length)
+        vars(parts).update(tokenizer=tokenizer, data=Data(pools, None), lengths=lengths)
+        vars(parts).update(initial_model=model, end_of_turn=end, scorer=Scorer(as_parts(share_of_letters)))
+        self._algorithm = parts.algorithm
         self._algorithm.set_logger(Logger(folder=None, output_formats=[]))
 
     def iterate(self) -> Timing:

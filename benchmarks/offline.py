@@ -24,8 +24,8 @@ from rl4dialog.functional.masks import padded
 from rl4dialog.policies.value_guided import Guidance, PriorFilter
 from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.training.building.offline import build_log, build_offline_algorithm
-from rl4dialog.training.building.texts import Lengths, Texts
+from rl4dialog.training.assembly import Assembly
+from rl4dialog.training.building.texts import Lengths
 
 ALGORITHMS = ("ilql", "bc")
 
@@ -89,9 +89,11 @@ class OfflineRl4dialog:
         tokenizer, _ = build_prompts(workload)
         pools: Any = {"train": PaidTalk()}
         config, lengths = run_config(setting, workload), Lengths(workload.max_prompt_length, workload.max_reply_length)
-        texts, model = Texts(tokenizer, Data(pools, None), lengths), build_model(workload, "causal", tokenizer)
+        parts, model = Assembly(config), build_model(workload, "causal", tokenizer)
         end = EndOfTurn(tokenizer, [tokenizer.eos_token_id], pools["train"].end_of_turn)
-        self.algorithm = build_offline_algorithm(config, texts, model, end, build_log(config, texts, end))
+        vars(parts).update(tokenizer=tokenizer, data=Data(pools, None), lengths=lengths)
+        vars(parts).update(initial_model=model, end_of_turn=end)
+        self.algorithm = parts.algorithm
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
 
     def iterate(self) -> Timing:

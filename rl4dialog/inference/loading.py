@@ -411,8 +411,7 @@ class LoadedPolicy(Assembly):
         return load_language_model(str(name), self.tokenizer, *lengths, auto_class, with_values=with_values)
 
     def _around(self, model: PreTrainedModel, **changes: Any) -> LMActorCriticPolicy:
-        policy = build_inference_policy(self.config, self.tokenizer, self.turn_marker, model, self.lengths, **changes)
-        return policy.to(get_device("auto"))
+        return build_inference_policy(self, model, **changes).to(get_device("auto"))
 
 
 def _check_as_many(prompts: Sequence[Any], **others: Sequence[Any] | None) -> None:

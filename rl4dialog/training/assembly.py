@@ -22,7 +22,7 @@ from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.algorithm import build_algorithm
 from rl4dialog.training.building.conversations import build_conversing
 from rl4dialog.training.building.language_model import build_language_model
-from rl4dialog.training.building.offline import build_log, build_offline_algorithm, learns_scores
+from rl4dialog.training.building.offline import build_log, build_offline_algorithm
 from rl4dialog.training.building.policy import build_end_of_turn
 from rl4dialog.training.building.rewards import build_metrics, build_reward_columns, build_scorer, build_toolkit
 from rl4dialog.training.building.texts import Lengths, Texts, build_run_tokenizer, run_lengths
@@ -63,6 +63,11 @@ class Assembly:
     def config(self) -> TextConfig:
         return self._config
 
+    @property
+    def offline_config(self) -> OfflineConfig:
+        assert isinstance(self.config, OfflineConfig)
+        return self.config
+
     # -- what is read ---------------------------------------------------------------------------------------------
 
     @part
@@ -77,6 +82,11 @@ class Assembly:
     def data(self) -> Data:
         """The samples of all splits."""
         return self._tokenizer_and_data[1]
+
+    @property
+    def turn_marker(self) -> str | None:
+        """Text that ends a reply in the dataset."""
+        return self.data.turn_marker
 
     @part
     def lengths(self) -> Lengths:
@@ -122,25 +132,19 @@ class Assembly:
 
     @part
     def end_of_turn(self) -> EndOfTurn:
-        return build_end_of_turn(self.config, self.tokenizer, self.data.turn_marker, self.initial_model)
+        return build_end_of_turn(self, self.initial_model)
 
     @part
     def log(self) -> ConversationLog:
         """The conversations from which an offline run learns."""
-        config = self.config
-        assert isinstance(config, OfflineConfig)
-        return build_log(
-            config, self.texts, self.end_of_turn, self.scorer if learns_scores(config, self.texts) else None
-        )
+        return build_log(self)
 
     @part
     def algorithm(self) -> Any:
         """The algorithm with its policy, and its environments or its log."""
-        config, texts, model, end = self.config, self.texts, self.initial_model, self.end_of_turn
-        if isinstance(config, OfflineConfig):
-            return build_offline_algorithm(config, texts, model, end, self.log)
-        assert isinstance(config, OnPolicyConfig) and self.scorer is not None
-        return build_algorithm(config, texts, model, end, self.scorer)
+        if isinstance(self.config, OnPolicyConfig):
+            return build_algorithm(self, self.config)
+        return build_offline_algorithm(self)
 
 
 def fill_cache(config: TextConfig) -> None:

@@ -66,9 +66,8 @@ class CheckpointStore:
 
     def has(self, iteration: int) -> bool:
         """Whether there is a checkpoint of that iteration. All processes must call this."""
-        return bool(
-            all_gather_object(self._run_folder is not None and self._run_folder.path(_name(iteration)).is_dir())[0]
-        )
+        is_here = self._run_folder is not None and self._run_folder.path(_name(iteration)).is_dir()
+        return bool(all_gather_object(is_here)[0])
 
     def save(self, state: Mapping[str, Any], save_tensors: Callable[[Path | None], None]) -> None:
         """Write a checkpoint, then remove outdated ones. All processes must call this.
@@ -98,15 +97,13 @@ class CheckpointStore:
     def mark_best(self, iteration: int, metric: str, value: float) -> None:
         """Protect a checkpoint from removal, instead of the one marked before."""
         assert self._run_folder is not None
-        self._run_folder.write_json(
-            f"{CHECKPOINTS_FOLDER}/{_BEST_FILE}", {"iteration": iteration, "metric": metric, "value": value}
-        )
+        record = {"iteration": iteration, "metric": metric, "value": value}
+        self._run_folder.write_json(f"{CHECKPOINTS_FOLDER}/{_BEST_FILE}", record)
         self._remove_old()
 
     def _remove_old(self) -> None:
         assert self._run_folder is not None
-        found = checkpoint_folders(self._run_folder.root)
-        best = self.best
+        found, best = checkpoint_folders(self._run_folder.root), self.best
         for iteration in list(found)[: -self._keep_last]:
             if best is None or iteration != best["iteration"]:
                 shutil.rmtree(found[iteration], ignore_errors=True)
@@ -173,10 +170,7 @@ def _name(iteration: int) -> str:
 
 _MAX_SHOWN = 8  # changed keys in a message
 # Keys that may change on resume: they affect evaluation and saving, but not training.
-_FREE = (
-    *("train_evaluation", "logging", "callbacks", "reward_fn.timeout_s"),
-    *("env.vec_env", "env.n_workers"),
-)
+_FREE = ("train_evaluation", "logging", "callbacks", "reward_fn.timeout_s", "env.vec_env", "env.n_workers")
 
 
 def is_done(root: Path, config: RunConfig) -> bool:
@@ -221,8 +215,8 @@ def find_run(root: Path, config: RunConfig, mode: str | None) -> Checkpoint | No
             _logger.warning("the run in %s has no valid checkpoint yet and starts from the beginning", root)
             return None
         raise CheckpointError(
-            f"the run in {root} has no valid checkpoint to resume from (set train_evaluation.save_every to save some); "
-            f"start a new run with another --experiment_name, or restart this one with --overwrite instead of --resume"
+            f"the run in {root} has no valid checkpoint to resume from (train_evaluation.save_every); start a new run "
+            f"with another --experiment_name, or restart this one with --overwrite instead of --resume"
         )
     if checkpoint.iteration > config.n_iters:
         raise CheckpointError(
@@ -241,17 +235,6 @@ def go_back_to(checkpoint: Checkpoint, run_folder: RunFolder) -> None:
         shutil.rmtree(left_over, ignore_errors=True)
 
 
-def _stored_config(root: Path) -> RunConfig:
-    path = root / CONFIG_FILE
-    try:
-        return parse_config(json_object(path.read_text(encoding="utf-8")), str(path))
-    except (OSError, ValueError, ConfigError) as error:
-        raise RunFolderError(
-            f"{path} cannot be read, so --resume cannot continue the run: {error}; pass --overwrite to replace it, or "
-            f"choose another --experiment_name"
-        ) from error
-
-
 def _changes(stored: RunConfig, config: RunConfig) -> list[tuple[str, str]]:
     """The keys of two configs that differ, each with a description."""
     before, now = (flatten(each.model_dump(mode="json")) for each in (stored, config))
@@ -264,19 +247,23 @@ def _changes(stored: RunConfig, config: RunConfig) -> list[tuple[str, str]]:
 
 def _check_same(root: Path, config: RunConfig) -> RunConfig:
     """Check that a config and the stored one define the same training; return the latter."""
-    stored = _stored_config(root)
+    path = root / CONFIG_FILE
+    try:
+        stored = parse_config(json_object(path.read_text(encoding="utf-8")), str(path))
+    except (OSError, ValueError, ConfigError) as error:
+        advice = "pass --overwrite to replace it, or choose another --experiment_name"
+        raise RunFolderError(
+            f"{path} cannot be read, so --resume cannot continue the run: {error}; {advice}"
+        ) from error
     if stored.env is not None and config.env is not None and stored.env.vec_env == "subproc" != config.env.vec_env:
         _logger.warning("%s. The run in %s was started with it", SUBPROC, root)
-    changed = [
-        change
-        for key, change in _changes(stored, config)
-        if not any(key == free or key.startswith(free + ".") for free in _FREE)
-    ]
+    free = tuple(f"{key}." for key in _FREE)
+    changed = [text for key, text in _changes(stored, config) if not f"{key}.".startswith(free)]
     if changed:
-        changed[_MAX_SHOWN:] = [f"and {n} more"] if (n := len(changed) - _MAX_SHOWN) > 0 else []
+        more = [f"and {n} more"] if (n := len(changed) - _MAX_SHOWN) > 0 else []
         raise ConfigError(
-            f"the run in {root} was started with a different config: {'; '.join(changed)}. Continue it with its own "
-            f"config (--resume), replace it with --overwrite, or start a new run with another --experiment_name (in a "
-            f"benchmark, with another --output_path)"
+            f"the run in {root} was started with a different config: {'; '.join([*changed[:_MAX_SHOWN], *more])}. "
+            f"Continue it with its own config (--resume), replace it with --overwrite, or start a new run with another "
+            f"--experiment_name (in a benchmark, with another --output_path)"
         )
     return stored

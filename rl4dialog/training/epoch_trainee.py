@@ -135,6 +135,7 @@ class EpochTrainee(Trainee):
             self.first_random = random_state()
 
     def after_step(self, trainer: ResumableTrainer) -> None:
+        """Act after a step that does not finish an epoch."""
         self._trainer, self.num_timesteps, self._is_within = trainer, trainer.state.global_step, True
         if not self._callbacks.on_step():
             self.stop()
@@ -170,14 +171,8 @@ class EpochTrainee(Trainee):
         self.load_weights(checkpoint.path / MODEL_FOLDER)
         self._state, self._n_done, self._is_within = checkpoint.state, checkpoint.iteration, checkpoint.is_unfinished
         if checkpoint.state["step"]:
-            self.checkpoint = checkpoint
-            self._n_iters, self.num_timesteps = (
-                checkpoint.state["trainer"]["num_train_epochs"],
-                checkpoint.state["step"],
-            )
-
-    def close(self) -> None:
-        pass
+            self.checkpoint, self.num_timesteps = checkpoint, checkpoint.state["step"]
+            self._n_iters = checkpoint.state["trainer"]["num_train_epochs"]
 
 
 class SupervisedTrainee(EpochTrainee, TextTrainee):
@@ -202,8 +197,7 @@ class SupervisedTrainee(EpochTrainee, TextTrainee):
         self.begin_with(model, args, config.n_iters, self._reference_hash)
 
     def generator(self) -> LMActorCriticPolicy:
-        texts = self.texts
-        return build_inference_policy(self._config, texts.tokenizer, texts.data.turn_marker, self.model, texts.lengths)
+        return build_inference_policy(self.parts, self.model)
 
     def run_epochs(self) -> dict[str, Any]:
         return run_supervised_trainer(self.model, self.texts.tokenizer, self.examples, self._args, loop=self)

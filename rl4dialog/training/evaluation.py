@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from rl4dialog.runs.run_folder import REFERENCES_FILE, read_references
 from rl4dialog.runs.summary import Example, print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.text.prompts import encode_prompt
-from rl4dialog.training.building.policy import build_evaluation_post_processor, evaluation_kwargs
+from rl4dialog.training.building.policy import build_post_processor, evaluation_kwargs
 from rl4dialog.training.building.rewards import RewardColumns, mean_reward
 from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.random_state import random_states_kept
@@ -63,13 +63,12 @@ class Evaluator:
         rewards: RewardColumns | None = None,
         conversing: Conversing | None = None,
     ) -> None:
-        self._conversing = conversing
         self._masks_partners = config.env is not None and config.env.args.partner_on_error == "mask"
         self._settings, self._seed = config.train_evaluation, config.seed
         self._texts, self._metrics, self._tracker = texts, metrics, tracker
-        self._rewards = rewards
+        self._rewards, self._conversing = rewards, conversing
         self._kwargs = evaluation_kwargs(config)
-        self._post_process = build_evaluation_post_processor(config)
+        self._post_process = build_post_processor(config.evaluation_block)
         self._values = value_numbers(config, texts.lengths, self._settings.eval_batch_size)
 
     def begin_run(self, policy: LMActorCriticPolicy) -> None:
@@ -82,29 +81,12 @@ class Evaluator:
         return self._texts.data.samples(split, self._settings.max_eval_samples)
 
     def run(self, policy: LMActorCriticPolicy, split: str, epoch: int, reward_must_work: bool = False) -> Evaluation:
-        """Evaluate a policy after ``epoch`` iterations."""
-        rewards = self._rewards
-        samples, seed = self.samples(split), derive_seed(self._seed, "evaluation", split)
-        if self._conversing is not None:
-            talk, sizes = functools.partial(converse, self._conversing, seed), [0] * len(samples)
-        else:
-            prompts = self._prompts(policy, samples)
-            talk, sizes = functools.partial(give_replies, prompts, self._post_process), [len(ids) for ids in prompts]
-        result = evaluate(
-            policy,
-            samples,
-            sizes,
-            talk,
-            self._metrics,
-            split,
-            self._settings.eval_batch_size,
-            self._kwargs,
-            seed,
-            functools.partial(self._columns, samples, must_work=reward_must_work),
-        )
-        result.reward_error = rewards.error if rewards is not None else None
+        """Evaluate a policy after ``epoch`` iterations. Empty in all processes but the main one."""
+        with random_states_kept():  # so the number of evaluations does not affect training
+            result = self._judged(policy, split, reward_must_work)
+        result.reward_error = self._rewards.error if self._rewards is not None else None
         if self._values is not None and result.talks and not policy.lockstep:
-            of_values, records = self._values.of_evaluation(policy, samples, result.talks)
+            of_values, records = self._values.of_evaluation(policy, self.samples(split), result.talks)
             result.metrics |= of_values
             for prediction, record in zip(result.predictions, records, strict=True):
                 prediction |= record
@@ -115,19 +97,32 @@ class Evaluator:
             self._tracker.log_predictions(epoch, split, result.predictions)
         return result
 
+    def _judged(self, policy: LMActorCriticPolicy, split: str, must_work: bool) -> Evaluation:
+        """Let a policy talk about the samples of a split, and compute all metrics."""
+        # The seed is the same for every evaluation, so that differences come from the policy.
+        samples, seed = self.samples(split), derive_seed(self._seed, "evaluation", split)
+        if self._conversing is not None:
+            talk, sizes = functools.partial(converse, self._conversing, seed), [0] * len(samples)
+        else:
+            prompts = self._prompts(policy, samples)
+            talk, sizes = functools.partial(give_replies, prompts, self._post_process), [len(ids) for ids in prompts]
+        batch_size = self._settings.eval_batch_size
+        talks = hold_talks(policy, samples, sizes, talk, split, batch_size, self._kwargs, seed)
+        if not talks:
+            return Evaluation({}, [])
+        columns = self._columns(samples, talks, must_work)
+        return judged(talks, samples, self._metrics, split, policy.language_model, columns)
+
     def _columns(self, samples: Sequence[Sample], talks: Sequence[Talk], must_work: bool) -> dict[str, list[float]]:
         """Rewards of the talks."""
-        failures = [talk.error for talk in talks if talk.partner_failed and talk.error is not None]
+        failures, n_talks = [talk.error for talk in talks if talk.partner_failed and talk.error is not None], len(talks)
         if failures and not self._masks_partners:
             raise PartnerError(failures[0])
-        if len(failures) == len(talks):
-            raise PartnerError(
-                f"the partner failed in all {len(talks)} conversations of this evaluation, which leaves nothing to "
-                f"measure; the first failure: {failures[0]}"
-            )
+        if len(failures) == n_talks:
+            raise PartnerError(f"the partner failed in all {n_talks} conversations of this evaluation: {failures[0]}")
         if failures:
             _logger.warning(
-                "the partner failed in %d of the %d conversations of this evaluation", len(failures), len(talks)
+                "the partner failed in %d of the %d conversations of this evaluation", len(failures), n_talks
             )
         if self._rewards is None:
             return {}
@@ -141,13 +136,10 @@ class Evaluator:
         limits = lengths.prompt, lengths.truncation_side, lengths.turn_end
         return [encode_prompt(policy.end_of_turn.tokenizer, s.prompt_or_input_text, *limits) for s in samples]
 
-    def recall(self, split: str, epoch: int) -> Evaluation:
-        """Load an evaluation that :meth:`run` recorded earlier in this run; empty in a process without a tracker."""
-        return Evaluation({}, []) if self._tracker is None else Evaluation(*self._tracker.recall(epoch, split))
-
     def ceiling(self, policy: LMActorCriticPolicy, split: str) -> dict[str, float]:
         """Metrics of a split's reference replies, if there are any; in conversations, only those of single replies."""
-        samples, references = self.samples(split), self._references(split)
+        samples = self.samples(split)
+        references = [sample.references[0] if sample.references else "" for sample in samples]
         if not any(references):
             return {}
         talks = [talk_of_one_reply(sample, text) for sample, text in zip(samples, references, strict=True)]
@@ -173,10 +165,9 @@ class Evaluator:
             for name, player in players.items():
                 talks: list[Talk] = []
                 for start in range(0, len(samples), size):
-                    rows = range(start, min(start + size, len(samples)))
-                    chosen = [samples[row] for row in rows]
-                    kwargs = {**self._kwargs, "players": [player() for _ in rows]}
-                    talks += converse(self._conversing, seed, policy, chosen, rows, kwargs)
+                    chosen = samples[start : start + size]
+                    kwargs = {**self._kwargs, "players": [player() for _ in chosen]}
+                    talks += converse(self._conversing, seed, policy, chosen, range(start, start + len(chosen)), kwargs)
                 columns = self._columns(samples, talks, must_work=False)
                 found[name] = _of_all(compute_metrics(metrics, talks, split, policy.language_model), columns)
         return found
@@ -189,9 +180,6 @@ class Evaluator:
             scores = compute_metrics(metrics, replies, split, policy.language_model)
             measured.append({"n_replies": len(replies), **_of_all(scores, {})})
         return measured
-
-    def _references(self, split: str) -> list[str]:
-        return [sample.references[0] if sample.references else "" for sample in self.samples(split)]
 
     def measure_references(self, policy: LMActorCriticPolicy) -> None:
         """Record the test metrics of the reference replies, if there are any."""
@@ -214,32 +202,6 @@ class Evaluator:
         )
 
 
-@random_states_kept()
-def evaluate(
-    policy: LMActorCriticPolicy,
-    samples: Sequence[Sample],
-    sizes: Sequence[int],
-    talk: Callable[..., list[Talk]],
-    metrics: Sequence[BaseMetric | DialogueMetric],
-    split_name: str,
-    batch_size: int,
-    generation_kwargs: dict[str, Any] | None,
-    seed: int,
-    columns_of: Callable[[Sequence[Talk]], Mapping[str, list[float]]] | None = None,
-) -> Evaluation:
-    """Let a policy talk about samples, and compute all metrics. All processes must call this together.
-
-    All random states are restored afterwards, so the number of evaluations does not affect training. The seed is the
-    same for every evaluation, so that differences come from the policy. ``columns_of`` returns further columns of the
-    predictions, one number per talk; the mean of ``reward`` becomes a metric. Empty in all processes but the main one.
-    """
-    talks = hold_talks(policy, samples, sizes, talk, split_name, batch_size, generation_kwargs, seed)
-    if not talks:
-        return Evaluation({}, [])
-    columns = {} if columns_of is None else columns_of(talks)
-    return judged(talks, samples, metrics, split_name, policy.language_model, columns)
-
-
 def judged(
     talks: Sequence[Talk],
     samples: Sequence[Sample],
@@ -250,22 +212,23 @@ def judged(
 ) -> Evaluation:
     """Compute all metrics, and make the records of the predictions."""
     scores = compute_metrics(metrics, talks, split_name, model)
-    predictions = []
+    predictions: list[dict[str, Any]] = []
     for i, (sample, talk) in enumerate(zip(samples, talks, strict=True)):
+        prompt, reply = sample.prompt_or_input_text, ""
+        if talk.replies:
+            prompt, reply = talk.replies[0].prompt, talk.replies[0].text
         references = "".join(f"<START-{n}>{text}<END-{n}>" for n, text in enumerate(sample.references, start=1))
-        predictions.append(
-            {
-                "split_name": split_name,
-                "sample_id": sample.id,
-                "prompt_text": talk.replies[0].prompt if talk.replies else sample.prompt_or_input_text,
-                **_history(sample),
-                "generated_text": talk.replies[0].text if talk.replies else "",
-                "ref_text": references,
-                **({} if talk.is_single_reply else conversation_record(talk.dialogue)),
-                **{key: values[i] for key, values in columns.items()},
-                **{key: "n/a" if each is None else each[i] for key, (each, _) in scores.items()},
-            }
-        )
+        record: dict[str, Any] = {
+            "split_name": split_name,
+            "sample_id": sample.id,
+            "prompt_text": prompt,
+            **_history(sample),
+        }
+        record |= {"generated_text": reply, "ref_text": references}
+        record |= {} if talk.is_single_reply else conversation_record(talk.dialogue)
+        record |= {key: values[i] for key, values in columns.items()}
+        record |= {key: "n/a" if each is None else each[i] for key, (each, _) in scores.items()}
+        predictions.append(record)
     return Evaluation(_of_all(scores, columns), predictions, talks=talks)
 
 

@@ -182,7 +182,8 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     with torch.device("meta"):
         model = architecture()
         pays = (n_rows - n_prompts) * prompt_length >= SHARING_COST[device_type]
-        if not (model.config.is_encoder_decoder or (pays and _reads_prompts_once(model))):
+        can_share = model.config.model_type in CACHED and not keeps_states(model)
+        if not (model.config.is_encoder_decoder or (pays and can_share)):
             n_prompts = n_rows
         if config.lora is not None:
             LoRA(model.bfloat16() if half else model, config.lora)
@@ -211,13 +212,15 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         raise
     except Exception:  # code of some models depends on tensor values, which fake tensors lack
         activations = None
+    import transformers.trainer  # noqa: F401  # which the run will load, too
+
     cache = n_envs * _cache_bytes(model, rows.longest_prompt, lengths.reply)
     n_trained = _bytes_of(trained)
     pass_rows = min(n_envs, PASS_SIZE[device_type])
     vocabulary = embedding_rows(model)
     pass_logits = 2 * _FLOAT * vocabulary * max(pass_rows * rows.n_agent_tokens, 3 * n_envs)
     return MemoryPlan(
-        program=0 if on_gpu else _resident_bytes(),
+        program=0 if on_gpu else int(resident_mib() * MIB),
         weights=n_trained,
         gradients=n_trained,
         optimizer=n_trained // 2 if str(args.get("optimizer_class")).endswith("8bit") else 2 * n_trained,
@@ -249,7 +252,9 @@ class RowSizes:
 def row_sizes(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> RowSizes:
     """Predict the rows of a run. Without ``max_partner_length``, answers are taken to be as long as replies."""
     reply, limit, max_turns = texts.lengths.reply, texts.lengths.prompt, config.env.args.max_turns
-    first, answer = _prompt_lengths(texts), 0
+    samples, answer = texts.data.samples("train"), 0
+    some = [sample.prompt_or_input_text for sample in samples[:: max(1, len(samples) // _N_PROMPTS)]]
+    first = np.clip([len(texts.tokenizer(text, verbose=False)["input_ids"]) for text in some], 1, limit)
     if config.env.args.conversation_partner is not None:
         frame, ids = texts.data.pools["train"].frame(), encoder_of(texts.tokenizer).ids
         answer = (config.env.args.max_partner_length or reply) + len(ids(frame.to_agent)) + len(ids(frame.to_partner))
@@ -262,19 +267,6 @@ def row_sizes(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> 
     # A turn before which context was dropped begins a new row.
     n_turns = max(1, min(max_turns, (limit - int(first.max())) // (reply + answer) + 1))
     return RowSizes(first, longest, n_turns * reply + (n_turns - 1) * answer, n_turns * reply, n_turns)
-
-
-def _prompt_lengths(texts: Texts) -> np.ndarray:
-    """Token counts of some prompts of the train split."""
-    samples = texts.data.samples("train")
-    chosen = samples[:: max(1, len(samples) // _N_PROMPTS)]
-    lengths = [len(texts.tokenizer(sample.prompt_or_input_text, verbose=False)["input_ids"]) for sample in chosen]
-    return np.clip(lengths, 1, texts.lengths.prompt)
-
-
-def _reads_prompts_once(model: PreTrainedModel) -> bool:
-    """Whether replies can share the keys and values of a prompt in training."""
-    return model.config.model_type in CACHED and not keeps_states(model)
 
 
 def _cache_bytes(model: PreTrainedModel, prompt_length: int, reply_length: int) -> int:
@@ -304,10 +296,3 @@ def _state_bytes(model: PreTrainedModel) -> int:
 
 def _bytes_of(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _resident_bytes() -> int:
-    """Current memory of this process, including libraries that will be loaded."""
-    import transformers.trainer  # noqa: F401
-
-    return int(resident_mib() * MIB)

@@ -43,7 +43,7 @@ from rl4dialog.runs.run_folder import to_plain
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.building.policy import is_guided
 from rl4dialog.training.building.rewards import TOTAL
-from rl4dialog.training.callbacks.run import ConversationLogCallback, Derive, TrackingCallback
+from rl4dialog.training.callbacks.run import ConversationLogCallback, TrackingCallback
 from rl4dialog.training.checkpoint import Checkpoint, newest_folders, read_checkpoint
 from rl4dialog.training.evaluation import Evaluation
 from rl4dialog.training.random_state import random_state, set_random_state
@@ -91,30 +91,22 @@ def load_initial_critic(policy: LMActorCriticPolicy, checkpoint: Checkpoint, ref
 
 
 class PolicyTrainee(TextTrainee):
-    """An algorithm that trains a policy in iterations, and its callbacks.
-
-    Subclasses build :attr:`algorithm`, then call :meth:`follow`.
-
-    Attributes:
-        algorithm: The algorithm.
-        derive: Maps an iteration's logged values and duration to further values to log and to display.
-    """
-
-    algorithm: Any
-    derive: Derive
+    """An algorithm that trains a policy in iterations, and its callbacks."""
 
     def __init__(self, config: PolicyRunConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
         super().__init__(config, tracker, checkpoint)
         self._is_resumed, self._is_guided = checkpoint is not None, is_guided(config)
-        self._watch: WatchCallback | None = None
-
-    def follow(self, facts: RunFacts) -> None:
-        """Record and watch what the algorithm logs, and prepare the partner of evaluations."""
+        self.build_model(checkpoint)
+        self.algorithm: Any = self.parts.algorithm
         self.evaluator.begin_run(self.algorithm.policy)
         # Only the progress bar writes to the console; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
-        if self._tracker is not None:
-            self._watch = WatchCallback(facts, self._tracker.run_folder)
+        self._watch = WatchCallback(self.facts, tracker.run_folder) if tracker is not None else None
+
+    @property
+    @abstractmethod
+    def facts(self) -> RunFacts:
+        """Settings by which logged values are judged."""
 
     @property
     def iteration(self) -> int:
@@ -132,11 +124,10 @@ class PolicyTrainee(TextTrainee):
     def learn(self, callbacks: Sequence[BaseCallback]) -> None:
         n_left = self.n_iters - self.iteration
         with Progress("", "iteration", self.n_iters, initial=self.iteration) as progress:
-            first, last = self.first_callbacks(), []
+            first, last = self.first_callbacks(), list[BaseCallback]()
             if self._tracker is not None and self._watch is not None:
-                tracking = TrackingCallback(self._tracker, progress, self.derive)
-                first += [tracking, self._watch]
-                last = [tracking.last]
+                tracking = TrackingCallback(self._tracker, progress, rates_and_shown)
+                first, last = [*first, tracking, self._watch], [tracking.last]
             self.algorithm.learn(
                 n_left * self.algorithm.timesteps_per_iteration,
                 CallbackList([*first, *callbacks, *last]),
@@ -150,10 +141,6 @@ class PolicyTrainee(TextTrainee):
 
     def stop(self) -> None:
         self.algorithm.stop_requested = True
-
-    @property
-    def is_within_iteration(self) -> bool:
-        return False  # the state at the start of an iteration is kept instead
 
     @abstractmethod
     def own_state(self) -> dict[str, Any]:
@@ -223,20 +210,16 @@ class OfflineTrainee(PolicyTrainee):
 
     def __init__(self, config: OfflineConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
         super().__init__(config, tracker, checkpoint)
-        self.build_model(checkpoint)
-        self.algorithm = self.parts.algorithm
         if checkpoint is not None and checkpoint.state["log_hash"] != self.algorithm.log.hash:
             raise CheckpointError(
                 f"the logged conversations of datapool {config.datapool.id!r}, or how they are encoded, have changed "
                 f"since {checkpoint.path} was written: restore the original files and package, or start a new run "
                 f"with another --experiment_name"
             )
-        self.derive = _rates_of_log
-        self.follow(RunFacts(precision=config.precision, values_are_returns=self.algorithm.values_are_returns))
 
     @property
-    def stops_within_iteration(self) -> bool:
-        return False
+    def facts(self) -> RunFacts:
+        return RunFacts(self.parts.config.precision, values_are_returns=self.algorithm.values_are_returns)
 
     def own_state(self) -> dict[str, Any]:
         return {**self.algorithm.training_state(), "log_hash": self.algorithm.log.hash}
@@ -245,40 +228,27 @@ class OfflineTrainee(PolicyTrainee):
         self.algorithm.load_training_state(checkpoint.state)
 
 
-def _rates_of_log(rollout: Mapping[str, Any], seconds: float) -> tuple[dict[str, float], dict[str, str]]:
-    """Throughput of an iteration, and the values to display in the progress bar."""
-    tokens_per_s = rollout["rollout/tokens"] / seconds
-    shown = {"epoch": f"{rollout['rollout/epoch']:.2f}", "tokens/s": f"{tokens_per_s:.0f}"}
-    return {"time/tokens_per_s": tokens_per_s}, shown
-
-
 class OnPolicyTrainee(PolicyTrainee):
     """A stable-baselines3 algorithm over whole replies."""
 
     labels = ("before RL", "after RL")
 
     def __init__(self, config: OnPolicyConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
+        self._config = config
         # First, because a warm start can take hours.
         critic_from = find_initial_critic(config) if checkpoint is None else None
         super().__init__(config, tracker, checkpoint)
-        self.build_model(checkpoint)
-        self.algorithm, scorer = self.parts.algorithm, self.parts.scorer
-        assert scorer is not None
         if critic_from is not None:
             load_initial_critic(self.algorithm.policy, critic_from, self._reference_hash)
-        self.derive = rates_and_shown
-        self._logs_conversations = config.logging.conversations
-        self.follow(
-            RunFacts(
-                precision=config.precision,
-                target_kl=config.alg.kl_div.target_kl,
-                reward_weights={part.name: part.weight_at(1) for part in scorer.parts},
-                max_turns=config.env.args.max_turns,
-            )
-        )
+
+    @property
+    def facts(self) -> RunFacts:
+        config, scorer = self._config, self.parts.scorer
+        weights = {part.name: part.weight_at(1) for part in scorer.parts} if scorer is not None else {}
+        return RunFacts(config.precision, config.alg.kl_div.target_kl, weights, config.env.args.max_turns)
 
     def first_callbacks(self) -> list[BaseCallback]:
-        return [ConversationLogCallback(self._tracker)] if self._logs_conversations else []
+        return [ConversationLogCallback(self._tracker)] if self._config.logging.conversations else []
 
     @property
     def stops_within_iteration(self) -> bool:
@@ -322,6 +292,8 @@ class OnPolicyTrainee(PolicyTrainee):
 def rates_and_shown(rollout: Mapping[str, Any], seconds: float) -> tuple[dict[str, float], dict[str, str]]:
     """Throughput of an iteration, and the values to display in the progress bar."""
     tokens_per_s = rollout["rollout/tokens"] / seconds
-    reward, kl = rollout["rollout/task_reward"], rollout["rollout/kl"]
-    shown = {"reward": f"{reward:.3f}", "KL": f"{kl:.3f}", "tokens/s": f"{tokens_per_s:.0f}"}
-    return {"time/tokens_per_s": tokens_per_s}, shown
+    if "rollout/epoch" in rollout:
+        shown = {"epoch": f"{rollout['rollout/epoch']:.2f}"}  # of a log
+    else:
+        shown = {"reward": f"{rollout['rollout/task_reward']:.3f}", "KL": f"{rollout['rollout/kl']:.3f}"}
+    return {"time/tokens_per_s": tokens_per_s}, {**shown, "tokens/s": f"{tokens_per_s:.0f}"}

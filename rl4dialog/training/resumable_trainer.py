@@ -65,17 +65,6 @@ class ProgressBar(TrainerCallback):
             self._progress.close()
 
 
-def train_with_progress(trainer: Trainer, description: str) -> Any:
-    """Run a `Trainer` with the toolkit's progress bar instead of its own output."""
-    trainer.remove_callback(PrinterCallback)
-    progress = ProgressBar(description)
-    trainer.add_callback(progress)
-    try:
-        return trainer.train()
-    finally:
-        progress.close()
-
-
 @contextmanager
 def unchanged(model: PreTrainedModel) -> Iterator[None]:
     """Restore everything except weights that building and running a `Trainer` changes.
@@ -119,8 +108,8 @@ class TrainingLoop(Protocol):
         """Act after an epoch. Setting ``trainer.control.should_training_stop`` ends the training."""
 
 
-class ResumableTrainer(Trainer):
-    """A `Trainer` that resumes bit-identically.
+class ResumableTrainer(Trainer, TrainerCallback):
+    """A `Trainer` that resumes bit-identically. It is a callback of itself.
 
     Attributes:
         last_state: Result of :meth:`capture_state` after the last epoch.
@@ -128,7 +117,7 @@ class ResumableTrainer(Trainer):
 
     def __init__(self, loop: TrainingLoop | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.add_callback(_Moments(self))
+        self.add_callback(self)
         self.last_state = UNTRAINED if loop is None or loop.checkpoint is None else loop.checkpoint.state
         self._loop, self._checkpoint = loop, loop.checkpoint if loop is not None else None
         self._epoch_ended, self._epoch_random = False, random_state()
@@ -166,7 +155,7 @@ class ResumableTrainer(Trainer):
 
     # -- moments of the training loop -----------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         """Restore what transformers resets at the start of ``train()``."""
         self._started = time.perf_counter()
         if self._checkpoint is None:
@@ -178,11 +167,11 @@ class ResumableTrainer(Trainer):
         self._globalstep_last_logged = state["last_logged_step"]
         set_random_state(self._loop.first_random)
 
-    def begin_epoch(self) -> None:
+    def on_epoch_begin(self, *args: Any, **kwargs: Any) -> None:
         """Keep the random state that decides the order of an epoch's batches."""
         self._epoch_random = random_state()
 
-    def end_epoch(self) -> None:
+    def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
         """Note that the following log and evaluation are those of an epoch."""
         self._epoch_ended = True
 
@@ -233,22 +222,6 @@ class ResumableTrainer(Trainer):
             set_random_state(self._checkpoint.state["random"])
 
 
-class _Moments(TrainerCallback):
-    """Forwards the start of training and of epochs, and the end of epochs, to a trainer."""
-
-    def __init__(self, trainer: ResumableTrainer) -> None:
-        self._trainer = trainer
-
-    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._trainer.begin()
-
-    def on_epoch_begin(self, *args: Any, **kwargs: Any) -> None:
-        self._trainer.begin_epoch()
-
-    def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
-        self._trainer.end_epoch()
-
-
 def run_trainer(
     trainer_class: Callable[..., ResumableTrainer],
     model: PreTrainedModel,
@@ -262,8 +235,7 @@ def run_trainer(
 ) -> dict[str, Any]:
     """Run a `Trainer` on a model.
 
-    The random states of Python, numpy and torch, the model's mode and its config are restored afterwards. The model
-    stays on the device chosen by `Trainer`.
+    Everything but weights is restored afterwards; see :func:`unchanged`.
     """
     # Who needs a warm-started model may be computing without gradients.
     with unchanged(model), torch.enable_grad():
@@ -273,5 +245,11 @@ def run_trainer(
             )
         except (ValueError, TypeError, ImportError) as error:
             raise ConfigError(f"alg.training_args: {error}") from error
-        train_with_progress(trainer, description)
+        # With the toolkit's progress bar instead of the trainer's own output.
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(progress := ProgressBar(description))
+        try:
+            trainer.train()
+        finally:
+            progress.close()
     return trainer.last_state

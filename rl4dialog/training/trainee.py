@@ -1,11 +1,11 @@
-"""What the trainer runs: the interface of every kind of run, and the base class of runs on text."""
+"""What the trainer runs: the base class of every kind of run, and that of runs on text."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
 from transformers import PreTrainedModel
@@ -22,63 +22,72 @@ from rl4dialog.training.checkpoint import Checkpoint
 from rl4dialog.training.evaluation import Evaluation
 
 
-class Trainee(Protocol):
+class Trainee(ABC):
     """The object to train, built from a config. All processes of a run call its methods together.
 
     A trainee can be stopped and resumed without any difference.
     """
 
     @property
+    @abstractmethod
     def iteration(self) -> int:
         """Number of finished iterations."""
 
     @property
+    @abstractmethod
     def n_iters(self) -> int:
         """Total number of iterations of the run."""
 
+    @abstractmethod
     def learn(self, callbacks: Sequence[BaseCallback]) -> None:
-        """Train until all iterations are finished or a callback stops the training.
+        """Train until all iterations are finished or a callback, which act in this order, stops the training."""
 
-        Args:
-            callbacks: Callbacks in the order in which they act between iterations.
-        """
-
+    @abstractmethod
     def stop(self) -> None:
         """Stop before the next iteration."""
 
+    @abstractmethod
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
         """Evaluate a split and record the results."""
 
+    @abstractmethod
     def recall(self, split: str, iteration: int) -> Evaluation:
         """Load an evaluation recorded by :meth:`evaluate`; empty in a process that does not record."""
 
+    @abstractmethod
     def save_model(self, folder_name: str) -> Path | None:
         """Export the model to a folder of the run. Returns the folder in the main process."""
 
-    def measure_references(self) -> None:
+    def measure_references(self) -> None:  # noqa: B027
         """Record the test metrics of the reference replies, if there are any; in the main process."""
 
+    @abstractmethod
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
         """Print what training has changed; in the main process."""
 
     @property
     def is_within_iteration(self) -> bool:
         """Whether :meth:`capture_state` captures an unfinished iteration; otherwise it needs finished ones."""
+        return False
 
     @property
     def stops_within_iteration(self) -> bool:
         """Whether a signal can stop an unfinished iteration; otherwise training stops after it."""
+        return False
 
+    @abstractmethod
     def capture_state(self) -> dict[str, Any]:
         """Return all state except tensors as JSON values: ``iteration``, ``is_unfinished`` and the trainee's own."""
 
+    @abstractmethod
     def save_state(self, folder: Path | None) -> None:
         """Write the tensors of the state; ``None`` in a process that only takes part in gathering them."""
 
+    @abstractmethod
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state of a checkpoint."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Shut down everything that would outlive the training, such as environment workers."""
 
 
@@ -133,13 +142,10 @@ class TextTrainee(Trainee):
         return self.evaluator.run(self.generator(), split, iteration, reward_must_work)
 
     def recall(self, split: str, iteration: int) -> Evaluation:
-        return self.evaluator.recall(split, iteration)
+        return Evaluation({}, []) if self._tracker is None else Evaluation(*self._tracker.recall(iteration, split))
 
     def measure_references(self) -> None:
         self.evaluator.measure_references(self.generator())
 
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
         self.evaluator.summarize(before, after, self.labels)
-
-    def close(self) -> None:
-        pass

@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 
 import torch
-from stable_baselines3.common.callbacks import BaseCallback
 
 from rl4dialog.core.config import (
     OfflineConfig,
@@ -61,7 +60,6 @@ class Trainer:
             the start of the run. The run folder is left unchanged.
 
     Attributes:
-        trainee: The trainee.
         evaluations: Results of all evaluations of the run, identical in every process.
     """
 
@@ -86,7 +84,7 @@ class Trainer:
             "run_folder": tracker.run_folder if tracker is not None else None,
         }
         self._configured = ConfiguredCallbacks(build_callbacks(config, toolkit))
-        self.trainee: Trainee = _build_trainee(config, tracker, checkpoint)
+        self.trainee: Trainee = import_object(_TRAINEES[type(config)])(config, tracker, checkpoint)
         self._before = self._resume(checkpoint) if checkpoint is not None else None
 
     def train_and_eval(self) -> tuple[Evaluation, Evaluation] | None:
@@ -110,7 +108,9 @@ class Trainer:
             # Save before the evaluation, which may fail.
             self.trainee.save_model(MODEL_FOLDER)
             if self._reward_error is None:
-                self._evaluate(self._missing_splits(), self.trainee.iteration)
+                n_done = self.trainee.iteration
+                known = {result.split for result in self.evaluations if result.iteration == n_done}
+                self._evaluate([split for split in SPLITS if split not in known], n_done)
             after = {**before, **self._latest}
         finally:
             self.trainee.close()
@@ -159,46 +159,13 @@ class Trainer:
         errors = [str(evaluation.reward_error) for evaluation in found.values() if evaluation.reward_error]
         self._reward_error = next(iter(all_gather_object(errors)[0]), None)
         # Only the main process computes metrics; the others receive its results.
-        measured = all_gather_object({split: evaluation.metrics for split, evaluation in found.items()})[0]
+        measured = all_gather_object(metrics_of(found))[0]
         self._latest.update(found)
         self.evaluations += [EvaluationResult(iteration, split, metrics) for split, metrics in measured.items()]
         return found
 
-    def _missing_splits(self) -> list[str]:
-        """Splits that are not evaluated after the current iteration."""
-        done = {result.split for result in self.evaluations if result.iteration == self.trainee.iteration}
-        return [split for split in SPLITS if split not in done]
-
     def _learn(self) -> None:
-        checkpoints = self._checkpoint_callback()
-        self._signals.deferred = checkpoints is not None
-        self.trainee.learn(self._callbacks(checkpoints))
-        self._signals.deferred = False
-        if checkpoints is not None:  # a signal may have arrived during the evaluation after the last iteration
-            checkpoints.stop_if_asked()
-        if self.trainee.iteration < (n_iters := self.trainee.n_iters):
-            reason = next((reason for reason in all_gather_object(self._configured.stopped_by) if reason), "a callback")
-            reason = reason if self._reward_error is None else "a reward that failed in an evaluation"
-            say(f"stopped after iteration {self.trainee.iteration} of {n_iters} by {reason}", on_terminals=True)
-
-    def _checkpoint_callback(self) -> CheckpointCallback | None:
-        settings = self._config.train_evaluation
-        if not has_checkpoints():
-            return None
-        best, keep_best = settings.keep_best, None
-        if best is not None:
-            keep_best = MetricHistory(self.evaluations, best.metric, best.mode, "train_evaluation.keep_best")
-        return CheckpointCallback(
-            CheckpointStore(self._tracker.run_folder if self._tracker is not None else None, settings.keep_last),
-            self._tracker,
-            self._signals,
-            self.trainee,
-            settings.save_every,
-            keep_best,
-        )
-
-    def _callbacks(self, checkpoints: CheckpointCallback | None) -> list[BaseCallback]:
-        """Callbacks in the order in which they act between iterations."""
+        checkpoints = self._checkpoint_callback() if has_checkpoints() else None
 
         def evaluate(iteration: int) -> None:
             self._evaluate(("val",), iteration)
@@ -208,9 +175,20 @@ class Trainer:
                 checkpoints.evaluated()
 
         evaluation = EvaluationCallback(evaluate, self._config.train_evaluation.eval_every)
-        return [*([checkpoints] if checkpoints is not None else []), evaluation, self._configured]
+        self._signals.deferred = checkpoints is not None
+        # In the order in which they act between iterations.
+        self.trainee.learn([*([checkpoints] if checkpoints is not None else []), evaluation, self._configured])
+        self._signals.deferred = False
+        if checkpoints is not None:  # a signal may have arrived during the evaluation after the last iteration
+            checkpoints.stop_if_asked()
+        if self.trainee.iteration < (n_iters := self.trainee.n_iters):
+            reason = next((reason for reason in all_gather_object(self._configured.stopped_by) if reason), "a callback")
+            reason = reason if self._reward_error is None else "a reward that failed in an evaluation"
+            say(f"stopped after iteration {self.trainee.iteration} of {n_iters} by {reason}", on_terminals=True)
 
-
-def _build_trainee(config: RunConfig, tracker: Tracker | None, checkpoint: Checkpoint | None) -> Trainee:
-    trainee: Trainee = import_object(_TRAINEES[type(config)])(config, tracker, checkpoint)
-    return trainee
+    def _checkpoint_callback(self) -> CheckpointCallback:
+        settings, keep_best = self._config.train_evaluation, None
+        if (best := settings.keep_best) is not None:
+            keep_best = MetricHistory(self.evaluations, best.metric, best.mode, "train_evaluation.keep_best")
+        store = CheckpointStore(self._tracker.run_folder if self._tracker is not None else None, settings.keep_last)
+        return CheckpointCallback(store, self._tracker, self._signals, self.trainee, settings.save_every, keep_best)

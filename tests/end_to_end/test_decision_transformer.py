@@ -8,9 +8,7 @@ from runs import run_folder, train, trained_run
 
 import rl4dialog
 from rl4dialog.core.config import load_config
-from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.assembly import Assembly
-from rl4dialog.training.building.offline import build_log
 from tests.runs import write_config
 
 
@@ -40,9 +38,8 @@ def finished(tmp_path_factory):
 @pytest.mark.parametrize("tokenizer", ["builtin/characters", "builtin/tiny-gpt2"])
 def test_train_prompts_carry_the_logged_return(tokenizer, tmp_path):
     config = load_config(write_config(tmp_path, config_of(tokenizer={"model_name": tokenizer})))
-    texts = Assembly(config).texts
-    end = EndOfTurn(texts.tokenizer, [texts.tokenizer.eos_token_id], texts.data.turn_marker)
-    log = build_log(config, texts, end)
+    parts = Assembly(config)
+    texts, log = parts.texts, parts.log
     batch = log.replies(np.arange(len(log)))
     original = texts.data.pools["train"].prompted_conversations()
     for row, dialogue in enumerate(original):

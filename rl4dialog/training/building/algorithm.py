@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from transformers import PreTrainedModel
+from typing import TYPE_CHECKING, Any
 
 from rl4dialog.catalog import AlgorithmRegistry
 from rl4dialog.core.config import OnPolicyConfig
@@ -18,55 +16,40 @@ from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.vllm_backend import VLLMBackend
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
-from rl4dialog.scores.scoring import Scorer
-from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.training.building.conversations import AnyPartner, build_partner, build_task_rewards, env_kwargs
 from rl4dialog.training.building.language_model import build_auxiliary_examples
-from rl4dialog.training.building.policy import build_end_of_turn, own_policy_args, policy_class
+from rl4dialog.training.building.policy import policy_class, policy_kwargs
 from rl4dialog.training.building.rewards import build_reward_normalizer
-from rl4dialog.training.building.texts import Lengths, Texts
+from rl4dialog.training.building.texts import Lengths
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.supervised.fine_tuning import SupervisedLoss
 
+if TYPE_CHECKING:
+    from rl4dialog.training.assembly import Assembly
 
-def build_algorithm(
-    config: OnPolicyConfig,
-    texts: Texts,
-    model: PreTrainedModel,
-    end_of_turn: EndOfTurn,
-    scorer: Scorer,
-) -> Any:
-    """Build the environments, the policy and the algorithm."""
-    env = config.env
-    chosen = env.args.conversation_partner
-    partner = None if chosen is None else build_partner(chosen, config, texts, end_of_turn, embedding_rows(model))
-    vec_env = make_vec_env(
-        _env_kwargs(config, texts, model, end_of_turn, scorer, partner),
-        env.n_envs // n_processes(),
-        env.vec_env,
-        env.n_workers,
-        config.reward_fn.timeout_s,
-    )
-    kl, reward = config.alg.kl_div, config.reward_fn
-    algorithm, policy_args = AlgorithmRegistry.resolve(config.alg.id), own_policy_args(config)
+
+def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
+    """Build the environments, the policy and the algorithm, with a config that may differ from that of the parts."""
+    env, kl, reward, texts, scorer = config.env, config.alg.kl_div, config.reward_fn, parts.texts, parts.scorer
+    assert scorer is not None
+    partner, kwargs = _partner_and_env_kwargs(parts, config)
+    vec_env = make_vec_env(kwargs, env.n_envs // n_processes(), env.vec_env, env.n_workers, reward.timeout_s)
+    service = partner if isinstance(partner, PartnerService) else None
+    algorithm = AlgorithmRegistry.resolve(config.alg.id)
+    of_policy = policy_kwargs(parts, config)
     if not algorithm.needs_critic:
-        policy_args["critic"] = "none"
+        of_policy["critic"] = "none"
+    if service is not None:
+        of_policy["max_reply_length"] = texts.lengths.reply
     supervised = {}
     if config.alg.args.get("supervised_coef"):
-        examples = build_auxiliary_examples(config, texts, model.config).train
+        examples = build_auxiliary_examples(config, texts, parts.initial_model.config).train
         supervised["supervised_loss"] = SupervisedLoss(examples, int(texts.tokenizer.pad_token_id))
     try:
         built = algorithm(
             policy_class(config),
             vec_env,
-            policy_kwargs={
-                **policy_args,
-                **({"max_reply_length": texts.lengths.reply} if isinstance(partner, PartnerService) else {}),
-                "model": model,
-                "end_of_turn": end_of_turn,
-                "precision": config.precision,
-                "lora": config.lora,
-            },
+            policy_kwargs=of_policy,
             seed=config.seed,
             kl_controller=build_kl_controller(kl.coeff, kl.target_kl, kl.type, kl.horizon),
             collector=RolloutCollector(
@@ -76,7 +59,7 @@ def build_algorithm(
                 normalizer=build_reward_normalizer(reward),
                 log_infos=config.logging.log_infos,
                 max_turns=env.args.max_turns,
-                partner=partner if isinstance(partner, PartnerService) else None,
+                partner=service,
                 has_partner=partner is not None,
                 mask_failed_partners=env.args.partner_on_error == "mask",
                 partner_timeout_s=reward.timeout_s,
@@ -88,8 +71,8 @@ def build_algorithm(
             **config.alg.args,
         )
         built.policy.backend = _build_backend(config, built.policy, texts.lengths)
-        if isinstance(partner, PartnerService):
-            partner.begin_run(built.policy)
+        if service is not None:
+            service.begin_run(built.policy)
     except (AssertionError, TypeError, ValueError) as error:
         close(vec_env)
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
@@ -99,26 +82,19 @@ def build_algorithm(
     return built
 
 
-def check_env_workers(config: OnPolicyConfig, texts: Texts, model: PreTrainedModel, scorer: Scorer) -> str:
+def check_env_workers(parts: Assembly, config: OnPolicyConfig) -> str:
     """Check that the environments can be sent to workers, if the run uses any; returns where they run."""
-    end_of_turn = build_end_of_turn(config, texts.tokenizer, texts.data.turn_marker, model)
-    chosen = config.env.args.conversation_partner
-    partner = None if chosen is None else build_partner(chosen, config, texts, end_of_turn, embedding_rows(model))
-    return check_workers(_env_kwargs(config, texts, model, end_of_turn, scorer, partner), config.env.vec_env)
+    return check_workers(_partner_and_env_kwargs(parts, config)[1], config.env.vec_env)
 
 
-def _env_kwargs(
-    config: OnPolicyConfig,
-    texts: Texts,
-    model: PreTrainedModel,
-    end_of_turn: EndOfTurn,
-    scorer: Scorer,
-    partner: AnyPartner | None,
-) -> dict[str, Any]:
-    samples = list(texts.data.pools["train"])
-    of_model = {"end_of_turn": end_of_turn, "vocab_size": embedding_rows(model)}
-    kwargs = {**env_kwargs(config, texts, samples, scorer.parts, partner), **of_model}
-    return {**kwargs, "shares_dialogues": kwargs["shares_dialogues"] or config.logging.conversations}
+def _partner_and_env_kwargs(parts: Assembly, config: OnPolicyConfig) -> tuple[AnyPartner | None, dict[str, Any]]:
+    texts, chosen, scorer = parts.texts, config.env.args.conversation_partner, parts.scorer
+    assert scorer is not None
+    of_model: dict[str, Any] = {"end_of_turn": parts.end_of_turn, "vocab_size": embedding_rows(parts.initial_model)}
+    partner = None if chosen is None else build_partner(chosen, config, texts, **of_model)
+    kwargs = env_kwargs(config, texts, list(texts.data.pools["train"]), scorer.parts, partner)
+    shares = kwargs["shares_dialogues"] or config.logging.conversations
+    return partner, {**kwargs, **of_model, "shares_dialogues": shares}
 
 
 def _build_backend(config: OnPolicyConfig, policy: LMActorCriticPolicy, lengths: Lengths) -> GenerationBackend | None:

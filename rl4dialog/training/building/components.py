@@ -30,11 +30,11 @@ from rl4dialog.core.config import (
     TextConfig,
     TurnLevelConfig,
 )
-from rl4dialog.core.config_blocks import inner_component
+from rl4dialog.core.config_blocks import ComponentConfig, inner_component
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.plugins import load_entry_points, load_imports
 from rl4dialog.data.judged_texts import JudgedTexts
-from rl4dialog.data.mixture import Mixture, checked_pools
+from rl4dialog.data.mixture import Mixture, PoolShare, checked_pools
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies import vllm_backend
 from rl4dialog.policies.generation import NOT_IN_ROLLOUTS, GenerationSettings
@@ -42,12 +42,7 @@ from rl4dialog.policies.lora import check_settings
 from rl4dialog.runs.tracking import check_outputs
 from rl4dialog.training.building.conditions import conditions_met
 from rl4dialog.training.building.conversations import check_partner
-from rl4dialog.training.building.policy import (
-    build_post_processor,
-    check_chosen,
-    own_policy_args,
-    policy_class,
-)
+from rl4dialog.training.building.policy import build_post_processor, check_chosen, own_policy_args, policy_class
 from rl4dialog.training.building.rewards import metrics_and_rewards
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.processes import sharding
@@ -62,7 +57,7 @@ def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool 
     component = CallbackRegistry.resolve(id)
     if inspect.isclass(component) and not issubclass(component, BaseCallback):
         raise ConfigError(f"callback {id!r} must derive from stable_baselines3.common.callbacks.BaseCallback")
-    if not (inspect.isclass(component) and issubclass(component, IterationCallback)):
+    if not _is_ours(component):
         return
     if is_inner:
         raise ConfigError(f"callback {id!r} does not act in _on_step, so another callback cannot call it")
@@ -74,12 +69,20 @@ def check_callback(id: str, args: Mapping[str, Any], where: str, is_inner: bool 
 def check_without_rollouts(id: str, args: Mapping[str, Any], where: str) -> None:
     """Check that a callback is useful in a supervised run."""
     component = CallbackRegistry.resolve(id)
-    is_ours = inspect.isclass(component) and issubclass(component, IterationCallback)
-    if not is_ours or component.reads_rollouts(args):
+    if not _is_ours(component) or component.reads_rollouts(args):
         raise ConfigError(
-            f"{where}: callback {id!r} acts on rollouts, and alg.id: supervised makes none; use a callback that acts "
-            f"between epochs, such as early_stopping or save_best_model with a metric of the val split"
+            f"{where}: callback {id!r} acts on rollouts, and alg.id: supervised makes none; use early_stopping, "
+            f"save_best_model or others that act between epochs, with a metric of the val split"
         )
+
+
+def _is_ours(component: Any) -> bool:
+    return inspect.isclass(component) and issubclass(component, IterationCallback)
+
+
+def _check_between_epochs(config: RunConfig) -> None:
+    for i, component in enumerate(config.callbacks):
+        check_without_rollouts(component.id, component.args, f"callbacks[{i}]")
 
 
 def build_callbacks(config: RunConfig, toolkit: Mapping[str, Any]) -> list[tuple[str, BaseCallback]]:
@@ -116,17 +119,12 @@ def _check_offline(config: OfflineConfig) -> None:
     algorithm.check_arguments(config.alg.args)
     algorithm.check_policy(policy, config.alg.args, {**OfflineAlgorithmRegistry.defaults(id), **config.alg.args})
     policy.check_arguments({**own_policy_args(config), **algorithm.policy_arguments(), "lora": config.lora})
-    for i, component in enumerate(config.callbacks):
-        check_without_rollouts(component.id, component.args, f"callbacks[{i}]")
+    _check_between_epochs(config)
     _check_text(config)
 
 
 def import_and_check(config: RunConfig, config_path: str | Path) -> None:
-    """Load plugins and a config's imports, and check all ids and arguments.
-
-    Raises:
-        ConfigError: If an import fails, or as for :func:`check_components`.
-    """
+    """Load plugins and a config's imports, and check all ids and arguments."""
     load_entry_points()
     load_imports(config.imports, Path(config_path).resolve().parent)
     check_components(config)
@@ -149,36 +147,34 @@ def check_components(config: RunConfig) -> None:
         if message not in config.warnings:
             config.warnings.append(message)
     if isinstance(config, TextConfig) and config.generation.backend == "vllm":
-        _check_vllm(config)
+        for block in config.generation_blocks:
+            vllm_backend.check_settings(GenerationSettings.from_kwargs(block.kwargs, block.where), block.where)
+        vllm_backend.import_vllm(config.generation.tensor_parallel_size)
 
 
-def _check_datapool(config: TextConfig | RewardModelConfig) -> None:
-    pool = config.datapool
-    _check_pool(pool.id, pool.args, "datapool", isinstance(config, RewardModelConfig))
-
-
-def _check_pool(id: str, args: Mapping[str, Any], where: str, for_reward_model: bool) -> None:
+def _check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_reward_model: bool = False) -> None:
     """Check a datapool, and those within a mixture."""
+    id, args, pool_class = pool.id, pool.args, DataPoolRegistry.resolve(pool.id)
     if "split" in args:
         raise ConfigError(f"{where}.args.split: every run reads all three splits; remove it")
     DataPoolRegistry.check(id, args, f"{where}.args")
-    pool_class = DataPoolRegistry.resolve(id)
     if for_reward_model and not hasattr(pool_class, "judged"):
-        raise ConfigError(
-            f"{where}.id: {id} has no judgements for alg.id: reward_model; use rated_dialogues or feedback"
-        )
-    if not for_reward_model and isinstance(pool_class, type) and issubclass(pool_class, JudgedTexts):
+        known = "use rated_dialogues or feedback"
+        raise ConfigError(f"{where}.id: {id} has no judgements for alg.id: reward_model; {known}")
+    if not inspect.isclass(pool_class):
+        return
+    if not for_reward_model and issubclass(pool_class, JudgedTexts):
         raise ConfigError(f"{where}.id: {id} has no prompts; it is for alg.id: reward_model")
-    if isinstance(pool_class, type) and issubclass(pool_class, Mixture):
-        for number, part in enumerate(checked_pools(args["pools"])):
+    if issubclass(pool_class, Mixture):
+        for number, inner in enumerate(checked_pools(args["pools"])):
             place = f"{where}.args.pools[{number}]"
-            if DataPoolRegistry.takes(part.id, "world"):
-                raise ConfigError(f"{place}.id: {part.id} needs a task, so it cannot be part of a mixture")
-            _check_pool(part.id, part.args, place, for_reward_model)
+            if DataPoolRegistry.takes(inner.id, "world"):
+                raise ConfigError(f"{place}.id: {inner.id} needs a task, so it cannot be part of a mixture")
+            _check_pool(inner, place, for_reward_model)
 
 
 def _check_text(config: TextConfig) -> None:
-    _check_datapool(config)
+    _check_pool(config.datapool)
     check_partner(config)
     if config.task is not None:
         TaskRegistry.check(config.task.id, config.task.args, "task.args")
@@ -186,8 +182,8 @@ def _check_text(config: TextConfig) -> None:
         registry.check(id, args, where)
         config.warnings.extend(note for note in registry.without_effect(id, args) if note not in config.warnings)
     for block in config.generation_blocks:
-        in_rollouts = block.where.startswith("alg.policy")
-        GenerationSettings.from_kwargs(block.kwargs, block.where, NOT_IN_ROLLOUTS if in_rollouts else None)
+        refused = NOT_IN_ROLLOUTS if block.where.startswith("alg.policy") else None
+        GenerationSettings.from_kwargs(block.kwargs, block.where, refused)
         build_post_processor(block)
 
 
@@ -199,15 +195,14 @@ def _check_supervised(config: SupervisedConfig) -> None:
 
 
 def _check_reward_model(config: RewardModelConfig) -> None:
-    _check_datapool(config)
+    _check_pool(config.datapool, for_reward_model=True)
     check_model_names(config)
     _check_epochs(config, config.alg.training_args)
 
 
 def _check_epochs(config: SupervisedConfig | RewardModelConfig, training_args: dict[str, Any]) -> None:
     """Check a run that transformers' `Trainer` trains."""
-    for i, component in enumerate(config.callbacks):
-        check_without_rollouts(component.id, component.args, f"callbacks[{i}]")
+    _check_between_epochs(config)
     with tempfile.TemporaryDirectory() as folder:
         build_training_arguments(training_args, folder, config.seed, with_val=True)
     ignored = [name for name in IGNORED_ARGS if name in config.alg.training_args]
@@ -226,13 +221,6 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
     if config.env.n_envs % n_processes() == 0:
         algorithm.check_arguments(config.alg.args, config.env.n_envs // n_processes())
     policy.check_arguments({**own_policy_args(config), "lora": config.lora})
-
-
-def _check_vllm(config: TextConfig) -> None:
-    """Check that vLLM is installed and supports the sampling settings."""
-    for block in config.generation_blocks:
-        vllm_backend.check_settings(GenerationSettings.from_kwargs(block.kwargs, block.where), block.where)
-    vllm_backend.import_vllm(config.generation.tensor_parallel_size)
 
 
 _CHECKS: dict[type[RunConfig], Callable[[Any], None]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -79,23 +79,20 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda critic_from, reads_log: True,
          "alg.policy.args.critic_from has no meaning with alg.id: {alg_id}; remove it"),
         (lambda warm_start, reads_returns: reads_returns,
-         "warm_start imitates all references behind one return, but alg.id: {alg_id} imitates each conversation behind "
-         "its own; remove warm_start"),
+         "warm_start imitates all references behind one return, alg.id: {alg_id} each behind its own; remove it"),
         # -- how replies are generated
         (lambda beams, max_turns: max_turns > 1,
-         "{beams}, which is not supported with env.args.max_turns: {max_turns}: beam search is only for the evaluation "
-         "of single replies; remove num_beams"),
+         "{beams}, which is not supported with env.args.max_turns: {max_turns}, only in evaluations of single replies"),
         (lambda corrected: not corrected.do_sample,
          "alg.args.importance_correction needs {own_block}.do_sample: true; greedy replies have no distribution"),
         (lambda corrected, backend: backend == "transformers" and not corrected.truncates,
-         "alg.args.importance_correction has no effect: without filters such as {own_block}.top_k, replies are drawn "
-         "from the policy's own distribution; remove it"),
+         "alg.args.importance_correction has no effect: without filters such as {own_block}.top_k, replies come from "
+         "the policy's own distribution; remove it"),
         (lambda n_candidates, is_greedy: n_candidates > 1 and is_greedy,
-         "alg.policy.args.guidance.n_candidates is {n_candidates}, but evaluations decode greedily, which gives the "
-         "same reply every time; set {evaluation_block}.do_sample: true, or n_candidates: 1"),
+         "alg.policy.args.guidance.n_candidates is {n_candidates}, but evaluations decode greedily, which gives equal "
+         "replies; set {evaluation_block}.do_sample: true, or n_candidates: 1"),
         (lambda post_processed, has_partner: has_partner,
-         "{post_processed}.post_processing_fn changes single replies after they are generated, which is not supported "
-         "in conversations with env.args.partner; remove it"),
+         "{post_processed}.post_processing_fn is not supported in conversations with env.args.partner; remove it"),
         (lambda backend, has_rollouts: backend == "vllm" and not has_rollouts,
          "generation.backend: vllm is not supported with alg.id: {alg_id}; use transformers"),
         (lambda backend, is_causal: backend == "vllm" and not is_causal,
@@ -109,16 +106,13 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "task_dialogues and partner agenda_user, or remove it"),
         # -- partners, each at its place
         (lambda can_open: not can_open,
-         "env.args.first_speaker is partner, but partner {partner_id!r} has no first utterance; use first_speaker: "
-         "sample or agent"),
+         "env.args.first_speaker is partner, but partner {partner_id!r} has no first utterance; use sample or agent"),
         (lambda rule, of_partner, of_datapool: of_partner != of_datapool,
-         "{place}.args.{rule} is {of_partner}, but datapool.args.{rule} is {of_datapool}, so the data have other "
-         "rewards than the partner pays; set the same"),
+         "{place}.args.{rule} is {of_partner}, but datapool.args.{rule} is {of_datapool}; set the same"),
         (lambda evaluation_partner, has_partner: not has_partner,
          "train_evaluation.partner replaces env.args.partner in evaluations, but there is none"),
         (lambda plays_itself, has_rollouts: plays_itself and not has_rollouts,
-         "{place}.id: {partner_id} is not supported with alg.id: {alg_id}, which has no rollouts; use a language_model "
-         "as partner"),
+         "{place}.id: {partner_id} is not supported with alg.id: {alg_id}, which has no rollouts; use language_model"),
         (lambda learns, own_sampling: learns == "both" and own_sampling,
          "{place}.args.generation_kwargs: with learns: both, both sides sample alike; remove it"),
         (lambda learns, in_evaluations: learns == "both" and in_evaluations,
@@ -131,27 +125,23 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda learns, bootstrap_truncated: learns == "both" and bootstrap_truncated,
          "{place}.args.learns: both is not supported with env.args.bootstrap_truncated: true"),
         (lambda copies_every, in_evaluations: copies_every and in_evaluations,
-         "{place}.args.snapshot_every: evaluations have no copies. Remove {place} to evaluate with the initial policy, "
-         "or snapshot_every to evaluate with the current policy"),
+         "{place}.args.snapshot_every: evaluations have no copies. Remove it to evaluate with the current policy, or "
+         "{place} to evaluate with the initial policy"),
         # -- others
         (lambda goals, vec_env: vec_env != "dummy",
-         "env.vec_env: {vec_env} cannot be combined with env.id: turn_goals: all conversations run in the main "
-         "process, where the models are; remove it"),
+         "env.vec_env: {vec_env} cannot be combined with env.id: turn_goals, all in the main process; remove it"),
         (lambda critic_warmup_iters, n_iters: critic_warmup_iters > n_iters,
          "alg.args.critic_warmup_iters is {critic_warmup_iters}, more than the {n_iters} iterations of "
-         "train_evaluation.n_iters, so the policy is never trained; lower it, or make both equal to train only the "
-         "critic"),
+         "train_evaluation.n_iters, so the policy is never trained; make them equal to train only the critic"),
         (lambda mask_truncated, terminate_on_eos: mask_truncated and not terminate_on_eos,
-         "alg.args.mask_truncated leaves out all replies with env.args.terminate_on_eos: false, because none of them "
-         "ends before the length limit; remove one of the two"),
+         "alg.args.mask_truncated leaves out all replies with env.args.terminate_on_eos: false; remove one of the two"),
         (lambda critic_from, needs_critic: not needs_critic,
          "alg.policy.args.critic_from has no effect: alg.id: {alg_id} has no critic; remove it"),
         (lambda reference, coeff: reference == "none" and coeff,
-         "alg.kl_div.coeff is {coeff:g}, but alg.policy.args.reference is none, so there is no KL to penalize; set the "
-         "coefficient to 0, or reference to initial"),
+         "alg.kl_div.coeff is {coeff:g}, but alg.policy.args.reference is none; set the coefficient to 0, or reference "
+         "to initial"),
         (lambda reference, offload_reference: reference == "none" and offload_reference,
-         "alg.policy.args.offload_reference is true, but alg.policy.args.reference is none, so there is nothing to "
-         "offload; remove one of them"),
+         "alg.policy.args.offload_reference is true, but alg.policy.args.reference is none; remove one of them"),
         (lambda reference, coeff: reference in ("ema", "reset") and not coeff,
          "alg.policy.args.reference: {reference} has no effect on training with alg.kl_div.coeff: 0; remove it"),
     ),
@@ -165,8 +155,7 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.args.estimator_warmup_iters is {estimator_warmup_iters}, and the run has only {n_iters} iterations, so "
          "the policy is never trained; lower it, or raise train_evaluation.n_iters"),
         (lambda buffer_size, batch_size: buffer_size < batch_size,
-         "alg.args.buffer_size is {buffer_size:,}, less than alg.args.batch_size = {batch_size:,}, so every minibatch "
-         "repeats timesteps; raise it"),
+         "alg.args.buffer_size is {buffer_size:,}, less than alg.args.batch_size = {batch_size:,}; raise it"),
         (lambda n_target_updates, chosen_interval: n_target_updates == 0, _TARGET),
         (lambda tau, train_freq: tau == 0,
          "alg.args.tau is 0, so the target network never moves; use 1 for copies, or a small rate such as 0.005"),
@@ -177,11 +166,10 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda goals: len(goals) == 1,
          "env.args.goals has only the goal {goals[0].name!r}, so the agent has nothing to choose; add another goal"),
         (lambda equal_goals: equal_goals,
-         "env.args.goals: {equal_goals[0].name!r} and {equal_goals[1].name!r} have the same name, questions or words, "
-         "so they are one goal; remove one of them"),
+         "env.args.goals: {equal_goals[0].name!r} and {equal_goals[1].name!r} have the same name, questions or words; "
+         "remove one of them"),
         (lambda empty_goals: empty_goals,
-         "env.args.goals: {empty_goals[0].name!r} has words, but none is a content word, so no reply ever shows the "
-         "goal; add others"),
+         "env.args.goals: {empty_goals[0].name!r} has words, but none is a content word; add others"),
         (lambda wordless_goals: len(wordless_goals) > 1,
          "env.args.goals: {wordless_goals[0].name!r} and {wordless_goals[1].name!r} have no words, so no reply tells "
          "which of them it follows; add words to all goals but one"),
@@ -189,14 +177,14 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
     "warn": (
         (lambda n_target_updates: n_target_updates == 0, _TARGET),
         (lambda reference_every, n_iters: reference_every >= n_iters,
-         "alg.policy.args.reference_every is {reference_every}, and the run has only {n_iters} iterations, so the "
-         "reference stays the initial policy; lower it, or use reference: initial"),
+         "alg.policy.args.reference_every is {reference_every}, and the run has only {n_iters} iterations; lower it, "
+         "or use reference: initial"),
         (lambda patience, eval_every, n_iters: patience > (n_iters - 1) // eval_every,
          "callback 'early_stopping' can never stop the run: its patience is {patience} evaluations, and {n_iters} "
          "iterations have fewer with eval_every: {eval_every}; lower patience or eval_every"),
         (lambda keep_best, eval_every, n_iters: eval_every > n_iters,
          "train_evaluation.keep_best has no effect: eval_every is {eval_every} and n_iters {n_iters}, so only the last "
-         "iteration is evaluated, whose checkpoint is kept anyway; lower eval_every"),
+         "iteration is evaluated; lower eval_every"),
         (lambda credit, max_turns: credit == "turn" and max_turns == 1,
          "alg.args.credit: turn is for conversations, but env.args.max_turns is 1; raise it, or use credit: token"),
         (lambda n_turns, buffer_size: n_turns > buffer_size,
@@ -205,16 +193,14 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "env.args.partner.args.timeout_s is {partner_timeout:g}, but reward_fn.timeout_s ends all attempts together "
          "after {reward_timeout:g} seconds; lower it"),
         (lambda weightless_rewards: weightless_rewards,
-         "reward_fn.{weightless_rewards[0]} has the weight 0, so it is computed and logged, but never paid; raise it, "
-         "or remove this reward"),
+         "reward_fn.{weightless_rewards[0]} has the weight 0, so it is never paid; raise it, or remove this reward"),
         (lambda exploration_initial_eps, exploration_final_eps: exploration_final_eps > exploration_initial_eps,
          "alg.args.exploration_final_eps is {exploration_final_eps:g}, above exploration_initial_eps = "
          "{exploration_initial_eps:g}, so the agent explores more and more; swap them"),
     ),
     "note": (
         (lambda lora_dropout: lora_dropout,
-         "lora.lora_dropout has no effect: dropout is always off, so that a token has the same log-probability in "
-         "rollouts and updates"),
+         "lora.lora_dropout has no effect: dropout is off, so that rollouts and updates compute the same"),
         (lambda eval_every, n_iters: eval_every > n_iters and eval_every != 10,  # the default
          "train_evaluation.eval_every is {eval_every}, more than the {n_iters} iterations of the run: the val split is "
          "evaluated only before and after training"),
@@ -237,8 +223,7 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda latest_share: latest_share == 1,
          "partner 'self_play': with latest_share: 1 only the newest copy is an opponent, and no older one of the pool"),
         (lambda max_partner_length, max_prompt_length: max_partner_length >= max_prompt_length,
-         "env.args.max_partner_length is {max_partner_length:,}, but prompts have only max_prompt_length = "
-         "{max_prompt_length:,} tokens"),
+         "env.args.max_partner_length is {max_partner_length:,}, but prompts have only {max_prompt_length:,} tokens"),
         (lambda reward_scale, alg_id: alg_id == "bc" and reward_scale != 1,
          "datapool.args.reward_scale has no effect: alg.id: bc learns from all conversations, whatever their rewards"),
         (lambda p_consistent, wordle_players: "mixture" not in wordle_players,
@@ -260,13 +245,12 @@ OF_REWARDS: tuple[Row, ...] = (
      "reward {names} compares replies with references, but with env.args.first_speaker: {first} the first reply of a "
      "conversation has none; use first_speaker: sample or another reward"),
     (lambda names, max_turns, can: max_turns > 1 and not can.gives_references,
-     "reward {names} compares replies with references, but with env.args.max_turns: {max_turns} only the first reply "
-     "of a conversation has some: {place} gives none. Use partner replay, another reward, or max_turns: 1"),
+     "reward {names} compares replies with references, but after the first reply of a conversation, "
+     "{place} gives none. Use partner replay, another reward, or env.args.max_turns: 1"),
     (lambda takes, can: takes and not can.pays,
      "reward 'partner' pays what the replies of {place} carry, which never pays"),
     (lambda takes, can: can.pays and not takes,
-     "the replies of {place} carry rewards, which nothing uses; add the reward 'partner', alone or as a part of "
-     "'composite'"),
+     "the replies of {place} carry rewards, which nothing uses; add the reward 'partner', alone or in 'composite'"),
     (lambda outcomes, can: any(key not in can.outcomes for key, _ in outcomes),
      "reward {unknown[1]!r} pays the outcome {unknown[0]!r}, but {place} reports {known}"),
 )
@@ -286,19 +270,17 @@ def conditions_met(config: RunConfig) -> dict[str, str]:
 
 def check_rewards(config: TextConfig, parts: Sequence[RewardPart]) -> None:
     """Check that the rewards get from the partners what they need."""
-    weights = {part.name: part.function.weights for part in parts if isinstance(part.function, OutcomeReward)}
-    values: dict[str, Any] = {
-        "takes": any(isinstance(part.function, PartnerReward) for part in parts),
-        "outcomes": [(key, name) for name, of_part in weights.items() for key in of_part],
-        "names": names_needing(parts, "references") or None,
-    }
+    functions = {part.name: part.function for part in parts}
+    outcomes = [(key, name) for name, f in functions.items() if isinstance(f, OutcomeReward) for key in f.weights]
+    values: dict[str, Any] = {"outcomes": outcomes, "names": names_needing(parts, "references") or None}
+    values["takes"] = any(isinstance(function, PartnerReward) for function in functions.values())
     scopes: list[dict[str, Any]] = []
     for chosen, where in chosen_partners(config):
         assert config.env is not None
         can, args = abilities(chosen), config.env.args
-        unknown = next((each for each in values["outcomes"] if each[0] not in can.outcomes), None)
         scope = {"can": can, "place": f"{where}.id: {chosen.id}", "known": ", ".join(can.outcomes) or "none"}
-        scopes.append({**scope, "unknown": unknown, "first": args.first_speaker, "max_turns": args.max_turns})
+        scope["unknown"] = next((each for each in outcomes if each[0] not in can.outcomes), None)
+        scopes.append({**scope, "first": args.first_speaker, "max_turns": args.max_turns})
     for scope in scopes or [{"has_partner": False}]:
         for message in rows_met(OF_REWARDS, {**values, **scope}):
             raise ConfigError(message)
@@ -319,55 +301,51 @@ def _values(config: RunConfig) -> dict[str, Any]:
     for callback in config.callbacks:
         if callback.id == "early_stopping":
             values["patience"] = {**CallbackRegistry.defaults(callback.id), **callback.args}["patience"]
-    if isinstance(config, TurnLevelConfig):
-        values |= _of_turn_level(config)
-    if isinstance(config, TextConfig):
-        values |= _of_text(config)
-    if isinstance(config, PolicyRunConfig):
-        values |= _of_policy(config)
-    if isinstance(config, OnPolicyConfig):
-        values |= _of_rollouts(config)
+    kinds: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
+        TurnLevelConfig: _of_turn_level,
+        TextConfig: _of_text,
+        PolicyRunConfig: _of_policy,
+        OnPolicyConfig: _of_rollouts,
+    }
+    for kind, values_of in kinds.items():
+        if isinstance(config, kind):
+            values |= values_of(config)
     return values
 
 
 def _of_text(config: TextConfig) -> dict[str, Any]:
-    policy, blocks = policy_class(config), config.generation_blocks
+    policy, pool, args, partners = policy_class(config), config.datapool, config.datapool.args, chosen_partners(config)
     values: dict[str, Any] = {"policy_id": config.policy_id, "has_rollouts": config.has_rollouts}
     values |= {"backend": config.generation.backend, "warm_start": config.warm_start}
     values["is_causal"] = issubclass(policy, CausalLMActorCriticPolicy) and not policy.maskable
-    for block in blocks:
+    for block in config.generation_blocks:
         settings = GenerationSettings.from_kwargs(block.kwargs, block.where)
         if settings.num_beams > 1:
             values["beams"] = f"{block.where}.num_beams is {settings.num_beams}"
         if block.kwargs.get("post_processing_fn") is not None:
             values["post_processed"] = block.where
-    values["evaluation_partner"] = config.train_evaluation.partner
-    values["has_partner"] = bool(chosen_partners(config))
+    values |= {"evaluation_partner": config.train_evaluation.partner, "has_partner": bool(partners)}
     if config.env is not None:
         values |= {name: getattr(config.env.args, name) for name in _OF_ENV}
-    pool = config.datapool
     readers = [(DataPoolRegistry, pool.id, "datapool")]
-    readers += [(PartnerRegistry, chosen.id, place) for chosen, place in chosen_partners(config)]
+    readers += [(PartnerRegistry, chosen.id, place) for chosen, place in partners]
     found = [f"{place}.id: {id}" for registry, id, place in readers if registry.takes(id, "world")]
     values |= {"task_readers": found, "has_task": config.task is not None, "pool_id": pool.id}
-    values["known_tasks"] = ", ".join(TaskRegistry.ids())
-    values["reward_scale"] = pool.args.get("reward_scale")
+    values |= {"known_tasks": ", ".join(TaskRegistry.ids()), "reward_scale": args.get("reward_scale")}
     if pool.id == "wordle":
-        role = "player" if pool.args.get("games", "player") == "player" else "suboptimal"
-        others = pool.args.get("expert"), pool.args.get("adversary")
-        values["wordle_players"] = (pool.args.get(role) or "mixture", *others)
-        values["p_consistent"] = pool.args.get("p_consistent")
+        role = "player" if args.get("games", "player") == "player" else "suboptimal"
+        values["wordle_players"] = (args.get(role) or "mixture", args.get("expert"), args.get("adversary"))
+        values["p_consistent"] = args.get("p_consistent")
     return values
 
 
 def _of_policy(config: PolicyRunConfig) -> dict[str, Any]:
-    own = own_policy_args(config)
-    policy: Any = policy_class(config)
     registry = OfflineAlgorithmRegistry if isinstance(config, OfflineConfig) else AlgorithmRegistry
-    algorithm = registry.resolve(config.alg.id)
+    algorithm, own = registry.resolve(config.alg.id), own_policy_args(config)
     values = {**all_arguments(config), "lora_dropout": (config.lora or {}).get("lora_dropout")}
     values |= {"data_parallel": algorithm.data_parallel, "critic_from": config.alg.policy.args.critic_from}
     if isinstance(config, OfflineConfig):
+        policy: Any = policy_class(config)
         values |= {"reads_log": True, "reads_returns": algorithm.reads_returns}
         values["fixed_argument"] = next((name for name in algorithm.policy_arguments() if name in own), None)
         if policy.guided:

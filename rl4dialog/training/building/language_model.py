@@ -18,6 +18,7 @@ from rl4dialog.core.cache import cached_folder, content_hash
 from rl4dialog.core.config import SupervisedConfig, TextConfig
 from rl4dialog.core.pretrained import load_model
 from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import Sample
 from rl4dialog.envs.conversation import ConversationRules
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.models import check_fits, load_language_model
@@ -36,81 +37,68 @@ N_HELD_OUT = 128
 
 def build_supervised_examples(config: SupervisedConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
     """Build the training and validation examples of a supervised run."""
-    return build_example_sets(
-        model_config,
-        texts.tokenizer,
-        texts.data.samples("train"),
-        val_samples=texts.data.samples("val", config.train_evaluation.max_eval_samples),
-        loss_on=config.alg.loss_on,
-        **_learned_lengths(config, texts),
-    )
+    val = texts.data.samples("val", config.train_evaluation.max_eval_samples)
+    return _examples(config, texts, model_config, val_samples=val, loss_on=config.alg.loss_on)
 
 
 def build_warm_start_examples(config: TextConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
     """Build the examples of a warm start; see :func:`build_supervised_examples`."""
     assert config.warm_start is not None
-    has_val = "val" in texts.data.pools
     samples, n_samples = texts.data.samples("train"), config.warm_start.max_samples
     if n_samples is not None and n_samples < len(samples):
         samples = random.Random(derive_seed(config.seed, "warm_start")).sample(samples, n_samples)
-    sets = build_example_sets(
-        model_config,
-        texts.tokenizer,
-        samples,
-        val_samples=texts.data.samples("val", N_HELD_OUT) if has_val else None,
-        loss_on=config.warm_start.loss_on,
-        description="Warm start",
-        says_val=False,
-        **_learned_lengths(config, texts),
-    )
+    val = texts.data.samples("val", N_HELD_OUT) if "val" in texts.data.pools else None
+    said = {"description": "Warm start", "says_val": False, "loss_on": config.warm_start.loss_on}
+    sets = _examples(config, texts, model_config, samples, val_samples=val, **said)
     return replace(sets, val=sets.val or None)  # samples of val can be without references
 
 
 def build_auxiliary_examples(config: TextConfig, texts: Texts, model_config: PretrainedConfig) -> ExampleSets:
     """Build the examples of the supervised loss in an update, as for a warm start; see there."""
+    loss_on = config.warm_start.loss_on if config.warm_start is not None else "reply"
+    return _examples(config, texts, model_config, description="Supervised loss", loss_on=loss_on)
+
+
+def _examples(
+    config: TextConfig,
+    texts: Texts,
+    model_config: PretrainedConfig,
+    samples: list[Sample] | None = None,
+    **settings: Any,
+) -> ExampleSets:
+    """Build examples of samples, by default those of the train split, in the lengths of the run."""
+    lengths, samples = texts.lengths, texts.data.samples("train") if samples is None else samples
+    settings |= conversation_arguments(config, texts)
     return build_example_sets(
         model_config,
         texts.tokenizer,
-        texts.data.samples("train"),
-        loss_on=config.warm_start.loss_on if config.warm_start is not None else "reply",
-        description="Supervised loss",
-        **_learned_lengths(config, texts),
+        samples,
+        end_of_turn=texts.data.turn_marker,
+        max_prompt_length=lengths.prompt if lengths.target is not None else None,
+        max_reply_length=lengths.target,
+        max_length=lengths.total,
+        prompt_truncation_side=lengths.truncation_side,
+        whole_turns=lengths.target is None,  # without `env`
+        **settings,
     )
-
-
-def _learned_lengths(config: TextConfig, texts: Texts) -> dict[str, Any]:
-    """Arguments of `build_example_sets` that select the trained part of a sample."""
-    lengths = texts.lengths
-    with_env = lengths.target is not None
-    return {
-        "end_of_turn": texts.data.turn_marker,
-        "max_prompt_length": lengths.prompt if with_env else None,
-        "max_reply_length": lengths.target,
-        "max_length": lengths.total,
-        "prompt_truncation_side": lengths.truncation_side,
-        "whole_turns": not with_env,
-        **conversation_arguments(config, texts),
-    }
 
 
 def conversation_arguments(config: TextConfig, texts: Texts) -> dict[str, Any]:
     """Arguments of `build_example_sets` for samples with a continuation; empty if there are none."""
-    pool = texts.data.pools["train"]
+    pool, rules = texts.data.pools["train"], ConversationRules()
     if not any((sample.meta_data or {}).get("continuation") for sample, _ in pool):
         return {}
-    rules = ConversationRules()
     if config.env is not None:
-        args = config.env.args
+        args, ends = config.env.args, config.env.args.end_when.model_dump()
         rules = ConversationRules(
-            max_partner_length=args.max_partner_length,
-            context_turns=args.context_turns,
-            end_when=args.end_when.model_dump(),
+            max_partner_length=args.max_partner_length, context_turns=args.context_turns, end_when=ends
         )
     return {"frame": pool.frame(), "rules": rules}
 
 
 WARM_START = "warm_start"  # cache category
 _FACTS_FILE = "truncation.json"  # number of truncated texts and held-out losses, next to a cached warm start
+_COUNTS = ("n_prompts_cut", "n_references_cut", "n_left_out")
 _logger = logging.getLogger(__name__)
 
 
@@ -133,8 +121,7 @@ def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
     def build(folder: Path) -> None:
         info = train()
         model.save_pretrained(folder)
-        counts = {name: int(info[name]) for name in ("n_prompts_cut", "n_references_cut", "n_left_out")}
-        write_json(folder / _FACTS_FILE, {**counts, "held_out_losses": info["held_out_losses"]})
+        write_json(folder / _FACTS_FILE, {name: info[name] for name in (*_COUNTS, "held_out_losses")})
 
     cached = cached_folder(WARM_START, key, build)
     counts = warm_start_facts(cached)

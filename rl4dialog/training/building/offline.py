@@ -10,10 +10,9 @@ import logging
 from array import array
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stable_baselines3.common.vec_env import DummyVecEnv
-from transformers import PreTrainedModel
 
 from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import OfflineConfig
@@ -22,47 +21,35 @@ from rl4dialog.core.reward_parts import FinishedReplies, names_needing
 from rl4dialog.core.types import Dialogue, Sample
 from rl4dialog.data.pool import TextGenPool
 from rl4dialog.envs.conversation import ConversationRules
-from rl4dialog.envs.text_generation import TextGenEnv
 from rl4dialog.functional.rounding import is_constant
-from rl4dialog.policies.models import embedding_rows
 from rl4dialog.rollouts.conversation_log import ConversationEncoder, ConversationLog, Limits
 from rl4dialog.runs.progress import say
 from rl4dialog.scores.scoring import Scorer
-from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.tokenizer import encoding_key, tokenizer_hash
-from rl4dialog.training.building.policy import all_arguments, own_policy_args, policy_class
-from rl4dialog.training.building.texts import Texts, return_prefix, with_own_returns
+from rl4dialog.training.building.policy import all_arguments, placeholder_env, policy_class, policy_kwargs
+from rl4dialog.training.building.texts import return_prefix, with_own_returns
+
+if TYPE_CHECKING:
+    from rl4dialog.training.assembly import Assembly
 
 _SCORED_AT_ONCE = 256
 _logger = logging.getLogger(__name__)
 
 
-def build_offline_algorithm(
-    config: OfflineConfig, texts: Texts, model: PreTrainedModel, end_of_turn: EndOfTurn, log: ConversationLog
-) -> Any:
+def build_offline_algorithm(parts: Assembly) -> Any:
     """Build the policy and the algorithm."""
+    config, log = parts.offline_config, parts.log
     algorithm = OfflineAlgorithmRegistry.resolve(config.alg.id)
     if algorithm.needs_rewards:
         check_rewards(config, log)
-    samples = [Sample(0, "", [])]
-    lengths = texts.lengths
-
-    def make_env() -> TextGenEnv:
-        return TextGenEnv(end_of_turn, samples, [], lengths.prompt, lengths.reply, embedding_rows(model))
-
+    env = placeholder_env(parts, parts.initial_model, parts.end_of_turn)
+    kwargs = {**policy_kwargs(parts, config), **algorithm.policy_arguments()}
     try:
         built = algorithm(
             policy_class(config),
-            DummyVecEnv([make_env]),
+            DummyVecEnv([lambda: env]),
             log,
-            policy_kwargs={
-                **own_policy_args(config),
-                **algorithm.policy_arguments(),
-                "model": model,
-                "end_of_turn": end_of_turn,
-                "precision": config.precision,
-                "lora": config.lora,
-            },
+            policy_kwargs=kwargs,
             seed=config.seed,
             **config.alg.args,
         )
@@ -77,43 +64,41 @@ def build_offline_algorithm(
     return built
 
 
-def learns_scores(config: OfflineConfig, texts: Texts) -> bool:
+def learns_scores(parts: Assembly) -> bool:
     """Whether the run learns from the scores of ``reward_fn`` instead of the rewards of the log."""
-    if config.alg.rewards is not None:
-        return config.alg.rewards == "reward_fn"
-    return config.reward_fn is not None and not texts.data.pools["train"].has_rewards
+    alg = parts.offline_config.alg
+    if alg.rewards is not None:
+        return alg.rewards == "reward_fn"
+    return parts.config.reward_fn is not None and not parts.data.pools["train"].has_rewards
 
 
-def build_log(
-    config: OfflineConfig, texts: Texts, end_of_turn: EndOfTurn, scorer: Scorer | None = None
-) -> ConversationLog:
-    """Encode the conversations of the train split, or find them in the cache; a scorer replaces their rewards."""
-    pool, lengths = texts.data.pools["train"], texts.lengths
+def build_log(parts: Assembly) -> ConversationLog:
+    """Encode the conversations of the train split, with their rewards or scores, or find them in the cache."""
+    config, pool, lengths = parts.offline_config, parts.data.pools["train"], parts.lengths
+    scorer = parts.scorer if learns_scores(parts) else None
     for note in log_notes(config, pool):
         _logger.warning(note)
-    env = config.env.args if config.env is not None else None
-    rules = ConversationRules()
+    env, rules = config.env.args if config.env is not None else None, ConversationRules()
     if env is not None:
         rules = ConversationRules(max_partner_length=env.max_partner_length, context_turns=env.context_turns)
     encoder = ConversationEncoder(
-        end_of_turn,
+        parts.end_of_turn,
         Limits(lengths.prompt, lengths.target, None if env is not None else lengths.total),
         pool.frame(),
         rules,
-        tokenizer_hash(texts.tokenizer),
+        tokenizer_hash(parts.tokenizer),
         join_turns=policy_class(config).joins_turns,
         in_encoder=config.is_encoder_decoder,
     )
-    source = None
     if scorer is None:
         conversations, source = pool.prompted_conversations, pool.source_key
+    elif names := names_needing(scorer.parts, "references"):
+        raise ConfigError(
+            f"reward_fn: {names} compares replies with references, but the replies of the log are the references; "
+            f"use a reward without references, or alg.rewards: log"
+        )
     else:
-        if names := names_needing(scorer.parts, "references"):
-            raise ConfigError(
-                f"reward_fn: {names} compares replies with references, but the replies of the log are the references; "
-                f"use a reward without references, or alg.rewards: log"
-            )
-        conversations = partial(with_scores, pool, array("d", reply_scores(pool, scorer)))
+        conversations, source = partial(with_scores, pool, array("d", reply_scores(pool, scorer))), None
     key = {"conversations": source or conversations_hash(conversations()), **_settings(encoder)}
     if (prefix := return_prefix(config)) is not None:
         key["decimals_of_returns"] = prefix.decimals
@@ -127,7 +112,7 @@ def build_log(
 
 def log_notes(config: OfflineConfig, pool: TextGenPool) -> list[str]:
     """Remarks about a log from which little can be learned, by its samples; an error if nothing can."""
-    first, where = pool[0][0], f"datapool {config.datapool.id!r}"
+    first, where, has_several = pool[0][0], f"datapool {config.datapool.id!r}", len(pool) > 1
 
     def said(sample: Sample) -> list[str]:
         return [*sample.references, *(sample.meta_data or {}).get("continuation", [])]
@@ -135,15 +120,13 @@ def log_notes(config: OfflineConfig, pool: TextGenPool) -> list[str]:
     if not any(text.strip() for sample, _ in pool for text in said(sample)[::2]):
         raise DataError(f"{where}: all replies of the log are empty, so there is nothing to learn")
     notes, n_turns = [], config.env.args.context_turns if config.env is not None else None
-    if len(pool) > 1 and all(sample.id == first.id for sample, _ in pool):
+    if has_several and all(sample.id == first.id for sample, _ in pool):
         notes.append(f"{where}: all conversations have the id {first.id!r}, so messages cannot name one of them")
-    if len(pool) > 1 and all(
-        (sample.prompt_or_input_text, said(sample)) == (first.prompt_or_input_text, said(first)) for sample, _ in pool
-    ):
+    talk = first.prompt_or_input_text, said(first)
+    if has_several and all((sample.prompt_or_input_text, said(sample)) == talk for sample, _ in pool):
         notes.append(f"{where}: all conversations are the same, so val and test measure only what is remembered")
-    if n_turns is not None and all(
-        len((sample.meta_data or {}).get("history", ())) + len(said(sample)) <= n_turns for sample, _ in pool
-    ):
+    lengths = (len((sample.meta_data or {}).get("history", ())) + len(said(sample)) for sample, _ in pool)
+    if n_turns is not None and all(length <= n_turns for length in lengths):
         notes.append(f"env.args.context_turns is {n_turns}, and no conversation of {where} has more; it has no effect")
     return notes
 
@@ -161,7 +144,7 @@ def reply_scores(pool: TextGenPool, scorer: Scorer) -> Iterator[float]:
                 [chunk[i].prompt or "" for i, _ in places],
                 [chunk[i].turns[t].text for i, t in places],
                 [list(chunk[i].meta_data.get("references", [])) for i, _ in places],
-                [_meta_data(chunk[i], t) for i, t in places],
+                [{**chunk[i].meta_data, "history": [each.text for each in chunk[i].turns[:t]]} for i, t in places],
                 [chunk[i].id for i, _ in places],
                 [t == chunk[i].agent_turns[-1] for i, t in places],
                 [dataclasses.replace(chunk[i], turns=chunk[i].turns[: t + 2]) for i, t in places],
@@ -179,10 +162,6 @@ def with_scores(pool: TextGenPool, scores: Iterable[float]) -> Iterator[Dialogue
             for t, turn in enumerate(each.turns)
         ]
         yield dataclasses.replace(each, turns=tuple(turns), has_reward=True)
-
-
-def _meta_data(dialogue: Dialogue, turn: int) -> dict[str, Any]:
-    return {**dialogue.meta_data, "history": [each.text for each in dialogue.turns[:turn]]}
 
 
 def conversations_hash(conversations: Iterable[Dialogue]) -> str:
@@ -209,16 +188,16 @@ def _settings(encoder: ConversationEncoder) -> dict[str, Any]:
 
 def check_rewards(config: OfflineConfig, log: ConversationLog) -> None:
     """Check that there is something to learn from, and that the algorithm's arguments fit the returns."""
+    of_log = f"{len(log):,} conversations of datapool {config.datapool.id!r}"
+    nothing = f"so alg.id: {config.alg.id} has nothing to learn from"
     if log.n_without_reward == len(log):
         raise DataError(
-            f"none of the {len(log):,} conversations of datapool {config.datapool.id!r} has a reward, so alg.id: "
-            f"{config.alg.id} has nothing to learn from; the keys are reward and rewards (docs/logs.md). Or use "
+            f"none of the {of_log} has a reward, {nothing}; the keys are reward and rewards (docs/logs.md). Or use "
             f"alg.rewards: reward_fn, or alg.id: bc"
         )
     if is_constant(log.returns):
         raise DataError(
-            f"all {len(log):,} conversations of datapool {config.datapool.id!r} have the return "
-            f"{float(log.returns[0]):g}, so alg.id: {config.alg.id} has nothing to learn from; use a datapool with "
-            f"rewards, alg.rewards: reward_fn, or alg.id: bc"
+            f"all {of_log} have the return {float(log.returns[0]):g}, {nothing}; use a datapool with rewards, "
+            f"alg.rewards: reward_fn, or alg.id: bc"
         )
     OfflineAlgorithmRegistry.resolve(config.alg.id).check_returns(log.returns, all_arguments(config))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gymnasium import spaces
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry, PolicyRegistry, PostProcessorRegistry
 from rl4dialog.core.config import GenerationBlock, OfflineConfig, PolicyRunConfig, TextConfig
@@ -19,7 +18,9 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.generation import without_beams
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
-from rl4dialog.training.building.texts import Lengths
+
+if TYPE_CHECKING:
+    from rl4dialog.training.assembly import Assembly
 
 
 def policy_class(config: TextConfig) -> type[LMActorCriticPolicy]:
@@ -38,10 +39,8 @@ def is_guided(config: TextConfig) -> bool:
 
 def own_policy_args(config: PolicyRunConfig) -> dict[str, Any]:
     """Policy arguments, without those of the model and those without effect."""
-    args = config.alg.policy.args.model_dump()
-    for name in ("model_name", "apply_model_parallel", "prompt_truncation_side", "critic_from"):
-        args.pop(name, None)
-    return args
+    others = {"model_name", "apply_model_parallel", "prompt_truncation_side", "critic_from"}
+    return config.alg.policy.args.model_dump(exclude=others)
 
 
 def check_chosen(config: PolicyRunConfig, registry: Registry) -> None:
@@ -64,57 +63,51 @@ def all_arguments(config: PolicyRunConfig) -> dict[str, Any]:
     return {**policy, **(config.alg.policy.args.model_extra or {}), **algorithm, **config.alg.args}
 
 
-def build_end_of_turn(
-    config: TextConfig, tokenizer: PreTrainedTokenizerBase, turn_marker: str | None, model: PreTrainedModel
-) -> EndOfTurn:
+def policy_kwargs(parts: Assembly, config: PolicyRunConfig) -> dict[str, Any]:
+    """Arguments with which an algorithm builds its policy."""
+    own = {**own_policy_args(config), "precision": config.precision, "lora": config.lora}
+    return {**own, "model": parts.initial_model, "end_of_turn": parts.end_of_turn}
+
+
+def build_end_of_turn(parts: Assembly, model: PreTrainedModel) -> EndOfTurn:
     """Build the detection of reply ends: all end-of-sequence ids, and the turn marker of the dialogue format."""
-    if config.env is not None and not config.env.args.terminate_on_eos:
-        return EndOfTurn(tokenizer, ())
-    ids = end_of_sequence_ids(tokenizer, model.config, model.generation_config)
-    return EndOfTurn(tokenizer, ids, turn_marker)
+    env = parts.config.env
+    if env is not None and not env.args.terminate_on_eos:
+        return EndOfTurn(parts.tokenizer, ())
+    ids = end_of_sequence_ids(parts.tokenizer, model.config, model.generation_config)
+    return EndOfTurn(parts.tokenizer, ids, parts.turn_marker)
 
 
-def build_inference_policy(
-    config: TextConfig,
-    tokenizer: PreTrainedTokenizerBase,
-    turn_marker: str | None,
-    model: PreTrainedModel,
-    lengths: Lengths,
-    **changes: Any,
-) -> LMActorCriticPolicy:
+def build_inference_policy(parts: Assembly, model: PreTrainedModel, **changes: Any) -> LMActorCriticPolicy:
     """Wrap a language model, which is not copied, in a policy with the run's generation settings.
 
     Changes replace arguments of the policy. By default ``critic`` is ``none``, ``lora`` is not set, and only NLPO,
     whose mask may need it, has a reference.
     """
-    end_of_turn = build_end_of_turn(config, tokenizer, turn_marker, model)
-    anything = [Sample(0, "", [])]
-    env = TextGenEnv(end_of_turn, anything, [], lengths.prompt, lengths.reply, embedding_rows(model))
-    assert isinstance(env.observation_space, spaces.Dict)
-    policy = policy_class(config)
+    config, end_of_turn, policy = parts.config, build_end_of_turn(parts, model), policy_class(parts.config)
+    env: Any = placeholder_env(parts, model, end_of_turn)
     unused = {"reference": "initial" if policy.maskable else "none"}
     if not policy.guided:
         unused["critic"] = "none"
-    return policy(
-        env.observation_space,
-        env.action_space,
-        lambda _: 0.0,
-        model=model,
-        end_of_turn=end_of_turn,
-        **{**inference_arguments(config), **unused, "precision": config.precision, **changes},
-    )
+    args = {**inference_arguments(config), **unused, "precision": config.precision, **changes}
+    args |= {"model": model, "end_of_turn": end_of_turn}
+    return policy(env.observation_space, env.action_space, lambda _: 0.0, **args)
+
+
+def placeholder_env(parts: Assembly, model: PreTrainedModel, end_of_turn: EndOfTurn) -> TextGenEnv:
+    """An environment that has only the spaces of a run."""
+    lengths, anything = parts.lengths, [Sample(0, "", [])]
+    return TextGenEnv(end_of_turn, anything, [], lengths.prompt, lengths.reply, embedding_rows(model))
 
 
 def inference_arguments(config: TextConfig) -> dict[str, Any]:
     """Policy arguments that matter without training."""
     if not isinstance(config, PolicyRunConfig):
         return {"generation_kwargs": without_beams(config.own_generation_block.kwargs)}
-    guided = policy_class(config).guided
-    for_training = (
-        *(() if guided else ("critic",)),
-        *("optimizer_class", "optimizer_kwargs", "weight_decay"),
-        *("gradient_checkpointing", "reference", "offload_reference", "reference_decay", "reference_every"),
-    )
+    for_training = {"optimizer_class", "optimizer_kwargs", "weight_decay", "gradient_checkpointing"}
+    for_training |= {"reference", "offload_reference", "reference_decay", "reference_every"}
+    if not policy_class(config).guided:
+        for_training.add("critic")
     return {name: value for name, value in own_policy_args(config).items() if name not in for_training}
 
 
@@ -126,11 +119,6 @@ def evaluation_kwargs(config: TextConfig) -> dict[str, Any]:
     given = config.evaluation_block.kwargs
     kwargs = {"do_sample": False} | {key: value for key, value in given.items() if value is not None}
     return without_beams(kwargs) if policy_class(config).maskable else kwargs
-
-
-def build_evaluation_post_processor(config: TextConfig) -> Callable[[str], str] | None:
-    """Build the post-processor of evaluation replies, from the ``generation_kwargs`` that generate them."""
-    return build_post_processor(config.evaluation_block)
 
 
 def build_post_processor(block: GenerationBlock) -> Callable[[str], str] | None:

@@ -56,19 +56,14 @@ class RewardColumns:
 
         A failure that would stop the run is raised with ``must_work``. The random state is restored afterwards.
         """
-        replies_of = FinishedReplies(
-            [sample.prompt_or_input_text for sample in samples],
-            replies,
-            [sample.references for sample in samples],
-            [sample.meta_data or {} for sample in samples],
-            [sample.id for sample in samples],
-        )
+        prompts, references = [each.prompt_or_input_text for each in samples], [each.references for each in samples]
+        about = [each.meta_data or {} for each in samples], [each.id for each in samples]
         self.error = None
-        with random_states_kept():
-            try:
-                scores = self._scorer.score(replies_of, self._iteration)
-            except RewardError as error:
-                return self._without(error, len(replies), [part.name for part in self._scorer.parts], must_work)
+        try:
+            with random_states_kept():
+                scores = self._scorer.score(FinishedReplies(prompts, replies, references, *about), self._iteration)
+        except RewardError as error:
+            return self._without(error, len(replies), [part.name for part in self._scorer.parts], must_work)
         self._warn_of_failures(scores.total)
         return _columns(scores.total, scores.parts)
 
@@ -92,8 +87,7 @@ class RewardColumns:
         return _columns([math.nan] * n, {name: [math.nan] * n for name in names})
 
     def _warn_of_failures(self, totals: list[float]) -> None:
-        n_failed = sum(map(math.isnan, totals))
-        if n_failed:
+        if n_failed := sum(map(math.isnan, totals)):
             _logger.warning("the reward failed for %d of the %d samples of this evaluation", n_failed, len(totals))
 
 
@@ -121,7 +115,10 @@ def build_toolkit(
     toolkit: dict[str, Any] = {"tokenizer": tokenizer, "personas": data.personas}
     if config.reward_fn is not None:
         toolkit["async_calls"] = AsyncCalls(**config.reward_fn.async_calls.model_dump())
-    if _needs_builtin_classifier(config):
+    if any(
+        "classifier" in inspect.signature(registry.resolve(id)).parameters and _names_builtin_classifier(args)
+        for registry, id, args, _ in metrics_and_rewards(config)
+    ):
         samples, seed = data.samples("train"), derive_seed(config.seed, "classifier")
         if not trains_classifier and not is_builtin_classifier_cached(samples, seed):
             return {**toolkit, "classifier": MISSING_CLASSIFIER}
@@ -132,36 +129,30 @@ def build_toolkit(
 
 def offered(toolkit: Mapping[str, Any], args: Mapping[str, Any]) -> dict[str, Any]:
     """Select the objects to offer to a component with these arguments, which may name a classifier."""
-    own_classifier = not _names_builtin_classifier(args)
-    return {name: value for name, value in toolkit.items() if not (name == "classifier" and own_classifier)}
-
-
-def _needs_builtin_classifier(config: TextConfig) -> bool:
-    return any(
-        "classifier" in inspect.signature(registry.resolve(id)).parameters and _names_builtin_classifier(args)
-        for registry, id, args, _ in metrics_and_rewards(config)
-    )
+    left_out = () if _names_builtin_classifier(args) else ("classifier",)
+    return {name: value for name, value in toolkit.items() if name not in left_out}
 
 
 def _names_builtin_classifier(args: Mapping[str, Any]) -> bool:
     return str(args.get("model_name", args.get("intent_model", "builtin/"))).startswith("builtin/")
 
 
-def metrics_and_rewards(config: TextConfig) -> Iterator[tuple[Registry, str, dict[str, Any], str]]:
+Chosen = tuple[Registry, str, dict[str, Any], str]
+
+
+def metrics_and_rewards(config: TextConfig) -> Iterator[Chosen]:
     """Yield all metrics and rewards of a run, including nested ones: registry, id, arguments, path of the arguments."""
-
-    def with_inner(
-        registry: Registry, id: str, args: dict[str, Any], where: str
-    ) -> Iterator[tuple[Registry, str, dict[str, Any], str]]:
-        yield registry, id, args, where
-        inner_rewards = getattr(registry.resolve(id), "inner_rewards", None)
-        for inner in inner_rewards(args, where) if inner_rewards is not None else ():
-            yield from with_inner(RewardFunctionRegistry, *inner)
-
     for i, metric in enumerate(config.train_evaluation.metrics):
-        yield from with_inner(MetricRegistry, metric.id, metric.args, f"train_evaluation.metrics[{i}].args")
+        yield from _with_inner(MetricRegistry, metric.id, metric.args, f"train_evaluation.metrics[{i}].args")
     if config.reward_fn is not None and config.uses_reward:
-        yield from with_inner(RewardFunctionRegistry, config.reward_fn.id, config.reward_fn.args, "reward_fn.args")
+        yield from _with_inner(RewardFunctionRegistry, config.reward_fn.id, config.reward_fn.args, "reward_fn.args")
+
+
+def _with_inner(registry: Registry, id: str, args: dict[str, Any], where: str) -> Iterator[Chosen]:
+    yield registry, id, args, where
+    inner_rewards = getattr(registry.resolve(id), "inner_rewards", lambda args, where: ())
+    for inner in inner_rewards(args, where):
+        yield from _with_inner(RewardFunctionRegistry, *inner)
 
 
 def build_scorer(config: TextConfig, toolkit: Mapping[str, Any]) -> Scorer | None:
@@ -204,8 +195,6 @@ def reward_builder(toolkit: Mapping[str, Any]) -> Callable[[str, dict[str, Any]]
 
 def build_metrics(config: TextConfig, toolkit: Mapping[str, Any]) -> list[BaseMetric | DialogueMetric]:
     """Build the metrics of ``train_evaluation``."""
-    build_part = reward_builder(toolkit)
-    return [
-        MetricRegistry.get(metric.id, metric.args, **offered(toolkit, metric.args), build_part=build_part)
-        for metric in config.train_evaluation.metrics
-    ]
+    build = reward_builder(toolkit)
+    chosen = [(metric.id, metric.args) for metric in config.train_evaluation.metrics]
+    return [MetricRegistry.get(id, args, **offered(toolkit, args), build_part=build) for id, args in chosen]

@@ -62,15 +62,10 @@ class AskingPool(TextGenPool):
     """The samples of another pool, whose prompts ask for the target return. Its conversations stay as they are."""
 
     def __init__(self, pool: TextGenPool, prefix: ReturnPrefix) -> None:
-        samples = [
-            replace(
-                sample,
-                prompt_or_input_text=asking(
-                    sample.prompt_or_input_text, prefix, pool.dialogue_format, pool.end_of_turn
-                ),
-            )
-            for sample, _ in pool
+        prompts = [
+            asking(sample.prompt_or_input_text, prefix, pool.dialogue_format, pool.end_of_turn) for sample, _ in pool
         ]
+        samples = [replace(sample, prompt_or_input_text=text) for (sample, _), text in zip(pool, prompts, strict=True)]
         super().__init__(samples, [weight for _, weight in pool])
         self.end_of_turn, self.dialogue_format = pool.end_of_turn, pool.dialogue_format
         self.players, self.has_rewards, self.source_key = pool.players, pool.has_rewards, pool.source_key
@@ -84,12 +79,12 @@ def with_own_returns(
     conversations: Iterable[Dialogue], prefix: ReturnPrefix | None, pool: TextGenPool
 ) -> Iterator[Dialogue]:
     """Yield logged conversations behind their returns."""
+    if prefix is None:
+        yield from conversations
+        return
     for each in conversations:
-        if prefix is None:
-            yield each
-        else:
-            assert each.prompt is not None
-            yield prefix.dialogue(each, with_turns(each.prompt, pool.end_of_turn), pool.dialogue_format)
+        assert each.prompt is not None
+        yield prefix.dialogue(each, with_turns(each.prompt, pool.end_of_turn), pool.dialogue_format)
 
 
 _NO_LIMIT = 2**20  # tokens
@@ -141,13 +136,10 @@ def run_lengths(
 def _tokenizer_lengths(
     config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data | None, model_name: str
 ) -> Lengths:
-    positions = named_model_positions(model_name)
+    positions, together, reply = named_model_positions(model_name), not config.is_encoder_decoder, config.reply_limit
     # Tokenizers without a limit report 1e30.
     known = [n for n in (int(tokenizer.model_max_length), positions) if n is not None and n < _NO_LIMIT]
-    total = min(known, default=None)
-    together, reply = not config.is_encoder_decoder, config.reply_limit
-    side = tokenizer.truncation_side
-    turn_end = (data.turn_marker if data is not None else None) or tokenizer.eos_token
+    total, side = min(known, default=None), tokenizer.truncation_side
     if total is None and data is not None and data.pools:
         prompt, target = _longest_texts(tokenizer, data, in_encoder=not together)
         if return_prefix(config) is not None:  # those of the log may be longer than the one that samples ask for
@@ -161,7 +153,8 @@ def _tokenizer_lengths(
             f"generation_kwargs.max_new_tokens is {reply}, which leaves no room for a prompt in the {positions} "
             f"positions of {model_name!r}; lower it"
         )
-    return Lengths(prompt, reply, side, total=total, turn_end=turn_end)
+    turn_end = data.turn_marker if data is not None else None
+    return Lengths(prompt, reply, side, total=total, turn_end=turn_end or tokenizer.eos_token)
 
 
 def _longest_texts(tokenizer: PreTrainedTokenizerBase, data: Data, in_encoder: bool) -> tuple[int, int]:
@@ -204,8 +197,10 @@ def texts_of(sample: Sample) -> list[str]:
 
     Later utterances are one text, as most tokenizers have other tokens for the first word of a text.
     """
-    continuation = (sample.meta_data or {}).get("continuation", [])
-    return [sample.prompt_or_input_text, *sample.references, *([" ".join(["", *continuation])] if continuation else [])]
+    texts = [sample.prompt_or_input_text, *sample.references]
+    if continuation := (sample.meta_data or {}).get("continuation"):
+        texts.append(" ".join(["", *continuation]))
+    return texts
 
 
 def build_data(
@@ -215,14 +210,13 @@ def build_data(
 
     Prompts ask for a return if the algorithm conditions on it.
     """
-    render_chat = ChatTemplate(tokenizer, start) if tokenizer is not None else None
-    world = task_world(config.task)
+    offered = {"render_chat": ChatTemplate(tokenizer, start) if tokenizer is not None else None}
+    id, world = config.datapool.id, task_world(config.task)
     pools, prefix = {}, return_prefix(config)
     for split in SPLITS:
-        args = {**config.datapool.args, "split": split}
-        pool = build_pool(config.datapool.id, args, render_chat=render_chat, world=world)
+        pool = build_pool(id, {**config.datapool.args, "split": split}, **offered, world=world)
         if len(pool) == 0:
-            raise DataError(f"datapool {config.datapool.id!r} has no samples in split {split!r}{pool.why_empty}")
+            raise DataError(f"datapool {id!r} has no samples in split {split!r}{pool.why_empty}")
         pools[split] = pool if prefix is None else AskingPool(pool, prefix)  # type: ignore[abstract]
     return Data(pools, getattr(pools["train"], "end_of_turn", None), world)
 
@@ -241,6 +235,6 @@ def format_args(config: TextConfig) -> dict[str, Any] | None:
         return None
     has_turns = config.env is not None and config.env.args.max_turns > 1
     # Samples of whole dialogues, which supervised training learns in the markup of conversations.
-    in_conversation = has_turns or args.get("samples") == "dialogues" or args.get("turns") == "first"
-    in_conversation = in_conversation or bool(args.get("in_conversation"))
+    of_dialogues = args.get("samples") == "dialogues" or args.get("turns") == "first"
+    in_conversation = has_turns or of_dialogues or bool(args.get("in_conversation"))
     return {"format": args["format"], "context_size": args.get("context_size"), "in_conversation": in_conversation}

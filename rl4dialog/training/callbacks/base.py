@@ -21,6 +21,7 @@ class IterationCallback(BaseCallback):
     """
 
     stop_reason: str | None = None
+    model: Any
 
     @classmethod
     def reads_rollouts(cls, args: Mapping[str, Any]) -> bool:
@@ -30,14 +31,11 @@ class IterationCallback(BaseCallback):
     @property
     def iteration(self) -> int:
         """Number of collected iterations."""
-        algorithm: Any = self.model
-        return int(algorithm.iteration)
+        return int(self.model.iteration)
 
     def stop(self, reason: str) -> None:
         """Stop before the next rollout. Stopping in ``_on_step`` would discard a partial rollout."""
-        self.stop_reason = reason
-        algorithm: Any = self.model
-        algorithm.stop_requested = True
+        self.stop_reason, self.model.stop_requested = reason, True
 
     def _on_step(self) -> bool:
         return True
@@ -75,15 +73,12 @@ class MetricHistory:
 
     def values(self) -> list[tuple[int, float]]:
         """Iteration and value of each evaluation; NaN if the metric has no value."""
-        found = [
-            (result.iteration, result.metrics.get(self.metric)) for result in self._evaluations if result.split == SPLIT
-        ]
+        found = [(each.iteration, each.metrics.get(self.metric)) for each in self._evaluations if each.split == SPLIT]
         return [(iteration, math.nan if value is None else float(value)) for iteration, value in found]
 
     def latest(self) -> tuple[int, float] | None:
         """Iteration and value of the last evaluation."""
-        values = self.values()
-        return values[-1] if values else None
+        return next(reversed(self.values()), None)
 
     def best(self, min_delta: float = 0.0, skip_start: bool = False) -> tuple[int, float, int] | None:
         """Iteration and value of the best evaluation so far, and the number of evaluations since.
@@ -108,10 +103,11 @@ class MetricHistory:
 
 def recorded_evaluations(run_folder: RunFolder) -> list[EvaluationResult]:
     """Load the results of a run that is being resumed from its files."""
-    found = []
-    for split in ("val", "test"):
-        for record in run_folder.read_jsonl(f"{split}_split_metrics.jsonl"):
-            found.append(EvaluationResult(record["epoch"], split, record["metrics"]))
+    found = [
+        EvaluationResult(record["epoch"], split, record["metrics"])
+        for split in ("val", "test")
+        for record in run_folder.read_jsonl(f"{split}_split_metrics.jsonl")
+    ]
     return sorted(found, key=lambda result: result.iteration)
 
 
@@ -120,20 +116,17 @@ class ConfiguredCallbacks(CallbackList):
 
     def __init__(self, named: Sequence[tuple[str, BaseCallback]]) -> None:
         super().__init__([callback for _, callback in named])
-        self._ids = [id for id, _ in named]
-        self._refusals: dict[int, str] = {}
+        self._named, self._refusals = named, set[int]()
 
     @property
     def stopped_by(self) -> str | None:
         """Id and reason of the callback that stopped the training; ``None`` if none has."""
-        for i, (id, callback) in enumerate(zip(self._ids, self.callbacks, strict=True)):
-            reason = getattr(callback, "stop_reason", None) or self._refusals.get(i)
-            if reason is not None:
+        for i, (id, callback) in enumerate(self._named):
+            refusal = "its _on_step returned False" if i in self._refusals else None
+            if reason := getattr(callback, "stop_reason", None) or refusal:
                 return f"{id}: {reason}"
         return None
 
     def _on_step(self) -> bool:
-        for i, callback in enumerate(self.callbacks):
-            if not callback.on_step():
-                self._refusals[i] = "its _on_step returned False"
+        self._refusals |= {i for i, callback in enumerate(self.callbacks) if not callback.on_step()}
         return not self._refusals

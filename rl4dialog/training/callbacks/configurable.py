@@ -41,8 +41,7 @@ class SaveBestModel(IterationCallback):
     ) -> None:
         super().__init__()
         self._history = MetricHistory(evaluations, metric, mode, "callback 'save_best_model'")
-        self._metric, self._save_model = metric, save_model
-        self._saved: int | None = None
+        self._metric, self._save_model, self._saved = metric, save_model, -1
 
     def _on_training_start(self) -> None:
         self._history.check()
@@ -79,8 +78,7 @@ class _EveryN(IterationCallback, EventCallback):
     def __init__(self, callback: _Chosen, build_callback: _Builder | None) -> None:
         chosen = {"id": callback} if isinstance(callback, str) else callback
         EventCallback.__init__(self, None if build_callback is None else build_callback(**chosen))
-        self._every = 1
-        self._last = 0
+        self._every, self._last = 1, 0
 
     @classmethod
     def inner_callbacks(cls, args: Mapping[str, Any]) -> Iterator[Any]:
@@ -124,12 +122,7 @@ class EveryNTimesteps(_EveryN):
         build_callback: Builds the other callback; provided by the toolkit.
     """
 
-    def __init__(
-        self,
-        n_timesteps: Count,
-        callback: str | Mapping[str, Any],
-        build_callback: Callable[..., BaseCallback] | None = None,
-    ) -> None:
+    def __init__(self, n_timesteps: Count, callback: _Chosen, build_callback: _Builder | None = None) -> None:
         super().__init__(callback, build_callback)
         self._n_timesteps = n_timesteps
 
@@ -139,8 +132,7 @@ class EveryNTimesteps(_EveryN):
 
     def _on_training_start(self) -> None:
         super()._on_training_start()
-        algorithm: Any = self.model
-        self._every = math.ceil(self._n_timesteps / (algorithm.timesteps_per_iteration * n_processes()))
+        self._every = math.ceil(self._n_timesteps / (self.model.timesteps_per_iteration * n_processes()))
 
 
 _ROLLOUT = "rollout/"
@@ -203,29 +195,28 @@ class StopOnRewardThreshold(IterationCallback):
     ) -> None:
         super().__init__()
         self._history = MetricHistory(evaluations, metric, mode, "callback 'stop_on_reward_threshold'")
-        self._metric, self._run_folder = metric, run_folder
-        self._threshold = threshold
+        self._metric, self._run_folder, self._threshold = metric, run_folder, threshold
+        self._is_of_rollouts = metric.startswith(_ROLLOUT)
 
     @classmethod
     def reads_rollouts(cls, args: Mapping[str, Any]) -> bool:
         return str(args.get("metric", _REWARD)).startswith(_ROLLOUT)
 
     def _on_training_start(self) -> None:
-        if not self._metric.startswith(_ROLLOUT):
+        if not self._is_of_rollouts:
             self._history.check()
         elif self._run_folder is not None:
             # A run that is resumed after the threshold was reached stops there too.
             for record in self._run_folder.read_jsonl(ROLLOUT_INFO_FILE):
-                if record["iteration"] == self.iteration:
-                    value = record.get(self._metric)
-                    self._stop_if_reached(self._metric, math.nan if value is None else float(value))
+                if record["iteration"] == self.iteration and (value := record.get(self._metric)) is not None:
+                    self._stop_if_reached(self._metric, float(value))
 
     def _on_rollout_start(self) -> None:
-        if not self._metric.startswith(_ROLLOUT) and (latest := self._history.latest()) is not None:
+        if not self._is_of_rollouts and (latest := self._history.latest()) is not None:
             self._stop_if_reached(f"val {self._metric}", latest[1])
 
     def _on_rollout_end(self) -> None:
-        if not self._metric.startswith(_ROLLOUT):
+        if not self._is_of_rollouts:
             return
         logged = self.logger.name_to_value
         if self._metric not in logged:

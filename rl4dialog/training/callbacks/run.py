@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,6 @@ from stable_baselines3.common.logger import Figure, HParam, Image, Video
 from stable_baselines3.common.utils import safe_mean
 
 from rl4dialog.core.errors import RunFolderError, RunInterrupted
-from rl4dialog.core.types import Dialogue
 from rl4dialog.data.conversations.record import logged_record
 from rl4dialog.functional.distributed import all_gather_object, all_reduce_max, n_processes
 from rl4dialog.runs.progress import Progress
@@ -31,14 +30,12 @@ class EvaluationCallback(IterationCallback):
 
     def __init__(self, on_iteration: Callable[[int], Any], every: int) -> None:
         super().__init__()
-        self._on_iteration, self._every = on_iteration, every
-        self._last = 0
+        self._on_iteration, self._every, self._last = on_iteration, every, 0
 
     def _on_rollout_start(self) -> None:
-        n_done = self.iteration
-        if n_done and n_done % self._every == 0:
-            self._last = n_done
-            self._on_iteration(n_done)
+        if self.iteration and self.iteration % self._every == 0:
+            self._last = self.iteration
+            self._on_iteration(self.iteration)
 
     def _on_training_end(self) -> None:
         if self._last != self.iteration:
@@ -56,15 +53,14 @@ class ConversationLogCallback(IterationCallback):
         self._tracker = tracker
 
     def _on_rollout_end(self) -> None:
-        algorithm: Any = self.model
-        found = [dialogue for each in all_gather_object(algorithm.collector.dialogues) for dialogue in each]
+        found = [dialogue for each in all_gather_object(self.model.collector.dialogues) for dialogue in each]
         if self._tracker is not None:
-            self._tracker.run_folder.append_compressed(CONVERSATIONS_FILE, self._records(found))
-
-    def _records(self, dialogues: list[Dialogue]) -> Iterator[dict[str, Any]]:
-        for number, dialogue in enumerate(dialogues):
-            about = {"iteration": self.iteration, "sample_id": dialogue.id}
-            yield {**about, **logged_record(replace(dialogue, id=f"{self.iteration}_{number}"))}
+            now = self.iteration
+            records = (
+                {"iteration": now, "sample_id": each.id, **logged_record(replace(each, id=f"{now}_{number}"))}
+                for number, each in enumerate(found)
+            )
+            self._tracker.run_folder.append_compressed(CONVERSATIONS_FILE, records)
 
 
 Derive = Callable[[Mapping[str, Any], float], tuple[dict[str, float], dict[str, str]]]
@@ -88,10 +84,9 @@ class TrackingCallback(IterationCallback):
 
     def write_rollout(self) -> None:
         """Write the values logged during a rollout."""
-        values = self.logger.name_to_value
         logged = {
             name: value
-            for name, value in values.items()
+            for name, value in self.logger.name_to_value.items()
             if not isinstance(value, _MEDIA) and (name not in self._written or value is not self._written[name])
         }
         logged["rollout/ep_rew_mean"] = safe_mean([episode["r"] for episode in self.model.ep_info_buffer or []])
@@ -119,13 +114,8 @@ class TrackingCallback(IterationCallback):
         now = time.perf_counter()
         self._written = {k: v for k, v in self.logger.name_to_value.items() if k.startswith("train/")}
         rates, shown = self._derive(rollout, now - self._started)
-        logged = {
-            **self._written,
-            "time/update_s": now - self._rollout_ended,
-            **rates,
-            "memory/peak_mib": peak_mib(self.model.device),
-        }
-        self._tracker.log_training_infos({"iteration": self.iteration, **logged})
+        measured = {"time/update_s": now - self._rollout_ended, **rates, "memory/peak_mib": peak_mib(self.model.device)}
+        self._tracker.log_training_infos({"iteration": self.iteration, **self._written, **measured})
         self._progress.enter()
         self._progress.advance(shown=shown)
 
@@ -150,9 +140,8 @@ _logger = logging.getLogger(__name__)
 class CheckpointCallback(IterationCallback):
     """Saves between iterations, and when a signal arrives.
 
-    In the middle of a rollout it saves the state at the start of the rollout, since no weights have changed.
-
-    If a checkpoint cannot be written, a warning is logged and the run continues with the existing ones.
+    In the middle of a rollout it saves the state at its start, since no weights have changed. If a checkpoint cannot be
+    written, a warning is logged and the run continues with the existing ones.
     """
 
     def __init__(
@@ -167,34 +156,29 @@ class CheckpointCallback(IterationCallback):
         super().__init__()
         self._store, self._tracker, self._signals = store, tracker, signals
         self._trainee, self._every, self._keep_best = trainee, every, keep_best
-        self._state: dict[str, Any] = {}
-        self._in_rollout = False
+        self._state, self._in_rollout = dict[str, Any](), False
 
     def evaluated(self) -> None:
         """Keep the current iteration if its evaluation is the best so far. All processes must call this."""
         if self._keep_best is None:
             return
+        metric, now = self._keep_best.metric, self.iteration
         latest, best = self._keep_best.latest(), self._keep_best.best(skip_start=True)
         if latest is not None and not math.isfinite(latest[1]):  # for example because a judge failed
-            _logger.warning(
-                "iteration %d cannot be the best: its evaluation has no %s", self.iteration, self._keep_best.metric
-            )
-        elif best is not None and best[0] == self.iteration:
-            is_saved = self._store.has(self.iteration) or self._save()
-            if is_saved and self._tracker is not None:
-                self._mark_best(best[1])
+            _logger.warning("iteration %d cannot be the best: its evaluation has no %s", now, metric)
+        elif best is not None and best[0] == now:
+            is_saved = self._store.has(now) or self._save()
+            if not is_saved or self._tracker is None:
+                return
+            try:
+                self._store.mark_best(now, metric, best[1])
+            except RunFolderError as error:
+                _logger.warning("iteration %d could not be marked as the best: %s", now, error)
 
     def stop_if_asked(self) -> None:
         """Save and stop if any process has received a signal. All processes must call this, between iterations."""
         if all_reduce_max(int(self._signals.received is not None)):
             self._stop()
-
-    def _mark_best(self, value: float) -> None:
-        assert self._keep_best is not None
-        try:
-            self._store.mark_best(self.iteration, self._keep_best.metric, value)
-        except RunFolderError as error:
-            _logger.warning("iteration %d could not be marked as the best: %s", self.iteration, error)
 
     def _on_training_start(self) -> None:
         # A resumed run may compute metrics that were not recorded before.
@@ -247,5 +231,5 @@ class CheckpointCallback(IterationCallback):
             self._capture()
         state = self._state
         is_saved = (not state.get("is_unfinished") and self._store.has(state["iteration"])) or self._save()
-        saved = "progress since the last checkpoint is lost" if not is_saved else "saved"
+        saved = "saved" if is_saved else "progress since the last checkpoint is lost"
         raise RunInterrupted(f"stopped by {self._signals.received or 'a signal'} {describe(state)}; {saved}")

@@ -29,17 +29,6 @@ from rl4dialog.training.building.policy import all_arguments, build_inference_po
 from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject, judged
 from rl4dialog.training.random_state import random_states_kept
 
-
-def settings(subject: Subject) -> Finding:
-    """Check that every setting can do what it is for, and show the notes about the config."""
-    met = conditions_met(subject.run_config)
-    if refused := [message for message, level in met.items() if level == "refuse"]:
-        return Finding("fail", "; ".join(refused), "change these settings; `rl4dialog train` refuses the run")
-    if without_effect := [message for message, level in met.items() if level == "warn"]:
-        return Finding("warn", "; ".join(without_effect), "change these settings, or remove them")
-    return Finding("pass", "; ".join(subject.run_config.warnings) or "no setting without effect was found")
-
-
 N_SAMPLES = 1000
 
 # Every corpus has a few texts that are too long. Above this fraction, the length limits are wrong.
@@ -57,14 +46,34 @@ ENDED_SHARE = 1 / 32
 # Length at which a displayed prompt is cut.
 _N_SHOWN = 600
 
+# Logged conversations that are read, and those whose loss is measured.
+N_READ, N_SCORED = 256, 16
+
+# A model that knows the language of the replies has a fraction of the loss of a uniform distribution, and one with
+# random weights about the same.
+UNIFORM_SHARE = 0.8
+
+N_CONVERSATIONS = 8
+
+# People repeat an utterance literally in 0.02 % of DailyDialog's turns.
+ECHO_SHARE = 0.5
+
+
+def settings(subject: Subject) -> Finding:
+    """Check that every setting can do what it is for, and show the notes about the config."""
+    met = conditions_met(subject.run_config)
+    if refused := [message for message, level in met.items() if level == "refuse"]:
+        return Finding("fail", "; ".join(refused), "change these settings; `rl4dialog train` refuses the run")
+    if without_effect := [message for message, level in met.items() if level == "warn"]:
+        return Finding("warn", "; ".join(without_effect), "change these settings, or remove them")
+    return Finding("pass", "; ".join(subject.run_config.warnings) or "no setting without effect was found")
+
 
 def first_prompt(subject: Subject) -> Finding:
     """Show the first prompt of the train split as model input, special tokens included."""
     tokenizer, lengths = subject.tokenizer, subject.lengths
-    sample = subject.data.samples("train")[0]
-    ids = encode_prompt(
-        tokenizer, sample.prompt_or_input_text, lengths.prompt, lengths.truncation_side, lengths.turn_end
-    )
+    prompt = subject.data.samples("train")[0].prompt_or_input_text
+    ids = encode_prompt(tokenizer, prompt, lengths.prompt, lengths.truncation_side, lengths.turn_end)
     text = str(tokenizer.decode(ids, skip_special_tokens=False))
     shown = text if len(text) <= _N_SHOWN else f"{text[: _N_SHOWN // 2]} [...] {text[-_N_SHOWN // 2 :]}"
     if tokenizer.bos_token_id is not None and ids[:2] == [tokenizer.bos_token_id] * 2:
@@ -77,13 +86,10 @@ def first_prompt(subject: Subject) -> Finding:
 
 def prompts(subject: Subject) -> Finding:
     """Fraction of prompts that are longer than ``max_prompt_length`` and get truncated."""
-    limit = subject.lengths.prompt
-    lengths = [
-        len(encode_prompt(subject.tokenizer, sample.prompt_or_input_text, 10**9)) for sample in _some_samples(subject)
-    ]
-    cut = sum(length > limit for length in lengths) / len(lengths)
-    measured = f"{cut:.1%} of {len(lengths)} prompts are truncated to {limit} tokens; the longest has {max(lengths)}"
-    return judged(cut, measured, "raise env.args.max_prompt_length, or shorten the context", warn_above=CUT_SHARE)
+    texts, limit = [sample.prompt_or_input_text for sample in _some_samples(subject)], subject.lengths.prompt
+    lengths = [len(encode_prompt(subject.tokenizer, text, 10**9)) for text in texts]
+    advice = "raise env.args.max_prompt_length, or shorten the context"
+    return _judged_lengths(lengths, limit, f"prompts are truncated to {limit} tokens", advice)
 
 
 def references(subject: Subject) -> Finding:
@@ -93,9 +99,14 @@ def references(subject: Subject) -> Finding:
     if not texts:
         raise NotApplicable("the samples have no references")
     lengths = [1 + len(subject.tokenizer(text, verbose=False)["input_ids"]) for text in texts]
+    advice = "raise env.args.max_episode_length and max_new_tokens"
+    return _judged_lengths(lengths, limit, f"references have more than {limit} tokens", advice)
+
+
+def _judged_lengths(lengths: list[int], limit: int, what: str, advice: str) -> Finding:
     cut = sum(length > limit for length in lengths) / len(lengths)
-    measured = f"{cut:.1%} of {len(lengths)} references have more than {limit} tokens; the longest has {max(lengths)}"
-    return judged(cut, measured, "raise env.args.max_episode_length and max_new_tokens", warn_above=CUT_SHARE)
+    measured = f"{cut:.1%} of {len(lengths)} {what}; the longest has {max(lengths)}"
+    return judged(cut, measured, advice, warn_above=CUT_SHARE)
 
 
 def held_out(subject: Subject) -> Finding:
@@ -123,51 +134,38 @@ def evaluations(subject: Subject) -> Finding:
         raise NotApplicable("there is no val or test split")
     measured = " and ".join(f"{n:,} {split} samples" for split, n in sizes.items()) + " in each evaluation"
     advice = f"no metric will have an interval or a verdict: evaluate at least {MIN_SAMPLES} samples of each split"
-    return Finding("pass", measured) if min(sizes.values()) >= MIN_SAMPLES else Finding("warn", measured, advice)
+    return judged(-min(sizes.values()), measured, advice, warn_above=-MIN_SAMPLES)
 
 
 def chat_template(subject: Subject) -> Finding:
     """Check that the chat template produced the prompts, and only appends when a conversation grows."""
     if not _has_chat_format(subject):
         raise NotApplicable("the datapool's format is not chat_template")
-    samples = _some_samples(subject)
-    written = [sample for sample in samples if (sample.meta_data or {}).get("history")]
+    written = [sample for sample in _some_samples(subject) if (sample.meta_data or {}).get("history")]
     if not written:
         return Finding("fail", "no prompt contains a conversation", "the datapool ignores format: chat_template")
-
     template = ChatTemplate(subject.tokenizer)
-    render = template.render
-    end = _end_of_prompt(render)
-    for sample in written:
-        if not sample.prompt_or_input_text.endswith(end):
-            return Finding(
-                "fail",
-                f"the template ends prompts with {end!r}, but prompt {sample.id!r} ends with "
-                f"{sample.prompt_or_input_text[-40:]!r}",
-                "the datapool ignores format: chat_template, or its prompts are already formatted",
-            )
+    end = _end_of_prompt(template.render)
+    if other := next((sample for sample in written if not sample.prompt_or_input_text.endswith(end)), None):
+        tail = f"prompt {other.id!r} ends with {other.prompt_or_input_text[-40:]!r}"
+        advice = "the datapool ignores format: chat_template, or its prompts are already formatted"
+        return Finding("fail", f"the template ends prompts with {end!r}, but {tail}", advice)
     # The longest conversation of the data, its reply, and one more message.
-    longest = max(written, key=lambda sample: len((sample.meta_data or {})["history"]))
-    history = list((longest.meta_data or {})["history"])
+    histories = [(sample.meta_data or {})["history"] for sample in written]
+    longest, history = max(zip(written, histories, strict=True), key=lambda each: len(each[1]))
     messages = chat_messages([*history, longest.references[0], history[0]])
     for n in range(1, len(messages)):
-        is_reply = messages[n]["role"] == "assistant"
-        if not render(messages[: n + 1], False).startswith(render(messages[:n], is_reply)):
+        before = template.render(messages[:n], messages[n]["role"] == "assistant")
+        if not template.render(messages[: n + 1], False).startswith(before):
             env = subject.config.env
             # In later turns the environment's prompts would differ from the template's.
             level = "fail" if env is not None and env.args.max_turns > 1 else "warn"
-            return Finding(
-                level,
-                f"message {n + 1} changes how the template formats the {n} before it (sample {longest.id!r})",
-                "in later turns, prompts would differ from those that the model was trained on; use a template "
-                "that only appends",
-            )
+            measured = f"message {n + 1} changes how the template formats the {n} before it (sample {longest.id!r})"
+            advice = "later turns would have other prompts than the model was trained on; use a template that appends"
+            return Finding(level, measured, advice)
     clock = f"; its date is {start_time():%Y-%m-%d}: a run keeps that of its start" if template.reads_clock else ""
-    return Finding(
-        "pass",
-        f"it formats {len(written)} prompts; each of {len(messages)} messages of sample {longest.id!r} is appended "
-        f"to the ones before{clock}",
-    )
+    appended = f"each of {len(messages)} messages of sample {longest.id!r} is appended to the ones before"
+    return Finding("pass", f"it formats {len(written)} prompts; {appended}{clock}")
 
 
 def vocabulary(subject: Subject) -> Finding:
@@ -181,37 +179,30 @@ def vocabulary(subject: Subject) -> Finding:
 
 def padding_token(subject: Subject) -> Finding:
     """Check that the padding id is within the embedding."""
-    pad, n_rows = subject.tokenizer.pad_token_id, embedding_rows(subject.initial_model)
+    model, pad = subject.initial_model, subject.tokenizer.pad_token_id
+    n_rows = embedding_rows(model)
     if pad is None or not 0 <= int(pad) < n_rows:
         found = "there is no pad token" if pad is None else f"the pad id {pad} is outside the {n_rows} embedding rows"
         return Finding("fail", found, "add a pad token to the tokenizer, or set tokenizer.pad_token_as_eos_token: true")
-    if int(pad) in end_of_sequence_ids(
-        subject.tokenizer, subject.initial_model.config, subject.initial_model.generation_config
-    ):
+    if int(pad) in end_of_sequence_ids(subject.tokenizer, model.config, model.generation_config):
         return Finding("pass", f"id {pad}, which also ends sequences; this is fine, because masks are explicit")
     return Finding("pass", f"id {pad}, which does not end sequences")
 
 
 def end_of_sequence(subject: Subject) -> Finding:
     """List the ids that end a reply, and check that tokenizer, model and generation config agree on them."""
-    sources: dict[str, Any] = {
-        "tokenizer": subject.tokenizer,
-        "model config": subject.initial_model.config,
-        "generation config": subject.initial_model.generation_config,
-    }
+    model, ends, env = subject.initial_model, subject.end_of_turn, subject.config.env
+    sources: dict[str, Any] = {"tokenizer": subject.tokenizer, "model config": model.config}
+    sources["generation config"] = model.generation_config
     named = {name: set(end_of_sequence_ids(source)) for name, source in sources.items()}
     measured = "; ".join(f"{name}: {sorted(ids) or 'none'}" for name, ids in named.items())
-    ends = subject.end_of_turn
-    env = subject.config.env
     if env is not None and not env.args.terminate_on_eos:
         return Finding("pass", f"terminate_on_eos: false, so replies have max_episode_length tokens ({measured})")
     if not ends.eos_token_ids and ends.marker is None:
         return Finding("fail", f"no token ends a reply ({measured})", "set the tokenizer's end-of-sequence token")
-    outside = [id for id in ends.eos_token_ids if id >= embedding_rows(subject.initial_model)]
-    if outside:
-        return Finding(
-            "fail", f"the model has no embedding for {outside} ({measured})", "correct the ids in its config"
-        )
+    if outside := [id for id in ends.eos_token_ids if id >= embedding_rows(model)]:
+        advice = "correct the ids in its config"
+        return Finding("fail", f"the model has no embedding for {outside} ({measured})", advice)
     own = named["tokenizer"]
     if any(ids and own and not own & ids for ids in named.values()):
         advice = "all of them end a reply; supervised training uses the tokenizer's"
@@ -223,15 +214,14 @@ def reply_ends(subject: Subject) -> Finding:
     """Fraction of the model's replies that end before the length limit."""
     ids = [row.tolist() for row in subject.replies.per_row("response_ids")]
     ended = sum(subject.end_of_turn.is_end(row) for row in ids) / len(ids)
-    settings = subject.algorithm.policy.settings
+    settings, env = subject.algorithm.policy.settings, subject.config.env
     length = f"mean length {sum(map(len, ids)) / len(ids):.0f} tokens"
     measured = f"{ended:.0%} of {len(ids)} replies end before the limit, {length} (the model {subject.model_state})"
-    env = subject.config.env
     never = env is not None and not env.args.terminate_on_eos
     if never or settings.min_length >= (settings.max_new_tokens or subject.lengths.reply) or subject.is_cold:
         return Finding("pass", measured)
     advice = "use warm_start or supervised training to learn the end of a reply, or raise max_episode_length"
-    return Finding("pass", measured) if ended >= ENDED_SHARE else Finding("warn", measured, advice)
+    return judged(-ended, measured, advice, warn_above=-ENDED_SHARE)
 
 
 def _some_samples(subject: Subject) -> list[Sample]:
@@ -254,13 +244,6 @@ def _end_of_prompt(render: Callable[[list[dict[str, str]], bool], str]) -> str:
     """Text that the template inserts between a message and the reply to it."""
     said = "What-the-user-said"
     return render(chat_messages([said]), True).rpartition(said)[2]
-
-
-N_READ, N_SCORED = 256, 16
-
-# A model that knows the language of the replies has a fraction of the loss of a uniform distribution, and one with
-# random weights about the same.
-UNIFORM_SHARE = 0.8
 
 
 def logged_conversations(subject: Subject) -> Finding:
@@ -288,10 +271,8 @@ def logged_rewards(subject: Subject) -> Finding:
         raise NotApplicable(f"alg.id: {config.alg.id} needs no rewards")
     check_rewards(config, log)
     returns = log.returns.astype(float)
-    measured = (
-        f"returns from {returns.min():.3g} to {returns.max():.3g}, mean {returns.mean():.3g}, standard deviation "
-        f"{returns.std():.3g}"
-    )
+    spread = f"mean {returns.mean():.3g}, standard deviation {returns.std():.3g}"
+    measured = f"returns from {returns.min():.3g} to {returns.max():.3g}, {spread}"
     if n := log.n_without_reward:
         measured += f"; {n:,} of {len(log):,} conversations have no reward, and the return 0"
         return Finding("warn", measured, "give every conversation a reward, or leave these out")
@@ -300,16 +281,14 @@ def logged_rewards(subject: Subject) -> Finding:
 
 def prior_likelihood(subject: Subject) -> Finding:
     """Check the language model's loss on replies of the log."""
-    config, log, model = subject.offline_config, subject.log, subject.initial_model
-    marker = subject.data.turn_marker
-    policy = build_inference_policy(config, subject.tokenizer, marker, model, subject.lengths)
+    config, log = subject.offline_config, subject.log
+    policy = build_inference_policy(subject, subject.initial_model)
     batch = log.replies(np.arange(min(len(log), N_SCORED))).to(policy.device)
     with torch.no_grad():
         logits = policy.model_logits(policy._policy_hidden(batch))
     log_probs = token_log_probs(logits, batch.flat("response_ids"))
     weights = batch.flat("loss_weights")
-    loss = -float((weights * log_probs).sum() / weights.sum())
-    uniform = math.log(logits.shape[-1])
+    loss, uniform = -float((weights * log_probs).sum() / weights.sum()), math.log(logits.shape[-1])
     state = f" (the model {subject.model_state})" if config.warm_start is not None else ""
     measured = f"{loss:.2f} nats per token of the agent, {uniform:.2f} for a uniform distribution{state}"
     if not math.isfinite(loss):
@@ -320,12 +299,6 @@ def prior_likelihood(subject: Subject) -> Finding:
     return judged(loss, measured, advice, warn_above=UNIFORM_SHARE * uniform)
 
 
-N_CONVERSATIONS = 8
-
-# People repeat an utterance literally in 0.02 % of DailyDialog's turns.
-ECHO_SHARE = 0.5
-
-
 def conversation(subject: Subject) -> Finding:
     """Hold conversations with the partner, show one, and check that the partner takes part in them."""
     config = subject.config.model_copy(deep=True)
@@ -333,8 +306,8 @@ def conversation(subject: Subject) -> Finding:
         raise NotApplicable("the run has no conversation partner")
     check_conversations(config, subject.texts)
     config.train_evaluation.partner, config.train_evaluation.score_predictions = None, True
-    policy, scorer = subject.algorithm.policy, subject.reward
-    conversing = build_conversing(config, subject.texts, scorer)
+    policy, args = subject.algorithm.policy, config.env.args
+    conversing = build_conversing(config, subject.texts, subject.scorer)
     assert conversing is not None
     conversing.begin_run(policy)
     samples = subject.data.samples("train", N_CONVERSATIONS)
@@ -345,15 +318,14 @@ def conversation(subject: Subject) -> Finding:
     shown = f"{transcript(dialogues[0])}\n(the model {subject.model_state})"
     if errors := [talk.error for talk in talks if talk.partner_failed]:
         measured = f"the partner failed in {len(errors)} of {len(talks)} conversations: {errors[0]}"
-        level = "warn" if config.env.args.partner_on_error == "mask" else "fail"
+        level = "warn" if args.partner_on_error == "mask" else "fail"
         return Finding(level, measured, "see the message; partner_on_error: mask leaves out failures")
-    if config.env.args.max_turns > 1:
-        if not any(dialogue.texts(PARTNER) for dialogue in dialogues):
-            advice = "check that the partner's answers have a text, and that end_when.partner does not remove it"
-            return Finding("warn", f"the partner never says anything\n{shown}", advice)
-        if all(dialogue.ended_by == "partner" and len(dialogue.texts(AGENT)) <= 1 for dialogue in dialogues):
-            advice = "check when the partner leaves, and the patterns of end_when"
-            return Finding("warn", f"the partner leaves after the first turn of every conversation\n{shown}", advice)
+    if args.max_turns > 1 and not any(dialogue.texts(PARTNER) for dialogue in dialogues):
+        advice = "check that the partner's answers have a text, and that end_when.partner does not remove it"
+        return Finding("warn", f"the partner never says anything\n{shown}", advice)
+    if args.max_turns > 1 and all(each.ended_by == "partner" and len(each.texts(AGENT)) <= 1 for each in dialogues):
+        advice = "check when the partner leaves, and the patterns of end_when"
+        return Finding("warn", f"the partner leaves after the first turn of every conversation\n{shown}", advice)
     n_echoes, n_answers = (sum(each) for each in zip(*map(_echoes, dialogues), strict=True))
     if n_answers and n_echoes / n_answers > ECHO_SHARE:
         advice = "check the partner's model and format: it may read the conversation from the agent's side"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -26,12 +25,22 @@ from rl4dialog.training.watch.checks import BEST_ADVICE, FIRST_KL_TOLERANCE, alr
 # The prediction is off by up to a quarter (tests/end_to_end/test_memory.py).
 MEMORY_SHARE = 0.8
 
+# Largest allowed difference between two log-probabilities of one token. Float32 kernels differ by 1e-5. Bfloat16 rounds
+# logits of 32 to 1/8, in each of the two passes.
+TOLERANCE = {"fp32": 1e-4, "bf16": 0.25}
+
+# Largest allowed mean log ratio between vLLM's sampler and the trainer, in nats per token. Their kernels differ.
+ENGINE_KL = 0.02
+
+ROWS_PER_PASS = 8
+N_METRIC_SAMPLES = 4
+
 
 def memory(subject: Subject) -> Finding:
     """Compare predicted peak memory with available memory."""
     needed = subject.memory_plan.total / MIB
-    device = _device(subject)
-    if device == "cuda":
+    # The device of the run, selected by the same rule as in stable-baselines3.
+    if torch.cuda.is_available() and subject.config.alg.args.get("device", "auto") != "cpu":
         there, where = (torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved()) / MIB, "on the GPU"
     else:
         there, where = available_mib() + resident_mib(), "in main memory"
@@ -51,36 +60,14 @@ def disk(subject: Subject) -> Finding:
     has_best_model = any(callback.id == "save_best_model" for callback in subject.config.callbacks)
     n_models = 4 if has_best_model else 2  # best_model/ is written before the old one is removed
     needed = (n_checkpoints * (plan.weights + plan.optimizer) + n_models * plan.weights) / MIB
-    folder = _existing(subject.results_path)
+    path = subject.results_path.expanduser().absolute()
+    folder = next(folder for folder in (path, *path.parents) if folder.exists())
     free = shutil.disk_usage(folder).free / MIB
-    kept = ("1 checkpoint" if n_checkpoints == 1 else f"{n_checkpoints} checkpoints") + (
-        ", best_model/ and the model" if has_best_model else " and the model"
-    )
+    checkpoints = "1 checkpoint" if n_checkpoints == 1 else f"{n_checkpoints} checkpoints"
+    kept = f"{checkpoints}, best_model/ and the model" if has_best_model else f"{checkpoints} and the model"
     measured = f"up to {needed:,.0f} MiB for {kept}, {free:,.0f} MiB free in {folder}"
     advice = "lower train_evaluation.keep_last, or choose another --base_path_to_store_results"
     return judged(needed / free if free else 2.0, measured, advice, warn_above=MEMORY_SHARE, fail_above=1.0)
-
-
-def _device(subject: Subject) -> str:
-    """Device of the run, selected by the same rule as in stable-baselines3."""
-    wanted = subject.config.alg.args.get("device", "auto")
-    return "cuda" if torch.cuda.is_available() and wanted != "cpu" else "cpu"
-
-
-def _existing(path: Path) -> Path:
-    """The nearest existing parent folder."""
-    path = path.expanduser().absolute()
-    return next(folder for folder in (path, *path.parents) if folder.exists())
-
-
-# Largest allowed difference between two log-probabilities of one token. Float32 kernels differ by 1e-5. Bfloat16 rounds
-# logits of 32 to 1/8, in each of the two passes.
-TOLERANCE = {"fp32": 1e-4, "bf16": 0.25}
-
-# Largest allowed mean log ratio between vLLM's sampler and the trainer, in nats per token. Their kernels differ.
-ENGINE_KL = 0.02
-
-ROWS_PER_PASS = 8
 
 
 def weights(subject: Subject) -> Finding:
@@ -93,11 +80,7 @@ def weights(subject: Subject) -> Finding:
 
 
 def warm_start(subject: Subject) -> Finding:
-    """Fine-tune a model before RL, with a small set of :func:`train_supervised`'s options.
-
-    Also returns ``held_out_losses``: the loss of held-out examples, if there are any, before training and after each
-    epoch. Measuring it does not change the training.
-    """
+    """Check that a cached warm start did not memorise its data."""
     if subject.config.warm_start is None:
         raise NotApplicable("there is no warm start")
     losses = subject.warm_start_losses
@@ -117,7 +100,7 @@ def dropout_off(subject: Subject) -> Finding:
     n_active = sum(isinstance(module, nn.Dropout) and module.training and module.p > 0 for module in policy.modules())
     measured = f"two passes differ by {difference:.1e}; {n_active} dropout layers are active"
     advice = "set dropout to 0 in the model's config; it makes the ratio of new to old probabilities noisy"
-    return judged(difference if not n_active else math.inf, measured, advice, fail_above=_tolerance(subject))
+    return _within_tolerance(subject, difference if not n_active else math.inf, measured, advice)
 
 
 def padding_invariance(subject: Subject) -> Finding:
@@ -125,17 +108,15 @@ def padding_invariance(subject: Subject) -> Finding:
     policy, replies = subject.algorithm.policy, subject.replies
     rows = torch.arange(min(ROWS_PER_PASS, len(replies)), device=policy.device)
     padded = Replies.from_observations({name: tensor[rows] for name, tensor in replies.observations.items()})
-    in_training = 0.0
-    together = policy.sequence_log_probs(padded)
+    together, in_training = policy.sequence_log_probs(padded), 0.0
     for row in rows:
         alone = replies[row[None]]
-        n = alone.response_mask.shape[1]
-        difference = together[row, :n] - policy.sequence_log_probs(alone)[0]
+        difference = together[row, : alone.response_mask.shape[1]] - policy.sequence_log_probs(alone)[0]
         in_training = max(in_training, _largest(difference))
     in_sampling = 0.0 if policy.backend is not None else _sampler_difference(policy, padded)
     measured = f"log-probabilities change by {in_sampling:.1e} in sampling, and {in_training:.1e} in training"
     advice = "the model numbers its positions by column, or attends to padding; it must follow its attention mask"
-    return judged(max(in_sampling, in_training), measured, advice, fail_above=_tolerance(subject))
+    return _within_tolerance(subject, max(in_sampling, in_training), measured, advice)
 
 
 def sampler_agreement(subject: Subject) -> Finding:
@@ -149,7 +130,7 @@ def sampler_agreement(subject: Subject) -> Finding:
     difference = _largest(_log_probs(policy, replies) - replies.flat("log_probs"))
     measured = f"log-probabilities of sampled tokens differ by {difference:.1e} from those of training"
     advice = "decoding with a cache must agree with a full pass: check the model's positions, masks and dropout"
-    return judged(difference, measured, advice, fail_above=_tolerance(subject))
+    return _within_tolerance(subject, difference, measured, advice)
 
 
 def kl_at_start(subject: Subject) -> Finding:
@@ -161,7 +142,7 @@ def kl_at_start(subject: Subject) -> Finding:
     gaps = replies.flat("unmasked_log_probs") - torch.cat(reference)
     measured = f"KL {float(gaps.mean()):.1e} nats per token, largest difference of a token {_largest(gaps):.1e}"
     advice = "policy and reference must be equal at the start: check for nonzero adapters, and see sampler_agreement"
-    return judged(_largest(gaps), measured, advice, fail_above=_tolerance(subject))
+    return _within_tolerance(subject, _largest(gaps), measured, advice)
 
 
 def learning_rate_zero(subject: Subject) -> Finding:
@@ -174,10 +155,8 @@ def learning_rate_zero(subject: Subject) -> Finding:
     trained = nn.ParameterList([*policy.actor_parameters(), *policy.critic_parameters()])
     before = weights_hash(trained)
     algorithm.train()
-    changed = weights_hash(trained) != before
-    logged = algorithm.logger.name_to_value
-    approx_kl = abs(logged.get("train/approx_kl", 0.0))
-    skipped = logged.get("train/skipped_steps", 0)
+    changed, logged = weights_hash(trained) != before, algorithm.logger.name_to_value
+    approx_kl, skipped = abs(logged.get("train/approx_kl", 0.0)), logged.get("train/skipped_steps", 0)
     ratio = f"ratio differs from 1 by {math.sqrt(2 * approx_kl):.1e}, " if "train/approx_kl" in logged else ""
     measured = f"{ratio}weights {'changed' if changed else 'unchanged'}, {skipped:.0f} steps with a non-finite gradient"
     advice = "an update must start from the policy that sampled: see failed checks above, the optimizer and the reward"
@@ -188,8 +167,7 @@ def learning_rate_zero(subject: Subject) -> Finding:
 def determinism(subject: Subject) -> Finding:
     """Check that two rollouts with the same seed are identical."""
     first, second = subject.rollout, subject.collect()
-    both = (each.replies for each in (first, second))
-    ids = [[row.tolist() for row in replies.per_reply("response_ids")] for replies in both]
+    ids = [[row.tolist() for row in each.replies.per_reply("response_ids")] for each in (first, second)]
     if ids[0] != ids[1]:
         n = sum(a != b for a, b in zip(*ids, strict=False))
         advice = "runs cannot be repeated: something draws without the run's seed, or a kernel is not deterministic"
@@ -199,8 +177,8 @@ def determinism(subject: Subject) -> Finding:
     return Finding("pass", f"{len(ids[0])} replies and their rewards were the same twice")
 
 
-def _tolerance(subject: Subject) -> float:
-    return TOLERANCE[subject.config.precision]
+def _within_tolerance(subject: Subject, difference: float, measured: str, advice: str) -> Finding:
+    return judged(difference, measured, advice, fail_above=TOLERANCE[subject.config.precision])
 
 
 def _largest(differences: Tensor) -> float:
@@ -225,20 +203,14 @@ def _sampler_difference(policy: LMActorCriticPolicy, batch: Replies) -> float:
     return largest
 
 
-N_METRIC_SAMPLES = 4
-
-
 def reward(subject: Subject) -> Finding:
     """Check that rewards are finite and not constant, and measure their duration."""
     rollout = subject.rollout
     earned = np.array(rollout.rewards)
     seconds = rollout.logged["time/score_s"] / len(earned)
-    measured = (
-        f"{len(earned)} replies earned {earned.mean():.3g} (standard deviation {earned.std():.3g}, from "
-        f"{earned.min():.3g} to {earned.max():.3g}), {1000 * seconds:.1f} ms each"
-    )
-    n_failed = int(rollout.logged["rollout/masked_rewards"])
-    if n_failed:
+    spread = f"standard deviation {earned.std():.3g}, from {earned.min():.3g} to {earned.max():.3g}"
+    measured = f"{len(earned)} replies earned {earned.mean():.3g} ({spread}), {1000 * seconds:.1f} ms each"
+    if n_failed := int(rollout.logged["rollout/masked_rewards"]):
         advice = "set reward_fn.on_error: raise to see the error"
         return Finding("warn", f"the reward failed for {n_failed} replies; {measured}", advice)
     advice = "nothing can be learned from a constant reward: check that it depends on the reply"
@@ -251,18 +223,15 @@ def reward(subject: Subject) -> Finding:
 
 def metrics(subject: Subject) -> Finding:
     """Check that every metric of replies returns finite scores for a few reference replies."""
-    model = subject.initial_model  # first, because a quick examination ends here
-    of_replies = [
-        each for each in subject.metrics if isinstance(each, BaseMetric) or not isinstance(each, DialogueMetric)
-    ]
-    if not of_replies and subject.metrics:
+    model, found = subject.initial_model, subject.metrics  # the model first, because a quick examination ends here
+    of_replies = [each for each in found if isinstance(each, BaseMetric) or not isinstance(each, DialogueMetric)]
+    if found and not of_replies:
         raise NotApplicable("the metrics measure whole conversations, of which there are no references")
     samples = subject.data.samples("test", N_METRIC_SAMPLES)
     replies = [sample.references[0] if sample.references else "" for sample in samples]
     talks = [talk_of_one_reply(sample, reply) for sample, reply in zip(samples, replies, strict=True)]
     scores = compute_metrics(of_replies, talks, "test", model)
-    broken = [key for key, (_, corpus) in scores.items() if not math.isfinite(corpus)]
     measured = f"{len(scores)} scores of {len(samples)} reference replies"
-    if broken:
+    if broken := [key for key, (_, corpus) in scores.items() if not math.isfinite(corpus)]:
         return Finding("warn", f"{measured}, of which {', '.join(broken)} are not finite", "check the references")
     return Finding("pass", measured)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from stable_baselines3.common.logger import Logger
@@ -16,8 +15,6 @@ from rl4dialog.core.cache import find_cached
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, TextConfig
 from rl4dialog.envs.vectorize import close
 from rl4dialog.functional.replies import Replies
-from rl4dialog.rollouts.conversation_log import ConversationLog
-from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building.algorithm import build_algorithm
 from rl4dialog.training.building.language_model import (
@@ -26,13 +23,11 @@ from rl4dialog.training.building.language_model import (
     warm_start_facts,
     warm_start_key,
 )
-from rl4dialog.training.building.offline import build_log, learns_scores
 from rl4dialog.training.building.policy import all_arguments
 from rl4dialog.training.memory import MemoryPlan, predict_memory
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """The result of one check."""
 
     level: str  # ``pass``, ``warn``, ``fail``, or ``skip`` if the check does not apply
@@ -58,8 +53,7 @@ def judged(
 N_REPLIES = 32
 
 
-@dataclass
-class Rollout:
+class Rollout(NamedTuple):
     """Replies, logged values and episode rewards of one iteration."""
 
     replies: Replies
@@ -68,11 +62,7 @@ class Rollout:
 
 
 class Subject(Assembly):
-    """A run that has not started.
-
-    Attributes:
-        run_config: The config, of any kind of run.
-    """
+    """A run of any kind that has not started."""
 
     def __init__(self, config: RunConfig, results_path: Path, quick: bool = False) -> None:
         self.run_config, self.results_path, self._is_quick = config, results_path, quick
@@ -85,24 +75,22 @@ class Subject(Assembly):
             raise NotApplicable("the run trains no language model")
         return self.run_config
 
+    @property
+    def offline_config(self) -> OfflineConfig:
+        if not isinstance(self.config, OfflineConfig):
+            raise NotApplicable(f"alg.id: {self.config.alg.id} does not learn from logged conversations")
+        return self.config
+
+    @property
+    def _rl_config(self) -> OnPolicyConfig:
+        if not isinstance(self.config, OnPolicyConfig):
+            raise NotApplicable(f"alg.id: {self.config.alg.id} has no rollouts")
+        return self.config
+
     def close(self) -> None:
         """Close the environments."""
         if "algorithm" in self.__dict__:
             close(self.algorithm.env)
-
-    @property
-    def reward(self) -> Scorer:
-        """The run's reward."""
-        if self.scorer is None:
-            raise NotApplicable("there is no reward_fn")
-        return self.scorer
-
-    @part
-    def log(self) -> ConversationLog:
-        config = self.offline_config
-        return build_log(
-            config, self.texts, self.end_of_turn, self.reward if learns_scores(config, self.texts) else None
-        )
 
     @part
     def memory_plan(self) -> MemoryPlan:
@@ -126,7 +114,7 @@ class Subject(Assembly):
     def initial_model(self) -> PreTrainedModel:
         return self._model_and_state[0]
 
-    @part
+    @property
     def model_state(self) -> str:
         """Description of the examined model, if the run has a warm start."""
         return self._model_and_state[1]
@@ -153,7 +141,7 @@ class Subject(Assembly):
             config.alg.args |= {"n_epochs": 1, "batch_size": max(2, N_REPLIES * self.lengths.reply // 4)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about batch sizes that do not fit this small rollout
-            algorithm = build_algorithm(config, self.texts, self.initial_model, self.end_of_turn, self.reward)
+            algorithm = build_algorithm(self, config)
         algorithm.set_logger(Logger(folder=None, output_formats=[]))
         return algorithm
 
@@ -177,21 +165,5 @@ class Subject(Assembly):
         algorithm.set_random_seed(self.config.seed)
         _, callback = algorithm._setup_learn(algorithm.n_steps * algorithm.env.num_envs)
         algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
-        return Rollout(
-            algorithm.rollout_buffer.replies,
-            dict(algorithm.logger.name_to_value),
-            [episode["r"] for episode in algorithm.ep_info_buffer],
-        )
-
-    @property
-    def offline_config(self) -> OfflineConfig:
-        """The config of a run that learns from logs."""
-        if not isinstance(self.config, OfflineConfig):
-            raise NotApplicable(f"alg.id: {self.config.alg.id} does not learn from logged conversations")
-        return self.config
-
-    @property
-    def _rl_config(self) -> OnPolicyConfig:
-        if not isinstance(self.config, OnPolicyConfig):
-            raise NotApplicable(f"alg.id: {self.config.alg.id} has no rollouts")
-        return self.config
+        rewards = [episode["r"] for episode in algorithm.ep_info_buffer]
+        return Rollout(algorithm.rollout_buffer.replies, dict(algorithm.logger.name_to_value), rewards)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+
+WINDOW = 3
+"""Number of iterations that are averaged, now and at the start of the run."""
 
 
 class History:
@@ -24,22 +27,44 @@ class History:
     def __len__(self) -> int:
         return len(self._records)
 
-    @property
-    def now(self) -> dict[str, float]:
-        """The last iteration's values."""
-        return self._records[-1]
+    def now(self, key: str, default: float = math.nan) -> float:
+        """The last iteration's value."""
+        return self._records[-1].get(key, default)
 
     def first(self, key: str, n: int) -> np.ndarray:
         """Values of the first n iterations. Shape (n,), or shorter early in a run."""
-        return self._column(key, self._records[:n])
+        return np.array([record.get(key, np.nan) for record in self._records[:n]])
 
     def last(self, key: str, n: int) -> np.ndarray:
         """Values of the last n iterations; empty if there are fewer."""
-        return self._column(key, self._records[-n:]) if len(self) >= n else np.zeros(0)
+        return np.array([record.get(key, np.nan) for record in self._records[-n:]]) if len(self) >= n else np.zeros(0)
 
-    @staticmethod
-    def _column(key: str, records: list[dict[str, float]]) -> np.ndarray:
-        return np.array([record.get(key, np.nan) for record in records])
+    def all_last(self, key: str, n: int, holds: Callable[[float], bool]) -> bool:
+        """Whether something holds in each of the last n iterations."""
+        return len(self) >= n and all(map(holds, self.last(key, n)))
+
+    def mean(self, key: str, n: int = WINDOW) -> float:
+        """Mean of the last n iterations; NaN if there are fewer. Comparisons with NaN are false."""
+        return float(self.last(key, n).mean()) if len(self) >= n else math.nan
+
+    def begin_and_now(self, key: str) -> tuple[float, float]:
+        """Means of the first and the last iterations; NaN before these windows are distinct."""
+        if len(self) < 2 * WINDOW:
+            return math.nan, math.nan
+        return float(self.first(key, WINDOW).mean()), self.mean(key)
+
+    @property
+    def parts(self) -> list[str]:
+        """Names of the reward's parts in the last iteration, without sums of other parts and without weights."""
+        names = [key.removeprefix("rollout/reward/") for key in self._records[-1] if key.startswith("rollout/reward/")]
+        names = [name for name in names if not name.endswith("/weight")]
+        return [name for name in names if not any(other.startswith(f"{name}/") for other in names)]
+
+    @property
+    def returns(self) -> tuple[float, float]:
+        """Lowest and highest return to go so far."""
+        lowest, highest = (self.first(f"train/{end}_return", len(self)) for end in ("lowest", "highest"))
+        return float(np.nanmin(lowest, initial=np.inf)), float(np.nanmax(highest, initial=-np.inf))
 
 
 @dataclass(frozen=True)
@@ -53,7 +78,8 @@ class RunFacts:
     values_are_returns: bool = True  # whether learned values Q estimate returns of a log
 
 
-Rule = Callable[[History, RunFacts], "str | None"]
+Problem = str | Literal[False] | None  # a description of what the last iteration shows, if anything
+Rule = Callable[[History, RunFacts], Problem]
 
 
 @dataclass(frozen=True)
@@ -62,13 +88,10 @@ class Check:
 
     name: str
     advice: str
-    rule: Rule  # returns a description of the problem in the last iteration, or ``None``
+    rule: Rule
 
 
 CHECKS: list[Check] = []
-
-WINDOW = 3
-"""Number of iterations that are averaged, now and at the start of the run."""
 
 
 def check(advice: str) -> Callable[[Rule], Check]:
@@ -79,11 +102,6 @@ def check(advice: str) -> Callable[[Rule], Check]:
         return found
 
     return add
-
-
-def mean(values: np.ndarray) -> float:
-    """Mean, or NaN without values. Comparisons with NaN are false."""
-    return float(values.mean()) if len(values) else float("nan")
 
 
 # A sampled KL can be negative by chance in one iteration, but rarely by three standard errors in the mean of five.
@@ -113,72 +131,53 @@ SAMPLER_KL = 0.43
 TRUNCATED_ITERATIONS = 3
 
 
-@check(
-    "Replies are not sampled from the distribution used to compute their KL: check top_k, top_p, min_length and "
-    "repetition_penalty in generation_kwargs, and rollout/sampler_kl with vLLM."
-)
-def kl_negative(history: History, facts: RunFacts) -> str | None:
-    kl = mean(history.last("rollout/kl", NEGATIVE_KL_ITERATIONS))
+@check("Replies come from another distribution than their KL: check top_k, top_p, min_length and repetition_penalty.")
+def kl_negative(history: History, facts: RunFacts) -> Problem:
+    kl = history.mean("rollout/kl", NEGATIVE_KL_ITERATIONS)
     errors = np.nan_to_num(history.last("rollout/kl_se", NEGATIVE_KL_ITERATIONS))
     error = float(np.sqrt(np.square(errors).sum())) / NEGATIVE_KL_ITERATIONS
-    if not kl < -max(NEGATIVE_KL_NATS, NEGATIVE_KL_ERRORS * error):
-        return None
-    return f"KL to the reference was {kl:.4f} nats per token in the last {NEGATIVE_KL_ITERATIONS} iterations"
+    text = f"KL to the reference was {kl:.4f} nats per token in the last {NEGATIVE_KL_ITERATIONS} iterations"
+    return kl < -max(NEGATIVE_KL_NATS, NEGATIVE_KL_ERRORS * error) and text
 
 
 @check(
-    "The policy drifts from the reference: raise alg.kl_div.coeff, or lower the learning rate or n_epochs. Read some "
-    "replies before trusting the reward."
+    "The policy drifts from the reference: raise alg.kl_div.coeff, or lower learning rate or n_epochs; read replies."
 )
-def kl_exploding(history: History, facts: RunFacts) -> str | None:
+def kl_exploding(history: History, facts: RunFacts) -> Problem:
     limit = EXPLODING_KL_NATS if facts.target_kl is None else EXPLODING_KL_TIMES_TARGET * facts.target_kl
-    kl = history.last("rollout/kl", EXPLODING_KL_ITERATIONS)
-    # With a coefficient of 0 the KL is unconstrained on purpose.
-    if not len(kl) or not (kl > limit).all() or history.now.get("rollout/kl_coeff") == 0:
-        return None
+    is_above = history.all_last("rollout/kl", EXPLODING_KL_ITERATIONS, lambda kl: kl > limit)
     target = "" if facts.target_kl is None else f", with a target of {facts.target_kl:g}"
-    return f"KL to the reference is {kl[-1]:.2f} nats per token{target}"
+    text = f"KL to the reference is {history.now('rollout/kl'):.2f} nats per token{target}"
+    # With a coefficient of 0 the KL is unconstrained on purpose.
+    return is_above and history.now("rollout/kl_coeff") != 0 and text
 
 
-@check(
-    "The controller cannot hold the target: choose another alg.kl_div.coeff or target_kl, or another learning rate "
-    "(lower if the coefficient grows, higher if it shrinks)."
-)
-def kl_coefficient(history: History, facts: RunFacts) -> str | None:
-    coeff, start = history.now.get("rollout/kl_coeff", math.nan), mean(history.first("rollout/kl_coeff", 1))
-    kl = history.now.get("rollout/kl", math.nan)
-    if facts.target_kl is None or not start > 0:
-        return None
-    too_high = coeff >= COEFFICIENT_FACTOR * start and kl > facts.target_kl
-    too_low = coeff <= start / COEFFICIENT_FACTOR and kl < facts.target_kl
-    if not too_high and not too_low:
-        return None
-    side = "above" if too_high else "below"
-    return f"the KL coefficient went from {start:g} to {coeff:.2g}, but the KL is still {side} its target"
+@check("The controller cannot hold the target: change alg.kl_div.coeff, target_kl or the learning rate.")
+def kl_coefficient(history: History, facts: RunFacts) -> Problem:
+    start, coeff = history.first("rollout/kl_coeff", 1)[0], history.now("rollout/kl_coeff")
+    kl, target = history.now("rollout/kl"), math.nan if facts.target_kl is None else facts.target_kl
+    too_high = coeff >= COEFFICIENT_FACTOR * start and kl > target
+    too_low = coeff <= start / COEFFICIENT_FACTOR and kl < target
+    text = f"the KL coefficient went from {start:g} to {coeff:.2g}, but the KL is still "
+    return start > 0 and (too_high or too_low) and f"{text}{'above' if too_high else 'below'} its target"
 
 
-@check(
-    "Old and new log-probabilities of the same tokens differ before any update, so the loss is wrong: run `rl4dialog "
-    "doctor` to find out whether padding, dropout or the sampler is the cause."
-)
-def first_ratio(history: History, facts: RunFacts) -> str | None:
-    approx_kl = history.now.get("train/first_approx_kl", math.nan)
+@check("The loss is wrong: `rl4dialog doctor` finds out whether padding, dropout or the sampler is the cause.")
+def first_ratio(history: History, facts: RunFacts) -> Problem:
+    approx_kl = history.now("train/first_approx_kl")
     if not approx_kl > FIRST_KL_TOLERANCE[facts.precision]:
         return None
     off = math.expm1(math.sqrt(2 * approx_kl))
-    return f"the probability ratio differs from 1 by about {off:.1%} in the first minibatch"
+    return f"the probability ratio differs from 1 by about {off:.1%} in the first minibatch, before any update"
 
 
-@check(
-    "Replies come from another distribution than the policy's, which biases every update: raise top_k or top_p in "
-    "generation_kwargs, and remove penalties; or set importance_correction."
-)
-def truncated_sampler(history: History, facts: RunFacts) -> str | None:
-    mass = mean(history.last("rollout/truncated_mass", TRUNCATED_ITERATIONS))
+@check("This biases every update: raise top_k or top_p, remove penalties, or set alg.args.importance_correction.")
+def truncated_sampler(history: History, facts: RunFacts) -> Problem:
+    mass = history.mean("rollout/truncated_mass", TRUNCATED_ITERATIONS)
     if mass > TRUNCATED_MASS:
         return f"the sampler cuts off {mass:.0%} of the policy's distribution"
-    kl = mean(history.last("rollout/sampler_kl", TRUNCATED_ITERATIONS))
-    return f"the sampler's KL from the policy is {kl:.2f} nats per token" if kl > SAMPLER_KL else None
+    kl = history.mean("rollout/sampler_kl", TRUNCATED_ITERATIONS)
+    return kl > SAMPLER_KL and f"the sampler's KL from the policy is {kl:.2f} nats per token"
 
 
 # Entropies fell by a sixth in our runs of thirty iterations, and to a tenth where guess_what was learned: there the
@@ -198,68 +197,49 @@ DISTINCT_NOW, DISTINCT_AT_FIRST = 0.25, 0.5
 REPEATED_NOW, REPEATED_RISE = 0.3, 0.2
 
 
-def _begin_and_now(history: History, key: str) -> tuple[float, float]:
-    """Means of the first and the last iterations; NaN before these windows are distinct."""
-    if len(history) < 2 * WINDOW:
-        return float("nan"), float("nan")
-    return mean(history.first(key, WINDOW)), mean(history.last(key, WINDOW))
-
-
-@check(
-    "Replies hardly vary, so the policy stops learning: raise alg.args.ent_coef or alg.kl_div.coeff, or lower the "
-    "learning rate."
-)
-def entropy_collapse(history: History, facts: RunFacts) -> str | None:
+@check("Replies hardly vary, so the policy stops learning: raise ent_coef or kl_div.coeff, or lower the learning rate.")
+def entropy_collapse(history: History, facts: RunFacts) -> Problem:
     # The sampled estimate is available for every algorithm.
-    begin, now = (-log_prob for log_prob in _begin_and_now(history, "rollout/log_prob"))
-    distinct_begin, distinct_now = _begin_and_now(history, "rollout/distinct_replies")
-    if not now < ENTROPY_SHARE * begin or not distinct_now < LESS_DISTINCT * distinct_begin:
-        return None
-    return f"the entropy per token fell from {begin:.2f} to {now:.3f} nats"
+    begin, now = (-log_prob for log_prob in history.begin_and_now("rollout/log_prob"))
+    distinct_begin, distinct_now = history.begin_and_now("rollout/distinct_replies")
+    is_less = now < ENTROPY_SHARE * begin and distinct_now < LESS_DISTINCT * distinct_begin
+    return is_less and f"the entropy per token fell from {begin:.2f} to {now:.3f} nats"
 
 
-@check(
-    "Replies no longer end on their own: check if the reward favors length. missing_eos_penalty and length_penalty "
-    "counteract this. Otherwise max_episode_length may be too short."
-)
-def replies_reach_limit(history: History, facts: RunFacts) -> str | None:
-    begin, now = _begin_and_now(history, "rollout/cut_replies")
-    if not (now > CUT_NOW and begin < CUT_AT_FIRST):
-        return None
-    return f"{now:.0%} of the replies are cut at the length limit, compared with {begin:.0%} at the start"
+@check("If the reward favors length, missing_eos_penalty or length_penalty help; otherwise raise max_episode_length.")
+def replies_reach_limit(history: History, facts: RunFacts) -> Problem:
+    begin, now = history.begin_and_now("rollout/cut_replies")
+    return (
+        now > CUT_NOW
+        and begin < CUT_AT_FIRST
+        and f"{now:.0%} of the replies are cut at the length limit, compared with {begin:.0%} at the start"
+    )
 
 
-@check(
-    "Almost empty replies earn as much as others, or the KL penalty per token favors them: check the reward of "
-    "short replies. length_penalty can set a minimum length."
-)
-def replies_vanish(history: History, facts: RunFacts) -> str | None:
-    begin, now = _begin_and_now(history, "rollout/reply_length")
-    if not now < LENGTH_SHARE * begin:
-        return None
-    return f"replies have {now:.1f} tokens, compared with {begin:.1f} at the start"
+@check("Check the reward of short replies, and the KL penalty per token. length_penalty can set a minimum length.")
+def replies_vanish(history: History, facts: RunFacts) -> Problem:
+    begin, now = history.begin_and_now("rollout/reply_length")
+    return now < LENGTH_SHARE * begin and f"replies have {now:.1f} tokens, compared with {begin:.1f} at the start"
 
 
-@check(
-    "The policy gives the same well-rewarded reply to many prompts: raise alg.kl_div.coeff, and use a reward that "
-    "depends on the prompt."
-)
-def repeated_replies(history: History, facts: RunFacts) -> str | None:
-    begin, now = _begin_and_now(history, "rollout/distinct_replies")
-    if not (now < DISTINCT_NOW and begin > DISTINCT_AT_FIRST):
-        return None
-    return f"only {now:.0%} of an iteration's replies are distinct, compared with {begin:.0%} at the start"
+@check("Raise alg.kl_div.coeff, and use a reward that depends on the prompt.")
+def repeated_replies(history: History, facts: RunFacts) -> Problem:
+    begin, now = history.begin_and_now("rollout/distinct_replies")
+    return (
+        now < DISTINCT_NOW
+        and begin > DISTINCT_AT_FIRST
+        and f"only {now:.0%} of an iteration's replies are distinct, compared with {begin:.0%} at the start"
+    )
 
 
-@check(
-    "Replies repeat themselves, which the reward does not penalize: add repetition_penalty to reward_fn, or raise "
-    "alg.kl_div.coeff."
-)
-def repeated_tokens(history: History, facts: RunFacts) -> str | None:
-    begin, now = _begin_and_now(history, "rollout/repeated_trigrams")
-    if not (now > REPEATED_NOW and now > begin + REPEATED_RISE):
-        return None
-    return f"{now:.0%} of a reply's trigrams repeat earlier ones, compared with {begin:.0%} at the start"
+@check("The reward does not penalize this: add repetition_penalty to reward_fn, or raise alg.kl_div.coeff.")
+def repeated_tokens(history: History, facts: RunFacts) -> Problem:
+    begin, now = history.begin_and_now("rollout/repeated_trigrams")
+    return (
+        now > REPEATED_NOW
+        and now > begin + REPEATED_RISE
+        and f"{now:.0%} of a reply's trigrams repeat earlier ones, compared with {begin:.0%} at the start"
+    )
 
 
 # The share of truncated prompts from which the doctor warns, too.
@@ -280,57 +260,40 @@ ONE_TURN, LEFT_BY_PARTNER = 1.1, 0.9
 EMPTY_REPLIES = 0.2
 
 
-def _share_above(limit: float, history: History, key: str) -> str | None:
-    """Return the mean of the last iterations as a percentage, if it is above the limit."""
-    share = mean(history.last(key, WINDOW))
-    return f"{share:.0%}" if share > limit else None
+@check("Raise env.args.max_prompt_length, or lower max_turns, max_episode_length or max_partner_length.")
+def context_dropped(history: History, facts: RunFacts) -> Problem:
+    share = history.mean("rollout/context_dropped")
+    return (
+        share > CONTEXT_DROPPED
+        and f"{share:.0%} of the utterances were said without the oldest turns of their conversation"
+    )
+
+
+@check("These are not trained on, which biases what is learned: read the error with env.args.partner_on_error: raise.")
+def partner_fails(history: History, facts: RunFacts) -> Problem:
+    share = history.mean("rollout/partner_failed")
+    return share > PARTNER_FAILED and f"the partner failed in {share:.0%} of the conversations"
+
+
+@check("Check that it gets its own side of the conversation, in its format. `rl4dialog doctor` shows one.")
+def partner_echoes(history: History, facts: RunFacts) -> Problem:
+    share = history.mean("rollout/partner_echo")
+    return share > PARTNER_ECHO and f"{share:.0%} of the partner's utterances repeat the agent's last one"
 
 
 @check(
-    "The agent answers without the oldest turns of its conversations, which rewards may still read: raise "
-    "env.args.max_prompt_length, or lower max_turns, max_episode_length or max_partner_length."
+    "Later turns are never trained: check when it leaves, and env.args.end_when.partner; `rl4dialog doctor` shows one."
 )
-def context_dropped(history: History, facts: RunFacts) -> str | None:
-    share = _share_above(CONTEXT_DROPPED, history, "rollout/context_dropped")
-    return share and f"{share} of the utterances were said without the oldest turns of their conversation"
+def partner_leaves_at_once(history: History, facts: RunFacts) -> Problem:
+    turns, left = history.mean("rollout/turns"), history.mean("rollout/ended_by/partner")
+    text = f"the partner ended {left:.0%} of the conversations, after {turns:.2f} of at most {facts.max_turns} turns"
+    return facts.max_turns > 1 and turns < ONE_TURN and left > LEFT_BY_PARTNER and text
 
 
-@check(
-    "Conversations whose partner fails are not trained on, which biases what is learned: read the error with "
-    "env.args.partner_on_error: raise."
-)
-def partner_fails(history: History, facts: RunFacts) -> str | None:
-    share = _share_above(PARTNER_FAILED, history, "rollout/partner_failed")
-    return share and f"the partner failed in {share} of the conversations"
-
-
-@check(
-    "The partner repeats what it hears instead of answering: check that it gets its own side of the conversation, in "
-    "the format that it was trained on. `rl4dialog doctor` shows a conversation."
-)
-def partner_echoes(history: History, facts: RunFacts) -> str | None:
-    share = _share_above(PARTNER_ECHO, history, "rollout/partner_echo")
-    return share and f"{share} of the partner's utterances repeat the agent's last one"
-
-
-@check(
-    "The partner ends nearly every conversation after its first answer, so later turns are never trained: check when "
-    "it leaves, and the patterns of env.args.end_when.partner. `rl4dialog doctor` shows a conversation."
-)
-def partner_leaves_at_once(history: History, facts: RunFacts) -> str | None:
-    turns, left = (mean(history.last(key, WINDOW)) for key in ("rollout/turns", "rollout/ended_by/partner"))
-    if facts.max_turns == 1 or not (turns < ONE_TURN and left > LEFT_BY_PARTNER):
-        return None
-    return f"the partner ended {left:.0%} of the conversations, after {turns:.2f} of at most {facts.max_turns} turns"
-
-
-@check(
-    "The agent often says nothing: use a warm_start, set min_length in generation_kwargs, or check the reward of empty "
-    "replies. length_penalty can set a minimum length."
-)
-def empty_replies(history: History, facts: RunFacts) -> str | None:
-    share = _share_above(EMPTY_REPLIES, history, "rollout/empty_replies")
-    return share and f"{share} of the replies are empty"
+@check("Use a warm_start or min_length, or check the reward of empty replies. length_penalty can set a minimum length.")
+def empty_replies(history: History, facts: RunFacts) -> Problem:
+    share = history.mean("rollout/empty_replies")
+    return share > EMPTY_REPLIES and f"{share:.0%} of the replies are empty"
 
 
 # As for partners that fail: from a twentieth on, the episodes that are left are a biased sample.
@@ -364,11 +327,8 @@ LINE_SEARCH_ITERATIONS = 5
 _LOSSES = ("train/loss", "train/policy_loss", "train/value_loss", "train/grad_norm")
 
 
-@check(
-    "Replies whose reward fails are not trained on, which biases what is learned: read the error with "
-    "reward_fn.on_error: raise."
-)
-def reward_fails(history: History, facts: RunFacts) -> str | None:
+@check("These are not trained on, which biases what is learned: read the error with reward_fn.on_error: raise.")
+def reward_fails(history: History, facts: RunFacts) -> Problem:
     masked = history.last("rollout/masked_rewards", FAILED_ITERATIONS)
     ended = masked + history.last("rollout/n_episodes", FAILED_ITERATIONS)
     if not ended.sum() >= FAILED_EPISODES:
@@ -376,14 +336,11 @@ def reward_fails(history: History, facts: RunFacts) -> str | None:
     # Conversations whose partner failed are masked, too, and have a warning of their own.
     by_partner = np.nan_to_num(history.last("rollout/partner_failed", FAILED_ITERATIONS)) * ended
     share = (masked - by_partner).sum() / ended.sum()
-    return f"the reward failed for {share:.0%} of the episodes" if share > REWARD_FAILED else None
+    return share > REWARD_FAILED and f"the reward failed for {share:.0%} of the episodes"
 
 
-@check(
-    "All replies earn the same, so nothing is learned (fine if it is the maximum): check that the reward depends on "
-    "the reply. `rl4dialog doctor` shows the rewards of 32 replies."
-)
-def reward_constant(history: History, facts: RunFacts) -> str | None:
+@check("Nothing is learned (fine if it is the maximum): check that the reward depends on the reply, with the doctor.")
+def reward_constant(history: History, facts: RunFacts) -> Problem:
     stds = history.last("rollout/task_reward_std", CONSTANT_ITERATIONS)
     rewards = history.last("rollout/task_reward", CONSTANT_ITERATIONS)
     n_episodes = history.last("rollout/n_episodes", CONSTANT_ITERATIONS).sum()
@@ -395,79 +352,61 @@ def reward_constant(history: History, facts: RunFacts) -> str | None:
     return f"every episode of the last {CONSTANT_ITERATIONS} iterations earned {rewards[-1]:.4g}"
 
 
-@check(
-    "The policy learns only from differences between compared replies: use a reward with more distinct values, a "
-    "higher alg.args.n_generations (RLOO, GRPO) or batch_size, or more randomness in generation_kwargs."
-)
-def advantages_constant(history: History, facts: RunFacts) -> str | None:
-    share = mean(history.last("train/constant_advantages", CONSTANT_ITERATIONS))
-    if not share > CONSTANT_ADVANTAGES or reward_constant.rule(history, facts) is not None:
-        return None
-    if not history.last("rollout/n_episodes", CONSTANT_ITERATIONS).sum() >= CONSTANT_EPISODES:
-        return None
-    return f"in {share:.0%} of the comparisons of {CONSTANT_ITERATIONS} iterations, all replies were equally good"
+@check("Only differences are learned: use a finer reward, higher n_generations or batch_size, or more random sampling.")
+def advantages_constant(history: History, facts: RunFacts) -> Problem:
+    share = history.mean("train/constant_advantages", CONSTANT_ITERATIONS)
+    n_episodes = history.last("rollout/n_episodes", CONSTANT_ITERATIONS).sum()
+    text = f"in {share:.0%} of the comparisons of {CONSTANT_ITERATIONS} iterations, all replies were equally good"
+    is_reported = reward_constant.rule(history, facts)
+    return share > CONSTANT_ADVANTAGES and n_episodes >= CONSTANT_EPISODES and not is_reported and text
 
 
-@check(
-    "One part of the reward improves at the expense of another, often in undesirable replies: read replies of several "
-    "iterations, and change the weights of the parts or raise alg.kl_div.coeff."
-)
-def reward_parts_opposed(history: History, facts: RunFacts) -> str | None:
+@check("Read replies of several iterations, and change the weights of the parts or raise alg.kl_div.coeff.")
+def reward_parts_opposed(history: History, facts: RunFacts) -> Problem:
     if len(history) < PART_MIN_ITERATIONS:
         return None
-    least_fall = PART_FALL_OF_STD * mean(history.first("rollout/task_reward_std", PART_ITERATIONS))
+    least_fall = PART_FALL_OF_STD * history.first("rollout/task_reward_std", PART_ITERATIONS).mean()
     risen, fallen = [], []
-    for part in _parts(history.now):
+    for part in history.parts:
         begin, now, errors = _change(history, f"rollout/reward/{part}")
         text = f"{part!r} went from {begin:.3g} to {now:.3g}"
-        sign = _sign(part, facts)
+        weights = (w for name, w in facts.reward_weights.items() if part == name or part.startswith(f"{name}/"))
+        sign = -1 if next(weights, 1.0) < 0 else 1
         if sign * errors > PART_ERRORS:
             risen.append(text)
         elif sign * errors < -PART_ERRORS and abs(now - begin) > max(PART_FALL * abs(begin), least_fall):
             fallen.append(text)
-    return f"one part of the reward improves, another gets worse: {risen[0]}, {fallen[0]}" if risen and fallen else None
+    return bool(risen and fallen) and f"one part of the reward improves, another gets worse: {risen[0]}, {fallen[0]}"
 
 
-@check(
-    "Such steps are skipped. If their number grows, lower alg.args.learning_rate, normalize or clip the reward, or try "
-    "precision: fp32."
-)
-def gradient_not_finite(history: History, facts: RunFacts) -> str | None:
-    n_skipped = history.now.get("train/skipped_steps", 0)
+@check("Such steps are skipped. If they become more, lower the learning rate, normalize the reward, or use fp32.")
+def gradient_not_finite(history: History, facts: RunFacts) -> Problem:
+    n_skipped = history.now("train/skipped_steps")
     if n_skipped > 0:
         return f"the gradient of {n_skipped:.0f} optimizer steps was not finite"
-    broken = [name for name in _LOSSES if not math.isfinite(history.now.get(name, 0))]
-    return f"{' and '.join(broken)} not finite" if broken else None
+    broken = [name for name in _LOSSES if not math.isfinite(history.now(name, 0))]
+    return bool(broken) and f"{' and '.join(broken)} not finite"
 
 
 @check(
-    "Advantages are as noisy as without a critic, or noisier: raise alg.args.vf_coef if it learns nothing, lower the "
-    "learning rate or normalize the reward if it diverges, or use rloo or grpo, which need none."
+    "Raise alg.args.vf_coef, or if it diverges, lower the learning rate or normalize the reward; or use rloo or grpo."
 )
-def explained_variance(history: History, facts: RunFacts) -> str | None:
+def explained_variance(history: History, facts: RunFacts) -> Problem:
     explained = history.last("train/explained_variance", VALUE_ITERATIONS)
-    known = explained[np.isfinite(explained)]
+    known, when = explained[np.isfinite(explained)], f"the last {VALUE_ITERATIONS} iterations"
     if len(history) < VALUE_MIN_ITERATIONS or not len(known):
         return None
     if (np.abs(known) < VALUE_CHANGE).all():
-        return (
-            f"the critic explained at most {max(known.max(), 0):.1%} of the returns' variance in each of the last "
-            f"{VALUE_ITERATIONS} iterations"
-        )
+        return f"the critic explained at most {max(known.max(), 0):.1%} of the returns' variance in each of {when}"
     if known.mean() < VALUE_DIVERGED:
-        return (
-            f"the critic's errors had {1 - known.mean():.1f} times the returns' variance in the last "
-            f"{VALUE_ITERATIONS} iterations"
-        )
+        return f"the critic's errors had {1 - known.mean():.1f} times the returns' variance in {when}"
     return None
 
 
 @check("TRPO finds no acceptable step: raise alg.args.target_kl, n_steps or cg_damping.")
-def line_search(history: History, facts: RunFacts) -> str | None:
-    success = history.last("train/is_line_search_success", LINE_SEARCH_ITERATIONS)
-    if not len(success) or not (success == 0).all():
-        return None
-    return f"the line search failed in each of the last {LINE_SEARCH_ITERATIONS} iterations"
+def line_search(history: History, facts: RunFacts) -> Problem:
+    has_failed = history.all_last("train/is_line_search_success", LINE_SEARCH_ITERATIONS, lambda value: value == 0)
+    return has_failed and f"the line search failed in each of the last {LINE_SEARCH_ITERATIONS} iterations"
 
 
 def already_best(rewards: Sequence[float]) -> str | None:
@@ -483,19 +422,6 @@ def already_best(rewards: Sequence[float]) -> str | None:
     if n_best < AT_BEST_SHARE * len(known) or (n_best == len(known) and best <= 0):
         return None
     return f"{n_best} of {len(known)} replies already earn the highest reward of all, {best:.4g}"
-
-
-def _parts(record: dict[str, float]) -> list[str]:
-    """Names of the reward's parts, without sums of other parts and without weights."""
-    names = [key.removeprefix("rollout/reward/") for key in record if key.startswith("rollout/reward/")]
-    names = [name for name in names if not name.endswith("/weight")]
-    return [name for name in names if not any(other.startswith(f"{name}/") for other in names)]
-
-
-def _sign(part: str, facts: RunFacts) -> int:
-    """-1 for a part with a negative weight, otherwise 1."""
-    weight = next((w for name, w in facts.reward_weights.items() if part == name or part.startswith(f"{name}/")), 1.0)
-    return -1 if weight < 0 else 1
 
 
 def _change(history: History, key: str) -> tuple[float, float, float]:
@@ -521,46 +447,24 @@ SPREAD_SHARE = 1e-4
 EFFECTIVE_SHARE = 0.05
 
 
-def _returns(history: History) -> tuple[float, float]:
-    """Lowest and highest return to go so far."""
-    lowest, highest = (history.first(f"train/{end}_return", len(history)) for end in ("lowest", "highest"))
-    return float(np.nanmin(lowest, initial=np.inf)), float(np.nanmax(highest, initial=-np.inf))
-
-
-@check(
-    "Values far from all returns of the log are not learned from it: set alg.policy.args.init_value to the mean "
-    "return, lower the learning rate, or, if they grow, raise alg.args.cql_weight or use ilql or mc_returns, which do "
-    "not evaluate tokens that are not in the log."
-)
-def values_outside_returns(history: History, facts: RunFacts) -> str | None:
-    if not facts.values_are_returns:
-        return None
-    value, (lowest, highest) = mean(history.last("train/q_mean", WINDOW)), _returns(history)
+@check("Set init_value to the mean return, lower the learning rate or raise cql_weight, or use ilql or mc_returns.")
+def values_outside_returns(history: History, facts: RunFacts) -> Problem:
+    value, (lowest, highest) = history.mean("train/q_mean"), history.returns
     margin = OUTSIDE_WIDTHS * (highest - lowest)
-    if not (value < lowest - margin or value > highest + margin):
-        return None
-    return f"the mean of Q is {value:.3g}, but returns to go in the log are from {lowest:.3g} to {highest:.3g}"
+    is_outside = facts.values_are_returns and (value < lowest - margin or value > highest + margin)
+    range_of_log = f"returns to go in the log are from {lowest:.3g} to {highest:.3g}"
+    return is_outside and f"the mean of Q is {value:.3g}, but {range_of_log}"
 
 
-@check(
-    "All tokens have the same value, so guidance changes nothing: train longer, raise the learning rate, or raise "
-    "alg.args.gamma if rewards come late."
-)
-def advantages_vanish(history: History, facts: RunFacts) -> str | None:
-    if len(history) < SPREAD_MIN_ITERATIONS:
-        return None
-    spread, (lowest, highest) = mean(history.last("train/advantage_abs", SPREAD_ITERATIONS)), _returns(history)
-    if not spread < SPREAD_SHARE * (highest - lowest):
-        return None
-    return f"the mean advantage of a token is {spread:.1e}, while returns differ by up to {highest - lowest:.3g}"
+@check("Guidance changes nothing: train longer, raise the learning rate, or alg.args.gamma if rewards come late.")
+def advantages_vanish(history: History, facts: RunFacts) -> Problem:
+    spread, (lowest, highest) = history.mean("train/advantage_abs", SPREAD_ITERATIONS), history.returns
+    text = f"the mean advantage of a token is {spread:.1e}, while returns differ by up to {highest - lowest:.3g}"
+    return len(history) >= SPREAD_MIN_ITERATIONS and spread < SPREAD_SHARE * (highest - lowest) and text
 
 
-@check(
-    "A few tokens decide what is imitated, which is noisy: raise alg.args.temperature, or lower "
-    "alg.args.max_log_weight."
-)
-def few_weighted_tokens(history: History, facts: RunFacts) -> str | None:
-    share = mean(history.last("train/effective_share", WINDOW))
-    if not share < EFFECTIVE_SHARE:
-        return None
-    return f"the weights of the imitation have an effective sample size of {share:.1%} of the tokens"
+@check("A few tokens decide what is imitated, which is noisy: raise alg.args.temperature, or lower max_log_weight.")
+def few_weighted_tokens(history: History, facts: RunFacts) -> Problem:
+    share = history.mean("train/effective_share")
+    text = f"the weights of the imitation have an effective sample size of {share:.1%} of the tokens"
+    return share < EFFECTIVE_SHARE and text

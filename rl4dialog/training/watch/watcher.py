@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,13 +46,11 @@ class Watcher:
         iteration = int(record["iteration"])
         started = []
         for check in CHECKS:
-            message = check.rule(self._history, self._facts)
-            if message is None:
-                continue
-            last = self._last_seen.get(check.name)
-            self._last_seen[check.name] = iteration
-            if last is None or iteration - last > QUIET_ITERATIONS:
-                started.append(Trouble(iteration, check.name, message, check.advice))
+            if message := check.rule(self._history, self._facts):
+                last = self._last_seen.get(check.name, -math.inf)
+                self._last_seen[check.name] = iteration
+                if iteration - last > QUIET_ITERATIONS:
+                    started.append(Trouble(iteration, check.name, message, check.advice))
         return started
 
 

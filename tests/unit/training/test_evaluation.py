@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 import random
@@ -24,13 +23,14 @@ from rl4dialog.core.config import OfflineConfig, parse_config
 from rl4dialog.core.errors import PartnerError
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
+from rl4dialog.data.pool import Data, TextGenPool
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.value_guided import Guidance
 from rl4dialog.rollouts.talk import Reply, Talk, talk_of_one_reply
 from rl4dialog.scores.intent import IntentAccuracyMetric
-from rl4dialog.training.building.texts import Lengths
-from rl4dialog.training.evaluation import Evaluation, Evaluator, evaluate, judged
-from rl4dialog.training.talks import ValueNumbers, give_replies
+from rl4dialog.training.building.texts import Lengths, Texts
+from rl4dialog.training.evaluation import Evaluation, Evaluator, judged
+from rl4dialog.training.talks import ValueNumbers
 from tests.offline import make_learner, make_log, marked_tokenizer, whole_batch
 
 
@@ -45,20 +45,22 @@ class Drawing(BaseMetric):
         return {"drawn": (None, sum(draw()))}
 
 
-def evaluation(samples: list[Sample], *metrics: BaseMetric) -> Callable[[], Evaluation]:
+def evaluation(tmp_path: Path, samples: list[Sample], *metrics: BaseMetric) -> Callable[[], Evaluation]:
     tokenizer = make_tokenizer()
     env, model = make_env(tokenizer), make_gpt2(tokenizer)
     policy = policy_class_of(model)(
         env.observation_space, env.action_space, lambda _: 1e-3, model=model, end_of_turn=env.end_of_turn
     )
-    kwargs = {"do_sample": True, "max_new_tokens": 4}
-    talk = functools.partial(give_replies, [[3], [4, 5], [6]], None)
-    return lambda: evaluate(policy, samples, [1, 2, 1], talk, list(metrics), "val", 2, kwargs, seed=1)
+    sampling = {"train_evaluation__generation_kwargs": {"do_sample": True, "max_new_tokens": 4}}
+    config: Any = parse_config(make_config(tmp_path, train_evaluation__eval_batch_size=2, **sampling), "test")
+    texts = Texts(tokenizer, Data({"val": TextGenPool(samples)}, None), Lengths(8, 4))
+    evaluator = Evaluator(config, texts, metrics, None)
+    return lambda: evaluator.run(policy, "val", 1)
 
 
-def test_random_states_are_afterwards_as_before_whatever_metrics_draw() -> None:
+def test_random_states_are_afterwards_as_before_whatever_metrics_draw(tmp_path: Path) -> None:
     samples = [Sample(i, text, ["w1"]) for i, text in enumerate(["w0", "w1 w2", "w3"])]
-    result = evaluation(samples, Drawing())
+    result = evaluation(tmp_path, samples, Drawing())
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
     expected = draw()
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
@@ -67,14 +69,18 @@ def test_random_states_are_afterwards_as_before_whatever_metrics_draw() -> None:
     assert [p["generated_text"] for p in result().predictions] == [p["generated_text"] for p in first.predictions]
 
 
-def test_records_have_the_history_if_it_cannot_be_read_off_the_prompt() -> None:
+def test_records_have_the_history_if_it_cannot_be_read_off_the_prompt(tmp_path: Path) -> None:
     history = {"history": ["w1", "w2"]}
     samples = [
         Sample(0, "<|im_start|>w1<|im_end|>w2", ["w1"], history),
         Sample(1, "w1 <EOU> w2 <EOU>", ["w1"], history),
         Sample(2, "w3", ["w1"]),
     ]
-    assert [record.get("history") for record in evaluation(samples)().predictions] == [["w1", "w2"], None, None]
+    assert [record.get("history") for record in evaluation(tmp_path, samples)().predictions] == [
+        ["w1", "w2"],
+        None,
+        None,
+    ]
 
 
 @pytest.fixture(scope="module")

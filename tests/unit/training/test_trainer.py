@@ -103,7 +103,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int | None = 
     tracker = Tracker(
         RunFolder(folder, "p", "e", resume=resume), config.model_dump(mode="json"), "p", "e", resume=resume
     )
-    monkeypatch.setattr(module, "_build_trainee", lambda *_: RandomWalk(tracker, signals, stop_after))
+    monkeypatch.setattr(module, "import_object", lambda _: lambda *_: RandomWalk(tracker, signals, stop_after))
     try:
         module.Trainer(config, tracker, checkpoint, signals).train_and_eval()
     finally:

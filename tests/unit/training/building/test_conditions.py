@@ -350,7 +350,7 @@ def config_of(folder: Path, args: dict[str, Any] | None = None, **overrides: Any
         (
             {},
             {"alg": {"id": "supervised", **MODEL, "training_args": {"num_train_epochs": 1}}},
-            "not supported with alg.id: supervised, which has no rollouts; use a language_model as partner",
+            "not supported with alg.id: supervised, which has no rollouts; use language_model",
         ),
     ],
 )

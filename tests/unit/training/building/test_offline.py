@@ -40,32 +40,27 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
 
 
-def _log_of(config: OfflineConfig) -> ConversationLog:
-    texts = Assembly(config).texts
-    return build_log(config, texts, EndOfTurn(texts.tokenizer, [0], texts.data.turn_marker))
-
-
-def log_of_config() -> ConversationLog:
-    config = parse_config(CONFIG, "the test's config")
-    assert isinstance(config, OfflineConfig)
-    return _log_of(config)
+def log_of(config: Any = None) -> ConversationLog:
+    parts = Assembly(config or parse_config(CONFIG, "the test's config"))
+    vars(parts)["end_of_turn"] = EndOfTurn(parts.tokenizer, [0], parts.turn_marker)
+    return parts.log
 
 
 def test_second_start_reads_no_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = log_of_config()
+    first = log_of()
 
     def refuse(pool: Any) -> Any:
         raise AssertionError("conversations are read")
 
     monkeypatch.setattr(Wordle, "conversations", refuse)
-    second = log_of_config()
+    second = log_of()
     assert len(first) == len(second) == 300 and first.hash == second.hash
 
 
 def test_log_is_encoded_by_prepare(tmp_path: Path) -> None:
     assert cli.main_of("prepare", ["--config_path", str(write_config(tmp_path, CONFIG))]) == 0
     assert len(list((tmp_path / "cache").glob("conversations-*"))) == 1
-    log_of_config()
+    log_of()
     assert len(list((tmp_path / "cache").glob("conversations-*"))) == 1
 
 
@@ -110,7 +105,7 @@ def _log_config(tmp_path: Path, *rewards: float | None, **alg: Any) -> OfflineCo
 
 
 def test_conversations_without_a_reward_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    log = _log_of(_log_config(tmp_path, 1.0, None, 0.0))
+    log = log_of(_log_config(tmp_path, 1.0, None, 0.0))
     assert log.n_without_reward == 1
     said = capfd.readouterr().err
     assert "1 conversations without a reward, which counts as 0" in said and "rewards: from the log" in said
@@ -118,7 +113,7 @@ def test_conversations_without_a_reward_are_counted(tmp_path: Path, capfd: pytes
 
 def test_log_without_any_reward_has_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     config = _log_config(tmp_path, None, None)
-    log = _log_of(config)
+    log = log_of(config)
     assert "rewards: none" in capfd.readouterr().err
     with pytest.raises(DataError, match="none of the 2 conversations of datapool 'conversations' has a reward"):
         check_rewards(config, log)
@@ -143,13 +138,12 @@ def test_log_that_teaches_nothing_is_told(tmp_path: Path) -> None:
         notes_of(["", " "], None)
 
 
-def test_log_is_encoded_anew_if_another_token_ends_replies(tmp_path: Path) -> None:
-    config = parse_config(CONFIG, "the test's config")
-    assert isinstance(config, OfflineConfig)
-    texts = Assembly(config).texts
-    ends = [texts.tokenizer.eos_token_id, texts.tokenizer.pad_token_id]  # those of the model: the same for both
-    found = []
-    for token in (texts.tokenizer.eos_token, texts.tokenizer.pad_token):
-        texts.tokenizer.eos_token = token
-        found.append(build_log(config, texts, EndOfTurn(texts.tokenizer, ends, texts.data.turn_marker)))
+def test_log_is_encoded_anew_if_another_token_ends_replies() -> None:
+    parts, found = Assembly(parse_config(CONFIG, "the test's config")), []
+    tokenizer = parts.tokenizer
+    ends = [tokenizer.eos_token_id, tokenizer.pad_token_id]  # those of the model: the same for both
+    for token in (tokenizer.eos_token, tokenizer.pad_token):
+        tokenizer.eos_token = token
+        vars(parts)["end_of_turn"] = EndOfTurn(tokenizer, ends, parts.turn_marker)
+        found.append(build_log(parts))
     assert found[0].hash != found[1].hash

@@ -121,48 +121,36 @@ def test_supervised_run_that_could_learn_nothing_is_refused_before_its_first_eva
     assert not list(run_folder(tmp_path).glob("*_predictions.json"))
 
 
-def test_warm_start_says_what_it_cuts_also_in_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = make_config(
-        tmp_path, env__args={"max_prompt_length": 8, "max_episode_length": 4}, warm_start={"max_samples": 5}
-    )
-    assert train(tmp_path, config, "--dry_run") == 0
-    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("Warm start"))
-    assert line.startswith("Warm start: of 5 references:") and "with a cut prompt" in line
-
-
-def test_warm_start_says_what_it_cuts_also_from_the_cache(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warm_start_says_what_it_cuts_also_in_a_dry_run_and_from_the_cache(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = make_config(
         tmp_path,
         env__args={"max_prompt_length": 8, "max_episode_length": 4},
-        warm_start={"n_epochs": 0.5},
+        warm_start={"n_epochs": 0.5, "max_samples": 5},
         train_evaluation__n_iters=0,
     )
-    for made in ("Warm start: of", "Warm start, from the cache:"):
-        assert train(tmp_path, config, "--overwrite") == 0
-        (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith(made))
+    first, cached = "Warm start: of 5 references:", "Warm start, from the cache:"
+    for said, flag in ((first, "--dry_run"), (first, "--overwrite"), (cached, "--overwrite")):
+        assert train(tmp_path, config, flag) == 0
+        (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith(said))
         assert "with a cut prompt" in line and "without their end" in line
 
 
-def test_dry_run_notes_training_arguments_without_meaning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = make_supervised(tmp_path, max_length=64)
-    config["alg"]["training_args"] = {"overwrite_output_dir": True, "num_train_epochs": 1}
-    assert train(tmp_path, config, "--dry_run") == 0
-    assert "alg.training_args.overwrite_output_dir has no effect here" in " ".join(capsys.readouterr().err.split())
-
-
 @pytest.mark.parametrize(
-    ("training_args", "message"),
+    ("training_args", "code", "message"),
     [
-        ({"learning_rte": 1e-3}, "alg.training_args has no key 'learning_rte'; did you mean 'learning_rate'?"),
-        ({"lr_scheduler_type": "steep"}, "alg.training_args: steep is not a valid"),
+        ({"overwrite_output_dir": True}, 0, "alg.training_args.overwrite_output_dir has no effect here"),
+        ({"learning_rte": 1e-3}, 2, "alg.training_args has no key 'learning_rte'; did you mean 'learning_rate'?"),
+        ({"lr_scheduler_type": "steep"}, 2, "alg.training_args: steep is not a valid"),
     ],
 )
 def test_dry_run_checks_training_arguments(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], training_args: dict[str, Any], message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], training_args: dict[str, Any], code: int, message: str
 ) -> None:
     config = make_supervised(tmp_path, max_length=64)
-    config["alg"]["training_args"] = training_args
-    assert train(tmp_path, config, "--dry_run") == 2
+    config["alg"]["training_args"] = {"num_train_epochs": 1, **training_args}
+    assert train(tmp_path, config, "--dry_run") == code
     assert message in " ".join(capsys.readouterr().err.split())
 
 
@@ -178,7 +166,9 @@ def test_only_a_mask_needs_copies_of_the_model(tmp_path: Path, prefix: str, n_mo
     tokenizer = make_tokenizer()
     config = parse_config(make_config(tmp_path, alg__policy__id=f"{prefix}causal_lm_actor_critic_policy"), "config")
     model = make_gpt2(tokenizer)
-    policy = build_inference_policy(config, tokenizer, None, model, Lengths(8, 4))
+    parts = Assembly(config)
+    vars(parts).update(tokenizer=tokenizer, data=Data({}, None), lengths=Lengths(8, 4))
+    policy = build_inference_policy(parts, model)
     n_weights = sum(parameter.numel() for parameter in model.parameters())
     assert sum(parameter.numel() for parameter in policy.parameters()) == n_models * n_weights
     replies = Replies.from_ids([[3, 4]], [[5, 6]], torch.device("cpu"))
@@ -186,47 +176,40 @@ def test_only_a_mask_needs_copies_of_the_model(tmp_path: Path, prefix: str, n_mo
         torch.testing.assert_close(policy.reference_log_probs(replies), policy.sequence_log_probs(replies))
 
 
-CHANGES: dict[str, Any] = {
-    "max_partner_length": 1,
-    "context_turns": 2,
-    "end_when": {"agent": ["^i "]},
-}
+# Changed one by one: what a warm start learns of conversations changes with it.
+CHANGES: dict[str, Any] = {"max_partner_length": 1, "context_turns": 2, "end_when": {"agent": ["^i "]}}
 
 
-def built(tmp_path: Path, **args: Any) -> tuple[Any, Texts]:
-    config = parse_config(
-        make_config(
-            tmp_path,
-            datapool={"id": "small_talk", "args": {"samples": "dialogues", "max_size": 20}},
-            warm_start={"n_epochs": 1},
-            env__args={"max_prompt_length": 400, "max_episode_length": 60, "max_turns": 2, **args},
-            env__args__partner={"id": "replay"},
-        ),
-        "test",
+def talking(folder: Path, **args: Any) -> Any:
+    """The config of a run with conversations of two turns."""
+    config = make_config(
+        folder,
+        datapool={"id": "small_talk", "args": {"samples": "dialogues", "max_size": 20}},
+        warm_start={"n_epochs": 1},
+        env__args={"max_prompt_length": 400, "max_episode_length": 60, "max_turns": 2, **args},
+        env__args__partner={"id": "replay"},
     )
-    return config, Assembly(config).texts
+    return parse_config(config, "test")
 
 
-def learned(tmp_path: Path, **args: Any) -> tuple[Any, Any]:
-    """The key in the cache, and the examples."""
-    config, texts = built(tmp_path, **args)
-    model = make_gpt2(make_tokenizer(), n_positions=600)
-    return warm_start_key(config, model, texts), build_warm_start_examples(config, texts, model.config).train
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Texts, Any]:
+    """Config, texts and model of conversations."""
+    config = talking(tmp_path_factory.mktemp("talking"))
+    return config, Assembly(config).texts, make_gpt2(make_tokenizer(), n_positions=600)
 
 
-def test_rules_of_conversations_change_what_a_warm_start_learns(tmp_path: Path) -> None:
-    key, examples = learned(tmp_path)
-    assert learned(tmp_path)[0] == key
+def test_rules_of_conversations_and_the_last_utterance_change_what_a_warm_start_learns(
+    built: tuple[Any, Texts, Any], tmp_path: Path
+) -> None:
+    config, texts, model = built
+    key, examples = warm_start_key(config, model, texts), build_warm_start_examples(config, texts, model.config).train
+    assert warm_start_key(talking(tmp_path), model, texts) == key
     for changed, value in CHANGES.items():
-        other_key, other_examples = learned(tmp_path, **{changed: value})
-        assert other_key != key and other_examples != examples, changed
-
-
-def test_last_utterance_changes_what_a_warm_start_learns(tmp_path: Path) -> None:
-    (config, texts), model = built(tmp_path), make_gpt2(make_tokenizer())
-    key = warm_start_key(config, model, texts)
-    pool: TextGenPool = texts.data.pools["train"]
-    sample, _ = pool[0]
+        other = talking(tmp_path, **{changed: value})
+        assert warm_start_key(other, model, texts) != key, changed
+        assert build_warm_start_examples(other, texts, model.config).train != examples, changed
+    sample, _ = texts.data.pools["train"][0]
     assert sample.meta_data is not None
     sample.meta_data["continuation"][-1] += " oh"
     assert warm_start_key(config, model, texts) != key
@@ -235,7 +218,7 @@ def test_last_utterance_changes_what_a_warm_start_learns(tmp_path: Path) -> None
 def test_warm_start_that_memorises_is_reported_when_it_is_trained_loaded_and_examined(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    warm = {"n_epochs": 12, "learning_rate": 0.03, "max_samples": 4, "batch_size": 1}
+    warm = {"n_epochs": 6, "learning_rate": 0.1, "max_samples": 4, "batch_size": 1}
     config = parse_config(make_config(tmp_path, warm_start=warm, datapool__args__context_size=1), "test")
     for _ in range(2):
         caplog.clear()
@@ -243,7 +226,7 @@ def test_warm_start_that_memorises_is_reported_when_it_is_trained_loaded_and_exa
         assert "the warm start memorises its data: the loss of val replies was lowest" in caplog.text
     subject = Subject(config, tmp_path)
     found = warm_start(subject)
-    assert found.level == "warn" and len(subject.warm_start_losses) == 13
+    assert found.level == "warn" and len(subject.warm_start_losses) == 7
 
 
 def test_single_replies_are_learned_without_rules(tmp_path: Path) -> None:
@@ -252,18 +235,23 @@ def test_single_replies_are_learned_without_rules(tmp_path: Path) -> None:
     assert not {"frame", "rules"} & key.keys()
 
 
-def test_what_weights_and_vocabulary_do_not_say_is_in_the_key_of_a_warm_start(tmp_path: Path) -> None:
-    (config, texts), model = built(tmp_path), make_gpt2(make_tokenizer(), n_positions=600)
-    keys = {json.dumps(warm_start_key(config, model, texts))}
+def test_what_weights_and_vocabulary_do_not_say_is_in_the_key_of_a_warm_start(built: tuple[Any, Texts, Any]) -> None:
+    config, texts, model = built
+
+    def key() -> str:
+        return json.dumps(warm_start_key(config, model, texts))
+
+    keys = {key()}
     model.config.n_head *= 2  # the same weights in other heads
-    keys.add(json.dumps(warm_start_key(config, model, texts)))
+    keys.add(key())
     model.generation_config.eos_token_id = [0, 1]
-    keys.add(json.dumps(warm_start_key(config, model, texts)))
+    keys.add(key())
     texts.tokenizer.eos_token = texts.tokenizer.pad_token  # the same tokens, but another one ends a reply
-    keys.add(json.dumps(warm_start_key(config, model, texts)))
+    keys.add(key())
     assert len(keys) == 4
-    model.config.name_or_path, model.config.transformers_version = "elsewhere", "9"
-    model.generation_config.transformers_version = "9"
-    moved = warm_start_key(config, model, texts)
+    for each in (model.config, model.generation_config):
+        each.transformers_version = "9"
+    model.config.name_or_path = "elsewhere"
+    moved = key()
     model.config.name_or_path = "here"
-    assert moved == warm_start_key(config, model, texts)
+    assert moved == key() in keys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,25 @@ from typing import Any
 import pytest
 import torch
 from covering import quick
+from guided_runs import walks_config
 from rich.console import Console
 from runs import DENSE_REWARD, make_config
 from tiny import make_tokenizer
 
+from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.config import parse_config
-from rl4dialog.core.errors import RewardError
+from rl4dialog.core.errors import DataError, RewardError
+from rl4dialog.core.protocols import Partner
 from rl4dialog.core.reward_parts import RewardPart
+from rl4dialog.core.types import PartnerReply
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.chat_template import ChatTemplate, start_time
+from rl4dialog.text.prompts import encode_prompt
+from rl4dialog.training.assembly import fill_cache
 from rl4dialog.training.doctor import examination, model_checks
 from rl4dialog.training.doctor.examination import CHECKS, examine, print_findings
-from rl4dialog.training.doctor.subject import N_REPLIES, Finding, Subject
+from rl4dialog.training.doctor.subject import N_REPLIES, Finding, NotApplicable, Subject
 from rl4dialog.training.memory import MIB, MemoryPlan
 
 EARLY: dict[str, Any] = {"id": "early_stopping", "args": {"metric": "reward"}}
@@ -63,34 +70,26 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("algorithm", quick("nlpo", "rloo", of=ALGORITHMS))
-def test_healthy_runs_pass(tmp_path: Path, algorithm: str) -> None:
-    found = examine(
-        subject_of(tmp_path, alg__id=algorithm, reward_fn=DENSE_REWARD, **ALGORITHMS[algorithm]), show_tracebacks=True
-    )
+def test_healthy_runs_pass(tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixture[str]) -> None:
+    subject = subject_of(tmp_path, alg__id=algorithm, reward_fn=DENSE_REWARD, **ALGORITHMS[algorithm])
+    found = examine(subject, show_tracebacks=True)
     assert list(found) == list(CHECKS)
+    assert f"Doctor, check {len(CHECKS)}/{len(CHECKS)}" in capsys.readouterr().err
     bad = {name: each for name, each in found.items() if each.level not in ("pass", "skip")}
     # A model of random weights ends its replies by chance; the stand-in's references are longer than ten tokens, and
     # some of its dialogues are in two splits. The config evaluates few samples.
     assert set(bad) <= {"reply_ends", "references", "prompts", "held_out", "evaluations"}, bad
     skipped = {name for name, each in found.items() if each.level == "skip"}
-    of_others = {
-        "chat_template",
-        "warm_start",
-        "conversation",
-        "logged_conversations",
-        "logged_rewards",
-        "prior_likelihood",
-    }
+    of_others = {"chat_template", "warm_start", "conversation"}
+    of_others |= {"logged_conversations", "logged_rewards", "prior_likelihood"}
     assert skipped == of_others | ({"learning_rate_zero"} if algorithm == "trpo" else set())
 
 
 def test_supervised_run_skips_what_it_has_not(tmp_path: Path) -> None:
     config = make_config(tmp_path)
-    for name in ("env", "reward_fn"):
-        del config[name]
-    args = {"num_train_epochs": 1}
+    del config["env"], config["reward_fn"]
     config["alg"] = {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2"}
-    config["alg"]["training_args"] = args
+    config["alg"]["training_args"] = {"num_train_epochs": 1}
     found = examine(Subject(parse_config(config, "test"), tmp_path))
     assert found["reward"] == Finding("skip", "alg.id: supervised has no rollouts")
     assert {name for name, each in found.items() if each.level == "pass"} >= {"weights", "vocabulary", "metrics"}
@@ -116,17 +115,9 @@ def test_error_of_another_kind_is_a_fail_and_its_traceback_is_for_debugging(
     assert ("Traceback" in capsys.readouterr().err) == debug
 
 
-def test_table_has_a_row_for_each_check_and_shows_texts_as_they_are() -> None:
-    console = Console(record=True, width=100)
-    print_findings({"a": Finding("pass", "[bold] 1"), "b": Finding("fail", "2", "mend it")}, console)
-    text = console.export_text()
-    assert "[bold] 1" in text and "mend it" in text and "1 pass, 1 fail" in text
-
-
 def test_problems_come_first_and_passed_checks_are_folded_into_a_line_each() -> None:
-    long = "a very long prompt " * 20
     findings = {
-        "fine": Finding("pass", f"{long}\nits end"),
+        "fine": Finding("pass", "a very long [prompt] " * 20 + "\nits end"),
         "nothing": Finding("skip", "there is none"),
         "odd": Finding("warn", "2", "look"),
         "broken": Finding("fail", "3", "mend it"),
@@ -135,23 +126,17 @@ def test_problems_come_first_and_passed_checks_are_folded_into_a_line_each() -> 
     print_findings(findings, console)
     folded = console.export_text()
     assert sorted(findings, key=folded.index) == ["broken", "odd", "fine", "nothing"]
+    assert "mend it" in folded and "1 pass, 1 warn, 1 fail, 1 skip" in folded
     assert "its end" not in folded and "there is none" not in folded
-    assert len([line for line in folded.splitlines() if "long prompt" in line]) == 1
+    assert len([line for line in folded.splitlines() if "long [prompt]" in line]) == 1
     print_findings(findings, console, show_all=True)
     in_full = " ".join(console.export_text().split())
     assert "end" in in_full and "there is none" in in_full
 
 
-def test_progress_names_the_number_of_checks(subject: Subject, capsys: pytest.CaptureFixture[str]) -> None:
-    examine(subject)
-    assert f"Doctor, check {len(CHECKS)}/{len(CHECKS)}" in capsys.readouterr().err
-
-
 def test_quick_examination_loads_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(*_: Any) -> None:
-        raise AssertionError("a model is loaded")
-
-    monkeypatch.setattr("rl4dialog.training.doctor.subject.build_language_model", load)
+    load = "rl4dialog.training.doctor.subject.build_language_model"
+    monkeypatch.setattr(load, lambda *_: pytest.fail("a model is loaded"))
     config = parse_config(make_config(tmp_path, callbacks=[EARLY], warm_start={"n_epochs": 1}), "test")
     found = examine(Subject(config, tmp_path, quick=True))
     assert found["settings"].level == "warn" and "can never stop" in found["settings"].measured
@@ -162,11 +147,8 @@ def test_quick_examination_loads_no_model(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_run_without_a_language_model_has_its_settings_checked(tmp_path: Path) -> None:
-    config = {
-        "env": {"id": "CartPole-v1"},
-        "alg": {"id": "dqn", "args": {"learning_starts": 1000}},
-        "train_evaluation": {"n_iters": 2},
-    }
+    config: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "train_evaluation": {"n_iters": 2}}
+    config["alg"] = {"id": "dqn", "args": {"learning_starts": 1000}}
     found = examine(Subject(parse_config(config, "test"), tmp_path))
     assert found.pop("settings").level == "fail"
     assert {each.level for each in found.values()} == {"skip"}
@@ -326,8 +308,10 @@ def test_sick_run_is_told(
 )
 def test_disk_counts_all_that_is_kept(tmp_path: Path, overrides: dict[str, Any], kept: str, n_weights: int) -> None:
     subject = subject_of(tmp_path, **overrides)
+    subject.results_path = tmp_path / "not" / "there"
     subject.memory_plan = MemoryPlan(0, 100 * MIB, 0, 0, 0, 0, 0)  # type: ignore[misc]
-    assert f"up to {100 * n_weights} MiB for {kept}" in model_checks.disk(subject).measured
+    measured = model_checks.disk(subject).measured
+    assert f"up to {100 * n_weights} MiB for {kept}" in measured and measured.endswith(f"free in {tmp_path}")
 
 
 def test_reward_that_is_not_finite_fails_by_its_own_message(subject: Subject) -> None:
@@ -352,7 +336,7 @@ def test_padding_with_the_end_of_sequence_is_fine_and_said_so(subject: Subject) 
 def test_replies_that_never_end_are_told(subject: Subject) -> None:
     subject.replies.response_ids.fill_(5)
     assert CHECKS["reply_ends"](subject).level == "warn"
-    subject.model_state = "before its warm start"  # type: ignore[misc]
+    vars(subject)["_model_and_state"] = (None, "before its warm start", [])
     assert CHECKS["reply_ends"](subject).level == "pass", "the warm start teaches it"
 
 
@@ -415,8 +399,6 @@ def test_first_prompt_is_shown_as_the_model_reads_it(subject: Subject) -> None:
 
 
 def test_warm_start_is_examined_only_if_it_is_there(tmp_path: Path) -> None:
-    from rl4dialog.training.assembly import fill_cache
-
     warm_start = {"n_epochs": 1, "max_samples": 8, "batch_size": 2}
     cold = subject_of(tmp_path, warm_start=warm_start)
     assert cold.is_cold and "not cached" in CHECKS["weights"](cold).measured
@@ -427,5 +409,154 @@ def test_warm_start_is_examined_only_if_it_is_there(tmp_path: Path) -> None:
     assert difference.abs().max() > 0
 
 
-def test_nearest_folder_is_asked_for_space(tmp_path: Path) -> None:
-    assert model_checks._existing(tmp_path / "not" / "there") == tmp_path
+# -- conversations and logs --------------------------------------------------------------------------------------------
+
+
+class Says(Partner):
+    """Answers as a test wants it to."""
+
+    outcomes = ("success",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+        self._fails = self._what == "fails" and seed % 2 == 0
+
+    def reply(self, history: list[str]) -> PartnerReply:
+        if self._fails:
+            raise ConnectionError("no line")
+        text = {"echoes": history[-1], "says nothing": None}.get(self._what, "i see .")
+        return PartnerReply(text, leaves=self._what == "leaves")
+
+    def outcome(self) -> dict[str, float]:
+        return {"success": 1.0}
+
+
+@pytest.fixture
+def found_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Finding]:
+    """What the doctor finds in conversations with a partner that says something."""
+    monkeypatch.setattr(PartnerRegistry, "_entries", dict(PartnerRegistry._entries))
+    PartnerRegistry.register("says")(Says)
+
+    def find(what: str, max_turns: int = 3, **overrides: Any) -> Finding:
+        subject = subject_of(
+            tmp_path,
+            env__args__partner={"id": "says", "args": {"what": what}},
+            env__args__max_turns=max_turns,
+            env__args__max_prompt_length=60,
+            reward_fn={"id": "outcome", "args": {"per_turn": -0.25}},
+            **overrides,
+        )
+        try:
+            return CHECKS["conversation"](subject)
+        finally:
+            subject.close()
+
+    return find
+
+
+def test_conversation_is_shown_with_rewards_and_its_end(found_with: Callable[..., Finding]) -> None:
+    found = found_with("i see .")
+    assert found.level == "pass"
+    lines = found.measured.splitlines()
+    assert [line for line in lines if line.startswith("partner: i see .")] == ["partner: i see ."] * 3
+    assert [line.rsplit(" ", 1)[1] for line in lines if line.startswith("agent: ")][-3:] == [
+        *("(-0.25)", "(-0.25)", "(+0.75)")
+    ]
+    assert lines[-1] == "(the model as loaded)" and "success 1" in lines[-2]
+
+
+@pytest.mark.parametrize(
+    ("what", "overrides", "level", "words"),
+    [
+        ("fails", {}, "fail", "failed in [1-7] of 8 conversations: partner 'Says' failed on sample .*no line"),
+        ("fails", {"env__args__partner_on_error": "mask"}, "warn", "the partner failed in"),
+        ("leaves", {}, "warn", "leaves after the first turn of every conversation"),
+        ("leaves", {"max_turns": 1}, "pass", "agent:"),
+        ("says nothing", {}, "warn", "never says anything"),
+        ("says nothing", {"max_turns": 1}, "pass", "agent:"),
+        ("echoes", {}, "warn", r"of the partner's \d+ answers repeat the agent"),
+    ],
+)
+def test_partner_who_takes_no_part_is_told(
+    found_with: Callable[..., Finding], what: str, overrides: dict[str, Any], level: str, words: str
+) -> None:
+    found = found_with(what, **overrides)
+    assert found.level == level
+    assert re.search(words, found.measured, flags=re.DOTALL)
+    assert bool(found.advice) == (level != "pass")
+
+
+@pytest.mark.parametrize(
+    ("partner", "error", "words"),
+    [({"id": "replay"}, DataError, "partner 'replay' needs samples"), (None, NotApplicable, "no conversation partner")],
+)
+def test_samples_are_examined_before_anything_is_said(tmp_path: Path, partner: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        CHECKS["conversation"](subject_of(tmp_path, env__args__partner=partner))
+
+
+def test_metrics_of_conversations_are_not_measured_on_reference_replies(tmp_path: Path) -> None:
+    of_conversations = [{"id": "conversation"}, {"id": "conversation_diversity"}]
+    found = CHECKS["metrics"](subject_of(tmp_path, train_evaluation__metrics=[*of_conversations, {"id": "length"}]))
+    assert (found.level, found.measured.startswith("1 scores of 4")) == ("pass", True), found
+    with pytest.raises(NotApplicable, match="whole conversations"):
+        CHECKS["metrics"](subject_of(tmp_path, train_evaluation__metrics=of_conversations))
+
+
+def of_walks(tmp_path: Path, **overrides: Any) -> Subject:
+    return Subject(parse_config(walks_config(**overrides), "test"), tmp_path)
+
+
+def test_run_on_a_log_passes_and_skips_what_it_has_not(tmp_path: Path) -> None:
+    found = examine(of_walks(tmp_path, env__args__max_episode_length=12), show_tracebacks=True)
+    assert list(found) == list(CHECKS)
+    # Few walks are possible, so that some are in two splits.
+    assert {name for name, each in found.items() if each.level not in ("pass", "skip")} <= {"held_out", "evaluations"}
+    assert found["reward"] == Finding("skip", "alg.id: ilql has no rollouts")
+    measured = found["logged_conversations"].measured
+    assert measured.startswith("40 conversations, ") and "0.0% of the replies lose their end" in measured
+    assert "returns from -10 to -" in found["logged_rewards"].measured
+    assert " nats per token of the agent" in found["prior_likelihood"].measured
+
+
+def test_share_of_the_agents_tokens_is_theirs(tmp_path: Path) -> None:
+    subject = of_walks(tmp_path, env__args__max_episode_length=12)
+    log = subject.log
+    n_agent = int(log.n_tokens.sum())
+    prompts = [sample.prompt_or_input_text for sample in subject.data.samples("train")]
+    n_all = n_agent + sum(len(encode_prompt(subject.tokenizer, prompt, 100)) for prompt in prompts)
+    assert f"{n_agent:,} tokens of the agent ({n_agent / n_all:.0%} of all)" in (
+        CHECKS["logged_conversations"](subject).measured
+    )
+
+
+def test_replies_that_lose_their_end_are_told(tmp_path: Path) -> None:
+    found = CHECKS["logged_conversations"](of_walks(tmp_path, env__args__max_episode_length=4))
+    assert found.level == "warn" and "raise env.args.max_episode_length" in found.advice
+
+
+def test_equal_returns_are_told(tmp_path: Path) -> None:
+    reward = {"reward_fn": {"id": "regex", "args": {"pattern": "never said"}}, "alg__rewards": "reward_fn"}
+    with pytest.raises(DataError, match="nothing to learn from"):
+        CHECKS["logged_rewards"](of_walks(tmp_path, **reward))
+    imitating: dict[str, Any] = {"alg__id": "bc", "alg__policy__id": "causal_lm_actor_critic_policy"}
+    imitating |= dict.fromkeys(
+        ("alg__args__polyak_rate", "alg__policy__args__guidance", "alg__policy__args__init_value")
+    )
+    with pytest.raises(NotApplicable, match=r"alg\.id: bc needs no rewards"):
+        CHECKS["logged_rewards"](of_walks(tmp_path, **imitating))
+
+
+@pytest.mark.parametrize(("trained", "level"), [(True, "pass"), (False, "warn")])
+def test_model_that_does_not_know_the_replies_must_be_trained(tmp_path: Path, trained: bool, level: str) -> None:
+    subject = of_walks(tmp_path, alg__policy__args__train_prior=trained)
+    assert CHECKS["prior_likelihood"](subject).level == level
+
+
+def test_loss_that_is_not_finite_fails(tmp_path: Path) -> None:
+    subject = of_walks(tmp_path)
+    with torch.no_grad():
+        subject.initial_model.get_input_embeddings().weight.fill_(float("nan"))
+    assert CHECKS["prior_likelihood"](subject).level == "fail"
