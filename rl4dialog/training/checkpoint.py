@@ -214,15 +214,11 @@ def find_run(root: Path, config: RunConfig, mode: str | None) -> Checkpoint | No
         if may_replace or (mode == "auto" and not is_complete(root)):
             _logger.warning("the run in %s has no valid checkpoint yet and starts from the beginning", root)
             return None
-        raise CheckpointError(
-            f"the run in {root} has no valid checkpoint to resume from (train_evaluation.save_every); start a new run "
-            f"with another --experiment_name, or restart this one with --overwrite instead of --resume"
-        )
-    if checkpoint.iteration > config.n_iters:
-        raise CheckpointError(
-            f"{checkpoint.path} is a checkpoint of iteration {checkpoint.iteration}, but train_evaluation.n_iters is "
-            f"{config.n_iters}; set it to at least {checkpoint.iteration}"
-        )
+        advice = "restart it with --overwrite instead of --resume, or start another --experiment_name"
+        raise CheckpointError(f"the run in {root} has no valid checkpoint to resume from; {advice}")
+    if (n := checkpoint.iteration) > config.n_iters:
+        limit = f"train_evaluation.n_iters is {config.n_iters}; set it to at least {n}"
+        raise CheckpointError(f"{checkpoint.path} is a checkpoint of iteration {n}, but {limit}")
     return checkpoint
 
 
@@ -251,19 +247,15 @@ def _check_same(root: Path, config: RunConfig) -> RunConfig:
     try:
         stored = parse_config(json_object(path.read_text(encoding="utf-8")), str(path))
     except (OSError, ValueError, ConfigError) as error:
-        advice = "pass --overwrite to replace it, or choose another --experiment_name"
-        raise RunFolderError(
-            f"{path} cannot be read, so --resume cannot continue the run: {error}; {advice}"
-        ) from error
+        advice = "pass --overwrite to replace the run, or choose another --experiment_name"
+        raise RunFolderError(f"{path} cannot be read, which --resume needs: {error}; {advice}") from error
     if stored.env is not None and config.env is not None and stored.env.vec_env == "subproc" != config.env.vec_env:
         _logger.warning("%s. The run in %s was started with it", SUBPROC, root)
     free = tuple(f"{key}." for key in _FREE)
     changed = [text for key, text in _changes(stored, config) if not f"{key}.".startswith(free)]
     if changed:
         more = [f"and {n} more"] if (n := len(changed) - _MAX_SHOWN) > 0 else []
-        raise ConfigError(
-            f"the run in {root} was started with a different config: {'; '.join([*changed[:_MAX_SHOWN], *more])}. "
-            f"Continue it with its own config (--resume), replace it with --overwrite, or start a new run with another "
-            f"--experiment_name (in a benchmark, with another --output_path)"
-        )
+        advice = "Use its own config (--resume), replace it with --overwrite, or name another --experiment_name"
+        shown = "; ".join([*changed[:_MAX_SHOWN], *more])
+        raise ConfigError(f"the run in {root} was started with a different config: {shown}. {advice}")
     return stored

@@ -66,6 +66,8 @@ class Evaluator:
         self._masks_partners = config.env is not None and config.env.args.partner_on_error == "mask"
         self._settings, self._seed = config.train_evaluation, config.seed
         self._texts, self._metrics, self._tracker = texts, metrics, tracker
+        self._of_dialogues = [metric for metric in metrics if isinstance(metric, DialogueMetric)]
+        self._of_replies = [metric for metric in metrics if not isinstance(metric, DialogueMetric)]
         self._rewards, self._conversing = rewards, conversing
         self._kwargs = evaluation_kwargs(config)
         self._post_process = build_post_processor(config.evaluation_block)
@@ -120,10 +122,8 @@ class Evaluator:
             raise PartnerError(failures[0])
         if len(failures) == n_talks:
             raise PartnerError(f"the partner failed in all {n_talks} conversations of this evaluation: {failures[0]}")
-        if failures:
-            _logger.warning(
-                "the partner failed in %d of the %d conversations of this evaluation", len(failures), n_talks
-            )
+        if n := len(failures):
+            _logger.warning("the partner failed in %d of the %d conversations of this evaluation", n, n_talks)
         if self._rewards is None:
             return {}
         if self._conversing is not None:
@@ -143,11 +143,9 @@ class Evaluator:
         if not any(references):
             return {}
         talks = [talk_of_one_reply(sample, text) for sample, text in zip(samples, references, strict=True)]
-        metrics, columns = self._metrics, {}
-        if self._conversing is not None:
-            metrics = [metric for metric in metrics if not isinstance(metric, DialogueMetric)]
-        elif self._rewards is not None:
-            columns = self._rewards.score(samples, references)
+        metrics = self._of_replies if self._conversing is not None else self._metrics
+        rewards = self._rewards if self._conversing is None else None
+        columns = rewards.score(samples, references) if rewards is not None else {}
         return _of_all(compute_metrics(metrics, talks, split, policy.language_model), columns)
 
     def players(self, policy: LMActorCriticPolicy, split: str) -> dict[str, dict[str, float]]:
@@ -159,7 +157,6 @@ class Evaluator:
         if self._conversing is None or end.tokenizer.eos_token_id not in end.eos_token_ids:
             return {}
         samples, seed = self.samples(split), derive_seed(self._seed, "evaluation", split)
-        metrics = [metric for metric in self._metrics if isinstance(metric, DialogueMetric)]
         size, found = self._settings.eval_batch_size, {}
         with random_states_kept():
             for name, player in players.items():
@@ -169,15 +166,15 @@ class Evaluator:
                     kwargs = {**self._kwargs, "players": [player() for _ in chosen]}
                     talks += converse(self._conversing, seed, policy, chosen, range(start, start + len(chosen)), kwargs)
                 columns = self._columns(samples, talks, must_work=False)
-                found[name] = _of_all(compute_metrics(metrics, talks, split, policy.language_model), columns)
+                scores = compute_metrics(self._of_dialogues, talks, split, policy.language_model)
+                found[name] = _of_all(scores, columns)
         return found
 
     def by_turn(self, result: Evaluation, policy: LMActorCriticPolicy, split: str) -> list[dict[str, float]]:
         """``n_replies`` and the metrics of single replies by turn: of all first replies, then of all second ones."""
-        metrics = [metric for metric in self._metrics if not isinstance(metric, DialogueMetric)]
         measured = []
         for replies in replies_by_turn(result.talks):
-            scores = compute_metrics(metrics, replies, split, policy.language_model)
+            scores = compute_metrics(self._of_replies, replies, split, policy.language_model)
             measured.append({"n_replies": len(replies), **_of_all(scores, {})})
         return measured
 
@@ -218,13 +215,8 @@ def judged(
         if talk.replies:
             prompt, reply = talk.replies[0].prompt, talk.replies[0].text
         references = "".join(f"<START-{n}>{text}<END-{n}>" for n, text in enumerate(sample.references, start=1))
-        record: dict[str, Any] = {
-            "split_name": split_name,
-            "sample_id": sample.id,
-            "prompt_text": prompt,
-            **_history(sample),
-        }
-        record |= {"generated_text": reply, "ref_text": references}
+        record: dict[str, Any] = {"split_name": split_name, "sample_id": sample.id, "prompt_text": prompt}
+        record |= {**_history(sample), "generated_text": reply, "ref_text": references}
         record |= {} if talk.is_single_reply else conversation_record(talk.dialogue)
         record |= {key: values[i] for key, values in columns.items()}
         record |= {key: "n/a" if each is None else each[i] for key, (each, _) in scores.items()}

@@ -190,20 +190,22 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     weights = [*model.parameters(), *(model.base_model.parameters() if critic == "separate" else ())]
     trained = [p for p in weights if p.requires_grad]
     frozen = [p for p in weights if not p.requires_grad]
+    own = [p for p in model.parameters() if p.requires_grad]
+    moves, is_offloaded = args.get("reference") in ("ema", "reset"), bool(args.get("offload_reference"))
     has_copy = config.lora is None and args.get("reference") != "none"
-    n_copies = int(has_copy and not (on_gpu and args.get("offload_reference")))
-    n_copies += str(args.get("mask_type", "")).startswith("learned")
-    frozen += [*model.parameters()] * n_copies
-    if config.lora is not None and args.get("reference") in ("ema", "reset"):
-        frozen += [p for p in model.parameters() if p.requires_grad]  # a copy of the adapters
+    n_copies = (has_copy and not (on_gpu and is_offloaded)) + str(args.get("mask_type", "")).startswith("learned")
     n_opponents, has_beginning = n_weight_copies(config)
-    # The initial policy is the reference, if this does not move.
-    is_held = has_copy and args.get("reference") not in ("ema", "reset") and not args.get("offload_reference")
-    frozen += [p for p in model.parameters() if p.requires_grad] * (n_opponents + (has_beginning and not is_held))
+    # The initial policy is the reference, if this does not move. With adapters, a moving reference has a copy of them.
+    is_held = has_copy and not moves and not is_offloaded
+    n_copies_of_own = n_opponents + (has_beginning and not is_held) + (config.lora is not None and moves)
+    frozen += [*model.parameters()] * n_copies + own * n_copies_of_own
     n_trunks = 2 if critic == "separate" else 1
     passes = [PassSizes(n_rows, n_prompts, prompt_length, rows.response, rows.n_agent_tokens, n_trunks)]
-    if args.get("supervised_coef"):
-        passes.append(_supervised_pass(config, rows, args))
+    if args.get("supervised_coef"):  # a pass of its own, never split, whose references are as long as replies
+        n_rows, prompt = args.get("supervised_batch_size") or SUPERVISED_BATCH_SIZE, int(rows.prompt_lengths.max())
+        learns_all = config.warm_start is not None and config.warm_start.loss_on == "all"
+        n_scored = prompt + rows.response if learns_all else rows.n_agent_tokens
+        passes.append(PassSizes(n_rows, n_rows, prompt, rows.response, n_scored))
     try:
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             recomputes = bool(args.get("gradient_checkpointing"))
@@ -228,14 +230,6 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         activations=activations,
         rollout=cache * (2 if args.get("mask_type") else 1) + pass_logits,
     )
-
-
-def _supervised_pass(config: OnPolicyConfig, rows: RowSizes, args: Mapping[str, Any]) -> PassSizes:
-    """Sizes of the pass for ``supervised_coef``, if references are as long as replies. It is never split."""
-    n_rows, prompt = args.get("supervised_batch_size") or SUPERVISED_BATCH_SIZE, int(rows.prompt_lengths.max())
-    learns_all = config.warm_start is not None and config.warm_start.loss_on == "all"
-    n_scored = prompt + rows.response if learns_all else rows.n_agent_tokens
-    return PassSizes(n_rows, n_rows, prompt, rows.response, n_scored)
 
 
 @dataclass(frozen=True)
@@ -275,23 +269,20 @@ def _cache_bytes(model: PreTrainedModel, prompt_length: int, reply_length: int) 
     if config.model_type in UNCACHED:
         return 0
     if getattr(config, "num_attention_heads", None) is None:
-        return _state_bytes(model)
+        # A recurrent model, whose state has a fixed size.
+        cache, ids = DynamicCache(config=model.config), torch.zeros(1, 2, dtype=torch.long, device=model.device)
+        with torch.no_grad():
+            model.base_model(input_ids=ids, cache_params=cache, use_cache=True)
+        states = [layer for layer in cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
+        tensors = [
+            each for layer in states for of in (layer.conv_states, layer.recurrent_states) for each in of.values()
+        ]
+        return _bytes_of(tensor for tensor in tensors if tensor is not None)
     n_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head_size = getattr(config, "head_dim", None) or getattr(config, "d_kv", None)
     head_size = head_size or config.hidden_size // config.num_attention_heads
     n_bytes = _FLOAT if model.dtype == torch.float32 else model.dtype.itemsize
     return int(2 * config.num_hidden_layers * (prompt_length + reply_length) * n_heads * head_size * n_bytes)
-
-
-def _state_bytes(model: PreTrainedModel) -> int:
-    """Bytes of the state of one row of a recurrent model, which has a fixed size."""
-    cache = DynamicCache(config=model.config)
-    ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
-    with torch.no_grad():
-        model.base_model(input_ids=ids, cache_params=cache, use_cache=True)
-    states = [layer for layer in cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
-    tensors = [tensor for layer in states for tensor in (*layer.conv_states.values(), *layer.recurrent_states.values())]
-    return _bytes_of(tensor for tensor in tensors if tensor is not None)
 
 
 def _bytes_of(tensors: Iterable[Tensor]) -> int:

@@ -83,10 +83,8 @@ def load_initial_critic(policy: LMActorCriticPolicy, checkpoint: Checkpoint, ref
     if saved.get_vocab() != policy.end_of_turn.tokenizer.get_vocab():
         raise ConfigError(f"{where} was trained with another tokenizer; use the tokenizer block of that run")
     if policy.critic_kind == "shared" and checkpoint.state["reference_hash"] != reference_hash:
-        raise ConfigError(
-            f"{where} began with another model. A shared critic is only a head on the states of its model: begin with "
-            f"the same one (also the same warm start and seed), or use critic: separate in both runs"
-        )
+        advice = "begin with the same one, warm start and seed included, or use critic: separate in both runs"
+        raise ConfigError(f"{where} began with another model. A shared critic is only a head on its model: {advice}")
     load_state_beside(policy, checkpoint.path, CRITIC_FILE)
 
 
@@ -124,7 +122,9 @@ class PolicyTrainee(TextTrainee):
     def learn(self, callbacks: Sequence[BaseCallback]) -> None:
         n_left = self.n_iters - self.iteration
         with Progress("", "iteration", self.n_iters, initial=self.iteration) as progress:
-            first, last = self.first_callbacks(), list[BaseCallback]()
+            first, last = list[BaseCallback](), list[BaseCallback]()
+            if isinstance(self.parts.config, OnPolicyConfig) and self.parts.config.logging.conversations:
+                first = [ConversationLogCallback(self._tracker)]
             if self._tracker is not None and self._watch is not None:
                 tracking = TrackingCallback(self._tracker, progress, rates_and_shown)
                 first, last = [*first, tracking, self._watch], [tracking.last]
@@ -134,10 +134,6 @@ class PolicyTrainee(TextTrainee):
                 log_interval=1,  # clear the logger after each iteration; A2C's default is every hundred
                 reset_num_timesteps=not self._is_resumed,
             )
-
-    def first_callbacks(self) -> list[BaseCallback]:
-        """Callbacks that act before all others, because tracking writes the values that they log."""
-        return []
 
     def stop(self) -> None:
         self.algorithm.stop_requested = True
@@ -169,11 +165,9 @@ class PolicyTrainee(TextTrainee):
 
     def restore(self, checkpoint: Checkpoint) -> None:
         algorithm, state, path = self.algorithm, checkpoint.state, checkpoint.path
-        if len(state["processes"]) != n_processes():
-            n = len(state["processes"])
-            raise CheckpointError(
-                f"{path} was written by {n} processes, but this run has {n_processes()}; start the run with {n}"
-            )
+        if (n := len(state["processes"])) != n_processes():
+            now = f"but this run has {n_processes()}; start the run with {n}"
+            raise CheckpointError(f"{path} was written by {n} processes, {now}")
         load_policy_weights(algorithm.policy, path)
         load_optimizer(algorithm.policy.optimizer, path)
         algorithm.num_timesteps, algorithm._n_updates = state["num_timesteps"], state["n_updates"]
@@ -211,11 +205,9 @@ class OfflineTrainee(PolicyTrainee):
     def __init__(self, config: OfflineConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
         super().__init__(config, tracker, checkpoint)
         if checkpoint is not None and checkpoint.state["log_hash"] != self.algorithm.log.hash:
-            raise CheckpointError(
-                f"the logged conversations of datapool {config.datapool.id!r}, or how they are encoded, have changed "
-                f"since {checkpoint.path} was written: restore the original files and package, or start a new run "
-                f"with another --experiment_name"
-            )
+            log = f"the logged conversations of datapool {config.datapool.id!r}, or how they are encoded,"
+            advice = "restore the original files and package, or start a new run with another --experiment_name"
+            raise CheckpointError(f"{log} have changed since {checkpoint.path} was written: {advice}")
 
     @property
     def facts(self) -> RunFacts:
@@ -247,9 +239,6 @@ class OnPolicyTrainee(PolicyTrainee):
         weights = {part.name: part.weight_at(1) for part in scorer.parts} if scorer is not None else {}
         return RunFacts(config.precision, config.alg.kl_div.target_kl, weights, config.env.args.max_turns)
 
-    def first_callbacks(self) -> list[BaseCallback]:
-        return [ConversationLogCallback(self._tracker)] if self._config.logging.conversations else []
-
     @property
     def stops_within_iteration(self) -> bool:
         return True  # weights do not change during a rollout, so it can be repeated
@@ -272,11 +261,9 @@ class OnPolicyTrainee(PolicyTrainee):
             save_file(tensors, folder / PARTNER_FILE)
 
     def restore_own(self, checkpoint: Checkpoint, of_process: Mapping[str, Any]) -> None:
-        algorithm, state = self.algorithm, checkpoint.state
-        if len(of_process["envs"]) != (n_envs := algorithm.env.num_envs):
-            raise CheckpointError(
-                f"{checkpoint.path} has {len(of_process['envs'])} environments per process, not {n_envs}"
-            )
+        algorithm, state, envs = self.algorithm, checkpoint.state, of_process["envs"]
+        if len(envs) != (n_envs := algorithm.env.num_envs):
+            raise CheckpointError(f"{checkpoint.path} has {len(envs)} environments per process, not {n_envs}")
         algorithm.kl_controller.load_state_dict(state["kl_controller"])
         normalizer, partner = algorithm.collector.normalizer, algorithm.collector.partner
         if normalizer is not None:
@@ -286,7 +273,7 @@ class OnPolicyTrainee(PolicyTrainee):
             partner.load_state(saved, load_file(path) if path.is_file() else {})
         algorithm.ep_info_buffer = deque(of_process["episodes"], maxlen=algorithm._stats_window_size)
         algorithm.ep_success_buffer = deque(maxlen=algorithm._stats_window_size)
-        algorithm._last_obs = load_env_states(algorithm.env, of_process["envs"])
+        algorithm._last_obs = load_env_states(algorithm.env, envs)
 
 
 def rates_and_shown(rollout: Mapping[str, Any], seconds: float) -> tuple[dict[str, float], dict[str, str]]:

@@ -33,12 +33,8 @@ def set_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(_tensor(state["torch"]))
     states, n_devices = state["cuda"], torch.cuda.device_count()
     if len(states) > n_devices:
-        _logger.warning(
-            "the checkpoint has the random states of %d GPUs, but there are %d now: random numbers on GPUs will differ "
-            "from those of an uninterrupted run",
-            len(states),
-            n_devices,
-        )
+        text = "the checkpoint has the random states of %d GPUs, but there are %d now: random numbers will differ"
+        _logger.warning(text, len(states), n_devices)
     for device, text in enumerate(states[:n_devices]):
         torch.cuda.set_rng_state(_tensor(text), device)
 

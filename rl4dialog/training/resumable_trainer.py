@@ -36,35 +36,6 @@ from rl4dialog.training.random_state import random_state, random_states_kept, se
 _LINE_EVERY_S = 10.0
 
 
-class ProgressBar(TrainerCallback):
-    """Progress bar over all steps, with the loss."""
-
-    def __init__(self, description: str) -> None:
-        self._description = description
-        self._progress: Progress | None = None
-        self._n_done = 0
-        self._shown: dict[str, str] = {}
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._n_done = state.global_step
-        self._progress = Progress(
-            self._description, "step", state.max_steps, initial=state.global_step, line_every_s=_LINE_EVERY_S
-        )
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._progress is not None:
-            self._progress.advance(state.global_step - self._n_done, self._shown)
-            self._n_done = state.global_step
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
-        if logs and "loss" in logs:
-            self._shown = {"loss": f"{float(logs['loss']):.3f}"}
-
-    def close(self) -> None:
-        if self._progress is not None:
-            self._progress.close()
-
-
 @contextmanager
 def unchanged(model: PreTrainedModel) -> Iterator[None]:
     """Restore everything except weights that building and running a `Trainer` changes.
@@ -109,14 +80,19 @@ class TrainingLoop(Protocol):
 
 
 class ResumableTrainer(Trainer, TrainerCallback):
-    """A `Trainer` that resumes bit-identically. It is a callback of itself.
+    """A `Trainer` that resumes bit-identically, with the toolkit's progress bar. It is a callback of itself.
 
     Attributes:
+        description: What the progress bar says.
         last_state: Result of :meth:`capture_state` after the last epoch.
     """
 
+    description = ""
+    _progress: Progress | None = None
+
     def __init__(self, loop: TrainingLoop | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.remove_callback(PrinterCallback)
         self.add_callback(self)
         self.last_state = UNTRAINED if loop is None or loop.checkpoint is None else loop.checkpoint.state
         self._loop, self._checkpoint = loop, loop.checkpoint if loop is not None else None
@@ -130,6 +106,10 @@ class ResumableTrainer(Trainer, TrainerCallback):
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / TRAINER_STATE_NAME).write_text(json.dumps(self._checkpoint.state["trainer"]))
             return super().train(folder, *args, **kwargs)
+
+    def close_progress(self) -> None:
+        if self._progress is not None:
+            self._progress.close()
 
     def capture_state(self) -> dict[str, Any]:
         """Return all state between two steps except weights and the optimizer's tensors, as JSON values."""
@@ -155,21 +135,32 @@ class ResumableTrainer(Trainer, TrainerCallback):
 
     # -- moments of the training loop -----------------------------------------------------------------------------
 
-    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Restore what transformers resets at the start of ``train()``."""
+        self._n_shown, self._loss_shown = state.global_step, dict[str, str]()
+        steps = {"initial": state.global_step, "line_every_s": _LINE_EVERY_S}
+        self._progress = Progress(self.description, "step", state.max_steps, **steps)
         self._started = time.perf_counter()
         if self._checkpoint is None:
             return
         assert self._loop is not None and self._loop.first_random is not None
-        state = self._checkpoint.state
-        self._total_loss_scalar = state["total_loss"]
-        self._carried_loss = state["unlogged_loss"]
-        self._globalstep_last_logged = state["last_logged_step"]
+        saved = self._checkpoint.state
+        self._total_loss_scalar, self._carried_loss = saved["total_loss"], saved["unlogged_loss"]
+        self._globalstep_last_logged = saved["last_logged_step"]
         set_random_state(self._loop.first_random)
 
     def on_epoch_begin(self, *args: Any, **kwargs: Any) -> None:
         """Keep the random state that decides the order of an epoch's batches."""
         self._epoch_random = random_state()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        assert self._progress is not None
+        self._progress.advance(state.global_step - self._n_shown, self._loss_shown)
+        self._n_shown = state.global_step
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        if logs and "loss" in logs:
+            self._loss_shown = {"loss": f"{float(logs['loss']):.3f}"}
 
     def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
         """Note that the following log and evaluation are those of an epoch."""
@@ -245,11 +236,9 @@ def run_trainer(
             )
         except (ValueError, TypeError, ImportError) as error:
             raise ConfigError(f"alg.training_args: {error}") from error
-        # With the toolkit's progress bar instead of the trainer's own output.
-        trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(progress := ProgressBar(description))
+        trainer.description = description
         try:
             trainer.train()
         finally:
-            progress.close()
+            trainer.close_progress()
     return trainer.last_state

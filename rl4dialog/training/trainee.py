@@ -101,17 +101,15 @@ class TextTrainee(Trainee):
     labels = ("before", "after")
 
     def __init__(self, config: TextConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
-        self._tracker, self._n_iters = tracker, config.n_iters
-        self.parts = Assembly(config)
+        self._tracker, self._n_iters, self.parts = tracker, config.n_iters, Assembly(config)
         self.texts = self.parts.texts
         check_conversations(config, self.texts)
         folder = tracker.run_folder if tracker is not None else None
         if checkpoint is not None and folder is not None and (changed := changed_splits(folder, self.texts.data)):
-            raise CheckpointError(
-                f"the samples of datapool {config.datapool.id!r} or their order have changed since the run in "
-                f"{folder.root} was started (split {', '.join(changed)}): restore the original files, or start a "
-                f"new run with another --experiment_name"
-            )
+            what = f"the samples of datapool {config.datapool.id!r} or their order have changed"
+            since = f"since the run in {folder.root} was started (split {', '.join(changed)})"
+            advice = "restore the original files, or start a new run with another --experiment_name"
+            raise CheckpointError(f"{what} {since}: {advice}")
         if tracker is not None:
             sizes = ", ".join(f"{len(pool)} {split} samples" for split, pool in self.texts.data.pools.items())
             tracker.log_info(f"datapool: {sizes}")
@@ -126,10 +124,9 @@ class TextTrainee(Trainee):
         model = self.parts.initial_model
         self._reference_hash = weights_hash(model)
         if checkpoint is not None and checkpoint.state["reference_hash"] != self._reference_hash:
-            raise CheckpointError(
-                f"the initial model of the run, which is also the reference of the KL penalty, is not that of "
-                f"{checkpoint.path}: restore the original alg.policy.args.model_name and the data of the warm start"
-            )
+            what = "the initial model, also the reference of the KL penalty,"
+            advice = "restore the original alg.policy.args.model_name and the data of the warm start"
+            raise CheckpointError(f"{what} is not that of {checkpoint.path}: {advice}")
         if self._tracker is not None:
             record_contents(self._tracker.run_folder, self.texts.data, self._reference_hash)
         return model

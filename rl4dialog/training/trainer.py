@@ -116,11 +116,8 @@ class Trainer:
             self.trainee.close()
         n_done = self.trainee.iteration
         if self._reward_error is not None:
-            resume = ", and --resume continues the run" if has_checkpoints() else ""
-            raise RewardError(
-                f"{self._reward_error} (in the evaluation after iteration {n_done}; the model of that iteration is in "
-                f"{MODEL_FOLDER}/{resume})"
-            )
+            saved = f"its model is in {MODEL_FOLDER}/" + (", and --resume continues the run" * has_checkpoints())
+            raise RewardError(f"{self._reward_error} (in the evaluation after iteration {n_done}; {saved})")
         if self._tracker is None:
             return None
         run_path = self._tracker.run_folder.root

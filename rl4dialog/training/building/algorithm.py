@@ -10,8 +10,6 @@ from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.envs.vectorize import check_workers, close, make_vec_env
 from rl4dialog.functional.distributed import n_processes
-from rl4dialog.policies.base import LMActorCriticPolicy
-from rl4dialog.policies.generation import GenerationBackend
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.vllm_backend import VLLMBackend
 from rl4dialog.rollouts.collector import RolloutCollector
@@ -20,7 +18,6 @@ from rl4dialog.training.building.conversations import AnyPartner, build_partner,
 from rl4dialog.training.building.language_model import build_auxiliary_examples
 from rl4dialog.training.building.policy import policy_class, policy_kwargs
 from rl4dialog.training.building.rewards import build_reward_normalizer
-from rl4dialog.training.building.texts import Lengths
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.supervised.fine_tuning import SupervisedLoss
 
@@ -70,7 +67,12 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
             **supervised,
             **config.alg.args,
         )
-        built.policy.backend = _build_backend(config, built.policy, texts.lengths)
+        settings = config.generation.model_dump()
+        if settings.pop("backend") == "vllm":
+            policy, length = built.policy, texts.lengths.prompt + texts.lengths.reply
+            of_engine = policy.language_model, policy.end_of_turn, length
+            dtype = {"fp32": "float32", "bf16": "bfloat16"}[config.precision]
+            policy.backend = VLLMBackend(*of_engine, dtype, config.seed, **settings)
         if service is not None:
             service.begin_run(built.policy)
     except (AssertionError, TypeError, ValueError) as error:
@@ -95,18 +97,3 @@ def _partner_and_env_kwargs(parts: Assembly, config: OnPolicyConfig) -> tuple[An
     kwargs = env_kwargs(config, texts, list(texts.data.pools["train"]), scorer.parts, partner)
     shares = kwargs["shares_dialogues"] or config.logging.conversations
     return partner, {**kwargs, **of_model, "shares_dialogues": shares}
-
-
-def _build_backend(config: OnPolicyConfig, policy: LMActorCriticPolicy, lengths: Lengths) -> GenerationBackend | None:
-    """Build the external generation backend, if the run uses one."""
-    settings = config.generation.model_dump()
-    if settings.pop("backend") == "transformers":
-        return None
-    return VLLMBackend(
-        policy.language_model,
-        policy.end_of_turn,
-        lengths.prompt + lengths.reply,
-        {"fp32": "float32", "bf16": "bfloat16"}[config.precision],
-        config.seed,
-        **settings,
-    )

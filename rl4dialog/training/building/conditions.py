@@ -39,8 +39,8 @@ from rl4dialog.training.processes import sharding
 _PLAIN_POLICIES = ("causal_lm_actor_critic_policy", "seq2seq_lm_actor_critic_policy")
 _OF_ENV = ("bootstrap_truncated", "max_turns", "terminate_on_eos", "max_partner_length", "max_prompt_length")
 _TARGET = (
-    "alg.args.target_update_interval is {target_update_interval:,}, but the run has only {n_timesteps:,} timesteps, so "
-    "the target network never moves; lower it, or raise train_evaluation.n_iters"
+    "alg.args.target_update_interval is {target_update_interval:,}, but the run has only {n_timesteps:,} timesteps; "
+    "lower it"
 )
 
 # Rows of a condition and a message, by level. No command accepts an `error`. `--dry_run` and new runs refuse `refuse`,
@@ -59,8 +59,7 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda sharded_by, beams: True,
          "{beams}, but beam search is not supported with sharded weights; remove num_beams"),
         (lambda sharded_by, critic_warmup_iters: critic_warmup_iters,
-         "alg.args.critic_warmup_iters is not supported with FSDP or DeepSpeed; train the critic in a run without "
-         "them, and set alg.policy.args.critic_from to its folder"),
+         "alg.args.critic_warmup_iters is not supported with FSDP or DeepSpeed; set critic_from to a run without them"),
         (lambda sharded_by, supervised_coef: supervised_coef,
          "alg.args.supervised_coef is not supported with FSDP or DeepSpeed; remove it"),
         (lambda sharded_by, chosen_target_kl: sharded_by == "deepspeed",
@@ -86,24 +85,22 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda corrected: not corrected.do_sample,
          "alg.args.importance_correction needs {own_block}.do_sample: true; greedy replies have no distribution"),
         (lambda corrected, backend: backend == "transformers" and not corrected.truncates,
-         "alg.args.importance_correction has no effect: without filters such as {own_block}.top_k, replies come from "
-         "the policy's own distribution; remove it"),
+         "alg.args.importance_correction has no effect: without filters such as {own_block}.top_k; remove it"),
         (lambda n_candidates, is_greedy: n_candidates > 1 and is_greedy,
-         "alg.policy.args.guidance.n_candidates is {n_candidates}, but evaluations decode greedily, which gives equal "
-         "replies; set {evaluation_block}.do_sample: true, or n_candidates: 1"),
+         "alg.policy.args.guidance.n_candidates is {n_candidates}, but evaluations decode greedily; set it to 1, or "
+         "{evaluation_block}.do_sample: true"),
         (lambda post_processed, has_partner: has_partner,
          "{post_processed}.post_processing_fn is not supported in conversations with env.args.partner; remove it"),
         (lambda backend, has_rollouts: backend == "vllm" and not has_rollouts,
          "generation.backend: vllm is not supported with alg.id: {alg_id}; use transformers"),
         (lambda backend, is_causal: backend == "vllm" and not is_causal,
-         "generation.backend: vllm is not supported with policy {policy_id!r}, only with decoder-only models without a "
-         "mask (causal_lm_actor_critic_policy)"),
+         "generation.backend: vllm is not supported with policy {policy_id!r}, only with "
+         "decoder-only models without a mask"),
         # -- the task
         (lambda task_readers, has_task: task_readers and not has_task,
          "the key 'task' is missing, which {task_readers[0]} needs (known: {known_tasks})"),
         (lambda task_readers, has_task: has_task and not task_readers,
-         "task cannot be combined with datapool.id: {pool_id} and this partner, which read no task; use datapool "
-         "task_dialogues and partner agenda_user, or remove it"),
+         "task cannot be combined with datapool.id: {pool_id} and this partner; use task_dialogues and agenda_user"),
         # -- partners, each at its place
         (lambda can_open: not can_open,
          "env.args.first_speaker is partner, but partner {partner_id!r} has no first utterance; use sample or agent"),
@@ -125,21 +122,18 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda learns, bootstrap_truncated: learns == "both" and bootstrap_truncated,
          "{place}.args.learns: both is not supported with env.args.bootstrap_truncated: true"),
         (lambda copies_every, in_evaluations: copies_every and in_evaluations,
-         "{place}.args.snapshot_every: evaluations have no copies. Remove it to evaluate with the current policy, or "
-         "{place} to evaluate with the initial policy"),
+         "{place}.args.snapshot_every: evaluations have no copies; remove it, or {place} for the initial policy"),
         # -- others
         (lambda goals, vec_env: vec_env != "dummy",
          "env.vec_env: {vec_env} cannot be combined with env.id: turn_goals, all in the main process; remove it"),
         (lambda critic_warmup_iters, n_iters: critic_warmup_iters > n_iters,
-         "alg.args.critic_warmup_iters is {critic_warmup_iters}, more than the {n_iters} iterations of "
-         "train_evaluation.n_iters, so the policy is never trained; make them equal to train only the critic"),
+         "alg.args.critic_warmup_iters is {critic_warmup_iters}, more than the {n_iters} iterations; lower it"),
         (lambda mask_truncated, terminate_on_eos: mask_truncated and not terminate_on_eos,
          "alg.args.mask_truncated leaves out all replies with env.args.terminate_on_eos: false; remove one of the two"),
         (lambda critic_from, needs_critic: not needs_critic,
          "alg.policy.args.critic_from has no effect: alg.id: {alg_id} has no critic; remove it"),
         (lambda reference, coeff: reference == "none" and coeff,
-         "alg.kl_div.coeff is {coeff:g}, but alg.policy.args.reference is none; set the coefficient to 0, or reference "
-         "to initial"),
+         "alg.kl_div.coeff is {coeff:g}, but alg.policy.args.reference is none; set coeff: 0 or reference: initial"),
         (lambda reference, offload_reference: reference == "none" and offload_reference,
          "alg.policy.args.offload_reference is true, but alg.policy.args.reference is none; remove one of them"),
         (lambda reference, coeff: reference in ("ema", "reset") and not coeff,
@@ -147,13 +141,11 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
     ),
     "refuse": (
         (lambda learning_starts, n_timesteps: learning_starts >= n_timesteps,
-         "alg.args.learning_starts is {learning_starts:,}, but the run has only {n_timesteps:,} timesteps (n_iters * "
-         "train_freq * n_envs), so nothing is ever trained; lower it, or raise train_evaluation.n_iters"),
+         "alg.args.learning_starts is {learning_starts:,}, but the run has only {n_timesteps:,} timesteps; lower it"),
         (lambda gradient_steps: gradient_steps == 0,
          "alg.args.gradient_steps is 0, so nothing is ever trained; use 1, or -1 for as many as timesteps"),
         (lambda estimator_warmup_iters, n_iters: estimator_warmup_iters >= n_iters,
-         "alg.args.estimator_warmup_iters is {estimator_warmup_iters}, and the run has only {n_iters} iterations, so "
-         "the policy is never trained; lower it, or raise train_evaluation.n_iters"),
+         "alg.args.estimator_warmup_iters is {estimator_warmup_iters}, but n_iters {n_iters}; lower it"),
         (lambda buffer_size, batch_size: buffer_size < batch_size,
          "alg.args.buffer_size is {buffer_size:,}, less than alg.args.batch_size = {batch_size:,}; raise it"),
         (lambda n_target_updates, chosen_interval: n_target_updates == 0, _TARGET),
@@ -165,26 +157,20 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.policy.args.reference_decay is 1, so the reference never moves; use 0.99, or reference: initial"),
         (lambda goals: len(goals) == 1,
          "env.args.goals has only the goal {goals[0].name!r}, so the agent has nothing to choose; add another goal"),
-        (lambda equal_goals: equal_goals,
-         "env.args.goals: {equal_goals[0].name!r} and {equal_goals[1].name!r} have the same name, questions or words; "
-         "remove one of them"),
+        (lambda equal_goals: True, "env.args.goals: {equal_goals} have the same name, questions or words; remove one"),
         (lambda empty_goals: empty_goals,
          "env.args.goals: {empty_goals[0].name!r} has words, but none is a content word; add others"),
         (lambda wordless_goals: len(wordless_goals) > 1,
-         "env.args.goals: {wordless_goals[0].name!r} and {wordless_goals[1].name!r} have no words, so no reply tells "
-         "which of them it follows; add words to all goals but one"),
+         "env.args.goals: {wordless_goals[0].name!r} and {wordless_goals[1].name!r} have no words; add some to one"),
     ),
     "warn": (
         (lambda n_target_updates: n_target_updates == 0, _TARGET),
         (lambda reference_every, n_iters: reference_every >= n_iters,
-         "alg.policy.args.reference_every is {reference_every}, and the run has only {n_iters} iterations; lower it, "
-         "or use reference: initial"),
+         "alg.policy.args.reference_every is {reference_every}, and the run has only {n_iters} iterations; lower it"),
         (lambda patience, eval_every, n_iters: patience > (n_iters - 1) // eval_every,
-         "callback 'early_stopping' can never stop the run: its patience is {patience} evaluations, and {n_iters} "
-         "iterations have fewer with eval_every: {eval_every}; lower patience or eval_every"),
+         "callback 'early_stopping' can never stop the run: its patience is {patience} evaluations; lower patience"),
         (lambda keep_best, eval_every, n_iters: eval_every > n_iters,
-         "train_evaluation.keep_best has no effect: eval_every is {eval_every} and n_iters {n_iters}, so only the last "
-         "iteration is evaluated; lower eval_every"),
+         "train_evaluation.keep_best has no effect: eval_every is {eval_every} and n_iters {n_iters}; lower the first"),
         (lambda credit, max_turns: credit == "turn" and max_turns == 1,
          "alg.args.credit: turn is for conversations, but env.args.max_turns is 1; raise it, or use credit: token"),
         (lambda n_turns, buffer_size: n_turns > buffer_size,
@@ -195,18 +181,15 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda weightless_rewards: weightless_rewards,
          "reward_fn.{weightless_rewards[0]} has the weight 0, so it is never paid; raise it, or remove this reward"),
         (lambda exploration_initial_eps, exploration_final_eps: exploration_final_eps > exploration_initial_eps,
-         "alg.args.exploration_final_eps is {exploration_final_eps:g}, above exploration_initial_eps = "
-         "{exploration_initial_eps:g}, so the agent explores more and more; swap them"),
+         "alg.args.exploration_final_eps is {exploration_final_eps:g}, so the agent explores more and more; lower it"),
     ),
     "note": (
         (lambda lora_dropout: lora_dropout,
          "lora.lora_dropout has no effect: dropout is off, so that rollouts and updates compute the same"),
         (lambda eval_every, n_iters: eval_every > n_iters and eval_every != 10,  # the default
-         "train_evaluation.eval_every is {eval_every}, more than the {n_iters} iterations of the run: the val split is "
-         "evaluated only before and after training"),
-        (lambda learned_mask_every, n_iters: learned_mask_every > n_iters,
-         "alg.policy.args.target_update_iterations is {learned_mask_every}, more than the {n_iters} iterations of "
-         "the run, so the mask policy stays the initial policy"),
+         "train_evaluation.eval_every is {eval_every}, more than the {n_iters} iterations; lower it"),
+        (lambda mask_every, n_iters: mask_every > n_iters,
+         "alg.policy.args.target_update_iterations is {mask_every}, more than the {n_iters} iterations; lower it"),
         (lambda chosen_critic, needs_critic: not needs_critic and chosen_critic != "none",
          "alg.policy.args.critic has no effect: alg.id: {alg_id} has no critic"),
         (lambda target_kl_of_penalty, coeff: not coeff,
@@ -366,7 +349,7 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     if args.get("importance_correction", "none") != "none":
         values["corrected"] = GenerationSettings.from_kwargs(block.kwargs, block.where)
     if str(args.get("mask_type", "")).startswith("learned"):
-        values["learned_mask_every"] = args["target_update_iterations"]
+        values["mask_every"] = args["target_update_iterations"]
     values |= {"coeff": config.alg.kl_div.coeff, "target_kl_of_penalty": config.alg.kl_div.target_kl}
     values |= {"first_speaker": config.env.args.first_speaker, "pay": config.reward_fn.pay}
     if partner := config.env.args.partner:
@@ -423,7 +406,8 @@ def _of_turn_level(config: TurnLevelConfig) -> dict[str, Any]:
     if config.env.id == TURN_GOALS:
         goals = chosen_goals(config.env.args["goals"], "env.args.goals")
         values["goals"] = goals
-        values["equal_goals"] = next((pair for pair in combinations(goals, 2) if _are_equal(*pair)), ())
+        equal = (f"{a.name!r} and {b.name!r}" for a, b in combinations(goals, 2) if _are_equal(a, b))
+        values["equal_goals"] = next(equal, None)
         values["empty_goals"] = [goal for goal in goals if goal.words and not goal.content]
         values["wordless_goals"] = [goal for goal in goals if not goal.words]
     return values

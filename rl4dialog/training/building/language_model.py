@@ -128,11 +128,9 @@ def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
     if problem := memorised(counts.pop("held_out_losses", ())):
         _logger.warning("%s; lower warm_start.n_epochs or warm_start.learning_rate", problem)
     if not train.cache_info().currsize and any(counts.values()):
-        say(
-            f"Warm start, from the cache: {counts['n_prompts_cut']} references with a cut prompt, "
-            f"{counts['n_references_cut']} without their end, {counts['n_left_out']} left out",
-            on_terminals=True,
-        )
+        n_prompts, n_references, n_left_out = (counts[name] for name in _COUNTS)
+        cut = f"{n_prompts} references with a cut prompt, {n_references} without their end, {n_left_out} left out"
+        say(f"Warm start, from the cache: {cut}", on_terminals=True)
     warmed = load_model(auto_class, str(cached), "warm-started model", "Remove this folder.", dtype=torch.float32)
     check_fits(warmed, *fit, config.model_name)
     return warmed  # type: ignore[no-any-return]

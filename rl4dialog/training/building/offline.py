@@ -57,25 +57,17 @@ def build_offline_algorithm(parts: Assembly) -> Any:
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
     if len(built.kept) < len(log):
         returns = log.returns[built.kept]
-        say(
-            f"{config.alg.id}: learns from {len(returns):,} of the {len(log):,} conversations, with returns from "
-            f"{returns.min():g} to {returns.max():g}"
-        )
+        returned = f"with returns from {returns.min():g} to {returns.max():g}"
+        say(f"{config.alg.id}: learns from {len(returns):,} of the {len(log):,} conversations, {returned}")
     return built
-
-
-def learns_scores(parts: Assembly) -> bool:
-    """Whether the run learns from the scores of ``reward_fn`` instead of the rewards of the log."""
-    alg = parts.offline_config.alg
-    if alg.rewards is not None:
-        return alg.rewards == "reward_fn"
-    return parts.config.reward_fn is not None and not parts.data.pools["train"].has_rewards
 
 
 def build_log(parts: Assembly) -> ConversationLog:
     """Encode the conversations of the train split, with their rewards or scores, or find them in the cache."""
     config, pool, lengths = parts.offline_config, parts.data.pools["train"], parts.lengths
-    scorer = parts.scorer if learns_scores(parts) else None
+    # By default, scores take the place of rewards that the log lacks.
+    rewards = config.alg.rewards or ("reward_fn" if config.reward_fn is not None and not pool.has_rewards else "log")
+    scorer = parts.scorer if rewards == "reward_fn" else None
     for note in log_notes(config, pool):
         _logger.warning(note)
     env, rules = config.env.args if config.env is not None else None, ConversationRules()
@@ -93,10 +85,8 @@ def build_log(parts: Assembly) -> ConversationLog:
     if scorer is None:
         conversations, source = pool.prompted_conversations, pool.source_key
     elif names := names_needing(scorer.parts, "references"):
-        raise ConfigError(
-            f"reward_fn: {names} compares replies with references, but the replies of the log are the references; "
-            f"use a reward without references, or alg.rewards: log"
-        )
+        advice = "use a reward without references, or alg.rewards: log"
+        raise ConfigError(f"reward_fn: {names} compares replies with references, which are those of the log; {advice}")
     else:
         conversations, source = partial(with_scores, pool, array("d", reply_scores(pool, scorer))), None
     key = {"conversations": source or conversations_hash(conversations()), **_settings(encoder)}
@@ -105,8 +95,8 @@ def build_log(parts: Assembly) -> ConversationLog:
     log = ConversationLog.build(lambda: with_own_returns(conversations(), prefix, pool), encoder, key)
     counts = ", ".join(f"{n:,} {what}" for what, n in log.counts.items())
     is_rewarded = pool.has_rewards and log.n_without_reward < len(log)
-    rewards = "from reward_fn" if scorer is not None else "from the log" if is_rewarded else "none"
-    say(f"log: {counts}; {int(log.n_tokens.sum()):,} tokens of the agent; rewards: {rewards}")
+    source = "from reward_fn" if scorer is not None else "from the log" if is_rewarded else "none"
+    say(f"log: {counts}; {int(log.n_tokens.sum()):,} tokens of the agent; rewards: {source}")
     return log
 
 
@@ -189,15 +179,10 @@ def _settings(encoder: ConversationEncoder) -> dict[str, Any]:
 def check_rewards(config: OfflineConfig, log: ConversationLog) -> None:
     """Check that there is something to learn from, and that the algorithm's arguments fit the returns."""
     of_log = f"{len(log):,} conversations of datapool {config.datapool.id!r}"
-    nothing = f"so alg.id: {config.alg.id} has nothing to learn from"
+    others = "use a datapool with rewards, alg.rewards: reward_fn, or alg.id: bc"
+    nothing = f"so alg.id: {config.alg.id} has nothing to learn from; {others}"
     if log.n_without_reward == len(log):
-        raise DataError(
-            f"none of the {of_log} has a reward, {nothing}; the keys are reward and rewards (docs/logs.md). Or use "
-            f"alg.rewards: reward_fn, or alg.id: bc"
-        )
+        raise DataError(f"none of the {of_log} has a reward (docs/logs.md), {nothing}")
     if is_constant(log.returns):
-        raise DataError(
-            f"all {of_log} have the return {float(log.returns[0]):g}, {nothing}; use a datapool with rewards, "
-            f"alg.rewards: reward_fn, or alg.id: bc"
-        )
+        raise DataError(f"all {of_log} have the return {float(log.returns[0]):g}, {nothing}")
     OfflineAlgorithmRegistry.resolve(config.alg.id).check_returns(log.returns, all_arguments(config))

@@ -112,7 +112,7 @@ class Lengths:
 
 
 def run_lengths(
-    config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data | None = None, model_name: str | None = None
+    config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data, model_name: str | None = None
 ) -> Lengths:
     """Determine the length limits of a run.
 
@@ -129,18 +129,16 @@ def run_lengths(
         target=args.max_episode_length,
         # Logged replies can be longer than generated ones, and the model has to read them.
         total=args.max_prompt_length + args.max_episode_length if isinstance(config, OfflineConfig) else None,
-        turn_end=data.turn_marker if data is not None else None,  # as in rollouts
+        turn_end=data.turn_marker,  # as in rollouts
     )
 
 
-def _tokenizer_lengths(
-    config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data | None, model_name: str
-) -> Lengths:
+def _tokenizer_lengths(config: TextConfig, tokenizer: PreTrainedTokenizerBase, data: Data, model_name: str) -> Lengths:
     positions, together, reply = named_model_positions(model_name), not config.is_encoder_decoder, config.reply_limit
     # Tokenizers without a limit report 1e30.
     known = [n for n in (int(tokenizer.model_max_length), positions) if n is not None and n < _NO_LIMIT]
     total, side = min(known, default=None), tokenizer.truncation_side
-    if total is None and data is not None and data.pools:
+    if total is None and data.pools:
         prompt, target = _longest_texts(tokenizer, data, in_encoder=not together)
         if return_prefix(config) is not None:  # those of the log may be longer than the one that samples ask for
             prompt += len(tokenizer(ReturnPrefix.characters, add_special_tokens=False)["input_ids"])
@@ -153,8 +151,7 @@ def _tokenizer_lengths(
             f"generation_kwargs.max_new_tokens is {reply}, which leaves no room for a prompt in the {positions} "
             f"positions of {model_name!r}; lower it"
         )
-    turn_end = data.turn_marker if data is not None else None
-    return Lengths(prompt, reply, side, total=total, turn_end=turn_end or tokenizer.eos_token)
+    return Lengths(prompt, reply, side, total=total, turn_end=data.turn_marker or tokenizer.eos_token)
 
 
 def _longest_texts(tokenizer: PreTrainedTokenizerBase, data: Data, in_encoder: bool) -> tuple[int, int]:

@@ -37,6 +37,15 @@ class IterationCallback(BaseCallback):
         """Stop before the next rollout. Stopping in ``_on_step`` would discard a partial rollout."""
         self.stop_reason, self.model.stop_requested = reason, True
 
+    def _act(self) -> None:
+        """Act after an iteration; by default at the start of the next rollout and at the end of training."""
+
+    def _on_rollout_start(self) -> None:
+        self._act()
+
+    def _on_training_end(self) -> None:
+        self._act()
+
     def _on_step(self) -> bool:
         return True
 
@@ -66,10 +75,8 @@ class MetricHistory:
         found = [result.metrics for result in self._evaluations if result.split == SPLIT]
         known = sorted({key for metrics in found for key in metrics})
         if found and self.metric not in known:
-            raise ConfigError(
-                f"{self._where}: the evaluations have no metric {self.metric!r}{nearest_hint(self.metric, known)} "
-                f"(they have: {', '.join(known) or 'none'})"
-            )
+            hint = f"{nearest_hint(self.metric, known)} (they have: {', '.join(known) or 'none'})"
+            raise ConfigError(f"{self._where}: the evaluations have no metric {self.metric!r}{hint}")
 
     def values(self) -> list[tuple[int, float]]:
         """Iteration and value of each evaluation; NaN if the metric has no value."""

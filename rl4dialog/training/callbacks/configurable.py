@@ -46,13 +46,7 @@ class SaveBestModel(IterationCallback):
     def _on_training_start(self) -> None:
         self._history.check()
 
-    def _on_rollout_start(self) -> None:
-        self._save_if_best()
-
-    def _on_training_end(self) -> None:
-        self._save_if_best()
-
-    def _save_if_best(self) -> None:
+    def _act(self) -> None:
         best = self._history.best()
         if best is None or best[0] != self.iteration or best[0] == self._saved:
             return
@@ -85,13 +79,7 @@ class _EveryN(IterationCallback, EventCallback):
         """Yield the inner callback given in the arguments."""
         yield args.get("callback")
 
-    def _on_rollout_start(self) -> None:
-        self._call_if_due()
-
-    def _on_training_end(self) -> None:
-        self._call_if_due()
-
-    def _call_if_due(self) -> None:
+    def _act(self) -> None:
         if self.iteration == self._last or self.iteration % self._every:
             return
         self._last = self.iteration
@@ -168,10 +156,8 @@ class EarlyStopping(IterationCallback):
     def _on_rollout_start(self) -> None:
         best = self._history.best(self._min_delta)
         if best is not None and best[2] >= self._patience:
-            self.stop(
-                f"val {self._metric} was best after iteration {best[0]} ({best[1]:.4g}) and has not improved in the "
-                f"{best[2]} evaluations since"
-            )
+            was_best = f"val {self._metric} was best after iteration {best[0]} ({best[1]:.4g})"
+            self.stop(f"{was_best} and has not improved in the {best[2]} evaluations since")
 
 
 class StopOnRewardThreshold(IterationCallback):
@@ -221,10 +207,8 @@ class StopOnRewardThreshold(IterationCallback):
         logged = self.logger.name_to_value
         if self._metric not in logged:
             known = sorted(key for key in logged if key.startswith(_ROLLOUT))
-            raise ConfigError(
-                f"callback 'stop_on_reward_threshold': the rollouts have no {self._metric!r}"
-                f"{nearest_hint(self._metric, known)} (they have: {', '.join(known)})"
-            )
+            hint = f"{nearest_hint(self._metric, known)} (they have: {', '.join(known)})"
+            raise ConfigError(f"callback 'stop_on_reward_threshold': the rollouts have no {self._metric!r}{hint}")
         self._stop_if_reached(self._metric, float(logged[self._metric]))
 
     def _stop_if_reached(self, name: str, value: float) -> None:

@@ -100,13 +100,7 @@ class TrackingCallback(IterationCallback):
         self._progress.enter("rollout")
         self._started = time.perf_counter()
 
-    def _on_rollout_start(self) -> None:
-        self._write_training()
-
-    def _on_training_end(self) -> None:
-        self._write_training()
-
-    def _write_training(self) -> None:
+    def _act(self) -> None:
         """Write the values that ``train()`` logged; stable-baselines3 would dump them only after the next rollout."""
         if self._rollout is None:
             return

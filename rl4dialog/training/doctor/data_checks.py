@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 
 from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.seeding import derive_seed
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample
+from rl4dialog.core.types import AGENT, PARTNER, Sample
 from rl4dialog.data.dialogue_format import chat_messages
 from rl4dialog.functional.log_probs import token_log_probs
 from rl4dialog.policies.models import embedding_rows, ids_without_token
@@ -145,7 +144,8 @@ def chat_template(subject: Subject) -> Finding:
     if not written:
         return Finding("fail", "no prompt contains a conversation", "the datapool ignores format: chat_template")
     template = ChatTemplate(subject.tokenizer)
-    end = _end_of_prompt(template.render)
+    said = "What-the-user-said"
+    end = template.render(chat_messages([said]), True).rpartition(said)[2]  # between a message and the reply to it
     if other := next((sample for sample in written if not sample.prompt_or_input_text.endswith(end)), None):
         tail = f"prompt {other.id!r} ends with {other.prompt_or_input_text[-40:]!r}"
         advice = "the datapool ignores format: chat_template, or its prompts are already formatted"
@@ -240,12 +240,6 @@ def _has_chat_format(subject: Subject) -> bool:
     return subject.config.datapool.args.get("format") == "chat_template"
 
 
-def _end_of_prompt(render: Callable[[list[dict[str, str]], bool], str]) -> str:
-    """Text that the template inserts between a message and the reply to it."""
-    said = "What-the-user-said"
-    return render(chat_messages([said]), True).rpartition(said)[2]
-
-
 def logged_conversations(subject: Subject) -> Finding:
     """Check that the log can be encoded, and how much of it is cut."""
     log = subject.log
@@ -326,15 +320,10 @@ def conversation(subject: Subject) -> Finding:
     if args.max_turns > 1 and all(each.ended_by == "partner" and len(each.texts(AGENT)) <= 1 for each in dialogues):
         advice = "check when the partner leaves, and the patterns of end_when"
         return Finding("warn", f"the partner leaves after the first turn of every conversation\n{shown}", advice)
-    n_echoes, n_answers = (sum(each) for each in zip(*map(_echoes, dialogues), strict=True))
+    pairs = [(said, answer) for each in dialogues for said, answer in pairwise(each.said) if answer.speaker == PARTNER]
+    is_echo = [said.text == answer.text for said, answer in pairs if said.speaker == AGENT and said.text]
+    n_echoes, n_answers = sum(is_echo), len(is_echo)
     if n_answers and n_echoes / n_answers > ECHO_SHARE:
         advice = "check the partner's model and format: it may read the conversation from the agent's side"
         return Finding("warn", f"{n_echoes} of the partner's {n_answers} answers repeat the agent\n{shown}", advice)
     return Finding("pass", shown)
-
-
-def _echoes(dialogue: Dialogue) -> tuple[int, int]:
-    """Number of answers of the partner that repeat the agent's utterance, and number of answers."""
-    answers = [(said, answer) for said, answer in pairwise(dialogue.said) if answer.speaker == PARTNER]
-    answers = [(said, answer) for said, answer in answers if said.speaker == AGENT and said.text]
-    return sum(said.text == answer.text for said, answer in answers), len(answers)

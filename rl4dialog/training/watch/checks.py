@@ -140,9 +140,7 @@ def kl_negative(history: History, facts: RunFacts) -> Problem:
     return kl < -max(NEGATIVE_KL_NATS, NEGATIVE_KL_ERRORS * error) and text
 
 
-@check(
-    "The policy drifts from the reference: raise alg.kl_div.coeff, or lower learning rate or n_epochs; read replies."
-)
+@check("The policy drifts from the reference: raise alg.kl_div.coeff, or lower the learning rate or n_epochs.")
 def kl_exploding(history: History, facts: RunFacts) -> Problem:
     limit = EXPLODING_KL_NATS if facts.target_kl is None else EXPLODING_KL_TIMES_TARGET * facts.target_kl
     is_above = history.all_last("rollout/kl", EXPLODING_KL_ITERATIONS, lambda kl: kl > limit)
@@ -209,11 +207,8 @@ def entropy_collapse(history: History, facts: RunFacts) -> Problem:
 @check("If the reward favors length, missing_eos_penalty or length_penalty help; otherwise raise max_episode_length.")
 def replies_reach_limit(history: History, facts: RunFacts) -> Problem:
     begin, now = history.begin_and_now("rollout/cut_replies")
-    return (
-        now > CUT_NOW
-        and begin < CUT_AT_FIRST
-        and f"{now:.0%} of the replies are cut at the length limit, compared with {begin:.0%} at the start"
-    )
+    text = f"{now:.0%} of the replies are cut at the length limit, compared with {begin:.0%} at the start"
+    return now > CUT_NOW and begin < CUT_AT_FIRST and text
 
 
 @check("Check the reward of short replies, and the KL penalty per token. length_penalty can set a minimum length.")
@@ -225,21 +220,15 @@ def replies_vanish(history: History, facts: RunFacts) -> Problem:
 @check("Raise alg.kl_div.coeff, and use a reward that depends on the prompt.")
 def repeated_replies(history: History, facts: RunFacts) -> Problem:
     begin, now = history.begin_and_now("rollout/distinct_replies")
-    return (
-        now < DISTINCT_NOW
-        and begin > DISTINCT_AT_FIRST
-        and f"only {now:.0%} of an iteration's replies are distinct, compared with {begin:.0%} at the start"
-    )
+    text = f"only {now:.0%} of an iteration's replies are distinct, compared with {begin:.0%} at the start"
+    return now < DISTINCT_NOW and begin > DISTINCT_AT_FIRST and text
 
 
 @check("The reward does not penalize this: add repetition_penalty to reward_fn, or raise alg.kl_div.coeff.")
 def repeated_tokens(history: History, facts: RunFacts) -> Problem:
     begin, now = history.begin_and_now("rollout/repeated_trigrams")
-    return (
-        now > REPEATED_NOW
-        and now > begin + REPEATED_RISE
-        and f"{now:.0%} of a reply's trigrams repeat earlier ones, compared with {begin:.0%} at the start"
-    )
+    text = f"{now:.0%} of a reply's trigrams repeat earlier ones, compared with {begin:.0%} at the start"
+    return now > REPEATED_NOW and now > begin + REPEATED_RISE and text
 
 
 # The share of truncated prompts from which the doctor warns, too.
@@ -263,10 +252,8 @@ EMPTY_REPLIES = 0.2
 @check("Raise env.args.max_prompt_length, or lower max_turns, max_episode_length or max_partner_length.")
 def context_dropped(history: History, facts: RunFacts) -> Problem:
     share = history.mean("rollout/context_dropped")
-    return (
-        share > CONTEXT_DROPPED
-        and f"{share:.0%} of the utterances were said without the oldest turns of their conversation"
-    )
+    text = f"{share:.0%} of the utterances were said without the oldest turns of their conversation"
+    return share > CONTEXT_DROPPED and text
 
 
 @check("These are not trained on, which biases what is learned: read the error with env.args.partner_on_error: raise.")
@@ -281,9 +268,7 @@ def partner_echoes(history: History, facts: RunFacts) -> Problem:
     return share > PARTNER_ECHO and f"{share:.0%} of the partner's utterances repeat the agent's last one"
 
 
-@check(
-    "Later turns are never trained: check when it leaves, and env.args.end_when.partner; `rl4dialog doctor` shows one."
-)
+@check("Later turns are never trained: check when it leaves, and end_when.partner. `rl4dialog doctor` shows one.")
 def partner_leaves_at_once(history: History, facts: RunFacts) -> Problem:
     turns, left = history.mean("rollout/turns"), history.mean("rollout/ended_by/partner")
     text = f"the partner ended {left:.0%} of the conversations, after {turns:.2f} of at most {facts.max_turns} turns"
@@ -388,9 +373,7 @@ def gradient_not_finite(history: History, facts: RunFacts) -> Problem:
     return bool(broken) and f"{' and '.join(broken)} not finite"
 
 
-@check(
-    "Raise alg.args.vf_coef, or if it diverges, lower the learning rate or normalize the reward; or use rloo or grpo."
-)
+@check("Raise alg.args.vf_coef, or if it diverges, lower the learning rate or normalize the reward; or use rloo.")
 def explained_variance(history: History, facts: RunFacts) -> Problem:
     explained = history.last("train/explained_variance", VALUE_ITERATIONS)
     known, when = explained[np.isfinite(explained)], f"the last {VALUE_ITERATIONS} iterations"

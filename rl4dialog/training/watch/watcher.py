@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
@@ -20,8 +18,7 @@ from rl4dialog.training.watch.checks import BEST_ADVICE, CHECKS, History, RunFac
 QUIET_ITERATIONS = 10
 
 
-@dataclass(frozen=True)
-class Trouble:
+class Trouble(NamedTuple):
     """A finding at the start of a problem: the check's name, a description and advice."""
 
     iteration: int
@@ -80,46 +77,33 @@ class WatchCallback(IterationCallback):
         if not warnings:
             return None
         names = ", ".join(dict.fromkeys(warning["name"] for warning in warnings))
-        count = "1 warning" if len(warnings) == 1 else f"{len(warnings)} warnings"
+        count = f"{len(warnings)} warning{'s' * (len(warnings) > 1)}"
         return f"{count} ({names}), with advice, in {self._run_folder.path(WARNINGS_FILE)}"
 
     def _on_training_start(self) -> None:
         reported = {(warning["iteration"], warning["name"]) for warning in self._run_folder.read_jsonl(WARNINGS_FILE)}
-        for record in _logged(self._run_folder):
-            for trouble in self._watcher.observe(record):
+        training = {record.get("iteration"): record for record in self._run_folder.read_jsonl(TRAINING_INFO_FILE)}
+        for rollout in self._run_folder.read_jsonl(ROLLOUT_INFO_FILE):
+            if (iteration := rollout.get("iteration")) not in training:
+                continue
+            for trouble in self._watcher.observe({**rollout, **training[iteration]}):
                 if (trouble.iteration, trouble.name) not in reported:
                     self._report(trouble)
 
     def _on_rollout_end(self) -> None:
         self._rollout = {"iteration": self.iteration, **self._values("rollout/")}
 
-    def _on_rollout_start(self) -> None:
-        self._observe()
-
-    def _on_training_end(self) -> None:
-        self._observe()
-
-    def _observe(self) -> None:
-        if self._rollout is None:
-            return
-        record, self._rollout = {**self._rollout, **self._values("train/")}, None
-        for trouble in self._watcher.observe(record):
-            self._report(trouble)
+    def _act(self) -> None:
+        if self._rollout is not None:
+            record, self._rollout = {**self._rollout, **self._values("train/")}, None
+            for trouble in self._watcher.observe(record):
+                self._report(trouble)
 
     def _values(self, prefix: str) -> dict[str, Any]:
         return {key: value for key, value in self.logger.name_to_value.items() if key.startswith(prefix)}
 
     def _report(self, trouble: Trouble) -> None:
-        self._run_folder.append_jsonl(WARNINGS_FILE, dataclasses.asdict(trouble))
+        record = trouble._asdict()
+        self._run_folder.append_jsonl(WARNINGS_FILE, record)
         with logging_redirect_tqdm():  # above the progress bar, not in it
-            _logger.warning(
-                "iteration %d: %s (%s). %s", trouble.iteration, trouble.message, trouble.name, trouble.advice
-            )
-
-
-def _logged(run_folder: RunFolder) -> Iterator[dict[str, Any]]:
-    """Yield the logged values of earlier iterations from the files."""
-    training = {record.get("iteration"): record for record in run_folder.read_jsonl(TRAINING_INFO_FILE)}
-    for record in run_folder.read_jsonl(ROLLOUT_INFO_FILE):
-        if record.get("iteration") in training:
-            yield {**record, **training[record["iteration"]]}
+            _logger.warning("iteration %(iteration)d: %(message)s (%(name)s). %(advice)s", record)

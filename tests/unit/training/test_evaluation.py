@@ -109,25 +109,19 @@ def test_records_have_all_turns_and_their_rewards_sum_to_the_column(folder: Path
     n_replies = set()
     for record in records:
         said = [turn for turn in record["turns"] if not turn.get("given")]
-        assert (
-            record["turns"][0]["given"] and [turn["speaker"] for turn in said[:2]] == ["agent", "partner"][: len(said)]
-        )
+        assert record["turns"][0]["given"]
+        assert [turn["speaker"] for turn in said[:2]] == ["agent", "partner"][: len(said)]
         rewards = [turn["reward"] for turn in said if turn["speaker"] == "agent"]
         n_replies.add(len(rewards))
         assert record["reward"] == pytest.approx(sum(rewards)) == pytest.approx(record["conversation/return"])
-        assert record["conversation/turns"] == len(rewards) <= 3 and record["ended_by"] in (
-            "max_turns",
-            "partner",
-            "length",
-        )
+        assert record["conversation/turns"] == len(rewards) <= 3
+        assert record["ended_by"] in ("max_turns", "partner", "length")
         parts = [value for key, value in record.items() if key.startswith("reward/")]
         assert sum(parts) == pytest.approx(record["reward"])
     assert max(n_replies) > 1
-    (metrics,) = [line for line in lines(folder / "test_split_metrics.jsonl") if line["epoch"] == 1]
+    (metrics,) = [line["metrics"] for line in lines(folder / "test_split_metrics.jsonl") if line["epoch"] == 1]
     mean = sum(record["reward"] for record in records) / len(records)
-    assert (
-        metrics["metrics"]["reward"] == pytest.approx(mean) == pytest.approx(metrics["metrics"]["conversation/return"])
-    )
+    assert metrics["reward"] == pytest.approx(mean) == pytest.approx(metrics["conversation/return"])
 
 
 def test_metrics_by_turn_together_are_those_of_all_replies(
@@ -165,13 +159,6 @@ def test_evaluation_can_have_shorter_utterances_than_the_rollouts(folder: Path, 
     assert all(line["rewards"] for line in lines(file))
 
 
-def test_metrics_by_turn_need_a_partner(capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path) -> None:
-    flags = ["--set", "env.args.partner=null", "--set", "env.args.max_turns=1", "--output_path", str(tmp_path / "no")]
-    assert cli.main(["evaluate", "--run", str(folder), "--by_turn", *flags]) == 2
-    assert "--by_turn compares the turns of conversations" in capsys.readouterr().err
-    assert not (tmp_path / "no").exists()
-
-
 class NumberOfReplies(BaseMetric):
     def __init__(self, needs_references: bool) -> None:
         self.needs_references = needs_references
@@ -200,18 +187,14 @@ def test_conversations_whose_partner_failed_are_left_out_of_all_metrics() -> Non
     found = judged(talks, samples, metrics, "val", None, {})
     assert found.metrics == {"n_True": 2.0, "n_False": 3.0, "n_dialogues": 3.0}
     columns = {key: [record[key] for record in found.predictions] for key in found.metrics}
-    for key, expected in {
-        "n_True": [1, None, 4, None],
-        "n_False": [1.5, None, 4, None],
-        "n_dialogues": [4, None, 2, 0],
-    }.items():
-        assert [None if math.isnan(value) else value for value in columns[key]] == expected
+    assert [[None if math.isnan(value) else value for value in column] for column in columns.values()] == [
+        *([1, None, 4, None], [1.5, None, 4, None], [4, None, 2, 0])
+    ]
 
 
 def test_metric_without_a_reply_to_score_has_no_score(caplog: pytest.LogCaptureFixture) -> None:
-    found = judged(
-        [talk(["1"], False)], [Sample(0, "p", [])], [NumberOfReplies(True), NumberOfReplies(False)], "val", None, {}
-    )
+    metrics: list[Any] = [NumberOfReplies(True), NumberOfReplies(False)]
+    found = judged([talk(["1"], False)], [Sample(0, "p", [])], metrics, "val", None, {})
     assert found.metrics == {"n_False": 1.0}
     assert "NumberOfReplies has no score: no reply of val has references" in caplog.text
 
@@ -222,11 +205,10 @@ class AlwaysOne:
 
 
 def test_dialogue_acts_are_compared_where_the_reference_has_one() -> None:
-    found = talk(["x", "y", "z"])
-    found.replies[0].meta_info = {"intent": [1]}
-    assert judged([found], [Sample(0, "p", ["r"])], [IntentAccuracyMetric(AlwaysOne())], "val", None, {}).metrics == {
-        "intent/accuracy": 1.0
-    }
+    said = talk(["x", "y", "z"])
+    said.replies[0].meta_info = {"intent": [1]}
+    found = judged([said], [Sample(0, "p", ["r"])], [IntentAccuracyMetric(AlwaysOne())], "val", None, {})
+    assert found.metrics == {"intent/accuracy": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,24 @@ GOALS: dict[str, Any] = {
     "alg": {"id": "dqn", "args": {"learning_starts": 0, "train_freq": 8, "target_update_interval": 8}},
     "train_evaluation": {"n_iters": 2},
 }
+REPLAY: dict[str, Any] = {
+    "env": {"id": "dialogue_acts", "args": {"action": "composite", "n_composites": 9}},
+    "task": {"id": "town_guide"},
+    "reward_fn": {"id": "task_reward"},
+    "warm_start": {"id": "replay", "args": {"n_turns": 20}},
+    "alg": {"id": "dqn", "args": {"learning_starts": 0, "buffer_size": 50, "target_update_interval": 8}},
+    "train_evaluation": {"n_iters": 9},
+}
+# Overrides of the small config.
+TEXT: dict[str, Any] = {}
+TALK: dict[str, Any] = {"env__args__max_turns": 2, "env__args__partner": {"id": "facts"}}
+BASES = (CART_POLE, GOALS, REPLAY, TEXT, TALK)
 
 
-def changed(config: dict[str, Any], overrides: dict[str, Any]) -> Any:
-    config = copy.deepcopy(config)
+def built(folder: Path, base: dict[str, Any], overrides: dict[str, Any]) -> Any:
+    if base in (TEXT, TALK):
+        return parse_config(make_config(folder, **{**base, **overrides}), "test")
+    config = copy.deepcopy(base)
     for dotted, value in overrides.items():
         *path, last = dotted.split("__")
         block = config
@@ -45,185 +60,146 @@ def changed(config: dict[str, Any], overrides: dict[str, Any]) -> Any:
     return parse_config(config, "test")
 
 
-def words(what: str) -> dict[str, Any]:
-    return {"name": what, "questions": [f"what about {what} ?"], "words": [what]}
+def goal(name: str, **changes: Any) -> dict[str, Any]:
+    return {"name": name, "questions": [f"what about {name} ?"], "words": [name], **changes}
 
 
-USELESS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    (CART_POLE, {"alg__args__learning_starts": 64}, "learning_starts is 64, but the run has only 64 timesteps"),
-    (CART_POLE, {"alg__args__gradient_steps": 0}, "gradient_steps is 0, so nothing is ever trained"),
-    (CART_POLE, {"alg__args__buffer_size": 31}, "buffer_size is 31, less than alg.args.batch_size = 32"),
-    (CART_POLE, {"alg__args__target_update_interval": 68}, "target_update_interval is 68, but .* 64 timesteps"),
-    (
-        CART_POLE,
-        {"env__id": "Pendulum-v1", "alg": {"id": "sac", "args": {"tau": 0.0}}, "train_evaluation__n_iters": 999},
-        "tau is 0",
-    ),
-    (CART_POLE, {"alg__args__tau": 0.0}, "tau is 0, so the target network never moves"),
-    (GOALS, {"env__args__goals": ["pet"]}, "goals has only the goal 'pet'"),
-    (
-        GOALS,
-        {"env__args__goals": [words("cars"), words("Cars ")]},
-        "'cars' and 'Cars ' have the same",
-    ),
-    (
-        GOALS,
-        {"env__args__goals": ["pet", {**words("animals"), "words": ["pet"]}]},
-        "'pet' and 'animals' have the same",
-    ),
-    (GOALS, {"env__args__goals": ["pet", {**words("a"), "words": ["the", "of"]}]}, "'a' has words, but none is a"),
-    (
-        GOALS,
-        {"env__args__goals": ["small_talk", {"name": "you", "questions": ["and you ?"]}]},
-        "'small_talk' and 'you' have no words",
-    ),
+def partner(id: str, **args: Any) -> dict[str, Any]:
+    return {"env__args__partner": {"id": id, "args": args}}
+
+
+def wordle(player: str) -> dict[str, Any]:
+    return {"datapool": {"id": "wordle", "args": {"player": player, "p_consistent": 0.5}}}
+
+
+def args(**given: Any) -> dict[str, Any]:
+    return {f"alg__args__{name}": value for name, value in given.items()}
+
+
+def policy(**given: Any) -> dict[str, Any]:
+    return {f"alg__policy__args__{name}": value for name, value in given.items()}
+
+
+def env(**given: Any) -> dict[str, Any]:
+    return {f"env__args__{name}": value for name, value in given.items()}
+
+
+KEEP_BEST = {"train_evaluation__keep_best": "reward", "train_evaluation__eval_every": 3}
+HTTP = partner("http", url="http://localhost:1")
+GUESSING = {"datapool": {"id": "guess_what", "args": {"max_turns": 4}}}
+PENDULUM = {"env__id": "Pendulum-v1", "alg": {"id": "sac", "args": {"tau": 0.0}}, "train_evaluation__n_iters": 999}
+EARLY = {"id": "early_stopping", "args": {"metric": "reward"}}
+INNER = [{"id": "rouge", "weight": 0}, {"id": "meteor", "weight": {"constant": {"value": 0}}}]
+NESTED = {"id": "composite", "args": {"rewards": [{"id": "composite", "args": {"rewards": INNER}}]}}
+SMALL_TALK = {"name": "you", "questions": ["and you ?"]}
+EXPLORING = {"alg__args__exploration_final_eps": 1.0, "alg__args__exploration_initial_eps": 0.1}
+GREEDY = {"alg__args__importance_correction": "token", "alg__policy__args__generation_kwargs": {"do_sample": False}}
+RULES = [{"pattern": "a", "replies": "b"}]
+MASKABLE = {"alg__id": "nlpo", "alg__policy__id": "maskable_causal_lm_actor_critic_policy"}
+RLOO: dict[str, Any] = {"alg__id": "rloo", "env__n_envs": 4}
+RESET = {"alg__policy__args__reference": "reset", "alg__policy__args__reference_every": 2}
+KEEPING = {"alg__policy__args__reference": "ema", "alg__policy__args__reference_decay": 1.0}
+# What loading notes, new runs refuse, the doctor warns of, or no command accepts.
+MET: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
+    (CART_POLE, "refuse", args(learning_starts=64), "learning_starts is 64, but the run has only 64 timesteps"),
+    (CART_POLE, "refuse", args(gradient_steps=0), "gradient_steps is 0, so nothing is ever trained"),
+    (CART_POLE, "refuse", args(buffer_size=31), "buffer_size is 31, less than alg.args.batch_size = 32"),
+    (CART_POLE, "refuse", args(target_update_interval=68), "target_update_interval is 68, but .* 64 timesteps"),
+    (CART_POLE, "refuse", args(tau=0.0), "tau is 0, so the target network never moves"),
+    (CART_POLE, "refuse", PENDULUM, "tau is 0"),
+    (CART_POLE, "warn", {"alg__args": {"learning_starts": 16, "train_freq": 8}}, "target_update_interval is 10,000"),
+    (GOALS, "refuse", env(goals=["pet"]), "goals has only the goal 'pet'"),
+    (GOALS, "refuse", env(goals=[goal("cars"), goal("Cars ")]), "'cars' and 'Cars ' have the same"),
+    (GOALS, "refuse", env(goals=["pet", goal("animals", words=["pet"])]), "'pet' and 'animals' have the same"),
+    (GOALS, "refuse", env(goals=["pet", goal("a", words=["the", "of"])]), "'a' has words, but none is a"),
+    (GOALS, "refuse", env(goals=["small_talk", SMALL_TALK]), "'small_talk' and 'you' have no words"),
+    (REPLAY, "warn", {"warm_start__args__n_turns": 51}, "n_turns is 51, but alg.args.buffer_size is 50"),
+    (REPLAY, "note", env(action="multi_binary"), "n_composites has no effect"),
+    (REPLAY, "note", env(max_turns=1), "env.args.max_turns is 1: every dialogue ends"),
+    (REPLAY, "warn", EXPLORING, "explores more and more"),
+    (TEXT, "warn", {"callbacks": [EARLY]}, "can never stop the run"),
+    (TEXT, "warn", KEEP_BEST, "keep_best has no effect"),
+    (TEXT, "note", {"train_evaluation__eval_every": 3}, "eval_every is 3, more than the 2 iterations"),
+    (TEXT, "warn", args(credit="turn"), "credit: turn is for conversations, but env.args.max_turns is 1"),
+    (TEXT, "warn", RESET, "reference_every is 2, and the run has only 2 iterations"),
+    (TEXT, "note", MASKABLE, "target_update_iterations is 20, more than the 2 iterations"),
+    (TEXT, "note", {"reward_fn__pay": "turn"}, "reward_fn.pay: turn has no effect"),
+    (TEXT, "note", wordle("random"), "datapool.args.p_consistent has no effect"),
+    (TEXT, "note", {"lora": {"lora_dropout": 0.1}}, "^lora.lora_dropout has no effect"),
+    (TEXT, "note", {**RLOO, **policy(critic="shared")}, "^alg.policy.args.critic has no effect"),
+    (TEXT, "note", {"alg__kl_div": {"coeff": 0.0, "target_kl": 0.1}}, "^alg.kl_div.target_kl has no effect"),
+    (TEXT, "warn", {"reward_fn": NESTED}, r"reward_fn.args.rewards\[0\].args.rewards\[0\] \(rouge\) has the weight 0"),
+    (TEXT, "refuse", KEEPING, "reference_decay is 1, so the reference never moves"),
+    (TEXT, "error", {**args(mask_truncated=True), **env(terminate_on_eos=False)}, "leaves out all replies with"),
+    (TEXT, "error", {**RLOO, **policy(critic_from="runs/a")}, "critic_from has no effect: alg.id: rloo"),
+    (TEXT, "error", args(critic_warmup_iters=4), "critic_warmup_iters is 4, more than the 2 iterations"),
+    (TEXT, "error", GREEDY, "importance_correction needs alg.policy.args.generation_kwargs.do_sample: true"),
+    (TEXT, "error", args(importance_correction="sequence"), "no effect: without filters such as"),
+    (TEXT, "error", {**RESET, "alg__kl_div": {"coeff": 0.0}}, "reference: reset has no effect on training"),
+    (TEXT, "error", policy(reference="none"), "coeff is 0.1, but alg.policy.args.reference is none"),
+    (TALK, "note", partner("rules", rules=RULES, opening="hi"), "opening has no effect"),
+    (TALK, "note", partner("self_play", snapshot_every=2), "makes no copies: snapshot_every is 2, and n_iters 2"),
+    (TALK, "note", partner("self_play", snapshot_every=1, latest_share=1.0), "with latest_share: 1 only the newest"),
+    (TALK, "warn", {**HTTP, "reward_fn__timeout_s": 20}, "timeout_s ends all attempts together after 20"),
+    (TALK, "note", env(max_partner_length=10000), "max_partner_length is 10,000, but prompts have only"),
+    (TALK, "note", args(turn_gamma=0.5), "turn_gamma has no effect without credit: turn"),
+    (TALK, "note", GUESSING, "datapool.args.max_turns is 4, but env"),
 ]
 
 
-@pytest.mark.parametrize(("base", "overrides", "message"), USELESS, ids=[message[:20] for *_, message in USELESS])
-def test_useless_run_is_noted_at_load_and_refused(
-    base: dict[str, Any], overrides: dict[str, Any], message: str
+@pytest.mark.parametrize(("base", "level", "overrides", "message"), MET, ids=[message[:20] for *_, message in MET])
+def test_what_a_setting_cannot_do_is_noted_at_load_and_refused_at_its_level(
+    base: dict[str, Any], level: str, overrides: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    healthy, useless = parse_config(base, "test"), changed(base, overrides)
-    assert conditions_met(healthy) == {}
-    refuse_useless(healthy)
-    check_components(useless)  # a finished run is still evaluated
-    with pytest.raises(ConfigError, match=message) as refusal:
-        refuse_useless(useless)
-    assert str(refusal.value) in useless.warnings
+    config = built(tmp_path, base, overrides)
+    assert [level for met, level in conditions_met(config).items() if re.search(message, met)] == [level]
+    if level == "error":
+        with pytest.raises(ConfigError, match=message):
+            check_components(config)
+    elif level == "refuse":
+        check_components(config)  # a finished run is still evaluated
+        with pytest.raises(ConfigError, match=message) as refusal:
+            refuse_useless(config)
+        assert str(refusal.value) in config.warnings
+    else:
+        refuse_useless(config)
 
 
-TEXT: list[tuple[dict[str, Any], str]] = [
-    ({"callbacks": [{"id": "early_stopping", "args": {"metric": "reward"}}]}, "can never stop the run"),
-    ({"train_evaluation__keep_best": "reward", "train_evaluation__eval_every": 3}, "keep_best has no effect"),
-    ({"train_evaluation__eval_every": 3}, "eval_every is 3, more than the 2 iterations"),
-    ({"alg__args__credit": "turn"}, "credit: turn is for conversations, but env.args.max_turns is 1"),
-    (
-        {"alg__policy__args__reference": "reset", "alg__policy__args__reference_every": 2},
-        "reference_every is 2, and the run has only 2 iterations",
-    ),
-    (
-        {"alg__id": "nlpo", "alg__policy__id": "maskable_causal_lm_actor_critic_policy"},
-        "target_update_iterations is 20, more than the 2 iterations",
-    ),
-    ({"reward_fn__pay": "turn"}, "reward_fn.pay: turn has no effect"),
+LONGER = {"train_evaluation__n_iters": 100, "env__args__max_turns": 2, "env__args__partner_replies": ["hi"]}
+SUPERVISED = {"id": "supervised", "model_type": "causal", "model_name": "m", "training_args": {}}
+WITHOUT: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    *((base, {}) for base in BASES),
+    *((TEXT, {**overrides, **LONGER}) for _, _, overrides, _ in MET[16:23]),
+    (CART_POLE, {"train_evaluation__n_iters": 0, "alg__args__learning_starts": 100}),  # only evaluates
+    *((GOALS, {"env__args__goals": name}) for name in ("get_acquainted", "convogym")),
+    (TEXT, wordle("mixture")),
+    (TEXT, {"lora": {"lora_dropout": 0.0}}),
+    (TEXT, {"alg": SUPERVISED, "lora": {"lora_dropout": 0.1}, "reward_fn": None}),  # where dropout has an effect
+    (TEXT, {**RLOO, "alg__policy__args__critic": "none"}),
+    (TEXT, {"alg__kl_div": {"coeff": 0.1, "target_kl": 0.1}}),
+    (TEXT, {"alg__args__critic_warmup_iters": 2}),  # trains only the critic
+    (TEXT, {"alg__args__critic_warmup_iters": 2, "train_evaluation__n_iters": 0}),
 ]
-TALK = {"id": "rules", "args": {"rules": [{"pattern": "a", "replies": "b"}], "opening": "hi"}}
-COPIES = {"id": "self_play", "args": {"snapshot_every": 2}}
-OF_CONVERSATIONS: list[tuple[dict[str, Any], str]] = [
-    ({"env__args__partner": TALK}, "opening has no effect"),
-    ({"env__args__partner": COPIES}, "makes no copies: snapshot_every is 2, and n_iters 2"),
-    (
-        {"env__args__partner": {"id": "self_play", "args": {"snapshot_every": 1, "latest_share": 1.0}}},
-        "with latest_share: 1 only the newest copy",
-    ),
-    (
-        {"env__args__partner": {"id": "http", "args": {"url": "http://localhost:1"}}, "reward_fn__timeout_s": 20},
-        "timeout_s is 30, but reward_fn.timeout_s ends all attempts together after 20 seconds",
-    ),
-    ({"env__args__max_partner_length": 10000}, "max_partner_length is 10,000, but prompts have only"),
-    ({"alg__args__turn_gamma": 0.5}, "turn_gamma has no effect without credit: turn"),
-    ({"datapool": {"id": "guess_what", "args": {"max_turns": 4}}}, "datapool.args.max_turns is 4, but env.args.max_"),
-]
-REPLAY: dict[str, Any] = {
-    "env": {"id": "dialogue_acts", "args": {"action": "composite", "n_composites": 9}},
-    "task": {"id": "town_guide"},
-    "reward_fn": {"id": "task_reward"},
-    "warm_start": {"id": "replay", "args": {"n_turns": 20}},
-    "alg": {"id": "dqn", "args": {"learning_starts": 0, "buffer_size": 50, "target_update_interval": 8}},
-    "train_evaluation": {"n_iters": 9},
-}
 
 
-@pytest.mark.parametrize(("overrides", "message"), TEXT, ids=[message[:20] for _, message in TEXT])
-def test_setting_without_effect_is_noted_but_the_run_is_not_refused(
-    overrides: dict[str, Any], message: str, tmp_path: Path
+@pytest.mark.parametrize(("base", "overrides"), WITHOUT)
+def test_settings_that_have_their_effect_meet_no_condition(
+    base: dict[str, Any], overrides: dict[str, Any], tmp_path: Path
 ) -> None:
-    config = parse_config(make_config(tmp_path, **overrides), "test")
-    refuse_useless(config)
-    assert [message in met for met in conditions_met(config)].count(True) == 1
-    longer = {**overrides, "train_evaluation__n_iters": 100, "env__args__max_turns": 2}
-    longer["env__args__partner_replies"] = ["hi"]
-    assert conditions_met(parse_config(make_config(tmp_path, **longer), "test")) == {}
+    assert conditions_met(built(tmp_path, base, overrides)) == {}
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"), OF_CONVERSATIONS, ids=[message[:9] for _, message in OF_CONVERSATIONS]
-)
-def test_setting_of_conversations_without_effect_is_noted(
-    overrides: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    talk = {"env__args__max_turns": 2, "env__args__partner": {"id": "facts"}}
-    assert conditions_met(parse_config(make_config(tmp_path, **talk), "test")) == {}
-    (met,) = conditions_met(parse_config(make_config(tmp_path, **{**talk, **overrides}), "test"))
-    assert message in met
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"warm_start__args__n_turns": 51}, "n_turns is 51, but alg.args.buffer_size is 50"),
-        ({"env__args__action": "multi_binary"}, "n_composites has no effect"),
-        ({"env__args__max_turns": 1}, "env.args.max_turns is 1: every dialogue ends"),
-        (
-            {"alg__args__exploration_final_eps": 1.0, "alg__args__exploration_initial_eps": 0.1},
-            "explores more and more",
-        ),
-    ],
-)
-def test_setting_of_dialogue_acts_without_effect_is_noted(overrides: dict[str, Any], message: str) -> None:
-    assert conditions_met(parse_config(REPLAY, "test")) == {}
-    (met,) = conditions_met(changed(REPLAY, overrides))
-    assert message in met
-
-
-def test_parts_and_arguments_without_effect_are_told(tmp_path: Path) -> None:
-    inner = [{"id": "rouge", "weight": 0}, {"id": "meteor", "weight": {"constant": {"value": 0}}}]
-    parts = {"reward_fn": {"id": "composite", "args": {"rewards": [{"id": "composite", "args": {"rewards": inner}}]}}}
-    ((message, level),) = conditions_met(parse_config(make_config(tmp_path, **parts), "test")).items()
-    assert level == "warn" and "reward_fn.args.rewards[0].args.rewards[0] (rouge) has the weight 0" in message
-    for player, n_met in (("random", 1), ("mixture", 0)):
-        games = {"datapool": {"id": "wordle", "args": {"player": player, "p_consistent": 0.5}}}
-        assert len(conditions_met(parse_config(make_config(tmp_path, **games), "test"))) == n_met
-
-
-def test_dropout_of_adapters_has_an_effect_in_supervised_runs_only(tmp_path: Path) -> None:
-    dropout = {"lora": {"lora_dropout": 0.1}}
-    (message,) = conditions_met(parse_config(make_config(tmp_path, **dropout), "test"))
-    assert message.startswith("lora.lora_dropout has no effect")
-    assert not conditions_met(parse_config(make_config(tmp_path, lora={"lora_dropout": 0.0}), "test"))
-    supervised = {"id": "supervised", "model_type": "causal", "model_name": "m", "training_args": {}}
-    config = make_config(tmp_path, alg=supervised, **dropout)
-    del config["reward_fn"]
-    assert not conditions_met(parse_config(config, "test"))
-
-
-def test_default_that_comes_too_late_is_only_a_warning() -> None:
-    config = changed(CART_POLE, {"alg__args": {"learning_starts": 16, "train_freq": 8}})
-    refuse_useless(config)
-    ((message, level),) = conditions_met(config).items()
-    assert level == "warn" and "target_update_interval is 10,000" in message
-
-
-def test_run_that_only_evaluates_needs_no_training() -> None:
-    refuse_useless(changed(CART_POLE, {"train_evaluation__n_iters": 0, "alg__args__learning_starts": 100}))
-
-
-def test_reference_that_keeps_all_of_itself_is_refused(tmp_path: Path) -> None:
-    moving = {"alg__policy__args__reference": "ema", "alg__policy__args__reference_decay": 1.0}
-    with pytest.raises(ConfigError, match="reference_decay is 1, so the reference never moves"):
-        refuse_useless(parse_config(make_config(tmp_path, **moving), "test"))
-
-
-def test_built_in_goals_differ() -> None:
-    for name in ("get_acquainted", "convogym"):
-        assert conditions_met(changed(GOALS, {"env__args__goals": name})) == {}
+def test_notes_are_added_once(tmp_path: Path) -> None:
+    config = built(tmp_path, TEXT, {"lora": {"lora_dropout": 0.1}})
+    for _ in range(2):
+        check_components(config)
+    assert len([note for note in config.warnings if note.startswith("lora.lora_dropout")]) == 1
 
 
 def test_commands_refuse_a_useless_run_before_there_is_a_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = changed(CART_POLE, {"alg__args__learning_starts": 1000}).model_dump(mode="json", exclude_none=True)
+    config = built(tmp_path, CART_POLE, {"alg__args__learning_starts": 1000}).model_dump(mode="json", exclude_none=True)
     path = write_config(tmp_path, yaml.safe_dump(config))
     results = tmp_path / "runs"
     common = ["--config_path", str(path), "--base_path_to_store_results", str(results)]
@@ -234,132 +210,41 @@ def test_commands_refuse_a_useless_run_before_there_is_a_folder(
     assert not results.exists()
 
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no reply ends": (
-        {"alg__args__mask_truncated": True, "env__args__terminate_on_eos": False},
-        r"mask_truncated leaves out all replies with env\.args\.terminate_on_eos: false",
-    ),
-    "critic of an algorithm without": (
-        {"alg__id": "rloo", "env__n_envs": 4, "alg__policy__args__critic_from": "runs/critic"},
-        r"critic_from has no effect: alg\.id: rloo has no critic",
-    ),
-    "policy that is never trained": (
-        {"alg__args__critic_warmup_iters": 4, "train_evaluation__n_iters": 3},
-        r"critic_warmup_iters is 4, more than the 3 iterations .*so the policy is never trained",
-    ),
-    "correction of greedy replies": (
-        {"alg__args__importance_correction": "token", "alg__policy__args__generation_kwargs": {"do_sample": False}},
-        r"importance_correction needs alg\.policy\.args\.generation_kwargs\.do_sample: true",
-    ),
-    "correction of the policy's own samples": (
-        {"alg__args__importance_correction": "sequence"},
-        r"importance_correction has no effect: without filters such as alg\.policy\.args\.generation_kwargs\.top_k",
-    ),
-    "cap without correction": (
-        {"alg__args__correction_cap": 3.0},
-        r"alg\.args\.correction_cap has no effect without alg\.args\.importance_correction",
-    ),
-    "references without weight": (
-        {"alg__args__supervised_batch_size": 4},
-        r"supervised_batch_size has no effect without alg\.args\.supervised_coef",
-    ),
-    "average without decay": (
-        {"alg__policy__args__reference": "ema"},
-        r"alg\.policy\.args\.reference: ema needs reference_decay, such as 0\.99",
-    ),
-    "decay without average": (
-        {"alg__policy__args__reference_decay": 0.9},
-        r"reference_decay has no effect without reference: ema",
-    ),
-    "moving reference without penalty": (
-        {
-            "alg__policy__args__reference": "reset",
-            "alg__policy__args__reference_every": 2,
-            "alg__kl_div": {"coeff": 0.0},
-        },
-        r"reference: reset has no effect on training with alg\.kl_div\.coeff: 0",
-    ),
-    "penalty without reference": (
-        {"alg__policy__args__reference": "none"},
-        r"coeff is 0\.1, but alg\.policy\.args\.reference is none",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_arguments_that_contradict_each_other_are_refused(name: str, tmp_path: Path) -> None:
-    overrides, words = REFUSED[name]
-    with pytest.raises(ConfigError, match=words):
-        check_components(parse_config(make_config(tmp_path, **overrides), "test"))
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {"alg__args__critic_warmup_iters": 3, "train_evaluation__n_iters": 3},  # trains only the critic
-        {"alg__args__critic_warmup_iters": 3, "train_evaluation__n_iters": 0},  # only evaluates
-    ],
-)
-def test_arguments_that_only_look_alike_are_accepted(overrides: dict[str, Any], tmp_path: Path) -> None:
-    check_components(parse_config(make_config(tmp_path, **overrides), "test"))
-
-
-RLOO: dict[str, Any] = {"alg__id": "rloo", "env__n_envs": 4}
-
-
-@pytest.mark.parametrize(
-    ("overrides", "notes"),
-    [
-        ({**RLOO, "alg__policy__args__critic": "shared"}, ["alg.policy.args.critic"]),
-        ({**RLOO, "alg__policy__args__critic": "none"}, []),
-        ({"alg__kl_div": {"coeff": 0.0, "target_kl": 0.1}}, ["alg.kl_div.target_kl"]),
-        ({"alg__kl_div": {"coeff": 0.1, "target_kl": 0.1}}, []),
-    ],
-)
-def test_key_that_another_setting_disables_is_noted_once(
-    overrides: dict[str, Any], notes: list[str], tmp_path: Path
-) -> None:
-    config = parse_config(make_config(tmp_path, **overrides), "test")
-    for _ in range(2):
-        check_components(config)
-    found = [note for note in config.warnings if "critic has no effect" in note or "target_kl has no effect" in note]
-    assert [note.split()[0] for note in found] == notes
-
-
-MODEL = {"model_type": "causal", "model_name": "builtin/tiny-gpt2"}
 LENGTH = {"id": "length_penalty", "args": {"max_length": 3}}
+COPIES = {"id": "self_play", "args": {"snapshot_every": 2}}
+BOTH = {"learns": "both", "snapshot_every": 3}
+ONLY_EPOCHS = {**SUPERVISED, "model_name": "builtin/tiny-gpt2", "training_args": {"num_train_epochs": 1}}
+
+
+@pytest.mark.parametrize(
+    ("base", "overrides", "message"),
+    [
+        (TEXT, args(correction_cap=3.0), "correction_cap has no effect without alg.args.importance_correction"),
+        (TEXT, args(supervised_batch_size=4), "supervised_batch_size has no effect without alg.args.supervised"),
+        (TEXT, policy(reference="ema"), "alg.policy.args.reference: ema needs reference_decay, such as"),
+        (TEXT, policy(reference_decay=0.9), "reference_decay has no effect without reference: ema"),
+        (TALK, partner("self_play", **BOTH), "learns: both trains the current policy on both sides"),
+        (TALK, partner("self_play", pool_size=3), "pool_size has no effect without snapshot_every"),
+        (TALK, partner("self_play", snapshot_every=-1), "env.args.partner.args.snapshot_every"),
+        (
+            TALK,
+            {"train_evaluation__partner": COPIES},
+            "train_evaluation.partner.args.snapshot_every: evaluations have no",
+        ),
+        (TALK, {**partner("self_play"), "alg": ONLY_EPOCHS}, "supervised, which has no rollouts; use language_model"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(
+    base: dict[str, Any], overrides: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_components(built(tmp_path, base, {"reward_fn": LENGTH, **overrides}))
 
 
 def config_of(folder: Path, args: dict[str, Any] | None = None, **overrides: Any) -> Any:
     partner = {"id": "self_play", "args": args or {}}
     settings = {"reward_fn": LENGTH, "env__args__max_turns": 2, "env__args__partner": partner, **overrides}
     return parse_config(make_config(folder, **settings), "test")
-
-
-@pytest.mark.parametrize(
-    ("args", "overrides", "message"),
-    [
-        ({"learns": "both", "snapshot_every": 3}, {}, "learns: both trains the current policy on both sides"),
-        ({"pool_size": 3}, {}, "pool_size has no effect without snapshot_every"),
-        ({"snapshot_every": -1}, {}, r"env\.args\.partner\.args\.snapshot_every"),
-        (
-            {},
-            {"train_evaluation__partner": {"id": "self_play", "args": {"snapshot_every": 2}}},
-            r"train_evaluation\.partner\.args\.snapshot_every: evaluations have no copies",
-        ),
-        (
-            {},
-            {"alg": {"id": "supervised", **MODEL, "training_args": {"num_train_epochs": 1}}},
-            "not supported with alg.id: supervised, which has no rollouts; use language_model",
-        ),
-    ],
-)
-def test_config_that_cannot_be_played_is_refused(
-    tmp_path: Path, args: dict[str, Any], overrides: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
-        check_components(config_of(tmp_path, args, **overrides))
-    check_components(config_of(tmp_path))
 
 
 def test_self_play_is_refused_with_fsdp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,17 +49,6 @@ def test_reward_that_would_compare_later_replies_with_no_reference_is_refused(
         build_scorer(parse_config(config, "config"), {**TOOLKIT, "classifier": object()})
 
 
-def test_reward_without_references_is_not_announced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    config = make_config(
-        tmp_path,
-        reward_fn={"id": "length_penalty", "args": {"max_length": 3}},
-        env__args__max_turns=2,
-        env__args__partner_replies=["yes"],
-    )
-    build_scorer(parse_config(config, "config"), TOOLKIT)
-    assert caplog.text == ""
-
-
 SAMPLES = [Sample(i, f"prompt {i}", ["good"], {"gold": 0.5 * i}) for i in range(3)]
 REPLIES = ["good", "", "very good"]
 

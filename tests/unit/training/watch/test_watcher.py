@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from runs import make_config, run_folder, train
+from tqdm import tqdm
 
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.runs.run_folder import WARNINGS_FILE, RunFolder
@@ -131,11 +132,6 @@ def test_healthy_run_on_a_log_is_silent() -> None:
         assert watcher.observe({"iteration": i, "rollout/epoch": 0.5 * i, **logged, **losses, **values, **steps}) == []
 
 
-def test_a_critic_that_diverges_is_told() -> None:
-    (trouble,) = told(lambda i: {"train/explained_variance": -3.0})
-    assert trouble.name == "explained_variance" and "4.0 times the returns' variance" in trouble.message
-
-
 # What looks like trouble, and is none.
 FINE: dict[str, tuple[Change, RunFacts | None]] = {
     "KL below 0 by its standard error": (lambda i: {"rollout/kl": -0.01, "rollout/kl_se": 0.02}, None),
@@ -179,25 +175,44 @@ def test_what_only_looks_like_trouble_is_silent(what: str) -> None:
     assert told(*FINE[what]) == []
 
 
-def test_partner_that_leaves_is_described_in_numbers() -> None:
-    (trouble,) = told(SICK["partner_leaves_at_once"])
-    assert trouble.iteration == 22, "as soon as the mean of three iterations is as low"
-    assert trouble.message == "the partner ended 97% of the conversations, after 1.02 of at most 8 turns"
+def masked_by_partner(i: int) -> dict[str, Any]:
+    masked, ended = (100, 400) if i % 3 == 0 else (0, 16)
+    counts = {"rollout/masked_rewards": masked, "rollout/n_episodes": ended - masked}
+    return {**counts, "rollout/partner_failed": masked / ended}
 
 
-def test_weights_decide_what_a_gain_is() -> None:
-    def change(i: int) -> dict[str, Any]:
-        return {"rollout/reward/bad": 0.3 + 0.005 * i, "rollout/reward/bad/weight": -1.0}
+BAD = RunFacts(target_kl=0.1, reward_weights={"bad": -1.0})
+# Facts, and name and words of the only warning about a history.
+WORDS: list[tuple[Change, RunFacts, str, str]] = [
+    (lambda i: {"train/explained_variance": -3.0}, FACTS, "explained_variance", "4.0 times the returns' variance"),
+    (
+        SICK["partner_leaves_at_once"],
+        FACTS,
+        "partner_leaves_at_once",
+        "97% of the conversations, after 1.02 of at most",
+    ),
+    (lambda i: {"rollout/reward/bad": 0.3 + 0.005 * i}, BAD, "reward_parts_opposed", "'bad' went from 0.315 to 0.38"),
+    (
+        lambda i: {"rollout/reward/both/meteor": float(i < 20)},
+        FACTS,
+        "reward_parts_opposed",
+        "meteor' went from 1 to 0",
+    ),
+    (lambda i: {"train/policy_loss": None if i == 7 else 0.1}, FACTS, "gradient_not_finite", "policy_loss not finite"),
+    (masked_by_partner, FACTS, "partner_fails", ""),
+    (from_20(truncated_mass=None, sampler_kl=0.7), FACTS, "truncated_sampler", "sampler's KL from the policy is 0.70"),
+    (SICK["reward_fails"], FACTS, "reward_fails", "the reward failed for 7% of the episodes"),
+]
 
-    (trouble,) = told(change, RunFacts(target_kl=0.1, reward_weights={"bad": -1.0}))
-    assert trouble.name == "reward_parts_opposed" and "'bad' went from 0.315 to 0.38" in trouble.message
+
+@pytest.mark.parametrize(("change", "facts", "name", "words"), WORDS, ids=[name for _, _, name, _ in WORDS])
+def test_trouble_is_told_in_numbers(change: Change, facts: RunFacts, name: str, words: str) -> None:
+    (trouble,) = told(change, facts)
+    assert trouble.name == name and words in trouble.message
 
 
-def test_fall_from_one_constant_to_another_is_clear() -> None:
-    (trouble,) = told(lambda i: {"rollout/reward/both/meteor": 1.0 if i < 20 else 0.0})
-    assert trouble.name == "reward_parts_opposed" and "'both/meteor' went from 1 to 0" in trouble.message
-    assert trouble.iteration == 24, "as soon as the last iterations are all below"
-    assert told(lambda i: {"rollout/reward/both/meteor": 0.3}) == []
+def test_trouble_is_told_as_soon_as_a_mean_of_iterations_shows_it() -> None:
+    assert [told(change)[0].iteration for change in (WORDS[1][0], WORDS[3][0])] == [22, 24]
 
 
 def test_trouble_is_told_again_when_it_was_over_for_long() -> None:
@@ -205,40 +220,6 @@ def test_trouble_is_told_again_when_it_was_over_for_long() -> None:
         return {"train/skipped_steps": float(i in (5, 6, 9, 9 + QUIET_ITERATIONS + 1))}
 
     assert [trouble.iteration for trouble in told(change)] == [5, 9 + QUIET_ITERATIONS + 1]
-
-
-def test_losses_that_are_not_finite_are_told_whoever_logs_them() -> None:
-    (trouble,) = told(lambda i: {"train/policy_loss": None if i == 7 else 0.1})
-    assert trouble.message == "train/policy_loss not finite"
-
-
-def test_conversations_masked_because_of_the_partner_are_no_failed_rewards() -> None:
-    def change(i: int) -> dict[str, Any]:
-        masked, ended = (100, 400) if i % 3 == 0 else (0, 16)
-        counts = {"rollout/masked_rewards": masked, "rollout/n_episodes": ended - masked}
-        return {**counts, "rollout/partner_failed": masked / ended}
-
-    (trouble,) = told(change)
-    assert trouble.name == "partner_fails"
-
-
-def test_vllms_sampler_is_judged_by_its_kl() -> None:
-    def change(i: int) -> dict[str, Any]:
-        return {"rollout/truncated_mass": None, "rollout/sampler_kl": 0.7 if i >= 20 else 0.05}
-
-    (trouble,) = told(change)
-    assert trouble.name == "truncated_sampler"
-    assert trouble.message == "the sampler's KL from the policy is 0.48 nats per token"
-
-
-def test_sampler_that_cuts_off_nothing_but_reweights_is_told() -> None:
-    (trouble,) = told(lambda i: {"rollout/truncated_mass": 0.0, "rollout/sampler_kl": 0.5})
-    assert trouble.message == "the sampler's KL from the policy is 0.50 nats per token"
-
-
-def test_reward_that_fails_is_told_with_its_share() -> None:
-    (trouble,) = told(SICK["reward_fails"])
-    assert trouble.message == "the reward failed for 7% of the episodes"
 
 
 def test_few_episodes_are_a_constant_reward_if_the_run_begins_with_them() -> None:
@@ -312,14 +293,6 @@ def test_replies_are_at_the_highest_reward_if_hardly_any_could_earn_more(rewards
     assert bool(already_best(rewards)) is is_best
 
 
-def test_run_without_trouble_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert train(tmp_path, make_config(tmp_path)) == 0
-    assert warnings_in(run_folder(tmp_path)) == []
-    assert "warning" not in capsys.readouterr().out
-    logged = (run_folder(tmp_path) / "training_info.jsonl").read_text(encoding="utf-8").splitlines()
-    assert abs(json.loads(logged[0])["train/first_approx_kl"]) < 1e-6
-
-
 def continued(folder: RunFolder, n_logged: int) -> WatchCallback:
     """A callback at the start of a run that has been trained for some iterations."""
     for i in range(1, n_logged + 1):
@@ -332,21 +305,17 @@ def continued(folder: RunFolder, n_logged: int) -> WatchCallback:
     return callback
 
 
-def test_continued_run_goes_on_from_what_was_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("message", [None, "a\u2028b"])
+def test_continued_run_tells_only_what_was_not_told(tmp_path: Path, message: str | None) -> None:
     folder = RunFolder(tmp_path, "p", "e")
-    folder.append_jsonl(WARNINGS_FILE, {"iteration": 2, "name": "gradient_not_finite", "message": "a", "advice": "b"})
+    if message is not None:  # otherwise it was cut off with the file
+        warning = {"iteration": 2, "name": "gradient_not_finite", "message": message, "advice": "b"}
+        folder.append_jsonl(WARNINGS_FILE, warning)
     callback = continued(folder, 4)
     callback._on_rollout_end()
     callback._on_rollout_start()
-    assert [warning["iteration"] for warning in warnings_in(folder.root)] == [2], "it has been told"
-
-
-def test_line_separators_in_records_end_no_line(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path, "p", "e")
-    warning = {"iteration": 2, "name": "gradient_not_finite", "message": "a\u2028b", "advice": "c"}
-    folder.append_jsonl(WARNINGS_FILE, warning)
-    summary = continued(folder, 2).summary
-    assert summary is not None and summary.startswith("1 warning")
+    assert [warning["iteration"] for warning in folder.read_jsonl(WARNINGS_FILE)] == [2]
+    assert callback.summary is not None and callback.summary.startswith("1 warning (gradient_not_finite)")
 
 
 def test_file_that_is_no_jsonl_is_named(tmp_path: Path) -> None:
@@ -356,16 +325,7 @@ def test_file_that_is_no_jsonl_is_named(tmp_path: Path) -> None:
         continued(folder, 2)
 
 
-def test_warning_that_was_cut_off_with_the_file_is_told_again(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path, "p", "e")
-    callback = continued(folder, 4)
-    assert [warning["iteration"] for warning in warnings_in(folder.root)] == [2]
-    assert callback.summary is not None and callback.summary.startswith("1 warning (gradient_not_finite)")
-
-
 def test_warning_stands_above_the_progress_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tqdm import tqdm
-
     console = logging.StreamHandler()
     logging.root.addHandler(console)
     try:
