@@ -57,12 +57,9 @@ def compare_credit(n_iters: int, seeds: Sequence[int], folder: Path) -> None:
     (folder / "credit.json").write_text(json.dumps(curves, indent=1), encoding="utf-8")
     print(f"Iterations until the mean reward of five iterations is {ENOUGH}, seeds {', '.join(map(str, seeds))}:")
     for name, runs in curves.items():
-        print(f"{name}: {', '.join(_iterations(run, n_iters) for run in runs)}")
+        learned = [f"{len(run)}" if _has_learned(run) else f"more than {n_iters}" for run in runs]
+        print(f"{name}: {', '.join(learned)}")
     _plot(curves, folder / "credit.png")
-
-
-def _iterations(rewards: Sequence[float], n_iters: int) -> str:
-    return str(len(rewards)) if len(rewards) < n_iters or _has_learned(rewards) else f"more than {n_iters}"
 
 
 def _has_learned(rewards: Sequence[float]) -> bool:

@@ -53,13 +53,7 @@ def _seconds_by_kind(contestant: Contestant) -> dict[str, float]:
         watched = contestant.iterate().total
     seconds = dict.fromkeys((*_KINDS_OF_OPERATORS, _OTHERS), 0.0)
     for event in profiler.key_averages():
-        seconds[_kind_of(event.key)] += event.self_cpu_time_total / 1e6
+        kinds = (kind for kind, parts in _KINDS_OF_OPERATORS.items() if any(part in event.key for part in parts))
+        seconds[next(kinds, _OTHERS)] += event.self_cpu_time_total / 1e6
     between = watched - sum(seconds.values())
     return {**seconds, "between operators": between, "all": watched, "all, without the profiler": unwatched}
-
-
-def _kind_of(operator: str) -> str:
-    for kind, parts in _KINDS_OF_OPERATORS.items():
-        if any(part in operator for part in parts):
-            return kind
-    return _OTHERS

@@ -99,7 +99,7 @@ def measure_policy(plan: Plan) -> PolicyResult:
     output = plan.improvable.output
     before, after = pair(*(_predictions(output / COMPARISON, "test", epoch) for epoch in (0, 1)))
     changes = _utilities(after.replies) - _utilities(before.replies)
-    wins, change = _means((changes > 0) + 0.5 * (changes == 0), changes)
+    wins, change = sample_estimate((changes > 0) + 0.5 * (changes == 0)), sample_estimate(changes)
     kl = read_run(output / COMPARISON).metrics["test"][1][KL]
     return PolicyResult(wins, change, kl, _curve(output / POLICY))
 
@@ -108,14 +108,11 @@ def accuracy_of(reward_model: Path, pairs: Sequence[QueuedReplies]) -> Estimate:
     """Share of pairs that a reward model ranks as the true utility does, without pairs of equal utility."""
     model = load_reward_model(str(reward_model), "reply", 64, "feedback_loop")
     gaps = np.subtract(*(_utilities([each.replies[i].text for each in pairs]) for i in (0, 1)))
-    texts = [[_text(each, i, model.card.context_size) for each in pairs] for i in (0, 1)]
+    chosen = [[judged_dialogue(each.chosen(i), each.replies[i].text) for each in pairs] for i in (0, 1)]
+    texts = [[dialogue_text(dialogue, model.card.context_size) for dialogue in side] for side in chosen]
     scores = np.subtract(*(np.asarray(model.scores(side)) for side in texts))
     right = (scores * gaps > 0) + 0.5 * (scores == 0)
-    return _means(right[gaps != 0])[0]
-
-
-def _text(each: QueuedReplies, index: int, context_size: int | None) -> str:
-    return dialogue_text(judged_dialogue(each.chosen(index), each.replies[index].text), context_size)
+    return sample_estimate(right[gaps != 0])
 
 
 def _curve(policy: Path) -> list[Point]:
@@ -135,11 +132,6 @@ def _predictions(folder: Path, split: str, epoch: int) -> Predictions:
 
 def _utilities(replies: Sequence[str]) -> NDArray[np.float64]:
     return np.array([utility(reply) for reply in replies], dtype=float)
-
-
-def _means(*columns: NDArray[np.float64]) -> list[Estimate]:
-    """Means of columns with 95 % intervals over their rows."""
-    return [sample_estimate(column.astype(float)) for column in columns]
 
 
 def main() -> None:

@@ -97,14 +97,16 @@ def change_of_share(n_up: float, n_down: float) -> Trial:
 
 
 def rank_correlation(levels: int | None, per_group: int = 1) -> Trial:
-    """Percentile bootstrap, over groups, of Spearman's correlation with a rating."""
+    """Percentile bootstrap, over groups, of Spearman's correlation with a rating, of some levels or none."""
 
     def draw(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
         shared = np.repeat(rng.normal(size=(2, n)), per_group, axis=1)
         own = rng.normal(size=(2, n * per_group))
         score, noise = math.sqrt(0.5) * (shared + own)
         rating = 0.5 * score + math.sqrt(0.75) * noise
-        return score, _graded(rating, levels)
+        if levels is None:
+            return score, rating
+        return score, np.digitize(rating, stats.norm.ppf(np.arange(1, levels) / levels)).astype(float)
 
     truth = float(stats.spearmanr(*draw(np.random.default_rng(0), 1_000_000 // per_group)).statistic)
 
@@ -123,13 +125,6 @@ def rank_correlation(levels: int | None, per_group: int = 1) -> Trial:
 def _percentiles(resampled: Array) -> Interval:
     low, high = np.nanquantile(resampled, ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2))
     return Interval(float(low), float(high))
-
-
-def _graded(rating: Array, levels: int | None) -> Array:
-    """A rating in equally frequent levels; ``None`` for the rating itself."""
-    if levels is None:
-        return rating
-    return np.digitize(rating, stats.norm.ppf(np.arange(1, levels) / levels)).astype(float)
 
 
 def coverage(trial: Trial, n: int, trials: int, seed: int) -> float:

@@ -44,7 +44,10 @@ def write_sweep(
     plot_sweep(results, front, objective, folder / PICTURE_FILE)
     console = Console()
     _print_table(results, front, best, objective, console)
-    console.print(_counts(results), highlight=False)
+    named = {state: [r.name for r in results if r.state == state] for state in ("complete", "pruned", "failed")}
+    counts = ", ".join(f"{len(names)} {state}" for state, names in named.items() if names) or "none"
+    failed = f" ({', '.join(named['failed'])})" if named["failed"] else ""
+    console.print(f"Trials: {counts}{failed}", highlight=False)
     if best is not None:
         path = folder / BEST_FILE
         write_text(path, best_config(best, objective, config, len(results)))
@@ -105,13 +108,6 @@ def _print_table(
         cells = [result.name, *shown_values(result.values), *map(format_number, numbers), kl]
         table.add_row(*map(Text, cells), ", ".join(note for note, holds in notes.items() if holds))
     console.print(table)
-
-
-def _counts(results: Sequence[TrialResult]) -> str:
-    counts = {state: [r.name for r in results if r.state == state] for state in ("complete", "pruned", "failed")}
-    parts = [f"{len(names)} {state}" for state, names in counts.items() if names]
-    failed = f" ({', '.join(counts['failed'])})" if counts["failed"] else ""
-    return f"Trials: {', '.join(parts) or 'none'}{failed}"
 
 
 def plot_sweep(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -42,7 +41,7 @@ def test_runs_are_found_with_state_and_scores(tmp_path: Path) -> None:
 
 def test_scores_of_another_split_than_test_say_so(tmp_path: Path) -> None:
     run = make_run(tmp_path / "b", complete=False, age=0)
-    (run / "test_split_metrics.jsonl").write_text(json.dumps({"epoch": 0, "metrics": {"reward": 9.0}}) + "\n")
+    write_lines(run / "test_split_metrics.jsonl", [{"epoch": 0, "metrics": {"reward": 9.0}}])
     write_lines(run / "val_split_metrics.jsonl", [{"epoch": i, "metrics": {"reward": float(i)}} for i in (0, 1, 2)])
     assert list_runs(tmp_path)[0].score("reward") == "0.000 → 2.000 (val)"
 

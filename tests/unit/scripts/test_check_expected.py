@@ -49,19 +49,11 @@ def test_differences_and_failures_are_told(file: Path, capsys: pytest.CaptureFix
     assert [("ok" in row, "DIFFERENT" in row) for row in rows] == [(True, False), (False, True), (False, True)]
 
 
-def test_the_same_results_are_a_success(file: Path) -> None:
-    file.write_text(file.read_text().splitlines()[0])
-    assert check_expected(file, file.parent / "runs", max_minutes=5) == 0
-
-
 def test_config_without_its_files_is_left_out(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad, *_ = file.read_text().splitlines()
     file.write_text(f"{good}\n{bad.replace('{minutes', '{needs: nowhere, minutes')}")
     assert check_expected(file, file.parent / "runs", max_minutes=5) == 0
     assert "left out: task/bad.yml, because there is no folder nowhere" in capsys.readouterr().out
-
-
-def test_nothing_to_check_is_an_error(file: Path) -> None:
     with pytest.raises(DataError, match=r"takes at most 0\.5 minutes"):
         check_expected(file, file.parent / "runs", max_minutes=0.5)
 

@@ -28,10 +28,6 @@ def test_person_without_noise_votes_by_the_utility(tmp_path: Path) -> None:
         write_votes(tmp_path / "queue.jsonl", 6, person, tmp_path / "votes.jsonl")
     votes = read_feedback(tmp_path / "votes.jsonl")
     assert [vote.replies[vote.chosen or 0].text for vote in votes] == [GOOD] * 6
-
-
-def test_too_few_pairs_are_an_error(tmp_path: Path) -> None:
-    write_queue(tmp_path / "queue.jsonl", pairs())
     with pytest.raises(DataError, match="has 8 pairs, fewer than 9 votes"):
         write_votes(tmp_path / "queue.jsonl", 9, SimulatedPerson(), tmp_path / "votes.jsonl")
 

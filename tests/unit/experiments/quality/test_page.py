@@ -51,9 +51,6 @@ def test_curves_are_compared_at_the_same_kl(plan: QualityPlan, outcomes: Outcome
     matched = table(page, "At the same KL: 0.100 nats per token")
     assert matched["PPO"][0].startswith("0.060 [")  # half of the gain at half of the KL
     assert matched["RLOO"][0] == "0.060"
-
-
-def test_half_of_the_runs_reach_the_kl_of_the_comparison(plan: QualityPlan, outcomes: Outcomes) -> None:
     ppo = outcomes.of("PPO")
     far, near = (replace(ppo[0], kls=[0.0, kl]) for kl in (0.9, 0.05))
     assert matched_kl(Outcomes([far, *ppo[1:]])) == pytest.approx(0.2)

@@ -53,10 +53,7 @@ def test_no_trial_within_the_kl_means_no_best_config(tmp_path: Path, capsys: pyt
     write_sweep(tmp_path, [result("t", 0.5, kl=0.3, reward=1.0)], Objective("m", "maximize", 0.2), {})
     assert "There is no best config: no trial is complete with a KL of at most 0.2." in capsys.readouterr().out
     assert not (tmp_path / "best.yml").exists()
-
-
-def test_sweep_without_a_metric_compares_reward_and_kl(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_run(tmp_path / "t", [1.0])
+    # Without a metric, reward and KL are compared.
     write_sweep(tmp_path, [result("t", kl=0.3, reward=1.0)], Objective(None), {})
     assert json.loads((tmp_path / "sweep.json").read_text())["best"] is None
     assert (tmp_path / "sweep.png").is_file() and "best" not in capsys.readouterr().out

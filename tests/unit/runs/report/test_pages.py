@@ -274,7 +274,6 @@ def test_page_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -
     with pytest.raises(RunFolderError, match=r"folder\.html cannot be written"):
         write_report(run, tmp_path / "folder.html")
     assert not list(tmp_path.glob(".*.tmp"))
-
     path = run / "epoch_3_test_split_predictions.json"
     path.write_text(path.read_text().replace("reply 0", "reply \\ud83d"))  # half of a character
     assert "reply <mark>?</mark> at <mark>3</mark>" in write_report(run).read_text(encoding="utf-8")
