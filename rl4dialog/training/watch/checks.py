@@ -140,7 +140,7 @@ def kl_negative(history: History, facts: RunFacts) -> Problem:
     return kl < -max(NEGATIVE_KL_NATS, NEGATIVE_KL_ERRORS * error) and text
 
 
-@check("The policy drifts from the reference: raise alg.kl_div.coeff, or lower the learning rate or n_epochs.")
+@check("Raise alg.kl_div.coeff, or lower the learning rate or n_epochs. Read some replies before trusting the reward.")
 def kl_exploding(history: History, facts: RunFacts) -> Problem:
     limit = EXPLODING_KL_NATS if facts.target_kl is None else EXPLODING_KL_TIMES_TARGET * facts.target_kl
     is_above = history.all_last("rollout/kl", EXPLODING_KL_ITERATIONS, lambda kl: kl > limit)
