@@ -17,20 +17,14 @@ SCHEDULED = ("learning_rate", "clip_range", "clip_range_high", "clip_range_vf")
 
 
 class ScheduleSettings(TypedDict, total=False):
-    """A schedule over the iterations of a run.
-
-    Attributes:
-        start: Value in the beginning, or after the warmup. It is the highest one.
-        end: Value of the last iteration; 0 by default. Not for ``constant``.
-        schedule: Shape of the curve from ``start`` to ``end``; ``linear`` by default.
-        warmup: Fraction of the iterations in which the value first rises linearly from 0; only for the learning rate.
-    """
+    """A schedule over the iterations of a run."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)  # type: ignore[misc]
 
-    start: Required[Positive]
-    end: NonNegative
-    schedule: Literal["linear", "cosine", "constant"]
+    start: Required[Positive]  # value in the beginning, or after the warmup; the highest one
+    end: NonNegative  # value of the last iteration; 0 by default; not for constant
+    schedule: Literal["linear", "cosine", "constant"]  # shape of the curve from start to end; linear by default
+    # Fraction of the iterations in which the value first rises linearly from 0; only for the learning rate.
     warmup: Annotated[float, Field(ge=0, lt=1)]
 
 

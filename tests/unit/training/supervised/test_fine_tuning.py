@@ -82,16 +82,9 @@ def test_one_full_batch_step_equals_a_step_by_hand(tokenizer: Any, batch_size: i
     loss = naive_mean_loss(by_hand, build_examples(SAMPLES, tokenizer, **LENGTHS)[0])
     loss.backward()
     optimizer.step()
-    metrics = train(
-        ours,
-        tokenizer,
-        optim="sgd",
-        learning_rate=0.1,
-        lr_scheduler_type="constant",
-        max_grad_norm=0.0,
-        per_device_train_batch_size=batch_size,
-        gradient_accumulation_steps=n_accumulated,
-    )
+    sgd = {"optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
+    size = {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": n_accumulated}
+    metrics = train(ours, tokenizer, **sgd, **size)
     n_tokens = sum(len(example["input_ids"]) for example in build_examples(SAMPLES, tokenizer, **LENGTHS)[0])
     assert (metrics["n_steps"], metrics["n_examples"]) == (1, 8)
     assert metrics["tokens_per_s"] * metrics["train_runtime_s"] == pytest.approx(n_tokens)
