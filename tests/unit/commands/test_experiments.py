@@ -1,5 +1,3 @@
-"""Arguments of ``rl4dialog sweep``, and a whole search."""
-
 from __future__ import annotations
 
 import json

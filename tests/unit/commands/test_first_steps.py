@@ -1,5 +1,3 @@
-"""The demonstration chooses what can be trained here, and trains a shipped config."""
-
 from __future__ import annotations
 
 import argparse
@@ -19,7 +17,6 @@ from rl4dialog.core.errors import ModelError
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[argparse.Namespace]:
-    """The arguments with which training was called."""
     calls: list[argparse.Namespace] = []
 
     def record(args: argparse.Namespace) -> int:

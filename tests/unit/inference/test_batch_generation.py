@@ -1,5 +1,3 @@
-"""Files of prompts, and of replies that are continued."""
-
 from __future__ import annotations
 
 import json

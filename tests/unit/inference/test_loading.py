@@ -1,5 +1,3 @@
-"""Which of a run's models is loaded, and what is told about it."""
-
 from __future__ import annotations
 
 from pathlib import Path

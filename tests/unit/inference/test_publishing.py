@@ -1,5 +1,3 @@
-"""The model card, and what is published."""
-
 from __future__ import annotations
 
 import json

@@ -1,5 +1,3 @@
-"""Selection of replies to judge, by scores that are computed by hand."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -21,8 +19,6 @@ from rl4dialog.scores.reward_models import RewardModel, load_reward_model
 
 
 class Judge:
-    """A reward model of K models; each scores a text that ends with K numbers by its own."""
-
     class card:
         context_size = None
 

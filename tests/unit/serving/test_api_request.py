@@ -1,5 +1,3 @@
-"""What a request for a chat completion may contain, and which prompt and settings it means."""
-
 from __future__ import annotations
 
 import json

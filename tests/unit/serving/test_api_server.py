@@ -1,5 +1,3 @@
-"""The server for OpenAI's clients, asked by the official one."""
-
 from __future__ import annotations
 
 import asyncio
@@ -29,7 +27,6 @@ uvicorn = pytest.importorskip("uvicorn", reason="needs uvicorn, a part of rl4dia
 
 @contextmanager
 def serving(model: Any = None, api_key: str | None = None) -> Iterator[Any]:
-    """A client of the server."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -156,8 +153,6 @@ def test_key_is_required_if_there_is_one() -> None:
 
 
 class Slow(Echo):
-    """Counts the replies that are generated at the same time."""
-
     n_running = most_running = n_tokens = 0
 
     def stream(self, *args: Any, **kwargs: Any) -> Iterator[PartialReply]:

@@ -1,5 +1,3 @@
-"""What a click on the page does: the next state, what is recorded, and errors that leave everything as it was."""
-
 from __future__ import annotations
 
 import re

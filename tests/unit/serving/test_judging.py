@@ -1,5 +1,3 @@
-"""Judging a queue: what is written, what is shown next, and to whom."""
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""The page, spoken to over HTTP as a browser would: what Gradio hands to a click, and what it shows then."""
-
 from __future__ import annotations
 
 import re
@@ -278,7 +276,6 @@ def test_page_asks_nothing_of_other_hosts(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a page that may also be asked for under two other names."""
     folder = tmp_path_factory.mktemp("guarded")
     with served([Echo()], folder / "feedback.jsonl", ["chat.example.org", "localhost:8080"]) as address:
         yield address

@@ -1,5 +1,3 @@
-"""A dialogue with an agent that says what the test wants."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""Teaching: what becomes of accepted, rejected and corrected replies."""
-
 from __future__ import annotations
 
 import itertools
@@ -18,8 +16,6 @@ from rl4dialog.serving.teaching import Answers, Situation, Teaching
 
 
 class Counter(Echo):
-    """Says the next one of these texts, again and again."""
-
     def __init__(self, *texts: str) -> None:
         super().__init__()
         self._texts = itertools.cycle(texts)
@@ -32,7 +28,6 @@ class Counter(Echo):
 
 
 def talkative() -> Answers:
-    """A partner that says how often it was asked, and leaves the third time."""
     numbers = itertools.count(1)
     return lambda said: PartnerReply(f"{said} {next(numbers)}", leaves=said == "stop")
 

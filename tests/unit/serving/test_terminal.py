@@ -1,5 +1,3 @@
-"""A chat, line by line, with a model that says what the test wants."""
-
 from __future__ import annotations
 
 import builtins

@@ -1,5 +1,3 @@
-"""Tokens have the colour of their number, and their text stands on the page as a text."""
-
 from __future__ import annotations
 
 import math

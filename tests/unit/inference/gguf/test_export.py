@@ -1,5 +1,3 @@
-"""Weights, metadata and checks of GGUF files."""
-
 from __future__ import annotations
 
 import dataclasses
@@ -68,7 +66,6 @@ def check(
     architecture: Architecture | None = None,
     written: Any = None,
 ) -> float:
-    """Write a model, perhaps with another architecture or tokenizer, and check the file."""
     architecture = architecture or architecture_of(model)
     writer = GGUFWriter(None, MODEL_ARCH_NAMES[architecture.gguf])
     writer.add_name("tiny")

@@ -1,5 +1,3 @@
-"""Tokenizers as llama.cpp's metadata: kind, rules of splitting, types of tokens, scores, special tokens."""
-
 from __future__ import annotations
 
 import json
@@ -21,7 +19,6 @@ from rl4dialog.text.tokenizer import build_tokenizer
 def added(
     tokenizer: Any, n_rows: int | None = None, end_of_turn: str | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """The metadata without its prefix, and the notes."""
     writer = GGUFWriter(None, "llama")
     notes = add_vocabulary(writer, tokenizer, n_rows or len(tokenizer), end_of_turn)
     fields = {key: value.value for key, value in writer.kv_data[0].items() if key.startswith("tokenizer.")}
@@ -101,7 +98,6 @@ def _with(**changes: Any) -> Any:
 
 
 def _with_less_merges() -> Any:
-    """Llama's tokenizer, which does not merge one pair whose result is a token: llama.cpp would."""
     settings = json.loads(sentencepiece().backend_tokenizer.to_str())
     settings["model"]["merges"].pop()
     backend = Tokenizer.from_str(json.dumps(settings))

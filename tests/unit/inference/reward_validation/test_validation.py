@@ -1,5 +1,3 @@
-"""Rank correlations of scores with ratings."""
-
 from __future__ import annotations
 
 import csv
@@ -39,7 +37,6 @@ from rl4dialog.scores.scoring import Scorer
 
 
 def naive_tau_b(x: Sequence[float], y: Sequence[float]) -> float:
-    """Kendall's tau-b from its definition."""
     pairs = list(itertools.combinations(range(len(x)), 2))
     signs = [(np.sign(x[i] - x[j]), np.sign(y[i] - y[j])) for i, j in pairs]
     untied = [sum(sign[side] != 0 for sign in signs) for side in (0, 1)]
@@ -181,15 +178,11 @@ def test_total_with_a_part_that_needs_references_says_so() -> None:
 
 
 class EveryTurn(ConversationReward):
-    """Length of the conversation so far, and 100 at the end."""
-
     def __call__(self, dialogue: Dialogue, over: bool) -> float:
         return len(dialogue.turns) + 100.0 * over
 
 
 class AtTheEnd(BatchedConversationReward):
-    """One payment per turn of the agent, at the end."""
-
     def __call__(self, dialogues: list[Dialogue], overs: list[bool]) -> list[Any]:
         rows = zip(dialogues, overs, strict=True)
         return [[1.0] * len(dialogue.texts(AGENT)) if over else 0.0 for dialogue, over in rows]
@@ -270,7 +263,6 @@ def test_each_rating_has_a_picture_of_its_own(tmp_path: Path) -> None:
 
 
 def validate_by(name: str, tmp_path: Path, *flags: str) -> int:
-    """Validate a config of the documentation."""
     arguments = [
         *("--config_path", str(Path(__file__).parents[4] / "docs" / "examples" / name)),
         *("--n_resamples", "10", "--set", "datapool.args.n_train=20", "--output_path", str(tmp_path / "out")),
