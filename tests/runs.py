@@ -70,7 +70,14 @@ def changed(config, overrides, without=...):
     return config
 
 
+def supervised(model="gpt2", **training_args):
+    """The block ``alg`` of a supervised run."""
+    kind, name = "seq2seq" if model == "t5" else "causal", f"builtin/tiny-{model}"
+    return {"id": "supervised", "model_type": kind, "model_name": name, "training_args": training_args}
+
+
 def write_config(tmp_path, config):
+    tmp_path.mkdir(parents=True, exist_ok=True)
     path = tmp_path / "config.yml"
     path.write_text(config if isinstance(config, str) else yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     return path

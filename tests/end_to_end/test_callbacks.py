@@ -4,7 +4,7 @@ import csv
 import json
 
 import pytest
-from runs import lines, make_config, train, trained_run
+from runs import lines, make_config, supervised, train, trained_run
 from transformers import AutoModelForCausalLM
 
 from rl4dialog.core.errors import ConfigError
@@ -100,13 +100,7 @@ def test_what_was_logged_once_is_written_once(tmp_path):
     ],
 )
 def test_supervised_run_refuses_what_needs_rollouts(tmp_path, refused, extra, message):
-    config = make_config(tmp_path, **extra)
-    config["alg"] = {
-        "id": "supervised",
-        "model_type": "causal",
-        "model_name": "builtin/tiny-gpt2",
-        "training_args": {"num_train_epochs": 1},
-    }
+    config = make_config(tmp_path, **extra, alg=supervised(num_train_epochs=1))
     refused(train(tmp_path, config), message)
     with pytest.raises(ConfigError, match="'every_n_timesteps' acts on rollouts"):
         check_without_rollouts("every_n_timesteps", {}, "callbacks[0]")

@@ -17,8 +17,6 @@ N = 8
 
 def test_rated_conversations_become_a_reward(tmp_path, capsys):
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
-    for name in ("talk", "rater", "again"):
-        (tmp_path / name).mkdir()
     talk = make_config(tmp_path, train_evaluation__n_iters=0, env__args__max_turns=2)
     talk |= {"reward_fn": {"id": "length_penalty", "args": {"min_length": 2}}}
     talk["train_evaluation"]["metrics"] = [{"id": "length"}]

@@ -115,7 +115,6 @@ def test_what_does_not_fit_is_refused(tmp_path, changes, message, refused):
 def test_rollouts_are_the_same_wherever_the_environments_run(tmp_path):
     weights = []
     for vec_env in ("dummy", "blocks"):
-        (tmp_path / vec_env).mkdir()
         config = guessing(n_iters=1, n_eval_episodes=1)
         config["env"].update(n_envs=2, vec_env=vec_env)
         assert train(tmp_path / vec_env, config) == 0

@@ -102,12 +102,7 @@ def test_nothing_is_loaded_to_predict(tmp_path):
 def test_a_run_with_lora_in_bf16_leaves_merged_weights_and_adapters(tmp_path, supervised):
     config = make_config(tmp_path, **SHORT, lora={"r": 2, "lora_alpha": 16}, precision="bf16", reward_fn=DENSE_REWARD)
     if supervised:
-        config["alg"] = {
-            "id": "supervised",
-            "model_type": "causal",
-            "model_name": "builtin/tiny-gpt2",
-            "training_args": {"num_train_epochs": 1, "per_device_train_batch_size": 4, "learning_rate": 1e-2},
-        }
+        config["alg"] = supervised(num_train_epochs=1, per_device_train_batch_size=4, learning_rate=1e-2)
     else:
         config["alg"]["args"]["learning_rate"] = 1e-2
     model = trained_run(tmp_path, config) / "model"

@@ -53,8 +53,6 @@ IN_SHORT = ("ilql", "filtered_bc", "chai")
 @pytest.mark.parametrize("id", quick(*IN_SHORT, of=IDS))
 def test_run_is_resumed_bit_for_bit(id, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    for folder in (whole, parts):
-        folder.mkdir()
     n_iters = {"train_evaluation__n_iters": 2, "train_evaluation__save_every": 1}
     assert train(whole, config_of(whole, id, **n_iters)) == 0
     shorter = config_of(parts, id, **{**n_iters, "train_evaluation__n_iters": 1})
@@ -156,10 +154,8 @@ def test_dry_run_shows_the_log_and_the_heads(tmp_path, capsys):
         assert row in printed
 
 
-def test_log_of_a_ppo_run_is_learned_with_its_own_tokens(tmp_path, capsys):
+def test_log_of_a_ppo_run_is_learned_with_its_own_tokens(tmp_path):
     ppo, offline = tmp_path / "ppo", tmp_path / "offline"
-    for folder in (ppo, offline):
-        folder.mkdir()
     reward = {"reward_fn": DENSE_REWARD, "logging": {"conversations": True}}
     run = trained_run(ppo, make_config(ppo, **SHORT, **reward))
     config = config_of(offline, "ilql", train_evaluation__n_iters=1)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from runs import SHORT, make_config, run_folder, train
+from runs import SHORT, make_config, run_folder, supervised, train
 
 MINE = """
 from rl4dialog import PostProcessorRegistry, RewardFunctionRegistry
@@ -50,13 +50,8 @@ def test_evaluation_is_post_processed_and_rollouts_are_not(tmp_path, overrides, 
 def test_supervised_run_is_post_processed(tmp_path):
     config = config_of(tmp_path)
     del config["reward_fn"]
-    config["alg"] = {
-        "id": "supervised",
-        "model_type": "causal",
-        "model_name": "builtin/tiny-gpt2",
-        "training_args": {"max_steps": 1},
-        "generation_kwargs": {"max_new_tokens": 4, "post_processing_fn": {"id": "say"}},
-    }
+    sampling = {"max_new_tokens": 4, "post_processing_fn": {"id": "say"}}
+    config["alg"] = {**supervised(max_steps=1), "generation_kwargs": sampling}
     assert train(tmp_path, config) == 0
     assert replies_of(tmp_path) == {"nothing"}
 

@@ -16,7 +16,6 @@ DRAWN = {"id": "rules", "args": {**RULES, "otherwise": ["i see .", "well ?", "an
 
 def config_of(folder, partner, vec_env="dummy", **overrides):
     """Two iterations of conversations of up to three turns, with rewards that need no references."""
-    folder.mkdir(exist_ok=True)
     rewards = [
         {"id": "length_penalty", "args": {"max_length": 1}, "pay": "turn"},
         {"id": "repetition_penalty", "weight": 0.5},

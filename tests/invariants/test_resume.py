@@ -86,17 +86,9 @@ def turn_level_config(algorithm, **env):
     }
 
 
-def folders(tmp_path):
-    """Of a whole run and another one."""
-    whole, other = tmp_path / "whole", tmp_path / "other"
-    for folder in (whole, other):
-        folder.mkdir()
-    return whole, other
-
-
 def assert_resumed_is_whole(tmp_path, config):
     """Train a run, and resume a copy as if it had been killed, later than the first checkpoint but before the next."""
-    whole, resumed = folders(tmp_path)
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     assert train(whole, config) == 0
     shutil.copytree(whole, resumed, dirs_exist_ok=True)
     (run_folder(resumed) / "result.json").unlink()  # which is written last
@@ -207,7 +199,7 @@ def test_resumed_run_about_turn_goals_is_the_whole_run(tmp_path):
 
 def assert_two_parts_are_the_whole(tmp_path, config, n_iters):
     """The first has so many iterations, and the second is a resume with more."""
-    whole, parts = folders(tmp_path)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
     short = {**config, "train_evaluation": {**config["train_evaluation"], "n_iters": n_iters}}
     assert train(whole, config) == 0
     assert train(parts, short) == 0
@@ -244,7 +236,7 @@ def test_run_that_is_given_more_iterations_is_the_longer_run(tmp_path, overrides
 def test_killed_run_goes_on_as_if_nothing_had_happened(tmp_path):
     """Killed while it writes files: those of a first and of a last checkpoint among them."""
     config = config_of(tmp_path)
-    whole, killed = folders(tmp_path)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert train(whole, config) == 0
     for n_files in (25, 30, 10):
         process = multiprocessing.get_context("fork").Process(
@@ -273,7 +265,7 @@ def _train_until_killed(folder, config, n_files):
 @pytest.mark.long
 def test_run_killed_at_random_moments_goes_on_as_if_nothing_had_happened(tmp_path):
     config = config_of(tmp_path, train_evaluation__n_iters=8, env__vec_env="blocks")
-    whole, killed = folders(tmp_path)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
 
     def arguments(folder):
         return [

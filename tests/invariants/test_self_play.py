@@ -28,7 +28,6 @@ KINDS = {"causal": "builtin/tiny-gpt2", "seq2seq": "builtin/tiny-t5"}
 
 def config_of(folder, partner, **overrides):
     """An iteration of conversations of up to three turns, with evaluations before and after it."""
-    folder.mkdir(exist_ok=True)
     settings = {
         "reward_fn": {"id": "length_penalty", "args": {"max_length": 1}, "pay": "turn"},
         "env__n_envs": 4,

@@ -9,7 +9,7 @@ import signal
 import pytest
 import torch
 from covering import quick
-from runs import assert_same_run, lines, make_config, run_folder, train, trained_run
+from runs import assert_same_run, lines, make_config, run_folder, supervised, train, trained_run
 
 from rl4dialog import cli
 from rl4dialog.training.supervised.fine_tuning import SupervisedTrainer
@@ -19,20 +19,8 @@ N_STEPS = 6  # of an epoch
 
 def config_of(tmp_path, model="gpt2", **overrides):
     """Three epochs with a checkpoint after each."""
-    kind = "seq2seq" if model == "t5" else "causal"
-    alg = {
-        "id": "supervised",
-        "model_type": kind,
-        "model_name": f"builtin/tiny-{model}",
-        "training_args": {
-            "num_train_epochs": 3,
-            "per_device_train_batch_size": 4,
-            "learning_rate": 1e-3,
-            "lr_scheduler_type": "cosine",
-            "warmup_ratio": 0.2,
-            "logging_steps": 4,
-        },
-    }
+    warming = {"learning_rate": 1e-3, "lr_scheduler_type": "cosine", "warmup_ratio": 0.2}
+    alg = supervised(model, num_train_epochs=3, per_device_train_batch_size=4, logging_steps=4, **warming)
     settings = {
         "alg": alg,
         "train_evaluation__save_every": 1,
@@ -58,10 +46,8 @@ def send_once(number, step, monkeypatch):
 
 
 def runs_of(tmp_path, **overrides):
-    """A whole run, an empty folder for the other one, and their config."""
+    """A whole run, the folder for the other one, and their config."""
     whole, other = tmp_path / "whole", tmp_path / "other"
-    for folder in (whole, other):
-        folder.mkdir()
     config = config_of(tmp_path, **overrides)
     assert train(whole, config) == 0
     return whole, other, config
