@@ -211,18 +211,6 @@ def test_refused_architecture_would_not_pass_an_examination(name):
         examine(make_model(name), "some/model")
 
 
-def test_experts_of_nllb_still_drop_tokens_by_what_they_saw_before():
-    batch = {"input_ids": torch.tensor([[3, 4, 5, 6, 7, 8, 9, 10]]), "labels": torch.tensor([[9, 10, 11, 12, 13, 14]])}
-    losses = []
-    for n_tokens_before in (8, 1):
-        model = make_model("nllb-moe")
-        with torch.no_grad():
-            before = torch.full((1, n_tokens_before), 3)
-            model(input_ids=before, decoder_input_ids=before)
-            losses.append(float(model.train()(**batch).loss))
-    assert abs(losses[0] - losses[1]) > 1e-3
-
-
 def test_soft_cap_is_noticed_where_logits_are_too_small_to_feel_it():
     model = make_model("recurrent_gemma")  # its cap is 30
     with torch.no_grad():
