@@ -98,10 +98,10 @@ def test_nothing_is_loaded_to_predict(tmp_path):
     assert plan.total > plan.frozen + 4 * plan.weights
 
 
-@pytest.mark.parametrize("supervised", [False, True])
-def test_a_run_with_lora_in_bf16_leaves_merged_weights_and_adapters(tmp_path, supervised):
+@pytest.mark.parametrize("is_supervised", [False, True])
+def test_a_run_with_lora_in_bf16_leaves_merged_weights_and_adapters(tmp_path, is_supervised):
     config = make_config(tmp_path, **SHORT, lora={"r": 2, "lora_alpha": 16}, precision="bf16", reward_fn=DENSE_REWARD)
-    if supervised:
+    if is_supervised:
         config["alg"] = supervised(num_train_epochs=1, per_device_train_batch_size=4, learning_rate=1e-2)
     else:
         config["alg"]["args"]["learning_rate"] = 1e-2
