@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from apart import Command
-from runs import DENSE_REWARD, SHORT, lines, make_config, run_folder, train_arguments, trained_run
+from runs import DENSE_REWARD, SHORT, lines, make_config, run_folder, supervised, train_arguments, trained_run
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
