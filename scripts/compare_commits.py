@@ -56,6 +56,8 @@ def main() -> int:
     args = parser.parse_args()
     folder = args.output_path.expanduser().absolute()
     names = _write_configs(folder / "configs", args.only)
+    if not names:
+        parser.error(f"no shipped config has one of {args.only} in its name")
     for commit in args.commits:
         _train_all(commit, folder, names)
     n_different = 0

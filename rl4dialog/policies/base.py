@@ -242,6 +242,10 @@ class LMActorCriticPolicy(BasePolicy):
             self._initial_weights = WeightCopy(self._trained_weights(), own)
         return self._initial_weights
 
+    def get_language_model(self) -> PreTrainedModel:
+        """The model being trained, under RL4LMs' name."""
+        return self.language_model
+
     def train(self, mode: bool = True) -> LMActorCriticPolicy:
         """Stay in evaluation mode. With dropout, old and new log-probabilities of a token would differ."""
         del mode

@@ -37,7 +37,7 @@ def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: 
     labels = outcomes.labels()
     parts += ["## Test metrics", _test_table(plan, outcomes), "## Change by training"]
     parts.append(
-        _by_label(plan, outcomes, labels, lambda runs, key: mean_estimate([r.after[key] - r.before[key] for r in runs]))
+        _by_label(plan, outcomes, labels, lambda runs, key: _mean_of_all([r.after[key] - r.before[key] for r in runs]))
     )
     if plan.win_rate is not None:
         parts += ["## Win rate against the start", _win_rate_table(plan.win_rate, outcomes)]
@@ -95,7 +95,7 @@ def _test_table(plan: QualityPlan, outcomes: Outcomes) -> str:
     rows = [[name, "", *before, "", "", ""]]
     for label in outcomes.labels():
         runs = outcomes.of(label)
-        cells = [_interval(mean_estimate([run.after[key] for run in runs])) for key in plan.metrics]
+        cells = [_interval(_mean_of_all([run.after[key] for run in runs])) for key in plan.metrics]
         kl, tokens = _mean([run.kls[-1] for run in runs if run.kls]), _mean([sum(run.tokens) for run in runs])
         hours = _mean([run.hours for run in runs])
         time = f"{hours * 60:.0f} min" if hours >= 1 / 60 else f"{hours * 3600:.0f} s"
@@ -151,7 +151,7 @@ def _tokens_table(outcomes: Outcomes) -> str:
         runs = outcomes.of(label)
         thousands = [tokens_to_reward(run.rewards, run.tokens, level) / 1000 for run in runs]
         explained = [number(run.explained_variance) for run in runs]
-        rows.append([label, *(_interval(mean_estimate(each)) for each in (thousands, explained))])
+        rows.append([label, *(_interval(_mean_of_all(each)) for each in (thousands, explained))])
     return text + "\n\n" + _table(["", "tokens [thousands]", "explained variance"], rows)
 
 
@@ -178,6 +178,11 @@ def _number(value: float | None) -> str:
     if value is None or math.isnan(value):
         return "n/a"
     return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3f}"
+
+
+def _mean_of_all(values: Sequence[float]) -> Estimate:
+    """NaN if the number of a run is missing: a mean of the others would not be that of this row's runs."""
+    return Estimate(math.nan) if any(map(math.isnan, values)) else mean_estimate(values)
 
 
 def _mean(values: Sequence[float]) -> float:

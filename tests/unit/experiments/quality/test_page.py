@@ -78,3 +78,10 @@ def test_the_win_rate_is_on_the_page_if_the_plan_has_one(plan: QualityPlan, outc
         run.changes.update({"judge": [1.0, 1.0, 1.0, -1.0], "words": [0.0, 0.0, 0.0, 0.0]})
     cells = table(markdown_page(with_rate, outcomes, "c", "p.png"), "Win rate against the start")["RLOO"]
     assert [cell.split(" [")[0] for cell in cells] == ["0.750", "0.750"]
+
+
+def test_a_mean_without_the_number_of_one_run_is_none(plan: QualityPlan, outcomes: Outcomes) -> None:
+    first, *others = outcomes.of("PPO")
+    runs = [replace(first, after={**first.after, next(iter(plan.metrics)): math.nan}), *others]
+    page = markdown_page(plan, Outcomes(runs), "c", "p.png")
+    assert table(page, "Test metrics")["PPO"][1] == table(page, "Change by training")["PPO"][0] == "n/a"
