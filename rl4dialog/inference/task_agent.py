@@ -119,7 +119,7 @@ class WordsAgent(TaskAgent):
         self._n_shown = args.context_turns if args is not None else None
         super().__init__(name, world(), seed)
         self._lexicalizer = Lexicalizer(self.world.database)
-        self._reader = ReplyReader(self.world.ontology, self.world.templates)
+        self._reader = ReplyReader(self.world.templates)
 
     @property
     def _exchanges(self) -> Sequence[Exchange]:

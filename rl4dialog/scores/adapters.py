@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
-from rl4dialog.core.arguments import resolve_annotations
+from rl4dialog.core.arguments import parameters_of
 from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric, MetricResult, ObservationLike, SentenceRewardFunction
@@ -142,7 +142,7 @@ def _declare_arguments(cls: Any) -> None:
     constructors = [vars(each)["__init__"] for each in below if "__init__" in vars(each)]
     found: dict[str, inspect.Parameter] = {}
     for function in (*constructors, cls.build_metric, adapter.__init__):  # type: ignore[misc]
-        parameters = resolve_annotations(function)
+        parameters = parameters_of(function)
         for name, parameter in parameters.items():
             if name != "self" and parameter.kind is not parameter.VAR_KEYWORD:
                 found.setdefault(name, parameter.replace(kind=parameter.KEYWORD_ONLY))

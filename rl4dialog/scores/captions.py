@@ -158,7 +158,7 @@ def _find_folder(spice_path: str | None) -> Path:
     return folder
 
 
-class SpiderMetric(SentenceMetric):
+class SpiderMetric(SpiceMetric):
     """Weighted sum of SPICE (0 to 1) and CIDEr (0 to 10); a term with weight 0 is not computed.
 
     As with CIDEr, the score of a text depends on the others.
@@ -166,31 +166,22 @@ class SpiderMetric(SentenceMetric):
     Args:
         spice_coeff: Weight of SPICE.
         cider_coeff: Weight of CIDEr.
-        spice_path: SPICE's folder, as in the metric ``spice``.
-        java: Name or path of the Java program.
-        memory: Maximum memory, in Java's notation.
-        cache_path: Folder for parsed sentences.
+        kwargs: Arguments of SPICE.
     """
 
-    def __init__(
-        self,
-        spice_coeff: float = 0.5,
-        cider_coeff: float = 0.5,
-        spice_path: str | None = None,
-        java: str = "java",
-        memory: str = "8G",
-        cache_path: str | None = None,
-    ) -> None:
-        self._terms: list[tuple[float, SentenceMetric]] = [(cider_coeff, CiderMetric())] if cider_coeff else []
+    def __init__(self, spice_coeff: float = 0.5, cider_coeff: float = 0.5, **kwargs: Any) -> None:
+        self._spice_coeff, self._cider_coeff = spice_coeff, cider_coeff
         if spice_coeff:
-            self._terms.insert(0, (spice_coeff, SpiceMetric(spice_path, java, memory, cache_path)))
+            super().__init__(**kwargs)
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
-        total = [0.0] * len(batch)
-        for coeff, metric in self._terms:
-            (scores,) = metric.sentence_scores(batch).values()
-            total = [a + coeff * b for a, b in zip(total, scores, strict=True)]
-        return {"lexical/spider": total}
+        spice = cider = [0.0] * len(batch)
+        if self._spice_coeff:
+            (spice,) = super().sentence_scores(batch).values()
+        if self._cider_coeff:
+            (cider,) = CiderMetric().sentence_scores(batch).values()
+        pairs = zip(spice, cider, strict=True)
+        return {"lexical/spider": [self._spice_coeff * a + self._cider_coeff * b for a, b in pairs]}
 
 
 class SpiderReward(BatchedMetricReward):

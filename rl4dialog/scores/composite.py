@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from rl4dialog.core.async_calls import AsyncCalls
-from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.reward_parts import RewardPart, clip_bounds
-from rl4dialog.core.types import is_number, is_whole_number
+from rl4dialog.core.types import is_number
 from rl4dialog.scores.base import Batch, BatchReward
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer
 
 Weight = float | Callable[[int], float]  # a number, or a function of the iteration, counted from 1
-
-_SCHEDULES: dict[str, tuple[str, ...]] = {
-    "constant": ("value",),
-    "linear": ("start", "end", "n_iters"),
-    "piecewise": ("values",),
-}
 
 
 class RewardBlock(TypedDict):
@@ -95,27 +89,46 @@ def _parse_clip(bounds: Any) -> tuple[float, float] | None:
 
 
 @dataclass(frozen=True)
+class Constant:
+    """The same value in all iterations."""
+
+    value: float
+    schedule: Literal["constant"] = "constant"
+
+    def __call__(self, iteration: int) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
 class Linear:
     """Linear from ``start`` in the first iteration to ``end`` in iteration ``n_iters``, constant after that."""
 
     start: float
     end: float
-    n_iters: int
+    n_iters: Annotated[int, Field(ge=2)]
+    schedule: Literal["linear"] = "linear"
 
     def __call__(self, iteration: int) -> float:
         share = min((iteration - 1) / (self.n_iters - 1), 1.0)
         return self.start + share * (self.end - self.start)
 
 
+def _from_the_first(values: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    begins = [begin for begin, _ in values]
+    if begins != sorted({1, *begins}):
+        raise ValueError("needs values such as [[1, 1.0], [20, 0.5]], starting with iteration 1, in order")
+    return values
+
+
 @dataclass(frozen=True)
 class Piecewise:
-    """Each of ``values`` from the corresponding iteration in ``begins`` on."""
+    """Of ``values``, pairs of first iteration and value, the last one that has begun."""
 
-    begins: tuple[int, ...]
-    values: tuple[float, ...]
+    values: Annotated[tuple[tuple[int, float], ...], AfterValidator(_from_the_first)]
+    schedule: Literal["piecewise"] = "piecewise"
 
     def __call__(self, iteration: int) -> float:
-        return self.values[bisect.bisect_right(self.begins, iteration) - 1]
+        return next(value for begin, value in reversed(self.values) if begin <= iteration)
 
 
 @dataclass(frozen=True)
@@ -134,6 +147,12 @@ def multiply(first: Weight, second: Weight) -> Weight:
     return Product(first, second) if callable(first) or callable(second) else first * second
 
 
+_SCHEDULE = TypeAdapter[Weight](
+    Annotated[Constant | Linear | Piecewise, Field(discriminator="schedule")],
+    config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False),
+)
+
+
 def parse_weight(spec: Any) -> Weight:
     """Parse a weight from YAML.
 
@@ -144,33 +163,4 @@ def parse_weight(spec: Any) -> Weight:
         return float(spec)
     if not isinstance(spec, Mapping):
         raise ValueError("must be a number or a block with a schedule")
-    kind = spec.get("schedule")
-    if kind not in _SCHEDULES:
-        hint = nearest_hint(str(kind), _SCHEDULES)
-        raise ValueError(f"has an unknown schedule {kind!r}{hint} (known: {', '.join(_SCHEDULES)})")
-    if set(spec) != {"schedule", *_SCHEDULES[kind]}:
-        raise ValueError(f"must have exactly the keys of a {kind} schedule: {', '.join(_SCHEDULES[kind])}")
-    if kind == "constant":
-        return _number(spec["value"])
-    if kind == "linear":
-        n_iters = spec["n_iters"]
-        if not is_whole_number(n_iters, at_least=2):
-            raise ValueError("needs an n_iters of at least 2 (the last iteration of the schedule)")
-        return Linear(_number(spec["start"]), _number(spec["end"]), n_iters)
-    return _piecewise(spec["values"])
-
-
-def _piecewise(values: Any) -> Piecewise:
-    is_list = isinstance(values, list) and values and all(isinstance(v, (list, tuple)) and len(v) == 2 for v in values)
-    begins = [begin for begin, _ in values] if is_list else []
-    if not begins or not all(isinstance(begin, int) for begin in begins) or begins != sorted({1, *begins}):
-        raise ValueError(
-            "needs values such as [[1, 1.0], [20, 0.5]], pairs of first iteration and value, starting with iteration 1"
-        )
-    return Piecewise(tuple(begins), tuple(_number(value) for _, value in values))
-
-
-def _number(value: Any) -> float:
-    if not is_number(value):
-        raise ValueError(f"must contain numbers, not {value!r}")
-    return float(value)
+    return _SCHEDULE.validate_json(json.dumps(spec))  # JSON has no tuples, so lists are accepted for them

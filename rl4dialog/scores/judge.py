@@ -132,10 +132,9 @@ class JudgeReward(DelegatedReward):
     """A judge's opinion of the reply, from 0 to 1.
 
     The judge is either behind an endpoint (``base_url`` and ``model``) or a local model (``model_name``). For an
-    endpoint, concurrency, time limit and retries are those of ``reward_fn.async_calls``. Failures that a retry would
-    not change are not retried: an answer that is not a verdict, or a refused request. A local model is loaded when the
-    first reply is judged, on a GPU if there is one. Its verdict is the mean of all possible answers, weighted by their
-    probabilities.
+    endpoint, concurrency, time limit and retries are those of ``reward_fn.async_calls``; an answer that is not a
+    verdict and a refused request are not retried. A local model is loaded when the first reply is judged, on a GPU if
+    there is one. Its verdict is the mean of all possible answers, weighted by their probabilities.
 
     Args:
         rubric: What makes a reply good, in words.
@@ -144,14 +143,11 @@ class JudgeReward(DelegatedReward):
         model_name: Local judge: a folder, a ``.gguf`` file, a hub id or a pretrained ``builtin/...`` model. It must be
             decoder-only. Without a chat template, it reads plain text.
         compare: ``scale`` asks for a whole number from 1 to ``n_levels``, which is mapped linearly to 0 to 1. ``group``
-            compares the reply with each other reply to the same prompt in the batch, in both orders, because judges
-            prefer a position; the reward is the share of comparisons that it wins, or with a local model the mean
-            probability of winning. It takes n * (n - 1) questions for n replies, and needs an algorithm with several
-            replies to a prompt, such as RLOO or GRPO.
-        n_levels: Highest number of the scale; by default 10, and 5 for a local model, of which each number must be a
-            single token.
-        api_key_env: Name of the environment variable with the endpoint's API key; by default no key is sent. The key is
-            never logged or saved.
+            compares the reply with each other reply to the same prompt in the batch, in both orders; the reward is the
+            share of comparisons that it wins, or with a local model the mean probability. It takes n * (n - 1)
+            questions for n replies, and needs an algorithm such as RLOO or GRPO.
+        n_levels: Highest number of the scale; by default 10, and 5 for a local model (each must be a single token).
+        api_key_env: Environment variable with the endpoint's API key, which is never logged or saved; by default none.
         max_tokens: Maximum length of an endpoint's answer, in tokens; by default 16.
         batch_size: Questions per forward pass of a local model; by default 16.
         precision: ``fp32`` (the default) or ``bf16`` weights of a local model.

@@ -109,8 +109,8 @@ class PersonaRanking:
         scorer: ``embedding`` compares utterances with facts; ``likelihood`` asks a language model how likely they are
             for a speaker with each persona.
         embedder: For ``embedding``: ``tfidf`` needs no model, ``hidden_mean`` is the mean hidden state of one.
-        model_name: Folder or hub id of a decoder-only language model, for ``hidden_mean`` and ``likelihood``. For the
-            latter, it must have learned to speak as a persona.
+        model_name: Folder or hub id of a decoder-only language model, for ``hidden_mean``, and for ``likelihood``, for
+            which it must have learned to speak as a persona.
         layer: For ``hidden_mean``: index among the hidden states; -1 is the last layer.
         margin: For ``embedding``: difference of the distances from which on a false fact is far enough.
         format: For ``likelihood``: format of the model's prompts, ``eou`` or ``chat_template``.
@@ -205,13 +205,11 @@ class PersonaRankingReward(PersonaRanking, BatchedConversationReward):
     conversation is over, each for its turn.
 
     Args:
-        shaping: ``potential`` pays for each turn the change of the potential (Ng, Harada and Russell 1999). Without
-            discounting, the rewards add up to the change over the whole conversation, so that turns that tell nothing
-            new earn nothing. ``end`` pays their sum for the last turn. ``every_turn`` pays for each turn the
-            negative ranking loss of convogym, with the distances of the chosen embedder. It is for comparisons, because
-            it is never positive: every further turn costs something, whatever it tells. It also is a sum over facts, so
-            its scale depends on the lengths of the personas. Unlike convogym's, the distractors are the same in all
-            turns of a conversation, and conversation and facts have the same embedder.
+        shaping: ``potential`` pays for each turn the change of the potential (Ng, Harada and Russell 1999), so that
+            turns that tell nothing new earn nothing. ``end`` pays their sum for the last turn. ``every_turn`` pays for
+            each turn the negative ranking loss of convogym, with the distances of the chosen embedder. It is for
+            comparisons: every further turn costs something, and the scale depends on the lengths of the personas.
+            Unlike convogym's, the distractors are the same in all turns of a conversation.
         pays_now: Whether a turn is paid as soon as it is over, instead of all turns at the end; passed by the toolkit.
         kwargs: Arguments of the candidates and of the scorer.
     """

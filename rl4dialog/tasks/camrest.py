@@ -8,19 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError, shown
+from rl4dialog.tasks.dialogue_acts import world
 from rl4dialog.tasks.dialogue_acts.acts import NO_OFFER, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_of
 from rl4dialog.tasks.dialogue_acts.ontology import Database, Domain, Ontology
-from rl4dialog.tasks.dialogue_acts.world import (
-    CorpusDialogue,
-    CorpusTurn,
-    OnUnreachable,
-    World,
-    make_world,
-    normalized_acts,
-    read_entities,
-    read_splits,
-)
 
 RESTAURANT = "restaurant"
 ONTOLOGY = Ontology(
@@ -44,8 +35,8 @@ _SLOT = {"type of food": "food", "price range": "pricerange", "area": "area", "p
 
 
 def camrest(
-    path: str, splits: Mapping[str, str] | None = None, min_count: int = 3, on_unreachable: OnUnreachable = "drop"
-) -> World:
+    path: str, splits: Mapping[str, str] | None = None, min_count: int = 3, on_unreachable: world.OnUnreachable = "drop"
+) -> world.World:
     """Read CamRest676.
 
     Args:
@@ -59,22 +50,22 @@ def camrest(
         DataError: If a file is missing or malformed.
     """
     folder = Path(path).expanduser()
-    entities = read_entities(folder / "db" / "CamRestDB.json")
+    entities = world.read_entities(folder / "db" / "CamRestDB.json")
     database = Database(ONTOLOGY, {RESTAURANT: [{k: str(v) for k, v in entity.items()} for entity in entities]})
     dialogues = {
         split: [_dialogue(record, f"{where}, dialogue {i}") for i, record in enumerate(records, 1)]
-        for split, (records, where) in read_splits(folder, list, splits).items()
+        for split, (records, where) in world.read_splits(folder, list, splits).items()
     }
-    return make_world("camrest", database, dialogues, min_count, on_unreachable)
+    return world.make_world("camrest", database, dialogues, min_count, on_unreachable)
 
 
-def _dialogue(record: Any, where: str) -> CorpusDialogue:
+def _dialogue(record: Any, where: str) -> world.CorpusDialogue:
     try:
         turns = []
         for i, turn in enumerate(record["dial"], 1):
             user, system = (tuple(_acts(turn[side]["dialog_act"], f"{where}, turn {i}")) for side in ("usr", "sys"))
-            turns.append(CorpusTurn(user, system, turn["usr"]["transcript"], turn["sys"]["sent"]))
-        return CorpusDialogue(str(record["dialogue_id"]), tuple(turns), _goal(record, where))
+            turns.append(world.CorpusTurn(user, system, turn["usr"]["transcript"], turn["sys"]["sent"]))
+        return world.CorpusDialogue(str(record["dialogue_id"]), tuple(turns), _goal(record, where))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{where}: not a dialogue of CamRest676 in ConvLab-2's format: {error!r}") from error
 
@@ -86,7 +77,7 @@ def _acts(given: Mapping[str, list[list[str]]], where: str) -> Iterator[Dialogue
             has_value = intent != REQUEST and not (intent == NO_OFFER and slot == "none")
             slot = "" if slot == "none" else slot
             acts.append(DialogueAct(intent, RESTAURANT, slot, str(value) if has_value else ""))
-    return normalized_acts(acts, ONTOLOGY, where)
+    return world.normalized_acts(acts, ONTOLOGY, where)
 
 
 def _goal(record: Mapping[str, Any], where: str) -> Goal:

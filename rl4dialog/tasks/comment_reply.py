@@ -243,17 +243,17 @@ class CommentReplies(TextGenPool):
 
         Args:
             split: ``train``, ``val`` or ``test``. No generated comment is in two splits.
-            reward: The logged reward of a reply. ``rudeness``: ``-scale`` times its rudeness (0, 1 or 2). ``noised``:
-                the same, but with rudeness 1 replaced by 0 or 2, at random. ``upvotes``: 1 if it has more upvotes than
-                downvotes, otherwise -1 (Snell et al. 2022, arXiv 2206.11871). ``upvote_count``: the difference of both.
+            reward: The logged reward of a reply (Snell et al. 2022, arXiv 2206.11871). ``rudeness``: ``-scale`` times
+                its rudeness (0, 1 or 2). ``noised``: the same, with 1 replaced by 0 or 2, at random. ``upvotes``: 1 if
+                it has more upvotes than downvotes, otherwise -1. ``upvote_count``: the difference of both.
             scale: Scale of the rudeness in the reward.
             path: Instead of generated replies: CSV or JSON lines files. A file per split (``{train: FILE, val: FILE,
                 test: FILE}``), a folder with ``train.csv`` and so on, or one file.
             parent_column: With ``path``: column with the comment.
             reply_column: With ``path``: column with the reply.
             score_column: With ``path``: column with the reply's upvotes minus its downvotes, if they are the reward.
-            rudeness_column: With ``path``: column with the rudeness of the reply (0, 1 or 2). By default, it is judged
-                by a short list of rude words, which misses most of the rudeness of real texts.
+            rudeness_column: With ``path``: column with the rudeness of the reply (0, 1 or 2). By default, a short list
+                of rude words decides, which misses most of the rudeness of real texts.
             held_out_share: With ``path``: share of ``train`` for each of ``val`` and ``test`` without a file.
             split_seed: With ``path``: random seed of this sampling.
             n_train: Number of generated replies in ``train``; by default 5000. A larger number keeps the first ones;

@@ -31,6 +31,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, size_of
+from rl4dialog.tasks import playing
 from rl4dialog.tasks.playing import MixedPlayer, SeededPlayer, play, with_game
 
 MAX_TURNS = 8
@@ -70,17 +71,11 @@ YES, NO, NOT_UNDERSTOOD = "yes", "no", "i do not understand"
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(playing.Question):
     """A question of the agent."""
 
-    words: str  # the question without its question mark
     things: frozenset[str]  # the things for which the answer is yes
     is_guess: bool = False  # whether it asks for one thing, and not for a property
-
-    @property
-    def text(self) -> str:
-        """The question as it is said."""
-        return f"{self.words} ?"
 
 
 def with_article(thing: str) -> str:
@@ -90,13 +85,7 @@ def with_article(thing: str) -> str:
 
 QUESTIONS = tuple(Question(words, things) for words, things in PROPERTIES.items())  # one question for each property
 GUESSES = {thing: Question(f"is it {with_article(thing)}", frozenset({thing}), is_guess=True) for thing in THINGS}
-
-_BY_WORDS = {question.words: question for question in (*QUESTIONS, *GUESSES.values())}
-
-
-def parse(text: str) -> Question | None:
-    """Read a question. Case, spaces and question marks at the end do not matter."""
-    return _BY_WORDS.get(" ".join(text.lower().split()).rstrip(" ?"))
+parse = playing.reader_of((*QUESTIONS, *GUESSES.values()))
 
 
 def win(thing: str) -> str:
@@ -125,10 +114,6 @@ class GuessWhatPartner(Partner):
 
     outcomes = ("success",)
     checks_samples = True
-
-    def __init__(self) -> None:
-        self._thing = ""
-        self._guessed = False
 
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._thing, self._guessed = meta_info.get("thing", ""), False

@@ -12,20 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl4dialog.core.errors import DataError, shown
+from rl4dialog.tasks.dialogue_acts import world
 from rl4dialog.tasks.dialogue_acts.acts import BOOKING, GENERAL, ActVocabulary, DialogueAct
 from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_of
 from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Database, Domain, Entity, Ontology
-from rl4dialog.tasks.dialogue_acts.world import (
-    CorpusDialogue,
-    CorpusTurn,
-    OnUnreachable,
-    World,
-    make_world,
-    normalized_acts,
-    read_entities,
-    read_json,
-    read_splits,
-)
 
 _CONTACT = ("address", "phone", "postcode")
 ONTOLOGY = Ontology(
@@ -99,9 +89,9 @@ def multiwoz(
     path: str,
     splits: Mapping[str, str] | None = None,
     min_count: int = 5,
-    on_unreachable: OnUnreachable = "drop",
+    on_unreachable: world.OnUnreachable = "drop",
     vocabulary: Literal["data", "convlab2"] = "data",
-) -> World:
+) -> world.World:
     """Read MultiWOZ 2.1.
 
     A taxi is made up from the user's constraints. If a goal does not name the ends of the ride, they are places that
@@ -123,7 +113,7 @@ def multiwoz(
     database = _database(folder / "db")
     dialogues = {
         split: [_dialogue(str(id), record, database, f"{where}, dialogue {id}") for id, record in records.items()]
-        for split, (records, where) in read_splits(folder, dict, splits).items()
+        for split, (records, where) in world.read_splits(folder, dict, splits).items()
     }
     vocabularies = None
     if vocabulary == "convlab2":
@@ -135,19 +125,19 @@ def multiwoz(
                 raise DataError(f"{folder / 'db' / f'{name}_db.json'}: entity {i} needs a text as its name")
             names.append(entity["name"])
     places = {TAXI: dict.fromkeys(("departure", "destination"), names)}
-    return make_world(
+    return world.make_world(
         "multiwoz", database, dialogues, min_count, on_unreachable, places=places, vocabularies=vocabularies
     )
 
 
 def _database(folder: Path) -> Database:
-    entities: dict[str, Sequence[Entity]] = {TAXI: _taxis(read_json(folder / "taxi_db.json"), str(folder))}
+    entities: dict[str, Sequence[Entity]] = {TAXI: _taxis(world.read_json(folder / "taxi_db.json"), str(folder))}
     for name, spec in ONTOLOGY.domains.items():
         if name != TAXI:
             slots = {*spec.informable, *spec.requestable, spec.key}
             entities[name] = [
                 {slot: value for slot, value in entity.items() if slot in slots and isinstance(value, str)}
-                for entity in read_entities(folder / f"{name}_db.json")
+                for entity in world.read_entities(folder / f"{name}_db.json")
             ]
     return Database(ONTOLOGY, entities)
 
@@ -166,7 +156,7 @@ def _digits(text: str, n: int) -> str:
     return f"{number % 10**n:0{n}d}"
 
 
-def _dialogue(id: str, record: Any, database: Database, where: str) -> CorpusDialogue:
+def _dialogue(id: str, record: Any, database: Database, where: str) -> world.CorpusDialogue:
     try:
         utterances = record["log"]
         turns = []
@@ -174,11 +164,11 @@ def _dialogue(id: str, record: Any, database: Database, where: str) -> CorpusDia
             here = f"{where}, turn {i // 2 + 1}"
             user, system = utterances[i : i + 2]
             acts = [tuple(_acts(utterance.get("dialog_act", {}), here)) for utterance in (user, system)]
-            turns.append(CorpusTurn(acts[0], acts[1], user["text"], system["text"]))
+            turns.append(world.CorpusTurn(acts[0], acts[1], user["text"], system["text"]))
         goal = _goal(id, record["goal"], turns, database, where)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{where}: not a dialogue of MultiWOZ in ConvLab-2's format: {error!r}") from error
-    return CorpusDialogue(id, tuple(turns), goal)
+    return world.CorpusDialogue(id, tuple(turns), goal)
 
 
 def _acts(given: Mapping[str, list[list[str]]], where: str) -> Iterator[DialogueAct]:
@@ -186,7 +176,7 @@ def _acts(given: Mapping[str, list[list[str]]], where: str) -> Iterator[Dialogue
     for kind, pairs in given.items():
         domain, intent = kind.split("-")
         acts += [_act(where, domain, intent, slot, str(value)) for slot, value in pairs]
-    return normalized_acts(acts, ONTOLOGY, where)
+    return world.normalized_acts(acts, ONTOLOGY, where)
 
 
 def _act(where: str, domain: str, intent: str, slot: str, value: str) -> DialogueAct:
@@ -199,7 +189,7 @@ def _act(where: str, domain: str, intent: str, slot: str, value: str) -> Dialogu
 
 
 def _goal(
-    id: str, given: Mapping[str, Any], turns: Sequence[CorpusTurn], database: Database, where: str
+    id: str, given: Mapping[str, Any], turns: Sequence[world.CorpusTurn], database: Database, where: str
 ) -> Goal | None:
     """The goal, with its domains in the order in which the user comes to them, and the taxi last.
 
@@ -242,7 +232,7 @@ def _vocabulary(file: Path) -> ActVocabulary:
         where, fields = f"{file}, line {i}", line.split("-")
         if len(fields) != 4:
             raise DataError(f"{where}: expected an act such as Hotel-Inform-Area-1, not {shown(line)}")
-        acts += normalized_acts([_act(where, *fields)], ONTOLOGY, where)
+        acts += world.normalized_acts([_act(where, *fields)], ONTOLOGY, where)
     if not acts:
         raise DataError(f"{file}: the vocabulary of dialogue acts is empty")
     return ActVocabulary(acts)

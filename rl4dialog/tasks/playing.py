@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from rl4dialog.core.errors import PartnerError
 from rl4dialog.core.partner_replies import checked_reply
@@ -63,6 +64,27 @@ def play(player: Player, partner: Partner, sample: Sample, max_turns: int, seed:
     return Dialogue(
         sample.id, tuple(turns), meta_data=meta_data, n_given=n_given, outcome=partner.outcome(), ended_by=ended_by
     )
+
+
+@dataclass(frozen=True)
+class Question:
+    """Base class of the questions of a game."""
+
+    words: str  # the question without its question mark
+
+    @property
+    def text(self) -> str:
+        """The question as it is said."""
+        return f"{self.words} ?"
+
+
+Q = TypeVar("Q", bound=Question)
+
+
+def reader_of(questions: Iterable[Q]) -> Callable[[str], Q | None]:
+    """What reads these questions. Case, spaces and question marks at the end do not matter."""
+    by_words = {question.words: question for question in questions}
+    return lambda text: by_words.get(" ".join(text.lower().split()).rstrip(" ?"))
 
 
 def with_game(sample: Sample, game: Dialogue) -> Sample:

@@ -9,16 +9,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, NotRequired
 
-from rl4dialog.core.errors import ConfigError, nearest_hint, shown
+from pydantic import ConfigDict, Field
+from typing_extensions import TypedDict
+
+from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.data.rows import packaged_yaml
 from rl4dialog.tasks.get_acquainted import REACTIONS, SMALL_TALK, TOPICS
 from rl4dialog.text.words import content_words
 
-GoalChoice = str | list[str | dict[str, Any]]
-"""The id of a set, or a list with names of goals from the sets and mappings for others."""
-_KEYS = ("name", "questions", "words")
+
+class GoalBlock(TypedDict):
+    """A goal of the user's own in YAML, with the fields of `TurnGoal`."""
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid")  # type: ignore[misc]
+    name: Annotated[str, Field(pattern=r"\S")]
+    questions: NotRequired[list[str]]
+    words: NotRequired[list[str]]
+
+
+GoalChoice = str | Annotated[list[str | GoalBlock], Field(min_length=1)]
+"""The id of a set, or a list with names of goals from the sets and blocks of others."""
 
 
 @dataclass(frozen=True)
@@ -54,27 +66,20 @@ def chosen_goals(chosen: GoalChoice, where: str) -> tuple[TurnGoal, ...]:
             raise ConfigError(f"{where}: unknown set of goals {chosen!r}{hint}")
         return GOAL_SETS[chosen]
     goals = tuple(_goal(item, f"{where}[{i}]") for i, item in enumerate(chosen))
-    if not goals:
-        raise ConfigError(f"{where} is empty; an agent without goals has nothing to choose from")
     names = [goal.name for goal in goals]
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
         raise ConfigError(f"{where}: the goal {twice[0]!r} is named twice")
     return goals
 
 
-def _goal(item: Any, where: str) -> TurnGoal:
-    if isinstance(item, str):
-        if item not in _KNOWN:
-            hint = f"{nearest_hint(item, _KNOWN)} (known: {', '.join(map(repr, _KNOWN))})"
-            new = "for a new one, write {name: ..., questions: [...], words: [...]}"
-            raise ConfigError(f"{where}: unknown goal {item!r}{hint}; {new}")
-        return _KNOWN[item]
-    lists = [item.get(key, []) for key in _KEYS[1:]]
-    if not (set(item) <= set(_KEYS) and isinstance(item.get("name"), str) and item["name"].strip()):
-        raise ConfigError(f"{where} must have a name, and can have {' and '.join(_KEYS[1:])}; it is {shown(item)}")
-    if not all(isinstance(each, list) and all(isinstance(text, str) for text in each) for each in lists):
-        raise ConfigError(f"{where}: questions and words must be lists of texts; it is {shown(item)}")
-    return TurnGoal(item["name"], *map(tuple, lists))
+def _goal(item: str | GoalBlock, where: str) -> TurnGoal:
+    if not isinstance(item, str):
+        return TurnGoal(item["name"], tuple(item.get("questions", ())), tuple(item.get("words", ())))
+    if item not in _KNOWN:
+        hint = f"{nearest_hint(item, _KNOWN)} (known: {', '.join(map(repr, _KNOWN))})"
+        new = "for a new one, write {name: ..., questions: [...], words: [...]}"
+        raise ConfigError(f"{where}: unknown goal {item!r}{hint}; {new}")
+    return _KNOWN[item]
 
 
 def said_goal(text: str, goals: Sequence[TurnGoal]) -> TurnGoal | None:

@@ -23,7 +23,7 @@ def labelled(label):
 
 
 def test_acts_have_an_f1_above_ninety_percent():
-    reader = ReplyReader(ONTOLOGY, Templates(Database(ONTOLOGY, {RESTAURANT: []})))
+    reader = ReplyReader(Templates(Database(ONTOLOGY, {RESTAURANT: []})))
     n_right = n_read = n_wanted = 0
     for line in FILE.read_text(encoding="utf-8").splitlines():
         text, labels = line.split("\t")

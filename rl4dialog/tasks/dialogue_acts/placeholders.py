@@ -23,7 +23,7 @@ from rl4dialog.tasks.dialogue_acts.acts import (
     DialogueAct,
     numbered,
 )
-from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Domain, Ontology
+from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Domain
 from rl4dialog.tasks.dialogue_acts.templates import Templates
 
 PLACEHOLDER = re.compile(r"\[([a-z]+)_([^\[\]_]+)(?:_(\d+))?\]")
@@ -150,8 +150,8 @@ class ReplyReader:
     as "anything else".
     """
 
-    def __init__(self, ontology: Ontology, templates: Templates) -> None:
-        self._ontology, self._templates = ontology, templates
+    def __init__(self, templates: Templates) -> None:
+        self._ontology, self._templates = templates.ontology, templates
 
     def read(self, text: str, active: str = "") -> list[DialogueAct]:
         """Delexicalized acts of a text, each one once; `active` is the domain of sentences that name none."""

@@ -119,7 +119,7 @@ class Templates:
         values: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
         words: Mapping[str, Words] | None = None,
     ) -> None:
-        self._ontology = ontology = database.ontology
+        self.ontology = ontology = database.ontology
         known = {**SLOTS, **(words or {})}
         self._domains = {name: known.get(name, Words((name,))).nouns for name in (*ontology.domains, BOOKING)}
         self._slots: dict[str, dict[str, Words]] = {}
@@ -201,7 +201,7 @@ class Templates:
         if openings is None or not slots or (not filled and len(acts) > 1):
             return " ".join(str(act) for act in acts)
         opening = openings[0]
-        bookable = self._ontology[name].bookable if name in self._ontology else ()
+        bookable = self.ontology[name].bookable if name in self.ontology else ()
         if side == "user" and intent == INFORM and filled and all(act.slot in bookable for act in filled):
             opening = _BOOKING_OF_USER
         article = "n" if opening.endswith(" a") and noun[0] in "aeiou" else ""
@@ -215,8 +215,8 @@ class Templates:
         The `context`, what the other side said before, gives the domain if the text names none, and the slots that were
         asked for.
         """
-        names = [act.domain for act in context if act.domain in self._ontology]
-        name, found = names[-1] if names else self._ontology.only, list[DialogueAct]()
+        names = [act.domain for act in context if act.domain in self.ontology]
+        name, found = names[-1] if names else self.ontology.only, list[DialogueAct]()
         asked = [act for act in context if act.intent == REQUEST and act.domain == name and act.slot]
         for part in _split_literals(text):
             if isinstance(part, DialogueAct):
@@ -330,7 +330,7 @@ class Templates:
             return values[text.lower()]
         if slot == REFERENCE:
             return text
-        value = self._ontology.normalized(name, slot, text) if name in self._ontology else text
+        value = self.ontology.normalized(name, slot, text) if name in self.ontology else text
         if value in values or value == DONT_CARE:
             return values.get(value, value)
         if self._is_open(name, slot):

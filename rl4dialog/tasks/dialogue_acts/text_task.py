@@ -103,7 +103,7 @@ class AgendaUserPartner(Partner):
         goal = goal_of(meta_info["goal"], world.ontology, "meta_data['goal']")
         rng = np.random.default_rng(seed)
         self._user = AgendaUser(world.ontology, places=world.places, **self._settings)
-        self._reader = ReplyReader(world.ontology, world.templates)
+        self._reader = ReplyReader(world.templates)
         errors = SemanticErrors(self._error_rate, world.ontology, world.values)
         lexicalizer = Lexicalizer(world.database)
         max_acts = world.max_system_acts if self._max_acts is None else self._max_acts

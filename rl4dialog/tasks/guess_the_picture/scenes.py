@@ -10,6 +10,7 @@ from typing import Any
 
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import is_whole_number
+from rl4dialog.tasks import playing
 
 
 @dataclass(frozen=True)
@@ -109,19 +110,13 @@ NOT_SEEN, NOT_UNDERSTOOD = "i can not tell", "i do not understand"
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(playing.Question):
     """A question of the agent."""
 
-    words: str  # the question without its question mark
     attribute: str  # name of the attribute
     values: frozenset[str] | None = None  # the values for which the answer is yes; ``None`` for an open question
     # whether it asks for a group of values, which can be answered if the attribute is hard to see
     is_broad: bool = False
-
-    @property
-    def text(self) -> str:
-        """The question as it is said."""
-        return f"{self.words} ?"
 
     def is_answered(self, hard_to_see: frozenset[str]) -> bool:
         """Whether the answer says anything, if these attributes are hard to see."""
@@ -139,13 +134,7 @@ YES_NO_QUESTIONS = tuple(
 )
 """For each attribute, one question for its group of values and one for each value."""
 QUESTIONS = (*OPEN_QUESTIONS, *YES_NO_QUESTIONS)
-
-_BY_WORDS = {question.words: question for question in QUESTIONS}
-
-
-def parse(text: str) -> Question | None:
-    """Read a question. Case, spaces and question marks at the end do not matter."""
-    return _BY_WORDS.get(" ".join(text.lower().split()).rstrip(" ?"))
+parse = playing.reader_of(QUESTIONS)
 
 
 def answer(question: Question, scene: Scene, in_sentences: bool) -> str:

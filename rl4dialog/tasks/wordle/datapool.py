@@ -22,17 +22,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn, given_turns
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, size_of
-from rl4dialog.tasks.wordle.players import (
-    NO_GUESS,
-    PLAYERS,
-    Choose,
-    PlayerName,
-    WordlePlayer,
-    consistent_words,
-    draw,
-    play_games,
-    returns_of,
-)
+from rl4dialog.tasks.wordle import players
 from rl4dialog.tasks.wordle.rules import (
     MAX_TURNS,
     OPENING,
@@ -69,7 +59,7 @@ class PlayedGames:
     @property
     def returns(self) -> np.ndarray:
         """Sum of the rewards of each game. Shape (n,)."""
-        return returns_of(self.words, self.guesses)
+        return players.returns_of(self.words, self.guesses)
 
     @staticmethod
     def joined(parts: Sequence[PlayedGames]) -> PlayedGames:
@@ -96,16 +86,21 @@ def generate_games(make: MakeGames, n: int, seed: int) -> PlayedGames:
 
 
 def player_games(
-    lexicon: Lexicon, player: Choose, max_turns: int, n: int, rng: np.random.Generator, kind: int = 0
+    lexicon: Lexicon, player: players.Choose, max_turns: int, n: int, rng: np.random.Generator, kind: int = 0
 ) -> PlayedGames:
     """Games of one player. Hidden words are drawn with equal probability."""
     words = rng.integers(len(lexicon), size=n)
-    guesses = play_games(lexicon, player, words, rng, max_turns)
+    guesses = players.play_games(lexicon, player, words, rng, max_turns)
     return PlayedGames(words, guesses, np.full(n, kind, dtype=np.int8))
 
 
 def branching_games(
-    lexicon: Lexicon, roles: Mapping[str, Choose], n_branches: int, max_turns: int, n: int, rng: np.random.Generator
+    lexicon: Lexicon,
+    roles: Mapping[str, players.Choose],
+    n_branches: int,
+    max_turns: int,
+    n: int,
+    rng: np.random.Generator,
 ) -> PlayedGames:
     """Games of an expert, of kind 0, each after games of another player, of kind 1, that begin like it.
 
@@ -113,7 +108,7 @@ def branching_games(
     to their ends. Imitating the mean gives the other player's moves; the best ones have to be put together.
     """
     experts = player_games(lexicon, roles["expert"], max_turns, n, rng)
-    games, turns = np.nonzero(experts.guesses != NO_GUESS)
+    games, turns = np.nonzero(experts.guesses != players.NO_GUESS)
     games, turns = games.repeat(n_branches), turns.repeat(n_branches)
     branches = _continued(lexicon, roles["suboptimal"], experts, games, turns, rng)
     return _in_order([branches, experts], [games, np.arange(n)])
@@ -121,7 +116,7 @@ def branching_games(
 
 def adversarial_games(
     lexicon: Lexicon,
-    roles: Mapping[str, Choose],
+    roles: Mapping[str, players.Choose],
     n_adversarial: int,
     n_suboptimal: int,
     max_turns: int,
@@ -137,7 +132,7 @@ def adversarial_games(
     than the data's.
     """
     experts = player_games(lexicon, roles["expert"], max_turns, n, rng)
-    long = experts.guesses[:, _TAKEN_OVER : _TAKEN_OVER + 1] != NO_GUESS
+    long = experts.guesses[:, _TAKEN_OVER : _TAKEN_OVER + 1] != players.NO_GUESS
     games = np.flatnonzero(long.any(axis=1)).repeat(n_adversarial)
     continued = _continued(lexicon, roles["adversary"], experts, games, np.full_like(games, _TAKEN_OVER), rng)
     others = player_games(lexicon, roles["suboptimal"], max_turns, n * n_suboptimal, rng, kind=2)
@@ -145,7 +140,12 @@ def adversarial_games(
 
 
 def _continued(
-    lexicon: Lexicon, player: Choose, games: PlayedGames, rows: np.ndarray, turns: np.ndarray, rng: np.random.Generator
+    lexicon: Lexicon,
+    player: players.Choose,
+    games: PlayedGames,
+    rows: np.ndarray,
+    turns: np.ndarray,
+    rng: np.random.Generator,
 ) -> PlayedGames:
     """Let a player continue games, given by rows and by the number of guesses that stay, of shape (m,) each.
 
@@ -153,9 +153,9 @@ def _continued(
     that games with the same beginning are independent, given the beginning.
     """
     max_turns = games.guesses.shape[1]
-    begun = np.where(np.arange(max_turns) < turns[:, None], games.guesses[rows], NO_GUESS)
-    words = draw(consistent_words(lexicon, games.words[rows], begun), rng)
-    guesses = play_games(lexicon, player, words, rng, max_turns, begun)
+    begun = np.where(np.arange(max_turns) < turns[:, None], games.guesses[rows], players.NO_GUESS)
+    words = players.draw(players.consistent_words(lexicon, games.words[rows], begun), rng)
+    guesses = players.play_games(lexicon, player, words, rng, max_turns, begun)
     return PlayedGames(words, guesses, np.ones(len(rows), dtype=np.int8))
 
 
@@ -199,10 +199,10 @@ class Wordle(TextGenPool):
         letters: Letters = "plain",
         duplicates: Duplicates = "simple",
         games: GamesName = "player",
-        player: PlayerName | None = None,
-        expert: PlayerName | None = None,
-        suboptimal: PlayerName | None = None,
-        adversary: PlayerName | None = None,
+        player: players.PlayerName | None = None,
+        expert: players.PlayerName | None = None,
+        suboptimal: players.PlayerName | None = None,
+        adversary: players.PlayerName | None = None,
         n_branches: Count | None = None,
         n_adversarial: Count | None = None,
         n_suboptimal: Count | None = None,
@@ -229,9 +229,9 @@ class Wordle(TextGenPool):
             letters: How guesses and colours are written: ``plain`` (``crane``) or ``spaced`` (``c r a n e``), for the
                 tokenizers of pretrained models; as in the partner.
             duplicates: How repeated letters are coloured, ``simple`` or ``official``; as in the partner.
-            games: ``player``: games of one player. ``branching``: games of an expert, and before each of its turns,
-                games in which another player continues it. ``adversarial``: games of an expert, an adversary that
-                continues it from the third turn, and another player, so that the expert's beginnings have a bad mean.
+            games: ``player``: of one player. ``branching``: of an expert, and before each of its turns, games in which
+                another player continues it. ``adversarial``: of an expert, an adversary that continues it from the
+                third turn, and another player, so that the expert's beginnings have a bad mean.
             player: For ``games: player``: the player; by default ``mixture``.
             expert: For the other games: the best player; by default ``info_gain``.
             suboptimal: For the other games: the other player; by default ``mixture``.
@@ -242,17 +242,15 @@ class Wordle(TextGenPool):
             p_consistent: Probability that the player ``mixture`` makes a consistent guess.
             start_words: First guesses of ``player`` or ``expert``, one of which is drawn.
             max_turns: Number of turns after which a game is lost; use the same number in ``env.args``.
-            max_samples: Number of games that are samples, too, the first ones. All games are conversations to learn
-                from, and are generated when they are needed.
+            max_samples: Number of games, the first ones, that are samples, too. All are conversations to learn from.
             seed: Random seed of the games.
             format: ``eou`` or ``chat_template``.
             render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
         Returns:
             A pool with one sample per game, up to ``max_samples``. The prompt is the partner's opening line and the
-            reference is the first guess. In the meta data are ``history``, the hidden ``word``, the ``continuation``,
-            which contains all later utterances, starting with the first colours, the ``kind`` of the game (who played
-            it), and the rules ``letters`` and ``duplicates``.
+            reference is the first guess. In the meta data are ``history``, the hidden ``word``, all later utterances as
+            ``continuation``, who played as ``kind``, and the rules ``letters`` and ``duplicates``.
 
         Raises:
             DataError: If the list is invalid, a start word is not in it, or an argument has no meaning with ``games``.
@@ -265,8 +263,9 @@ class Wordle(TextGenPool):
         lexicon = Lexicon(words, duplicates)
         own_arguments: dict[str, dict[str, Any]] = {"mixture": {"p_consistent": p_consistent}}
         own_arguments["monte_carlo"] = {"max_turns": max_turns}
-        new_players: dict[str, Callable[..., WordlePlayer]] = {
-            name: partial(kind, lexicon, letters, **own_arguments.get(name, {})) for name, kind in PLAYERS.items()
+        new_players: dict[str, Callable[..., players.WordlePlayer]] = {
+            name: partial(kind, lexicon, letters, **own_arguments.get(name, {}))
+            for name, kind in players.PLAYERS.items()
         }
         roles = {role: new_players[name]() for role, name in chosen.items() if not role.startswith("n_")}
         first = "player" if games == "player" else "expert"
@@ -346,7 +345,7 @@ class _Source:
     def sample(self, row: int) -> Sample:
         hidden, guesses = self.games.words[row], self.games.guesses[row]
         said: list[str] = []
-        for guess in guesses[guesses != NO_GUESS]:
+        for guess in guesses[guesses != players.NO_GUESS]:
             pattern = PATTERN_TEXTS[self.lexicon.patterns[guess, hidden]]
             said += [written(self.lexicon.words[guess], self.letters), written(pattern, self.letters)]
         first, *continuation = said

@@ -17,20 +17,7 @@ import numpy as np
 from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.protocols import Partner, Player
 from rl4dialog.core.types import PartnerReply
-from rl4dialog.tasks.wordle.rules import (
-    MAX_TURNS,
-    NO_WORD,
-    Duplicates,
-    Letters,
-    Lexicon,
-    ListName,
-    colours,
-    load_words,
-    read,
-    read_colours,
-    reward,
-    written,
-)
+from rl4dialog.tasks.wordle import rules
 
 Choose = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
 """Chooses the next guess of games: from consistent words (n, V) and guesses so far (n, t), the places of words (n,)."""
@@ -47,11 +34,11 @@ def draw(weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def play_games(
-    lexicon: Lexicon,
+    lexicon: rules.Lexicon,
     choose: Choose,
     words: np.ndarray,
     rng: np.random.Generator,
-    max_turns: int = MAX_TURNS,
+    max_turns: int = rules.MAX_TURNS,
     begun: np.ndarray | None = None,
     consistent: np.ndarray | None = None,
 ) -> np.ndarray:
@@ -80,7 +67,7 @@ def play_games(
     return guesses
 
 
-def consistent_words(lexicon: Lexicon, words: np.ndarray, guesses: np.ndarray) -> np.ndarray:
+def consistent_words(lexicon: rules.Lexicon, words: np.ndarray, guesses: np.ndarray) -> np.ndarray:
     """The words that agree with all colours of games, of shape (n, V), by words (n,) and guesses (n, t)."""
     found = np.ones((len(words), len(lexicon)), dtype=bool)
     for chosen in guesses.T:
@@ -105,7 +92,9 @@ class WordlePlayer(Player):
     are any, is the first guess.
     """
 
-    def __init__(self, lexicon: Lexicon, letters: Letters = "plain", start_words: Sequence[str] = ()) -> None:
+    def __init__(
+        self, lexicon: rules.Lexicon, letters: rules.Letters = "plain", start_words: Sequence[str] = ()
+    ) -> None:
         for word in start_words:
             if word not in lexicon.index:
                 raise DataError(f"start_words: {word!r} is not in the list of {len(lexicon)} words")
@@ -118,15 +107,15 @@ class WordlePlayer(Player):
 
     def say(self, history: list[str]) -> str:
         # The last utterance is the partner's.
-        said = [read(text, self._letters) for text in history[-2::-2]]
-        heard = [read_colours(text, self._letters) for text in history[-1::-2]]
+        said = [rules.read(text, self._letters) for text in history[-2::-2]]
+        heard = [rules.read_colours(text, self._letters) for text in history[-1::-2]]
         answered = [(guess, colour) for guess, colour in zip(said, heard, strict=False) if guess and colour]
         consistent = self._lexicon.consistent(answered)
         if not consistent.any():  # the hidden word is not in the list, or the colours contradict each other
             consistent[:] = True
         guesses = [self._lexicon.index[guess] for guess, _ in reversed(answered) if guess in self._lexicon.index]
         (chosen,) = self.choose(consistent[None], np.array([guesses], dtype=np.int64), self._rng)
-        return written(self._lexicon.words[chosen], self._letters)
+        return rules.written(self._lexicon.words[chosen], self._letters)
 
     def choose(self, consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Choose the next guess of several games, (n,), by consistent words, (n, V), and guesses so far, (n, t)."""
@@ -197,7 +186,7 @@ class InfoGainPlayer(WordlePlayer):
 class MonteCarloPlayer(ConsistentPlayer):
     """Plays the game to its end many times like `ConsistentPlayer`, and makes the guess with the best mean return."""
 
-    def __init__(self, *args: Any, max_turns: int = MAX_TURNS, n_samples: int = 100, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, max_turns: int = rules.MAX_TURNS, n_samples: int = 100, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._max_turns, self._n_samples = max_turns, n_samples
 
@@ -258,17 +247,17 @@ class WordlePartner(Partner):
 
     def __init__(
         self,
-        letters: Letters = "plain",
-        duplicates: Duplicates = "simple",
+        letters: rules.Letters = "plain",
+        duplicates: rules.Duplicates = "simple",
         guesses: Literal["any", "listed"] = "any",
-        word_list: ListName | None = None,
+        word_list: rules.ListName | None = None,
         path: str | None = None,
     ) -> None:
         self._rules = {"letters": letters, "duplicates": duplicates}
         self._letters, self._duplicates = letters, duplicates
         self._list = (word_list, path) if guesses == "listed" else None
         if self._list is not None:
-            load_words(*self._list)
+            rules.load_words(*self._list)
         elif word_list is not None or path is not None:
             raise DataError("partner 'wordle': word_list and path are the words that guesses: listed allows; set it")
         self._word = ""
@@ -277,7 +266,7 @@ class WordlePartner(Partner):
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         word = meta_info.get("word")
         self._solved, self._n_malformed = False, 0
-        if not isinstance(word, str) or read(word, "plain") != word or not self._is_allowed(word):
+        if not isinstance(word, str) or rules.read(word, "plain") != word or not self._is_allowed(word):
             allowed = "five lower-case letters" if self._list is None else "a word of the partner's list"
             cure = "use the datapool wordle, with the same list"
             raise DataError(
@@ -290,13 +279,13 @@ class WordlePartner(Partner):
         self._word = word
 
     def reply(self, history: list[str]) -> PartnerReply:
-        guess = read(history[-1], self._letters)
+        guess = rules.read(history[-1], self._letters)
         if guess is None or not self._is_allowed(guess):
             self._n_malformed += 1
-            return PartnerReply(NO_WORD, reward=reward(None, self._word))
+            return PartnerReply(rules.NO_WORD, reward=rules.reward(None, self._word))
         self._solved = guess == self._word
-        text = written(colours(guess, self._word, self._duplicates), self._letters)
-        return PartnerReply(text, reward=reward(guess, self._word), leaves=self._solved)
+        text = rules.written(rules.colours(guess, self._word, self._duplicates), self._letters)
+        return PartnerReply(text, reward=rules.reward(guess, self._word), leaves=self._solved)
 
     def outcome(self) -> dict[str, float]:
         return {"success": float(self._solved), "malformed": float(self._n_malformed)}
@@ -306,5 +295,5 @@ class WordlePartner(Partner):
 
 
 @functools.lru_cache(maxsize=8)  # shared by the environments of a process
-def _allowed(word_list: ListName | None, path: str | None) -> frozenset[str]:
-    return frozenset(load_words(word_list, path))
+def _allowed(word_list: rules.ListName | None, path: str | None) -> frozenset[str]:
+    return frozenset(rules.load_words(word_list, path))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.scores.base import meta_data_there
 from rl4dialog.scores.captions import CiderMetric
 from rl4dialog.scores.diversity import DiversityMetric
 from rl4dialog.scores.meteor import MeteorMetric
@@ -63,16 +62,3 @@ def test_lexical_metrics_do_not_import_torch() -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize(
-    ("info", "told"),
-    [
-        ({"history": ["a long conversation"], "persona": []}, "only history, persona"),
-        ({"intent": "x"}, "'x'"),
-        ({}, "no meta data"),
-        (None, "no meta data"),
-    ],
-)
-def test_missing_meta_data_is_told_by_key(info: dict[str, Any] | None, told: str) -> None:
-    assert meta_data_there(info, "intent") == told

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
 from rl4dialog.core.errors import ModelError
 from rl4dialog.scores.captions import CiderMetric, SpiceMetric, SpiderMetric, cider_scores
 
@@ -93,12 +92,3 @@ def test_score_is_the_weighted_sum(spice_folder: Path, spice: float, cider: floa
     scores, corpus = metric.compute(["", ""], SPIDER_TEXTS, SPIDER_REFERENCES)["lexical/spider"]
     assert scores == pytest.approx([spice * s + cider * c for s, c in zip(spice_scores, cider_scores, strict=True)])
     assert corpus == pytest.approx(sum(scores) / 2)
-
-
-def test_spider_of_rl4lms_configs_needs_no_java_for_cider_alone() -> None:
-    args = {"spice_coeff": 0.0, "cider_coeff": 1.0, "shaping_fn": "common_gen_repeat_penalty_batched"}
-    reward = RewardFunctionRegistry.get("spider", args)
-    prompts = ["generate a sentence with: cat sit.", "generate a sentence with: dog run."]
-    texts, references = ["the cat likes it", "a sentence about dogs"], [["the cat sits"], ["dogs run"]]
-    ((cider, _),) = MetricRegistry.get("cider").compute(prompts, texts, references).values()
-    assert reward(prompts, texts, references, [True, True]) == pytest.approx([cider[0], cider[1] - 1.0])

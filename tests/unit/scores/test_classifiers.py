@@ -65,12 +65,6 @@ def test_language_model_is_not_a_classifier(tmp_path: Path) -> None:
         SequenceClassifier.from_pretrained(str(tmp_path))
 
 
-def test_label_is_found_by_number_and_name(classifier_model: Any) -> None:
-    config = classifier_model.config
-    config.id2label = {0: "no", 1: "Yes", 2: "maybe", 3: "never"}
-    assert [label_index(config, label, "x") for label in (2, "yes", "NEVER")] == [2, 1, 3]
-
-
 @pytest.mark.parametrize("label", [4, -1, "mayb", True, None])
 def test_unknown_label_is_refused_with_the_known_ones(
     label: Any, save_classifier: Callable[[Sequence[str]], str]

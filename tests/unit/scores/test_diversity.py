@@ -58,13 +58,7 @@ def test_scores_are_bleu_against_all_others(order: int, lowercase: bool) -> None
     scores, corpus = found["diversity_metrics/self_bleu"]
     assert scores == pytest.approx(expected)
     assert corpus == pytest.approx(sum(expected) / 32)
-
-
-def test_same_texts_score_1_different_ones_and_one_alone_0() -> None:
-    metric = SelfBleuMetric()
-    assert metric.compute([""] * 2, ["so it is"] * 2, [[]] * 2)["diversity_metrics/self_bleu"][1] == pytest.approx(1.0)
-    assert metric.compute([""] * 2, ["so it is", "what else"], [[]] * 2)["diversity_metrics/self_bleu"][1] == 0.0
-    assert metric.compute([""], ["so it is"], [[]])["diversity_metrics/self_bleu"] == ([0.0], 0.0)
+    assert SelfBleuMetric().compute([""], ["so it is"], [[]])["diversity_metrics/self_bleu"] == ([0.0], 0.0)
 
 
 def dialogue(*turns: tuple[int, str], n_given: int = 0) -> Dialogue:
@@ -118,9 +112,3 @@ def test_blank_utterances_count_for_nothing() -> None:
     assert len(blank) == 6 and all(map(math.isnan, blank.values()))
     found = measure_conversations(dialogue((AGENT, ""), (PARTNER, ""), (AGENT, "a b"), (AGENT, "")))
     assert math.isnan(found["self_repetition"]) and math.isnan(found["partner_echo"])
-
-
-def test_conversations_without_a_score_do_not_change_the_mean() -> None:
-    each = dialogue((AGENT, "a a"), (PARTNER, "b"))
-    scores, corpus = ConversationDiversityMetric().compute([dialogue(), each])["conversation_diversity/distinct-1"]
-    assert scores == pytest.approx([math.nan, 0.5], nan_ok=True) and corpus == 0.5

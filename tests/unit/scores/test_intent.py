@@ -10,14 +10,7 @@ import torch
 
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
-from rl4dialog.scores.intent import (
-    IntentAccuracyMetric,
-    IntentAccuracyReward,
-    IntentClassifier,
-    intent_input,
-    last_utterances,
-    load_classifier,
-)
+from rl4dialog.scores import intent
 from rl4dialog.scores.meteor import MeteorMetric
 
 PROMPTS = ["hi <EOU> a cat sat <EOU>", "dog", "", "cat dog hi mat sat cat", "a", "hi hi hi"]
@@ -37,15 +30,15 @@ REPLIES = ["a dog", "", "😀", "mat", "cat sat a mat hi dog", "cat"]
     ],
 )
 def test_last_utterances_are_of_history_or_prompt(prompt: str, info: Any, n: int, expected: str) -> None:
-    assert last_utterances(prompt, info, n) == expected
+    assert intent.last_utterances(prompt, info, n) == expected
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
 def test_labels_are_those_of_one_text_at_a_time(batch_size: int, classifier_model: Any, bert_tokenizer: Any) -> None:
-    classifier = IntentClassifier(classifier_model.train(), bert_tokenizer, batch_size=batch_size)
+    classifier = intent.IntentClassifier(classifier_model.train(), bert_tokenizer, batch_size=batch_size)
     expected = []
     for prompt, reply in zip(PROMPTS, REPLIES, strict=True):
-        encoded = bert_tokenizer(intent_input(last_utterances(prompt, None), reply), return_tensors="pt")
+        encoded = bert_tokenizer(intent.intent_input(intent.last_utterances(prompt, None), reply), return_tensors="pt")
         with torch.no_grad():
             expected.append(int(classifier_model(encoded["input_ids"]).logits.argmax()) + 1)
     assert len(set(expected)) > 1
@@ -53,8 +46,8 @@ def test_labels_are_those_of_one_text_at_a_time(batch_size: int, classifier_mode
 
 
 def test_probabilities_are_in_the_order_of_the_acts(classifier_model: Any, bert_tokenizer: Any) -> None:
-    classifier = IntentClassifier(classifier_model, bert_tokenizer)
-    by_class = classifier.logits([intent_input("dog", "cat")]).softmax(-1)[0]
+    classifier = intent.IntentClassifier(classifier_model, bert_tokenizer)
+    by_class = classifier.logits([intent.intent_input("dog", "cat")]).softmax(-1)[0]
     torch.testing.assert_close(classifier.probabilities(["dog"], ["cat"], None)[0], by_class)
     classifier_model.config.id2label = {0: "3", 1: "1", 2: "4", 3: "2"}
     torch.testing.assert_close(classifier.probabilities(["dog"], ["cat"], None)[0], by_class[[1, 3, 0, 2]])
@@ -66,18 +59,18 @@ def test_a_classifier_that_expects_acts_does_not_read_the_reply(
     classifier_model.config.reads_reply = False
     classifier_model.save_pretrained(tmp_path)
     bert_tokenizer.save_pretrained(tmp_path)
-    loaded = load_classifier(str(tmp_path), reads_reply=False)
+    loaded = intent.load_classifier(str(tmp_path), reads_reply=False)
     one, other = loaded.probabilities(["dog", "dog"], ["cat", "hi mat"], None)
     assert torch.equal(one, other)
     with pytest.raises(ConfigError, match="--without_reply` and cannot tell the act of a reply"):
-        load_classifier(str(tmp_path))
+        intent.load_classifier(str(tmp_path))
 
 
 def test_a_classifier_of_replies_expects_nothing(tmp_path: Path, classifier_model: Any, bert_tokenizer: Any) -> None:
     classifier_model.save_pretrained(tmp_path)
     bert_tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match=r"reads replies.*rl4dialog classifier --without_reply"):
-        IntentAccuracyReward(classifier=object(), expected_by=str(tmp_path))
+        intent.IntentAccuracyReward(classifier=object(), expected_by=str(tmp_path))
 
 
 class ByLastWord:
@@ -91,26 +84,26 @@ class ByLastWord:
 
 def test_accuracy_is_share_of_gold_intents() -> None:
     infos = [{"intent": [1]}, {"intent": ["2", 3]}, {"intent": [4]}, {"intent": [4]}]
-    found = IntentAccuracyMetric(ByLastWord()).compute([""] * 4, ["1", "3", "4", "4"], [[""]] * 4, infos)
+    found = intent.IntentAccuracyMetric(ByLastWord()).compute([""] * 4, ["1", "3", "4", "4"], [[""]] * 4, infos)
     assert found == {"intent/accuracy": ([1.0, 0.0, 1.0, 1.0], 0.75)}
 
 
 @pytest.mark.parametrize("infos", [None, [{}], [{"intent": []}], [{"intent": None}]], ids=str)
 def test_missing_intent_names_the_pools_that_have_it(infos: Any) -> None:
     with pytest.raises(DataError, match="small_talk and daily_dialog"):
-        IntentAccuracyMetric(ByLastWord()).compute([""], ["1"], [[""]], infos)
+        intent.IntentAccuracyMetric(ByLastWord()).compute([""], ["1"], [[""]], infos)
 
 
 def test_builtin_classifier_must_be_given_and_others_exist() -> None:
     with pytest.raises(ConfigError, match="builtin/intent-classifier"):
-        IntentAccuracyMetric()
+        intent.IntentAccuracyMetric()
     with pytest.raises(ModelError, match=r"nowhere.*cannot be loaded"):
-        IntentAccuracyMetric(model_name="./nowhere")
+        intent.IntentAccuracyMetric(model_name="./nowhere")
 
 
 def test_intent_and_meteor_of_each_reply_itself() -> None:
     classifier = ByLastWord()
-    reward = IntentAccuracyReward(True, 0.5, 0.25, classifier, synonyms=False)
+    reward = intent.IntentAccuracyReward(True, 0.5, 0.25, classifier, synonyms=False)
     replies, references = ["the cat sat 1", "no words of it 2"], [["the cat sat"], ["the cat sat"]]
     infos = [{"intent": [1]}, {"intent": [3]}]
     meteor = MeteorMetric(synonyms=False)

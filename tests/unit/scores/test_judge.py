@@ -130,7 +130,7 @@ def test_key_that_cannot_be_sent_is_refused_and_not_shown(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     monkeypatch.setenv("JUDGE_KEY", key)
-    with pytest.raises(ConfigError, match=r"JUDGE_KEY of api_key_env of the judge contains .* not printable") as raised:
+    with pytest.raises(ConfigError, match="JUDGE_KEY of api_key_env of the judge has characters") as raised:
         judge(endpoint, api_key_env="JUDGE_KEY")
     assert "cret" not in str(raised.value)
 
@@ -175,7 +175,6 @@ def test_letter_that_is_neither_reply_is_an_error(endpoint: Endpoint) -> None:
         ({"rubric": " "}, "needs a rubric"),
         ({"base_url": "localhost:8000"}, "must be an address such as http://localhost:8000/v1"),
         ({"base_url": "http://me:pw@localhost/v1"}, "must not contain credentials or a query; set api_key_env"),
-        ({"base_url": "http://localhost/v1?key=1"}, "must not contain credentials or a query"),
         ({"api_key_env": "NO_SUCH_KEY"}, "api_key_env of the judge is 'NO_SUCH_KEY', but this environment variable"),
     ],
 )
@@ -202,21 +201,6 @@ def test_local_judge_pays_the_expected_grade_of_last_replies(folder: str) -> Non
     found = scores(reward, texts, dones=[True, True, False], meta_infos=[info] * 3)
     assert 0 < found[0] < 1 and 0 < found[1] < 1 and abs(found[0] - found[1]) > 1e-3 and found[2] == 0.0
     assert as_parts(reward, "mine")[0].name == "mine" and as_parts(reward)[0].in_main_process
-    (row,) = [row for row in asked_texts(reward, texts[:1], [info]) if "<reply>" in row]
-    assert "User: Hi.\nAssistant: Hello.\nUser: How are you?" in row and "from 1 (worst) to 5 (best)" in row
-
-
-def asked_texts(reward: JudgeReward, texts: list[str], infos: list[dict[str, Any]]) -> list[str]:
-    asked: list[str] = []
-
-    class Listening:
-        def values(self, questions: list[str]) -> list[float]:
-            asked.extend(questions)
-            return [0.25] * len(questions)
-
-    reward.delegate._model = Listening()
-    scores(reward, texts, meta_infos=infos)
-    return asked
 
 
 def test_local_judge_compares_in_both_orders(folder: str) -> None:
@@ -224,23 +208,12 @@ def test_local_judge_compares_in_both_orders(folder: str) -> None:
     found = scores(reward, ["a", "x", "bb", "xx", "a"], prompts=["p", "q", "p", "q", "p"])
     assert found[0] == found[4] and found[0] + found[2] + found[4] == pytest.approx(1.5)
     assert found[1] + found[3] == pytest.approx(1.0) and abs(found[1] - 0.5) > 1e-4
-    model = reward.delegate._model
-    task = reward.delegate._rubric._task(FinishedReplies(["q"], ["x"], [[]]), 0)
-    order = [
-        f"{task}\n\n<reply_a>\n{a}\n</reply_a>\n\n<reply_b>\n{b}\n</reply_b>" for a, b in (("x", "xx"), ("xx", "x"))
-    ]
-    first, second = model.values(
-        [f"{each}\n\nWhich reply is better? Answer with the letter A or B only." for each in order]
-    )
-    assert found[1] == pytest.approx((first + 1 - second) / 2)
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         ({}, "needs a judge: either base_url and model of an OpenAI-compatible endpoint, or model_name of a local"),
-        ({"base_url": "http://localhost/v1"}, "needs a judge: either base_url and model"),
-        ({"model": "wise"}, "needs a judge: either base_url and model"),
         ({"model_name": "m", "base_url": "http://x", "max_tokens": 3}, "base_url, max_tokens have no effect for the"),
         ({"base_url": "http://x", "model": "m", "batch_size": 2}, "batch_size has no effect for a judge behind base"),
         ({"model_name": "m", "compare": "group", "n_levels": 3}, "n_levels has no effect with compare: group"),

@@ -37,14 +37,6 @@ def test_synonym_counts_only_with_wordnet(wordnet: str) -> None:
     assert score == pytest.approx(1 - 0.5 / 8)
 
 
-def test_corpus_score_is_mean_and_best_reference_counts() -> None:
-    found = MeteorMetric(synonyms=False).compute(["", ""], ["a b", "c"], [["x", "a b"], ["d"]])
-    assert list(found) == ["lexical/meteor_exact_stem"]
-    scores, corpus = found["lexical/meteor_exact_stem"]
-    assert scores == pytest.approx([1 - 0.5 / 8, 0.0])
-    assert corpus == pytest.approx((1 - 0.5 / 8) / 2)
-
-
 def test_wordnet_is_read_when_the_metric_is_unpickled(wordnet: str) -> None:
     pickled = pickle.dumps(MeteorMetric(wordnet_path=wordnet))
     meteor._load_wordnet.cache_clear()

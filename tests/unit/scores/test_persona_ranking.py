@@ -11,24 +11,22 @@ from judges import save_judge
 from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
-from rl4dialog.scores.persona_ranking import (
-    Persona,
-    PersonaCandidates,
-    PersonaRankingMetric,
-    PersonaRankingReward,
-    ranking_scores,
-)
+from rl4dialog.scores import persona_ranking
 
 CANDIDATES = [tuple(f"my {topic} is {i}" for topic in ("pet", "food", "home")) for i in range(30)]
 TRUE = CANDIDATES[3]
 
 
-def candidates(n_distractors: int = 9, hard: int = 0, seed: int = 0, personas: Any = CANDIDATES) -> PersonaCandidates:
+def candidates(
+    n_distractors: int = 9, hard: int = 0, seed: int = 0, personas: Any = CANDIDATES
+) -> persona_ranking.PersonaCandidates:
     known = {"partner_persona": personas, "persona": []}
-    return PersonaCandidates(known.__getitem__, "partner", n_distractors, hard, seed)
+    return persona_ranking.PersonaCandidates(known.__getitem__, "partner", n_distractors, hard, seed)
 
 
-def of(chosen: PersonaCandidates, id: int = 0, true: Persona = TRUE) -> list[Persona]:
+def of(
+    chosen: persona_ranking.PersonaCandidates, id: int = 0, true: persona_ranking.Persona = TRUE
+) -> list[persona_ranking.Persona]:
     return chosen(Dialogue(id, (), meta_data={"partner_persona": [*true]}))
 
 
@@ -93,7 +91,7 @@ KEYS = ("p@1", "p@5", "r@5", "r@10", "mrr")
     ],
 )
 def test_ranking_splits_ties(scores: list[float], expected: tuple[float, ...]) -> None:
-    found = ranking_scores(scores)
+    found = persona_ranking.ranking_scores(scores)
     assert [found[key] for key in KEYS] == pytest.approx(expected)
 
 
@@ -104,7 +102,7 @@ def conversation(*said: str, given: tuple[str, ...] = ("hello",)) -> Dialogue:
     return Dialogue(0, tuple(turns), meta_data=info, n_given=len(given))
 
 
-def metric(**args: Any) -> PersonaRankingMetric:
+def metric(**args: Any) -> persona_ranking.PersonaRankingMetric:
     return MetricRegistry.get("persona_ranking", args, personas=PERSONAS.__getitem__)
 
 
@@ -135,11 +133,11 @@ def test_arguments_that_do_not_fit_are_refused(args: dict[str, Any], message: st
         metric(**args)
 
 
-def reward(**args: Any) -> PersonaRankingReward:
+def reward(**args: Any) -> persona_ranking.PersonaRankingReward:
     return RewardFunctionRegistry.get("persona_ranking", args, personas=PERSONAS.__getitem__)
 
 
-def paid(chosen: PersonaRankingReward, said: Dialogue) -> Any:
+def paid(chosen: persona_ranking.PersonaRankingReward, said: Dialogue) -> Any:
     (found,) = chosen([said], [True])
     return found
 
@@ -164,7 +162,7 @@ def test_rewards_add_up_to_the_change_of_the_potential(folder: str, scorer: str,
     if scorer != "tfidf":
         args |= {"model_name": folder, **({"scorer": scorer} if scorer == "likelihood" else {"embedder": scorer})}
     said = conversation("you are job2 ?", "pet3 , hm", "I am job1", "food3", "Fine. I ?", "you")
-    by_turn, metric = paid(reward(**args), said), PersonaRankingMetric(PERSONAS.__getitem__, **args)
+    by_turn, metric = paid(reward(**args), said), persona_ranking.PersonaRankingMetric(PERSONAS.__getitem__, **args)
     before, after = (metric.compute([each])["persona_ranking/potential"][1] for each in (conversation(), said))
     assert len(by_turn) == 3 and sum(by_turn) == pytest.approx(after - before, abs=1e-5) != 0
     assert paid(reward(shaping="end", **args), said) == pytest.approx(sum(by_turn))

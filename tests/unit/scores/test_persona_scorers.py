@@ -68,11 +68,6 @@ def test_embedding_scores_are_those_computed_by_hand() -> None:
     assert fit.potential == pytest.approx([-0.5, -(0.1 + 1.1) / 2, -(0.1 + 1.1) / 2, -0.3])
 
 
-def test_nothing_said_fits_all_alike() -> None:
-    (fit,) = scorer()([said()])
-    assert fit.scores.tolist() == [[-1, -1]] and fit.potential.tolist() == [-1]
-
-
 def test_triplet_losses_are_those_of_torch() -> None:
     case = said("a", "hm", "b")._replace(candidates=[("a", "b"), ("c",), ("b",), ("c",)])
     states, true = torch.tensor([(0.0, 0.0), *(VECTORS[text] for text in ("a", "a hm", "a hm b"))]), embed(["a", "b"])
@@ -141,14 +136,6 @@ def test_long_conversations_lose_their_oldest_turns(tmp_path: Path) -> None:
     assert len(encode_prompt(tokenizer, prompts[1], None)) > room, "the last utterance needs a second row"
     each = [naive_log_likelihood(folder, *pair, room) for pair in zip(prompts, (texts[2], texts[4]), strict=True)]
     assert fit.scores[1:, 0] == pytest.approx(np.cumsum(each), rel=1e-4)
-
-
-def test_potential_starts_at_the_log_of_the_number_of_candidates(folder: str) -> None:
-    equal, different = likelihood(folder)([Case(TURNS, (0, 2, 4), each) for each in ([PERSONAS[0]] * 4, PERSONAS)])
-    assert equal.potential == pytest.approx([-math.log(4)] * 4)
-    assert different.potential[0] == pytest.approx(-math.log(3)) and different.potential[-1] != pytest.approx(
-        -math.log(3)
-    )
 
 
 def test_silence_between_two_utterances_is_an_empty_utterance(folder: str) -> None:

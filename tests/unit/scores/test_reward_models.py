@@ -16,22 +16,15 @@ from transformers import GPT2Config, GPT2ForSequenceClassification
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.data.dialogue_text import dialogue_text
+from rl4dialog.scores import reward_models
 from rl4dialog.scores.classifiers import SequenceClassifier
-from rl4dialog.scores.reward_models import (
-    CARD_FILE,
-    ConversationRewardModel,
-    ConversationRewardModelMetric,
-    LearnedReward,
-    LearnedRewardMetric,
-    load_reward_model,
-)
 from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
 
 INFOS: list[dict[str, Any]] = [{"history": ["hello", "oh", "fine"]}, {"history": ["hello there"]}]
 
 
 def scores_of_model(name: str, prompts: list[str], replies: list[str], infos: Any) -> list[float]:
-    (scores, _) = LearnedRewardMetric(name).compute(prompts, replies, [[], []], infos).popitem()[1]
+    (scores, _) = reward_models.LearnedRewardMetric(name).compute(prompts, replies, [[], []], infos).popitem()[1]
     return scores
 
 
@@ -57,16 +50,16 @@ def test_metric_scores_the_texts_of_the_training(tmp_path: Path) -> None:
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, saved: Any, args: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        LearnedRewardMetric(save_reward_model(tmp_path, **saved), **args)
+        reward_models.LearnedRewardMetric(save_reward_model(tmp_path, **saved), **args)
 
 
 def test_folder_without_or_with_a_damaged_card_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"has no reward_model.json\). Use the folder of a run with alg.id"):
-        load_reward_model(str(tmp_path), "reply", 8, "reward")
+        reward_models.load_reward_model(str(tmp_path), "reply", 8, "reward")
     name = save_reward_model(tmp_path)
-    (tmp_path / CARD_FILE).write_text("{")
+    (tmp_path / reward_models.CARD_FILE).write_text("{")
     with pytest.raises(ModelError, match=r"reward_model.json is damaged"):
-        load_reward_model(name, "reply", 8, "reward")
+        reward_models.load_reward_model(name, "reply", 8, "reward")
 
 
 def test_score_of_an_ensemble_is_the_mean_minus_the_penalty(tmp_path: Path) -> None:
@@ -77,7 +70,7 @@ def test_score_of_an_ensemble_is_the_mean_minus_the_penalty(tmp_path: Path) -> N
         for i in range(3)
     ]
     by_member = torch.stack(own, dim=-1).double()
-    model = load_reward_model(name, "reply", 8, "reward", std_penalty=2.0)
+    model = reward_models.load_reward_model(name, "reply", 8, "reward", std_penalty=2.0)
     assert model.scores(texts) == pytest.approx(by_member.mean(-1).tolist(), abs=1e-6)
     shifted = by_member - torch.tensor([0.1, 0.0, -0.1], dtype=torch.float64)
     expected = by_member.mean(-1) - 2.0 * shifted.std(-1, unbiased=False)
@@ -94,7 +87,7 @@ def test_model_with_two_outputs_is_an_error(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(TEXTS, 300, 64)
     tiny_bert(tokenizer, num_labels=2).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="has 2 outputs, but a reward model has one"):
-        LearnedRewardMetric(name)
+        reward_models.LearnedRewardMetric(name)
 
 
 @pytest.mark.parametrize("with_end", [True, False])
@@ -120,7 +113,7 @@ KEY = "semantic/learned_automodel_metric"
 
 
 def scores_of(folder: str, **args: Any) -> list[float]:
-    scores, corpus = LearnedRewardMetric(folder, **args).compute(TWO_PROMPTS, TWO_TEXTS, [[], []])[KEY]
+    scores, corpus = reward_models.LearnedRewardMetric(folder, **args).compute(TWO_PROMPTS, TWO_TEXTS, [[], []])[KEY]
     assert corpus == pytest.approx(sum(scores) / 2)
     return scores
 
@@ -140,7 +133,7 @@ def test_output_of_a_reward_model_is_the_score(save_classifier: Callable[[Sequen
     for args in ({"label_ix": 0}, {"output": "logit"}):
         assert scores_of(folder, **args) == pytest.approx(expected, abs=1e-6)
     with pytest.raises(ConfigError, match="'log_probability', but the model's single output is not a probability"):
-        LearnedRewardMetric(folder, output="log_probability")
+        reward_models.LearnedRewardMetric(folder, output="log_probability")
 
 
 def test_output_is_chosen(save_classifier: Callable[[Sequence[str]], str]) -> None:
@@ -153,12 +146,12 @@ def test_output_is_chosen(save_classifier: Callable[[Sequence[str]], str]) -> No
 
 def test_class_and_model_must_be_given_and_exist(save_classifier: Callable[[Sequence[str]], str]) -> None:
     with pytest.raises(ModelError, match=r"'learned_reward': model .*nowhere.*model_name: <folder"):
-        LearnedRewardMetric("./nowhere", 0)
+        reward_models.LearnedRewardMetric("./nowhere", 0)
     folder = save_classifier(["bad", "good"])
     with pytest.raises(ConfigError, match=r"needs label_ix.*\(classes: 0 'bad', 1 'good'\)"):
-        LearnedRewardMetric(folder)
+        reward_models.LearnedRewardMetric(folder)
     with pytest.raises(ConfigError, match="no class 'goood'; did you mean 'good'"):
-        LearnedRewardMetric(folder, "goood")
+        reward_models.LearnedRewardMetric(folder, "goood")
 
 
 THREE_PROMPTS, THREE_TEXTS = ["a cat ", "hi ", "dog "], ["sat", "dog mat", "hi hi"]
@@ -168,32 +161,19 @@ ALL = [True] * 3
 
 def test_baseline_is_subtracted(save_classifier: Callable[[Sequence[str]], str]) -> None:
     folder = save_classifier(["reward"])
-    plain = LearnedReward(model_name=folder)(THREE_PROMPTS, THREE_TEXTS, REFERENCES, ALL)
-    fixed = LearnedReward(model_name=folder, baseline=0.5)(THREE_PROMPTS, THREE_TEXTS, REFERENCES, ALL)
+    plain = reward_models.LearnedReward(model_name=folder)(THREE_PROMPTS, THREE_TEXTS, REFERENCES, ALL)
+    fixed = reward_models.LearnedReward(model_name=folder, baseline=0.5)(THREE_PROMPTS, THREE_TEXTS, REFERENCES, ALL)
     assert fixed == pytest.approx([score - 0.5 for score in plain])
-    of_reference = LearnedReward(model_name=folder)(THREE_PROMPTS, [each[0] for each in REFERENCES], REFERENCES, ALL)
-    less_reference = LearnedReward(model_name=folder, baseline="reference")
+    of_reference = reward_models.LearnedReward(model_name=folder)(
+        THREE_PROMPTS, [each[0] for each in REFERENCES], REFERENCES, ALL
+    )
+    less_reference = reward_models.LearnedReward(model_name=folder, baseline="reference")
     found = less_reference(THREE_PROMPTS, THREE_TEXTS, REFERENCES, ALL)
     assert found == pytest.approx([a - b for a, b in zip(plain, of_reference, strict=True)], abs=1e-5)
     gold = less_reference(THREE_PROMPTS, [each[0] for each in REFERENCES], REFERENCES, ALL)
     assert gold == pytest.approx([0, 0, 0], abs=1e-5)
     with pytest.raises(DataError, match="a reference for every sample"):
         less_reference(THREE_PROMPTS, THREE_TEXTS, [[], ["a"], ["b"]], ALL)
-
-
-DIALOGUES = [
-    Dialogue(1, (Turn("hello there", PARTNER), Turn("how are you?", AGENT), Turn("fine", PARTNER)), n_given=1),
-    Dialogue(2, (Turn("good to know", PARTNER), Turn("hello", AGENT), Turn("hello", PARTNER)), n_given=1),
-]
-
-
-def test_scores_equal_those_of_the_reward(tmp_path: Path) -> None:
-    name = save_reward_model(tmp_path, "dialogue")
-    found = ConversationRewardModelMetric(name).compute(DIALOGUES)
-    expected = ConversationRewardModel(name)(DIALOGUES, [True, True])
-    scores, mean = found["conversation/reward_model"]
-    assert scores == pytest.approx(expected, abs=1e-6)
-    assert mean == pytest.approx(sum(scores or []) / 2)
 
 
 TURNS = tuple(
@@ -218,14 +198,5 @@ def scores_of_conversations(name: str, *dialogues: Dialogue) -> list[float]:
 def test_changes_by_turn_sum_to_the_score(tmp_path: Path) -> None:
     name = save_reward_model(tmp_path, "dialogue")
     first, last = scores_of_conversations(name, OTHER, DIALOGUE)
-    found = ConversationRewardModel(name, "every_turn")([OTHER, DIALOGUE], [False, True])
+    found = reward_models.ConversationRewardModel(name, "every_turn")([OTHER, DIALOGUE], [False, True])
     assert found == [0.0, pytest.approx([first, last - first], abs=1e-6)]
-
-
-def test_model_of_replies_and_other_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="is not the folder of a reward model"):
-        ConversationRewardModel(str(tmp_path))
-    name = save_reward_model(tmp_path, "reply")
-    for build in (ConversationRewardModel, ConversationRewardModelMetric):
-        with pytest.raises(ConfigError, match="scores replies; use it as the reward learned_reward"):
-            build(name)

@@ -34,13 +34,6 @@ def test_bad_score_names_reward_value_and_sample_or_is_masked(bad: Any) -> None:
     assert masked[0] == 1.0 and np.isnan(masked[1])
 
 
-@pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0, 3.0]])
-@pytest.mark.parametrize("on_error", ["raise", "mask"])
-def test_wrong_number_of_scores_is_never_masked(values: list[float], on_error: str) -> None:
-    with pytest.raises(RewardError, match=f"{len(values)} values for 2 replies"):
-        check_scores(values, "r", ["a", "b"], on_error)
-
-
 def test_scorer_names_the_sample_whose_reward_raised() -> None:
     def picky(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
         return 1.0 / len(gen_text)
@@ -126,14 +119,3 @@ def test_terms_of_an_earlier_batch_are_not_those_of_a_failed_one() -> None:
     assert [each.values for each in task_rewards([talk(0.0)] * 2, 1)] == [{"mine": 1.0, "mine/half": 0.5}] * 2
     for failed in task_rewards([talk(0.0, text="bad")] * 4, 1):
         assert np.isnan(failed.per_token).all() and failed.values.keys() == {"mine"}
-
-
-def test_masked_reply_is_nan_on_its_last_token() -> None:
-    def failing(prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
-        return [1.0, None]
-
-    parts = as_parts(failing)
-    task_rewards = TaskRewards(parts, Scorer(parts, on_error="mask").values)
-    good, bad = task_rewards([talk(0.0, 0.0), talk(0.0)], 1)
-    np.testing.assert_array_equal(good.per_token, [0.0, 1.0])
-    assert np.isnan(bad.per_token[-1])

@@ -10,19 +10,12 @@ import pytest
 from replies import pay, state
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.scores.tasks import (
-    GoalFollowedMetric,
-    RudenessMetric,
-    RudenessReward,
-    ShortestPathMetric,
-    ShortestPathReward,
-)
-from rl4dialog.tasks.random_walks.datapool import RandomWalks
+from rl4dialog.scores import tasks
 from rl4dialog.tasks.random_walks.graph import Graph, WalkTask
 
 
 def test_scores_of_texts_made_by_hand() -> None:
-    found = RudenessMetric().compute([""] * 4, ["hi", "duh", "you clown, whatever", ""], [[]] * 4)
+    found = tasks.RudenessMetric().compute([""] * 4, ["hi", "duh", "you clown, whatever", ""], [[]] * 4)
     assert found == {
         "rudeness/level": ([0, 1, 2, 0], 0.75),
         "rudeness/polite": ([1, 0, 0, 1], 0.5),
@@ -33,9 +26,9 @@ def test_scores_of_texts_made_by_hand() -> None:
 
 @pytest.mark.parametrize(("text", "level"), [("i love soups.", 0), ("duh, i love soups.", 1), ("you clown. yawn.", 2)])
 def test_each_level_costs_the_scale(text: str, level: int) -> None:
-    assert pay(RudenessReward(), text) == -5 * level
-    assert pay(RudenessReward(scale=2), text) == -2 * level
-    assert pay(RudenessReward(), text, done=False) == 0
+    assert pay(tasks.RudenessReward(), text) == -5 * level
+    assert pay(tasks.RudenessReward(scale=2), text) == -2 * level
+    assert pay(tasks.RudenessReward(), text, done=False) == 0
 
 
 TASK = WalkTask(Graph({"a": [], "b": ["a"], "c": ["b", "d"], "d": ["c"]}, "a", 5), "c")
@@ -44,7 +37,7 @@ META = TASK.to_meta()
 
 def test_scores_of_walks_made_by_hand() -> None:
     texts = ["b a", "d c b a", "d c d c d c", "d b", "", "d"]
-    found = ShortestPathMetric().compute(["from c"] * 6, texts, [[]] * 6, [META] * 6)
+    found = tasks.ShortestPathMetric().compute(["from c"] * 6, texts, [[]] * 6, [META] * 6)
     assert found == {
         "shortest_path/return": ([-2, -4, -5, -5, -5, -5], pytest.approx(-26 / 6)),
         "shortest_path/optimality": (pytest.approx([1, 1 / 3, 0, 0, 0, 0]), pytest.approx(2 / 9)),
@@ -53,16 +46,8 @@ def test_scores_of_walks_made_by_hand() -> None:
     }
 
 
-def test_references_of_the_datapool_have_its_logged_return() -> None:
-    pool = RandomWalks.prepare("test")
-    rows = [(s.prompt_or_input_text, s.references[0], s.references, s.meta_data) for s, _ in pool]
-    found = ShortestPathMetric().compute(*map(list, zip(*rows, strict=True)))
-    assert found["shortest_path/return"][0] == [dialogue.turns[1].reward for dialogue in pool.conversations()]
-    assert found["shortest_path/illegal"][1] == 0
-
-
 def paid(texts: list[str]) -> list[float]:
-    reward, states = ShortestPathReward(), [state(""), *map(state, texts)]
+    reward, states = tasks.ShortestPathReward(), [state(""), *map(state, texts)]
     for number, each in enumerate(states):
         each.context_ids = list(range(number))
     return [reward(before, 1, after, after is states[-1], META) for before, after in pairwise(states)]
@@ -93,13 +78,13 @@ def test_each_step_costs_one_and_the_end_the_rest(texts: list[str], rewards: lis
 @pytest.mark.parametrize("meta_data", [None, {}, {"walk": 1}])
 def test_samples_of_other_datapools_are_an_error(meta_data: Any) -> None:
     with pytest.raises(DataError, match=r"reward 'shortest_path' needs samples .* use the datapool random_walks"):
-        ShortestPathReward()(state(""), 1, state("b"), True, meta_data)
+        tasks.ShortestPathReward()(state(""), 1, state("b"), True, meta_data)
     with pytest.raises(DataError, match="metric 'shortest_path' needs samples"):
-        ShortestPathMetric().compute(["x"], ["b a"], [[]], [meta_data])
+        tasks.ShortestPathMetric().compute(["x"], ["b a"], [[]], [meta_data])
 
 
 def scores(texts: list[str], infos: list[dict[str, Any]], **args: Any) -> tuple[list[float], float]:
-    found: Any = GoalFollowedMetric(**args).compute([""] * len(texts), texts, [[]] * len(texts), infos)
+    found: Any = tasks.GoalFollowedMetric(**args).compute([""] * len(texts), texts, [[]] * len(texts), infos)
     return found["goal_followed"]
 
 

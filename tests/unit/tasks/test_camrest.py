@@ -76,8 +76,3 @@ def test_unknown_slot_is_named_with_file_dialogue_and_turn(folder: Path) -> None
     path.write_text(path.read_text().replace('["food", "thai"]', '["colour", "thai"]'))
     with pytest.raises(DataError, match=r"train\.json, dialogue 1, turn 1: act .*colour.*unknown slot"):
         camrest(str(folder))
-
-
-def test_empty_vocabulary_is_an_error(folder: Path) -> None:
-    with pytest.raises(DataError, match="lower min_count"):
-        camrest(str(folder), min_count=100)

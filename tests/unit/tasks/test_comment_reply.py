@@ -16,82 +16,62 @@ import pytest
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, PARTNER, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.data.small_talk.grammar import TOPICS
-from rl4dialog.tasks.comment_reply import (
-    MEAN_UPVOTES,
-    MILD,
-    POLITE,
-    SHARES,
-    STRONG,
-    UPVOTE_RANGE,
-    CommentReplies,
-    CommentReply,
-    draw_labels,
-    generate_replies,
-    read_replies,
-    rudeness_of,
-)
+from rl4dialog.tasks import comment_reply
 
 
 @pytest.mark.parametrize(
     ("text", "level"),
     [
-        ("", POLITE),
-        ("i love soups too.", POLITE),
-        ("Duh, i love soups.", MILD),
-        ("i love soups.Whatever", MILD),
-        ("so  what?", MILD),
-        ("so\nwhat?", MILD),
-        ("so, what do you cook?", POLITE),
-        ("you clown.", STRONG),
-        ("yawn. SHUT UP!", STRONG),
-        ("you idiot, duh.", STRONG),
-        ("clowns are foolish", POLITE),
-        ("a dumbbell", POLITE),
+        ("", comment_reply.POLITE),
+        ("i love soups too.", comment_reply.POLITE),
+        ("Duh, i love soups.", comment_reply.MILD),
+        ("i love soups.Whatever", comment_reply.MILD),
+        ("so  what?", comment_reply.MILD),
+        ("so\nwhat?", comment_reply.MILD),
+        ("so, what do you cook?", comment_reply.POLITE),
+        ("you clown.", comment_reply.STRONG),
+        ("yawn. SHUT UP!", comment_reply.STRONG),
+        ("you idiot, duh.", comment_reply.STRONG),
+        ("clowns are foolish", comment_reply.POLITE),
+        ("a dumbbell", comment_reply.POLITE),
     ],
 )
 def test_level_is_that_of_the_rudest_whole_word(text: str, level: int) -> None:
-    assert rudeness_of(text) == level
+    assert comment_reply.rudeness_of(text) == level
 
 
 SPLITS = ("train", "val", "test")
 
 
-def first(split: str, n: int, seed: int = 0) -> list[CommentReply]:
-    return list(itertools.islice(generate_replies(split, seed), n))
+def first(split: str, n: int, seed: int = 0) -> list[comment_reply.CommentReply]:
+    return list(itertools.islice(comment_reply.generate_replies(split, seed), n))
 
 
 @pytest.fixture(scope="module")
-def replies() -> list[CommentReply]:
+def replies() -> list[comment_reply.CommentReply]:
     return first("train", 4000)
 
 
-def test_words_of_a_reply_show_its_rudeness(replies: list[CommentReply]) -> None:
-    assert all(rudeness_of(each.reply) == each.rudeness for each in replies)
-    assert all(rudeness_of(each.comment) == POLITE for each in replies)
+def test_words_of_a_reply_show_its_rudeness(replies: list[comment_reply.CommentReply]) -> None:
+    assert all(comment_reply.rudeness_of(each.reply) == each.rudeness for each in replies)
+    assert all(comment_reply.rudeness_of(each.comment) == comment_reply.POLITE for each in replies)
 
 
 def test_labels_have_their_law() -> None:
     rng, n = random.Random(0), 20_000
-    labels = [draw_labels(rng) for _ in range(n)]
+    labels = [comment_reply.draw_labels(rng) for _ in range(n)]
     counts = Counter(rudeness for rudeness, _ in labels)
-    for rudeness, share in SHARES.items():
+    for rudeness, share in comment_reply.SHARES.items():
         assert counts[rudeness] / n == pytest.approx(share, abs=4 * (share * (1 - share) / n) ** 0.5)
         upvotes = Counter(up for level, up in labels if level == rudeness)
-        values = range(MEAN_UPVOTES[rudeness] - UPVOTE_RANGE, MEAN_UPVOTES[rudeness] + UPVOTE_RANGE + 1)
+        values = range(
+            comment_reply.MEAN_UPVOTES[rudeness] - comment_reply.UPVOTE_RANGE,
+            comment_reply.MEAN_UPVOTES[rudeness] + comment_reply.UPVOTE_RANGE + 1,
+        )
         assert sorted(upvotes) == list(values)
         p = 1 / len(values)
         error = 4 * (p * (1 - p) / counts[rudeness]) ** 0.5
         assert all(upvotes[value] / counts[rudeness] == pytest.approx(p, abs=error) for value in values)
-
-
-def test_texts_are_filled_and_various(replies: list[CommentReply]) -> None:
-    texts = [text for each in replies for text in (each.comment, each.reply)]
-    assert not any(mark in text for text in texts for mark in "{}+")
-    assert all(text == " ".join(text.split()) and text[-1] in ".?!" for text in texts)
-    assert len({(each.comment, each.reply) for each in replies}) > 3990
-    assert {each.topic for each in replies} == {topic.name for topic in TOPICS}
-    assert max(len(each.reply.split()) for each in replies) < 30
 
 
 def test_no_comment_is_in_two_splits() -> None:
@@ -104,8 +84,8 @@ EOU = DialogueFormat("eou", None)
 CSV = 'parent,reply,score\nhello there,"hi, you",3\nhello again,duh,-2.5\n'
 
 
-def read(path: Path, split: str = "train", **args: Any) -> list[CommentReply]:
-    return list(read_replies(split, path, EOU, **args))
+def read(path: Path, split: str = "train", **args: Any) -> list[comment_reply.CommentReply]:
+    return list(comment_reply.read_replies(split, path, EOU, **args))
 
 
 def written(folder: Path, text: str, name: str = "replies.csv") -> Path:
@@ -116,8 +96,8 @@ def written(folder: Path, text: str, name: str = "replies.csv") -> Path:
 
 def test_csv_file_is_read_and_judged_by_its_words(tmp_path: Path) -> None:
     assert read(written(tmp_path, CSV), score_column="score") == [
-        CommentReply("hello there", "hi, you", 0, 3.0),
-        CommentReply("hello again", "duh", 1, -2.5),
+        comment_reply.CommentReply("hello there", "hi, you", 0, 3.0),
+        comment_reply.CommentReply("hello again", "duh", 1, -2.5),
     ]
     assert [each.upvotes for each in read(written(tmp_path, CSV))] == [None, None]
 
@@ -126,7 +106,10 @@ def test_json_lines_may_have_other_names_and_labels(tmp_path: Path) -> None:
     rows = [{"post": " a ", "answer": "b", "ups": 7, "rude": 2}, {"post": "c", "answer": "duh", "ups": "8", "rude": 0}]
     path = written(tmp_path, "\n".join(map(json.dumps, rows)), "replies.jsonl")
     columns = {"parent_column": "post", "reply_column": "answer", "score_column": "ups", "rudeness_column": "rude"}
-    assert read(path, **columns) == [CommentReply("a", "b", 2, 7.0), CommentReply("c", "duh", 0, 8.0)]
+    assert read(path, **columns) == [
+        comment_reply.CommentReply("a", "b", 2, 7.0),
+        comment_reply.CommentReply("c", "duh", 0, 8.0),
+    ]
 
 
 def test_removed_texts_are_left_out_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -152,15 +135,8 @@ def test_malformed_row_is_an_error_that_names_file_and_line(tmp_path: Path, text
         read(written(tmp_path, text), score_column="score")
 
 
-@pytest.mark.parametrize("value", [3, -1, 0.5, "rude"])
-def test_unknown_level_of_rudeness_is_an_error(tmp_path: Path, value: Any) -> None:
-    path = written(tmp_path, json.dumps({"parent": "a", "reply": "b", "rude": value}), "replies.jsonl")
-    with pytest.raises(DataError, match=r"replies\.jsonl:1: column 'rude' must contain"):
-        read(path, rudeness_column="rude")
-
-
 def samples(split: str = "train", **args: Any) -> list[Sample]:
-    return [sample for sample, _ in CommentReplies.prepare(split, **args)]
+    return [sample for sample, _ in comment_reply.CommentReplies.prepare(split, **args)]
 
 
 def rewards(n: int = 4000, **args: Any) -> list[tuple[int, float]]:
@@ -168,7 +144,7 @@ def rewards(n: int = 4000, **args: Any) -> list[tuple[int, float]]:
 
 
 def test_conversations_have_the_logged_reward() -> None:
-    pool = CommentReplies.prepare("test", reward="upvote_count")
+    pool = comment_reply.CommentReplies.prepare("test", reward="upvote_count")
     dialogues = list(pool.conversations())
     assert len(dialogues) == 500 and len({turn.reward for each in dialogues for turn in each.turns}) > 8
     for dialogue, (sample, _) in zip(dialogues, pool, strict=True):
@@ -194,15 +170,6 @@ def test_noise_replaces_only_mild_rudeness_and_keeps_the_mean() -> None:
     mild = [reward for level, reward in noisy if level == 1]
     assert abs(statistics.mean(mild) + 5) < 4 * 5 / len(mild) ** 0.5
     assert noisy == rewards(reward="noised") != rewards(reward="noised", seed=1)
-
-
-@pytest.mark.parametrize(
-    ("reward", "expected"), [("rudeness", -3.5), ("noised", -3.5), ("upvote_count", 3.2), ("upvotes", 0.6)]
-)
-def test_mean_reward_of_the_data_is_that_of_the_docs(reward: str, expected: float) -> None:
-    found = [each for _, each in rewards(reward=reward)]
-    standard_error = statistics.stdev(found) / len(found) ** 0.5
-    assert abs(statistics.mean(found) - expected) < 4 * standard_error < 0.4
 
 
 def test_file_gives_samples_and_rewards(tmp_path: Path) -> None:
@@ -233,4 +200,4 @@ def test_file_gives_samples_and_rewards(tmp_path: Path) -> None:
 )
 def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        CommentReplies.prepare("train", **args)
+        comment_reply.CommentReplies.prepare("train", **args)

@@ -11,18 +11,10 @@ from rl4dialog.core.types import AGENT, Dialogue, Sample
 from rl4dialog.data.pool import Data
 from rl4dialog.partners.scripted import FactsPartner
 from rl4dialog.scores.persona_ranking import PersonaRankingMetric
-from rl4dialog.tasks.get_acquainted import (
-    GOALS,
-    NOTHING,
-    TOPICS,
-    GetAcquainted,
-    draw_persona,
-    generate_dialogues,
-    goal_of,
-)
+from rl4dialog.tasks import get_acquainted
 from rl4dialog.tasks.playing import play
 
-DIALOGUES = generate_dialogues("train", 300)
+DIALOGUES = get_acquainted.generate_dialogues("train", 300)
 PERSONAS = ("partner_persona", "persona")
 
 
@@ -32,14 +24,14 @@ def sentences(text: str) -> list[str]:
 
 
 def facts_said(dialogue: Dialogue) -> list[tuple[int, str]]:
-    known = {fact for topic in TOPICS for fact in topic.facts}
+    known = {fact for topic in get_acquainted.TOPICS for fact in topic.facts}
     return [(turn.speaker, part) for turn in dialogue.turns for part in sentences(turn.text) if part in known]
 
 
 def test_personas_have_five_facts_of_different_topics() -> None:
-    personas = [draw_persona(str(seed)) for seed in range(500)]
+    personas = [get_acquainted.draw_persona(str(seed)) for seed in range(500)]
     assert {len(persona) for persona in personas} == {5}
-    assert all(goal_of(fact) == topic for persona in personas for topic, fact in persona.items())
+    assert all(get_acquainted.goal_of(fact) == topic for persona in personas for topic, fact in persona.items())
     counts = Counter(fact for persona in personas for fact in persona.values())
     assert len(counts) == 96 and max(counts.values()) < 60, "26 are expected"
 
@@ -63,34 +55,34 @@ def test_questions_are_answered_as_by_the_partner_facts() -> None:
                 partner.reset(dialogue.meta_data, seed=0)
                 assert sentences(turn.text)[0] == partner.reply([before])
                 asked.add(before)
-    assert asked == {question for topic in TOPICS for question in topic.questions}
+    assert asked == {question for topic in get_acquainted.TOPICS for question in topic.questions}
 
 
 @pytest.mark.parametrize("n_turns", [1, 4])
 def test_every_utterance_has_its_goal(n_turns: int) -> None:
     found = Counter[str]()
-    for dialogue in generate_dialogues("test", 100, n_turns):
+    for dialogue in get_acquainted.generate_dialogues("test", 100, n_turns):
         goals = dialogue.meta_data["goals"]
         assert len(dialogue.turns) == len(goals) == 2 * n_turns + 1
         assert [turn.speaker for turn in dialogue.turns] == [i % 2 for i in range(len(goals))]
         for turn, goal in zip(dialogue.turns, goals, strict=True):
-            topics = [goal_of(part) for part in sentences(turn.text) if goal_of(part)]
+            topics = [get_acquainted.goal_of(part) for part in sentences(turn.text) if get_acquainted.goal_of(part)]
             if topics:
                 assert goal == topics[-1]
-            elif turn.text == NOTHING:
-                assert goal in GOALS[:-1]
+            elif turn.text == get_acquainted.NOTHING:
+                assert goal in get_acquainted.GOALS[:-1]
             else:
                 assert goal == "small_talk"
         found.update(goals)
-    assert set(found) == set(GOALS) or n_turns == 1
+    assert set(found) == set(get_acquainted.GOALS) or n_turns == 1
 
 
-POOL = GetAcquainted.prepare("test", n_test=40)
+POOL = get_acquainted.GetAcquainted.prepare("test", n_test=40)
 
 
 def topics_of(name: str, number: int, n_turns: int = 12) -> list[str | None]:
     dialogue = play(POOL.players[name](), FactsPartner(), POOL[number][0], n_turns, seed=number)
-    return [goal_of(text) for text in dialogue.texts(AGENT)]
+    return [get_acquainted.goal_of(text) for text in dialogue.texts(AGENT)]
 
 
 @pytest.mark.parametrize(("name", "least", "most"), [("one_topic", 1, 1), ("favorites", 1, 3), ("curious", 12, 12)])
@@ -107,7 +99,7 @@ def test_random_player_repeats_topics_and_curious_one_starts_again() -> None:
 
 
 def test_better_players_learn_more_about_the_partner() -> None:
-    train, test = (GetAcquainted.prepare(split, n_train=400, n_test=300) for split in ("train", "test"))
+    train, test = (get_acquainted.GetAcquainted.prepare(split, n_train=400, n_test=300) for split in ("train", "test"))
     metric = PersonaRankingMetric(Data({"train": train}, None).personas)
     found = []
     for player in test.players.values():
@@ -117,11 +109,16 @@ def test_better_players_learn_more_about_the_partner() -> None:
 
 
 def samples(split: str = "train", **args: Any) -> list[Sample]:
-    return [sample for sample, _ in GetAcquainted.prepare(split, **{"n_train": 30, "n_val": 30, "n_test": 30, **args})]
+    return [
+        sample
+        for sample, _ in get_acquainted.GetAcquainted.prepare(
+            split, **{"n_train": 30, "n_val": 30, "n_test": 30, **args}
+        )
+    ]
 
 
 def test_samples_are_whole_dialogues() -> None:
-    for sample, dialogue in zip(samples(), generate_dialogues("train", 30), strict=True):
+    for sample, dialogue in zip(samples(), get_acquainted.generate_dialogues("train", 30), strict=True):
         info = sample.meta_data or {}
         texts = [turn.text for turn in dialogue.turns]
         assert [*info["history"], *sample.references, *info["continuation"]] == texts

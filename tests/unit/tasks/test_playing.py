@@ -51,12 +51,6 @@ def test_speakers_alternate_after_the_given_turns() -> None:
     assert [text.split()[:2] for text in game.texts(AGENT)] == [["ann", "3"], ["ann", "5"], ["ann", "7"]]
 
 
-def test_partner_hears_everything() -> None:
-    partner = Answers("x", "y")
-    game = play(Counter(), partner, SAMPLE, 2, seed=0)
-    assert partner.heard == [[turn.text for turn in game.turns[:n]] for n in (4, 6)]
-
-
 @pytest.mark.parametrize(
     "last, said", [(None, ["x"]), (PartnerReply(leaves=True), ["x"]), (PartnerReply("bye", leaves=True), ["x", "bye"])]
 )

@@ -39,26 +39,6 @@ def bisect(text: str) -> str:
     return f"[{(low + high) // 2}]"
 
 
-def test_a_game_pays_its_own_reward_and_ends_the_conversation() -> None:
-    partner = TextArenaPartner(**GUESSING)
-    partner.reset({}, seed=3)
-    history, rewards = [partner.open()], []
-    assert "between 1 and 20" in history[0]
-    low, high = 1, 20
-    for _ in range(10):
-        guess = (low + high) // 2
-        history.append(f"[{guess}]")
-        reply = partner.reply(history)
-        history.append(reply.text)
-        rewards.append(reply.reward)
-        if reply.leaves:
-            break
-        low, high = (guess + 1, high) if "higher" in reply.text.lower() else (low, guess - 1)
-    assert reply.leaves and "correct" in history[-1]
-    assert rewards[-1] == 1.0 and not any(rewards[:-1])
-    assert partner.outcome() == {"success": 1.0, "invalid_move": 0.0}
-
-
 def test_invalid_moves_lose_and_are_counted() -> None:
     partner = TextArenaPartner(**TIC_TAC_TOE)
     partner.reset({}, seed=0)

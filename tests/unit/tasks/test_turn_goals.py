@@ -6,35 +6,27 @@ from typing import Any
 
 import pytest
 
+from rl4dialog.catalog import MetricRegistry
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.tasks import turn_goals
 from rl4dialog.tasks.get_acquainted import REACTIONS, TOPICS
-from rl4dialog.tasks.turn_goals import (
-    GOAL_SETS,
-    SMALL_TALK_GOAL,
-    GoalTurn,
-    ScriptedSpeaker,
-    TurnGoal,
-    chosen_goals,
-    follows,
-    said_goal,
-)
 
-TOPIC_GOALS = GOAL_SETS["get_acquainted"]
+TOPIC_GOALS = turn_goals.GOAL_SETS["get_acquainted"]
 
 
-@pytest.mark.parametrize("goals", GOAL_SETS.values(), ids=GOAL_SETS)
-def test_all_questions_show_their_goal_and_no_other(goals: tuple[TurnGoal, ...]) -> None:
+@pytest.mark.parametrize("goals", turn_goals.GOAL_SETS.values(), ids=turn_goals.GOAL_SETS)
+def test_all_questions_show_their_goal_and_no_other(goals: tuple[turn_goals.TurnGoal, ...]) -> None:
     assert len(goals) in (11, 12)
     for goal in goals:
         for question in goal.questions:
-            assert said_goal(question, goals) == goal
-            assert [other for other in goals if follows(question, other, goals)] == [goal]
+            assert turn_goals.said_goal(question, goals) == goal
+            assert [other for other in goals if turn_goals.follows(question, other, goals)] == [goal]
 
 
 def test_facts_and_reactions_of_the_dialogues_have_their_goals() -> None:
     for goal, topic in zip(TOPIC_GOALS, TOPICS, strict=True):
-        assert all(follows(fact, goal, TOPIC_GOALS) for fact in topic.facts)
-    assert all(follows(text, SMALL_TALK_GOAL, TOPIC_GOALS) for text in REACTIONS)
+        assert all(turn_goals.follows(fact, goal, TOPIC_GOALS) for fact in topic.facts)
+    assert all(turn_goals.follows(text, turn_goals.SMALL_TALK_GOAL, TOPIC_GOALS) for text in REACTIONS)
 
 
 @pytest.mark.parametrize(
@@ -48,36 +40,38 @@ def test_facts_and_reactions_of_the_dialogues_have_their_goals() -> None:
     ],
 )
 def test_last_question_counts_and_otherwise_the_last_sentence(text: str, name: str | None) -> None:
-    found = said_goal(text, TOPIC_GOALS)
+    found = turn_goals.said_goal(text, TOPIC_GOALS)
     assert (found and found.name) == name
 
 
 def test_goals_of_a_config() -> None:
     own = {"name": "ask about cars .", "questions": ["do you have a car ?"], "words": ["car"]}
-    goals = chosen_goals(["pet", "ask about kids.", own, {"name": "be kind"}], "g")
+    goals = turn_goals.chosen_goals(["pet", "ask about kids.", own, {"name": "be kind"}], "g")
     assert [goal.name for goal in goals] == ["pet", "ask about kids.", "ask about cars .", "be kind"]
-    assert goals[2] == TurnGoal(own["name"], ("do you have a car ?",), ("car",)) and goals[3].questions == ()
+    assert goals[2] == turn_goals.TurnGoal(own["name"], ("do you have a car ?",), ("car",)) and goals[3].questions == ()
 
 
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ("convogim", "g: unknown set of goals 'convogim'; did you mean 'convogym'\\?"),
-        ([], "g is empty"),
-        (["pets"], "g\\[0\\]: unknown goal 'pets'; did you mean 'pet'\\?"),
-        (["pet", "pet"], "g: the goal 'pet' is named twice"),
-        ([{"question": ["a ?"]}], "g\\[0\\] must have a name, and can have questions and words"),
-        ([{"name": "a", "words": "b"}], "g\\[0\\]: questions and words must be lists of texts"),
+        ("convogim", "goals: unknown set of goals 'convogim'; did you mean 'convogym'\\?"),
+        ([], "goals: .*List should have at least 1 item"),
+        (["pets"], "goals\\[0\\]: unknown goal 'pets'; did you mean 'pet'\\?"),
+        (["pet", "pet"], "goals: the goal 'pet' is named twice"),
+        ([{"questions": ["a ?"]}], "goals\\[0\\]: the key 'name' is missing"),
+        ([{"name": " "}], "goals\\[0\\].name: string should match"),
+        ([{"name": "a", "question": ["a ?"]}], "goals\\[0\\].question: .*did you mean 'questions'"),
+        ([{"name": "a", "words": "b"}], "goals\\[0\\].words: .*valid array"),
     ],
 )
 def test_what_goals_cannot_be(chosen: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        chosen_goals(chosen, "g")
+        MetricRegistry.get("goal_followed", {"goals": chosen})
 
 
 def test_scripted_speaker_says_each_of_its_questions() -> None:
-    goals, speaker = GOAL_SETS["get_acquainted"], ScriptedSpeaker()
-    turns = [GoalTurn(goal, ["hello ."], {}, seed) for goal in goals for seed in range(40)]
+    goals, speaker = turn_goals.GOAL_SETS["get_acquainted"], turn_goals.ScriptedSpeaker()
+    turns = [turn_goals.GoalTurn(goal, ["hello ."], {}, seed) for goal in goals for seed in range(40)]
     said = speaker.speak(turns)
     assert set(said) == {question for goal in goals for question in goal.questions}
     assert speaker.speak(turns) == said
@@ -85,4 +79,4 @@ def test_scripted_speaker_says_each_of_its_questions() -> None:
 
 def test_goal_without_questions_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"speaker 'scripted' .* 'be kind' has none; add questions"):
-        ScriptedSpeaker().check([TurnGoal("be kind")])
+        turn_goals.ScriptedSpeaker().check([turn_goals.TurnGoal("be kind")])

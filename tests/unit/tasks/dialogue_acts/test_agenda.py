@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import DATABASE, ONTOLOGY, PLACES, goals, play, rule_policy, tiny_world
+from worlds import DATABASE, ONTOLOGY, goals, tiny_world
 
 from rl4dialog.tasks.dialogue_acts.acts import BYE, DONT_CARE, INFORM, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, SemanticErrors
@@ -161,21 +161,3 @@ def test_values_of_a_booking_are_replaced_after_no_booking() -> None:
     assert not user.is_complete
     user.reply([act("book", "restaurant", slot, value) for slot, value in (booked | {"day": "friday"}).items()])
     assert user.is_complete
-
-
-def test_patience_ends() -> None:
-    user, said = user_of({"restaurant": DomainGoal({"food": "thai"}, requests=("phone",))}, patience=3)
-    for _ in range(10):
-        said = user.reply([])
-        if user.is_over:
-            break
-    assert said[-1].intent == BYE
-    assert user.has_given_up
-
-
-@pytest.mark.parametrize("goal", [goal for goal in GOALS if "taxi" in goal.domains])
-def test_ends_of_a_ride_are_told(goal: Goal) -> None:
-    user, exchanges = play(rule_policy(), goal)
-    assert user.is_complete
-    said = {(each.slot, each.value) for turn in exchanges for each in turn.user if each.intent == INFORM}
-    assert {value for slot, value in said if slot in ("from", "to")} == set(PLACES)

@@ -6,17 +6,11 @@ from typing import Any
 
 import pytest
 
+from rl4dialog.tasks.dialogue_acts import outcome
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
 from rl4dialog.tasks.dialogue_acts.dialogue import Booking, Exchange
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
 from rl4dialog.tasks.dialogue_acts.ontology import Database, Domain, Ontology
-from rl4dialog.tasks.dialogue_acts.outcome import (
-    ConvLab2Reward,
-    ConvLabOutcome,
-    TaskTurn,
-    convlab_outcome_of,
-    resemblance,
-)
 
 ONTOLOGY = Ontology(
     [
@@ -56,9 +50,9 @@ def inform(domain: str, slot: str, value: str, intent: str = "inform") -> Dialog
 
 def judged(
     domains: dict[str, DomainGoal], *said: DialogueAct, bookings: tuple[Booking, ...] = (), reply: Any = ()
-) -> ConvLabOutcome:
+) -> outcome.ConvLabOutcome:
     exchange = Exchange((), (), (), said, bookings)
-    return convlab_outcome_of(Goal("g", domains), [exchange], True, DATABASE, reply)
+    return outcome.convlab_outcome_of(Goal("g", domains), [exchange], True, DATABASE, reply)
 
 
 def booked(domain: str, entity: str) -> Booking:
@@ -167,17 +161,17 @@ def test_a_goal_that_no_entity_satisfies_fails() -> None:
 
 def test_resemblance_is_that_of_the_best_part() -> None:
     pairs = (("Hills Road", "15 hills road"), ("abcd", "xabczx"), ("", "x"))
-    assert [resemblance(*pair) for pair in pairs] == [100, 75, 0]
+    assert [outcome.resemblance(*pair) for pair in pairs] == [100, 75, 0]
 
 
 def test_reward_pays_for_the_goal_for_the_domain_of_the_last_act_and_charges_other_turns() -> None:
     def paid(*judging: Any, **more: Any) -> float:
         found = judged(*judging, **more)
-        return ConvLab2Reward()(TaskTurn(Exchange((), (), (), ()), None, lambda: found))
+        return outcome.ConvLab2Reward()(outcome.TaskTurn(Exchange((), (), (), ()), None, lambda: found))
 
     domains = {**HOTEL, "taxi": DomainGoal(requests=("car type",))}
     assert (paid(HOTEL, PHONE), paid(HOTEL), paid(domains, PHONE)) == (40, -1, 5)
     assert paid(domains, PHONE, reply=[DialogueAct("bye", "general")]) == 5
     assert paid(domains, PHONE, reply=[DialogueAct("request", "taxi", "car type")]) == -1
     with pytest.raises(ValueError, match="ConvLab2Reward needs a TaskTurn with 'convlab'"):
-        ConvLab2Reward()(TaskTurn(Exchange((), (), (), ()), None))
+        outcome.ConvLab2Reward()(outcome.TaskTurn(Exchange((), (), (), ()), None))

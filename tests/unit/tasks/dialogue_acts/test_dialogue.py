@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 from worlds import DATABASE, ONTOLOGY
 
-from rl4dialog.envs.dialogue_acts import DialogueActEnv
-from rl4dialog.tasks.dialogue_acts.acts import GENERAL, INFORM, REQ_MORE, REQUEST, DialogueAct
+from rl4dialog.tasks.dialogue_acts.acts import GENERAL, REQ_MORE, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser, SemanticErrors
 from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Lexicalizer, RulePolicy, corpus_dialogue, simulate
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
 from rl4dialog.tasks.dialogue_acts.ontology import Database, Domain, Ontology
 from rl4dialog.tasks.dialogue_acts.templates import Templates
-from rl4dialog.tasks.town_guide.world import town_guide
 
 
 def act(intent: str, slot: str = "", value: str = "") -> DialogueAct:
@@ -82,18 +80,6 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_dialogue_ends_when_the_user_leaves(lexicalizer: Lexicalizer) -> None:
-    user = AgendaUser(CAFE)
-    exchanges = simulate(RulePolicy(lexicalizer), user, lexicalizer, GOAL, rng())
-    assert user.is_over and user.is_complete
-    assert [list(map(str, exchange.user)) for exchange in exchanges] == [
-        ["cafe-inform(area=north)"],
-        ["cafe-request(phone)"],
-    ]
-    assert list(map(str, exchanges[-1].said)) == ["cafe-inform(name=red cup)", "cafe-inform(phone=1)"]
-    assert exchanges[-1].chosen == (DialogueAct(INFORM, "cafe", "name", "1"), DialogueAct(INFORM, "cafe", "phone", "1"))
-
-
 def test_agent_hears_what_errors_leave(lexicalizer: Lexicalizer) -> None:
     deaf = SemanticErrors(1.0, Ontology([]), {})
     exchanges = simulate(Silent(), AgendaUser(CAFE), lexicalizer, GOAL, rng(), max_turns=2, errors=deaf)
@@ -110,21 +96,3 @@ def test_corpus_has_what_was_understood_and_said_and_its_words(lexicalizer: Lexi
     assert last.user == (DialogueAct(REQUEST, "cafe", "phone"),)
     assert last.user_text == "What is the phone number of the cafe?"
     assert last.system_text == "There is a cafe called red cup, with phone number 1."
-
-
-def test_dialogue_is_that_of_the_environment() -> None:
-    env = DialogueActEnv(town_guide, {"n_dialogues": 40})
-    world = town_guide(n_dialogues=40)
-    lexicalizer = Lexicalizer(world.database)
-    policy = RulePolicy(lexicalizer)
-    user = AgendaUser(world.ontology, places=world.places)
-    for goal in world.goals["train"][:10]:
-        env.reset(seed=3, options={"goal": goal})
-        said, is_over = [], False
-        while not is_over:
-            acts = policy.act(env.dialogue.belief, env.dialogue.heard)
-            _, _, is_over, _, _ = env.step(world.system_acts.encode(acts))
-            said.append(sorted(env.lexicalizer.say(acts, BeliefState(world.ontology)).acts))
-        exchanges = simulate(policy, user, lexicalizer, goal, rng(3))
-        assert len(exchanges) == len(said)
-        assert env.outcome().success == user.is_complete is True

@@ -90,13 +90,6 @@ def test_constraints_and_bookings_come_from_the_tracker() -> None:
     assert TrackedBelief(ONTOLOGY, tracker).domains["restaurant"].constraints == {} and tracker.n_sessions == 2
 
 
-def test_tracker_is_used_in_dialogues_and_in_demonstrations() -> None:
-    env = DialogueActEnv(tiny_world, tracker=ConvLabTracker)
-    assert len(env.demonstrations()[0])
-    env.reset(seed=0)
-    assert isinstance(env.dialogue.belief, TrackedBelief)
-
-
 @pytest.mark.parametrize("state", [None, {}, {"belief_state": []}, {"belief_state": {"restaurant": {"semi": 3}}}])
 def test_tracker_of_another_shape_is_refused(state: Any) -> None:
     tracker = ConvLabTracker(None)

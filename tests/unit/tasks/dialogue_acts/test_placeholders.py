@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import tiny_world
 
+from rl4dialog.tasks.dialogue_acts import placeholders
 from rl4dialog.tasks.dialogue_acts.acts import (
     BOOK,
     BOOKING,
@@ -26,14 +27,6 @@ from rl4dialog.tasks.dialogue_acts.acts import (
     DialogueAct,
 )
 from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE
-from rl4dialog.tasks.dialogue_acts.placeholders import (
-    ReplyReader,
-    delexicalize,
-    filled,
-    placeholder,
-    placeholders_in,
-    with_placeholders,
-)
 from rl4dialog.tasks.dialogue_acts.world import World
 from rl4dialog.tasks.town_guide.world import town_guide
 
@@ -46,19 +39,19 @@ def inform(slot: str, value: str, domain: str = "restaurant") -> DialogueAct:
 
 def test_placeholder_has_a_number_from_the_second_value_on() -> None:
     acts = [inform("name", "1"), inform("name", "2"), inform("price", "1", "train")]
-    text = " ".join(map(placeholder, acts))
+    text = " ".join(map(placeholders.placeholder, acts))
     assert text == "[restaurant_name] [restaurant_name_2] [train_price]"
-    assert placeholders_in(text) == acts
-    assert placeholders_in(f"{text} [restaurant_name]!") == acts, "each one once"
+    assert placeholders.placeholders_in(text) == acts
+    assert placeholders.placeholders_in(f"{text} [restaurant_name]!") == acts, "each one once"
     values = {("restaurant", "name", "1"): "red house", ("restaurant", "area", "1"): ""}
     text = "[restaurant_name] is in the [restaurant_area]; [restaurant_name_2] is not."
-    assert filled(text, values) == "red house is in the [restaurant_area]; [restaurant_name_2] is not."
+    assert placeholders.filled(text, values) == "red house is in the [restaurant_area]; [restaurant_name_2] is not."
 
 
 @pytest.mark.parametrize("text", ["", "name", "[name]", "[ ]", "[restaurant_]", "[_name]", "[]]", "[a_b_c]"])
 def test_other_brackets_are_no_placeholders(text: str) -> None:
-    assert placeholders_in(text) == []
-    assert filled(text, {("restaurant", "name", "1"): "x"}) == text
+    assert placeholders.placeholders_in(text) == []
+    assert placeholders.filled(text, {("restaurant", "name", "1"): "x"}) == text
 
 
 @pytest.mark.parametrize(
@@ -85,14 +78,14 @@ def test_other_brackets_are_no_placeholders(text: str) -> None:
     ],
 )  # fmt: skip
 def test_values_of_an_utterance_become_placeholders(text: str, acts: list[DialogueAct], expected: str) -> None:
-    assert delexicalize(text, acts, "restaurant", TEMPLATES) == expected
+    assert placeholders.delexicalize(text, acts, "restaurant", TEMPLATES) == expected
 
 
 @pytest.mark.parametrize("with_words", [True, False])
 def test_words_of_templates_become_words_of_templates(with_words: bool) -> None:
     acts = [inform("name", "thai north 0"), inform("food", "thai"), inform("phone", "00")]
     text = TEMPLATES.render(acts, "agent") if with_words else ""
-    assert delexicalize(text, acts, "restaurant", TEMPLATES) == (
+    assert placeholders.delexicalize(text, acts, "restaurant", TEMPLATES) == (
         "There is a restaurant called [restaurant_name], serving [restaurant_food] food, with phone number "
         "[restaurant_phone]."
     )
@@ -109,8 +102,8 @@ def world(name: str) -> World:
 
 
 @cache
-def reader(name: str) -> ReplyReader:
-    return ReplyReader(world(name).ontology, world(name).templates)
+def reader(name: str) -> placeholders.ReplyReader:
+    return placeholders.ReplyReader(world(name).templates)
 
 
 def wanted(*slots: str, of: str = "restaurant") -> list[DialogueAct]:
@@ -120,7 +113,7 @@ def wanted(*slots: str, of: str = "restaurant") -> list[DialogueAct]:
 @pytest.mark.parametrize("name", ["tiny", "town_guide"])
 def test_every_act_of_a_vocabulary_is_read_from_the_words_of_templates(name: str) -> None:
     for act in world(name).system_acts.acts:
-        text = world(name).templates.render(with_placeholders([act], act.domain), "agent")
+        text = world(name).templates.render(placeholders.with_placeholders([act], act.domain), "agent")
         read = reader(name).read(text, act.domain)
         assert (read[-1].intent in BOOKS) if act.intent in BOOKS else read == [act], (text, read)
 

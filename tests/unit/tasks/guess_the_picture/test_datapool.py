@@ -63,10 +63,6 @@ def test_conversations_can_be_read_twice_and_in_parts() -> None:
     assert list(pickle.loads(pickle.dumps(first)).conversations()) == list(first.conversations())
 
 
-def test_penalty_changes_the_rewards_only() -> None:
-    assert samples(yes_no_penalty="hard") == samples()
-
-
 def test_share_of_open_players_changes_the_games() -> None:
     opens = {question.text for question in OPEN_QUESTIONS}
     assert all(set(questions(sample)) <= opens for sample in samples(open_share=1))

@@ -47,27 +47,18 @@ from rl4dialog.tasks.playing import play
 ANSWERS = {
     "yes": ("hard", "soft", "conservative"),
     "No": ("hard", "soft", "conservative"),
-    " YES ": ("hard", "soft", "conservative"),
     "yes , it is": ("soft", "conservative"),
-    "no, it is not": ("soft", "conservative"),
-    "it is red, yes": ("soft", "conservative"),
     "no.": ("soft", "conservative"),
     "i think so": ("conservative",),
     "i do not think so": ("conservative",),
     "I don't know": ("conservative",),
     "i don\u2019t know": ("conservative",),
-    "i can not tell": ("conservative",),
-    "it cannot be seen": ("conservative",),
     "maybe": ("conservative",),
     "it looks red": ("conservative",),
-    "it appears to be a dog": ("conservative",),
     "i do not understand": ("conservative",),
     "red": (),
     "it is red": (),
     "snowy": (),  # contains "no", but not as a word
-    "it is snowing now": (),
-    "a noble horse": (),
-    "yesterday": (),
     "overlooks": (),
     "": (),
 }
@@ -119,62 +110,11 @@ def test_rank_and_halving_are_those_of_a_naive_computation(seed: int) -> None:
         assert guesser.is_halved == (2 * (rank - 1) <= start - 1)
 
 
-def scene(color: str, impression: int) -> Scene:
-    values = {name: attribute.values[0] for name, attribute in ATTRIBUTES.items()} | {"color": color}
-    return Scene("a close picture", values, impression)
-
-
-def test_ties_share_their_rank_and_half_the_distance_is_enough() -> None:
-    scenes = [scene("red", 0), scene("red", 1), *[scene("blue", 1)] * 3, scene("blue", 0)]
-    guesser = Guesser(scenes, hidden=0)
-    assert guesser.start_rank == 5.5  # four are better, and one is as good
-    assert not guesser.is_halved
-    guesser.hear("what color is it ?", "red")
-    assert guesser.rank == 1 + 1 + 3 / 2  # the red one is better, and three have as many points
-    assert not guesser.is_halved  # 2.5 > 4.5 / 2
-    three_blue = Guesser([scene("red", 0), scene("red", 1), scene("blue", 2), scene("blue", 0)], hidden=0)
-    assert three_blue.start_rank == 1 + 2 + 1 / 2
-    three_blue.hear("what color is it ?", "red")
-    assert three_blue.rank == 3.0 and not three_blue.is_halved
-    exactly = Guesser([scene("red", 0), scene("red", 1), scene("blue", 0), scene("blue", 0)], hidden=0)
-    assert exactly.start_rank == 3.0
-    exactly.hear("is it red ?", YES)
-    assert exactly.rank == 2.0 and exactly.is_halved  # exactly half of the distance
-
-
-def test_scene_in_the_first_place_has_no_distance_to_halve() -> None:
-    assert Guesser([scene("red", 3), scene("red", 0)], hidden=0).is_halved
-    assert Guesser([scene("red", 0)], hidden=0).is_halved
-    guesser = Guesser(scene_table(200, 0), hidden=0)
-    value = scene_table(200, 0)[0].values["thing"]
-    guesser.hear("what is it ?", value)
-    rank = guesser.rank
-    assert rank < guesser.start_rank
-    for question, said in [("what is it ?", f"it is {value}"), (f"is it {value} ?", "yes"), ("what is it ?", value)]:
-        guesser.hear(question, said)
-        assert guesser.rank == rank
-
-
 @pytest.mark.parametrize("said", [("what is it", NOT_SEEN), ("who are you ?", YES), ("is it red ?", "red"), ("", "")])
 def test_what_says_nothing_changes_nothing(said: tuple[str, str]) -> None:
     guesser = Guesser(scene_table(50, 0), hidden=0)
     guesser.hear(*said)
     assert guesser.rank == guesser.start_rank and guesser.left == all_values()
-
-
-def test_values_left_by_a_history_follow_from_its_answers() -> None:
-    history = [
-        "a close picture",
-        "is it a dark color ?",
-        "no",
-        "is it red ?",
-        "no , it is not",
-        "who is there ?",
-        "a boy",
-    ]
-    left = values_left_by(history)
-    assert left == all_values() | {"color": {"yellow", "white"}, "person": {"a boy"}}
-    assert values_left_by(history[:1]) == all_values()
 
 
 BRIEF, IN_SENTENCES = 0, 1  # seeds
@@ -212,17 +152,6 @@ def test_game_is_over_when_the_distance_is_halved() -> None:
     asked(partner, questions[over - 1])
     assert partner.outcome()["success"] == 1.0 and partner.outcome()["rank"] - 1 <= (start - 1) / 2
     assert partner.outcome()["rounds"] == over + 1
-
-
-@pytest.mark.parametrize("max_rounds", [1, 3, 10])
-def test_game_is_over_after_the_last_round_which_costs_nothing(max_rounds: int) -> None:
-    partner = seeing_the_scene(max_rounds=max_rounds)
-    replies = asked(partner, *["is it fun ?"] * max_rounds)
-    assert [reply.reward for reply in replies] == [-1.0] * (max_rounds - 1) + [0.0]
-    assert [reply.leaves for reply in replies] == [False] * (max_rounds - 1) + [True]
-    outcome = partner.outcome()
-    assert (outcome["success"], outcome["rounds"]) == (0.0, max_rounds)
-    assert set(outcome) == set(partner.outcomes)
 
 
 ASKED = {
@@ -286,15 +215,6 @@ def test_players_are_ordered(games: dict[type[Player], list[Dialogue]]) -> None:
     errors = [statistics.stdev(returns(games[kind])) / math.sqrt(N_GAMES) for kind in PLAYERS]
     for i in range(len(PLAYERS) - 1):
         assert means[i + 1] - means[i] > 4 * math.hypot(errors[i], errors[i + 1]), PLAYERS[i]
-
-
-@pytest.mark.parametrize("kind", PLAYERS)
-def test_players_speak_the_language_of_the_game(kind: type[Player], games: dict[type[Player], list[Dialogue]]) -> None:
-    for game in games[kind]:
-        assert all(parse(text) for text in questions_in(game))
-        assert game.outcome["rounds"] == len(questions_in(game)) <= 10
-        assert sum(turn.reward for turn in game.said) == 1 - len(questions_in(game))
-        assert game.outcome["success"] == 1.0 or len(questions_in(game)) == 10
 
 
 def test_players_without_yes_no_questions_pay_no_penalty_for_them(games: dict[type[Player], list[Dialogue]]) -> None:

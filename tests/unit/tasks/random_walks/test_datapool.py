@@ -68,16 +68,6 @@ def test_every_node_is_the_same_token_everywhere() -> None:
         ]
 
 
-def test_splits_and_seeds_have_other_walks_on_the_same_graph() -> None:
-    pools = [
-        RandomWalks.prepare(split, seed=seed, n_train=100) for split in ("train", "val", "test") for seed in (0, 1)
-    ]
-    assert len({tuple(sample.references[0] for sample, _ in pool) for pool in pools}) == 6
-    assert all(pool.graph == pools[0].graph for pool in pools)
-    assert RandomWalks.prepare("train", graph_seed=3).graph != pools[0].graph
-    assert samples() == samples()
-
-
 def test_chat_template_has_no_space_before_the_reply() -> None:
     pool = RandomWalks.prepare("val", format="chat_template", render_chat=lambda messages: messages[-1]["content"])
     assert getattr(pool[0][0].prompt_or_input_text, "reply_opening", None) == ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import random
 import statistics
 
 import numpy as np
@@ -48,24 +46,6 @@ def test_random_return_equals_that_of_the_markov_chain(graph: Graph) -> None:
         expected -= distribution @ not_there
         distribution = distribution @ chain
     assert graph.random_return() == pytest.approx(expected)
-
-
-def test_mean_of_random_walks_is_the_random_return() -> None:
-    graph, rng = draw_graph(21, 0.1, 10, "test"), random.Random(0)
-    returns = [-len(graph.random_walk(start, rng)) for start in graph.starts * 500]
-    standard_error = statistics.stdev(returns) / len(returns) ** 0.5
-    assert abs(statistics.mean(returns) - graph.random_return()) < 4 * standard_error < 0.15
-
-
-def test_random_walks_follow_edges_to_the_goal_or_the_limit() -> None:
-    graph, rng = draw_graph(21, 0.1, 6, "test"), random.Random(0)
-    ends = set()
-    for start in graph.starts * 50:
-        walk = graph.random_walk(start, rng)
-        assert all(after in graph.edges[node] for node, after in zip([start, *walk], walk, strict=False))
-        assert "a" not in walk[:-1] and (len(walk) == 6 or walk[-1] == "a")
-        ends.add(walk[-1] == "a")
-    assert ends == {True, False}
 
 
 def test_drawn_graph_has_its_share_of_edges_and_reaches_the_goal() -> None:
@@ -117,11 +97,6 @@ def test_walk_is_read_until_its_end(text: str, walk: Walk, so_far: float, whole:
     assert TASK.read(text) == walk
     assert TASK.return_so_far(text) == so_far
     assert TASK.return_of(text) == whole
-
-
-def test_task_survives_meta_data_as_json() -> None:
-    meta_data = json.loads(json.dumps({"other": 1, **TASK.to_meta()}))
-    assert WalkTask.from_meta(meta_data, "test") == TASK
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 
 import numpy as np
@@ -12,25 +11,11 @@ from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.tasks.dialogue_acts.acts import DONT_CARE, INFORM, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.dialogue import RulePolicy
-from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_of, goal_text, problems
+from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_text, problems
 from rl4dialog.tasks.dialogue_acts.ontology import Database
 from rl4dialog.tasks.dialogue_acts.templates import Templates
 from rl4dialog.tasks.dialogue_acts.world import World
-from rl4dialog.tasks.town_guide.world import HOTEL, ONTOLOGY, RESTAURANT, TAXI, WORDS, draw_goals, make_town, town_guide
-
-
-def town(seed: int = 0) -> dict[str, list[dict[str, str]]]:
-    database = make_town(np.random.default_rng(seed))
-    return {name: [dict(entity) for entity in database.entities(name)] for name in ONTOLOGY.domains}
-
-
-@pytest.mark.parametrize("name", list(ONTOLOGY.domains))
-def test_entities_have_all_slots_and_a_name_of_their_own(name: str) -> None:
-    spec, entities = ONTOLOGY[name], town()[name]
-    searched = () if spec.generated else spec.informable
-    assert len(entities) >= 24
-    assert all(entity[slot] for entity in entities for slot in {*searched, *spec.requestable, spec.key})
-    assert len({entity[spec.key] for entity in entities}) == len(entities)
+from rl4dialog.tasks.town_guide.world import HOTEL, RESTAURANT, TAXI, WORDS, draw_goals, make_town, town_guide
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +71,6 @@ def test_taxi_arrives_when_the_table_is_booked(goals: list[Goal]) -> None:
     assert all(any(wanted.info.get("name") == end for wanted in goal.domains.values()) for goal, end in ends)
 
 
-def test_goal_survives_json(goals: list[Goal]) -> None:
-    assert [goal_of(goal.to_json(), ONTOLOGY, "here") for goal in goals[:50]] == goals[:50]
-
-
 def test_goal_in_words(database: Database) -> None:
     wanted = DomainGoal(
         {"food": "thai", "area": "north"},
@@ -130,37 +111,16 @@ def play(env: DialogueActEnv, policy: RulePolicy, goal: Goal, seed: int = 0) -> 
             return bool(info["is_success"])
 
 
-def comparable(world: World) -> dict[str, object]:
-    fields = {field.name: getattr(world, field.name) for field in dataclasses.fields(world)}
-    fields["ontology"] = list(world.ontology.domains.values())
-    fields["database"] = [world.database.entities(name) for name in world.ontology.domains]
-    fields["user_acts"], fields["system_acts"] = world.user_acts.acts, world.system_acts.acts
-    return fields
-
-
 def test_same_seed_gives_the_same_world(world: World) -> None:
-    assert comparable(town_guide()) == comparable(world)
-    other = comparable(town_guide(seed=1))
-    assert other["database"] != comparable(world)["database"]
-    assert other["dialogues"] != comparable(world)["dialogues"]
-
-
-def test_corpus_has_offers_bookings_and_their_failures(world: World) -> None:
-    said = {(act.intent, act.domain) for act in world.system_acts.acts}
-    for name in ("restaurant", "hotel"):
-        assert {("book", name), ("nobook", name), ("nooffer", name), (INFORM, name), (REQUEST, name)} <= said
-    assert {("nooffer", "sight"), (INFORM, "sight"), (INFORM, "taxi"), (REQUEST, "taxi")} <= said
-    assert 4 <= world.max_system_acts <= 8
+    same, other = town_guide(), town_guide(seed=1)
+    assert (same.dialogues, same.fingerprint) == (world.dialogues, world.fingerprint)
+    assert other.dialogues != world.dialogues and other.database.entities("hotel") != world.database.entities("hotel")
 
 
 def test_corpus_is_not_perfect(world: World) -> None:
     noisy = statistics.mean(len(dialogue.turns) for dialogue in world.dialogues["train"])
     clean = statistics.mean(len(dialogue.turns) for dialogue in town_guide(noise=0.0).dialogues["train"])
     assert clean + 0.1 < noisy < clean + 3
-
-
-def test_rule_policy_succeeds() -> None:
-    assert success(300) >= 0.97
 
 
 def test_repeated_constraints_help_against_errors() -> None:

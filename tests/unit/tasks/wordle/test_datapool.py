@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pickle
-import random
 import tracemalloc
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +14,7 @@ from rl4dialog.core.errors import DataError
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.types import Sample
 from rl4dialog.tasks.playing import play
-from rl4dialog.tasks.wordle.datapool import (
-    PlayedGames,
-    Wordle,
-    adversarial_games,
-    branching_games,
-    generate_games,
-    player_games,
-)
+from rl4dialog.tasks.wordle import datapool
 from rl4dialog.tasks.wordle.players import NO_GUESS, PLAYERS, WordlePartner
 from rl4dialog.tasks.wordle.rules import Lexicon, load_words
 
@@ -31,32 +22,32 @@ LEXICON = Lexicon(load_words(240))
 CHOOSE = {name: kind(LEXICON).choose for name, kind in PLAYERS.items()}
 ROLES = {"expert": CHOOSE["info_gain"], "suboptimal": CHOOSE["mixture"], "adversary": CHOOSE["repeat"]}
 MAKERS = {
-    "player": partial(player_games, LEXICON, CHOOSE["mixture"], 6),
-    "branching": partial(branching_games, LEXICON, ROLES, 2, 6),
-    "adversarial": partial(adversarial_games, LEXICON, ROLES, 4, 1, 6),
+    "player": partial(datapool.player_games, LEXICON, CHOOSE["mixture"], 6),
+    "branching": partial(datapool.branching_games, LEXICON, ROLES, 2, 6),
+    "adversarial": partial(datapool.adversarial_games, LEXICON, ROLES, 4, 1, 6),
 }
 
 
-def lengths(games: PlayedGames) -> np.ndarray:
+def lengths(games: datapool.PlayedGames) -> np.ndarray:
     return (games.guesses != NO_GUESS).sum(axis=1)
 
 
-def groups(games: PlayedGames, starts: np.ndarray) -> list[PlayedGames]:
+def groups(games: datapool.PlayedGames, starts: np.ndarray) -> list[datapool.PlayedGames]:
     ends = [*starts[1:], len(games)]
     return [games[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_larger_number_keeps_the_first_games_and_seeds_differ(kind: str) -> None:
-    few, many = (generate_games(MAKERS[kind], n, seed=2) for n in (300, 700))
-    other = generate_games(MAKERS[kind], 300, seed=3)
+    few, many = (datapool.generate_games(MAKERS[kind], n, seed=2) for n in (300, 700))
+    other = datapool.generate_games(MAKERS[kind], 300, seed=3)
     for name in ("words", "guesses", "kinds"):
         assert (getattr(few, name) == getattr(many, name)[:300]).all()
     assert len(few) == 300 and (few.guesses != other.guesses).any()
 
 
 def test_every_turn_of_the_expert_has_its_branches() -> None:
-    games = generate_games(MAKERS["branching"], 2000, seed=1)
+    games = datapool.generate_games(MAKERS["branching"], 2000, seed=1)
     ends = np.flatnonzero(games.kinds == 0)
     for group in groups(games, np.array([0, *(ends[:-1] + 1)]))[:-1]:
         expert = group[-1:]
@@ -77,7 +68,7 @@ def test_words_of_branches_are_drawn_among_the_consistent_ones() -> None:
 
     random = PLAYERS["random"](lexicon).choose
     roles = {"expert": expert, "suboptimal": random}
-    games = generate_games(partial(branching_games, lexicon, roles, 1, 2), 9000, seed=0)
+    games = datapool.generate_games(partial(datapool.branching_games, lexicon, roles, 1, 2), 9000, seed=0)
     second = (games.kinds == 1) & (games.guesses[:, 0] == 4) & (np.roll(games.kinds, -1) == 0)
     counts = np.bincount(games.words[second], minlength=5)
     assert counts.sum() > 2000
@@ -87,7 +78,7 @@ def test_words_of_branches_are_drawn_among_the_consistent_ones() -> None:
 
 
 def test_adversary_continues_games_from_the_third_turn() -> None:
-    games = generate_games(MAKERS["adversarial"], 2000, seed=1)
+    games = datapool.generate_games(MAKERS["adversarial"], 2000, seed=1)
     for group in groups(games, np.flatnonzero(games.kinds == 0))[:-1]:
         expert = group[:1]
         is_long = lengths(expert)[0] >= 3
@@ -98,7 +89,7 @@ def test_adversary_continues_games_from_the_third_turn() -> None:
 
 
 def test_beginnings_of_the_expert_have_a_bad_mean_although_it_is_the_best() -> None:
-    games = generate_games(MAKERS["adversarial"], 8000, seed=0)
+    games = datapool.generate_games(MAKERS["adversarial"], 8000, seed=0)
     expert, adversary, other = (games[games.kinds == kind].returns for kind in range(3))
     assert (adversary == -6).all()
     assert expert.mean() > -1.9 > -3.5 > other.mean()
@@ -108,8 +99,8 @@ def test_beginnings_of_the_expert_have_a_bad_mean_although_it_is_the_best() -> N
 N = 200
 
 
-def pool(split: str = "train", **args: Any) -> Wordle:
-    return Wordle.prepare(split, **{"n_train": N, "n_val": N, "n_test": N, **args})
+def pool(split: str = "train", **args: Any) -> datapool.Wordle:
+    return datapool.Wordle.prepare(split, **{"n_train": N, "n_val": N, "n_test": N, **args})
 
 
 def samples(split: str = "train", **args: Any) -> list[Sample]:
@@ -173,16 +164,6 @@ def test_source_is_known_without_reading_the_games() -> None:
     assert pool().split([0.5, 0.5])[0].source_key is None
 
 
-def test_pool_reads_like_a_list() -> None:
-    made = pool()
-    assert made[-1][0] == made[N - 1][0]
-    assert made[0][0] == made[0][0]
-    random.seed(1)
-    assert made.sample() in samples()
-    with pytest.raises(IndexError):
-        made[N]
-
-
 @pytest.mark.parametrize(("games", "kinds"), [
     ("player", {"player"}),
     ("branching", {"expert", "suboptimal"}),
@@ -227,14 +208,6 @@ def test_games_have_at_most_max_turns(games: str, max_turns: int) -> None:
     assert max(len(guesses(sample)) for sample in samples(games=games, max_turns=max_turns)) == max_turns
 
 
-def test_words_come_from_the_list_that_is_given(tmp_path: Path) -> None:
-    path = tmp_path / "words.txt"
-    path.write_text("crane\nslate\nabout\n")
-    for args, words in (({"word_list": 40}, load_words(40)), ({"path": str(path)}, ("crane", "slate", "about"))):
-        for sample in samples(**args):
-            assert {sample.meta_data["word"], *guesses(sample)} <= set(words)
-
-
 def test_players_of_the_pool_play_its_games() -> None:
     made = pool("test", n_test=40, word_list=40, max_turns=5, p_consistent=1.0, duplicates="official", letters="spaced")
     assert list(made.players) == list(PLAYERS)
@@ -264,4 +237,4 @@ def test_players_of_the_pool_play_its_games() -> None:
 )
 def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        Wordle.prepare("train", **args)
+        datapool.Wordle.prepare("train", **args)
