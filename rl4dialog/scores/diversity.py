@@ -7,6 +7,7 @@ import math
 import string
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import mean, median, pstdev
 
 from rl4dialog.core.arguments import Count
@@ -19,6 +20,7 @@ _Gram = tuple[str, ...]
 _Grams = Counter[_Gram]
 
 
+@dataclass(eq=False)
 class DiversityMetric(TextMetric):
     """Lengths in words, type-token ratios, and distinct, unique and entropy (bits) of n-grams of order 1 to 3.
 
@@ -32,8 +34,7 @@ class DiversityMetric(TextMetric):
         window_size: Words per window of the mean segmental type-token ratio.
     """
 
-    def __init__(self, window_size: Count = 100) -> None:
-        self._window_size = window_size
+    window_size: Count = 100
 
     def measure(self, batch: Batch) -> MetricResult:
         words = [lowercase_words(text) for text in batch.gen_texts]
@@ -46,7 +47,7 @@ class DiversityMetric(TextMetric):
     def _measure(self, texts: list[list[str]], suffix: str) -> dict[str, float]:
         lengths = [len(text) for text in texts]
         found = {
-            f"msttr-{self._window_size}{suffix.replace('-', '_')}": self._segmental_ttr(texts),
+            f"msttr-{self.window_size}{suffix.replace('-', '_')}": self._segmental_ttr(texts),
             f"total_length{suffix}": float(sum(lengths)),
             f"mean_pred_length{suffix}": float(mean(lengths)),
             f"std_pred_length{suffix}": pstdev(lengths),
@@ -70,7 +71,7 @@ class DiversityMetric(TextMetric):
     def _segmental_ttr(self, texts: list[list[str]]) -> float:
         """Mean type-token ratio of complete windows; of all words if there is no complete window."""
         words = [word for text in texts for word in text]
-        size = self._window_size
+        size = self.window_size
         windows = [words[i : i + size] for i in range(0, len(words) - size + 1, size)] or [words]
         return float(mean(len(set(window)) / len(window) if window else 0.0 for window in windows))
 
@@ -110,6 +111,7 @@ def _conditional_entropy(counts: _Grams, shorter: _Grams) -> float:
     )
 
 
+@dataclass(eq=False)
 class SelfBleuMetric(SentenceMetric):
     """Mean BLEU of each text against all others as references, 0 to 1; 1 if all texts are identical.
 
@@ -122,31 +124,30 @@ class SelfBleuMetric(SentenceMetric):
     """
 
     needs_references = False
-
-    def __init__(self, max_ngram_order: Count = 4, lowercase: bool = False) -> None:
-        self._order, self._lowercase = max_ngram_order, lowercase
+    max_ngram_order: Count = 4
+    lowercase: bool = False
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
         from sacrebleu.metrics import BLEU
         from sacrebleu.metrics.helpers import extract_all_word_ngrams
         from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-        split = Tokenizer13a()
-        texts = [split((text.lower() if self._lowercase else text).rstrip()) for text in batch.gen_texts]
-        counts, lengths = zip(*[extract_all_word_ngrams(text, 1, self._order) for text in texts], strict=True)
+        split, order = Tokenizer13a(), self.max_ngram_order
+        texts = [split((text.lower() if self.lowercase else text).rstrip()) for text in batch.gen_texts]
+        counts, lengths = zip(*[extract_all_word_ngrams(text, 1, order) for text in texts], strict=True)
         if len(texts) == 1:
             return {"diversity_metrics/self_bleu": [0.0]}
         most, by_length = _most_frequent(counts), sorted(lengths)
         scores = []
         for row, (grams, length) in enumerate(zip(counts, lengths, strict=True)):
             # Matches of each order, with counts clipped to the highest one in another text.
-            correct = [0] * self._order
+            correct = [0] * order
             for gram, count in grams.items():
                 highest, owner, second = most[gram]
                 correct[len(gram) - 1] += min(count, second if owner == row else highest)
-            total = [max(length - n, 0) for n in range(self._order)]
+            total = [max(length - n, 0) for n in range(order)]
             counted = correct, total, length, _closest_other(by_length, length)
-            score = BLEU.compute_bleu(*counted, smooth_method="exp", effective_order=True, max_ngram_order=self._order)
+            score = BLEU.compute_bleu(*counted, smooth_method="exp", effective_order=True, max_ngram_order=order)
             scores.append(score.score / 100)
         return {"diversity_metrics/self_bleu": scores}
 
@@ -168,6 +169,7 @@ def _closest_other(by_length: list[int], length: int) -> int:
     return min(around, key=lambda other: (abs(other - length), other))
 
 
+@dataclass(eq=False)
 class ConversationDiversityMetric(PerDialogueMetric):
     """Distinct n-grams and repetition over all utterances of the agent in a conversation.
 
@@ -184,8 +186,7 @@ class ConversationDiversityMetric(PerDialogueMetric):
         n: Words per n-gram of ``self_repetition`` and ``partner_echo``.
     """
 
-    def __init__(self, n: Count = 3) -> None:
-        self._n = n
+    n: Count = 3
 
     def dialogue_scores(self, dialogues: list[Dialogue]) -> dict[str, list[float]]:
         scores = []
@@ -197,7 +198,7 @@ class ConversationDiversityMetric(PerDialogueMetric):
             distinct = {f"distinct-{n}": _share(len(grams), grams.total()) for n, grams in counts.items()}
             texts = [" ".join(text.split()) for text in dialogue.texts(AGENT) if text.strip()]
             repeated = {"repeated_utterances": _share(len(texts) - len(set(texts)), len(texts) - 1)}
-            scores.append({**distinct, **_repetition(dialogue, words, self._n), **repeated})
+            scores.append({**distinct, **_repetition(dialogue, words, self.n), **repeated})
         return {f"conversation_diversity/{key}": [each[key] for each in scores] for key in scores[0]}
 
 

@@ -6,6 +6,7 @@ import functools
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from rl4dialog.core.arguments import Fraction, NonNegativeInt, Positive
@@ -161,6 +162,7 @@ class TerReward(MetricReward):
         return 1.0 - super().score(prompt_text, gen_text, ref_texts, meta_info)
 
 
+@dataclass(eq=False)
 class RougeMetric(SentenceMetric):
     """F-measures of ROUGE-1, -2, -L and -Lsum (for the last, each line is a sentence), after Lin 2004.
 
@@ -172,15 +174,15 @@ class RougeMetric(SentenceMetric):
         use_stemmer: Compare stems (Porter), as RL4LMs does. Many published results do not, such as T5's.
     """
 
-    def __init__(self, use_single_ref: bool = True, use_stemmer: bool = True) -> None:
-        self._use_single_ref, self._use_stemmer = use_single_ref, use_stemmer
+    use_single_ref: bool = True
+    use_stemmer: bool = True
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
         from rouge_score.rouge_scorer import RougeScorer
 
         _warn_of_other_scripts(batch.ref_texts)
-        scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=self._use_stemmer)
-        references = [each[:1] if self._use_single_ref else each for each in batch.ref_texts]
+        scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=self.use_stemmer)
+        references = [each[:1] if self.use_single_ref else each for each in batch.ref_texts]
         best = list(map(scorer.score_multi, references, batch.gen_texts))
         return {f"lexical/rouge_{name}": [float(each[name].fmeasure) for each in best] for name in ROUGE_TYPES}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -64,6 +65,7 @@ def increasing_numbers_score(text: str, min_tokens: Count) -> float:
     return n_increasing / max(len(words), min_tokens, 1)
 
 
+@dataclass(eq=False)
 class IncreasingNumbersMetric(SentenceMetric):
     """Share of a text that is an increasing sequence of numbers from its start (``increasing_numbers_score``).
 
@@ -72,12 +74,10 @@ class IncreasingNumbersMetric(SentenceMetric):
     """
 
     needs_references = False
-
-    def __init__(self, min_tokens: Count) -> None:
-        self._min_tokens = min_tokens
+    min_tokens: Count
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
-        scores = [increasing_numbers_score(text, self._min_tokens) for text in batch.gen_texts]
+        scores = [increasing_numbers_score(text, self.min_tokens) for text in batch.gen_texts]
         return {"synthetic/increasing_numbers_in_text": scores}
 
 
@@ -172,6 +172,7 @@ class LengthPenalty(SentenceRewardFunction):
         return -self._per_word * max(self._min_length - n_words, too_many)
 
 
+@dataclass(eq=False)
 class RepetitionPenalty(SentenceRewardFunction):
     """Negative share of a reply's n-grams that repeat earlier ones (Welleck et al. 2020, arXiv 1908.04319).
 
@@ -179,13 +180,13 @@ class RepetitionPenalty(SentenceRewardFunction):
         n: Words per n-gram; with 4, it is the negative of the metric ``diversity_metrics/seq-rep-4``.
     """
 
-    def __init__(self, n: Count = 4) -> None:
-        self._n = n
+    n: Count = 4
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
-        return -repetition([word.lower() for word in split_words(gen_text)], self._n)
+        return -repetition([word.lower() for word in split_words(gen_text)], self.n)
 
 
+@dataclass(eq=False)
 class MissingEosPenalty(RewardFunction):
     """Penalty if the episode's last reply was cut at the length limit instead of ending with an end token.
 
@@ -194,9 +195,7 @@ class MissingEosPenalty(RewardFunction):
     """
 
     needs_tokens = True
-
-    def __init__(self, penalty: float = 1.0) -> None:
-        self._penalty = penalty
+    penalty: float = 1.0
 
     def __call__(
         self,
@@ -212,4 +211,4 @@ class MissingEosPenalty(RewardFunction):
         if end_of_turn is None:
             cure = "use it as reward_fn or as a part of a composite reward_fn"
             raise ConfigError(f"reward 'missing_eos_penalty' needs a reply's tokens, which are missing here; {cure}")
-        return 0.0 if end_of_turn.is_end(current_observation.context_ids) else -self._penalty
+        return 0.0 if end_of_turn.is_end(current_observation.context_ids) else -self.penalty

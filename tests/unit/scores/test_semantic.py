@@ -13,7 +13,16 @@ import torch
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
-from rl4dialog.scores import semantic
+from rl4dialog.scores.semantic import (
+    BertScoreMetric,
+    BleurtMetric,
+    EmbeddingSimilarityMetric,
+    ModelEmbeddings,
+    VectorFile,
+    average_similarity,
+    extrema_similarity,
+    greedy_similarity,
+)
 
 LINES = "cat 1 0 0.5\ndog -1 2 0\n. . . 1 1 1\nnaïve 0 0 1\nCat 9 9 9\n"
 
@@ -22,7 +31,7 @@ LINES = "cat 1 0 0.5\ndog -1 2 0\n. . . 1 1 1\nnaïve 0 0 1\nCat 9 9 9\n"
 def test_words_are_found_as_written_or_in_lower_case(tmp_path: Path, header: str) -> None:
     path = tmp_path / "vectors.txt"
     path.write_text(header + LINES, encoding="utf-8")
-    vectors = semantic.VectorFile(str(path))
+    vectors = VectorFile(str(path))
     assert vectors("Cat cat DOG unknown naïve").tolist() == [[9, 9, 9], [1, 0, 0.5], [-1, 2, 0], [0, 0, 1]]
     assert vectors("").shape == vectors("unknown").shape == (0, 3)
 
@@ -31,20 +40,20 @@ def test_file_of_another_form_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
     path.write_text("words\nalone\n")
     with pytest.raises(DataError, match=r"vectors\.txt is not a file of word vectors"):
-        semantic.VectorFile(str(path))
+        VectorFile(str(path))
     path.write_text("")
     with pytest.raises(DataError, match="is not a file of word vectors"):
-        semantic.VectorFile(str(path))
+        VectorFile(str(path))
     path.write_text("cat 1 2 3\ndog one two three\nmat 1 2\n")
     with pytest.raises(DataError, match="the word 'dog' does not have 3 numbers"):
-        semantic.VectorFile(str(path))("dog")
+        VectorFile(str(path))("dog")
     with pytest.raises(DataError, match="the word 'mat' does not have 3 numbers, as in the first line"):
-        semantic.VectorFile(str(path))("mat")
+        VectorFile(str(path))("mat")
 
 
 def test_embeddings_of_a_model_are_those_of_its_tokens(bert_folder: str) -> None:
     weight = AutoModel.from_pretrained(bert_folder).get_input_embeddings().weight.detach().numpy()
-    vectors = semantic.ModelEmbeddings(bert_folder)
+    vectors = ModelEmbeddings(bert_folder)
     assert np.array_equal(vectors("a cat"), weight[[5, 6]])
     assert vectors("").shape == (0, 16)
 
@@ -54,25 +63,21 @@ A, B = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[3.0, 0.0], [1.0, 1.0], [-4
 
 def test_similarities_by_hand() -> None:
     # The means are (1/2, 1) and (0, 1/3).
-    assert semantic.average_similarity(A, B) == pytest.approx(2 / sqrt(5))
+    assert average_similarity(A, B) == pytest.approx(2 / sqrt(5))
     # From A: cosines 1 and 1/sqrt(2). From B: 1, 1/sqrt(2), and 0 (to the second; -1 to the first).
-    assert semantic.greedy_similarity(A, B) == pytest.approx(((1 + sqrt(0.5)) / 2 + (1 + sqrt(0.5)) / 3) / 2)
-    assert semantic.greedy_similarity(B, A) == pytest.approx(semantic.greedy_similarity(A, B))
+    assert greedy_similarity(A, B) == pytest.approx(((1 + sqrt(0.5)) / 2 + (1 + sqrt(0.5)) / 3) / 2)
+    assert greedy_similarity(B, A) == pytest.approx(greedy_similarity(A, B))
     # The zero vector is like nothing.
-    assert semantic.average_similarity(np.zeros((1, 2)), A) == semantic.extrema_similarity(np.zeros((1, 2)), A) == 0
+    assert average_similarity(np.zeros((1, 2)), A) == extrema_similarity(np.zeros((1, 2)), A) == 0
     # (1, 2) and (-4, 1).
-    assert semantic.extrema_similarity(A, B) == pytest.approx(-2 / sqrt(5 * 17))
+    assert extrema_similarity(A, B) == pytest.approx(-2 / sqrt(5 * 17))
 
 
 def test_best_reference_counts_and_unknown_words_do_not(tmp_path: Path) -> None:
     (tmp_path / "vectors.txt").write_text("a 1 0\nb 0 2\nc 3 0\nd 1 1\ne -4 0\n")
     texts, references = ["a b", "a b unknown", "", "unknown"], [["e", "c d e"], ["a b"], ["a"], ["a"]]
-    found = semantic.EmbeddingSimilarityMetric(str(tmp_path / "vectors.txt")).compute([""] * 4, texts, references)
-    forms = {
-        "average": semantic.average_similarity,
-        "greedy": semantic.greedy_similarity,
-        "extrema": semantic.extrema_similarity,
-    }
+    found = EmbeddingSimilarityMetric(str(tmp_path / "vectors.txt")).compute([""] * 4, texts, references)
+    forms = {"average": average_similarity, "greedy": greedy_similarity, "extrema": extrema_similarity}
     for name, function in forms.items():
         scores, corpus = found[f"semantic/embedding_{name}"]
         expected = max(function(A, B), function(A, B[2:]))
@@ -94,7 +99,7 @@ def greedy_f1(folder: str, text: str, reference: str, layer: int) -> float:
 
 def test_score_is_f1_of_greedy_matching_for_best_reference(bert_folder: str) -> None:
     texts, references = ["a cat sat", "dog"], [["a dog sat", "mat hi"], ["dog"]]
-    metric = semantic.BertScoreMetric(model_type=bert_folder, num_layers=1)
+    metric = BertScoreMetric(model_type=bert_folder, num_layers=1)
     scores, corpus = metric.compute(["", ""], texts, references)["semantic/bert_score"]
     expected = max(greedy_f1(bert_folder, texts[0], reference, 1) for reference in references[0])
     assert scores == pytest.approx([expected, 1.0], abs=1e-5)
@@ -102,7 +107,7 @@ def test_score_is_f1_of_greedy_matching_for_best_reference(bert_folder: str) -> 
 
 
 def test_blank_texts_score_0_and_long_ones_are_cut(bert_folder: str) -> None:
-    metric = semantic.BertScoreMetric(model_type=bert_folder, num_layers=1)
+    metric = BertScoreMetric(model_type=bert_folder, num_layers=1)
     texts, references = ["", "hi", "a cat " * 50, "😀"], [["hi"], [""], ["a cat"], ["😀"]]
     scores, _ = metric.compute([""] * 4, texts, references)["semantic/bert_score"]
     assert scores[:2] == [0.0, 0.0]
@@ -122,7 +127,7 @@ def test_score_is_output_for_reference_and_text_of_best_reference(
         with torch.no_grad():
             expected.append(max(float(model(**tokenizer([r], [text], return_tensors="pt")).logits) for r in own))
     for batch_size in (1, 64):
-        metric = semantic.BleurtMetric(model_name=folder, batch_size=batch_size)
+        metric = BleurtMetric(model_name=folder, batch_size=batch_size)
         scores, corpus = metric.compute([""] * 3, texts, references)["semantic/bleurt"]
         assert scores == pytest.approx(expected, abs=1e-5)
         assert corpus == pytest.approx(sum(expected) / 3, abs=1e-5)
@@ -131,34 +136,14 @@ def test_score_is_output_for_reference_and_text_of_best_reference(
 @pytest.mark.parametrize(
     ("build", "args", "error", "words"),
     [
-        (semantic.VectorFile, {"path": "nowhere"}, DataError, r"nowhere.*cannot be read.*glove\.6B\.zip"),
-        (
-            semantic.ModelEmbeddings,
-            {"model_name": "./nowhere"},
-            ModelError,
-            r"word vectors .*nowhere.*cannot be loaded",
-        ),
-        (semantic.EmbeddingSimilarityMetric, {}, ConfigError, "either path: .*GloVe.* or model_name"),
-        (
-            semantic.EmbeddingSimilarityMetric,
-            {"path": "x", "model_name": "y"},
-            ConfigError,
-            "either path: .*or model_name",
-        ),
-        (
-            semantic.BertScoreMetric,
-            {},
-            ModelError,
-            "'roberta-large' cannot be loaded.*downloaded roberta-large> and num_layers",
-        ),
-        (semantic.BertScoreMetric, {"language": "de"}, ModelError, "bert-base-multilingual-cased> and num_layers: 9"),
-        (semantic.BleurtMetric, {}, ModelError, "'Elron/bleurt-base-128' cannot be loaded"),
-        (
-            semantic.BleurtMetric,
-            {"config_name": "bleurt-large-512"},
-            ModelError,
-            "Elron/bleurt-large-512.*model_name: <folder",
-        ),
+        (VectorFile, {"path": "nowhere"}, DataError, r"nowhere.*cannot be read.*glove\.6B\.zip"),
+        (ModelEmbeddings, {"model_name": "./nowhere"}, ModelError, r"word vectors .*nowhere.*cannot be loaded"),
+        (EmbeddingSimilarityMetric, {}, ConfigError, "either path: .*GloVe.* or model_name"),
+        (EmbeddingSimilarityMetric, {"path": "x", "model_name": "y"}, ConfigError, "either path: .*or model_name"),
+        (BertScoreMetric, {}, ModelError, "'roberta-large' cannot be loaded.*downloaded roberta-large> and num_layers"),
+        (BertScoreMetric, {"language": "de"}, ModelError, "bert-base-multilingual-cased> and num_layers: 9"),
+        (BleurtMetric, {}, ModelError, "'Elron/bleurt-base-128' cannot be loaded"),
+        (BleurtMetric, {"config_name": "bleurt-large-512"}, ModelError, "Elron/bleurt-large-512.*model_name: <folder"),
     ],
 )
 def test_missing_files_and_models_are_named(build: Any, args: dict[str, Any], error: Any, words: str) -> None:
