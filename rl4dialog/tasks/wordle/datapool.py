@@ -22,20 +22,7 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn, given_turns
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, size_of
-from rl4dialog.tasks.wordle import players
-from rl4dialog.tasks.wordle.rules import (
-    MAX_TURNS,
-    OPENING,
-    PATTERN_TEXTS,
-    Duplicates,
-    Letters,
-    Lexicon,
-    ListName,
-    load_words,
-    read,
-    reward,
-    written,
-)
+from rl4dialog.tasks.wordle import players, rules
 
 _BEGINNINGS_AT_ONCE = 256
 # Turn before which the adversary takes over a game of the expert.
@@ -86,7 +73,7 @@ def generate_games(make: MakeGames, n: int, seed: int) -> PlayedGames:
 
 
 def player_games(
-    lexicon: Lexicon, player: players.Choose, max_turns: int, n: int, rng: np.random.Generator, kind: int = 0
+    lexicon: rules.Lexicon, player: players.Choose, max_turns: int, n: int, rng: np.random.Generator, kind: int = 0
 ) -> PlayedGames:
     """Games of one player. Hidden words are drawn with equal probability."""
     words = rng.integers(len(lexicon), size=n)
@@ -95,7 +82,7 @@ def player_games(
 
 
 def branching_games(
-    lexicon: Lexicon,
+    lexicon: rules.Lexicon,
     roles: Mapping[str, players.Choose],
     n_branches: int,
     max_turns: int,
@@ -115,7 +102,7 @@ def branching_games(
 
 
 def adversarial_games(
-    lexicon: Lexicon,
+    lexicon: rules.Lexicon,
     roles: Mapping[str, players.Choose],
     n_adversarial: int,
     n_suboptimal: int,
@@ -140,7 +127,7 @@ def adversarial_games(
 
 
 def _continued(
-    lexicon: Lexicon,
+    lexicon: rules.Lexicon,
     player: players.Choose,
     games: PlayedGames,
     rows: np.ndarray,
@@ -194,10 +181,10 @@ class Wordle(TextGenPool):
         n_train: Count = 20_000,
         n_val: Count = 500,
         n_test: Count = 500,
-        word_list: ListName | None = None,
+        word_list: rules.ListName | None = None,
         path: str | None = None,
-        letters: Letters = "plain",
-        duplicates: Duplicates = "simple",
+        letters: rules.Letters = "plain",
+        duplicates: rules.Duplicates = "simple",
         games: GamesName = "player",
         player: players.PlayerName | None = None,
         expert: players.PlayerName | None = None,
@@ -208,7 +195,7 @@ class Wordle(TextGenPool):
         n_suboptimal: Count | None = None,
         p_consistent: Fraction = 0.34,
         start_words: list[str] | None = None,
-        max_turns: Count = MAX_TURNS,
+        max_turns: Count = rules.MAX_TURNS,
         max_samples: Count = 100_000,
         seed: int = 0,
         format: FormatName = "eou",
@@ -259,8 +246,8 @@ class Wordle(TextGenPool):
         given = {"player": player, "expert": expert, "suboptimal": suboptimal, "adversary": adversary}
         counts = {"n_branches": n_branches, "n_adversarial": n_adversarial, "n_suboptimal": n_suboptimal}
         chosen = _with_defaults(games, {**given, **counts})
-        words = load_words(240 if word_list is None and path is None else word_list, path)
-        lexicon = Lexicon(words, duplicates)
+        words = rules.load_words(240 if word_list is None and path is None else word_list, path)
+        lexicon = rules.Lexicon(words, duplicates)
         own_arguments: dict[str, dict[str, Any]] = {"mixture": {"p_consistent": p_consistent}}
         own_arguments["monte_carlo"] = {"max_turns": max_turns}
         new_players: dict[str, Callable[..., players.WordlePlayer]] = {
@@ -282,7 +269,7 @@ class Wordle(TextGenPool):
         played = generate_games(make, min(n_games, max_samples), seed_of_split)
         if n_games > max_samples:
             _logger.info("wordle: samples of split %s are the first %d games (max_samples)", split, max_samples)
-        source = _Source(played, tuple(roles), lexicon, letters, split, dialogue_format.prompt([OPENING]))
+        source = _Source(played, tuple(roles), lexicon, letters, split, dialogue_format.prompt([rules.OPENING]))
         pool = cls(source, partial(game_blocks, make, n_games, seed_of_split), n_games)
         pool.use_format(dialogue_format)
         pool.players = new_players
@@ -336,8 +323,8 @@ class _Source:
 
     games: PlayedGames
     kinds: tuple[str, ...]
-    lexicon: Lexicon
-    letters: Letters
+    lexicon: rules.Lexicon
+    letters: rules.Letters
     split: str
     prompt: str
     first: int = 0
@@ -346,12 +333,12 @@ class _Source:
         hidden, guesses = self.games.words[row], self.games.guesses[row]
         said: list[str] = []
         for guess in guesses[guesses != players.NO_GUESS]:
-            pattern = PATTERN_TEXTS[self.lexicon.patterns[guess, hidden]]
-            said += [written(self.lexicon.words[guess], self.letters), written(pattern, self.letters)]
+            pattern = rules.PATTERN_TEXTS[self.lexicon.patterns[guess, hidden]]
+            said += [rules.written(self.lexicon.words[guess], self.letters), rules.written(pattern, self.letters)]
         first, *continuation = said
-        rules = {"letters": self.letters, "duplicates": self.lexicon.duplicates}
+        style = {"letters": self.letters, "duplicates": self.lexicon.duplicates}
         word, kind = self.lexicon.words[hidden], self.kinds[self.games.kinds[row]]
-        meta_data = {"history": [OPENING], "word": word, "kind": kind, **rules, "continuation": continuation}
+        meta_data = {"history": [rules.OPENING], "word": word, "kind": kind, **style, "continuation": continuation}
         return Sample(f"{self.split}_{self.first + row}", self.prompt, [first], meta_data)
 
 
@@ -376,7 +363,9 @@ def _conversation(sample: Sample) -> Dialogue:
     word, letters = meta_data["word"], meta_data["letters"]
     turns = [*given_turns(meta_data["history"])]
     for i, text in enumerate([*sample.references, *sample.meta_data["continuation"]]):
-        turns.append(Turn(text, PARTNER) if i % 2 else Turn(text, AGENT, reward=reward(read(text, letters), word)))
+        turns.append(
+            Turn(text, PARTNER) if i % 2 else Turn(text, AGENT, reward=rules.reward(rules.read(text, letters), word))
+        )
     success = turns[-2].reward == 0.0
     outcome: dict[str, Any] = {"outcome": {"success": float(success), "malformed": 0.0}}
     outcome["ended_by"] = "partner" if success else "max_turns"
