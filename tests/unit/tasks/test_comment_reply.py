@@ -201,3 +201,19 @@ def test_file_gives_samples_and_rewards(tmp_path: Path) -> None:
 def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         comment_reply.CommentReplies.prepare("train", **args)
+
+
+@pytest.mark.parametrize("value", [3, -1, 0.5, "rude"])
+def test_unknown_level_of_rudeness_is_an_error(tmp_path: Path, value: Any) -> None:
+    path = written(tmp_path, json.dumps({"parent": "a", "reply": "b", "rude": value}), "replies.jsonl")
+    with pytest.raises(DataError, match=r"replies\.jsonl:1: column 'rude' must contain"):
+        read(path, rudeness_column="rude")
+
+
+@pytest.mark.parametrize(
+    ("reward", "expected"), [("rudeness", -3.5), ("noised", -3.5), ("upvote_count", 3.2), ("upvotes", 0.6)]
+)
+def test_mean_reward_of_the_data_is_that_of_the_docs(reward: str, expected: float) -> None:
+    found = [each for _, each in rewards(reward=reward)]
+    standard_error = statistics.stdev(found) / len(found) ** 0.5
+    assert abs(statistics.mean(found) - expected) < 4 * standard_error < 0.4

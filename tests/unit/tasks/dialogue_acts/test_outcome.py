@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from stable_baselines3 import PPO
-from worlds import DATABASE, goals, tiny_world
+from worlds import DATABASE, goals, play, rule_policy, tiny_world
 
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.runs.reading import recorded_conversation
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
+from rl4dialog.tasks.dialogue_acts.outcome import outcome_of
 
 TELLING = ("inform", "recommend", "offerbook", "book", "offerbooked")
 
@@ -129,3 +130,12 @@ def test_failures_say_what_was_wrong_and_how_it_ended() -> None:
     failures = ["no restaurant offered", "restaurant: phone not told", "the agent repeated itself", "out of turns"]
     assert env.transcript()["failures"] == failures
     assert env.transcript()["ended_by"] == "max_turns"
+
+
+def test_goals_are_reached_by_the_rule_policy_and_numbers_are_perfect() -> None:
+    for goal in goals():
+        user, exchanges = play(rule_policy(), goal)
+        outcome = outcome_of(goal, exchanges, user.is_complete, DATABASE)
+        assert outcome.success, [each.failures for each in outcome.domains.values()]
+        numbers = outcome.numbers()
+        assert numbers["inform_recall"] == numbers["match"] == numbers["complete"] == 1

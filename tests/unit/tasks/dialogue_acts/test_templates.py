@@ -163,3 +163,9 @@ def test_two_slots_with_the_same_words_stay_apart() -> None:
     words = Templates(world.database, world.values, same)
     assert words.noun("sight", "phone") == "code"
     assert words.noun("sight", "postcode") == "postcode"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=60))
+def test_any_text_can_be_parsed(text: str) -> None:
+    assert isinstance(TOWN.parse(text, [act(REQUEST, "hotel", "area")]), list)

@@ -189,3 +189,7 @@ def test_ride_to_another_place_than_the_user_said_is_a_failure(world: World) -> 
     _, _, is_over, _, info = env.step(world.system_acts.encode(policy.act(env.dialogue.belief, env.dialogue.heard)))
     assert is_over and not info["is_success"]
     assert env.outcome().domains["taxi"].failures == ["wrong taxi: to"]
+
+
+def test_rule_policy_succeeds() -> None:
+    assert success(300) >= 0.97

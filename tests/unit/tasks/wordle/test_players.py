@@ -332,3 +332,23 @@ def test_list_without_use_and_use_without_list_are_errors(args: dict[str, Any], 
     PartnerRegistry.check("wordle", args)
     with pytest.raises(DataError, match=message):
         PartnerRegistry.get("wordle", args)
+
+
+def test_law_of_blind_guesses_is_geometric() -> None:
+    lexicon = Lexicon(WORDS)
+    expected = [(7 / 8) ** k / 8 for k in range(T)] + [(7 / 8) ** T]
+    assert law(players.PLAYERS["random"](lexicon), lexicon, redraw=False) == pytest.approx(expected)
+    first = [1 / 8] + [0] * (T - 1) + [7 / 8]
+    assert law(players.PLAYERS["repeat"](lexicon), lexicon, redraw=False) == pytest.approx(first)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "expected"),
+    [("mixture", 240, -3.829), ("consistent", 240, -2.127), ("mixture", 40, -3.063), ("consistent", 40, -1.485)],
+)
+def test_returns_are_those_measured(name: players.PlayerName, words: int, expected: float) -> None:
+    lexicon, n = Lexicon(load_words(words)), 5000
+    returns = generate_games(
+        partial(player_games, lexicon, players.PLAYERS[name](lexicon).choose, T), n, seed=3
+    ).returns
+    assert returns.mean() == pytest.approx(expected, abs=4 * returns.std() * np.sqrt(1 / n + 1 / 20_000))
