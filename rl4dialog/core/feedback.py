@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from pydantic import ConfigDict, StrictBool
+from pydantic import ConfigDict, StrictBool, StrictFloat, StrictInt
 
 from rl4dialog.core.arguments import parsed
 from rl4dialog.core.cache import content_hash
@@ -42,8 +42,8 @@ class Feedback:
     kind: str  # rating, preference, correction or conversation_rating
     turns: Sequence[str]  # the conversation before the reply, oldest turn first
     replies: Sequence[JudgedReply]  # one; the two of a preference; the model's last one of a whole conversation
-    rating: int | None = None  # of a reply or a whole conversation: 1 for up, -1 for down
-    chosen: int | None = None  # index of the preferred reply
+    rating: StrictInt | StrictFloat | None = None  # of a reply or a whole conversation: 1 for up, -1 for down
+    chosen: StrictInt | None = None  # index of the preferred reply
     correction: str | None = None
     persona: str | None = None
     answer: str | None = None  # what the partner said after the last reply of a whole conversation, if anything
