@@ -94,8 +94,9 @@ def validation_message(problems: Sequence[Mapping[str, Any]], value: object, key
     if missing:
         return f"{''.join(path)}: {' and '.join(missing)}, got {shown(deepest['input'])}"
     if deepest["type"] in ("extra_forbidden", "unexpected_keyword_argument") and keys:
-        key = deepest["loc"][-1]
-        return f"{''.join(path)}: unknown key{nearest_hint(key, keys)} (known here: {', '.join(keys)})"
+        is_deeper = sum(step.startswith(".") for step in path) > 1  # in a block of the block, which has other keys
+        known = "" if is_deeper else f" (known here: {', '.join(keys)})"
+        return f"{''.join(path)}: unknown key{nearest_hint(deepest['loc'][-1], keys)}{known}"
     choices = re.findall(r"'([^']+)'", deepest["msg"]) if deepest["type"] == "literal_error" else ()
     hint = nearest_hint(deepest["input"], choices)
     got = "" if deepest["type"] == HIDDEN_INPUT else f", got {shown(deepest['input'])}"

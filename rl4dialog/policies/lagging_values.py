@@ -86,7 +86,9 @@ class LaggingValuesMixin(LMActorCriticPolicy):
             model.requires_grad_(False)
         n_hidden, trunk = hidden_size(model), self._value_head.trunk
         width = 2 * n_hidden if self._head_width is None else self._head_width
-        heads = ActionValueHeads(n_hidden, trunk, self._n_actions(model), self._n_q_heads, width, self._init_value)
+        heads = ActionValueHeads(
+            n_hidden, trunk, self._n_actions(model), self._n_q_heads, width or None, self._init_value
+        )
         heads.trunk = None
         self._target_heads: ActionValueHeads = copy.deepcopy(heads).requires_grad_(False)
         if self._target_kind == "model":

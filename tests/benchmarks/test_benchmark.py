@@ -1,7 +1,5 @@
 """The benchmark's contestants do the same work."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import multiprocessing
@@ -10,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +25,7 @@ from benchmarks.plain_loop import PlainLoop
 from benchmarks.profiles import compare_profiles
 from benchmarks.task import TableEndOfTurn
 from benchmarks.workers import compare_workers
-from benchmarks.workloads import WORKLOADS, Workload, build_prompts
+from benchmarks.workloads import WORKLOADS, build_prompts
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 SMALL = dataclasses.replace(WORKLOADS["tiny"], n_episodes=8, n_epochs=1, vocab_size=300)
@@ -46,7 +43,7 @@ IN_SHORT = {(SMALL, "causal", "separate")}
     ("workload", "kind", "critic"),
     [pytest.param(*case, marks=() if case in IN_SHORT else LONG) for case in CASES],
 )
-def test_ours_and_the_plain_loop_finish_an_iteration(workload: Any, kind: str, critic: str) -> None:
+def test_ours_and_the_plain_loop_finish_an_iteration(workload, kind, critic):
     setting = Setting("tiny", kind, critic, "rloo" if critic == "none" else "ppo")
     for contestant in (Rl4dialog(setting, workload), PlainLoop(setting, workload)):
         timing = contestant.iterate()
@@ -58,7 +55,7 @@ def test_ours_and_the_plain_loop_finish_an_iteration(workload: Any, kind: str, c
 
 @pytest.mark.long
 @pytest.mark.parametrize("critic", ["separate", "shared", "none"])
-def test_ours_and_the_plain_loop_train_adapters_in_bf16(critic: str) -> None:
+def test_ours_and_the_plain_loop_train_adapters_in_bf16(critic):
     setting = Setting("tiny", "causal", critic, "rloo" if critic == "none" else "ppo", lora=True, precision="bf16")
     ours, plain = Rl4dialog(setting, SMALL), PlainLoop(setting, SMALL)
     n_trained = [sum(p.numel() for p in ours._algorithm.policy.parameters() if p.requires_grad)]
@@ -72,7 +69,7 @@ def test_ours_and_the_plain_loop_train_adapters_in_bf16(critic: str) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "critic"), [("ilql", "separate"), *(pytest.param(*case, marks=LONG) for case in MORE_ON_LOG)]
 )
-def test_ours_and_the_plain_loop_learn_the_same_from_a_log(algorithm: str, critic: str) -> None:
+def test_ours_and_the_plain_loop_learn_the_same_from_a_log(algorithm, critic):
     workload = with_room(ON_LOG)
     setting = Setting("tiny", "causal", critic, algorithm)
     ours = OfflineRl4dialog(setting, workload)
@@ -95,7 +92,7 @@ def test_ours_and_the_plain_loop_learn_the_same_from_a_log(algorithm: str, criti
 
 @pytest.mark.long
 @pytest.mark.parametrize("critic", ["separate", "shared"])
-def test_bare_passes_go_through_all_transformers_and_no_heads(critic: str) -> None:
+def test_bare_passes_go_through_all_transformers_and_no_heads(critic):
     setting, workload = Setting("tiny", critic=critic, algorithm="ilql"), with_room(ON_LOG)
     bare = BarePasses(setting, workload)
     assert bare.iterate().n_tokens == OfflineLoop(setting, workload).iterate().n_tokens
@@ -109,7 +106,7 @@ OTHER_ILQL = [(OriginalILQL, original_ilql.SOURCE), (AgileILQL, agile_ilql.FOLDE
 
 
 @pytest.mark.parametrize(("contestant", "variable"), OTHER_ILQL)
-def test_other_code_computes_the_losses_of_the_plain_loop(contestant: Any, variable: str) -> None:
+def test_other_code_computes_the_losses_of_the_plain_loop(contestant, variable):
     if variable not in os.environ:
         pytest.skip(f"{variable} names no folder")
     workload = with_room(ON_LOG)
@@ -129,10 +126,8 @@ def test_other_code_computes_the_losses_of_the_plain_loop(contestant: Any, varia
     assert other.iterate().n_tokens == plain.iterate().n_tokens
 
 
-def test_contestants_on_a_log_can_be_chosen(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def result(setting: Setting, workload: Workload, names: list[str], *_: Any) -> list[Result]:
+def test_contestants_on_a_log_can_be_chosen(capsys, monkeypatch):
+    def result(setting, workload, names, *_):
         return [Result(name, [1.0], {}, [100], 1.0) for name in names]
 
     monkeypatch.setattr("benchmarks.compare.measure", result)
@@ -143,13 +138,13 @@ def test_contestants_on_a_log_can_be_chosen(
 
 
 @pytest.mark.long
-def test_guided_and_unguided_replies_have_the_wanted_length() -> None:
+def test_guided_and_unguided_replies_have_the_wanted_length():
     for settings in ({"beta": 4.0, "top_k": 5}, {"beta": 0.0}):
-        decoding = Decoding(Setting("tiny", critic="shared", algorithm="ilql"), SMALL, **settings)  # type: ignore[arg-type]
+        decoding = Decoding(Setting("tiny", critic="shared", algorithm="ilql"), SMALL, **settings)
         assert decoding.iterate().n_tokens == 8 * 20
 
 
-def test_starts_of_large_logs_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_starts_of_large_logs_are_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path))
     monkeypatch.setattr("benchmarks.large_logs.N_STEPS", 2048)
     monkeypatch.setattr("benchmarks.large_logs.N_READ", 2)
@@ -159,13 +154,13 @@ def test_starts_of_large_logs_are_measured(tmp_path: Path, monkeypatch: pytest.M
     assert 0 < found.peak_mib <= found.training_mib <= found.reading_mib and found.cpu_seconds > 0
 
 
-def test_token_by_token_finishes_an_iteration() -> None:
+def test_token_by_token_finishes_an_iteration():
     contestant = VanillaSB3(Setting("tiny"), SMALL)
     assert contestant.iterate().n_tokens == 8 * 20
     contestant.close()
 
 
-def test_the_plain_loop_computes_our_log_probs_and_values() -> None:
+def test_the_plain_loop_computes_our_log_probs_and_values():
     for kind in ("causal", "seq2seq"):
         ours, plain = Rl4dialog(Setting("tiny", kind), RAGGED), PlainLoop(Setting("tiny", kind), RAGGED)
         batch = plain.generate(plain.next_prompts())
@@ -178,7 +173,7 @@ def test_the_plain_loop_computes_our_log_probs_and_values() -> None:
         ours.close()
 
 
-def test_settings_are_all_combinations_with_grpo_beside_rloo() -> None:
+def test_settings_are_all_combinations_with_grpo_beside_rloo():
     settings = list(combinations(["tiny"], ["causal"], ["shared", "none"], ["fp32", "bf16"], lora=True))
     assert [(s.precision, s.algorithm, s.critic) for s in settings] == [
         (precision, algorithm, critic)
@@ -188,7 +183,7 @@ def test_settings_are_all_combinations_with_grpo_beside_rloo() -> None:
     assert str(settings[0]) == "tiny, causal, ppo, critic: shared, LoRA, fp32"
 
 
-def test_prompts_and_replies_have_the_wanted_lengths() -> None:
+def test_prompts_and_replies_have_the_wanted_lengths():
     tokenizer, samples = build_prompts(WORKLOADS["ragged"])
     lengths = [len(tokenizer(sample.prompt_or_input_text)["input_ids"]) for sample in samples]
     wanted = np.resize(WORKLOADS["ragged"].prompt_lengths, len(lengths))
@@ -198,7 +193,7 @@ def test_prompts_and_replies_have_the_wanted_lengths() -> None:
 
 
 @pytest.mark.long
-def test_turns_are_taken_and_memory_is_told() -> None:
+def test_turns_are_taken_and_memory_is_told():
     ours, plain = measure(Setting("tiny"), SMALL, ["rl4dialog", "plain loop"], repeats=2)
     assert (ours.name, plain.name) == ("rl4dialog", "plain loop")
     assert len(ours.seconds) == len(plain.seconds) == 2
@@ -206,13 +201,13 @@ def test_turns_are_taken_and_memory_is_told() -> None:
     assert ours.speed_relative_to(ours) == 1
 
 
-def test_cpu_time_leaves_out_waiting() -> None:
+def test_cpu_time_leaves_out_waiting():
     class Sleeper:
-        def iterate(self) -> Timing:
+        def iterate(self):
             time.sleep(0.5)
             return Timing(0.5, {}, 1)
 
-        def close(self) -> None:
+        def close(self):
             pass
 
     assert timed_iteration(Sleeper(), cpu_time=False).total == 0.5
@@ -220,19 +215,19 @@ def test_cpu_time_leaves_out_waiting() -> None:
 
 
 @pytest.mark.long
-def test_a_failing_contestant_is_named() -> None:
+def test_a_failing_contestant_is_named():
     with pytest.raises(BenchmarkError, match="'trl' failed"):
         measure(Setting("tiny", algorithm="ppo"), SMALL, ["trl"], repeats=1)
 
 
-def test_speed_is_compared_turn_by_turn() -> None:
+def test_speed_is_compared_turn_by_turn():
     ours = Result("ours", [1.0, 2.0, 4.0], {}, [10, 10, 10], 0.0)
     other = Result("other", [2.0, 4.0, 40.0], {}, [10, 10, 10], 0.0)
     assert ours.speed_relative_to(other) == 2
 
 
 @pytest.mark.long
-def test_a_profile_accounts_for_all_of_an_iteration(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_profile_accounts_for_all_of_an_iteration(capsys):
     compare_profiles({"tiny": SMALL}, [Setting("tiny", critic="shared")])
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines()]
     seconds = {row[0]: [float(cell) for cell in row[1:]] for row in cells if len(row) == 3}
@@ -243,7 +238,7 @@ def test_a_profile_accounts_for_all_of_an_iteration(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.long
-def test_workers_are_timed_and_weighed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_workers_are_timed_and_weighed(capsys):
     compare_workers(n_envs=4, n_workers=2, n_samples=50, repeats=2)
     printed = capsys.readouterr().out
     assert "2 workers" in printed and "4 environments" in printed and "MiB" in printed
@@ -263,7 +258,7 @@ for script in scripts:
 """
 
 
-def test_scripts_tell_their_arguments(tmp_path: Path) -> None:
+def test_scripts_tell_their_arguments(tmp_path):
     """From another folder, with nothing on the path that leads to the benchmarks."""
     scripts = [str(SCRIPTS / f"{name}.py") for name in ("benchmark", "benchmark_logs", "soak")]
     done = subprocess.run([sys.executable, "-c", HELP, *scripts], cwd=tmp_path, capture_output=True, text=True)

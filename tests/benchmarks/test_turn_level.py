@@ -1,9 +1,5 @@
 """The speed of runs in dialogue acts is measured on whole iterations, that with goals of turns on conversations."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from benchmarks.turn_level import (
@@ -34,18 +30,18 @@ GOALS = {
 }
 
 
-def checked(config: dict[str, Any]) -> TurnLevelConfig:
+def checked(config):
     found = parse_config(config, "x.yml")
     assert isinstance(found, TurnLevelConfig)
     return found
 
 
 @pytest.fixture
-def acts() -> TurnLevelConfig:
+def acts():
     return checked(ACTS)
 
 
-def test_an_iteration_has_the_turns_that_are_counted(acts: TurnLevelConfig) -> None:
+def test_an_iteration_has_the_turns_that_are_counted(acts):
     training = Training(one_process(acts))
     assert training.n_turns == 4 * 8
     training.iterate(lambda: 0.0)
@@ -54,11 +50,11 @@ def test_an_iteration_has_the_turns_that_are_counted(acts: TurnLevelConfig) -> N
     assert 0 < training_turns(acts, 1) < environment_turns(acts, 100)
 
 
-def test_workers_are_compared_with_one_process(acts: TurnLevelConfig) -> None:
+def test_workers_are_compared_with_one_process(acts):
     gains = gain_of_workers(acts, [1, 2], 1)
     assert gains.keys() == {1, 2} and all(gain > 0 for gain in gains.values())
 
 
-def test_conversations_at_once_are_faster_than_one_at_a_time() -> None:
+def test_conversations_at_once_are_faster_than_one_at_a_time():
     together, alone = conversations_per_second(checked(GOALS), 32, 3)
     assert together > alone > 0

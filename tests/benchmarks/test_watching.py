@@ -1,7 +1,5 @@
 """The measurement of the warnings: what is judged, and that it is judged again without training."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from rl4dialog.training.watch.checks import RunFacts
 FOLDER = Path(watching.__file__).parent / "watched_runs"
 
 
-def write_plan(folder: Path, **changes: object) -> str:
+def write_plan(folder, **changes):
     """A plan of two runs: one whose reward never pays, and a healthy one."""
     write_config(folder, make_config(folder, env__n_envs=12))
     constant = {"trouble": "constant reward", "warnings": ["reward_constant"]}
@@ -38,7 +36,7 @@ def write_plan(folder: Path, **changes: object) -> str:
     return str(path)
 
 
-def test_runs_are_trained_once_and_judged_by_their_logs(tmp_path: Path) -> None:
+def test_runs_are_trained_once_and_judged_by_their_logs(tmp_path):
     path, output = write_plan(tmp_path), tmp_path / "output"
     sick, healthy = watching.measure([path], [], output, "the command")["Two runs"]
     assert (sick.name, sick.trouble, sick.stopped) == ("never_pays_seed_0", "constant reward", False)
@@ -60,25 +58,25 @@ def test_runs_are_trained_once_and_judged_by_their_logs(tmp_path: Path) -> None:
     assert [run["name"] for run in written["Two runs"]] == ["never_pays_seed_0", "healthy_seed_1"]
 
 
-def test_warning_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+def test_warning_that_does_not_exist_is_an_error(tmp_path):
     path = write_plan(tmp_path, warnings=["reward_constent"])
     with pytest.raises(ConfigError, match="'reward_constent' is not a warning; did you mean 'reward_constant'"):
         watching.measure([path], [], tmp_path / "output", "the command")
 
 
-def test_other_warnings_are_told_apart_from_right_ones() -> None:
+def test_other_warnings_are_told_apart_from_right_ones():
     warnings = {"kl_exploding": 4, "repeated_tokens": 9, "entropy_collapse": 2}
     right = ["kl_exploding", "entropy_collapse"]
     outcome = watching.Outcome("a", "b", right, warnings, 10, False, (0.0, 1.0), {}, 1.0)
     assert outcome.named_at == 2 and outcome.others == ["repeated_tokens"]
 
 
-def test_records_are_judged_as_in_a_run() -> None:
+def test_records_are_judged_as_in_a_run():
     records = [{"iteration": i, "train/skipped_steps": i // 3} for i in range(1, 6)]
     assert watching.judge(records, RunFacts()) == {"gradient_not_finite": 3}
 
 
-def test_shipped_plans_are_valid() -> None:
+def test_shipped_plans_are_valid():
     load_imports([str(FOLDER / "faults.py")], FOLDER)
     for path in (FOLDER / "tuning.yml", FOLDER / "test.yml"):
         plan = load_plan(path, [], watching.WatchPlan)

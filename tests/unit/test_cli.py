@@ -1,12 +1,9 @@
-from __future__ import annotations
-
 import errno
 import io
 import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,14 +15,14 @@ from rl4dialog.commands.parser import COMMANDS, make_parser
 ROOT = Path(__file__).parents[2]
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["--version"])
     assert stop.value.code == 0
     assert capsys.readouterr().out == f"rl4dialog {rl4dialog.__version__}\n"
 
 
-def test_misspelled_commands_get_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+def test_misspelled_commands_get_a_suggestion(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["trian", "--config_path", "x.yml"])
     assert stop.value.code == 2
@@ -33,7 +30,7 @@ def test_misspelled_commands_get_a_suggestion(capsys: pytest.CaptureFixture[str]
     assert "unknown command 'trian'; did you mean 'train'?" in error and ", ".join(COMMANDS) in error
 
 
-def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_command(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     printed = capsys.readouterr().out
@@ -41,7 +38,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_of_a_command_has_examples_that_parse_and_a_page(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_command_has_examples_that_parse_and_a_page(name, capsys):
     with pytest.raises(SystemExit):
         main([name, "--help"])
     examples, _, page = capsys.readouterr().out.partition("Examples:\n")[2].partition("\n\nDocumentation: ")
@@ -51,7 +48,7 @@ def test_help_of_a_command_has_examples_that_parse_and_a_page(name: str, capsys:
         assert program == "rl4dialog" and make_parser().parse_args(arguments).command == name
 
 
-def test_page_of_the_docs_is_what_list_writes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_of_the_docs_is_what_list_writes(capsys):
     assert main(["list", "--commands"]) == 0
     page = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
     assert page == capsys.readouterr().out, "write it anew: rl4dialog list --commands"
@@ -60,29 +57,29 @@ def test_page_of_the_docs_is_what_list_writes(capsys: pytest.CaptureFixture[str]
 
 
 class Full(io.StringIO):
-    def write(self, text: str) -> int:
+    def write(self, text):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_letters_that_a_stream_has_not_are_escaped() -> None:
+def test_letters_that_a_stream_has_not_are_escaped():
     raw = io.BytesIO()
     stream = LenientStream(io.TextIOWrapper(raw, encoding="latin-1"))
-    print("caf\xe9 \u2014 \U0001f600", file=stream)  # type: ignore[arg-type]
+    print("caf\xe9 \u2014 \U0001f600", file=stream)
     stream.flush()
     assert raw.getvalue() == b"caf\xe9 \\u2014 \\U0001f600\n" and stream.error is None
 
 
-def test_full_closed_and_missing_streams_are_none_to_stop_at() -> None:
+def test_full_closed_and_missing_streams_are_none_to_stop_at():
     closed = io.StringIO()
     closed.close()
     full = LenientStream(Full())
     for stream in (full, full, LenientStream(closed), LenientStream(None)):
-        print("x", file=stream)  # type: ignore[arg-type]
+        print("x", file=stream)
         stream.flush()
-    assert full.error is not None and full.error.errno == errno.ENOSPC  # type: ignore[union-attr]
+    assert full.error is not None and full.error.errno == errno.ENOSPC
 
 
-def test_standard_streams_are_as_before_afterwards() -> None:
+def test_standard_streams_are_as_before_afterwards():
     before = sys.stdout, sys.stderr
     with lenient_output():
         assert (sys.stdout, sys.stderr) != before
@@ -90,11 +87,9 @@ def test_standard_streams_are_as_before_afterwards() -> None:
 
 
 @pytest.mark.parametrize(("error", "code"), [(OSError(errno.ENOSPC, "No space left"), 2), (BrokenPipeError(), 0)])
-def test_command_says_that_its_output_is_lost(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: OSError, code: int
-) -> None:
+def test_command_says_that_its_output_is_lost(monkeypatch, capsys, error, code):
     class Failing(io.StringIO):
-        def write(self, text: str) -> int:
+        def write(self, text):
             raise error
 
     monkeypatch.setattr(sys, "stdout", Failing())
@@ -102,18 +97,18 @@ def test_command_says_that_its_output_is_lost(
     assert ("cannot write to the standard output" in capsys.readouterr().err) == bool(code)
 
 
-def test_number_of_a_full_stream_leads_nowhere_afterwards() -> None:
+def test_number_of_a_full_stream_leads_nowhere_afterwards():
     code = "from rl4dialog.cli import main; raise SystemExit(main(['list']))"
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as pipe:
         import subprocess
 
-        done: Any = subprocess.run([sys.executable, "-c", code], stdout=pipe, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run([sys.executable, "-c", code], stdout=pipe, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0 and done.stderr == ""
 
 
-def test_handler_that_closes_its_stream_leaves_the_standard_output_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handler_that_closes_its_stream_leaves_the_standard_output_open(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stdout", stream)
     with lenient_output() as output:

@@ -1,9 +1,5 @@
-from __future__ import annotations
-
 import json
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from runs import make_config, run_folder, write_config
@@ -11,7 +7,7 @@ from runs import make_config, run_folder, write_config
 from rl4dialog import cli
 
 
-def sweep(tmp_path: Path, config: dict[str, Any], *flags: str) -> int:
+def sweep(tmp_path, config, *flags):
     return cli.main_of(
         "sweep",
         [
@@ -42,15 +38,13 @@ def sweep(tmp_path: Path, config: dict[str, Any], *flags: str) -> int:
         (["--search", "alg.kl_div.target_kl=float:-1:1", "--metric", "m"], "with alg.kl_div.target_kl=-1.0: "),
     ],
 )
-def test_mistakes_are_told_before_the_first_run(
-    tmp_path: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_told_before_the_first_run(tmp_path, flags, message, capsys):
     assert sweep(tmp_path, make_config(tmp_path), *flags) == 2
     assert message in capsys.readouterr().err
     assert not run_folder(tmp_path).exists()
 
 
-def test_run_without_kl_needs_a_metric(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_without_kl_needs_a_metric(tmp_path, capsys):
     alg = {"id": "supervised", "model_name": "builtin/tiny-gpt2", "model_type": "causal", "training_args": {}}
     config = make_config(tmp_path, alg=alg)
     flags = ["--grid", "alg.training_args.weight_decay=0.0,0.1"]
@@ -61,7 +55,7 @@ def test_run_without_kl_needs_a_metric(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.long
-def test_search_trains_selects_and_is_extended(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_search_trains_selects_and_is_extended(tmp_path, capfd):
     pytest.importorskip("optuna")
     config = make_config(tmp_path, train_evaluation__n_iters=1)
     flags = ["--search", "alg.args.learning_rate=log:1e-5:1e-3", "--metric", "reward"]
@@ -82,7 +76,7 @@ def test_search_trains_selects_and_is_extended(tmp_path: Path, capfd: pytest.Cap
 
 
 @pytest.mark.long
-def test_grid_works_without_optuna(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grid_works_without_optuna(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     config = make_config(tmp_path, train_evaluation__n_iters=1)
     assert sweep(tmp_path, config, "--grid", "alg.kl_div.coeff=0.1,0.2", "--n_jobs", "2") == 0

@@ -1,10 +1,6 @@
-from __future__ import annotations
-
-import argparse
 import importlib.util
 import shutil
 import sys
-from typing import Any
 
 import pytest
 
@@ -16,10 +12,10 @@ from rl4dialog.core.errors import ModelError
 
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[argparse.Namespace]:
-    calls: list[argparse.Namespace] = []
+def trained(monkeypatch):
+    calls = []
 
-    def record(args: argparse.Namespace) -> int:
+    def record(args):
         calls.append(args)
         return 0
 
@@ -28,7 +24,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[argparse.Namespace]:
 
 
 @pytest.mark.parametrize("name", ["openers", "small_talk", "guess_what"])
-def test_chosen_demonstration_is_trained(name: str, trained: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_chosen_demonstration_is_trained(name, trained, capsys):
     assert main(["demo", name]) == 0
     (args,) = trained
     load_config(args.config_path)
@@ -36,9 +32,7 @@ def test_chosen_demonstration_is_trained(name: str, trained: Any, capsys: pytest
     assert f"  rl4dialog chat --run runs/demo/{name}" in capsys.readouterr().out
 
 
-def test_command_that_is_not_on_the_path_is_named_by_its_own(
-    trained: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_that_is_not_on_the_path_is_named_by_its_own(trained, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", [".venv/bin/rl4dialog", "demo"])
     for found, command in ((None, ".venv/bin/rl4dialog"), ("/usr/bin/rl4dialog", "rl4dialog")):
         monkeypatch.setattr(shutil, "which", lambda name, found=found: found)
@@ -46,7 +40,7 @@ def test_command_that_is_not_on_the_path_is_named_by_its_own(
         assert f"  {command} chat --run runs/demo/small_talk" in capsys.readouterr().out
 
 
-def test_chat_model_is_trained_if_it_can_be_had(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chat_model_is_trained_if_it_can_be_had(trained, monkeypatch):
     monkeypatch.setattr(pretrained, "prepare_model", lambda name: name)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     assert main(["demo"]) == 0
@@ -54,10 +48,8 @@ def test_chat_model_is_trained_if_it_can_be_had(trained: Any, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("missing", ["model", "peft"])
-def test_tiny_model_is_trained_otherwise_and_the_reason_is_printed(
-    missing: str, trained: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fail(name: str) -> None:
+def test_tiny_model_is_trained_otherwise_and_the_reason_is_printed(missing, trained, monkeypatch, capsys):
+    def fail(name):
         raise ModelError("no network")
 
     monkeypatch.setattr(pretrained, "prepare_model", fail)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
@@ -12,16 +10,16 @@ from rl4dialog.core.cache import cache_root, cached_folder, content_hash, is_cac
 from rl4dialog.core.errors import RunFolderError
 
 
-def build_counting(calls: list[int]):  # type: ignore[no-untyped-def]
-    def build(folder: Path) -> None:
+def build_counting(calls):
+    def build(folder):
         calls.append(1)
         (folder / "a.txt").write_text("content")
 
     return build
 
 
-def test_second_call_is_a_hit_which_can_be_asked_without_building_it() -> None:
-    calls: list[int] = []
+def test_second_call_is_a_hit_which_can_be_asked_without_building_it():
+    calls = []
     first = cached_folder("test", {"k": 1}, build_counting(calls))
     assert cached_folder("test", {"k": 1}, build_counting(calls)) == first
     assert cached_folder("test", {"k": 2}, build_counting(calls)) != first
@@ -34,8 +32,8 @@ def test_second_call_is_a_hit_which_can_be_asked_without_building_it() -> None:
 
 
 @pytest.mark.parametrize("damage", ["change", "delete", "manifest"])
-def test_damaged_folder_is_built_again(damage: str) -> None:
-    calls: list[int] = []
+def test_damaged_folder_is_built_again(damage):
+    calls = []
     folder = cached_folder("test", {"damage": damage}, build_counting(calls))
     if damage == "change":
         (folder / "a.txt").write_text("other")
@@ -47,18 +45,18 @@ def test_damaged_folder_is_built_again(damage: str) -> None:
     assert len(calls) == 2
 
 
-def test_failed_build_leaves_nothing_behind() -> None:
-    def fail(folder: Path) -> None:
+def test_failed_build_leaves_nothing_behind():
+    def fail(folder):
         (folder / "half").write_text("x")
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError):
         cached_folder("test", {"fails": True}, fail)
-    calls: list[int] = []
+    calls = []
     assert not (cached_folder("test", {"fails": True}, build_counting(calls)) / "half").exists()
 
 
-def test_temporary_folder_is_kept_for_the_process_and_then_removed(tmp_path: Path) -> None:
+def test_temporary_folder_is_kept_for_the_process_and_then_removed(tmp_path):
     (tmp_path / "file").write_text("")
     program = """
 import os, sys
@@ -77,7 +75,7 @@ print(first)
     assert built == "built" and not Path(folder).exists() and Path(folder).parent == tmp_path
 
 
-def test_unreadable_cache_falls_back_to_a_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_unreadable_cache_falls_back_to_a_temporary_folder(monkeypatch, tmp_path):
     # Root can read every folder, but none of this name.
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / ("x" * 300)))
     assert not is_cached("test", {"x": 3})
@@ -85,17 +83,17 @@ def test_unreadable_cache_falls_back_to_a_temporary_folder(monkeypatch: pytest.M
     assert is_cached("test", {"x": 3})
 
 
-def test_borders_of_texts_count() -> None:
+def test_borders_of_texts_count():
     assert content_hash(["ab", "c"]) != content_hash(["a", "bc"])
 
 
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("IoError: No space left on device")]
 )
-def test_full_cache_falls_back_to_a_temporary_folder(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    folders: list[Path] = []
+def test_full_cache_falls_back_to_a_temporary_folder(error, caplog):
+    folders = []
 
-    def build(folder: Path) -> None:
+    def build(folder):
         folders.append(folder)
         (folder / "a.txt").write_text("half" if len(folders) == 1 else "whole")
         if len(folders) == 1:
@@ -106,8 +104,8 @@ def test_full_cache_falls_back_to_a_temporary_folder(error: Exception, caplog: p
     assert cache_root() not in folder.parents and "No space left on device" in caplog.text
 
 
-def test_error_says_what_to_do_if_no_disk_has_space() -> None:
-    def fail(folder: Path) -> None:
+def test_error_says_what_to_do_if_no_disk_has_space():
+    def fail(folder):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(RunFolderError, match=r"neither the cache folder .* nor .*; set RL4DIALOG_CACHE"):

@@ -1,11 +1,8 @@
-from __future__ import annotations
-
 import copy
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -17,7 +14,6 @@ from rl4dialog.core import config, config_blocks
 from rl4dialog.core.config import (
     GenerationBlock,
     RewardModelConfig,
-    TextConfig,
     TurnLevelConfig,
     kind_of,
     parse_config,
@@ -28,7 +24,7 @@ from rl4dialog.core.reference_pages import schema_page
 from rl4dialog.training.building.components import check_components
 
 # The keys of RL4LMs' dialogue configs.
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "tokenizer": {"model_name": "gpt2", "padding_side": "left", "pad_token_as_eos_token": True},
     "reward_fn": {"id": "intent_accuracy", "args": {"intent_coeff": 0.5}},
     "datapool": {"id": "daily_dialog", "args": {"context_size": 5}},
@@ -51,7 +47,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def changed(path: str, value: Any) -> dict[str, Any]:
+def changed(path, value):
     config = copy.deepcopy(CONFIG)
     *parents, last = path.split(".")
     node = config
@@ -61,7 +57,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return config
 
 
-def test_rl4lms_config_is_accepted_and_dead_keys_are_told() -> None:
+def test_rl4lms_config_is_accepted_and_dead_keys_are_told():
     config = parse_config(CONFIG, "x.yml")
     assert config.train_evaluation.metrics[0].args == {}
     assert any(w.startswith("alg.policy.args.apply_model_parallel has no effect") for w in config.warnings)
@@ -93,12 +89,12 @@ def test_rl4lms_config_is_accepted_and_dead_keys_are_told() -> None:
         ("env.n_envs", 100_000_000, "env.n_envs: .*less than or equal to 65536"),
     ],
 )
-def test_mistake_is_told_with_its_path(path: str, value: Any, message: str) -> None:
+def test_mistake_is_told_with_its_path(path, value, message):
     with pytest.raises(ConfigError, match=message):
         parse_config(changed(path, value), "x.yml")
 
 
-def test_workers_and_restarts_without_effect_are_warnings() -> None:
+def test_workers_and_restarts_without_effect_are_warnings():
     config = changed("env.n_workers", 4)
     for kind, is_warned in (("blocks", False), ("dummy", True), ("subproc", True)):
         config["env"]["vec_env"] = kind
@@ -116,7 +112,7 @@ def test_workers_and_restarts_without_effect_are_warnings() -> None:
     assert not any("restarts" in note for note in parse_config(config, "x.yml").warnings)
 
 
-def test_supervised_needs_its_own_keys_and_all_mistakes_are_told_at_once() -> None:
+def test_supervised_needs_its_own_keys_and_all_mistakes_are_told_at_once():
     alg = {"id": "supervised", "model_type": "causal", "model_name": "gpt2"}
     with pytest.raises(ConfigError, match=r"alg: the key 'training_args' is missing, which alg.id: supervised needs"):
         parse_config(changed("alg", alg), "x.yml")
@@ -139,7 +135,7 @@ def test_supervised_needs_its_own_keys_and_all_mistakes_are_told_at_once() -> No
         ),
     ],
 )
-def test_resolved_config_of_an_earlier_version_is_the_same_config(alg: Any, of_other_kinds: Any) -> None:
+def test_resolved_config_of_an_earlier_version_is_the_same_config(alg, of_other_kinds):
     now = parse_config(changed("alg", alg), "x.yml").model_dump(mode="json")
     for other in (changed("alg", {**alg, **of_other_kinds}), now):
         assert parse_config(other, "x.yml").model_dump(mode="json") == now
@@ -165,15 +161,15 @@ def test_resolved_config_of_an_earlier_version_is_the_same_config(alg: Any, of_o
         ({"tokenizer": {"model_name": "builtin/tiny-gpt2"}}, "builtin/tiny-gpt2 cannot be a reward model"),
     ],
 )
-def test_keys_and_components_of_other_kinds_are_refused(blocks: dict[str, Any], message: str) -> None:
+def test_keys_and_components_of_other_kinds_are_refused(blocks, message):
     with pytest.raises(ConfigError, match=message):
         check_components(parse_config(reward_model_config(**blocks), "c.yml"))
 
 
-TURN_LEVEL: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "alg": {"id": "dqn"}, "train_evaluation": {"n_iters": 3}}
+TURN_LEVEL = {"env": {"id": "CartPole-v1"}, "alg": {"id": "dqn"}, "train_evaluation": {"n_iters": 3}}
 
 
-def test_kind_follows_from_the_algorithm_or_environment() -> None:
+def test_kind_follows_from_the_algorithm_or_environment():
     config = parse_config(TURN_LEVEL, "x.yml")
     assert isinstance(config, TurnLevelConfig)
     assert (config.alg.policy.id, config.env.vec_env, config.n_iters) == ("mlp_policy", "dummy", 3)
@@ -215,7 +211,7 @@ def test_kind_follows_from_the_algorithm_or_environment() -> None:
         ({"env": {"id": "no_such_module:Env-v0"}}, "No module named 'no_such_module'"),
     ],
 )
-def test_wrong_key_or_component_is_named(given: dict[str, Any], message: str) -> None:
+def test_wrong_key_or_component_is_named(given, message):
     with pytest.raises(ConfigError) as error:
         check_components(parse_config({**TURN_LEVEL, **given}, "x.yml"))
     assert message in str(error.value)
@@ -229,7 +225,7 @@ MODELS = {
 }
 
 
-def test_page_of_the_docs_tells_type_default_and_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_of_the_docs_tells_type_default_and_bounds(capsys):
     assert main(["list", "--schema"]) == 0
     page = Path(__file__).parents[3] / "docs" / "yaml.md"
     assert page.read_text(encoding="utf-8") == capsys.readouterr().out, "write it anew: rl4dialog list --schema"
@@ -243,11 +239,11 @@ def test_page_of_the_docs_tells_type_default_and_bounds(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("model", sorted(MODELS, key=lambda model: model.__name__), ids=lambda model: model.__name__)
-def test_every_key_is_described(model: type[BaseModel]) -> None:
+def test_every_key_is_described(model):
     assert [name for name, field in model.model_fields.items() if not field.description] == []
 
 
-def test_importing_the_package_imports_no_torch() -> None:
+def test_importing_the_package_imports_no_torch():
     code = "import sys, rl4dialog, rl4dialog.cli; rl4dialog.RewardFunctionRegistry; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -259,12 +255,12 @@ EVALUATION, POLICY, ALG = (
 )
 
 
-def make(tmp_path: Path, **overrides: Any) -> TextConfig:
+def make(tmp_path, **overrides):
     """An RL config whose replies end after 10 tokens, unless overrides say otherwise."""
     return text_config(parse_config(make_config(tmp_path, **overrides), "test"))
 
 
-def make_supervised(tmp_path: Path, with_env: bool = False, model_type: str = "causal", **overrides: Any) -> TextConfig:
+def make_supervised(tmp_path, with_env=False, model_type="causal", **overrides):
     config = make_config(tmp_path)
     alg = {"id": "supervised", "model_type": model_type, "model_name": "builtin/tiny-gpt2", "training_args": {}}
     config["alg"] = {**alg, "generation_kwargs": overrides.pop("alg_kwargs", None)}
@@ -274,12 +270,12 @@ def make_supervised(tmp_path: Path, with_env: bool = False, model_type: str = "c
     return text_config(parse_config(config, "test"))
 
 
-def test_blocks_are_those_of_evaluations_and_the_algorithm_in_this_order(tmp_path: Path) -> None:
+def test_blocks_are_those_of_evaluations_and_the_algorithm_in_this_order(tmp_path):
     config = make(tmp_path, alg__policy__args__generation_kwargs={"top_k": 3})
     assert config.generation_blocks == [GenerationBlock(EVALUATION, {}), GenerationBlock(POLICY, {"top_k": 3})]
     assert [block.where for block in make_supervised(tmp_path).generation_blocks] == [EVALUATION, ALG]
 
-    def block(of_evaluation: Any, of_policy: Any) -> GenerationBlock:
+    def block(of_evaluation, of_policy):
         policy = {"alg__policy__args__generation_kwargs": of_policy}
         return make(tmp_path, train_evaluation__generation_kwargs=of_evaluation, **policy).evaluation_block
 
@@ -289,7 +285,7 @@ def test_blocks_are_those_of_evaluations_and_the_algorithm_in_this_order(tmp_pat
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 10), (3, 3), (80, 10), ("abc", 10), ([3], 10), (True, 10)])
-def test_reply_ends_with_the_episode_or_before(tmp_path: Path, given: Any, expected: int) -> None:
+def test_reply_ends_with_the_episode_or_before(tmp_path, given, expected):
     rollouts, of_evaluations = {"max_new_tokens": given}, {"train_evaluation__generation_kwargs": {"max_new_tokens": 2}}
     config = make(tmp_path, alg__policy__args__generation_kwargs=rollouts, **of_evaluations)
     assert config.reply_limit == expected
@@ -307,7 +303,7 @@ def test_reply_ends_with_the_episode_or_before(tmp_path: Path, given: Any, expec
         ("seq2seq", {"max_length": 7, "max_new_tokens": 3}, 3, 3),
     ],
 )
-def test_reply_limit_of_a_run(tmp_path: Path, model_type: str, kwargs: Any, given: int | None, limit: int) -> None:
+def test_reply_limit_of_a_run(tmp_path, model_type, kwargs, given, limit):
     config = make_supervised(tmp_path, model_type=model_type, alg_kwargs=kwargs)
     assert (config.evaluation_reply_limit, config.reply_limit) == (given, limit)
     config = make_supervised(tmp_path, alg_kwargs={"max_new_tokens": 9}, generation_kwargs={"max_new_tokens": 3})
@@ -318,25 +314,25 @@ SAMPLING = {"do_sample": True, "top_k": 0, "max_new_tokens": 8}
 SUPERVISED = {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}
 
 
-def notes(tmp_path: Path, **overrides: Any) -> list[str]:
+def notes(tmp_path, **overrides):
     overrides.setdefault("alg__policy__args__generation_kwargs", SAMPLING)
     return parse_config(make_config(tmp_path, **overrides), "test").warnings
 
 
-def supervised_notes(tmp_path: Path, **alg: Any) -> list[str]:
+def supervised_notes(tmp_path, **alg):
     config = make_config(tmp_path)
     config["alg"] = {**SUPERVISED, "generation_kwargs": SAMPLING, **alg}
     del config["env"], config["train_evaluation"]["n_iters"]
     return parse_config(config, "test").warnings
 
 
-def test_what_leaves_nothing_open_has_no_notes_and_sampling_without_top_k_one(tmp_path: Path) -> None:
+def test_what_leaves_nothing_open_has_no_notes_and_sampling_without_top_k_one(tmp_path):
     assert notes(tmp_path) == supervised_notes(tmp_path, loss_on="all") == []
     names = ("alg__policy__args__generation_kwargs", "train_evaluation__generation_kwargs")
     assert len(notes(tmp_path, **{name: {"do_sample": True, "max_new_tokens": 8} for name in names})) == 1
 
 
-OF_EVALUATIONS: list[tuple[dict[str, Any], str]] = [
+OF_EVALUATIONS = [
     ({"do_sample": True}, "train_evaluation.generation_kwargs samples without top_k"),
     ({"top_k": 3}, "has no do_sample: evaluations decode greedily"),
     ({"do_sample": False, "max_new_tokens": 9}, "max_new_tokens is 9, but replies end after 8 tokens"),
@@ -344,7 +340,7 @@ OF_EVALUATIONS: list[tuple[dict[str, Any], str]] = [
     ({"num_beams": 3, "num_return_sequences": 2}, "num_return_sequences: only the best reply"),
     ({"num_beams": 3, "use_cache": True}, "use_cache has no effect"),
 ]
-OF_ROLLOUTS: list[tuple[dict[str, Any], str]] = [
+OF_ROLLOUTS = [
     ({"do_sample": True, "max_new_tokens": 8}, "samples without top_k, from the whole vocabulary; .* default of 50"),
     ({**SAMPLING, "max_new_tokens": 80}, "is 80, but env.args.max_episode_length ends replies after 10 tokens"),
     ({**SAMPLING, "max_new_tokens": 10, "min_new_tokens": 11}, "is 11, but replies end after 10 tokens, so none ends"),
@@ -364,12 +360,12 @@ OF_ROLLOUTS: list[tuple[dict[str, Any], str]] = [
     ],
     ids=str,
 )
-def test_each_is_said_in_one_line(tmp_path: Path, overrides: dict[str, Any], expected: str) -> None:
+def test_each_is_said_in_one_line(tmp_path, overrides, expected):
     (note,) = notes(tmp_path, **overrides)
     assert re.search(expected, note)
 
 
-def test_defaults_of_rl4lms_are_said_to_configs_that_were_written_for_it(tmp_path: Path) -> None:
+def test_defaults_of_rl4lms_are_said_to_configs_that_were_written_for_it(tmp_path):
     no_effect, defaults = notes(tmp_path, alg__policy__args__apply_model_parallel=True, env__args__priority_scale=1.0)
     assert no_effect.startswith("alg.policy.args.apply_model_parallel has no effect")
     assert defaults == (
@@ -378,7 +374,7 @@ def test_defaults_of_rl4lms_are_said_to_configs_that_were_written_for_it(tmp_pat
     )
 
 
-def test_rollouts_without_do_sample_and_encoder_decoders_are_told_of(tmp_path: Path) -> None:
+def test_rollouts_without_do_sample_and_encoder_decoders_are_told_of(tmp_path):
     first, second = notes(tmp_path, alg__policy__args__generation_kwargs={"max_new_tokens": 8})
     assert "evaluations decode greedily" in first and "rollouts sample; RL4LMs then decodes greedily" in second
     start, length = notes(
@@ -391,14 +387,14 @@ def test_rollouts_without_do_sample_and_encoder_decoders_are_told_of(tmp_path: P
     assert "counts the start token of an encoder-decoder" in length
 
 
-def test_beams_under_nlpos_mask_are_refused_by_name(tmp_path: Path) -> None:
+def test_beams_under_nlpos_mask_are_refused_by_name(tmp_path):
     nlpo = {"alg__id": "nlpo", "alg__policy__id": "maskable_causal_lm_actor_critic_policy"}
     (note,) = notes(tmp_path, **nlpo, train_evaluation__generation_kwargs={"num_beams": 4})
     assert "num_beams is ignored, because NLPO's mask" in note
     assert note.endswith("evaluations decode without beam search, greedily")
 
 
-def test_what_rl4lms_does_otherwise_in_supervised_training_is_said(tmp_path: Path) -> None:
+def test_what_rl4lms_does_otherwise_in_supervised_training_is_said(tmp_path):
     (note,) = supervised_notes(tmp_path)
     assert "only replies are trained on; RL4LMs also trains on prompts" in note
     (note,) = supervised_notes(tmp_path, loss_on="all", generation_kwargs={"do_sample": False})

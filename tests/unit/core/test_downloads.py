@@ -1,10 +1,6 @@
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import zipfile
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +15,7 @@ GOOD = ("shelf==1.0", "shelf/data.txt", hashlib.sha256(CONTENT).hexdigest())
 
 
 @pytest.fixture(autouse=True)
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def index(tmp_path, monkeypatch):
     """A package index in a folder, which pip is configured to use, and an empty cache."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
@@ -30,7 +26,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "index"
 
 
-def write_wheel(folder: Path, compression: int = zipfile.ZIP_DEFLATED) -> Path:
+def write_wheel(folder, compression=zipfile.ZIP_DEFLATED):
     path = folder / "shelf-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", compression) as archive:
         archive.writestr("shelf/data.txt", CONTENT)
@@ -40,18 +36,18 @@ def write_wheel(folder: Path, compression: int = zipfile.ZIP_DEFLATED) -> Path:
     return path
 
 
-def kept() -> list[Path]:
+def kept():
     return [path for path in cache_root().rglob("*") if path.is_file()]
 
 
-def test_file_is_downloaded_once(index: Path) -> None:
+def test_file_is_downloaded_once(index):
     path = file_from_wheel(*GOOD)
     assert (path.name, path.read_bytes()) == ("data.txt", CONTENT)
     next(index.iterdir()).unlink()
     assert file_from_wheel(*GOOD) == path
 
 
-def test_what_is_not_found_or_has_another_hash_is_named_and_not_kept() -> None:
+def test_what_is_not_found_or_has_another_hash_is_named_and_not_kept():
     with pytest.raises(DataError, match=r"shelf/data.txt of the package shelf==1.0 is not the expected file.* instead"):
         file_from_wheel(*GOOD[:2], "00")
     assert not kept()
@@ -63,7 +59,7 @@ def test_what_is_not_found_or_has_another_hash_is_named_and_not_kept() -> None:
 
 
 @pytest.mark.parametrize("n_bytes", [0, 100, 300])
-def test_half_a_wheel_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
+def test_half_a_wheel_is_an_error(tmp_path, monkeypatch, n_bytes):
     half = write_wheel(tmp_path)
     half.write_bytes(half.read_bytes()[:n_bytes])
     monkeypatch.setattr(wheels, "_downloaded", lambda requirement, folder: half)
@@ -73,7 +69,7 @@ def test_half_a_wheel_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_changed_bytes_within_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: int) -> None:
+def test_changed_bytes_within_a_wheel(tmp_path, monkeypatch, compression):
     wheel = write_wheel(tmp_path, compression)
     content = bytearray(wheel.read_bytes())
     content[46:56] = b"x" * 10  # after the 44 bytes of the first file's header
@@ -84,16 +80,16 @@ def test_changed_bytes_within_a_wheel(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not kept()
 
 
-def without_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_pip(monkeypatch):
     find_spec = importlib.util.find_spec
 
-    def found(name: str, *args: Any) -> Any:
+    def found(name, *args):
         return None if name == "pip" else find_spec(name, *args)
 
     monkeypatch.setattr(importlib.util, "find_spec", found)
 
 
-def test_without_pip_uv_unpacks_the_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pip_uv_unpacks_the_wheel(tmp_path, monkeypatch):
     without_pip(monkeypatch)
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
@@ -105,7 +101,7 @@ def test_without_pip_uv_unpacks_the_wheel(tmp_path: Path, monkeypatch: pytest.Mo
     assert file_from_wheel(*GOOD).read_bytes() == CONTENT
 
 
-def test_without_pip_and_uv_the_error_names_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pip_and_uv_the_error_names_both(tmp_path, monkeypatch):
     without_pip(monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DataError, match="neither pip nor uv is installed"):
@@ -113,7 +109,7 @@ def test_without_pip_and_uv_the_error_names_both(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("reachable", [True, False])
-def test_a_hub_that_does_not_resolve_is_not_asked(monkeypatch: pytest.MonkeyPatch, reachable: bool) -> None:
+def test_a_hub_that_does_not_resolve_is_not_asked(monkeypatch, reachable):
     from huggingface_hub import constants
 
     monkeypatch.setattr(hub, "_resolves", lambda host: reachable)

@@ -1,9 +1,7 @@
-from __future__ import annotations
-
 from rl4dialog.core.errors import ConfigError, DataError, shown
 
 
-def test_message_is_one_paragraph_of_short_values() -> None:
+def test_message_is_one_paragraph_of_short_values():
     assert str(DataError("columns: a\nb, c\r\nd")) == "columns: a b, c d"
     text = str(ConfigError("begin " + "x" * 1_000_000 + " end"))
     assert len(text) < 3100 and text.startswith("begin") and " [...] " in text and text.endswith(" end")

@@ -1,13 +1,9 @@
 """Feedback is written and read back, and a wrong line is told by its number."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 from feedback_files import preference
@@ -36,7 +32,7 @@ ALL = [
 ]
 
 
-def test_feedback_is_read_as_it_was_given(tmp_path: Path) -> None:
+def test_feedback_is_read_as_it_was_given(tmp_path):
     path = tmp_path / "feedback.jsonl"
     for feedback in ALL:
         append_feedback(path, feedback)
@@ -46,7 +42,7 @@ def test_feedback_is_read_as_it_was_given(tmp_path: Path) -> None:
     assert read_feedback(path) == ALL
 
 
-def test_record_has_what_its_kind_has_and_no_more() -> None:
+def test_record_has_what_its_kind_has_and_no_more():
     record = ALL[1].record()
     assert record["version"] == 1 and record["chosen"] == 0
     assert record["replies"] == [{"model": "runs/a", "text": "yes"}, {"model": "runs/b", "text": "no"}]
@@ -59,7 +55,7 @@ def test_record_has_what_its_kind_has_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("feedback", ALL)
-def test_judgement_that_is_taken_back_is_another_line(tmp_path: Path, feedback: Feedback) -> None:
+def test_judgement_that_is_taken_back_is_another_line(tmp_path, feedback):
     withdrawal = feedback.withdrawal()
     append_feedback(tmp_path / "feedback.jsonl", withdrawal)
     assert read_feedback(tmp_path / "feedback.jsonl") == [withdrawal] and withdrawal.id != feedback.id
@@ -85,7 +81,7 @@ def test_judgement_that_is_taken_back_is_another_line(tmp_path: Path, feedback: 
         ({"kind": "correction", "rating": None}, "correction must be a text, not None"),
     ],
 )
-def test_wrong_line_is_told_by_its_number(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_wrong_line_is_told_by_its_number(tmp_path, changes, message):
     path = tmp_path / "feedback.jsonl"
     append_feedback(path, ALL[1])
     with open(path, "a") as file:
@@ -97,14 +93,14 @@ def test_wrong_line_is_told_by_its_number(tmp_path: Path, changes: dict[str, Any
 @pytest.mark.parametrize(
     ("line", "message"), [("{", "not valid JSON"), ("[1]", "not valid JSON (it must be a JSON object, not [1])")]
 )
-def test_line_that_is_no_record_is_told(tmp_path: Path, line: str, message: str) -> None:
+def test_line_that_is_no_record_is_told(tmp_path, line, message):
     path = tmp_path / "feedback.jsonl"
     path.write_text(line + "\n")
     with pytest.raises(DataError, match=re.escape(f"feedback.jsonl:1: {message}")):
         read_feedback(path)
 
 
-def test_missing_key_and_missing_file_are_told(tmp_path: Path) -> None:
+def test_missing_key_and_missing_file_are_told(tmp_path):
     path = tmp_path / "feedback.jsonl"
     with pytest.raises(DataError, match="cannot be read: No such file"):
         read_feedback(path)
@@ -114,7 +110,7 @@ def test_missing_key_and_missing_file_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["my notes", '{"prompt": "hi"}\n{"prom', "[1]\n"])
-def test_file_of_anything_else_gets_no_feedback(tmp_path: Path, content: str) -> None:
+def test_file_of_anything_else_gets_no_feedback(tmp_path, content):
     path = tmp_path / "feedback.jsonl"
     check_feedback_file(path)
     path.write_text(content)
@@ -130,7 +126,7 @@ WHOLE = QueuedReplies("3", ["hello"], [JudgedReply("m", "a")], is_conversation=T
 PAIR = QueuedReplies("1", ["hello"], [JudgedReply("m", "a"), JudgedReply("m", "b")], None, "gap", 0.5)
 
 
-def test_queue_is_read_as_written_and_is_not_empty(tmp_path: Path) -> None:
+def test_queue_is_read_as_written_and_is_not_empty(tmp_path):
     write_queue(tmp_path / "q" / "queue.jsonl", [PAIR, SINGLE, WHOLE])
     assert read_queue(tmp_path / "q" / "queue.jsonl") == [PAIR, SINGLE, WHOLE]
     write_queue(tmp_path / "q.jsonl", [])
@@ -148,7 +144,7 @@ def test_queue_is_read_as_written_and_is_not_empty(tmp_path: Path) -> None:
     assert read_queue(tmp_path / "q.jsonl") == [PAIR]
 
 
-def test_pair_is_judged_by_a_choice_in_any_order_and_a_single_reply_by_a_rating_or_correction() -> None:
+def test_pair_is_judged_by_a_choice_in_any_order_and_a_single_reply_by_a_rating_or_correction():
     assert PAIR.is_judged_by(PAIR.chosen(1)) and PAIR.is_judged_by(preference("b", "a", 0))
     assert not PAIR.is_judged_by(preference("a", "b", 0, ("hi",))) and not PAIR.is_judged_by(PAIR.corrected(0, "c"))
     assert SINGLE.is_judged_by(SINGLE.rated(0, -1)) and SINGLE.is_judged_by(SINGLE.corrected(0, "b"))
@@ -170,7 +166,7 @@ def test_pair_is_judged_by_a_choice_in_any_order_and_a_single_reply_by_a_rating_
         ),
     ],
 )
-def test_invalid_lines_are_errors(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_invalid_lines_are_errors(tmp_path, change, message):
     path = tmp_path / "q.jsonl"
     write_queue(path, [PAIR])
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
@@ -178,7 +174,7 @@ def test_invalid_lines_are_errors(tmp_path: Path, change: dict[str, Any], messag
         read_queue(path)
 
 
-def test_conversation_is_judged_by_a_rating_of_the_same_conversation_and_has_no_correction() -> None:
+def test_conversation_is_judged_by_a_rating_of_the_same_conversation_and_has_no_correction():
     reply = QueuedReplies("4", ["hello"], [JudgedReply("m", "a")])
     shorter = replace(WHOLE, answer=None)
     assert WHOLE.rated(0, 1).kind == "conversation_rating" and WHOLE.is_judged_by(WHOLE.rated(0, 1))
@@ -188,6 +184,6 @@ def test_conversation_is_judged_by_a_rating_of_the_same_conversation_and_has_no_
         WHOLE.corrected(0, "b")
 
 
-def test_id_depends_on_all_texts() -> None:
+def test_id_depends_on_all_texts():
     ids = [queue_id(None, ["a", "b"], ["c"]), queue_id(None, ["a"], ["b", "c"]), queue_id("a", ["b"], ["c"])]
     assert len({*ids[:1], *ids[2:]}) == 2 and queue_id("", ["a"], []) == queue_id(None, ["a"], [])

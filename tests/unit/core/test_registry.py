@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import inspect
-from typing import Any
 
 import pytest
 
@@ -10,7 +7,7 @@ from rl4dialog.core.registry import Registry, argument_meanings, summary
 
 
 class Parent:
-    def __init__(self, size: int = 1) -> None:
+    def __init__(self, size=1):
         self.size = size
 
 
@@ -20,23 +17,23 @@ class Component(Parent):
     More words.
     """
 
-    def __init__(self, scale: float, tokenizer: Any = None, **kwargs: Any) -> None:
+    def __init__(self, scale, tokenizer=None, **kwargs):
         super().__init__(**kwargs)
         self.scale, self.tokenizer = scale, tokenizer
 
 
 @pytest.fixture
-def registry() -> Registry:
+def registry():
     registry = Registry("reward function", {"lazy": "collections:OrderedDict", "broken": "no_such_module:X"})
     registry.register("mine")(Component)
     return registry
 
 
-def test_component_is_built_with_its_arguments_and_a_function_returned_with_them_bound(registry: Registry) -> None:
+def test_component_is_built_with_its_arguments_and_a_function_returned_with_them_bound(registry):
     built = registry.get("mine", {"scale": 2.0, "size": 5}, tokenizer="t", device="not asked for")
     assert (built.scale, built.size, built.tokenizer) == (2.0, 5, "t")
 
-    def reward(prompt_text: str, gen_text: str, bonus: float = 0.0) -> float:
+    def reward(prompt_text, gen_text, bonus=0.0):
         return len(gen_text) + bonus
 
     registry.add("function", reward)
@@ -53,36 +50,36 @@ def test_component_is_built_with_its_arguments_and_a_function_returned_with_them
         ("broken", {}, "'broken' cannot be imported"),
     ],
 )
-def test_mistakes_are_named(registry: Registry, id: str, args: dict[str, Any], message: str) -> None:
+def test_mistakes_are_named(registry, id, args, message):
     with pytest.raises(ConfigError, match=message):
         registry.check(id, args)
 
 
 @pytest.mark.parametrize("register", [lambda r, c: r.register("new")(c), lambda r, c: r.register("new", c)])
-def test_component_is_registered_as_a_decorator_or_at_once(registry: Registry, register: Any) -> None:
+def test_component_is_registered_as_a_decorator_or_at_once(registry, register):
     assert register(registry, Component) is Component
     assert isinstance(registry.get("new", {"scale": 1.0}), Component)
 
 
-def test_description_is_the_first_line_and_the_arguments(registry: Registry) -> None:
+def test_description_is_the_first_line_and_the_arguments(registry):
     summary, arguments = registry.describe("mine")
     assert summary == "Does a thing."
     assert "scale" in arguments and "size=1" in arguments
 
 
 @pytest.mark.parametrize("component", [3, "no colon"])
-def test_what_cannot_be_built_is_refused(registry: Registry, component: Any) -> None:
+def test_what_cannot_be_built_is_refused(registry, component):
     with pytest.raises(ConfigError, match="must be a class, a function or"):
         registry.add("bad", component)
 
 
-def test_class_may_declare_its_arguments_itself() -> None:
+def test_class_may_declare_its_arguments_itself():
     class Open:
         """Takes what it says it takes."""
 
         __signature__ = inspect.Signature([inspect.Parameter("scale", inspect.Parameter.KEYWORD_ONLY, default=2)])
 
-        def __init__(self, **kwargs: Any) -> None:
+        def __init__(self, **kwargs):
             self.kwargs = kwargs
 
     registry = Registry("part", {})
@@ -93,8 +90,8 @@ def test_class_may_declare_its_arguments_itself() -> None:
         registry.check("open", {"scael": 3})
 
 
-def test_function_that_gets_everything_from_the_config_needs_its_arguments() -> None:
-    def world(path: str, min_count: int = 1) -> None:
+def test_function_that_gets_everything_from_the_config_needs_its_arguments():
+    def world(path, min_count=1):
         """A world.
 
         Args:
@@ -134,7 +131,7 @@ class Grandchild(Child):
     pass
 
 
-def test_classes_say_what_their_parents_do_not() -> None:
+def test_classes_say_what_their_parents_do_not():
     assert argument_meanings(Grandchild) == {
         "one": "The child's word: it counts.",
         "two": "Of `two` lines, with `Thing` in them.",

@@ -1,7 +1,5 @@
 """A limit interrupts what waits and what swallows, and ends a process that nothing interrupts."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -14,7 +12,7 @@ from rl4dialog.core import time_limit as module
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
 
 
-def test_body_that_waits_is_interrupted_and_one_in_time_is_not() -> None:
+def test_body_that_waits_is_interrupted_and_one_in_time_is_not():
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(TimeIsUp), time_limit(0.05):
         threading.Event().wait()
@@ -27,7 +25,7 @@ def test_body_that_waits_is_interrupted_and_one_in_time_is_not() -> None:
     assert found == 2
 
 
-def test_body_that_swallows_everything_is_interrupted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_body_that_swallows_everything_is_interrupted_again(monkeypatch):
     monkeypatch.setattr(module, "_AGAIN_S", 0.05)
     n_swallowed = 0
     with pytest.raises(TimeIsUp), time_limit(0.05):
@@ -40,10 +38,10 @@ def test_body_that_swallows_everything_is_interrupted_again(monkeypatch: pytest.
                 n_swallowed += 1
 
 
-def test_other_threads_have_no_limit() -> None:
+def test_other_threads_have_no_limit():
     found = []
 
-    def wait() -> None:
+    def wait():
         with time_limit(1e-6):
             time.sleep(0.05)
         found.append("done")
@@ -68,7 +66,7 @@ with module.time_limit(0.1, ends_process=True):
 """
 
 
-def test_process_that_nothing_interrupts_ends_and_says_where() -> None:
+def test_process_that_nothing_interrupts_ends_and_says_where():
     ended = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert "in forever" in ended.stderr

@@ -1,9 +1,6 @@
 """Weighted and clipped terms of a reward."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import pytest
 
@@ -11,7 +8,7 @@ from rl4dialog.core.reward_parts import RewardPart, clip_bounds
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn, is_whole_number
 
 
-def test_term_is_clipped_then_weighted() -> None:
+def test_term_is_clipped_then_weighted():
     part = RewardPart("a", lambda iteration: 10.0 * iteration, None, clip=(-1.0, 2.0))
     assert [part.term(value, 2) for value in (-5, 0.5, 7)] == [-20.0, 10.0, 40.0]
     assert RewardPart("b", 0.5, None).term(7.0) == 3.5
@@ -19,12 +16,12 @@ def test_term_is_clipped_then_weighted() -> None:
 
 
 @pytest.mark.parametrize(("value", "bounds"), [(2, (-2.0, 2.0)), (0.5, (-0.5, 0.5)), ([0, 1], (0.0, 1.0))])
-def test_clip_is_one_number_or_two(value: Any, bounds: tuple[float, float]) -> None:
+def test_clip_is_one_number_or_two(value, bounds):
     assert clip_bounds(value) == bounds
 
 
 @pytest.mark.parametrize("value", [0, -1, True, "1", None, [1], [1, 0], [1, 1], [0, 1, 2], [None, 1]])
-def test_other_clips_are_refused(value: Any) -> None:
+def test_other_clips_are_refused(value):
     with pytest.raises(ValueError, match="a positive number or"):
         clip_bounds(value)
 
@@ -32,7 +29,7 @@ def test_other_clips_are_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "fits"), [(2, True), (3, True), (1, False), (True, False), (2.0, False), ("2", False)]
 )
-def test_whole_numbers_are_integers_and_no_truth_values(value: Any, fits: bool) -> None:
+def test_whole_numbers_are_integers_and_no_truth_values(value, fits):
     assert is_whole_number(value, at_least=2) == fits
 
 
@@ -46,6 +43,6 @@ def test_whole_numbers_are_integers_and_no_truth_values(value: Any, fits: bool) 
         ("P", 1, [1]),
     ],
 )
-def test_turn_ends_where_the_agent_speaks_again(speakers: str, n_given: int, bounds: list[int]) -> None:
+def test_turn_ends_where_the_agent_speaks_again(speakers, n_given, bounds):
     turns = tuple(Turn("", {"A": AGENT, "P": PARTNER}[speaker]) for speaker in speakers)
     assert Dialogue(0, turns, n_given=n_given).turn_bounds == bounds

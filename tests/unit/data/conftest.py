@@ -1,8 +1,5 @@
 """A stand-in for the hub, and files made from a mapping."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -15,10 +12,10 @@ FakeHub = dict[tuple[str, str | None], dict[str, list[dict[str, Any]]]]
 
 
 @pytest.fixture
-def fake_hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
-    tables: FakeHub = {}
+def fake_hub(monkeypatch):
+    tables = {}
 
-    def load(id: str, split: str | None = None, name: str | None = None) -> Any:
+    def load(id, split=None, name=None):
         splits = datasets.DatasetDict(
             {key: datasets.Dataset.from_list(rows) for key, rows in tables[(id, name)].items()}
         )
@@ -30,8 +27,8 @@ def fake_hub(monkeypatch: pytest.MonkeyPatch) -> FakeHub:
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Any:
-    def write_files(files: dict[str, str | bytes]) -> Path:
+def write(tmp_path):
+    def write_files(files):
         for name, content in files.items():
             file = tmp_path / name
             file.parent.mkdir(parents=True, exist_ok=True)

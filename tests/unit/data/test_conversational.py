@@ -1,7 +1,5 @@
 """TRL's dataset formats: messages, prompt and completion, chosen and rejected, as conversations and as plain text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ from rl4dialog.data.conversational import Conversational
 Write = Callable[[dict[str, Any]], Path]
 
 
-def message(role: str, content: Any) -> dict[str, Any]:
+def message(role, content):
     return {"role": role, "content": content}
 
 
@@ -27,23 +25,23 @@ CONVERSATION = [SYSTEM, USER, REPLY, AGAIN, LAST]
 
 
 @pytest.fixture
-def pool_of(write: Write) -> Callable[..., Any]:
-    def make(*rows: dict[str, Any], **args: Any) -> Conversational:
+def pool_of(write):
+    def make(*rows, **args):
         folder = write({"train.jsonl": "".join(json.dumps(row) + "\n" for row in rows)})
         return DataPoolRegistry.get("conversational", {"split": "train", "path": str(folder), **args})
 
     return make
 
 
-def render(messages: list[dict[str, str]]) -> str:
+def render(messages):
     return "".join(f"<{m['role']}>{m['content']}" for m in messages) + "<assistant>"
 
 
-def samples(pool: Conversational) -> list[tuple[Any, str, list[str]]]:
+def samples(pool):
     return [(sample.id, sample.prompt_or_input_text, sample.references) for sample, _ in pool]
 
 
-def test_last_reply_of_the_assistant_is_the_reference(pool_of: Any) -> None:
+def test_last_reply_of_the_assistant_is_the_reference(pool_of):
     pool = pool_of({"messages": CONVERSATION}, {"messages": [USER, REPLY, AGAIN]})
     assert samples(pool) == [
         (0, "Be kind.<EOU>Hi!<EOU>Hello.<EOU>Tea? <EOU>", ["Yes \U0001f600"]),
@@ -54,7 +52,7 @@ def test_last_reply_of_the_assistant_is_the_reference(pool_of: Any) -> None:
     assert pool.frame().to_agent == " <EOU>"
 
 
-def test_all_replies_to_somebody_are_samples_on_demand(pool_of: Any) -> None:
+def test_all_replies_to_somebody_are_samples_on_demand(pool_of):
     pool = pool_of({"messages": CONVERSATION}, {"messages": [REPLY, USER, NO]}, turns="all")
     assert [(id, references) for id, _, references in samples(pool)] == [
         ("0_2", ["Hello."]),
@@ -63,7 +61,7 @@ def test_all_replies_to_somebody_are_samples_on_demand(pool_of: Any) -> None:
     ]
 
 
-def test_first_reply_comes_with_all_that_follows(pool_of: Any) -> None:
+def test_first_reply_comes_with_all_that_follows(pool_of):
     pool = pool_of({"messages": CONVERSATION}, {"messages": [SYSTEM, REPLY, USER, NO]}, turns="first")
     assert samples(pool) == [
         (0, "Be kind.<EOU>Hi! <EOU>", ["Hello."]),
@@ -74,7 +72,7 @@ def test_first_reply_comes_with_all_that_follows(pool_of: Any) -> None:
         pool_of({"messages": [USER, REPLY, NO]}, turns="first")
 
 
-def test_plain_prompt_is_the_users_message_in_a_chat_template(pool_of: Any) -> None:
+def test_plain_prompt_is_the_users_message_in_a_chat_template(pool_of):
     chat = {"format": "chat_template", "render_chat": render}
     rows = {"prompt": "Hi!", "completion": "Hello."}, {"prompt": [USER, REPLY, AGAIN]}
     pool = pool_of(*rows, **chat)
@@ -91,7 +89,7 @@ def test_plain_prompt_is_the_users_message_in_a_chat_template(pool_of: Any) -> N
         pool_of({"prompt": "<user>Hi!<assistant>"}, **chat)
 
 
-def test_plain_prompts_stay_as_they_are_and_do_not_mix(pool_of: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_plain_prompts_stay_as_they_are_and_do_not_mix(pool_of, caplog):
     assert samples(pool_of({"prompt": "Hi!"}))[0][1] == "Hi!"
     assert (
         "plain text and used verbatim, whatever the format; format: chat_template makes each a user message"
@@ -101,7 +99,7 @@ def test_plain_prompts_stay_as_they_are_and_do_not_mix(pool_of: Any, caplog: pyt
         pool_of({"prompt": "a"}, {"prompt": [USER]})
 
 
-def test_context_is_cut_but_the_system_message_stays(pool_of: Any) -> None:
+def test_context_is_cut_but_the_system_message_stays(pool_of):
     pool = pool_of({"messages": CONVERSATION}, context_size=1, format="chat_template", render_chat=render)
     assert samples(pool)[0][1] == "<system>Be kind.<user>Tea?<assistant>"
     assert pool_of({"messages": CONVERSATION}, context_size=1)[0][0].meta_data == {"history": ["Tea?"]}
@@ -116,7 +114,7 @@ def test_context_is_cut_but_the_system_message_stays(pool_of: Any) -> None:
         {"prompt": "Tea?", "messages": CONVERSATION, "chosen": CONVERSATION, "rejected": [*CONVERSATION[:4], NO]},
     ],
 )
-def test_chosen_reply_is_the_reference_and_the_rejected_one_is_kept(pool_of: Any, row: Any) -> None:
+def test_chosen_reply_is_the_reference_and_the_rejected_one_is_kept(pool_of, row):
     pool = pool_of(row)
     assert samples(pool) == [(0, "Be kind.<EOU>Hi!<EOU>Hello.<EOU>Tea? <EOU>", ["Yes \U0001f600"])]
     assert pool[0][0].meta_data == {"rejected": "No.", "history": ["Hi!", "Hello.", "Tea?"]}
@@ -133,14 +131,14 @@ def test_chosen_reply_is_the_reference_and_the_rejected_one_is_kept(pool_of: Any
         ({"chosen": "yes", "rejected": "no"}, "", "yes", "no"),
     ],
 )
-def test_plain_preferences_are_used(pool_of: Any, row: Any, prompt: str, chosen: str, rejected: str) -> None:
+def test_plain_preferences_are_used(pool_of, row, prompt, chosen, rejected):
     pool = pool_of(row)
     assert samples(pool) == [(0, prompt, [chosen])]
     assert pool[0][0].meta_data == {"rejected": rejected}
     assert pool.end_of_turn is None
 
 
-def test_prompt_and_completion_with_further_columns(pool_of: Any) -> None:
+def test_prompt_and_completion_with_further_columns(pool_of):
     assert samples(pool_of({"prompt": [USER], "completion": [REPLY]})) == [(0, "Hi! <EOU>", ["Hello."])]
     assert samples(pool_of({"prompt": "1 +", "completion": " 1"})) == [(0, "1 +", [" 1"])]
     assert samples(pool_of({"prompt": [USER]})) == [(0, "Hi! <EOU>", [""])]
@@ -148,7 +146,7 @@ def test_prompt_and_completion_with_further_columns(pool_of: Any) -> None:
     assert pool[0][0].meta_data == {"label": True}
 
 
-def test_hub_dataset_is_read(fake_hub: Any) -> None:
+def test_hub_dataset_is_read(fake_hub):
     fake_hub[("my/chat", None)] = {
         "train_sft": [{"messages": CONVERSATION}] * 10,
         "train": [{"messages": [USER, REPLY]}],
@@ -175,6 +173,6 @@ def test_hub_dataset_is_read(fake_hub: Any) -> None:
         ({"prompt": [USER], "chosen": [REPLY]}, r"jsonl:2: no column 'rejected' \(columns: prompt, chosen\)"),
     ],
 )
-def test_bad_row_is_named(pool_of: Any, row: Any, message: str) -> None:
+def test_bad_row_is_named(pool_of, row, message):
     with pytest.raises(DataError, match=message):
         pool_of({"messages": [USER, REPLY]}, row)

@@ -1,7 +1,5 @@
 """CommonGen and ToTTo from their files, in every form, and from a stand-in for the hub."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable
@@ -13,18 +11,17 @@ from stand_in_data import COMMONGEN, TABLE_EXAMPLE, cell
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import Sample
 from rl4dialog.data.data_to_text import COMMONGEN_ID, TOTTO_ID, CommonGen, Example, ToTTo, table_cells
 from rl4dialog.data.rows import Row
 
 Write = Callable[[dict[str, Any]], Path]
 
 
-def samples_of(pool: CommonGen) -> list[Sample]:
+def samples_of(pool):
     return [sample for sample, _ in pool]
 
 
-def test_prompt_is_that_of_rl4lms(write: Write) -> None:
+def test_prompt_is_that_of_rl4lms(write):
     folder = write({"commongen.train.jsonl": COMMONGEN})
     sample = DataPoolRegistry.get("commongen", {"split": "train", "path": str(folder)})[0][0]
     assert sample.prompt_or_input_text == "summarize: boat row "
@@ -33,7 +30,7 @@ def test_prompt_is_that_of_rl4lms(write: Write) -> None:
     assert changed[0][0].prompt_or_input_text == "generate a sentence with: boat, row."
 
 
-def test_prompt_is_that_of_rl4lms_with_a_sample_per_sentence_in_train(write: Write) -> None:
+def test_prompt_is_that_of_rl4lms_with_a_sample_per_sentence_in_train(write):
     folder = write({"commongen.train.jsonl": COMMONGEN, "commongen.dev.jsonl": COMMONGEN})
     train, val = samples_of(CommonGen.prepare("train", path=folder)), samples_of(CommonGen.prepare("val", path=folder))
     assert [s.references for s in train] == [["They row a boat."], ["A boat is rowed."], ["We sing a song."]]
@@ -44,7 +41,7 @@ def test_prompt_is_that_of_rl4lms_with_a_sample_per_sentence_in_train(write: Wri
     assert [s.references for s in samples_of(CommonGen.prepare("test", path=folder))] == [["Row!"]]
 
 
-def test_formatted_text_files_give_the_same_samples(write: Write) -> None:
+def test_formatted_text_files_give_the_same_samples(write):
     folder = write(
         {
             "commongen.dev.src_alpha.txt": "boat row\nboat row\nsing song\n",
@@ -56,7 +53,7 @@ def test_formatted_text_files_give_the_same_samples(write: Write) -> None:
     assert samples_of(CommonGen.prepare("val", path=folder)) == from_text
 
 
-def test_hub_rows_become_samples(fake_hub: Any) -> None:
+def test_hub_rows_become_samples(fake_hub):
     rows = [
         {"concept_set_idx": 0, "concepts": ["a", "b"], "target": "b a"},
         {"concept_set_idx": 0, "concepts": ["a", "b"], "target": "a b"},
@@ -87,7 +84,7 @@ def test_hub_rows_become_samples(fake_hub: Any) -> None:
         ({"commongen.dev.jsonl": COMMONGEN}, r"has no split 'train' \(it has: val\)"),
     ],
 )
-def test_bad_files_are_named(write: Write, files: dict[str, Any], message: str) -> None:
+def test_bad_files_are_named(write, files, message):
     with pytest.raises(DataError, match=message):
         CommonGen.prepare("train", path=write(files))
 
@@ -106,11 +103,11 @@ FULLTABLE = (
 )
 
 
-def write_examples(write: Write, *examples: dict[str, Any]) -> Path:
+def write_examples(write, *examples):
     return write({"totto_dev_data.jsonl": "".join(json.dumps(example) + "\n" for example in examples)})
 
 
-def test_cells_are_written_with_their_headers_and_in_a_full_table(write: Write) -> None:
+def test_cells_are_written_with_their_headers_and_in_a_full_table(write):
     sample = DataPoolRegistry.get("totto", {"split": "val", "path": str(write_examples(write, TABLE_EXAMPLE))})[0][0]
     assert sample.prompt_or_input_text == SUBTABLE
     assert sample.references == ["Green tea is from Japan.", "Japan makes green tea."]
@@ -124,7 +121,7 @@ def test_cells_are_written_with_their_headers_and_in_a_full_table(write: Write) 
     assert [c.col_headers for c in table_cells(parsed)[1]] == [["wide"], ["wide"], ["narrow"], []]
 
 
-def test_hub_rows_give_the_same_sample_as_the_file(write: Write, fake_hub: Any) -> None:
+def test_hub_rows_give_the_same_sample_as_the_file(write, fake_hub):
     hub_row = copy.deepcopy(TABLE_EXAMPLE)
     stages = hub_row["sentence_annotations"]
     hub_row["sentence_annotations"] = {name: [stage[name] for stage in stages] for name in stages[0]}
@@ -134,7 +131,7 @@ def test_hub_rows_give_the_same_sample_as_the_file(write: Write, fake_hub: Any) 
 
 
 @pytest.mark.parametrize("annotations", [None, [{"final_sentence": "none", "original_sentence": "none"}]])
-def test_hidden_sentences_are_one_empty_reference(write: Write, annotations: Any) -> None:
+def test_hidden_sentences_are_one_empty_reference(write, annotations):
     hidden = {**TABLE_EXAMPLE, "sentence_annotations": annotations}
     (sample,) = [s for s, _ in ToTTo.prepare("val", path=write_examples(write, hidden))]
     assert sample.references == [""]
@@ -149,12 +146,12 @@ def test_hidden_sentences_are_one_empty_reference(write: Write, annotations: Any
         ({"sentence_annotations": [{"original_sentence": "x"}]}, r"no column 'sentence_annotations\.final_sentence'"),
     ],
 )
-def test_malformed_example_is_named(write: Write, change: Any, message: str) -> None:
+def test_malformed_example_is_named(write, change, message):
     with pytest.raises(DataError, match=rf"totto_dev_data\.jsonl:1: {message}"):
         ToTTo.prepare("val", path=write_examples(write, {**TABLE_EXAMPLE, **change}))
 
 
-def test_cell_outside_the_table_and_missing_column_are_named(write: Write) -> None:
+def test_cell_outside_the_table_and_missing_column_are_named(write):
     with pytest.raises(DataError, match=r"totto_dev_data\.jsonl:1: the key 'table' is missing .*, got {'text': 'x'}"):
         ToTTo.prepare("val", path=write_examples(write, {"text": "x"}))
     folder = write_examples(write, TABLE_EXAMPLE, {**TABLE_EXAMPLE, "highlighted_cells": [[2, 0]]})

@@ -1,7 +1,5 @@
 """DailyDialog and CRD3 from their files, in every layout, and from a stand-in for the hub."""
 
-from __future__ import annotations
-
 import json
 import logging
 import zipfile
@@ -26,26 +24,26 @@ ACTS = "1 2 1 \n3 4 \n"
 EMOTIONS = "0 4 0 \n1 0 \n"
 
 
-def split_files(split: str, text: str = TEXT, acts: str = ACTS, emotions: str = EMOTIONS) -> dict[str, str]:
+def split_files(split, text=TEXT, acts=ACTS, emotions=EMOTIONS):
     names = f"dialogues_{split}.txt", f"dialogues_act_{split}.txt", f"dialogues_emotion_{split}.txt"
     return dict(zip(names, (text, acts, emotions), strict=True))
 
 
-def write_files(folder: Path, files: dict[str, str]) -> Path:
+def write_files(folder, files):
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8", newline="")
     return folder
 
 
-def write_zip(folder: Path, split: str) -> Path:
+def write_zip(folder, split):
     with zipfile.ZipFile(folder / f"{split}.zip", "w") as archive:
         for name, content in split_files(split).items():
             archive.writestr(f"{split}/{name}", content)
     return folder
 
 
-def test_sample_is_that_of_rl4lms(tmp_path: Path) -> None:
+def test_sample_is_that_of_rl4lms(tmp_path):
     pool = DailyDialog.prepare("train", context_size=2, path=write_files(tmp_path, split_files("train")))
     sample, _ = pool[0]
     assert len(pool) == 1
@@ -56,7 +54,7 @@ def test_sample_is_that_of_rl4lms(tmp_path: Path) -> None:
     assert pool.end_of_turn == "<EOU>" == DailyDialog.EOU_TOKEN
 
 
-def test_whole_dialogues_can_be_replayed(tmp_path: Path) -> None:
+def test_whole_dialogues_can_be_replayed(tmp_path):
     folder = write_files(tmp_path, split_files("train"))
     pool = DailyDialog.prepare("train", context_size=2, path=folder, samples="dialogues")
     assert [(sample.prompt_or_input_text, sample.references) for sample, _ in pool] == [
@@ -68,7 +66,7 @@ def test_whole_dialogues_can_be_replayed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["zip", "folder", "same_folder"])
 @pytest.mark.parametrize("split, file_split", [("train", "train"), ("val", "validation"), ("test", "test")])
-def test_published_splits_are_read_from_every_layout(tmp_path: Path, layout: str, split: str, file_split: str) -> None:
+def test_published_splits_are_read_from_every_layout(tmp_path, layout, split, file_split):
     if layout == "zip":
         write_zip(tmp_path, file_split)
     else:
@@ -81,7 +79,7 @@ def test_published_splits_are_read_from_every_layout(tmp_path: Path, layout: str
     assert dialogues[1].turns[0].text == "Go home !"
 
 
-def flat_files(n_rows: int) -> dict[str, str]:
+def flat_files(n_rows):
     rows = range(n_rows)
     return {
         "dialogues_text.txt": "".join(f"row {row} __eou__ yes __eou__\n" for row in rows),
@@ -90,7 +88,7 @@ def flat_files(n_rows: int) -> dict[str, str]:
     }
 
 
-def test_whole_release_is_split_once_and_in_published_proportions(tmp_path: Path) -> None:
+def test_whole_release_is_split_once_and_in_published_proportions(tmp_path):
     write_files(tmp_path, flat_files(1312))
     texts = {split: [d.turns[0].text for d in load_dialogues(split, tmp_path)] for split in ("train", "val", "test")}
     assert {split: len(rows) for split, rows in texts.items()} == {"train": 1112, "val": 100, "test": 100}
@@ -99,14 +97,14 @@ def test_whole_release_is_split_once_and_in_published_proportions(tmp_path: Path
     assert texts["val"] != [f"row {row}" for row in range(100)], "the rows must be drawn, not cut off"
 
 
-def test_whole_release_never_stands_in_for_a_missing_published_split(tmp_path: Path) -> None:
+def test_whole_release_never_stands_in_for_a_missing_published_split(tmp_path):
     write_zip(write_files(tmp_path, flat_files(20)), "train")
     assert len(load_dialogues("train", tmp_path)) == 2
     with pytest.raises(DataError, match=r"no DailyDialog files of split 'test': tried test\.zip"):
         load_dialogues("test", tmp_path)
 
 
-def test_rows_with_unequal_numbers_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_with_unequal_numbers_are_skipped(tmp_path, caplog):
     folder = write_files(tmp_path, split_files("train", acts="1 2 1 \n3 \n"))
     with caplog.at_level(logging.WARNING):
         dialogues = load_dialogues("train", folder)
@@ -117,7 +115,7 @@ def test_rows_with_unequal_numbers_are_skipped(tmp_path: Path, caplog: pytest.Lo
     assert "line 2 (2 utterances, 1 acts, 2 emotions)" in message
 
 
-def test_folder_must_have_files_of_which_the_last_marker_may_be_missing(tmp_path: Path) -> None:
+def test_folder_must_have_files_of_which_the_last_marker_may_be_missing(tmp_path):
     text = "Hello . __eou__ Hi .\n"
     folder = write_files(tmp_path, split_files("train", text, "1 1\n", "0 0\n"))
     assert [turn.text for turn in load_dialogues("train", folder)[0].turns] == ["Hello .", "Hi ."]
@@ -141,13 +139,13 @@ def test_folder_must_have_files_of_which_the_last_marker_may_be_missing(tmp_path
         ({"acts": "1 2 1\n"}, r"the same number of lines, but .*dialogues_train\.txt has 2, .*act_train\.txt has 1"),
     ],
 )
-def test_malformed_line_names_file_and_line(tmp_path: Path, files: dict[str, str], message: str) -> None:
+def test_malformed_line_names_file_and_line(tmp_path, files, message):
     folder = write_files(tmp_path, split_files("train", **files))
     with pytest.raises(DataError, match=message):
         load_dialogues("train", folder)
 
 
-def test_max_size_and_chat_template_are_honoured(tmp_path: Path) -> None:
+def test_max_size_and_chat_template_are_honoured(tmp_path):
     folder = write_files(tmp_path, split_files("train"))
     pool = DailyDialog.prepare(
         "train", 1, folder, "chat_template", max_size=2, render_chat=lambda messages: repr(messages)
@@ -163,10 +161,10 @@ ROWS = [
 ]
 
 
-def test_hub_rows_give_the_same_samples_as_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_rows_give_the_same_samples_as_files(monkeypatch):
     asked = []
 
-    def load(id: str, split: str) -> list[dict[str, Any]]:
+    def load(id, split):
         asked.append((id, split))
         return ROWS
 
@@ -179,7 +177,7 @@ def test_hub_rows_give_the_same_samples_as_files(monkeypatch: pytest.MonkeyPatch
     assert pool[0][0].meta_data == {"emotion": [4], "intent": [1], "history": ["Hello ."]}
 
 
-def test_hub_dataset_with_other_columns_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_dataset_with_other_columns_is_an_error(monkeypatch):
     monkeypatch.setattr(hub, "_resolves", lambda host: True)
     monkeypatch.setattr(datasets, "load_dataset", lambda id, split: [{"text": "x"}])
     with pytest.raises(DataError, match=r"'some/id', split validation, row 0: no column 'dialog' \(columns: text\)"):
@@ -189,7 +187,7 @@ def test_hub_dataset_with_other_columns_is_an_error(monkeypatch: pytest.MonkeyPa
 Write = Callable[[dict[str, Any]], Path]
 
 
-def turn(number: int, name: str, *utterances: str) -> dict[str, Any]:
+def turn(number, name, *utterances):
     return {"NAMES": [name], "UTTERANCES": list(utterances), "NUMBER": number}
 
 
@@ -212,14 +210,14 @@ ALIGNED = {
 }
 
 
-def zipped(folder: Path, files: dict[str, str]) -> Path:
+def zipped(folder, files):
     with zipfile.ZipFile(folder / "CRD3.zip", "w") as archive:
         for name, content in files.items():
             archive.writestr(f"CRD3-master/{name}", content)
     return folder / "CRD3.zip"
 
 
-def test_prompt_is_that_of_rl4lms(write: Write) -> None:
+def test_prompt_is_that_of_rl4lms(write):
     args = {"split": "train", "path": str(write(LISTS | CLEANED)), "max_context_size": 2}
     samples = [sample for sample, _ in DataPoolRegistry.get("crd3", args)]
     assert [sample.prompt_or_input_text for sample in samples] == [
@@ -231,17 +229,17 @@ def test_prompt_is_that_of_rl4lms(write: Write) -> None:
     assert samples[1].meta_data == {"history": ["Nine!", "Missed."], "speaker": "SAM"}
 
 
-def test_zip_and_aligned_data_give_the_same_samples(write: Write, tmp_path: Path) -> None:
+def test_zip_and_aligned_data_give_the_same_samples(write, tmp_path):
     expected = list(CRD3.prepare("train", path=write(LISTS | CLEANED)))
     assert list(CRD3.prepare("train", path=zipped(tmp_path, LISTS | CLEANED))) == expected
     assert list(CRD3.prepare("train", path=zipped(tmp_path, LISTS | ALIGNED))) == expected
 
 
-def test_hub_file_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_hub_file_is_read(monkeypatch, tmp_path):
     place = zipped(tmp_path, LISTS | ALIGNED)
     asked = []
 
-    def download(*args: Any, **kwargs: Any) -> str:
+    def download(*args, **kwargs):
         asked.append((args, kwargs))
         return str(place)
 
@@ -251,7 +249,7 @@ def test_hub_file_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert asked == [(("microsoft/crd3", "data/aligned data.zip"), {"repo_type": "dataset"})]
 
 
-def test_missing_episode_is_named_in_a_warning(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_episode_is_named_in_a_warning(write, caplog):
     lists = LISTS | {"data/aligned data/train_files": "C1E009\nC1E001\n"}
     with caplog.at_level(logging.WARNING):
         assert len(CRD3.prepare("train", path=write(lists | CLEANED))) == 2
@@ -273,6 +271,6 @@ def test_missing_episode_is_named_in_a_warning(write: Write, caplog: pytest.LogC
         (LISTS | {EPISODE: json.dumps({"TURNS": TURNS[:2]})}, "'crd3' has no samples in split"),
     ],
 )
-def test_bad_files_are_named(write: Write, files: dict[str, Any], message: str) -> None:
+def test_bad_files_are_named(write, files, message):
     with pytest.raises(DataError, match=message):
         CRD3.prepare("train", path=write(files))

@@ -1,26 +1,22 @@
 """How dialogues become prompts, and the markup of chat templates."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
-from conversations import TEMPLATES, Format, built, make_backend, make_format
+from conversations import TEMPLATES, built, make_backend, make_format
 from tiny import make_env
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import Dialogue, Prompt, Sample, Turn
-from rl4dialog.data.dialogue_format import ChatMarkup, DialogueFormat, Message, chat_messages, dialogue_samples
+from rl4dialog.data.dialogue_format import ChatMarkup, DialogueFormat, chat_messages, dialogue_samples
 from rl4dialog.data.toy_pools import DummyPool
 from rl4dialog.text.chat_template import ChatTemplate
 from rl4dialog.text.prompts import encode_prompt
 
 
-def make_dialogue(id: str, *texts: str) -> Dialogue:
+def make_dialogue(id, *texts):
     return Dialogue(id, tuple(Turn(text, i % 2, act=i % 4 + 1, emotion=i % 7) for i, text in enumerate(texts)))
 
 
-def test_eou_prompt_is_that_of_rl4lms_with_its_ids() -> None:
+def test_eou_prompt_is_that_of_rl4lms_with_its_ids():
     samples = dialogue_samples([make_dialogue("d", "a b", "c", "d ?", "e")], DialogueFormat("eou", 2))
     assert [sample.prompt_or_input_text for sample in samples] == ["a b<EOU>c <EOU>", "c<EOU>d ? <EOU>"]
     assert [sample.references for sample in samples] == [["d ?"], ["e"]]
@@ -33,7 +29,7 @@ def test_eou_prompt_is_that_of_rl4lms_with_its_ids() -> None:
     assert [sample.id for sample in samples] == [1, 2, 5, 6]
 
 
-def test_sample_of_a_whole_dialogue_starts_at_its_first_reply() -> None:
+def test_sample_of_a_whole_dialogue_starts_at_its_first_reply():
     dialogues = [make_dialogue("x", "a", "b", "c", "d", "e"), make_dialogue("y", "a"), make_dialogue("z", "f", "g")]
     samples = dialogue_samples(dialogues, DialogueFormat("eou", 3), "dialogues")
     assert [(sample.id, sample.prompt_or_input_text, sample.references) for sample in samples] == [
@@ -47,7 +43,7 @@ def test_sample_of_a_whole_dialogue_starts_at_its_first_reply() -> None:
     assert second == {**labels, "history": ["f"], "continuation": [], "continuation_labels": []}
 
 
-def test_chat_roles_alternate_back_from_the_user() -> None:
+def test_chat_roles_alternate_back_from_the_user():
     messages = chat_messages(["a", "b", "c"], system="be kind")
     assert messages == [
         {"role": "system", "content": "be kind"},
@@ -82,7 +78,7 @@ MARKED_LAST = (
 )
 
 
-def form_of(source: str) -> Format:
+def form_of(source):
     form = make_format("chatml", make_backend("byte_level"))
     form.tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>", "<s>", "</s>"]})
     form.tokenizer.name_or_path, form.tokenizer.chat_template = "some/model", source
@@ -90,13 +86,13 @@ def form_of(source: str) -> Format:
 
 
 @pytest.mark.parametrize("source", [THINKING, LAST_ONLY, MARKED_LAST])
-def test_template_that_rewrites_the_past_is_refused_by_name(source: str) -> None:
+def test_template_that_rewrites_the_past_is_refused_by_name(source):
     form = form_of(source)
     with pytest.raises(DataError, match=r"chat template of 'some/model' rewrites the past: .*; choose another tok"):
         form.dialogue.frame()
 
 
-def test_system_message_that_moves_is_refused_where_there_is_one() -> None:
+def test_system_message_that_moves_is_refused_where_there_is_one():
     form = form_of(SYSTEM_LAST)
     assert form.dialogue.frame().to_partner == "</s>[INST] "
     with pytest.raises(DataError, match="'some/model' rewrites the past"):
@@ -112,7 +108,7 @@ def test_system_message_that_moves_is_refused_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize("source", [THINKING, SYSTEM_LAST, LAST_ONLY, MARKED_LAST])
-def test_single_prompts_of_such_templates_are_the_templates(source: str) -> None:
+def test_single_prompts_of_such_templates_are_the_templates(source):
     form = form_of(source)
     for context in (SAID[:1], SAID):
         messages = chat_messages(context, None if source == LAST_ONLY else "i am kind")
@@ -125,7 +121,7 @@ def test_single_prompts_of_such_templates_are_the_templates(source: str) -> None
 
 
 @pytest.mark.parametrize("name", ["llama2", "gemma"])
-def test_assistant_who_must_not_be_first_is_reported(name: str) -> None:
+def test_assistant_who_must_not_be_first_is_reported(name):
     form = built(name, "byte_level")
     prompt = form.dialogue.prompt(SAID[:1])
     assert prompt.agent_opening is None
@@ -135,7 +131,7 @@ def test_assistant_who_must_not_be_first_is_reported(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_prompt_knows_its_parts(name: str) -> None:
+def test_prompt_knows_its_parts(name):
     form = built(name, "byte_level")
     persona = None if name == "gemma" else "i am kind"
     prompt = form.dialogue.prompt(SAID, persona)
@@ -151,8 +147,8 @@ def test_prompt_knows_its_parts(name: str) -> None:
     assert (frame.to_agent, frame.to_partner) == (prompt.turns[-1].closing, prompt.turns[1].closing)
 
 
-def test_templates_may_strip_and_texts_look_like_placeholders() -> None:
-    def render(messages: list[Message]) -> str:
+def test_templates_may_strip_and_texts_look_like_placeholders():
+    def render(messages):
         return "".join(f"[{message['role'][0]}]{message['content'].strip()}" for message in messages) + "[a]"
 
     prompt = ChatMarkup(render).prompt(chat_messages([" a ", "b", "c\n"], " p "))
@@ -163,11 +159,11 @@ def test_templates_may_strip_and_texts_look_like_placeholders() -> None:
     assert [turn.text for turn in prompt.turns] == ["Placeholder0of1", "Placeholder1of3", ""]
 
 
-def test_markup_is_found_once_for_a_template() -> None:
-    calls: list[Any] = []
+def test_markup_is_found_once_for_a_template():
+    calls = []
 
     class Counting(ChatTemplate):
-        def __call__(self, messages: list[Message]) -> str:
+        def __call__(self, messages):
             calls.append(messages)
             return super().__call__(messages)
 

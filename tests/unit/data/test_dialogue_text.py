@@ -1,7 +1,5 @@
 """Texts about conversations: openings, returns, and what reward models read."""
 
-from __future__ import annotations
-
 import pytest
 from feedback_files import rating
 
@@ -20,7 +18,7 @@ from rl4dialog.data.dialogue_text import (
 from rl4dialog.data.ratings import judged_dialogue
 
 
-def test_goal_is_added_to_a_persona_and_removed_again() -> None:
+def test_goal_is_added_to_a_persona_and_removed_again():
     assert with_goal(["i am old ."], "pet") == "i am old . goal : pet"
     assert without_goal("i am old . goal : pet") == "i am old ." and without_goal("i am old .") == "i am old ."
     assert without_goal(with_goal([], "pet")) == ""
@@ -32,7 +30,7 @@ def test_goal_is_added_to_a_persona_and_removed_again() -> None:
 DIALOGUE = Dialogue(1, (Turn("hi", PARTNER), Turn("yes?", AGENT), Turn("a\nUser: b", PARTNER)))
 
 
-def test_reply_is_written_and_scored_like_a_rated_dialogue_with_the_same_utterances() -> None:
+def test_reply_is_written_and_scored_like_a_rated_dialogue_with_the_same_utterances():
     assert dialogue_text(DIALOGUE) == dialogue_text(DIALOGUE, 9) == "User: hi\nAssistant: yes?\nUser: a User: b"
     assert dialogue_text(DIALOGUE, 1) == "Assistant: yes?\nUser: a User: b", "one utterance before the last"
     with_persona = Dialogue(1, DIALOGUE.turns[:1], meta_data={"persona": "be\nkind"})
@@ -52,7 +50,7 @@ PREFIX = ReturnPrefix(target=-2.0)
 EOU = DialogueFormat("eou", None)
 
 
-def render(messages: list[dict[str, str]]) -> str:
+def render(messages):
     return "".join(f"<{message['role']}>{message['content']}</>" for message in messages) + "<assistant>"
 
 
@@ -63,13 +61,13 @@ CHAT = DialogueFormat("chat_template", None, render)
     ("value", "decimals", "text"),
     [(-2.0, 0, "return -2"), (-0.4, 0, "return 0"), (3.14159, 2, "return 3.14"), (-0.004, 2, "return 0.00")],
 )
-def test_return_is_written_with_its_decimals(value: float, decimals: int, text: str) -> None:
+def test_return_is_written_with_its_decimals(value, decimals, text):
     assert ReturnPrefix(0.0, decimals).text(value) == text
     assert set(text) <= set(ReturnPrefix.characters)
     assert begins_with_return(text)
 
 
-def test_dialogue_begins_with_the_return_as_an_utterance() -> None:
+def test_dialogue_begins_with_the_return_as_an_utterance():
     found = PREFIX.prompt(EOU.prompt(["a", "b", "c"]), EOU)
     assert found == EOU.prompt(["a", "b", "c"], "return -2") == "return -2<EOU>a<EOU>b<EOU>c <EOU>"
     assert found.__reduce__() == EOU.prompt(["a", "b", "c"], "return -2").__reduce__()
@@ -81,7 +79,7 @@ def test_dialogue_begins_with_the_return_as_an_utterance() -> None:
     assert PREFIX.prompt(spaced, EOU).reply_opening == " "
 
 
-def test_return_is_the_system_message_or_on_a_line_of_its_own_and_found_again() -> None:
+def test_return_is_the_system_message_or_on_a_line_of_its_own_and_found_again():
     found = PREFIX.prompt(CHAT.prompt(["a"]), CHAT)
     assert found == "<system>return -2</><user>a</><assistant>"
     assert found.later_opening == ("<system>", "return -2", "</><user>")
@@ -100,7 +98,7 @@ def test_return_is_the_system_message_or_on_a_line_of_its_own_and_found_again() 
     assert begins_with_return(PREFIX.prompt(EOU.prompt(["hi"], "a persona"), EOU))
 
 
-def test_logged_conversation_begins_with_its_own_return() -> None:
+def test_logged_conversation_begins_with_its_own_return():
     turns = (
         Turn("a", PARTNER),
         Turn("x", AGENT, reward=9.0),

@@ -1,7 +1,5 @@
 """IMDB, CNN/DailyMail and NarrativeQA from their files, from tables and from a stand-in for the hub."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile
@@ -20,11 +18,11 @@ Write = Callable[[dict[str, Any]], Path]
 
 
 @pytest.fixture
-def release(write: Write) -> Path:
+def release(write):
     return write(IMDB_REVIEWS) / "aclImdb"
 
 
-def test_prompt_is_the_first_half_of_the_words(release: Path) -> None:
+def test_prompt_is_the_first_half_of_the_words(release):
     for sample, weight in IMDB.prepare("train", path=release):
         (text,) = sample.references
         assert text.startswith(sample.prompt_or_input_text) and weight == 1.0
@@ -32,7 +30,7 @@ def test_prompt_is_the_first_half_of_the_words(release: Path) -> None:
         assert sample.meta_data == {"label": int(text.startswith("pos"))}
 
 
-def test_splits_share_no_review_and_both_labels_are_mixed(release: Path) -> None:
+def test_splits_share_no_review_and_both_labels_are_mixed(release):
     texts = {
         split: [s.references[0] for s, _ in IMDB.prepare(split, path=release)] for split in ("train", "val", "test")
     }
@@ -43,7 +41,7 @@ def test_splits_share_no_review_and_both_labels_are_mixed(release: Path) -> None
     assert texts["val"] != [s.references[0] for s, _ in IMDB.prepare("val", path=release, seed=1)]
 
 
-def test_archive_gives_the_same_samples_as_the_folder(release: Path, tmp_path: Path) -> None:
+def test_archive_gives_the_same_samples_as_the_folder(release, tmp_path):
     with tarfile.open(tmp_path / "aclImdb_v1.tar.gz", "w:gz") as tar:
         for name, text in reversed(IMDB_REVIEWS.items()):
             data = text.encode()
@@ -54,7 +52,7 @@ def test_archive_gives_the_same_samples_as_the_folder(release: Path, tmp_path: P
     assert from_archive == list(IMDB.prepare("train", path=release)) == list(IMDB.prepare("train", path=tmp_path))
 
 
-def test_seq2seq_trains_on_the_second_half_of_positive_reviews(release: Path) -> None:
+def test_seq2seq_trains_on_the_second_half_of_positive_reviews(release):
     pool = DataPoolRegistry.get("imdb_seq2seq", {"split": "train", "path": str(release)})
     for sample, _ in pool:
         text = sample.meta_data["reference"]
@@ -64,7 +62,7 @@ def test_seq2seq_trains_on_the_second_half_of_positive_reviews(release: Path) ->
     assert {sample.meta_data["label"] for sample, _ in IMDBForSeq2Seq.prepare("test", path=release)} == {0, 1}
 
 
-def test_hub_rows_become_samples_and_labels_are_checked(fake_hub: Any, write: Write) -> None:
+def test_hub_rows_become_samples_and_labels_are_checked(fake_hub, write):
     fake_hub[(IMDB_ID, None)] = {"test": [{"text": "so so good", "label": 1}, {"text": "", "label": 0}]}
     samples = [sample for sample, _ in IMDB.prepare("test")]
     assert sorted((s.prompt_or_input_text, s.references[0]) for s in samples) == [("", ""), ("so", "so so good")]
@@ -73,7 +71,7 @@ def test_hub_rows_become_samples_and_labels_are_checked(fake_hub: Any, write: Wr
         IMDB.prepare("train", path=folder)
 
 
-def test_stories_are_read_in_the_order_of_the_url_list(write: Write) -> None:
+def test_stories_are_read_in_the_order_of_the_url_list(write):
     folder = write(
         {
             story_name("http://a"): STORY,
@@ -92,7 +90,7 @@ def test_stories_are_read_in_the_order_of_the_url_list(write: Write) -> None:
     assert len(CNNDailyMail.prepare("val", path=folder)) == 1
 
 
-def test_tokenized_files_are_joined_again_and_articles_cut(write: Write) -> None:
+def test_tokenized_files_are_joined_again_and_articles_cut(write):
     row = {"src": [["a", "fox", "ran", "."], ["fast", "."]], "tgt": [["fox", "runs"], ["fast"]]}
     folder = write({"cnndm.train.0.json": json.dumps([row]), "cnndm.train.1.json": json.dumps([row])})
     sample, _ = CNNDailyMail.prepare("train", path=folder)[0]
@@ -104,7 +102,7 @@ def test_tokenized_files_are_joined_again_and_articles_cut(write: Write) -> None
     assert sample.prompt_or_input_text == "It 's late . Go home , TL;DR:"
 
 
-def test_hub_rows_of_cnn_daily_mail_become_samples(fake_hub: Any) -> None:
+def test_hub_rows_of_cnn_daily_mail_become_samples(fake_hub):
     rows = [{"article": f"a{i}", "highlights": f"h{i}", "id": str(i)} for i in range(3)]
     fake_hub[(CNN_ID, "3.0.0")] = {"validation": rows}
     pool = CNNDailyMail.prepare("val", max_size=2)
@@ -122,7 +120,7 @@ def test_hub_rows_of_cnn_daily_mail_become_samples(fake_hub: Any) -> None:
         ({"train.csv": "article,summary\nx,y\n"}, r"csv:2: no column 'highlights' \(columns: article, summary\)"),
     ],
 )
-def test_bad_files_of_cnn_daily_mail_are_named(write: Write, files: dict[str, Any], message: str) -> None:
+def test_bad_files_of_cnn_daily_mail_are_named(write, files, message):
     with pytest.raises(DataError, match=message):
         CNNDailyMail.prepare("train", path=write(files))
 
@@ -131,14 +129,14 @@ PROMPT = "who is ann? \\n ann is a nurse."
 ANSWERS = ["a nurse", "a nurse, in rome"]
 
 
-def test_original_files_give_unified_qa_prompts(write: Write) -> None:
+def test_original_files_give_unified_qa_prompts(write):
     folder = write({"qaps.csv": QUESTIONS, "third_party/wikipedia/summaries.csv": SUMMARIES})
     pool = DataPoolRegistry.get("narrative_qa", {"split": "train", "path": str(folder)})
     assert [(s.id, s.prompt_or_input_text, s.references) for s, _ in pool] == [("train_0", PROMPT, ANSWERS)]
     assert [s.references for s, _ in NarrativeQA.prepare("val", path=folder)] == [["the house", "a house"]]
 
 
-def test_unified_qa_files_are_grouped_by_question(write: Write) -> None:
+def test_unified_qa_files_are_grouped_by_question(write):
     line = "Who is Ann? \\n Ann is a nurse. \t "
     folder = write({"dev.tsv": f"{line}A Nurse \nOther? \\n x \t y \n{line}A nurse, in Rome \n"})
     samples = [s for s, _ in NarrativeQA.prepare("val", path=folder)]
@@ -146,7 +144,7 @@ def test_unified_qa_files_are_grouped_by_question(write: Write) -> None:
     assert len(NarrativeQA.prepare("test", path={"test": folder / "dev.tsv"})) == 2
 
 
-def test_hub_rows_of_narrative_qa_become_samples(fake_hub: Any) -> None:
+def test_hub_rows_of_narrative_qa_become_samples(fake_hub):
     row = {
         "document": {"id": "d1", "text": "the whole book", "summary": {"text": "Ann is\n a nurse.", "title": "Ann"}},
         "question": {"text": "Who is Ann?", "tokens": ["Who"]},
@@ -168,6 +166,6 @@ def test_hub_rows_of_narrative_qa_become_samples(fake_hub: Any) -> None:
         ),
     ],
 )
-def test_bad_files_of_narrative_qa_are_named(write: Write, files: dict[str, Any], message: str) -> None:
+def test_bad_files_of_narrative_qa_are_named(write, files, message):
     with pytest.raises(DataError, match=message):
         NarrativeQA.prepare("train", path=write(files))

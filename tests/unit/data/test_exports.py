@@ -1,10 +1,6 @@
 """Excerpts of rated conversations, and preference pairs of feedback."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from feedback_files import correction, preference, rating, write_feedback
@@ -19,16 +15,16 @@ from rl4dialog.data.ratings import load_ratings
 FILES = ("reward", "held_out", "val", "test")
 
 
-def rated(id: int, n_utterances: int, *ratings: float) -> RatedDialogue:
+def rated(id, n_utterances, *ratings):
     turns = tuple(Turn(f"{id} {i}", AGENT if i % 2 else PARTNER) for i in range(n_utterances))
     return RatedDialogue(Dialogue(id, turns), {f"rating {i}": value for i, value in enumerate(ratings)}, id)
 
 
-def rows(folder: Path) -> dict[str, list[dict[str, Any]]]:
+def rows(folder):
     return {name: [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()] for name in FILES}
 
 
-def test_excerpts_have_one_length_and_start_with_the_user(tmp_path: Path) -> None:
+def test_excerpts_have_one_length_and_start_with_the_user(tmp_path):
     counts = write_excerpts([rated(id, 8, 2, 4) for id in range(40)], tmp_path, 3)
     found = rows(tmp_path)
     assert counts == {name: len(found[name]) for name in FILES}
@@ -40,14 +36,14 @@ def test_excerpts_have_one_length_and_start_with_the_user(tmp_path: Path) -> Non
     assert [message["content"][-1] for message in first["messages"] + second["messages"]] == list("012456")
 
 
-def test_no_conversation_is_in_two_files(tmp_path: Path) -> None:
+def test_no_conversation_is_in_two_files(tmp_path):
     write_excerpts([rated(id, 8, 1) for id in range(40)], tmp_path, 3)
     ids = [{row["id"] for row in rows(tmp_path)[name]} for name in FILES]
     assert sum(map(len, ids)) == len(set.union(*ids)) == 40
     assert [len(each) for each in ids] == [18, 18, 2, 2]
 
 
-def test_ratings_of_too_short_dialogues_are_not_exported(tmp_path: Path) -> None:
+def test_ratings_of_too_short_dialogues_are_not_exported(tmp_path):
     with pytest.raises(DataError, match=r"2 of 10 rated dialogues have at least 5 utterances, .*val, test would be"):
         write_excerpts([rated(id, 5 if id < 2 else 4, 1) for id in range(10)], tmp_path, 5)
     write_excerpts([rated(id, 4, 5, 5 if id < 4 else 6) for id in range(20)], tmp_path, 4, default_rating=5)
@@ -56,7 +52,7 @@ def test_ratings_of_too_short_dialogues_are_not_exported(tmp_path: Path) -> None
     assert {row["ratings"]["mean"] for name in ("reward", "held_out") for row in found[name]} == {5.5}
 
 
-def test_the_command_writes_ratings_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_ratings_files(tmp_path, capsys):
     arguments = ["excerpts", "--ratings", "small_talk", "--output_dir", str(tmp_path)]
     assert main([*arguments, "--n_utterances", "4"]) == 0
     unit, found = load_ratings(tmp_path / "reward.jsonl")
@@ -65,7 +61,7 @@ def test_the_command_writes_ratings_files(tmp_path: Path, capsys: pytest.Capture
     assert "--n_utterances must be at least 2, not 1" in capsys.readouterr().err
 
 
-def test_choices_and_corrections_become_preference_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_choices_and_corrections_become_preference_data(tmp_path, capsys):
     given = [
         preference("yes", "no", 1, ("hi", "hello", "tea?")),
         rating("yes", 1, ("tea?",)),
@@ -82,7 +78,7 @@ def test_choices_and_corrections_become_preference_data(tmp_path: Path, capsys: 
     assert "i like tea." in samples[1].prompt_or_input_text
 
 
-def test_feedback_without_pairs_is_an_error(tmp_path: Path) -> None:
+def test_feedback_without_pairs_is_an_error(tmp_path):
     source = write_feedback(tmp_path / "feedback.jsonl", [rating("yes", 1), preference("a", "a", 0)])
     with pytest.raises(DataError, match=r"no preferences or corrections of different replies.*1 rating, 1 preference"):
         export_preferences(source, tmp_path / "pairs.jsonl")

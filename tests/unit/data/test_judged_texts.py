@@ -1,32 +1,27 @@
 """The datapools of user feedback and of rated dialogues."""
 
-from __future__ import annotations
-
 import logging
-from pathlib import Path
-from typing import Any
 
 import pytest
 from feedback_files import conversation_rating, correction, mixed_feedback, preference, rating, write_feedback
 from rated import conversation, write_lines
 
 from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.core.feedback import Feedback
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.judged_texts import RATING, WORSE, FeedbackPool, RatedDialogues
 from rl4dialog.data.pool import SPLITS
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> str:
+def path(tmp_path):
     return str(write_feedback(tmp_path / "feedback.jsonl", mixed_feedback()))
 
 
-def pool_of(*given: Feedback) -> FeedbackPool:
+def pool_of(*given):
     return FeedbackPool(given, DialogueFormat("eou", None))
 
 
-def test_replies_to_learn_are_corrections_choices_and_those_rated_up_but_not_corrected() -> None:
+def test_replies_to_learn_are_corrections_choices_and_those_rated_up_but_not_corrected():
     pool = pool_of(rating("a", 1), rating("b", -1), preference("c", "d", 1), correction("e", "f"))
     assert [(str(s.prompt_or_input_text), s.references) for s, _ in pool] == [
         ("hello <EOU>", ["a"]),
@@ -37,7 +32,7 @@ def test_replies_to_learn_are_corrections_choices_and_those_rated_up_but_not_cor
     assert [sample.references for sample, _ in pool] == [["e"]]
 
 
-def test_judgements_are_ratings_from_0_to_1_and_pairs() -> None:
+def test_judgements_are_ratings_from_0_to_1_and_pairs():
     judged = pool_of(rating("a", -1), preference("b b", "c", 1), correction("d", "e e e")).judged()
     down, choice, better = [(sample.prompt_or_input_text, sample.meta_data or {}) for sample, _ in judged]
     assert (down[0], down[1][RATING]) == ("User: hello\nAssistant: a", 0.0)
@@ -47,7 +42,7 @@ def test_judgements_are_ratings_from_0_to_1_and_pairs() -> None:
     assert (judged.unit, judged.ratings, judged.scale) == ("reply", ("rating",), (-1.0, 1.0))
 
 
-def test_splits_are_drawn_by_conversation_or_all_in_train(path: str) -> None:
+def test_splits_are_drawn_by_conversation_or_all_in_train(path):
     pools = [FeedbackPool.prepare(split, path).judged() for split in SPLITS]
     parts = [{(sample.meta_data or {})["conversation"] for sample, _ in pool} for pool in pools]
     assert [len(part) for part in parts] == [6, 3, 3] and len(set.union(*parts)) == 12
@@ -59,11 +54,11 @@ def test_splits_are_drawn_by_conversation_or_all_in_train(path: str) -> None:
 
 
 @pytest.mark.parametrize(("use", "n"), [("preferences", 6), ("corrections", 6), ("ratings", 6), ("all", 18)])
-def test_use_selects_the_judgements(path: str, use: Any, n: int) -> None:
+def test_use_selects_the_judgements(path, use, n):
     assert len(FeedbackPool.prepare("train", path, use=use).judged()) == n
 
 
-def test_conversation_ratings_are_read_apart_from_judgements_of_replies(tmp_path: Path) -> None:
+def test_conversation_ratings_are_read_apart_from_judgements_of_replies(tmp_path):
     ratings = [conversation_rating("c d", (-1) ** i, (f"hello {i}", "a b", "why?"), answer="oh") for i in range(4)]
     path = str(write_feedback(tmp_path / "feedback.jsonl", [*mixed_feedback(3), *ratings]))
     judged = FeedbackPool.prepare("train", path, use="conversation_ratings").judged()
@@ -79,7 +74,7 @@ def test_conversation_ratings_are_read_apart_from_judgements_of_replies(tmp_path
         FeedbackPool.prepare("train", str(tmp_path / "only.jsonl"))
 
 
-def test_prompt_and_text_have_the_persona_the_context_and_markup(path: str) -> None:
+def test_prompt_and_text_have_the_persona_the_context_and_markup(path):
     pool = FeedbackPool.prepare("train", path, context_size=1)
     assert pool[0][0].prompt_or_input_text == "how are you <EOU>"
     assert pool.judged()[0][0].prompt_or_input_text.startswith("User: how are you\nAssistant: ")
@@ -90,13 +85,13 @@ def test_prompt_and_text_have_the_persona_the_context_and_markup(path: str) -> N
     assert prompt.endswith("hi<EOU>how are you <EOU>") and prompt.count(" <EOU>") == 2
 
 
-def test_choice_of_always_the_same_side_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_choice_of_always_the_same_side_is_a_warning(caplog):
     caplog.set_level(logging.WARNING, "rl4dialog")
     pool_of(*(preference(f"a {i}", "b", 0) for i in range(10))).judged()
     assert "in all 10 preferences of a split, the first reply was chosen" in caplog.text
 
 
-def test_missing_kind_and_too_few_conversations_are_errors(tmp_path: Path) -> None:
+def test_missing_kind_and_too_few_conversations_are_errors(tmp_path):
     one = str(write_feedback(tmp_path / "one.jsonl", [rating("a", 1)]))
     with pytest.raises(DataError, match=r"has no corrections \(it has 1 rating\); choose another use"):
         FeedbackPool.prepare("train", one, use="corrections")
@@ -106,7 +101,7 @@ def test_missing_kind_and_too_few_conversations_are_errors(tmp_path: Path) -> No
         FeedbackPool.prepare("train", one, dataset="small_talk")
 
 
-def test_simulated_feedback_has_all_kinds() -> None:
+def test_simulated_feedback_has_all_kinds():
     pool = FeedbackPool.prepare("test", dataset="small_talk", context_size=1)
     kinds = {(sample.meta_data or {})["kind"] for sample, _ in pool}
     assert kinds == {"rating", "preference", "correction"}
@@ -114,7 +109,7 @@ def test_simulated_feedback_has_all_kinds() -> None:
     assert [s for s, _ in again] == [s for s, _ in pool]
 
 
-def test_start_utterances_tell_conversations_with_one_opening_apart(tmp_path: Path) -> None:
+def test_start_utterances_tell_conversations_with_one_opening_apart(tmp_path):
     given = [preference("a", "b", 0, ("hello", "hi", f"{number}")) for number in range(9)]
     path = str(write_feedback(tmp_path / "same.jsonl", given))
     with pytest.raises(DataError, match="of 1 judged conversations"):
@@ -124,7 +119,7 @@ def test_start_utterances_tell_conversations_with_one_opening_apart(tmp_path: Pa
     assert [len(each) for each in starts] == [5, 2, 2] and len(set.union(*starts)) == 9
 
 
-def replies_file(folder: Path, n: int = 12) -> Path:
+def replies_file(folder, n=12):
     """Conversations with two rated replies each: ``good`` is 1 to 5, ``kind`` is missing in each first reply."""
     rows = []
     for i in range(n):
@@ -135,11 +130,11 @@ def replies_file(folder: Path, n: int = 12) -> Path:
     return write_lines(folder / "ratings.jsonl", rows)
 
 
-def meta(pool: RatedDialogues) -> list[dict[str, Any]]:
+def meta(pool):
     return [sample.meta_data or {} for sample, _ in pool]
 
 
-def test_rating_is_scaled_and_text_ends_with_the_reply(tmp_path: Path) -> None:
+def test_rating_is_scaled_and_text_ends_with_the_reply(tmp_path):
     pool = RatedDialogues.prepare("train", str(replies_file(tmp_path)), ratings="good", context_size=1, scale=(0, 10))
     for sample, _ in pool:
         info = sample.meta_data or {}
@@ -149,7 +144,7 @@ def test_rating_is_scaled_and_text_ends_with_the_reply(tmp_path: Path) -> None:
     assert (pool.unit, pool.ratings, pool.scale, pool.context_size) == ("reply", ("good",), (0, 10), 1)
 
 
-def test_splits_share_no_conversation_and_lose_nothing(tmp_path: Path) -> None:
+def test_splits_share_no_conversation_and_lose_nothing(tmp_path):
     path = str(replies_file(tmp_path))
     pools = [RatedDialogues.prepare(split, path, ratings="good") for split in SPLITS]
     parts = [{info["conversation"] for info in meta(pool)} for pool in pools]
@@ -159,7 +154,7 @@ def test_splits_share_no_conversation_and_lose_nothing(tmp_path: Path) -> None:
     assert {info["conversation"] for info in meta(again)} != parts[1]
 
 
-def test_default_scale_is_the_range_in_train_for_all_splits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_default_scale_is_the_range_in_train_for_all_splits(tmp_path, caplog):
     caplog.set_level(logging.INFO, "rl4dialog")
     path = str(replies_file(tmp_path))
     pools = [RatedDialogues.prepare(split, path, ratings="good") for split in SPLITS]
@@ -169,17 +164,17 @@ def test_default_scale_is_the_range_in_train_for_all_splits(tmp_path: Path, capl
     assert caplog.text.count("become 0 to 1") == 1
 
 
-def test_gaps_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_gaps_are_left_out_and_counted(tmp_path, caplog):
     pool = RatedDialogues.prepare("train", str(replies_file(tmp_path)), ratings=["kind", "good"], scale=(0, 5))
     assert "12 of 24 replies lack one and are left out" in caplog.text
     assert all(info["rating"] == (info["ratings"]["kind"] + info["ratings"]["good"]) / 10 for info in meta(pool))
     assert pool.ratings == ("good", "kind")
 
 
-def test_generated_dialogues_are_rated_by_the_rule() -> None:
+def test_generated_dialogues_are_rated_by_the_rule():
     replies = RatedDialogues.prepare("test", dataset="small_talk", unit="reply")
     dialogues = RatedDialogues.prepare("test", dataset="small_talk", unit="dialogue")
-    found: dict[bool, set[float]] = {True: set(), False: set()}
+    found = {True: set(), False: set()}
     for sample, _ in replies:
         asks = "?" in sample.prompt_or_input_text.rsplit("\n", 1)[1]
         found[asks].add((sample.meta_data or {})["ratings"]["interest"])
@@ -196,12 +191,12 @@ def test_generated_dialogues_are_rated_by_the_rule() -> None:
         ({"ratings": "good", "scale": (5, 1)}, "the lowest and the highest rating, not"),
     ],
 )
-def test_contradicting_arguments_are_errors(tmp_path: Path, args: dict[str, Any], message: str) -> None:
+def test_contradicting_arguments_are_errors(tmp_path, args, message):
     with pytest.raises(ConfigError, match=message):
         RatedDialogues.prepare("train", str(replies_file(tmp_path)), **args)
 
 
-def test_ratings_and_conversations_that_do_not_fit_are_errors(tmp_path: Path) -> None:
+def test_ratings_and_conversations_that_do_not_fit_are_errors(tmp_path):
     with pytest.raises(DataError, match=r"the rating 5 of '.*' is not in scale \[1, 4\]"):
         RatedDialogues.prepare("train", str(replies_file(tmp_path)), ratings="good", scale=(1, 4))
     path = str(replies_file(tmp_path, n=2))

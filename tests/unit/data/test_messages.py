@@ -1,7 +1,5 @@
 """Dialogues in a column: texts, objects with any names, whole dialogues; and what is not clear about them."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -37,17 +35,17 @@ class Render:
 
     control_tokens = ("<user>",)
 
-    def __call__(self, messages: list[dict[str, str]]) -> str:
+    def __call__(self, messages):
         return "".join(f"<{m['role']}>{m['content']}" for m in messages) + "<assistant>"
 
 
-def pool_of(row: dict[str, Any], tmp_path: Path, columns: dict[str, Any] | None = None, **args: Any) -> Any:
+def pool_of(row, tmp_path, columns=None, **args):
     (tmp_path / "train.jsonl").write_text(json.dumps(row) + "\n")
     args = {"split": "train", "path": str(tmp_path), "format": "chat_template", "columns": columns or {}, **args}
     return DataPoolRegistry.get("jsonl", args, render_chat=Render())
 
 
-def prompts(pool: Any) -> list[tuple[Any, str, list[str]]]:
+def prompts(pool):
     return [(sample.id, sample.prompt_or_input_text, sample.references) for sample, _ in pool]
 
 
@@ -68,14 +66,14 @@ def prompts(pool: Any) -> list[tuple[Any, str, list[str]]]:
         ),
     ],
 )
-def test_prompt_is_a_text_or_a_dialogue(said: Any, columns: dict[str, Any], prompt: str, tmp_path: Path) -> None:
+def test_prompt_is_a_text_or_a_dialogue(said, columns, prompt, tmp_path):
     pool = pool_of({"prompt": said, "reference": "Yes."}, tmp_path, columns)
     assert prompts(pool) == [(0, prompt, ["Yes."])] and pool.end_of_turn is None
     history = pool[0][0].meta_data["history"]
     assert history[-1] == "Tea?" and "Be kind." not in history
 
 
-def test_eou_and_context_size_hold_for_tables(tmp_path: Path) -> None:
+def test_eou_and_context_size_hold_for_tables(tmp_path):
     pool = pool_of({"prompt": TEXTS, "reference": "Yes."}, tmp_path, format="eou", context_size=2)
     assert prompts(pool)[0][1] == "Hello.<EOU>Tea? <EOU>"
     assert pool.end_of_turn == "<EOU>" and pool.frame() == Frame(" <EOU>", "<EOU>", ("<EOU>",))
@@ -85,7 +83,7 @@ def test_eou_and_context_size_hold_for_tables(tmp_path: Path) -> None:
     assert prompts(plain)[0][1] == "Tea? <user>" and plain[0][0].meta_data == {} and plain.end_of_turn is None
 
 
-def test_a_column_cannot_take_the_place_of_the_history(tmp_path: Path) -> None:
+def test_a_column_cannot_take_the_place_of_the_history(tmp_path):
     row, columns = {"prompt": TEXTS, "reference": "Yes.", "history": "mine"}, {"meta_data": ["history"]}
     with pytest.raises(DataError, match=r"columns\.meta_data: 'history' is reserved for the prompt's utterances"):
         pool_of(row, tmp_path, columns)
@@ -93,7 +91,7 @@ def test_a_column_cannot_take_the_place_of_the_history(tmp_path: Path) -> None:
     assert plain[0][0].meta_data == {"history": "mine"}
 
 
-def test_every_reply_of_a_whole_dialogue_is_a_sample(tmp_path: Path) -> None:
+def test_every_reply_of_a_whole_dialogue_is_a_sample(tmp_path):
     dialogue = {"dialogue": "talk"}
     found = prompts(pool_of({"talk": TEXTS}, tmp_path, dialogue))
     assert found == [
@@ -107,9 +105,9 @@ def test_every_reply_of_a_whole_dialogue_is_a_sample(tmp_path: Path) -> None:
     ]
 
 
-def test_csv_and_datasets_read_the_same_dialogues(tmp_path: Path) -> None:
+def test_csv_and_datasets_read_the_same_dialogues(tmp_path):
     (tmp_path / "train.csv").write_text('talk\n"[""Hi!"", ""Hello.""]"\n')
-    args: dict[str, Any] = {"split": "train", "format": "eou", "columns": {"dialogue": "talk"}}
+    args = {"split": "train", "format": "eou", "columns": {"dialogue": "talk"}}
     found = prompts(DataPoolRegistry.get("csv", {**args, "path": str(tmp_path)}))
     assert found == [("0_1", "Hi! <EOU>", ["Hello."])]
     datasets.DatasetDict({"train": datasets.Dataset.from_list([{"talk": TEXTS[:2]}])}).save_to_disk(tmp_path / "d")
@@ -143,7 +141,7 @@ def test_csv_and_datasets_read_the_same_dialogues(tmp_path: Path) -> None:
         ({"talk": "Hi!"}, {"dialogue": "talk"}, r"column 'talk' must contain a dialogue, a list of utterances: not"),
     ],
 )
-def test_what_is_not_clear_is_told(row: dict[str, Any], columns: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_what_is_not_clear_is_told(row, columns, message, tmp_path):
     with pytest.raises(DataError, match=rf"train\.jsonl:1: .*{message}"):
         pool_of({"reference": "Yes.", **row}, tmp_path, columns)
 
@@ -158,7 +156,7 @@ def test_what_is_not_clear_is_told(row: dict[str, Any], columns: dict[str, Any],
         ({"talk": TEXTS}, {"columns": {"dialogue": "talk"}, "prompt_template": "{talk}"}, r"remove prompt_template"),
     ],
 )
-def test_contradictions_are_refused(row: dict[str, Any], args: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_contradictions_are_refused(row, args, message, tmp_path):
     with pytest.raises(DataError, match=message):
         pool_of({"reference": "Yes.", **row}, tmp_path, **args)
 
@@ -175,7 +173,7 @@ def test_contradictions_are_refused(row: dict[str, Any], args: dict[str, Any], m
         ([{"role": "user", "content": [{"text": "\ud800"}]}], r"'content' of message 0 of m is not valid Unicode"),
     ],
 )
-def test_messages_have_role_and_content(value: Any, message: str) -> None:
+def test_messages_have_role_and_content(value, message):
     with pytest.raises(DataError, match=message):
         read_messages(Row({"m": value}, "place"), "m")
     wanted = [{"role": "user", "content": "ab"}]
@@ -193,19 +191,19 @@ CALL = [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]
 Messages = list[dict[str, Any]]
 
 
-def at(number: int, **changes: Any) -> tuple[int, Messages]:
+def at(number, **changes):
     """A conversation in which one message is another, whose number is given back."""
     messages = [{"role": "system", "content": "Be kind."}, USER, HELLO, AGAIN]
     changed = {**messages[number], **changes}
     return number, [*messages[:number], {k: v for k, v in changed.items() if v != "absent"}, *messages[number + 1 :]]
 
 
-def anywhere(**changes: Any) -> list[tuple[int, Messages]]:
+def anywhere(**changes):
     return [at(number, **changes) for number in range(4)]
 
 
 # The number of the message that is kept or refused, and the messages before the reply, for each row of the table.
-TABLE: dict[tuple[str, str, str], list[tuple[int, Messages]]] = {
+TABLE = {
     ("`system`, `developer`", "at the beginning", "text"): [
         at(0),
         at(0, role="developer"),
@@ -235,16 +233,16 @@ TABLE: dict[tuple[str, str, str], list[tuple[int, Messages]]] = {
 }
 
 
-def documented(first_cell: str) -> list[list[str]]:
+def documented(first_cell):
     """The rows of a table of the page."""
     text = (Path(__file__).parents[3] / "docs" / "datapools.md").read_text(encoding="utf-8")
     table = next(block for block in text.split("\n\n") if block.startswith(f"| {first_cell} |"))
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table.splitlines()[2:]]
 
 
-def read_by(reader: str, messages: Messages, form: str, tmp_path: Path) -> str:
+def read_by(reader, messages, form, tmp_path):
     """All texts before the reply, as the reader gives them to a model."""
-    args: dict[str, Any] = {"split": "train", "path": str(tmp_path / "train.jsonl"), "format": form}
+    args = {"split": "train", "path": str(tmp_path / "train.jsonl"), "format": form}
     chat = {"render_chat": Render()} if form == "chat_template" else {}
     rows = {
         "jsonl dialogue": {"talk": [*messages, REPLY]},
@@ -278,7 +276,7 @@ READERS = (
 @pytest.mark.parametrize("form", ["eou", "chat_template"])
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("row", TABLE, ids=" ".join)
-def test_readers_of_messages_agree(row: tuple[str, str, str], reader: str, form: str, tmp_path: Path) -> None:
+def test_readers_of_messages_agree(row, reader, form, tmp_path):
     in_plain, in_chat = next(cells[3:] for cells in documented("role") if tuple(cells[:3]) == row)
     verdict = in_chat if form == "chat_template" and reader != "conversations" else in_plain
     for number, messages in TABLE[row]:
@@ -294,19 +292,19 @@ def test_readers_of_messages_agree(row: tuple[str, str, str], reader: str, form:
                 assert re.search(rf"\b{number}\b", str(raised.value)), raised.value
 
 
-def omits(messages: list[dict[str, str]]) -> str:
+def omits(messages):
     return Render()([m for m in messages if m["role"] in ("user", "assistant")])
 
 
-def renames(messages: list[dict[str, str]]) -> str:
+def renames(messages):
     return Render()([m if m["role"] in ("system", "user") else {**m, "role": "assistant"} for m in messages])
 
 
-def moves(messages: list[dict[str, str]]) -> str:
+def moves(messages):
     return Render()(sorted(messages, key=lambda m: m["role"] != "system"))
 
 
-def rejects(messages: list[dict[str, str]]) -> str:
+def rejects(messages):
     if any(m["role"] not in ("user", "assistant") for m in messages):
         raise DataError("only user and assistant")
     return Render()(messages)
@@ -327,7 +325,7 @@ def rejects(messages: list[dict[str, str]]) -> str:
         (renames, [USER, HELLO, {**AGAIN, "role": "tool"}], "message 2 has the role tool, .* there: leave it out"),
     ],
 )
-def test_template_without_a_place(template: Any, messages: Messages, refused: str | None, tmp_path: Path) -> None:
+def test_template_without_a_place(template, messages, refused, tmp_path):
     (tmp_path / "train.jsonl").write_text(json.dumps({"messages": [*messages, REPLY]}))
     args = {"split": "train", "path": str(tmp_path), "format": "chat_template"}
     if refused is None:
@@ -337,7 +335,7 @@ def test_template_without_a_place(template: Any, messages: Messages, refused: st
         DataPoolRegistry.get("conversational", args, render_chat=template)
 
 
-def test_later_instructions_stay_with_a_short_context_and_are_not_said(tmp_path: Path) -> None:
+def test_later_instructions_stay_with_a_short_context_and_are_not_said(tmp_path):
     said = [ALSO, USER, HELLO, {**ALSO, "content": "Be kind."}, AGAIN, HELLO, USER, REPLY]
     pool = pool_of({"talk": said}, tmp_path, {"dialogue": "talk"}, context_size=1)
     assert prompts(pool)[-1][1] == "<system>Be brief.<system>Be kind.<user>Hi!<assistant>"
@@ -360,7 +358,7 @@ def test_later_instructions_stay_with_a_short_context_and_are_not_said(tmp_path:
         ("human gpt function_call observation", "message 2 has the role function_call, which has no place"),
     ],
 )
-def test_agent_is_known_by_name_or_asked_for(speakers: str, agent: str, tmp_path: Path) -> None:
+def test_agent_is_known_by_name_or_asked_for(speakers, agent, tmp_path):
     talk = [{"from": name, "value": f"text {number}"} for number, name in enumerate(speakers.split())]
     row, columns = {"talk": [*talk, *talk[:2]] if "function" in speakers else talk}, {"dialogue": "talk"}
     if agent not in speakers.split():
@@ -371,7 +369,7 @@ def test_agent_is_known_by_name_or_asked_for(speakers: str, agent: str, tmp_path
     assert [sample.references for sample, _ in pool_of(row, tmp_path, columns)] == [[text] for text in wanted]
 
 
-def test_unread_and_empty_messages_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unread_and_empty_messages_are_counted(tmp_path, caplog):
     said = [USER, {**HELLO, "content": " "}, AGAIN]
     for id, args in (("jsonl", {"columns": {"dialogue": "messages"}}), ("conversational", {})):
         (tmp_path / "train.jsonl").write_text(f"{json.dumps({'messages': said})}\n" * 2)
@@ -400,7 +398,7 @@ IN_CHAT = {"format": "chat_template"}
 TALK = {"columns": {"dialogue": "conversations"}, **IN_CHAT}
 FOREIGN_GPT = r"'conversations' is that of ShareGPT; .* columns: \{dialogue: conversations\}"
 Found = list[tuple[str, list[str]]]
-PUBLIC: dict[str, list[tuple[dict[str, Any], str, dict[str, Any], Found | str]]] = {
+PUBLIC = {
     "ShareGPT": [
         (GPT, "jsonl", TALK, [("<user>Hi!<assistant>", ["Hello."])]),
         (GPT, "conversational", {}, FOREIGN_GPT),
@@ -429,7 +427,7 @@ PUBLIC: dict[str, list[tuple[dict[str, Any], str, dict[str, Any], Found | str]]]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_public_formats_are_read_or_refused_with_the_way(name: str, tmp_path: Path) -> None:
+def test_public_formats_are_read_or_refused_with_the_way(name, tmp_path):
     assert name in [row[0].partition(": ")[0] for row in documented("data")]
     for row, id, args, wanted in PUBLIC[name]:
         (tmp_path / "train.jsonl").write_text(json.dumps(row) + "\n")
@@ -442,12 +440,12 @@ def test_public_formats_are_read_or_refused_with_the_way(name: str, tmp_path: Pa
             assert [found[1:] for found in prompts(DataPoolRegistry.get(id, kwargs, **chat))] == wanted
 
 
-def test_every_row_of_the_tables_is_tested() -> None:
+def test_every_row_of_the_tables_is_tested():
     assert [row[0].partition(": ")[0] for row in documented("data")] == [*PUBLIC]
     assert [tuple(row[:3]) for row in documented("role")] == [*TABLE]
 
 
-def test_pairs_of_texts_say_what_is_left_out_or_guessed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pairs_of_texts_say_what_is_left_out_or_guessed(tmp_path, caplog):
     """Some pairs of hh-rlhf differ in an earlier turn; texts without tags do not show where the reply begins."""
     rows = [
         {"chosen": f"{HH}do.", "rejected": f"{HH}do not."},
@@ -462,7 +460,7 @@ def test_pairs_of_texts_say_what_is_left_out_or_guessed(tmp_path: Path, caplog: 
     assert "a column prompt makes it clear: 1" in caplog.text
 
 
-def test_columns_that_are_not_read_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_columns_that_are_not_read_are_named(tmp_path, caplog):
     (tmp_path / "train.jsonl").write_text(json.dumps({"messages": [USER, REPLY], "tools": CALL, "topic": 1}))
     DataPoolRegistry.get("conversational", {"split": "train", "path": str(tmp_path), "meta_data_columns": ["topic"]})
     assert "train.jsonl:1: these columns are not read: tools\n" in caplog.text

@@ -1,11 +1,7 @@
 """Samples of several datapools by share."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 from feedback_files import mixed_feedback, write_feedback
@@ -18,20 +14,20 @@ from rl4dialog.training.building.texts import build_pool
 SMALL_TALK = {"id": "small_talk", "args": {"n_train": 4, "n_val": 4, "n_test": 4, "max_size": 6}, "share": 1}
 
 
-def feedback(folder: Path, share: float = 1, **args: Any) -> dict[str, Any]:
+def feedback(folder, share=1, **args):
     path = write_feedback(folder / "feedback.jsonl", mixed_feedback()) if not list(folder.iterdir()) else None
     return {"id": "feedback", "args": {"path": str(path or folder / "feedback.jsonl"), **args}, "share": share}
 
 
-def mixture(split: str, *pools: dict[str, Any], **args: Any) -> Mixture:
+def mixture(split, *pools, **args):
     return Mixture.prepare(split, list(pools), build_pool=build_pool, **args)
 
 
-def counts(pool: Any) -> Counter[str]:
+def counts(pool):
     return Counter((sample.meta_data or {})["pool"] for sample, _ in pool)
 
 
-def test_smaller_pool_is_repeated_until_the_shares_hold(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_smaller_pool_is_repeated_until_the_shares_hold(tmp_path, caplog):
     caplog.set_level(logging.INFO, "rl4dialog")
     corrections = feedback(tmp_path, 3, use="corrections")
     pool = mixture("train", corrections, SMALL_TALK)
@@ -41,7 +37,7 @@ def test_smaller_pool_is_repeated_until_the_shares_hold(tmp_path: Path, caplog: 
     assert pool.end_of_turn == "<EOU>" and pool.dialogue_format is not None
 
 
-def test_size_cuts_pools_and_the_order_is_mixed_by_seed(tmp_path: Path) -> None:
+def test_size_cuts_pools_and_the_order_is_mixed_by_seed(tmp_path):
     corrections = feedback(tmp_path, use="corrections")
     pool, other = (mixture("train", corrections, SMALL_TALK, size=8, seed=seed) for seed in (0, 1))
     assert counts(pool) == counts(other) == {"feedback": 4, "small_talk": 4}
@@ -49,7 +45,7 @@ def test_size_cuts_pools_and_the_order_is_mixed_by_seed(tmp_path: Path) -> None:
     assert names != sorted(names) and names != [(s.meta_data or {})["pool"] for s, _ in other]
 
 
-def test_val_has_all_samples_of_all_pools_whose_formats_are_equal(tmp_path: Path) -> None:
+def test_val_has_all_samples_of_all_pools_whose_formats_are_equal(tmp_path):
     assert counts(mixture("val", feedback(tmp_path, 5, use="corrections"), SMALL_TALK)) == {
         "feedback": 3,
         "small_talk": 6,
@@ -59,7 +55,7 @@ def test_val_has_all_samples_of_all_pools_whose_formats_are_equal(tmp_path: Path
         mixture("train", plain, SMALL_TALK)
 
 
-def test_judgements_of_ratings_and_feedback_are_mixed(tmp_path: Path) -> None:
+def test_judgements_of_ratings_and_feedback_are_mixed(tmp_path):
     rated = {"id": "rated_dialogues", "args": {"dataset": "small_talk", "unit": "reply", "max_size": 18}, "share": 1}
     judged = mixture("train", feedback(tmp_path), rated).judged()
     assert counts(judged) == {"feedback": 18, "rated_dialogues": 18}
@@ -78,11 +74,11 @@ def test_judgements_of_ratings_and_feedback_are_mixed(tmp_path: Path) -> None:
         ([{"share": 1}], r"pools\[0\]: the key 'id' is missing"),
     ],
 )
-def test_malformed_entries_are_errors(pools: list[dict[str, Any]], message: str) -> None:
+def test_malformed_entries_are_errors(pools, message):
     with pytest.raises(ConfigError, match=message):
         DataPoolRegistry.check("mixture", {"pools": pools})
 
 
-def test_equal_ids_get_numbers() -> None:
+def test_equal_ids_get_numbers():
     pools = [{"id": "a", "share": 1}, {"id": "b", "share": 1}, {"id": "a", "share": 2}]
     assert [part.name for part in checked_pools(pools)] == ["a_0", "b", "a_2"]

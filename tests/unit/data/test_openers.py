@@ -1,7 +1,5 @@
 """Openers: natural prompts without references, of other topics in each split."""
 
-from __future__ import annotations
-
 import yaml
 
 from rl4dialog.catalog import DataPoolRegistry
@@ -9,18 +7,18 @@ from rl4dialog.data.openers import LINES, Openers, topics
 from rl4dialog.data.pool import SPLITS
 
 
-def render_chat(messages: list[dict[str, str]], **kwargs: object) -> str:
+def render_chat(messages, **kwargs):
     return "".join(f"[{message['role']}] {message['content']}\n" for message in messages) + "[assistant]"
 
 
-def test_splits_share_no_topic_and_leave_none_out() -> None:
+def test_splits_share_no_topic_and_leave_none_out():
     by_split = {split: topics(split) for split in SPLITS}
     names = [topic for found in by_split.values() for topic in found]
     assert sorted(names) == sorted(yaml.safe_load(LINES.read_text(encoding="utf-8")))
     assert [sum(map(len, by_split[split].values())) for split in SPLITS] == [108, 36, 36]
 
 
-def test_a_prompt_has_the_system_message_in_any_format_and_no_reference() -> None:
+def test_a_prompt_has_the_system_message_in_any_format_and_no_reference():
     pool = Openers.prepare("test", system="Be kind.", format="chat_template", render_chat=render_chat)
     sample, _ = pool[0]
     assert sample.meta_data is not None

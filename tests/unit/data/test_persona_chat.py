@@ -1,10 +1,5 @@
 """PersonaChat from text files in ConvAI2's format, and from a stand-in for the hub."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import datasets
 import pytest
 
@@ -25,12 +20,12 @@ BOTH = """1 your persona: i have two dogs.
 """
 
 
-def write(folder: Path, name: str, content: str = SELF) -> Path:
+def write(folder, name, content=SELF):
     (folder / name).write_text(content, encoding="utf-8", newline="")
     return folder / name
 
 
-def test_prompt_is_persona_then_history(tmp_path: Path) -> None:
+def test_prompt_is_persona_then_history(tmp_path):
     pool = PersonaChat.prepare("val", context_size=2, path=write(tmp_path, "x.txt"))
     persona = "i have two dogs. i like cars."
     assert [sample.prompt_or_input_text for sample, _ in pool] == [
@@ -43,7 +38,7 @@ def test_prompt_is_persona_then_history(tmp_path: Path) -> None:
     assert pool.end_of_turn == "<EOU>"
 
 
-def test_whole_dialogues_can_be_replayed(tmp_path: Path) -> None:
+def test_whole_dialogues_can_be_replayed(tmp_path):
     opened = "1 your persona: i sail.\n2 __SILENCE__\thi .\n3 oh , hi .\thow are you ?\n4 fine .\tgreat .\n"
     pool = PersonaChat.prepare("val", path=write(tmp_path, "x.txt", SELF + opened + SELF), samples="dialogues")
     found = [
@@ -62,7 +57,7 @@ def test_whole_dialogues_can_be_replayed(tmp_path: Path) -> None:
     ]
 
 
-def test_whole_dialogues_keep_both_personas(tmp_path: Path) -> None:
+def test_whole_dialogues_keep_both_personas(tmp_path):
     (sample, _), *others = PersonaChat.prepare("val", path=write(tmp_path, "x.txt", BOTH), samples="dialogues")
     assert not others and sample.meta_data == {
         "history": ["hi !"],
@@ -82,20 +77,20 @@ def test_whole_dialogues_keep_both_personas(tmp_path: Path) -> None:
         ("none", "hi ! <EOU>"),
     ],
 )
-def test_persona_side_chooses_whose_persona_is_shown(tmp_path: Path, side: str, prompt: str) -> None:
+def test_persona_side_chooses_whose_persona_is_shown(tmp_path, side, prompt):
     pool = PersonaChat.prepare("val", path=write(tmp_path, "x.txt", BOTH), persona_side=side)
     assert pool[0][0].prompt_or_input_text == prompt
 
 
-def test_persona_that_the_file_lacks_is_an_error(tmp_path: Path) -> None:
+def test_persona_that_the_file_lacks_is_an_error(tmp_path):
     with pytest.raises(DataError, match=r"x\.txt has a dialogue without a 'partner's persona:' line"):
         PersonaChat.prepare("val", path=write(tmp_path, "x.txt"), persona_side="other")
 
 
-def test_chat_template_puts_the_persona_into_the_system_message(tmp_path: Path) -> None:
-    seen: list[Any] = []
+def test_chat_template_puts_the_persona_into_the_system_message(tmp_path):
+    seen = []
 
-    def render(messages: list[dict[str, str]]) -> str:
+    def render(messages):
         seen.append(messages)
         return f"{messages[-1]['content']} {messages[0]['content']}"  # in no order, so the prompt has no parts
 
@@ -107,13 +102,13 @@ def test_chat_template_puts_the_persona_into_the_system_message(tmp_path: Path) 
     assert pool.end_of_turn is None
 
 
-def test_silent_partner_is_no_utterance(tmp_path: Path) -> None:
+def test_silent_partner_is_no_utterance(tmp_path):
     text = "1 your persona: a.\n2 __SILENCE__\thello\n3 hi\tbye\n"
     pool = PersonaChat.prepare("val", path=write(tmp_path, "x.txt", text))
     assert [sample.prompt_or_input_text for sample, _ in pool] == ["a.<EOU>hello<EOU>hi <EOU>"]
 
 
-def test_files_of_a_folder_are_found_by_split_and_side_or_given_by_split(tmp_path: Path) -> None:
+def test_files_of_a_folder_are_found_by_split_and_side_or_given_by_split(tmp_path):
     write(tmp_path, "train_self_original.txt")
     write(tmp_path, "valid_self_original_no_cands.txt")
     write(tmp_path, "valid_both_revised.txt")
@@ -129,7 +124,7 @@ def test_files_of_a_folder_are_found_by_split_and_side_or_given_by_split(tmp_pat
         PersonaChat.prepare("test", path=paths)
 
 
-def test_missing_split_lists_the_names_and_the_mapping(tmp_path: Path) -> None:
+def test_missing_split_lists_the_names_and_the_mapping(tmp_path):
     write(tmp_path, "valid_self_original.txt")
     with pytest.raises(DataError) as caught:
         PersonaChat.prepare("test", path=tmp_path)
@@ -151,12 +146,12 @@ def test_missing_split_lists_the_names_and_the_mapping(tmp_path: Path) -> None:
         ("1 a\tb\n\n2 c\td\n", "x.txt:2: the line must start with its number"),
     ],
 )
-def test_malformed_line_names_file_and_line(text: str, message: str) -> None:
+def test_malformed_line_names_file_and_line(text, message):
     with pytest.raises(DataError, match=message):
         parse_exchanges(text.splitlines(), "x.txt")
 
 
-def hub_row(conversation: int, *history: str) -> dict[str, Any]:
+def hub_row(conversation, *history):
     return {
         "conv_id": conversation,
         "personality": ["i run.", "i sing."],
@@ -166,7 +161,7 @@ def hub_row(conversation: int, *history: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def fake_hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def fake_hub(monkeypatch):
     splits = {
         "train": [hub_row(0, "hi")],
         "validation": [hub_row(1, "hi"), hub_row(1, "hi", "x", "y"), hub_row(2, "hi"), hub_row(3, "hi")],
@@ -176,7 +171,7 @@ def fake_hub(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return splits
 
 
-def test_hub_rows_become_samples_and_val_and_test_share_conversations_of_validation(fake_hub: dict[str, Any]) -> None:
+def test_hub_rows_become_samples_and_val_and_test_share_conversations_of_validation(fake_hub):
     sample, _ = PersonaChat.prepare("train")[0]
     assert sample.prompt_or_input_text == "i run. i sing.<EOU>hi <EOU>"
     assert sample.references == ["reply 0"]

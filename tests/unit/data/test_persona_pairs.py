@@ -1,10 +1,5 @@
 """Personas in the files of convogym, ConvAI2 and Synthetic-Persona-Chat, and pairs of them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from rl4dialog.core.errors import DataError
@@ -19,7 +14,7 @@ SYNTHETIC = (
 )
 
 
-def write(folder: Path, name: str, content: str) -> Path:
+def write(folder, name, content):
     (folder / name).write_text(content, encoding="utf-8", newline="")
     return folder / name
 
@@ -33,11 +28,11 @@ def write(folder: Path, name: str, content: str) -> Path:
         ("x.csv", SYNTHETIC, [(("I sail.", "I run."), ("I knit.",)), (("I read.",), ("I sing.",))]),
     ],
 )
-def test_personas_are_read(tmp_path: Path, name: str, content: str, expected: list[PersonaPair]) -> None:
+def test_personas_are_read(tmp_path, name, content, expected):
     assert read_personas("train", write(tmp_path, name, content), None, 0) == expected
 
 
-def test_splits_are_named_as_in_the_published_files(tmp_path: Path) -> None:
+def test_splits_are_named_as_in_the_published_files(tmp_path):
     for name, fact in {"train_personas": "a", "test_personas": "b"}.items():
         write(tmp_path, f"{name}.csv", "Fact 1\n" + "".join(f"{fact}{i}\n" for i in range(10)))
     train, val, test = (read_personas(split, tmp_path, 0.2, 0) for split in ("train", "val", "test"))
@@ -47,7 +42,7 @@ def test_splits_are_named_as_in_the_published_files(tmp_path: Path) -> None:
         read_personas("val", tmp_path, None, 0)
 
 
-def test_text_files_of_a_folder_are_those_of_persona_chat(tmp_path: Path) -> None:
+def test_text_files_of_a_folder_are_those_of_persona_chat(tmp_path):
     write(tmp_path, "valid_self_original.txt", SELF)
     write(tmp_path, "valid_both_original.txt", BOTH)
     assert len(read_personas("val", tmp_path, None, 0)) == 1
@@ -66,27 +61,27 @@ def test_text_files_of_a_folder_are_those_of_persona_chat(tmp_path: Path) -> Non
         ("x.txt", "1 your persona: a\n3 hi\tho\n", r"x\.txt:2: number 3 follows 1"),
     ],
 )
-def test_malformed_lines_are_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_malformed_lines_are_named(tmp_path, name, content, message):
     with pytest.raises(DataError, match=message):
         read_personas("train", write(tmp_path, name, content), None, 0)
 
 
-def test_facts_in_another_order_are_the_same_persona() -> None:
+def test_facts_in_another_order_are_the_same_persona():
     pairs = [PersonaPair(("a", "b"), ("c",)), PersonaPair(("b", "a")), PersonaPair(("c", "a"))]
     assert distinct(pairs) == [("a", "b"), ("c",), ("c", "a")]
 
 
-def prepare(folder: Path, n_personas: int = 5, split: str = "train", **args: Any) -> list[dict[str, Any]]:
+def prepare(folder, n_personas=5, split="train", **args):
     rows = "".join(f"p{i} a,p{i} b\n" for i in range(n_personas))
     (folder / "x.csv").write_text(f"Fact 1,Fact 2\n{rows}", encoding="utf-8")
     return [sample.meta_data or {} for sample, _ in PersonaPairs.prepare(split, folder / "x.csv", **args)]
 
 
-def firsts(pool: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def firsts(pool):
     return [(info["persona"][0][:2], info["partner_persona"][0][:2]) for info in pool]
 
 
-def test_sample_has_both_personas_and_the_agents_in_its_prompt(tmp_path: Path) -> None:
+def test_sample_has_both_personas_and_the_agents_in_its_prompt(tmp_path):
     prepare(tmp_path)
     (sample, _), *_ = PersonaPairs.prepare("train", tmp_path / "x.csv", "sequence", greeting="good day .")
     assert sample.meta_data == {
@@ -99,7 +94,7 @@ def test_sample_has_both_personas_and_the_agents_in_its_prompt(tmp_path: Path) -
     assert both.prompt_or_input_text.startswith("your persona: p0 a p0 b partner's persona: p1 a p1 b<EOU>")
 
 
-def test_sequence_takes_each_persona_once_and_random_pairs_differ(tmp_path: Path) -> None:
+def test_sequence_takes_each_persona_once_and_random_pairs_differ(tmp_path):
     assert firsts(prepare(tmp_path, order="sequence")) == [("p0", "p1"), ("p2", "p3")]
     assert firsts(prepare(tmp_path, order="sequence", max_size=1)) == [("p0", "p1")]
     rows = "".join(f'"p{i} a","p{i - 1} a"\n' for i in range(1, 4))
@@ -112,7 +107,7 @@ def test_sequence_takes_each_persona_once_and_random_pairs_differ(tmp_path: Path
     assert len(prepare(tmp_path)) == 5
 
 
-def test_too_few_personas_and_a_blank_greeting_are_refused(tmp_path: Path) -> None:
+def test_too_few_personas_and_a_blank_greeting_are_refused(tmp_path):
     with pytest.raises(DataError, match="has 1 persona in this split; pairs need at least two different ones"):
         prepare(tmp_path, n_personas=1)
     with pytest.raises(DataError, match="no samples in split"):

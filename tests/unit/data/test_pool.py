@@ -1,12 +1,8 @@
 """The datapool interface and its checks, the samples of a run, and the toy pools."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import random
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -19,11 +15,11 @@ from rl4dialog.data.toy_pools import DummyPool, RandomNumbers
 from rl4dialog.scores.rules import increasing_numbers_score
 
 
-def make_pool(n_samples: int) -> TextGenPool:
+def make_pool(n_samples):
     return TextGenPool([Sample(index, f"prompt {index}", [f"reply {index}"]) for index in range(n_samples)])
 
 
-def test_pool_is_a_sequence_of_weighted_samples_drawn_with_the_global_seed() -> None:
+def test_pool_is_a_sequence_of_weighted_samples_drawn_with_the_global_seed():
     pool = make_pool(3)
     assert [(sample.id, weight) for sample, weight in pool] == [(0, 1.0), (1, 1.0), (2, 1.0)]
     assert (len(pool), pool[1][0].id, pool[-1][0].id) == (3, 1, 2)
@@ -44,34 +40,34 @@ def test_pool_is_a_sequence_of_weighted_samples_drawn_with_the_global_seed() -> 
 
 
 @pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")]])
-def test_weights_must_be_positive_and_as_many_as_samples(weights: list[float]) -> None:
+def test_weights_must_be_positive_and_as_many_as_samples(weights):
     with pytest.raises(DataError, match="2 samples need as many positive weights"):
         TextGenPool([Sample(0, "", [""]), Sample(1, "", [""])], weights)
 
 
 @pytest.mark.parametrize("ratios, sizes", [([0.8, 0.2], [8, 2]), ([1 / 3, 1 / 3, 1 / 3], [3, 4, 3]), ([0.5], [5])])
-def test_split_cuts_consecutive_parts_without_losing_samples(ratios: list[float], sizes: list[int]) -> None:
+def test_split_cuts_consecutive_parts_without_losing_samples(ratios, sizes):
     parts = make_pool(10).split(ratios)
     assert [len(part) for part in parts] == sizes
     assert [sample.id for part in parts for sample, _ in part] == list(range(sum(sizes)))
 
 
 @pytest.mark.parametrize("ratios", [[0.7, 0.7], [-0.1, 0.5]])
-def test_split_refuses_impossible_ratios(ratios: list[float]) -> None:
+def test_split_refuses_impossible_ratios(ratios):
     with pytest.raises(DataError, match="sum to at most 1"):
         make_pool(10).split(ratios)
 
 
-def test_splits_have_three_names() -> None:
+def test_splits_have_three_names():
     assert [hub_split(split) for split in ("train", "val", "test")] == ["train", "validation", "test"]
     for split in ("validation", "dev", "", None):
         with pytest.raises(DataError, match=r"unknown split .*train, val, test"):
-            check_split(split)  # type: ignore[arg-type]
+            check_split(split)
     with pytest.raises(DataError, match="did you mean 'train'"):
         check_split("trian")
 
 
-def test_max_size_keeps_the_first_samples() -> None:
+def test_max_size_keeps_the_first_samples():
     samples = [Sample(index, "", [""]) for index in range(5)]
     endless = (Sample(index, "", [""]) for index in itertools.count())
     assert [sample.id for sample in limit_samples(endless, 2, "p", "train", "s")] == [0, 1]
@@ -81,14 +77,14 @@ def test_max_size_keeps_the_first_samples() -> None:
 
 
 @pytest.mark.parametrize("pool_id", DataPoolRegistry.ids())
-def test_every_pool_of_the_catalog_takes_a_split(pool_id: str) -> None:
+def test_every_pool_of_the_catalog_takes_a_split(pool_id):
     assert issubclass(DataPoolRegistry.resolve(pool_id), TextGenPool)
     assert "split" in inspect.signature(DataPoolRegistry.resolve(pool_id).prepare).parameters
     arguments = [argument.partition("=")[0] for argument in DataPoolRegistry.describe(pool_id)[1].split(", ")]
     assert "split" not in arguments
 
 
-def test_conversations_are_the_references_by_default() -> None:
+def test_conversations_are_the_references_by_default():
     history = {"history": ["a", "b", "c"], "topic": "x"}
     prompt = DialogueFormat("eou", None).prompt(["a", "b", "c"], "I like tea.")
     pool = TextGenPool(
@@ -120,9 +116,9 @@ def test_conversations_are_the_references_by_default() -> None:
     assert all(each.terminated and each.ended_by is None for each in pool.conversations())
 
 
-def test_what_the_partner_said_first_is_the_prompt() -> None:
+def test_what_the_partner_said_first_is_the_prompt():
     class Pool(TextGenPool):
-        def conversations(self) -> Iterator[Dialogue]:
+        def conversations(self):
             yield Dialogue("partner", (Turn("a", PARTNER), Turn("b", AGENT), Turn("c", PARTNER)))
             yield Dialogue("agent", (Turn("b", AGENT), Turn("c", PARTNER)))
 
@@ -134,14 +130,14 @@ def test_what_the_partner_said_first_is_the_prompt() -> None:
     assert [turn.text for turn in after_partner.said] == [turn.text for turn in after_nobody.said] == ["b", "c"]
 
 
-def pool(*infos: dict[str, Any] | None) -> TextGenPool:
+def pool(*infos):
     return TextGenPool([Sample(i, "", [], info) for i, info in enumerate(infos)])
 
 
-def test_persona_is_what_all_prompts_begin_with_and_personas_are_in_the_meta_data() -> None:
+def test_persona_is_what_all_prompts_begin_with_and_personas_are_in_the_meta_data():
     format = DialogueFormat("eou", 3)
 
-    def data(*personas: str | None) -> Data:
+    def data(*personas):
         samples = [Sample(i, format.prompt(["hi"], persona), []) for i, persona in enumerate(personas)]
         return Data({"train": TextGenPool(samples)}, None)
 
@@ -152,18 +148,18 @@ def test_persona_is_what_all_prompts_begin_with_and_personas_are_in_the_meta_dat
     assert data.personas("persona") == [("a", "b"), ("c",)] and data.personas("partner_persona") == []
 
 
-def test_every_split_repeats_the_prompt() -> None:
+def test_every_split_repeats_the_prompt():
     for split in ("train", "val", "test"):
         pool = DummyPool.prepare(split, prompt="count:", n_samples=7)
         assert {(sample.prompt_or_input_text, *sample.references) for sample, _ in pool} == {("count:", "")}
         assert len({sample.id for sample, _ in pool}) == len(pool) == 7 and pool.end_of_turn is None
 
 
-def references(split: str, **args: int) -> list[str]:
+def references(split, **args):
     return [sample.references[0] for sample, _ in RandomNumbers.prepare(split, n_samples=50, **args)]
 
 
-def test_each_reference_is_so_many_numbers_and_far_from_increasing() -> None:
+def test_each_reference_is_so_many_numbers_and_far_from_increasing():
     train = references("train", n_numbers=8, largest=20)
     assert {len(text.split()) for text in train} == {8}
     assert {int(word) for text in train for word in text.split()} <= set(range(21))

@@ -1,13 +1,9 @@
 """Human ratings: feedback files, prepared datasets, and files of ratings."""
 
-from __future__ import annotations
-
 import errno
 import json
 import shutil
 import tempfile
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -34,7 +30,7 @@ from rl4dialog.data.ratings import (
 from rl4dialog.data.splits import find_prepared
 
 
-def test_later_judgement_of_the_same_reply_holds_unless_turns_or_persona_differ() -> None:
+def test_later_judgement_of_the_same_reply_holds_unless_turns_or_persona_differ():
     given = [rating("a", 1), rating("b", 1), rating("a", -1), correction("a", "x"), correction("a", "y")]
     assert [(each.kind, each.rating, each.correction) for each in latest(given)] == [
         ("rating", -1, None),
@@ -47,11 +43,11 @@ def test_later_judgement_of_the_same_reply_holds_unless_turns_or_persona_differ(
 
 
 @pytest.mark.parametrize("last", [preference("b", "a", 0), preference("a", "b", 1)])
-def test_a_over_b_and_b_over_a_is_the_later_choice(last) -> None:  # type: ignore[no-untyped-def]
+def test_a_over_b_and_b_over_a_is_the_later_choice(last):
     assert latest([preference("a", "b", 0), last]) == [last]
 
 
-def test_later_judgement_of_a_conversation_or_of_the_same_texts_holds() -> None:
+def test_later_judgement_of_a_conversation_or_of_the_same_texts_holds():
     fix, choice = correction("a", "x"), preference("a", "x", 0)
     assert latest([fix, choice]) == [choice]
     assert latest([choice, fix]) == [fix]
@@ -61,7 +57,7 @@ def test_later_judgement_of_a_conversation_or_of_the_same_texts_holds() -> None:
     assert count_kinds(given) == "1 rating, 2 conversation ratings"
 
 
-def test_conversation_is_judged_as_a_whole_and_a_reply_after_what_is_given() -> None:
+def test_conversation_is_judged_as_a_whole_and_a_reply_after_what_is_given():
     whole = judged_dialogue(conversation_rating("a", 1, ("hi", "oh", "why?"), answer="yes", persona="a cook"), "a")
     assert dialogue_text(whole) == "Persona: a cook\nUser: hi\nAssistant: oh\nUser: why?\nAssistant: a\nUser: yes"
     assert whole.texts(AGENT) == ["oh", "a"]
@@ -72,7 +68,7 @@ def test_conversation_is_judged_as_a_whole_and_a_reply_after_what_is_given() -> 
 
 
 @pytest.mark.parametrize("given", [rating("a", 1), preference("a", "b", 0), correction("a", "x")])
-def test_judgement_that_was_withdrawn_does_not_hold_until_it_is_given_again(given: Feedback, tmp_path: Path) -> None:
+def test_judgement_that_was_withdrawn_does_not_hold_until_it_is_given_again(given, tmp_path):
     other = rating("b", -1)
     assert latest([given, other, given.withdrawal()]) == [other]
     assert latest([given, given.withdrawal(), given]) == [given]
@@ -80,12 +76,12 @@ def test_judgement_that_was_withdrawn_does_not_hold_until_it_is_given_again(give
         read_latest(write_feedback(tmp_path / "f.jsonl", [given, given.withdrawal()]))
 
 
-def write(folder: Path, content: Any) -> Path:
+def write(folder, content):
     (folder / "dataset.json").write_text(json.dumps(content))
     return folder
 
 
-def test_conversations_are_read_with_joined_messages_and_without_one_liners(tmp_path: Path) -> None:
+def test_conversations_are_read_with_joined_messages_and_without_one_liners(tmp_path):
     conversations = {
         "one": chitchat_conversation("hi", ["hello", "you"], prompt="Greet", ratings={"witty": 3}),
         "two": chitchat_conversation("nobody answers", ratings={"witty": 1}),
@@ -105,12 +101,12 @@ def test_conversations_are_read_with_joined_messages_and_without_one_liners(tmp_
         ({"x": chitchat_conversation("a", "b", ratings={"witty": "5"})}, "conversation x: ratings.witty: input should"),
     ],
 )
-def test_malformed_file_is_an_error(tmp_path: Path, content: Any, message: str) -> None:
+def test_malformed_file_is_an_error(tmp_path, content, message):
     with pytest.raises(DataError, match=message):
         read_chitchat(write(tmp_path, content))
 
 
-def test_chatbots_are_in_numeric_order_and_raters_one_conversation(tmp_path: Path) -> None:
+def test_chatbots_are_in_numeric_order_and_raters_one_conversation(tmp_path):
     first, second, *_ = read_dstc9(write_dstc9(tmp_path))
     assert first.ratings == {"consistent": 1.0, "overall": 4.5, "topic_depth": 2.0}
     assert first.dialogue.meta_data == {"n_raters": 2}
@@ -127,13 +123,13 @@ def test_chatbots_are_in_numeric_order_and_raters_one_conversation(tmp_path: Pat
         ({"context": "hello"}, "row 1: column 'context' must be utterances that"),
     ],
 )
-def test_malformed_row_is_named(tmp_path: Path, change: dict[str, str], message: str) -> None:
+def test_malformed_row_is_named(tmp_path, change, message):
     (tmp_path / "chatbot1.json").write_text(json.dumps([DSTC9_ROW, {**DSTC9_ROW, **change}]))
     with pytest.raises(DataError, match=message):
         read_dstc9(tmp_path)
 
 
-def test_rated_dialogues_are_read_with_gaps(tmp_path: Path) -> None:
+def test_rated_dialogues_are_read_with_gaps(tmp_path):
     rows = [
         conversation("a", "b", ratings={"good": 2, "kind": None}, id="x", system="bot"),
         conversation("c", "d"),
@@ -144,7 +140,7 @@ def test_rated_dialogues_are_read_with_gaps(tmp_path: Path) -> None:
     assert (first.conversation, first.system, last.conversation) == ("x", "bot", 2)
 
 
-def test_rated_replies_end_with_the_reply(tmp_path: Path) -> None:
+def test_rated_replies_end_with_the_reply(tmp_path):
     row = conversation("a", "b", "c", "d", id=7)
     row["messages"][3]["ratings"] = {"good": 5}
     row["messages"].insert(0, {"role": "system", "content": "Be kind."})
@@ -155,7 +151,7 @@ def test_rated_replies_end_with_the_reply(tmp_path: Path) -> None:
     assert rated.dialogue.meta_data == {"persona": "Be kind."}
 
 
-def test_source_with_both_kinds_needs_a_choice(tmp_path: Path) -> None:
+def test_source_with_both_kinds_needs_a_choice(tmp_path):
     row = conversation("a", "b", ratings={"good": 1})
     row["messages"][1]["ratings"] = {"good": 5}
     path = write_lines(tmp_path / "r.jsonl", [row])
@@ -165,7 +161,7 @@ def test_source_with_both_kinds_needs_a_choice(tmp_path: Path) -> None:
     assert load_ratings(path, "dialogue")[1][0].ratings == {"good": 1.0}
 
 
-def test_feedback_is_read_with_the_last_rating_of_a_reply(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_feedback_is_read_with_the_last_rating_of_a_reply(tmp_path, caplog):
     path, reply = tmp_path / "feedback.jsonl", JudgedReply("run", "hi")
     for value in (1, -1):
         append_feedback(path, Feedback("rating", ["hello"], [reply], rating=value))
@@ -175,7 +171,7 @@ def test_feedback_is_read_with_the_last_rating_of_a_reply(tmp_path: Path, caplog
     assert "1 correction: only ratings are read here; the datapool feedback reads all" in caplog.text
 
 
-def test_feedback_has_ratings_of_replies_and_conversations(tmp_path: Path) -> None:
+def test_feedback_has_ratings_of_replies_and_conversations(tmp_path):
     path, reply = tmp_path / "feedback.jsonl", JudgedReply("run", "hi")
     append_feedback(path, Feedback("rating", ["hello"], [reply], rating=1))
     append_feedback(path, Feedback("conversation_rating", ["hello"], [reply], rating=-1, answer="bye"))
@@ -186,7 +182,7 @@ def test_feedback_has_ratings_of_replies_and_conversations(tmp_path: Path) -> No
     assert (rated.ratings, rated.system) == ({"rating": -1.0}, "run")
 
 
-def test_prepared_dataset_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepared_dataset_is_found_by_name(tmp_path, monkeypatch):
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
     with pytest.raises(DataError, match="dstc9 is not in the cache; run this first: rl4dialog prepare dstc9"):
         load_ratings("dstc9")
@@ -194,7 +190,7 @@ def test_prepared_dataset_is_found_by_name(tmp_path: Path, monkeypatch: pytest.M
     assert len(load_ratings("dstc9")[1]) == 4
 
 
-def reply_rated(rating: Any, role: int = 1) -> dict[str, Any]:
+def reply_rated(rating, role=1):
     row = conversation("a", "b")
     row["messages"][role]["ratings"] = rating
     return row
@@ -217,12 +213,12 @@ def reply_rated(rating: Any, role: int = 1) -> dict[str, Any]:
         ({"ratings": {"good": 1}}, "no column 'messages'"),
     ],
 )
-def test_malformed_line_is_an_error(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+def test_malformed_line_is_an_error(tmp_path, row, message):
     with pytest.raises(DataError, match=message):
         load_ratings(write_lines(tmp_path / "r.jsonl", [row]))
 
 
-def test_system_and_id_can_be_numbers_or_null(tmp_path: Path) -> None:
+def test_system_and_id_can_be_numbers_or_null(tmp_path):
     rows = [conversation("a", "b", ratings={"good": 1}, id=id, system=id) for id in ("x", 7, None)]
     rated = load_ratings(write_lines(tmp_path / "r.jsonl", rows))[1]
     assert [(each.conversation, each.system) for each in rated] == [("x", "x"), (7, "7"), (2, None)]
@@ -231,17 +227,17 @@ def test_system_and_id_can_be_numbers_or_null(tmp_path: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def empty_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
 
 
-def prepared(name: str) -> Path:
+def prepared(name):
     folder = find_prepared(name)
     assert folder is not None
     return folder
 
 
-def test_dataset_is_replaced_by_a_good_one_and_kept_after_a_bad_one(tmp_path: Path) -> None:
+def test_dataset_is_replaced_by_a_good_one_and_kept_after_a_bad_one(tmp_path):
     for content in ({"x": chitchat_conversation("a", "b")}, {"x": chitchat_conversation("c", "d")}):
         (tmp_path / "dataset.json").write_text(json.dumps(content))
         prepare_dataset("chitchat", tmp_path)
@@ -252,13 +248,11 @@ def test_dataset_is_replaced_by_a_good_one_and_kept_after_a_bad_one(tmp_path: Pa
 
 
 @pytest.mark.parametrize("cause", ["full", "read-only"])
-def test_cache_that_cannot_be_written_is_an_error_and_keeps_the_dataset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cause: str
-) -> None:
+def test_cache_that_cannot_be_written_is_an_error_and_keeps_the_dataset(tmp_path, monkeypatch, capsys, cause):
     folder = write_dstc9(tmp_path / "files")
     prepare_dataset("dstc9", folder)
 
-    def fail(*args: Any, **kwargs: Any) -> None:
+    def fail(*args, **kwargs):
         raise OSError(errno.ENOSPC if cause == "full" else errno.EROFS, "no")
 
     monkeypatch.setattr(shutil if cause == "full" else tempfile, "copyfile" if cause == "full" else "mkdtemp", fail)
@@ -270,7 +264,7 @@ def test_cache_that_cannot_be_written_is_an_error_and_keeps_the_dataset(
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [prepared("dstc9").name]
 
 
-def test_daily_dialog_finds_the_prepared_files(tmp_path: Path) -> None:
+def test_daily_dialog_finds_the_prepared_files(tmp_path):
     files = tmp_path / "files"
     files.mkdir()
     for split in ("train", "validation", "test"):
@@ -281,33 +275,33 @@ def test_daily_dialog_finds_the_prepared_files(tmp_path: Path) -> None:
     assert dialogue_corpora.load_dialogues("val")[0].turns[0].text == "validation"
 
 
-def test_daily_dialog_is_not_downloaded_but_its_source_is_named() -> None:
+def test_daily_dialog_is_not_downloaded_but_its_source_is_named():
     with pytest.raises(DataError, match=r"http://yanran.li/dailydialog.*rl4dialog prepare daily_dialog --path FOLDER"):
         prepare_dataset("daily_dialog")
     assert find_prepared("daily_dialog") is None
 
 
-def serve(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def serve(monkeypatch, folder):
     """Downloads come from a folder."""
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request):
         file = folder / request.url.path.rsplit("/", 1)[-1]
         return httpx.Response(200, content=file.read_bytes()) if file.exists() else httpx.Response(404)
 
-    def stream(method: str, url: str, **settings: Any) -> Any:
+    def stream(method, url, **settings):
         return httpx.Client(transport=httpx.MockTransport(answer), **settings).stream(method, url)
 
     monkeypatch.setattr(httpx, "stream", stream)
 
 
-def test_download_with_another_hash_is_refused_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_with_another_hash_is_refused_and_not_kept(tmp_path, monkeypatch):
     serve(monkeypatch, write_dstc9(tmp_path / "files", n_bots=11))
     with pytest.raises(DataError, match=r"chatbot1.json is not the expected file: its SHA-256 is .* instead of 1106"):
         prepare_dataset("dstc9")
     assert find_prepared("dstc9") is None
 
 
-def test_downloads_with_the_right_hashes_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloads_with_the_right_hashes_are_cached(tmp_path, monkeypatch):
     from rl4dialog.core.files import file_hash
 
     files = write_dstc9(tmp_path / "files", n_bots=11)
@@ -316,7 +310,7 @@ def test_downloads_with_the_right_hashes_are_cached(tmp_path: Path, monkeypatch:
     assert "22 rated dialogues of 11 chatbots" in prepare_dataset("dstc9")
 
 
-def test_download_without_a_network_names_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_without_a_network_names_the_address(tmp_path, monkeypatch):
     serve(monkeypatch, tmp_path)
     address = r"https://raw.githubusercontent.com/\S*/chatbot1.json cannot be downloaded"
     with pytest.raises(DataError, match=rf"{address}.*rl4dialog prepare dstc9 --path FOLDER"):
@@ -333,6 +327,6 @@ def test_download_without_a_network_names_the_address(tmp_path: Path, monkeypatc
         (["--path", "x", "--config_path", "x.yml"], "--path is the folder of a dataset"),
     ],
 )
-def test_wrong_arguments_are_an_error(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_are_an_error(arguments, message, capsys):
     assert main(["prepare", *arguments]) == 2
     assert message in capsys.readouterr().err

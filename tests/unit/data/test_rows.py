@@ -1,7 +1,5 @@
 """Lines and rows of files, with errors that name file and line; files of other tools."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -36,14 +34,14 @@ from rl4dialog.data.rows import (
 )
 
 
-def test_lines_end_at_newlines_only() -> None:
+def test_lines_end_at_newlines_only():
     assert decode_lines("a\u2028b\x85c\r\n\nd\n".encode(), "f") == ["a\u2028b\x85c", "", "d"]
     assert decode_lines(b"\xef\xbb\xbfa\nb", "f") == ["a", "b"]
     with pytest.raises(DataError, match=r"folder/x\.txt:2: not valid UTF-8"):
         decode_lines(b"fine\nbr\xffken\n", "folder/x.txt")
 
 
-def test_zip_members_are_found_by_base_name(tmp_path: Path) -> None:
+def test_zip_members_are_found_by_base_name(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("__MACOSX/in/a.txt", "junk")
         archive.writestr("in/a.txt", "one\ntwo\n")
@@ -52,7 +50,7 @@ def test_zip_members_are_found_by_base_name(tmp_path: Path) -> None:
         read_zip_lines(tmp_path / "x.zip", "b.txt")
 
 
-def test_walk_gives_the_same_files_from_folder_and_archives(tmp_path: Path) -> None:
+def test_walk_gives_the_same_files_from_folder_and_archives(tmp_path):
     files = {"top/b.txt": b"2", "top/in/a.txt": b"1", "top/skip.md": b"0"}
     for name, data in files.items():
         (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -68,22 +66,22 @@ def test_walk_gives_the_same_files_from_folder_and_archives(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["x.tar.gz", "x.tgz", "x.zip", "gone.zip"])
-def test_broken_archive_is_named(tmp_path: Path, name: str) -> None:
+def test_broken_archive_is_named(tmp_path, name):
     if name != "gone.zip":
         (tmp_path / name).write_bytes(b"no archive")
     with pytest.raises(DataError, match=rf"{name} cannot be read"):
         list(walk_files(tmp_path / name, lambda name: True))
 
 
-def test_paths_are_names_with_the_home_folder_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_names_with_the_home_folder_expanded(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "data").mkdir()
     assert expand_path("~/data") == tmp_path / "data"
     with pytest.raises(DataError, match="path must be a file or folder name, not 3"):
-        expand_path(3)  # type: ignore[arg-type]
+        expand_path(3)
 
 
-def test_encrypted_zip_is_named(tmp_path: Path) -> None:
+def test_encrypted_zip_is_named(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("a.txt", "one\n")
     data = bytearray((tmp_path / "x.zip").read_bytes())
@@ -95,7 +93,7 @@ def test_encrypted_zip_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.gz"])
-def test_archive_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_archive_bomb_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.setattr(files, "_SURELY_FITS", 2**20)
     path, bomb = tmp_path / name, bytes(2**22)
     if name == "x.gz":
@@ -113,7 +111,7 @@ def test_archive_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         read_lines(path) if name == "x.gz" else list(walk_files(path, lambda name: True))
 
 
-def test_zip_with_a_false_size_is_not_unpacked_beyond_it(tmp_path: Path) -> None:
+def test_zip_with_a_false_size_is_not_unpacked_beyond_it(tmp_path):
     path, content = tmp_path / "x.zip", bytes(2**26)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.txt", content)
@@ -126,7 +124,7 @@ def test_zip_with_a_false_size_is_not_unpacked_beyond_it(tmp_path: Path) -> None
     tracemalloc.stop()
 
 
-def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.zip")
     with pytest.raises(DataError, match=r"pipe\.zip cannot be read: it is a named pipe; use a regular file"):
         read_lines(tmp_path / "pipe.zip")
@@ -135,7 +133,7 @@ def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
-def test_lines_are_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_lines_are_streamed(tmp_path, monkeypatch, name):
     data = "\ufeffeins\r\n\nzwölf\n\u2028drei".encode()
     written = data if name == "x.txt" else gzip.compress(data[:9]) + gzip.compress(data[9:])
     (tmp_path / name).write_bytes(written)
@@ -169,16 +167,16 @@ ROWS = [{"a": "one, \u201ctwo\u201d", "b": "\U0001f600"}, {"a": "", "b": "x\ny"}
         ("t.tsv", 'a\tb\none, \u201ctwo\u201d\t\U0001f600\n\t"x\ny"\n'),
     ],
 )
-def test_every_text_format_gives_the_same_rows(write: Write, name: str, content: str) -> None:
+def test_every_text_format_gives_the_same_rows(write, name, content):
     encodings = ("utf-8", "utf-16")
-    files: dict[str, Any] = {f"{encoding}_{name}": content.encode(encoding) for encoding in encodings}
+    files = {f"{encoding}_{name}": content.encode(encoding) for encoding in encodings}
     folder = write({**files, f"{name}.gz": gzip.compress(content.encode())})
     for file in (*files, f"{name}.gz"):
         if not content.startswith("\ufeff") or "16-" not in file:
             assert [row.values for row in read_rows(folder / file)] == ROWS, file
 
 
-def test_csv_is_read_in_the_encoding_that_is_set(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+def test_csv_is_read_in_the_encoding_that_is_set(write, caplog):
     caplog.set_level("INFO", "rl4dialog")
     folder = write({"t.csv": "a;b\nna\u00efve \u2013;1\n".encode("cp1252")})
     assert [row.values for row in read_rows(folder / "t.csv", encoding="cp1252")] == [
@@ -190,14 +188,14 @@ def test_csv_is_read_in_the_encoding_that_is_set(write: Write, caplog: pytest.Lo
             list(read_rows(folder / "t.csv", encoding=encoding))
 
 
-def test_parquet_gives_the_same_rows(tmp_path: Path) -> None:
+def test_parquet_gives_the_same_rows(tmp_path):
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "t.parquet")
     rows = list(read_rows(tmp_path / "t.parquet"))
     assert [row.values for row in rows] == ROWS
     assert rows[1].place.endswith("t.parquet, row 1")
 
 
-def test_ten_thousand_long_rows_are_read(write: Write) -> None:
+def test_ten_thousand_long_rows_are_read(write):
     folder = write({"t.csv": "a,b\n" + "1,2\n" * 10_000 + "3," + "word " * 100_000 + "\n"})
     rows = list(read_rows(folder / "t.csv"))
     assert len(rows) == 10_001
@@ -226,20 +224,20 @@ def test_ten_thousand_long_rows_are_read(write: Write) -> None:
         ("t.xls", "", r"t\.xls has an unknown format; tables must be \.jsonl, \.json, \.csv, \.tsv or \.parquet files"),
     ],
 )
-def test_malformed_file_is_named_with_its_line(write: Write, name: str, content: Any, message: str) -> None:
+def test_malformed_file_is_named_with_its_line(write, name, content, message):
     with pytest.raises(DataError, match=message):
         list(read_rows(write({name: content}) / name))
 
 
-def test_delimiter_must_be_one_character(write: Write) -> None:
+def test_delimiter_must_be_one_character(write):
     folder = write({"t.csv": "a;b\n1;2\n"})
     assert next(read_rows(folder / "t.csv", ";")).values == {"a": "1", "b": "2"}
     for delimiter in ("::", "", 3):
         with pytest.raises(DataError, match=f"must be one character, not {delimiter!r}"):
-            list(read_rows(folder / "t.csv", delimiter))  # type: ignore[arg-type]
+            list(read_rows(folder / "t.csv", delimiter))
 
 
-def test_dots_lead_into_nested_columns_and_missing_columns_name_those_that_exist() -> None:
+def test_dots_lead_into_nested_columns_and_missing_columns_name_those_that_exist():
     row = Row({"a": {"b": "x"}, "c": [{"d": "1"}, {"d": "2"}], "e.f": "exact", "g": [[{"h": ["3", "4"]}], []]}, "here")
     assert (row["a.b"], row["c.d"], row["e.f"]) == ("x", ["1", "2"], "exact")
     assert row["g.h"] == [["3", "4"]] and row.texts("g.h") == ["3", "4"]
@@ -250,7 +248,7 @@ def test_dots_lead_into_nested_columns_and_missing_columns_name_those_that_exist
         row.text("anwser")
 
 
-def test_text_is_text_or_a_number() -> None:
+def test_text_is_text_or_a_number():
     row = Row({"a": "x", "b": 4, "c": None, "d": ["x", 2], "e": [], "f": True}, "here")
     assert (row.text("a"), row.text("b"), row.texts("a"), row.texts("d")) == ("x", "4", ["x"], ["x", "2"])
     for column in ("c", "d", "f"):
@@ -294,7 +292,7 @@ EMPATHETIC = (
     'hit:0_conv:1,2,sad,I was "alone,0,Fine.,5|5|5_2|2|5,\nhit:0_conv:1,3,sad,I was "alone,1,Bye.,5|5|5_2|2|5,\n'
     "hit:0_conv:1,4,sad,x,0,Bye_comma_ you.,5|5|5_2|2|5,\n"
 )
-MULTIWOZ: dict[str, Any] = {
+MULTIWOZ = {
     "SNG01.json": {
         "goal": {},
         "log": [{"text": text, "metadata": {}} for text in ("Hi, you.", "Fine.", "Bye.", "Bye.")],
@@ -304,7 +302,7 @@ COLUMNS = {
     "Label Studio": {"prompt": "data.text", "references": "annotations.result.value.text"},
     "Argilla": {"prompt": "fields.prompt", "references": "responses.reply.value"},
 }
-FILES: dict[str, tuple[str, str]] = {
+FILES = {
     "Label Studio": ("train.json", json.dumps(LABEL_STUDIO)),
     "Argilla": ("train.json", json.dumps(ARGILLA, indent=2)),
     "ParlAI": ("train.txt", PARLAI),
@@ -313,13 +311,13 @@ FILES: dict[str, tuple[str, str]] = {
 }
 
 
-def samples(file: Path, **args: Any) -> list[Any]:
+def samples(file, **args):
     id = "csv" if file.suffix == ".csv" else "jsonl"
     return [sample for sample, _ in DataPoolRegistry.get(id, {"split": "train", "path": {"train": str(file)}, **args})]
 
 
 @pytest.mark.parametrize("tool", FILES)
-def test_file_of_another_tool_is_refused_by_name(tmp_path: Path, tool: str) -> None:
+def test_file_of_another_tool_is_refused_by_name(tmp_path, tool):
     file = tmp_path / FILES[tool][0]
     file.write_text(FILES[tool][1], encoding="utf-8")
     with pytest.raises(
@@ -329,7 +327,7 @@ def test_file_of_another_tool_is_refused_by_name(tmp_path: Path, tool: str) -> N
 
 
 @pytest.mark.parametrize("tool", COLUMNS)
-def test_nested_columns_read_annotations(tmp_path: Path, tool: str) -> None:
+def test_nested_columns_read_annotations(tmp_path, tool):
     file = tmp_path / FILES[tool][0]
     file.write_text(FILES[tool][1], encoding="utf-8")
     (found,) = samples(file, columns=COLUMNS[tool])
@@ -338,7 +336,7 @@ def test_nested_columns_read_annotations(tmp_path: Path, tool: str) -> None:
 
 
 @pytest.mark.parametrize("tool", ["ParlAI", "EmpatheticDialogues", "MultiWOZ"])
-def test_scripts_of_the_page_convert_dialogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str) -> None:
+def test_scripts_of_the_page_convert_dialogues(tmp_path, monkeypatch, tool):
     (script,) = [each for each in blocks("docs/datapools.md", "python") if each.startswith(f"# {tool}")]
     monkeypatch.chdir(tmp_path)
     Path(FILES[tool][0]).write_text(FILES[tool][1], encoding="utf-8")

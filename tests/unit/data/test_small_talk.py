@@ -1,7 +1,5 @@
 """The generated dialogues and their judge: sizes, labels, predictability, and that they are the same everywhere."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import math
@@ -9,13 +7,11 @@ import random
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 
 import pytest
 from other_processes import assert_other_processes_make_the_same
 
 from rl4dialog.catalog import RewardFunctionRegistry
-from rl4dialog.core.types import Dialogue, Turn
 from rl4dialog.data.labels import ACTS, COMMISSIVE, DIRECTIVE, EMOTIONS, INFORM, QUESTION
 from rl4dialog.data.small_talk.grammar import TOPICS, plural
 from rl4dialog.data.small_talk.pool import (
@@ -31,25 +27,25 @@ SIZES = {"train": 2000, "val": 250, "test": 250}
 
 
 @pytest.fixture(scope="module")
-def dialogues() -> dict[str, list[Dialogue]]:
+def dialogues():
     return {split: generate_dialogues(split, size) for split, size in SIZES.items()}
 
 
-def turns_of(dialogues: Iterable[Dialogue]) -> list[Turn]:
+def turns_of(dialogues):
     return [turn for dialogue in dialogues for turn in dialogue.turns]
 
 
-def words_of(text: str) -> list[str]:
+def words_of(text):
     return re.findall(r"[a-z']+", text)
 
 
-def test_dialogues_have_4_to_12_alternating_turns(dialogues: dict[str, list[Dialogue]]) -> None:
+def test_dialogues_have_4_to_12_alternating_turns(dialogues):
     lengths = Counter(len(dialogue.turns) for dialogue in dialogues["train"])
     assert set(lengths) == set(range(4, 13))
     assert all(turn.speaker == i % 2 for d in dialogues["train"] for i, turn in enumerate(d.turns))
 
 
-def test_dialogues_stay_with_their_thing(dialogues: dict[str, list[Dialogue]]) -> None:
+def test_dialogues_stay_with_their_thing(dialogues):
     nouns = {topic.name: {form: noun for noun in topic.things for form in (noun, plural(noun))} for topic in TOPICS}
     n_nameless = 0
     for dialogue in dialogues["train"]:
@@ -61,9 +57,7 @@ def test_dialogues_stay_with_their_thing(dialogues: dict[str, list[Dialogue]]) -
     assert n_nameless / len(dialogues["train"]) < 0.01
 
 
-def test_every_utterance_is_plain_and_labelled(
-    dialogues: dict[str, list[Dialogue]],
-) -> None:
+def test_every_utterance_is_plain_and_labelled(dialogues):
     for turn in turns_of(dialogues["train"]):
         assert re.fullmatch(r"[a-z][a-z', ]*[a-z][.?!]", turn.text), turn.text
         assert 4 <= len(turn.text.split()) <= 14, turn.text
@@ -72,8 +66,8 @@ def test_every_utterance_is_plain_and_labelled(
         assert not re.search(r"\ba [aeio]|\ban [^aeiou]", turn.text), turn.text
 
 
-def test_the_act_can_be_told_from_the_words(dialogues: dict[str, list[Dialogue]]) -> None:
-    def guess(text: str) -> int:
+def test_the_act_can_be_told_from_the_words(dialogues):
+    def guess(text):
         if text.endswith("?"):
             return QUESTION
         first = words_of(text)[0]
@@ -85,9 +79,7 @@ def test_the_act_can_be_told_from_the_words(dialogues: dict[str, list[Dialogue]]
     assert sum(guess(turn.text) == turn.act for turn in turns) / len(turns) > 0.99
 
 
-def test_most_test_utterances_are_new_but_few_words(
-    dialogues: dict[str, list[Dialogue]],
-) -> None:
+def test_most_test_utterances_are_new_but_few_words(dialogues):
     known = {turn.text for turn in turns_of(dialogues["train"])}
     for split in ("val", "test"):
         turns = turns_of(dialogues[split])
@@ -98,8 +90,8 @@ def test_most_test_utterances_are_new_but_few_words(
     assert sum(word in known for word in words) / len(words) >= 0.98
 
 
-def test_next_act_is_likely_but_not_certain(dialogues: dict[str, list[Dialogue]]) -> None:
-    following: dict[int | None, Counter[int | None]] = defaultdict(Counter)
+def test_next_act_is_likely_but_not_certain(dialogues):
+    following = defaultdict(Counter)
     for dialogue in dialogues["train"] + dialogues["test"]:
         for before, turn in zip(dialogue.turns[2:], dialogue.turns[3:], strict=False):
             following[before.act][turn.act] += 1
@@ -116,11 +108,11 @@ def test_next_act_is_likely_but_not_certain(dialogues: dict[str, list[Dialogue]]
 @pytest.mark.parametrize(
     "noun, many", [("hat", "hats"), ("dress", "dresses"), ("story", "stories"), ("toy", "toys"), ("shelf", "shelves")]
 )
-def test_plurals(noun: str, many: str) -> None:
+def test_plurals(noun, many):
     assert plural(noun) == many
 
 
-def test_prepare_gives_labelled_samples_and_every_argument_counts() -> None:
+def test_prepare_gives_labelled_samples_and_every_argument_counts():
     pool = SmallTalk.prepare("val", n_val=20)
     sample, weight = pool[0]
     assert weight == 1.0 and pool.end_of_turn == "<EOU>"
@@ -135,7 +127,7 @@ def test_prepare_gives_labelled_samples_and_every_argument_counts() -> None:
     assert chat[0][0].prompt_or_input_text == "chat" and chat.end_of_turn is None
 
 
-def test_whole_dialogues_are_samples_on_demand() -> None:
+def test_whole_dialogues_are_samples_on_demand():
     dialogues = generate_dialogues("val", 20)
     pool = SmallTalk.prepare("val", n_val=20, samples="dialogues")
     assert len(pool) == 20
@@ -145,7 +137,7 @@ def test_whole_dialogues_are_samples_on_demand() -> None:
         assert told == [turn.text for turn in dialogue.turns]
 
 
-def test_dialogues_are_the_same_everywhere_and_others_for_each_split_and_seed() -> None:
+def test_dialogues_are_the_same_everywhere_and_others_for_each_split_and_seed():
     assert_other_processes_make_the_same(functools.partial(generate_dialogues, "val", 50, 7))
     found = hashlib.sha256(repr(generate_dialogues("train", 300)).encode()).hexdigest()
     assert found.startswith("9afa406e8b5deeae"), "other dialogues than before: a new version of the data"
@@ -153,7 +145,7 @@ def test_dialogues_are_the_same_everywhere_and_others_for_each_split_and_seed() 
     assert len(set(first.values())) == 6
 
 
-def test_dialogues_are_made_in_seconds_without_a_dead_end_or_global_state() -> None:
+def test_dialogues_are_made_in_seconds_without_a_dead_end_or_global_state():
     random.seed(3)
     expected = random.random()
     random.seed(3)
@@ -170,25 +162,25 @@ def test_dialogues_are_made_in_seconds_without_a_dead_end_or_global_state() -> N
 GOOD, POOR = "what do you want to do next saturday?", "i am at home on friday and sunday."
 
 
-def test_utility_rewards_questions_of_eight_words() -> None:
+def test_utility_rewards_questions_of_eight_words():
     assert utility(GOOD) == pytest.approx(2.0) and utility(POOR) == pytest.approx(0.0)
     assert utility("why?") == pytest.approx(2.0 - 1.4)
 
 
 @pytest.mark.parametrize("reply", [GOOD, POOR, "why?", "", "one two three four five six seven eight nine ten?"])
-def test_utility_as_a_reward(reply: str) -> None:
+def test_utility_as_a_reward(reply):
     reward = RewardFunctionRegistry.get(UTILITY_REWARD["id"], UTILITY_REWARD["args"])
     assert reward(["hello"], [reply], [[""]], [True]) == pytest.approx([utility(reply)])
 
 
-def test_choices_follow_bradley_and_terry_with_errors() -> None:
+def test_choices_follow_bradley_and_terry_with_errors():
     person = SimulatedPerson(temperature=2.0, error_rate=0.1)
     share = sum(person.prefers_first(GOOD, POOR) for _ in range(4000)) / 4000
     p = 1 / (1 + math.exp(-1))
     assert share == pytest.approx(0.9 * p + 0.1 * (1 - p), abs=0.03)
 
 
-def test_person_without_noise_is_always_right() -> None:
+def test_person_without_noise_is_always_right():
     person = SimulatedPerson(temperature=0.0, error_rate=0.0)
     for each in small_talk_feedback(60, person):
         texts = [reply.text for reply in each.replies]

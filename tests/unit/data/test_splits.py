@@ -1,7 +1,5 @@
 """Finding the files and hub datasets of a split, and drawing splits that are missing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,35 +25,35 @@ from rl4dialog.data.splits import (
 Write = Callable[[dict[str, Any]], Path]
 
 
-def values(rows: Any) -> list[Any]:
+def values(rows):
     return [row["n"] for row in rows]
 
 
-def jsonl(*numbers: int) -> str:
+def jsonl(*numbers):
     return "".join(f'{{"n": {number}}}\n' for number in numbers)
 
 
 @pytest.mark.parametrize("name", ["val", "validation", "valid", "dev"])
-def test_every_usual_name_of_val_is_found(write: Write, name: str) -> None:
+def test_every_usual_name_of_val_is_found(write, name):
     readers = file_readers(write({f"{name}.jsonl": jsonl(1), "train.jsonl": jsonl(2), "README.md": ""}))
     assert {split: values(read()) for split, read in readers.items()} == {"train": [2], "val": [1]}
 
 
-def test_files_of_a_split_are_read_in_order_and_one_of_just_the_name_alone(write: Write) -> None:
+def test_files_of_a_split_are_read_in_order_and_one_of_just_the_name_alone(write):
     folder = write({"my_train_1.jsonl": jsonl(3), "my_train_0.jsonl": jsonl(1, 2), "trainer.jsonl": jsonl(9)})
     assert values(file_readers(folder)["train"]()) == [1, 2, 3]
     folder = write({"train.jsonl": jsonl(1), "train_small.jsonl": jsonl(2)})
     assert [path.name for path in split_files(folder, [".jsonl"])["train"]] == ["train.jsonl"]
 
 
-def test_several_formats_of_one_split_are_an_error(write: Write) -> None:
+def test_several_formats_of_one_split_are_an_error(write):
     folder = write({"train.jsonl": jsonl(1), "train.csv": "n\n1\n"})
     with pytest.raises(DataError, match=r"several formats for split 'train': train\.csv, train\.jsonl"):
         file_readers(folder)
     assert list(file_readers(folder, [".csv"])) == ["train"]
 
 
-def test_mapping_names_a_file_per_split(write: Write) -> None:
+def test_mapping_names_a_file_per_split(write):
     folder = write({"a.jsonl": jsonl(1), "b.jsonl": jsonl(2)})
     readers = file_readers({"train": folder / "a.jsonl", "test": str(folder / "b.jsonl")})
     assert {split: values(read()) for split, read in readers.items()} == {"train": [1], "test": [2]}
@@ -67,7 +65,7 @@ def test_mapping_names_a_file_per_split(write: Write) -> None:
         file_readers({"train": folder / "gone.jsonl"})
 
 
-def test_missing_split_lists_those_that_exist_and_a_folder_what_was_looked_for(write: Write, tmp_path: Path) -> None:
+def test_missing_split_lists_those_that_exist_and_a_folder_what_was_looked_for(write, tmp_path):
     readers = file_readers(write({"train.jsonl": jsonl(1), "test.jsonl": jsonl(2)}))
     with pytest.raises(DataError, match=r"here has no split 'val' \(it has: train, test\)\. Set a file for each"):
         read_split("val", readers, "here")
@@ -76,12 +74,12 @@ def test_missing_split_lists_those_that_exist_and_a_folder_what_was_looked_for(w
         file_readers(tmp_path, [".csv"])
 
 
-def readers_of(**splits: int) -> dict[str, Callable[[], list[Row]]]:
+def readers_of(**splits):
     rows = {split: [Row({"n": (split, i)}, "") for i in range(size)] for split, size in splits.items()}
     return {split: lambda split=split: rows[split] for split in splits}
 
 
-def test_missing_splits_are_drawn_from_train_once(write: Write) -> None:
+def test_missing_splits_are_drawn_from_train_once(write):
     parts = {
         split: values(read_split(split, readers_of(train=50), "here", 0.1, 3)) for split in ("train", "val", "test")
     }
@@ -91,7 +89,7 @@ def test_missing_splits_are_drawn_from_train_once(write: Write) -> None:
     assert parts["val"] != values(read_split("val", readers_of(train=50), "here", 0.1, 4))
 
 
-def test_split_that_exists_is_not_drawn_and_others_the_same_everywhere() -> None:
+def test_split_that_exists_is_not_drawn_and_others_the_same_everywhere():
     readers = readers_of(train=10, test=3)
     assert values(read_split("test", readers, "here", 0.2)) == [("test", i) for i in range(3)]
     assert len(values(read_split("train", readers, "here", 0.2))) == 8
@@ -102,7 +100,7 @@ def test_split_that_exists_is_not_drawn_and_others_the_same_everywhere() -> None
     assert [len(drawn_rows(3, split, ("val", "test"), 0.01, "s")) for split in ("train", "val", "test")] == [1, 1, 1]
 
 
-def test_split_is_read_anew_each_time(write: Write) -> None:
+def test_split_is_read_anew_each_time(write):
     path = write({"x.jsonl": jsonl(*range(20))}) / "x.jsonl"
     read = split_reader("val", file_readers(path), "x", 0.1)
     assert values(read()) == values(read()) == values(read_split("val", file_readers(path), "x", 0.1))
@@ -111,7 +109,7 @@ def test_split_is_read_anew_each_time(write: Write) -> None:
         list(read())
 
 
-def test_shards_are_one_split(write: Write) -> None:
+def test_shards_are_one_split(write):
     folder = write({"a/2.jsonl": jsonl(2), "a/1.jsonl": jsonl(1), "b/1.jsonl": jsonl(3), "b/1.csv": "n\n1\n"})
     assert values(file_readers(folder / "a", with_shards=True)["train"]()) == [1, 2]
     readers = file_readers({"train": folder / "a", "val": folder / "b" / "1.jsonl"}, with_shards=True)
@@ -123,18 +121,18 @@ def test_shards_are_one_split(write: Write) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _reachable(monkeypatch: pytest.MonkeyPatch) -> None:
+def _reachable(monkeypatch):
     monkeypatch.setattr(core_hub, "_resolves", lambda host: True)
 
 
-def test_configuration_and_revision_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_and_revision_are_passed_on(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: kwargs)
     expected = {"split": "test", "name": "de-en", "revision": "v1"}
     assert load_hub_dataset("a/b", "hint", "test", "de-en", "v1") == expected
 
 
-def test_failure_names_dataset_reason_and_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*args: Any, **kwargs: Any) -> None:
+def test_failure_names_dataset_reason_and_way_out(monkeypatch):
+    def fail(*args, **kwargs):
         raise ConnectionError("no route\nto host")
 
     monkeypatch.setattr(datasets, "load_dataset", fail)
@@ -148,8 +146,8 @@ def test_failure_names_dataset_reason_and_way_out(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("name", "folder"), [(None, {}), ("de-en", {"data_dir": "de-en"})])
-def test_script_datasets_are_read(monkeypatch: pytest.MonkeyPatch, name: str | None, folder: dict[str, str]) -> None:
-    def load(id: str, split: str, **options: Any) -> dict[str, Any]:
+def test_script_datasets_are_read(monkeypatch, name, folder):
+    def load(id, split, **options):
         if "revision" not in options:
             raise RuntimeError("Dataset scripts are no longer supported, but found b.py")
         return options
@@ -159,7 +157,7 @@ def test_script_datasets_are_read(monkeypatch: pytest.MonkeyPatch, name: str | N
 
 
 @pytest.mark.parametrize("reachable", [True, False])
-def test_unreachable_hub_means_cache_only(monkeypatch: pytest.MonkeyPatch, reachable: bool) -> None:
+def test_unreachable_hub_means_cache_only(monkeypatch, reachable):
     monkeypatch.setattr(core_hub, "_resolves", lambda host: reachable)
     monkeypatch.setattr(core_hub.urllib.request, "getproxies", dict)
     monkeypatch.setattr(config, "HF_HUB_OFFLINE", False)

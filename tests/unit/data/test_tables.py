@@ -1,7 +1,5 @@
 """The general pools: column names, templates, weights and splits, from files, folders and a stand-in for the hub."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,25 +14,25 @@ from rl4dialog.data.tables import Csv, HFDataset, Jsonl
 
 Write = Callable[[dict[str, Any]], Path]
 
-ROWS: list[dict[str, Any]] = [
+ROWS = [
     {"q": "Why?", "a": ["Because.", "So."], "key": "k0", "topic": "t", "often": 2},
     {"q": "", "a": "\U0001f600", "key": "k1", "topic": None, "often": 0.5},
 ]
 COLUMNS = {"prompt": "q", "references": "a", "id": "key", "weight": "often", "meta_data": ["topic"]}
 
 
-def jsonl(rows: list[dict[str, Any]]) -> str:
+def jsonl(rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def check(pool: Any) -> None:
+def check(pool):
     assert [(s.id, s.prompt_or_input_text, s.references, s.meta_data, weight) for s, weight in pool] == [
         ("k0", "Why?", ["Because.", "So."], {"topic": "t"}, 2.0),
         ("k1", "", ["\U0001f600"], {"topic": None}, 0.5),
     ]
 
 
-def test_columns_are_named_in_yaml_whatever_the_source(write: Write, fake_hub: Any, tmp_path: Path) -> None:
+def test_columns_are_named_in_yaml_whatever_the_source(write, fake_hub, tmp_path):
     folder = write({"val.jsonl": jsonl(ROWS)})
     check(DataPoolRegistry.get("jsonl", {"split": "val", "path": str(folder), "columns": COLUMNS}))
     lists = [{**row, "a": row["a"] if isinstance(row["a"], list) else [row["a"]]} for row in ROWS]
@@ -48,7 +46,7 @@ def test_columns_are_named_in_yaml_whatever_the_source(write: Write, fake_hub: A
     check(HFDataset.prepare("val", path=tmp_path / "saved", columns=COLUMNS))
 
 
-def test_csv_has_the_same_columns_and_templates(write: Write) -> None:
+def test_csv_has_the_same_columns_and_templates(write):
     folder = write({"test.csv": 'q;a;often\nWhy?;"Because; so.";2\n', "test.tsv": "q\ta\nWhy?\tSo\n"})
     columns = {"prompt": "q", "references": "a", "weight": "often"}
     pool = Csv.prepare("test", {"test": folder / "test.csv"}, columns, delimiter=";")
@@ -62,7 +60,7 @@ def test_csv_has_the_same_columns_and_templates(write: Write) -> None:
 
 
 @pytest.mark.parametrize("template", ["", "no column", "{}", "{q!r}", "{q:>3}", "{q", "}", 3])
-def test_template_must_name_columns_and_nothing_else(write: Write, template: Any) -> None:
+def test_template_must_name_columns_and_nothing_else(write, template):
     with pytest.raises(DataError, match="prompt_template"):
         Jsonl.prepare("train", write({"train.jsonl": jsonl(ROWS)}), COLUMNS, prompt_template=template)
 
@@ -75,7 +73,7 @@ def test_template_must_name_columns_and_nothing_else(write: Write, template: Any
         ({"prompt": "q", "references": "a", "weight": "key"}, r"jsonl:1: column 'key' must contain a positive weight"),
     ],
 )
-def test_bad_columns_are_named(write: Write, columns: Any, message: str) -> None:
+def test_bad_columns_are_named(write, columns, message):
     with pytest.raises(DataError, match=message):
         Jsonl.prepare("train", write({"train.jsonl": jsonl(ROWS)}), columns)
 
@@ -90,20 +88,20 @@ def test_bad_columns_are_named(write: Write, columns: Any, message: str) -> None
         (["q"], r"columns: input should be an object, got \['q'\]"),
     ],
 )
-def test_names_of_columns_are_checked_with_the_config(columns: Any, message: str) -> None:
+def test_names_of_columns_are_checked_with_the_config(columns, message):
     with pytest.raises(ConfigError, match=message):
         DataPoolRegistry.check("jsonl", {"path": "x.jsonl", "columns": columns})
 
 
-def test_repeated_id_names_both_rows(write: Write) -> None:
+def test_repeated_id_names_both_rows(write):
     folder = write({"train.jsonl": '{"prompt": "a", "id": 1}\n{"prompt": "b", "id": 2}\n{"prompt": "c", "id": "1"}\n'})
-    args: dict[str, Any] = {"path": str(folder), "columns": {"id": "id", "references": None}}
+    args = {"path": str(folder), "columns": {"id": "id", "references": None}}
     with pytest.raises(DataError, match=r"train\.jsonl:3: column 'id' has the same id, '1', as .*train\.jsonl:1$"):
         Jsonl.prepare("train", **args)
     assert [sample.id for sample, _ in Jsonl.prepare("train", **args, max_size=2)] == [1, 2]
 
 
-def test_one_file_is_split_only_when_asked(write: Write) -> None:
+def test_one_file_is_split_only_when_asked(write):
     file = (
         write({"all.jsonl": "".join(f'{{"prompt": "p{i}", "reference": "r"}}\n' for i in range(10_000))}) / "all.jsonl"
     )
@@ -114,19 +112,19 @@ def test_one_file_is_split_only_when_asked(write: Write) -> None:
     assert len({sample.prompt_or_input_text for part in parts for sample, _ in part}) == 10_000
 
 
-def test_max_size_keeps_the_first_samples_and_reads_no_further(write: Write) -> None:
+def test_max_size_keeps_the_first_samples_and_reads_no_further(write):
     folder = write({"train.csv": "prompt,reference\na,b\nc,d\nbroken\n"})
     pool = Csv.prepare("train", folder, max_size=2)
     assert [sample.prompt_or_input_text for sample, _ in pool] == ["a", "c"]
 
 
 @pytest.mark.parametrize("content", ["", "prompt,reference\n", "\n"])
-def test_empty_file_is_an_empty_split(write: Write, content: str) -> None:
+def test_empty_file_is_an_empty_split(write, content):
     with pytest.raises(DataError, match=r"'csv' has no samples in split 'train' \(source: "):
         Csv.prepare("train", write({"train.csv": content}))
 
 
-def test_hub_splits_may_have_other_names_and_be_parts(fake_hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_splits_may_have_other_names_and_be_parts(fake_hub, monkeypatch):
     rows = [{"prompt": str(i), "reference": "r"} for i in range(4)]
     fake_hub[("my/data", None)] = {"train_sft": rows, "train": rows[:1]}
     pool = HFDataset.prepare("val", "my/data", splits={"val": "train_sft"})
@@ -135,7 +133,7 @@ def test_hub_splits_may_have_other_names_and_be_parts(fake_hub: Any, monkeypatch
         HFDataset.prepare("test", "my/data")
     asked = []
 
-    def load(id: str, split: str | None = None, revision: str | None = None) -> Any:
+    def load(id, split=None, revision=None):
         asked.append((id, split, revision))
         return datasets.Dataset.from_list(rows)
 
@@ -144,7 +142,7 @@ def test_hub_splits_may_have_other_names_and_be_parts(fake_hub: Any, monkeypatch
     assert asked == [("my/data", "train[90%:]", "v2")]
 
 
-def test_folder_of_files_is_read_by_the_datasets_package(write: Write, tmp_path: Path) -> None:
+def test_folder_of_files_is_read_by_the_datasets_package(write, tmp_path):
     folder = write({"data/train.csv": "prompt,reference\na,b\n", "data/test.csv": "prompt,reference\nc,d\n"}) / "data"
     assert [s.prompt_or_input_text for s, _ in HFDataset.prepare("test", path=folder)] == ["c"]
     with pytest.raises(DataError, match=r"has no split 'dev' \(it has: train, test\)"):
@@ -153,7 +151,7 @@ def test_folder_of_files_is_read_by_the_datasets_package(write: Write, tmp_path:
     assert len(HFDataset.prepare("val", path=tmp_path / "one", held_out_share=0.2)) == 2
 
 
-def test_texts_of_csv_files_that_look_like_numbers_stay_as_they_are_written(write: Write) -> None:
+def test_texts_of_csv_files_that_look_like_numbers_stay_as_they_are_written(write):
     rows = [("007", "3.10", "2"), ("1e3", "12345678901234567890123", "3")]
     lines = [",".join((*row, "0.5", "4")) for row in rows]
     folder = write({"data/train.csv": "\n".join(["prompt,reference,key,often,topic", *lines])}) / "data"
@@ -164,11 +162,11 @@ def test_texts_of_csv_files_that_look_like_numbers_stay_as_they_are_written(writ
 
 
 @pytest.mark.parametrize("args", [{}, {"dataset_id": "a/b", "path": "."}])
-def test_either_hub_or_folder(args: Any) -> None:
+def test_either_hub_or_folder(args):
     with pytest.raises(DataError, match="pass either dataset_id"):
         HFDataset.prepare("train", **args)
 
 
-def test_splits_are_ours() -> None:
+def test_splits_are_ours():
     with pytest.raises(DataError, match=r"splits has no key 'validation' \(keys: train, val, test\)"):
         HFDataset.prepare("train", "a/b", splits={"validation": "dev"})

@@ -1,7 +1,5 @@
 """Translation pools from parallel files in every form, from tables and from a stand-in for the hub."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,16 +13,16 @@ from rl4dialog.data.translation import WMT16, IWSLT2017EnDe, WMT14ProcessedEnDe,
 Write = Callable[[dict[str, Any]], Path]
 
 
-def texts(pool: Any) -> list[tuple[str, str]]:
+def texts(pool):
     return [(sample.prompt_or_input_text, *sample.references) for sample, _ in pool]
 
 
-def sgm(*sentences: str) -> str:
+def sgm(*sentences):
     segments = "".join(f'<seg id="{i}"> {text}\n</seg>\n' for i, text in enumerate(sentences, start=1))
     return f'<srcset setid="x" srclang="any">\n<doc docid="d">\n<hl>\n{segments}</hl>\n</doc>\n</srcset>\n'
 
 
-def test_lines_of_two_files_belong_together(write: Write) -> None:
+def test_lines_of_two_files_belong_together(write):
     folder = write({"train.en": "Good day.\n\nTea?\n", "train.de": "Guten Tag.\nNur hier\nT\u00e9e?\n"})
     args = {
         "split": "train",
@@ -41,7 +39,7 @@ def test_lines_of_two_files_belong_together(write: Write) -> None:
     assert texts(IWSLT2017EnDe.prepare("train", "", "", "de", "en", folder))[0] == ("Guten Tag.", "Good day.")
 
 
-def test_wmt_test_sets_are_found_by_direction(write: Write) -> None:
+def test_wmt_test_sets_are_found_by_direction(write):
     folder = write(
         {
             "newstest2016-ende-src.en.sgm": sgm("Salt &amp; tea"),
@@ -66,7 +64,7 @@ def test_wmt_test_sets_are_found_by_direction(write: Write) -> None:
     }
 
 
-def test_iwslt_files_lose_their_tags(write: Write) -> None:
+def test_iwslt_files_lose_their_tags(write):
     folder = write(
         {
             "train.tags.en-de.en": "<url>http://x</url>\n<title>A talk</title>\nThank you .\n",
@@ -82,7 +80,7 @@ def test_iwslt_files_lose_their_tags(write: Write) -> None:
     assert texts(IWSLT2017EnDe.prepare("test", path=folder)) == expected
 
 
-def test_mapping_names_both_files(write: Write) -> None:
+def test_mapping_names_both_files(write):
     folder = write({"a.txt": "one\n", "b.txt": "eins\n"})
     path = {"train": [str(folder / "a.txt"), str(folder / "b.txt")]}
     assert texts(WMT14ProcessedEnDe.prepare("train", path=path)) == [("one", "eins")]
@@ -90,7 +88,7 @@ def test_mapping_names_both_files(write: Write) -> None:
         WMT14ProcessedEnDe.prepare("val", path=path)
 
 
-def test_tables_like_the_hubs_are_read_from_a_folder(write: Write) -> None:
+def test_tables_like_the_hubs_are_read_from_a_folder(write):
     folder = write({"train.json": '{"translation": {"en": "one", "de": "eins"}}\n'})
     assert texts(WMT14ProcessedEnDe.prepare("train", path=folder)) == [("one", "eins")]
 
@@ -114,14 +112,14 @@ def test_tables_like_the_hubs_are_read_from_a_folder(write: Write) -> None:
         ("iwslt2017en_de", {"dataset_id": "my/copy"}, {"test": ("my/copy", "iwslt2017-de-en")}),
     ],
 )
-def test_hub_datasets_are_those_of_rl4lms(pool_id: str, args: Any, sources: Any, fake_hub: Any) -> None:
+def test_hub_datasets_are_those_of_rl4lms(pool_id, args, sources, fake_hub):
     for split, source in sources.items():
         fake_hub[source] = {split: [{"translation": {"en": "one", "de": "eins"}}]}
         pool = DataPoolRegistry.get(pool_id, {**args, "split": "val" if split == "validation" else split})
         assert sorted(texts(pool)[0]) == ["eins", "one"]
 
 
-def test_missing_sides_and_unequal_numbers_of_sentences_are_named(write: Write) -> None:
+def test_missing_sides_and_unequal_numbers_of_sentences_are_named(write):
     folder = write({"dev.en": "a\n", "train.en": "a\n", "train.de": "b\n"})
     with pytest.raises(DataError) as caught:
         find_parallel_files("val", folder, ("en", "de"), ["newstest2015"])

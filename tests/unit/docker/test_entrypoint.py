@@ -1,12 +1,9 @@
 """What a container starts, as whom, and what it says where it cannot."""
 
-from __future__ import annotations
-
 import os
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -24,15 +21,15 @@ ENTRYPOINT = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[3] / "d
         ("tensorboard --logdir /runs", "tensorboard --logdir /runs"),
     ],
 )
-def test_arguments_name_a_program(arguments: str, expected: str) -> None:
+def test_arguments_name_a_program(arguments, expected):
     assert ENTRYPOINT.command(arguments.split()) == expected.split()
 
 
-def test_own_folder_for_results_overrules_the_volume() -> None:
+def test_own_folder_for_results_overrules_the_volume():
     from rl4dialog import cli
 
     line = ENTRYPOINT.command(["train", "--config_path", "missing.yml", "--base_path_to_store_results", "/elsewhere"])
-    seen: list[Any] = []
+    seen = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "_run", lambda name, args: seen.append(args) or 0)
         cli.main(line[1:])
@@ -42,20 +39,18 @@ def test_own_folder_for_results_overrules_the_volume() -> None:
 @pytest.mark.parametrize(
     ("owner", "expected"), [((1234, 100), (1234, 100)), ((0, 0), (1000, 1000)), ((0, 100), (1000, 1000))]
 )
-def test_results_belong_to_the_owner_of_the_folder_and_never_to_root(
-    owner: tuple[int, int], expected: tuple[int, int]
-) -> None:
+def test_results_belong_to_the_owner_of_the_folder_and_never_to_root(owner, expected):
     status = SimpleNamespace(st_uid=owner[0], st_gid=owner[1])
     assert ENTRYPOINT.unprivileged_user(SimpleNamespace(stat=lambda: status)) == expected
 
 
-def test_root_of_a_rootless_engine_is_not_root_of_the_host() -> None:
+def test_root_of_a_rootless_engine_is_not_root_of_the_host():
     assert ENTRYPOINT.is_root_of_the_host("         0          0 4294967295\n")
     assert not ENTRYPOINT.is_root_of_the_host("         0       1000          1\n         1     100000      65536\n")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_root_hands_its_folders_over_and_becomes_an_unprivileged_user(tmp_path: Path) -> None:
+def test_root_hands_its_folders_over_and_becomes_an_unprivileged_user(tmp_path):
     runs, others = tmp_path / "runs", tmp_path / "others"
     runs.mkdir(), others.mkdir()
     os.chown(others, 4321, 4321)
@@ -69,7 +64,7 @@ def test_root_hands_its_folders_over_and_becomes_an_unprivileged_user(tmp_path: 
     assert others.stat().st_uid == 4321, "only what root owns is handed over"
 
 
-def test_folder_that_cannot_be_written_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_that_cannot_be_written_is_told_with_what_to_do(tmp_path, monkeypatch):
     assert ENTRYPOINT.unwritable(tmp_path) is None
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     message = ENTRYPOINT.unwritable(tmp_path)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import runpy
 from types import SimpleNamespace
 
@@ -9,7 +7,7 @@ from pages import ROOT
 on_page_content = runpy.run_path(str(ROOT / "docs" / "hooks.py"))["on_page_content"]
 
 
-def shown(html: str, page: str = "rewards.md") -> str:
+def shown(html, page="rewards.md"):
     return on_page_content(html, page=SimpleNamespace(file=SimpleNamespace(src_uri=page)))
 
 
@@ -21,11 +19,11 @@ def shown(html: str, page: str = "rewards.md") -> str:
         (":class:<code>~a.b.C</code>", "<code>C</code>"),
     ],
 )
-def test_code_is_shown_as_it_is_typed(html: str, expected: str) -> None:
+def test_code_is_shown_as_it_is_typed(html, expected):
     assert shown(html) == expected
 
 
-def test_tables_of_the_yaml_reference_can_be_stacked() -> None:
+def test_tables_of_the_yaml_reference_can_be_stacked():
     table = "<table><tr></tr></table>"
     assert shown(table, "yaml.md") == f'<div class="keys">{table}</div>'
     assert shown(table) == table

@@ -1,10 +1,7 @@
 """Who speaks first, what is shown, what references are for, and when a conversation ends."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ from tiny import make_env, make_tokenizer
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.protocols import ConversationReward, RewardFunction
 from rl4dialog.core.reward_parts import RewardPart
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample
+from rl4dialog.core.types import AGENT, PARTNER, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.envs.conversation import OutsidePartner
 from rl4dialog.envs.text_generation import TextGenEnv
@@ -36,20 +33,20 @@ DATA = {
 
 
 class SeesTurns(RewardFunction):
-    def __init__(self) -> None:
-        self.seen: list[Any] = []
+    def __init__(self):
+        self.seen = []
 
-    def __call__(self, previous: Any, action: int, current: Any, done: bool, meta_info: Any = None) -> float:
+    def __call__(self, previous, action, current, done, meta_info=None):
         if done:
             self.seen.append((current.context_text, current.target_or_reference_texts, meta_info))
         return 0.0
 
 
 class SeesDialogues(ConversationReward):
-    def __init__(self) -> None:
-        self.seen: list[tuple[Dialogue, bool]] = []
+    def __init__(self):
+        self.seen = []
 
-    def __call__(self, dialogue: Dialogue, over: bool) -> float:
+    def __call__(self, dialogue, over):
         self.seen.append((dialogue, over))
         return 0.0
 
@@ -57,7 +54,7 @@ class SeesDialogues(ConversationReward):
 class Talking:
     """An environment that says words for the agent."""
 
-    def __init__(self, partner: Any, persona: str | None = PERSONA, meta_data: Any = None, **overrides: Any) -> None:
+    def __init__(self, partner, persona=PERSONA, meta_data=None, **overrides):
         tokenizer = make_tokenizer(marker="<EOU>")
         tokenizer.add_tokens(["<EOU>"])  # also without a space before it
         eou = DialogueFormat("eou", None, in_conversation=True)
@@ -79,21 +76,21 @@ class Talking:
         self.env.reset(seed=0)
 
     @property
-    def prompt(self) -> str:
+    def prompt(self):
         return str(self.tokenizer.decode(self.env.state.prompt_ids))
 
-    def say(self, text: str, ends: bool = True) -> dict[str, Any]:
+    def say(self, text, ends=True):
         for id in [*self.tokenizer(text)["input_ids"], *([END] if ends else [])]:
             *_, terminated, truncated, info = self.env.step(id)
         self.is_over = terminated, truncated
         return info
 
     @property
-    def said(self) -> list[tuple[int, str]]:
+    def said(self):
         return [(turn.speaker, turn.text) for turn in self.env.conversation.dialogue().said]
 
 
-def test_agent_answers_the_samples_last_utterance() -> None:
+def test_agent_answers_the_samples_last_utterance():
     talk = Talking(ScriptedPartner(["w4"]))
     assert talk.prompt == "w11 <EOU> w0 <EOU> w1 <EOU> w2 <EOU>"
     talk.say("w3")
@@ -103,7 +100,7 @@ def test_agent_answers_the_samples_last_utterance() -> None:
     assert dialogue.n_given == 3 and [turn.text for turn in dialogue.said] == ["w3", "w4"]
 
 
-def test_agent_speaks_first_after_its_persona_alone_and_has_no_reference() -> None:
+def test_agent_speaks_first_after_its_persona_alone_and_has_no_reference():
     talk = Talking(ScriptedPartner(["w4"]), first_speaker="agent")
     assert talk.prompt == "w11 <EOU>"
     talk.say("w3")
@@ -114,7 +111,7 @@ def test_agent_speaks_first_after_its_persona_alone_and_has_no_reference() -> No
     assert talk.said == [(AGENT, "w3"), (PARTNER, "w4")]
 
 
-def test_partner_speaks_first_after_the_agents_persona() -> None:
+def test_partner_speaks_first_after_the_agents_persona():
     partner = RulesPartner([{"pattern": "w3", "replies": "w4"}], opening="w9")
     talk = Talking(partner, first_speaker="partner")
     assert talk.prompt == "w11 <EOU> w9 <EOU>"
@@ -125,7 +122,7 @@ def test_partner_speaks_first_after_the_agents_persona() -> None:
     assert talk.said == [(PARTNER, "w9"), (AGENT, "w3"), (PARTNER, "w4")]
 
 
-def test_references_history_and_labels_follow_the_turn() -> None:
+def test_references_history_and_labels_follow_the_turn():
     talk = Talking(ReplayPartner(), max_turns=5)
     infos = [talk.say(text) for text in ("w8", "w9", "w10")]
     assert [info.get("ended_by") for info in infos] == [None, None, "partner"]
@@ -156,7 +153,7 @@ def test_references_history_and_labels_follow_the_turn() -> None:
         ({"partner": RulesPartner([{"pattern": "w8", "replies": "w1", "leaves": True}])}, ["w3", "w8"], "partner"),
     ],
 )
-def test_end_and_its_cause(settings: dict[str, Any], said: list[str], ended_by: str) -> None:
+def test_end_and_its_cause(settings, said, ended_by):
     settings = {"partner": ScriptedPartner(["w4", "w5", "w6"]), **settings}
     talk = Talking(**settings)
     causes = [talk.say(text, ends=len(text.split()) < 4).get("ended_by") for text in said]
@@ -168,7 +165,7 @@ def test_end_and_its_cause(settings: dict[str, Any], said: list[str], ended_by: 
     assert dialogue.ended_by == ended_by and dialogue.texts(AGENT) == said
 
 
-def test_sign_of_the_end_is_not_shown_and_text_beside_it_is() -> None:
+def test_sign_of_the_end_is_not_shown_and_text_beside_it_is():
     talk = Talking(ScriptedPartner(["w4 w5 w6", "w5"]), end_when={"partner": ["w5", ""]})
     assert talk.say("w3")["ended_by"] == "partner"
     assert talk.said == [(AGENT, "w3"), (PARTNER, "w4   w6")]
@@ -176,13 +173,13 @@ def test_sign_of_the_end_is_not_shown_and_text_beside_it_is() -> None:
     assert talk.say("w3")["ended_by"] == "partner" and talk.said == [(AGENT, "w3")], "it said nothing else"
 
 
-def test_long_answers_are_cut_in_the_transcript_and_the_prompt() -> None:
+def test_long_answers_are_cut_in_the_transcript_and_the_prompt():
     talk = Talking(ScriptedPartner(["w4 w5 w6"]), max_partner_length=2)
     talk.say("w3")
     assert talk.said[-1] == (PARTNER, "w4 w5") and talk.prompt.endswith("w3 <EOU> w4 w5 <EOU>")
 
 
-def test_context_turns_counts_utterances_and_keeps_the_persona() -> None:
+def test_context_turns_counts_utterances_and_keeps_the_persona():
     talk = Talking(ScriptedPartner(["w4", "w5"]), context_turns=3)
     assert talk.prompt == "w11 <EOU> w0 <EOU> w1 <EOU> w2 <EOU>"
     talk.say("w3")
@@ -192,7 +189,7 @@ def test_context_turns_counts_utterances_and_keeps_the_persona() -> None:
     assert [turn.text for turn in talk.env.conversation.dialogue().turns] == [*HISTORY, "w3", "w4", "w3", "w5"]
 
 
-def test_context_is_dropped_if_the_length_limit_hides_what_context_turns_shows() -> None:
+def test_context_is_dropped_if_the_length_limit_hides_what_context_turns_shows():
     talk = Talking(ScriptedPartner(["w4", "w5"]), context_turns=3, max_prompt_length=6)
     assert talk.prompt == "w11 <EOU> w1 <EOU> w2 <EOU>"
     assert talk.say("w3")["context_dropped"]
@@ -200,12 +197,11 @@ def test_context_is_dropped_if_the_length_limit_hides_what_context_turns_shows()
     assert talk.say("w3")["context_dropped"]
 
 
-def test_spaces_without_an_outside_partner_have_the_keys_and_bounds_they_had() -> None:
+def test_spaces_without_an_outside_partner_have_the_keys_and_bounds_they_had():
     talk = Talking(ScriptedPartner(["w4"]))
-    assert isinstance(talk.env, TextGenEnv) and talk.env.action_space.n == len(talk.tokenizer) + 3  # type: ignore[attr-defined]
+    assert isinstance(talk.env, TextGenEnv) and talk.env.action_space.n == len(talk.tokenizer) + 3
     found = {
-        name: (space.shape, space.low.min(), space.high.max())  # type: ignore[attr-defined]
-        for name, space in talk.env.observation_space.items()  # type: ignore[attr-defined]
+        name: (space.shape, space.low.min(), space.high.max()) for name, space in talk.env.observation_space.items()
     }
     highest = len(talk.tokenizer) + 2
     assert found == {
@@ -216,7 +212,7 @@ def test_spaces_without_an_outside_partner_have_the_keys_and_bounds_they_had() -
     }
 
 
-def test_last_state_of_a_conversation_is_the_agents_wherever_its_partner_is() -> None:
+def test_last_state_of_a_conversation_is_the_agents_wherever_its_partner_is():
     """A truncated conversation is bootstrapped from it."""
     tokenizer = make_tokenizer(marker="<EOU>")
     end, eou = EndOfTurn(tokenizer, [0], "<EOU>"), DialogueFormat("eou", None, in_conversation=True)
@@ -235,7 +231,7 @@ def test_last_state_of_a_conversation_is_the_agents_wherever_its_partner_is() ->
     assert same["speaker"] == AGENT
 
 
-def test_persona_that_fills_the_prompt_of_an_outside_partner_is_said_to_be_the_partners() -> None:
+def test_persona_that_fills_the_prompt_of_an_outside_partner_is_said_to_be_the_partners():
     tokenizer = make_tokenizer(marker="<EOU>")
     tokenizer.add_tokens(["<EOU>"])  # also without a space before it
     end, eou = EndOfTurn(tokenizer, [0], "<EOU>"), DialogueFormat("eou", None, in_conversation=True)
@@ -247,7 +243,7 @@ def test_persona_that_fills_the_prompt_of_an_outside_partner_is_said_to_be_the_p
         env.step(END)
 
 
-def test_tensors_are_rl4lms_in_name_shape_and_padding() -> None:
+def test_tensors_are_rl4lms_in_name_shape_and_padding():
     tokenizer = make_tokenizer()
     env = make_env(tokenizer, samples=[Sample(0, "w0 w1", ["w2"])], max_prompt_length=4, max_episode_length=3)
     env.reset(seed=0)
@@ -269,6 +265,6 @@ def test_tensors_are_rl4lms_in_name_shape_and_padding() -> None:
     assert (state.prompt_or_input_text, state.target_or_reference_texts) == ("w0 w1", ["w2"])
 
 
-def test_observations_do_without_torch_until_a_tensor_is_asked_for() -> None:
+def test_observations_do_without_torch_until_a_tensor_is_asked_for():
     code = "import sys, rl4dialog.envs.conversation; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

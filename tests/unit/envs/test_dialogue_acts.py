@@ -1,12 +1,8 @@
 """Task-oriented dialogue as an environment."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,14 +18,14 @@ from worlds import goals, tiny_world
 from rl4dialog.algorithms.turn_level.behaviour_cloning import warm_start_by_cloning
 from rl4dialog.core.errors import DataError, RewardError
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
-from rl4dialog.envs.gym_wrappers import ResumableEnv, make_resumable
+from rl4dialog.envs.gym_wrappers import make_resumable
 from rl4dialog.envs.vectorize import vectorize
 from rl4dialog.tasks.dialogue_acts.acts import GENERAL, INFORM, REQ_MORE, REQUEST, ActVocabulary, DialogueAct
-from rl4dialog.tasks.dialogue_acts.outcome import TaskReward, TaskTurn
+from rl4dialog.tasks.dialogue_acts.outcome import TaskReward
 from rl4dialog.tasks.town_guide.world import town_guide
 
 
-def rule_episode(env: DialogueActEnv, seed: int) -> tuple[float, dict[str, Any]]:
+def rule_episode(env, seed):
     env.reset(seed=seed)
     total = 0.0
     while True:
@@ -41,7 +37,7 @@ def rule_episode(env: DialogueActEnv, seed: int) -> tuple[float, dict[str, Any]]
 
 @pytest.mark.filterwarnings("ignore:.*render modes.*")
 @pytest.mark.parametrize("action", ["multi_binary", "composite"])
-def test_environment_passes_both_checkers(action: Any) -> None:
+def test_environment_passes_both_checkers(action):
     env = DialogueActEnv(tiny_world, error_rate=0.3, action=action)
     check_env(env)
     check_env_of_sb3(env)
@@ -59,9 +55,9 @@ def test_environment_passes_both_checkers(action: Any) -> None:
         (QRDQN, "composite"),
     ],
 )
-def test_plain_algorithms_train_on_it(algorithm: Any, action: Any) -> None:
+def test_plain_algorithms_train_on_it(algorithm, action):
     """stable-baselines3 and sb3-contrib alone; the policy moves."""
-    short: dict[str, Any] = {"n_steps": 16} if algorithm not in (DQN, QRDQN) else {"learning_starts": 8}
+    short = {"n_steps": 16} if algorithm not in (DQN, QRDQN) else {"learning_starts": 8}
     if algorithm in (PPO, TRPO, MaskablePPO):
         short["batch_size"] = 16
     model = algorithm("MlpPolicy", DialogueActEnv(tiny_world, error_rate=0.15, action=action), seed=0, **short)
@@ -71,16 +67,16 @@ def test_plain_algorithms_train_on_it(algorithm: Any, action: Any) -> None:
     assert any((old != new).any() for old, new in zip(before, after, strict=True))
 
 
-def test_rule_policy_succeeds_and_is_paid_at_the_end() -> None:
+def test_rule_policy_succeeds_and_is_paid_at_the_end():
     env = DialogueActEnv(tiny_world, turn_reward=TaskReward(success=1.0, failure=-1.0, turn=0.0))
     results = [rule_episode(env, seed) for seed in range(20)]
     assert all(total == 1.0 and info["is_success"] and info["outcome"]["success"] for total, info in results)
 
 
-def test_last_turn_terminates_or_truncates_as_asked() -> None:
+def test_last_turn_terminates_or_truncates_as_asked():
     silence = np.zeros(len(tiny_world().system_acts), np.int8)
     for limit, expected in (("terminates", (True, False)), ("truncates", (False, True))):
-        env = DialogueActEnv(tiny_world, max_turns=3, turn_limit=limit)  # type: ignore[arg-type]
+        env = DialogueActEnv(tiny_world, max_turns=3, turn_limit=limit)
         env.reset(seed=0)
         steps = [env.step(silence) for _ in range(3)]
         assert [step[2] or step[3] for step in steps] == [False, False, True]
@@ -88,7 +84,7 @@ def test_last_turn_terminates_or_truncates_as_asked() -> None:
         assert steps[-1][4]["is_success"] is False
 
 
-def test_user_hears_a_limited_number_of_acts() -> None:
+def test_user_hears_a_limited_number_of_acts():
     env = DialogueActEnv(tiny_world, max_system_acts=2)
     env.reset(seed=0)
     everything = np.ones(env.action_space.shape or (), np.int8)
@@ -99,7 +95,7 @@ def test_user_hears_a_limited_number_of_acts() -> None:
     assert len(turn["acts"]) + info["unsayable_acts"] == 2
 
 
-def test_agent_that_informs_of_everything_stays_below_imitation() -> None:
+def test_agent_that_informs_of_everything_stays_below_imitation():
     env = DialogueActEnv(town_guide, {"n_dialogues": 800}, error_rate=0.15, goal_split="test")
     everything = np.array([act.intent == INFORM for act in env.world.system_acts.acts], np.int8)
     train_env = DummyVecEnv([lambda: DialogueActEnv(town_guide, {"n_dialogues": 800})])
@@ -108,7 +104,7 @@ def test_agent_that_informs_of_everything_stays_below_imitation() -> None:
     assert success(env, lambda _: everything) < success(env, lambda seen: imitator.predict(seen)[0]) - 0.1
 
 
-def success(env: DialogueActEnv, agent: Callable[[Any], Any], n: int = 60) -> float:
+def success(env, agent, n=60):
     """Share of dialogues that succeed."""
     found = 0.0
     for seed in range(n):
@@ -119,7 +115,7 @@ def success(env: DialogueActEnv, agent: Callable[[Any], Any], n: int = 60) -> fl
     return found / n
 
 
-def test_evaluation_splits_have_their_own_goals() -> None:
+def test_evaluation_splits_have_their_own_goals():
     world = tiny_world()
     seen = {split: {repr(goal.domains) for goal in world.goals[split]} for split in world.goals}
     assert not seen["train"] & (seen["val"] | seen["test"])
@@ -129,7 +125,7 @@ def test_evaluation_splits_have_their_own_goals() -> None:
         assert repr(env.dialogue.goal.domains) in seen["val"]
 
 
-def test_goals_from_statistics_are_those_of_training_only() -> None:
+def test_goals_from_statistics_are_those_of_training_only():
     env, keys = DialogueActEnv(tiny_world, goals="statistics"), set[str]()
     of_split = {split: {goal.key for goal in env.world.goals[split]} for split in env.world.goals}
     for seed in range(30):
@@ -144,7 +140,7 @@ def test_goals_from_statistics_are_those_of_training_only() -> None:
     assert val.dialogue.goal in val.world.goals["val"]
 
 
-def test_errors_change_what_the_agent_hears_and_not_the_outcome() -> None:
+def test_errors_change_what_the_agent_hears_and_not_the_outcome():
     env = DialogueActEnv(tiny_world, error_rate=1.0)
     env.reset(seed=3)
     env.step(env.rule_action())
@@ -153,7 +149,7 @@ def test_errors_change_what_the_agent_hears_and_not_the_outcome() -> None:
     assert turn["acts"][0][3] in {value for goal in goals() for value in _values(goal)}
 
 
-def test_masks_allow_what_can_be_said() -> None:
+def test_masks_allow_what_can_be_said():
     env = DialogueActEnv(tiny_world)
     env.reset(seed=0)
     masks = env.action_masks().reshape(-1, 2)
@@ -163,7 +159,7 @@ def test_masks_allow_what_can_be_said() -> None:
         assert bool(may_say) == (said.n_unsayable == 0), act
 
 
-def test_combination_of_acts_is_what_is_said() -> None:
+def test_combination_of_acts_is_what_is_said():
     env = DialogueActEnv(tiny_world, action="composite")
     for seed in range(5):
         env.reset(seed=seed)
@@ -171,10 +167,10 @@ def test_combination_of_acts_is_what_is_said() -> None:
         assert env.action_masks()[action]
         env.step(action)
         chosen = env.transcript()["turns"][1]["chosen"]
-        assert chosen == [list(act) for act in env.world.system_acts.decode(env._composites[action])]  # type: ignore[index]
+        assert chosen == [list(act) for act in env.world.system_acts.decode(env._composites[action])]
 
 
-def test_what_no_action_has_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_no_action_has_is_said(caplog):
     env = DialogueActEnv(tiny_world, action="composite", n_composites=1)
     n_learned = len(env.demonstrations()[0])
     n_turns = sum(len(dialogue.turns) for dialogue in env.world.dialogues["train"])
@@ -186,7 +182,7 @@ def test_what_no_action_has_is_said(caplog: pytest.LogCaptureFixture) -> None:
     assert "acts of the corpus are not imitated, because no action has this act; lower min_count" in caplog.text
 
 
-def test_rule_policy_never_does_what_it_did_not_choose() -> None:
+def test_rule_policy_never_does_what_it_did_not_choose():
     world = tiny_world()
     trains = ActVocabulary(act for act in world.system_acts.acts if act.domain == "train")
     env = DialogueActEnv(lambda: dataclasses.replace(world, system_acts=trains), action="composite")
@@ -195,7 +191,7 @@ def test_rule_policy_never_does_what_it_did_not_choose() -> None:
         env.rule_action()
 
 
-def test_demonstrations_are_those_of_the_tracker_in_simulation() -> None:
+def test_demonstrations_are_those_of_the_tracker_in_simulation():
     env = DialogueActEnv(tiny_world)
     observations, actions, ends = env.demonstrations()
     assert len(observations) == len(actions) == len(ends)
@@ -206,17 +202,17 @@ def test_demonstrations_are_those_of_the_tracker_in_simulation() -> None:
     np.testing.assert_array_equal(observed, observations[0])  # rate 0: the same utterance of the same user
 
 
-def test_state_is_restored_in_the_middle_of_a_dialogue() -> None:
-    env: ResumableEnv = make_resumable(functools.partial(DialogueActEnv, tiny_world, error_rate=0.3))
+def test_state_is_restored_in_the_middle_of_a_dialogue():
+    env = make_resumable(functools.partial(DialogueActEnv, tiny_world, error_rate=0.3))
     env.reset(seed=5)
-    rule: DialogueActEnv = env.unwrapped  # type: ignore[assignment]
+    rule = env.unwrapped
     env.step(rule.rule_action())
     state = env.state_dict()
     expected = [env.step(rule.rule_action())[0].tolist() for _ in range(2)]
-    other: ResumableEnv = make_resumable(functools.partial(DialogueActEnv, tiny_world, error_rate=0.3))
+    other = make_resumable(functools.partial(DialogueActEnv, tiny_world, error_rate=0.3))
     other.reset(seed=0)
     other.load_state_dict(state)
-    acts: DialogueActEnv = other.unwrapped  # type: ignore[assignment]
+    acts = other.unwrapped
     assert [other.step(acts.rule_action())[0].tolist() for _ in range(2)] == expected
 
 
@@ -226,11 +222,11 @@ def test_state_is_restored_in_the_middle_of_a_dialogue() -> None:
     st.integers(0, 20),
     st.sampled_from(["corpus", "statistics"]),
 )
-def test_state_survives_json_at_every_turn_whatever_the_agent_says(choices: list[int], seed: int, goals: Any) -> None:
+def test_state_survives_json_at_every_turn_whatever_the_agent_says(choices, seed, goals):
     make = functools.partial(DialogueActEnv, tiny_world, error_rate=0.3, max_turns=9, goals=goals)
     env, other = make_resumable(make), make_resumable(make)
     env.reset(seed=seed)
-    n_acts, n_turns, is_over = len(env.unwrapped.world.system_acts), 0, False  # type: ignore[attr-defined]
+    n_acts, n_turns, is_over = len(env.unwrapped.world.system_acts), 0, False
     other.reset(seed=0)
     while not is_over:
         other.load_state_dict(json.loads(json.dumps(env.state_dict())))
@@ -244,7 +240,7 @@ def test_state_survives_json_at_every_turn_whatever_the_agent_says(choices: list
 
 
 @pytest.mark.parametrize("goals", ["corpus", "statistics"])
-def test_worker_processes_give_what_one_process_gives(goals: Any) -> None:
+def test_worker_processes_give_what_one_process_gives(goals):
     make = functools.partial(make_resumable, functools.partial(DialogueActEnv, tiny_world, error_rate=0.3, goals=goals))
     found = []
     for kind in ("dummy", "blocks"):
@@ -266,7 +262,7 @@ def test_worker_processes_give_what_one_process_gives(goals: Any) -> None:
     np.testing.assert_array_equal(found[0][1], found[1][1])
 
 
-def raises(turn: TaskTurn) -> float:
+def raises(turn):
     raise ValueError("boom")
 
 
@@ -280,17 +276,17 @@ def raises(turn: TaskTurn) -> float:
     ],
     ids=["raises", "text", "nan", "none"],
 )
-def test_reward_that_is_no_number_names_the_turn(reward: Any, message: str) -> None:
+def test_reward_that_is_no_number_names_the_turn(reward, message):
     env = DialogueActEnv(tiny_world, turn_reward=reward)
     env.reset(seed=0)
     with pytest.raises(RewardError, match=f"the reward of turn 1 of a dialogue about goal '.*' .*{message}"):
         env.step(env.rule_action())
 
 
-def test_reward_sees_every_turn_and_the_outcome() -> None:
-    turns: list[TaskTurn] = []
+def test_reward_sees_every_turn_and_the_outcome():
+    turns = []
 
-    def counted(turn: TaskTurn) -> float:
+    def counted(turn):
         turns.append(turn)
         return 0.0
 
@@ -300,7 +296,7 @@ def test_reward_sees_every_turn_and_the_outcome() -> None:
     assert all(turn.exchange.said for turn in turns)
 
 
-def _values(goal: Any) -> set[str]:
+def _values(goal):
     return {
         value
         for wanted in goal.domains.values()
@@ -309,7 +305,7 @@ def _values(goal: Any) -> set[str]:
     }
 
 
-def test_rule_policy_without_reqmore_asks_or_repeats_its_offer() -> None:
+def test_rule_policy_without_reqmore_asks_or_repeats_its_offer():
     world = tiny_world()
     asking = ActVocabulary([*world.system_acts.acts, DialogueAct(REQUEST, "restaurant", "area")])
     assert DialogueAct(REQ_MORE, GENERAL) not in asking
@@ -322,7 +318,7 @@ def test_rule_policy_without_reqmore_asks_or_repeats_its_offer() -> None:
     assert asking.decode(env.rule_action()) == [DialogueAct(INFORM, "restaurant", "name", "1")]
 
 
-def test_rule_policy_that_cannot_ask_for_a_value_lets_the_user_repeat_it() -> None:
+def test_rule_policy_that_cannot_ask_for_a_value_lets_the_user_repeat_it():
     world = tiny_world()
     assert DialogueAct(REQUEST, "restaurant", "people") not in world.system_acts
     acts = ActVocabulary([*world.system_acts.acts, DialogueAct(REQ_MORE, GENERAL)])

@@ -1,9 +1,6 @@
 """Any environment can be saved in the middle of an episode, and its evaluations repeat their episodes."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -19,31 +16,31 @@ class Counter(gym.Env):
     observation_space = gym.spaces.Box(0, 100, (1,), np.int64)
     action_space = gym.spaces.Discrete(2)
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.count = self.n_loads = 0
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return np.array([self.count]), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         self.count += int(action)
         return np.array([self.count]), 1.5, self.count % 5 == 4, False, {}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self):
         return {"count": self.count}
 
-    def load_state_dict(self, state: dict[str, Any]) -> Any:
+    def load_state_dict(self, state):
         self.count, self.n_loads = state["count"], self.n_loads + 1
         return np.array([self.count])
 
 
-def steps(env: gym.Env, n: int, rng: np.random.Generator) -> list[Any]:
+def steps(env, n, rng):
     """Observations, rewards and ends of n random steps, with the resets between them."""
-    found: list[Any] = []
+    found = []
     for _ in range(n):
         if isinstance(env.action_space, gym.spaces.Box):
-            action: Any = rng.uniform(-2, 2, env.action_space.shape).astype(np.float32)
+            action = rng.uniform(-2, 2, env.action_space.shape).astype(np.float32)
         else:
             action = rng.integers(2)
         observation, reward, terminated, truncated, info = env.step(action)
@@ -53,15 +50,15 @@ def steps(env: gym.Env, n: int, rng: np.random.Generator) -> list[Any]:
     return found
 
 
-def test_state_that_a_wrapper_hides_is_refused() -> None:
+def test_state_that_a_wrapper_hides_is_refused():
     with pytest.raises(ConfigError, match="register its class with EnvRegistry"):
         ResumableEnv(gym.wrappers.TimeLimit(Counter(), 9))
 
 
 @pytest.mark.parametrize("n_before", [0, 3, 60])
 @pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "counter"])
-def test_restored_environment_goes_on_as_the_saved_one(id: str, n_before: int) -> None:
-    def make() -> ResumableEnv:
+def test_restored_environment_goes_on_as_the_saved_one(id, n_before):
+    def make():
         return ResumableEnv(Counter() if id == "counter" else gym.make(id, max_episode_steps=25))
 
     env, other, rng = make(), make(), np.random.default_rng(0)
@@ -78,7 +75,7 @@ def test_restored_environment_goes_on_as_the_saved_one(id: str, n_before: int) -
     assert steps(other, 60, rng) == rest
 
 
-def test_state_of_the_environment_itself_is_preferred() -> None:
+def test_state_of_the_environment_itself_is_preferred():
     env, own = ResumableEnv(Counter()), Counter()
     env.reset(seed=1)
     env.step(1)
@@ -86,15 +83,15 @@ def test_state_of_the_environment_itself_is_preferred() -> None:
     assert (own.count, own.n_loads) == (1, 1)
 
 
-def test_episode_has_its_return_and_length() -> None:
+def test_episode_has_its_return_and_length():
     env = ResumableEnv(Counter())
     env.reset(seed=1)
     infos = [env.step(1)[-1] for _ in range(4)]
     assert infos == [{}, {}, {}, {"episode": {"r": 6.0, "l": 4}}]
 
 
-def test_episodes_depend_on_their_number_only() -> None:
-    def begin(first: int, step: int, n: int, seed: int = 7) -> list[Any]:
+def test_episodes_depend_on_their_number_only():
+    def begin(first, step, n, seed=7):
         env = NumberedEpisodes(gym.make("CartPole-v1"), first, step)
         env.restart(seed)
         return [env.reset()[0].tolist() for _ in range(n)]

@@ -1,15 +1,12 @@
 """Whatever a partner does, the conversation goes on or fails with a message; those that wait are asked at once."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
-from typing import Any
 
 import numpy as np
 import pytest
-from http_servers import Handler, Server
+from http_servers import Server
 from partners import ANSWERS, LONG, Failing
 from tiny import make_env, make_env_kwargs, make_samples, make_tokenizer
 
@@ -26,7 +23,7 @@ SHORT_S = 0.1
 DIALOGUES = [Sample(i, Prompt([PromptTurn("w0", " <EOU>")]), ["w1"], {"history": ["w0"]}) for i in range(4)]
 
 
-def talk_with(partner: Any, **overrides: Any) -> UtteranceView:
+def talk_with(partner, **overrides):
     tokenizer = make_tokenizer(marker="<EOU>")
     kwargs = {
         "end_of_turn": EndOfTurn(tokenizer, [0], "<EOU>"),
@@ -39,11 +36,11 @@ def talk_with(partner: Any, **overrides: Any) -> UtteranceView:
     return UtteranceView(make_env(tokenizer, **kwargs), timeout_s=SHORT_S if partner_hangs(partner) else None)
 
 
-def partner_hangs(partner: Any) -> bool:
+def partner_hangs(partner):
     return getattr(partner, "_answer", None) is time.sleep
 
 
-def say(view: UtteranceView, *words: int) -> tuple[bool, dict[str, Any]]:
+def say(view, *words):
     action = np.full(5, -1)
     action[: len(words) + 1] = [*words, 0]
     *_, terminated, _, info = view.step(action)
@@ -52,7 +49,7 @@ def say(view: UtteranceView, *words: int) -> tuple[bool, dict[str, Any]]:
 
 @pytest.mark.parametrize("where", ["reply", "open"])
 @pytest.mark.parametrize("name", ANSWERS)
-def test_strange_answers_are_said_or_fail(name: str, where: str) -> None:
+def test_strange_answers_are_said_or_fail(name, where):
     answer, fails = ANSWERS[name]
     view = talk_with(Failing(answer, where), first_speaker="partner" if where == "open" else "sample")
     view.reset(seed=0)
@@ -76,7 +73,7 @@ def test_strange_answers_are_said_or_fail(name: str, where: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["raises", "hangs"])
-def test_partner_that_cannot_begin_is_reported_by_the_first_step(name: str) -> None:
+def test_partner_that_cannot_begin_is_reported_by_the_first_step(name):
     answer, _ = ANSWERS[name]
     view = talk_with(Failing(answer, "reset", every=2))
     results, failed = [], []
@@ -95,7 +92,7 @@ def test_partner_that_cannot_begin_is_reported_by_the_first_step(name: str) -> N
 
 @pytest.mark.parametrize("outcome", [ZeroDivisionError("lost"), {"success": float("nan")}, 3, {1: 2.0}, time.sleep])
 @pytest.mark.parametrize("reads", [True, False])
-def test_outcome_that_fails_is_the_partners_failure(outcome: Any, reads: bool) -> None:
+def test_outcome_that_fails_is_the_partners_failure(outcome, reads):
     parts = [RewardPart("outcome", 1.0, OutcomeReward())] if reads else []
     view = talk_with(Failing(outcome, "outcome"), max_turns=1, reward_parts=parts)
     view.reset(seed=0)
@@ -103,8 +100,8 @@ def test_outcome_that_fails_is_the_partners_failure(outcome: Any, reads: bool) -
     assert (terminated and info["partner_failed"] and "Failing" in info["error"]) or "the partner" in info["error"]
 
 
-def test_hanging_reward_is_not_the_partners_failure() -> None:
-    def slow(*_: Any) -> float:
+def test_hanging_reward_is_not_the_partners_failure():
+    def slow(*_):
         time.sleep(60)
         return 0.0
 
@@ -115,7 +112,7 @@ def test_hanging_reward_is_not_the_partners_failure() -> None:
     assert "'slow'" in info["error"] and not info["partner_failed"]
 
 
-def test_agent_that_says_nothing_for_a_whole_conversation() -> None:
+def test_agent_that_says_nothing_for_a_whole_conversation():
     view = talk_with(ScriptedPartner(["w1", "w2"]))
     view.reset(seed=0)
     ends = [say(view) for _ in range(3)]
@@ -124,7 +121,7 @@ def test_agent_that_says_nothing_for_a_whole_conversation() -> None:
     assert [turn.text for turn in view.env.conversation.dialogue().said] == ["", "w1", "", "w2", ""]
 
 
-def test_one_answer_in_a_hundred_that_fails_leaves_the_other_conversations_alone() -> None:
+def test_one_answer_in_a_hundred_that_fails_leaves_the_other_conversations_alone():
     well = talk_with(Failing("w2"), samples=make_samples(50))
     ill = talk_with(Failing(PartnerReply(failed="no"), every=100), samples=make_samples(50))
     n_failed = 0
@@ -147,10 +144,10 @@ NUMBERED = [Sample(i, Prompt([PromptTurn("w0", "\n")]), ["w1"], {"history": ["w0
 
 @pytest.mark.parametrize("first_speaker", ["sample", "partner"])
 @pytest.mark.parametrize("vec_env", ["dummy", "blocks"])
-def test_requests_of_all_environments_are_under_way_together(vec_env: str, first_speaker: str) -> None:
+def test_requests_of_all_environments_are_under_way_together(vec_env, first_speaker):
     together = threading.Barrier(N_ENVS, timeout=30)
 
-    def answer(handler: Handler) -> None:
+    def answer(handler):
         is_reset = '"w2"' not in handler.body.decode()
         if not (vec_env == "dummy" and is_reset and episodes):  # openings in the middle of a step wait in line there
             together.wait()
@@ -158,11 +155,11 @@ def test_requests_of_all_environments_are_under_way_together(vec_env: str, first
 
     with Server(answer) as server:
         partner = OpenAIPartner(server.url.replace("/reply", "/v1"), "m", retries=0)
-        kwargs: dict[str, Any] = {"partner": partner, "first_speaker": first_speaker, "max_turns": N_TURNS}
+        kwargs = {"partner": partner, "first_speaker": first_speaker, "max_turns": N_TURNS}
         env = make_vec_env(
             make_env_kwargs(samples=NUMBERED, max_prompt_length=20, **kwargs), N_ENVS, vec_env, n_workers=1
         )
-        episodes: list[int] = []
+        episodes = []
         env.seed(0)
         env.reset()
         w2 = np.full((N_ENVS, 5), -1)

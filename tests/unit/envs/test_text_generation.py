@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import functools
 import pickle
 import threading
-from typing import Any
 
 import gymnasium.utils.env_checker
 import numpy as np
@@ -15,13 +12,13 @@ from rl4dialog.core.errors import ConfigError, DataError, RewardError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import Sample
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.envs.text_generation import SharedSamples, TextGenEnv, sampling_probabilities, sampling_weights
+from rl4dialog.envs.text_generation import SharedSamples, sampling_probabilities, sampling_weights
 from rl4dialog.envs.utterance_view import UtteranceView
 from rl4dialog.partners.scripted import ScriptedPartner
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 
-def test_samples_come_back_as_they_were() -> None:
+def test_samples_come_back_as_they_were():
     samples = [*make_samples(), Sample("last", "w0", [], None)]
     shared = pickle.loads(pickle.dumps(SharedSamples(samples)))
     assert list(shared) == samples and len(shared) == 7
@@ -31,18 +28,18 @@ def test_samples_come_back_as_they_were() -> None:
     assert len(SharedSamples([])) == 0
 
 
-def test_a_changed_sample_is_fresh_the_next_time() -> None:
+def test_a_changed_sample_is_fresh_the_next_time():
     shared = SharedSamples(make_samples())
     shared[2].references.append("more")
     assert shared[2].references == make_samples()[2].references
 
 
-def test_sample_that_cannot_be_pickled_is_named() -> None:
+def test_sample_that_cannot_be_pickled_is_named():
     with pytest.raises(DataError, match="sample 's7' cannot be pickled: TypeError"):
         SharedSamples([*make_samples(), Sample("s7", "w0", [], {"lock": threading.Lock()})])
 
 
-def test_weights_are_kept_and_none_if_alike() -> None:
+def test_weights_are_kept_and_none_if_alike():
     pairs = [(sample, float(i)) for i, sample in enumerate(make_samples(3), 1)]
     np.testing.assert_array_equal(SharedSamples(pairs).weights, [1, 2, 3])
     assert SharedSamples(pairs)[2] == make_samples(3)[2]
@@ -53,11 +50,11 @@ def test_weights_are_kept_and_none_if_alike() -> None:
 @pytest.mark.parametrize(
     ("scale", "expected"), [(0, [1 / 3, 1 / 3, 1 / 3]), (1, [1 / 6, 2 / 6, 3 / 6]), (2, [1 / 14, 4 / 14, 9 / 14])]
 )
-def test_probabilities_are_powers_of_the_weights(scale: float, expected: list[float]) -> None:
+def test_probabilities_are_powers_of_the_weights(scale, expected):
     np.testing.assert_allclose(sampling_probabilities(np.array([1.0, 2.0, 3.0]), scale), expected)
 
 
-def test_extreme_weights_and_scales_stay_probabilities() -> None:
+def test_extreme_weights_and_scales_stay_probabilities():
     for weights in ([1e-300, 1e300], [5e-324, 1.0]):
         for scale in (0.5, 1.0, 1e6):
             probabilities = sampling_probabilities(np.array(weights), scale)
@@ -65,7 +62,7 @@ def test_extreme_weights_and_scales_stay_probabilities() -> None:
 
 
 @pytest.mark.parametrize("weight", [1.0, 3.0])
-def test_order_is_that_of_a_list(weight: float) -> None:
+def test_order_is_that_of_a_list(weight):
     samples = [(sample, 1.0 if i else weight) for i, sample in enumerate(make_samples())]
     orders = []
     for given in (samples, SharedSamples(samples)):
@@ -74,17 +71,17 @@ def test_order_is_that_of_a_list(weight: float) -> None:
     assert orders[0] == orders[1]
 
 
-def constant(value: Any) -> Any:
+def constant(value):
     return lambda previous, action, current, done, meta: value
 
 
-def test_env_checkers_of_gymnasium_and_stable_baselines3_pass() -> None:
+def test_env_checkers_of_gymnasium_and_stable_baselines3_pass():
     env = make_env(make_tokenizer())
     gymnasium.utils.env_checker.check_env(env, skip_render_check=True)
     stable_baselines3.common.env_checker.check_env(env)
 
 
-def test_prompt_is_left_padded_and_context_right_padded() -> None:
+def test_prompt_is_left_padded_and_context_right_padded():
     env = make_env(make_tokenizer())
     env.reset(options={"sample": Sample("s", "w0 w1", ["w2"])})
     obs = env.step(7)[0]
@@ -94,7 +91,7 @@ def test_prompt_is_left_padded_and_context_right_padded() -> None:
     assert obs["context_mask"].tolist() == [1, 0, 0, 0, 0]
 
 
-def test_every_end_of_sequence_id_terminates_and_the_limit_truncates() -> None:
+def test_every_end_of_sequence_id_terminates_and_the_limit_truncates():
     tokenizer = make_tokenizer()
     for last, terminated in ((0, True), (9, True), (8, False)):
         env = make_env(tokenizer, end_of_turn=EndOfTurn(tokenizer, [0, 9]))
@@ -106,7 +103,7 @@ def test_every_end_of_sequence_id_terminates_and_the_limit_truncates() -> None:
         assert result[1] > 1, "every episode pays its reward, whatever ended it"
 
 
-def test_same_seed_gives_the_same_episodes_and_each_sample_once_per_round() -> None:
+def test_same_seed_gives_the_same_episodes_and_each_sample_once_per_round():
     tokenizer = make_tokenizer()
     orders = []
     for seed in (1, 1, 2):
@@ -117,7 +114,7 @@ def test_same_seed_gives_the_same_episodes_and_each_sample_once_per_round() -> N
 
 
 @pytest.mark.parametrize(("scale", "share"), [(0.0, 0.5), (0.5, 0.75), (1.0, 0.9), (2.0, 81 / 82)])
-def test_priority_scale_says_how_much_the_weights_decide(scale: float, share: float) -> None:
+def test_priority_scale_says_how_much_the_weights_decide(scale, share):
     samples = [(Sample("often", "w0", [""]), 9.0), (Sample("seldom", "w1", [""]), 1.0)]
     env = make_env(make_tokenizer(), samples=samples, priority_scale=scale)
     drawn = [env.reset(seed=0)[1]["sample_id"]] + [env.reset()[1]["sample_id"] for _ in range(1999)]
@@ -125,24 +122,24 @@ def test_priority_scale_says_how_much_the_weights_decide(scale: float, share: fl
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "high"])
-def test_reward_that_is_no_finite_number_names_the_sample(value: Any) -> None:
+def test_reward_that_is_no_finite_number_names_the_sample(value):
     env = make_env(make_tokenizer(), reward_parts=[RewardPart("mine", 1.0, constant(value))])
     env.reset(options={"sample": Sample("s17", "w0", [""])})
     with pytest.raises(RewardError, match=r"'mine'.*'s17'"):
         env.step(5)
 
 
-def test_no_samples_is_an_error() -> None:
+def test_no_samples_is_an_error():
     with pytest.raises(DataError, match="at least one sample"):
         make_env(make_tokenizer(), samples=[])
 
 
-def test_more_turns_without_a_partner_is_an_error() -> None:
+def test_more_turns_without_a_partner_is_an_error():
     with pytest.raises(ConfigError, match=r"env\.args\.partner"):
         make_env(make_tokenizer(), max_turns=2)
 
 
-def conversation(**overrides: Any) -> TextGenEnv:
+def conversation(**overrides):
     tokenizer = make_tokenizer(marker="<EOU>")
     marker_id = tokenizer.convert_tokens_to_ids("<EOU>")
     arguments = {
@@ -153,24 +150,24 @@ def conversation(**overrides: Any) -> TextGenEnv:
         **overrides,
     }
     env = make_env(tokenizer, **arguments)
-    env.marker_id = marker_id  # type: ignore[attr-defined]
+    env.marker_id = marker_id
     return env
 
 
-def test_partner_answers_and_the_conversation_goes_on_from_the_longer_history() -> None:
+def test_partner_answers_and_the_conversation_goes_on_from_the_longer_history():
     env = conversation()
     env.reset(options={"sample": Sample("s", "w0 <EOU>", ["w2"])})
     env.step(9)
-    observation, _, terminated, truncated, info = env.step(env.marker_id)  # type: ignore[attr-defined]
+    observation, _, terminated, truncated, info = env.step(env.marker_id)
     assert (terminated, truncated, info["utterance_over"]) == (False, False, True)
-    marker = env.marker_id  # type: ignore[attr-defined]
+    marker = env.marker_id
     ids = observation["prompt_ids"][observation["prompt_mask"] == 1].tolist()
     assert ids == [3, marker, 9, marker, 10, 11, marker], "ids of past turns are carried as they were"
     assert observation["context_mask"].sum() == 0
     assert env.step(marker)[2] is True, "the last turn's end ends the episode"
 
 
-def test_reply_that_is_cut_in_mid_conversation_ends_nothing() -> None:
+def test_reply_that_is_cut_in_mid_conversation_ends_nothing():
     """Only the last reply decides how a conversation ended, and a partner who leaves ends it whatever was cut."""
     for partner, after_the_first in ((["w7"], (False, False)), ([], (True, False))):
         env = conversation(partner=ScriptedPartner(partner), max_prompt_length=20)
@@ -190,7 +187,7 @@ CHATML = (
 )
 
 
-def test_chat_template_frames_the_partners_reply_as_the_users() -> None:
+def test_chat_template_frames_the_partners_reply_as_the_users():
     tokenizer = make_tokenizer()
     tokenizer.add_tokens(["user", "assistant"])
     user, assistant = tokenizer.convert_tokens_to_ids(["user", "assistant"])
@@ -214,7 +211,7 @@ def test_chat_template_frames_the_partners_reply_as_the_users() -> None:
     assert info["utterance_over"]
 
 
-def test_a_view_step_equals_the_env_steps() -> None:
+def test_a_view_step_equals_the_env_steps():
     tokenizer = make_tokenizer()
     env, view = make_env(tokenizer), UtteranceView(make_env(tokenizer))
     env.reset(seed=4)
@@ -231,7 +228,7 @@ def test_a_view_step_equals_the_env_steps() -> None:
         np.testing.assert_array_equal(array, view_obs[key])
 
 
-def test_waiting_changes_nothing() -> None:
+def test_waiting_changes_nothing():
     view = UtteranceView(make_env(make_tokenizer()))
     before, _ = view.reset(seed=0)
     after, reward, terminated, truncated, _ = view.step(np.full(5, -1))
@@ -243,14 +240,14 @@ def test_waiting_changes_nothing() -> None:
     ("action", "message"),
     [([5, 0, 6, -1, -1], "ended after 2 tokens"), ([5, 6, -1, -1, -1], "do not end"), ([5, -1, 6, -1, -1], "padding")],
 )
-def test_view_refuses_what_is_no_utterance(action: list[int], message: str) -> None:
+def test_view_refuses_what_is_no_utterance(action, message):
     view = UtteranceView(make_env(make_tokenizer()))
     view.reset(seed=0)
     with pytest.raises(ValueError, match=message):
         view.step(np.array(action))
 
 
-def test_failed_reward_is_reported_through_the_info() -> None:
+def test_failed_reward_is_reported_through_the_info():
     view = UtteranceView(make_env(make_tokenizer(), reward_parts=[RewardPart("bad", 1.0, constant(None))]))
     view.reset(options={"sample": Sample("s3", "w0", [""])})
     _, _, terminated, _, info = view.step(np.array([0, -1, -1, -1, -1]))

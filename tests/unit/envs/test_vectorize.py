@@ -1,7 +1,5 @@
 """Environments in blocks, in a process each and in this process: the same steps, and what happens when they fail."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import os
@@ -11,9 +9,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 import gymnasium as gym
@@ -21,7 +17,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 from tiny import make_env, make_env_kwargs, make_samples, make_tokenizer
 
 from rl4dialog.core.errors import EnvWorkerError, RewardError
@@ -45,15 +41,15 @@ class Counter(gym.Env):
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
     render_mode = "rgb_array"
 
-    def __init__(self, fault: str = "") -> None:
+    def __init__(self, fault=""):
         self.fault = fault
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.n = 0
         return self._observe(), {} if seed is None else {"seed": seed, "options": options}
 
-    def step(self, action: int) -> Any:
+    def step(self, action):
         if action == 1 and self.fault == "raise":
             raise ValueError("not one")
         if action == 1 and self.fault == "exit":
@@ -63,31 +59,31 @@ class Counter(gym.Env):
         self.n += 1
         return self._observe(), 1 / 3, self.n == 3, self.n == 3 and bool(action), {"n": self.n}
 
-    def render(self) -> Any:
+    def render(self):
         return np.full((2, 2, 3), self.n, dtype=np.uint8)
 
-    def add(self, a: int, b: int = 0) -> int:
+    def add(self, a, b=0):
         return a + b + self.n
 
-    def here(self) -> int:
+    def here(self):
         return os.getpid()
 
-    def collect(self) -> int:
+    def collect(self):
         self.things.append(1)
         return len(self.things)
 
-    def lock(self) -> Any:
+    def lock(self):
         return threading.Lock()
 
-    def _observe(self) -> Any:
+    def _observe(self):
         return np.full(2, self.n, dtype=np.float32), self.n
 
 
 @pytest.fixture
-def open_env() -> Iterator[Callable[..., BlockVecEnv]]:
-    opened: list[BlockVecEnv] = []
+def open_env():
+    opened = []
 
-    def build(*args: Any, **kwargs: Any) -> BlockVecEnv:
+    def build(*args, **kwargs):
         opened.append(BlockVecEnv(*args, **kwargs))
         return opened[-1]
 
@@ -97,11 +93,11 @@ def open_env() -> Iterator[Callable[..., BlockVecEnv]]:
 
 
 @pytest.fixture
-def three(open_env: Callable[..., BlockVecEnv]) -> Iterator[Callable[..., list[VecEnv]]]:
+def three(open_env):
     """The same environments in blocks, in a process each, and in this one."""
-    others: list[VecEnv] = []
+    others = []
 
-    def build(env_fns: Sequence[Callable[[], gym.Env]], n_workers: int) -> list[VecEnv]:
+    def build(env_fns, n_workers):
         others.extend([SubprocVecEnv(list(env_fns), start_method="fork"), DummyVecEnv(list(env_fns))])
         return [open_env(env_fns, n_workers), *others]
 
@@ -110,7 +106,7 @@ def three(open_env: Callable[..., BlockVecEnv]) -> Iterator[Callable[..., list[V
         env.close()
 
 
-def assert_same(a: Any, b: Any) -> None:
+def assert_same(a, b):
     if isinstance(a, dict):
         assert isinstance(b, dict)
         assert a.keys() == b.keys()
@@ -129,7 +125,7 @@ def assert_same(a: Any, b: Any) -> None:
         assert a == b
 
 
-def assert_same_steps(envs: list[VecEnv], actions: np.ndarray) -> np.ndarray:
+def assert_same_steps(envs, actions):
     """Step blocks, processes and the dummy, compare everything; gives what is done."""
     (obs, rewards, dones, infos), *others = [env.step(actions) for env in envs]
     for other_obs, other_rewards, other_dones, other_infos in others:
@@ -144,10 +140,10 @@ def assert_same_steps(envs: list[VecEnv], actions: np.ndarray) -> np.ndarray:
     return dones
 
 
-def utterance_env_kwargs(**overrides: Any) -> dict[str, Any]:
+def utterance_env_kwargs(**overrides):
     tokenizer = make_tokenizer()
 
-    def reward(previous: Any, action: int, current: Any, done: bool, meta: Any) -> float:
+    def reward(previous, action, current, done, meta):
         return 0.1 * action + done * len(current.context_text)
 
     return {
@@ -161,7 +157,7 @@ def utterance_env_kwargs(**overrides: Any) -> dict[str, Any]:
     }
 
 
-def utterances(rng: np.random.Generator, n_envs: int) -> np.ndarray:
+def utterances(rng, n_envs):
     """Some end, some are cut at the limit, and some environments wait."""
     actions = np.full((n_envs, T), -1)
     for row in actions:
@@ -173,9 +169,7 @@ def utterances(rng: np.random.Generator, n_envs: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("n_envs", "n_workers", "seeds"), [(5, 2, [7, 7, 8, 8, 9]), (3, 3, None), (4, 1, None)])
-def test_conversations_in_blocks_equal_those_in_a_process_each_and_in_this_one(
-    three: Any, n_envs: int, n_workers: int, seeds: list[int] | None
-) -> None:
+def test_conversations_in_blocks_equal_those_in_a_process_each_and_in_this_one(three, n_envs, n_workers, seeds):
     kwargs = utterance_env_kwargs(partner=ScriptedPartner(["w1 w2", "w3"]), max_turns=3)
     envs = three([functools.partial(make_utterance_env, kwargs)] * n_envs, n_workers)
     for env in envs:
@@ -196,8 +190,8 @@ def test_conversations_in_blocks_equal_those_in_a_process_each_and_in_this_one(
             assert_same(prompts[2], prompts[3])
 
 
-def test_time_limits_seeds_and_options_as_stable_baselines3(three: Any) -> None:
-    def make_cart_pole() -> gym.Env:
+def test_time_limits_seeds_and_options_as_stable_baselines3(three):
+    def make_cart_pole():
         return gym.make("CartPole-v1", max_episode_steps=7)
 
     envs = three([make_cart_pole] * 5, 2)
@@ -219,7 +213,7 @@ def test_time_limits_seeds_and_options_as_stable_baselines3(three: Any) -> None:
     assert not np.array_equal(first, again[0]), "seeds and options are used once"
 
 
-def test_attributes_methods_and_wrappers_as_stable_baselines3(three: Any) -> None:
+def test_attributes_methods_and_wrappers_as_stable_baselines3(three):
     envs = three([lambda: gym.wrappers.TimeLimit(Counter(), 9)] * 5, 2)
     for env in envs:
         env.seed(20)
@@ -249,14 +243,14 @@ def test_attributes_methods_and_wrappers_as_stable_baselines3(three: Any) -> Non
             env.get_attr("lable")
 
 
-def test_every_environment_is_given_an_object_of_its_own(open_env: Any) -> None:
+def test_every_environment_is_given_an_object_of_its_own(open_env):
     env = open_env([Counter] * 3, 1)
     env.set_attr("things", [])
     assert env.env_method("collect", indices=0) == [1]
     assert env.get_attr("things") == [[1], [], []]
 
 
-def test_reset_forgets_a_step_that_nobody_waited_for(open_env: Any) -> None:
+def test_reset_forgets_a_step_that_nobody_waited_for(open_env):
     env = open_env([Counter] * 3, 2)
     env.reset()
     env.step_async(np.zeros(3, dtype=int))
@@ -266,7 +260,7 @@ def test_reset_forgets_a_step_that_nobody_waited_for(open_env: Any) -> None:
     assert env.step(np.zeros(3, dtype=int))[0][1].tolist() == [1, 1, 1]
 
 
-def test_blocks_and_workers(open_env: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_and_workers(open_env, monkeypatch):
     env = open_env([Counter] * 5, 2)
     pids = env.env_method("here")
     assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [2, 3] and pids == sorted(pids, key=pids.index)
@@ -277,12 +271,12 @@ def test_blocks_and_workers(open_env: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Sees(Counter):
-    def variable(self) -> str | None:
+    def variable(self):
         return os.environ.get("KEY_OF_A_PARTNER")
 
 
 @pytest.mark.parametrize("kind", ["blocks", "subproc"])
-def test_workers_have_the_environment_variables_of_now(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_workers_have_the_environment_variables_of_now(monkeypatch, kind):
     for value in (None, "set after the fork server has started"):
         if value is not None:
             monkeypatch.setenv("KEY_OF_A_PARTNER", value)
@@ -294,11 +288,11 @@ def test_workers_have_the_environment_variables_of_now(monkeypatch: pytest.Monke
 class Heavy(gym.Wrapper):
     """Tells what its process has imported."""
 
-    def heavy(self) -> list[str]:
+    def heavy(self):
         return sorted({"torch", "stable_baselines3", "datasets", "pandas"} & sys.modules.keys())
 
 
-def test_worker_imports_neither_torch_nor_stable_baselines3(open_env: Any) -> None:
+def test_worker_imports_neither_torch_nor_stable_baselines3(open_env):
     kwargs = utterance_env_kwargs()
     env = open_env([lambda: Heavy(make_utterance_env(kwargs))] * 4, 2)
     env.seed(0)
@@ -316,7 +310,7 @@ WEIGHTED = {"samples": [(sample, 1.0 + i) for i, sample in enumerate(make_sample
 
 @pytest.mark.parametrize("overrides", [{}, WEIGHTED], ids=["alike", "weighted"])
 @pytest.mark.parametrize("kind", ["dummy", "blocks"])
-def test_vectorized_envs_have_different_seeds_and_give_the_same_episodes(kind: str, overrides: dict[str, Any]) -> None:
+def test_vectorized_envs_have_different_seeds_and_give_the_same_episodes(kind, overrides):
     vec_env = make_vec_env(make_env_kwargs(**overrides), 3, kind)
     alone = [make_env(make_tokenizer(), **overrides) for _ in range(3)]
     try:
@@ -334,17 +328,17 @@ def test_vectorized_envs_have_different_seeds_and_give_the_same_episodes(kind: s
 class Remembers:
     """Pays what it has seen so far."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.n_calls = 0
 
-    def __call__(self, previous: Any, action: int, current: Any, done: bool, meta: dict[str, Any]) -> float:
+    def __call__(self, previous, action, current, done, meta):
         self.n_calls += 1
         meta["n"] = meta["n"] + 100
         return float(self.n_calls)
 
 
 @pytest.mark.parametrize(("kind", "n_workers"), [("dummy", None), ("blocks", 1), ("blocks", 3)])
-def test_reward_that_remembers_is_each_environments_own(kind: str, n_workers: int | None) -> None:
+def test_reward_that_remembers_is_each_environments_own(kind, n_workers):
     env = make_vec_env(make_env_kwargs(reward_parts=[RewardPart("mine", 1.0, Remembers())]), 3, kind, n_workers)
     try:
         env.seed(0)
@@ -365,19 +359,19 @@ def test_reward_that_remembers_is_each_environments_own(kind: str, n_workers: in
         ({"reward_parts": [], "partner": ScriptedPartner(["w1"])}, "blocks"),
     ],
 )
-def test_workers_are_used_if_they_have_something_to_do(overrides: dict[str, Any], kind: str) -> None:
+def test_workers_are_used_if_they_have_something_to_do(overrides, kind):
     assert vectorize.check_workers(make_env_kwargs(**overrides)) == kind
     assert vectorize.check_workers(make_env_kwargs(**overrides), "subproc") == "subproc"
 
 
-def test_reward_that_cannot_be_copied_says_how_to_share_it() -> None:
+def test_reward_that_cannot_be_copied_says_how_to_share_it():
     class Locked(Remembers):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.lock = threading.Lock()
 
     class Shared(Locked):
-        def __deepcopy__(self, memo: Any) -> Any:
+        def __deepcopy__(self, memo):
             return self
 
     with pytest.raises(RewardError, match=r"'mine' cannot be copied.*__deepcopy__"):
@@ -386,9 +380,9 @@ def test_reward_that_cannot_be_copied_says_how_to_share_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["dummy", "blocks"])
-def test_tokenizer_and_samples_are_shared_by_the_environments_of_a_process(kind: str) -> None:
+def test_tokenizer_and_samples_are_shared_by_the_environments_of_a_process(kind):
     class Holder(Remembers):
-        def __init__(self, tokenizer: Any) -> None:
+        def __init__(self, tokenizer):
             super().__init__()
             self.tokenizer = tokenizer
 
@@ -407,35 +401,35 @@ def test_tokenizer_and_samples_are_shared_by_the_environments_of_a_process(kind:
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 
-def is_running(pid: int) -> bool:
+def is_running(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
 
-def assert_all_end(pids: Sequence[int], seconds: float = 30) -> None:
+def assert_all_end(pids, seconds=30):
     deadline = time.monotonic() + seconds
     while any(map(is_running, pids)):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def pids_of(env: SubprocVecEnv) -> list[int]:
+def pids_of(env):
     return [process.pid for process in env.processes]
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 
 
-def test_environment_that_cannot_be_built_is_told_by_number(open_env: Any) -> None:
+def test_environment_that_cannot_be_built_is_told_by_number(open_env):
     good, bad = utterance_env_kwargs(), utterance_env_kwargs(samples=[])
     env_fns = [functools.partial(make_utterance_env, kwargs) for kwargs in (good, good, good, bad)]
     with pytest.raises(EnvWorkerError, match=r"environment 3 failed in .* \(process \d+\): DataError: .*sample"):
         open_env(env_fns, 2)
 
 
-def test_environment_that_raises_is_told_and_its_worker_lives_on(open_env: Any) -> None:
+def test_environment_that_raises_is_told_and_its_worker_lives_on(open_env):
     env = open_env([functools.partial(Counter, "raise")] * 4, 2)
     env.reset()
     with pytest.raises(EnvWorkerError, match=r"environment 2 failed in its worker .*: ValueError: not one") as caught:
@@ -451,7 +445,7 @@ def test_environment_that_raises_is_told_and_its_worker_lives_on(open_env: Any) 
 
 @needs_proc
 @pytest.mark.parametrize(("how", "code"), [("kill", -9), ("exit", 7)])
-def test_worker_that_dies_is_told_with_its_exit_code_and_its_environments(open_env: Any, how: str, code: int) -> None:
+def test_worker_that_dies_is_told_with_its_exit_code_and_its_environments(open_env, how, code):
     env = open_env([functools.partial(Counter, "exit")] * 5, 2)
     env.reset()
     pids = pids_of(env)
@@ -470,14 +464,14 @@ def test_worker_that_dies_is_told_with_its_exit_code_and_its_environments(open_e
 class OnlyHere:
     """Cannot be unpickled."""
 
-    def __call__(self, *args: Any) -> float:
+    def __call__(self, *args):
         return 0.0
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return eval, ("1 / 0",)
 
 
-def test_what_cannot_be_sent_to_a_worker_is_told(open_env: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_sent_to_a_worker_is_told(open_env, tmp_path):
     (tmp_path / "words.txt").touch()
     with open(tmp_path / "words.txt") as file:
         for held in (threading.Lock(), file):
@@ -493,7 +487,7 @@ def test_what_cannot_be_sent_to_a_worker_is_told(open_env: Any, tmp_path: Path) 
 
 
 @needs_proc
-def test_worker_that_does_not_answer_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_that_does_not_answer_in_time_is_told(monkeypatch):
     monkeypatch.setattr(vectorize, "_STEP_GRACE_S", 0.1)
     env = BlockVecEnv([functools.partial(Counter, "sleep")] * 3, 2, timeout_s=0.2)
     env.reset()
@@ -504,7 +498,7 @@ def test_worker_that_does_not_answer_in_time_is_told(monkeypatch: pytest.MonkeyP
 
 
 @needs_proc
-def test_closing_ends_also_a_worker_that_hangs(open_env: Any) -> None:
+def test_closing_ends_also_a_worker_that_hangs(open_env):
     env = open_env([functools.partial(Counter, "sleep")] * 2, 2)
     env.reset()
     env.step_async(np.array([1, 0]))
@@ -513,7 +507,7 @@ def test_closing_ends_also_a_worker_that_hangs(open_env: Any) -> None:
 
 
 @needs_proc
-def test_closing_needs_no_help_of_a_process_that_holds_the_connections(open_env: Any) -> None:
+def test_closing_needs_no_help_of_a_process_that_holds_the_connections(open_env):
     env = open_env([Counter] * 2, 2)
     handles = [worker.connection.fileno() for worker in env._workers]
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=handles) as holder:
@@ -522,7 +516,7 @@ def test_closing_needs_no_help_of_a_process_that_holds_the_connections(open_env:
 
 
 @needs_proc
-def test_environments_that_are_forgotten_leave_no_process() -> None:
+def test_environments_that_are_forgotten_leave_no_process():
     env = BlockVecEnv([Counter] * 2, 2)
     pids = pids_of(env)
     del env
@@ -561,7 +555,7 @@ if HANGS:
 
 @needs_proc
 @pytest.mark.parametrize(("kind", "end"), [("blocks", "kill"), ("blocks", "exit"), ("subproc", "exit")])
-def test_script_leaves_no_process_however_it_ends(tmp_path: Path, kind: str, end: str) -> None:
+def test_script_leaves_no_process_however_it_ends(tmp_path, kind, end):
     text = SCRIPT + ("time.sleep(600)\n" if end == "kill" else "")
     # stable-baselines3's own workers run the script again, with torch.
     text = text.replace("KIND", repr(kind)).replace("HANGS", str(end == "kill"))
@@ -590,7 +584,7 @@ def test_script_leaves_no_process_however_it_ends(tmp_path: Path, kind: str, end
 GOOD, HANGS, DIES = ([token, 0, -1, -1, -1] for token in (4, 6, 5))
 
 
-def deadly(previous: Any, action: int, current: Any, done: bool, meta: dict[str, Any]) -> float:
+def deadly(previous, action, current, done, meta):
     if action == DIES[0]:
         os._exit(7)
     if action == HANGS[0]:
@@ -599,17 +593,17 @@ def deadly(previous: Any, action: int, current: Any, done: bool, meta: dict[str,
 
 
 @pytest.fixture
-def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+def forked(monkeypatch):
     """Workers that are up at once: by default each imports torch."""
 
     class Forked(SubprocVecEnv):
-        def __init__(self, env_fns: list[Callable[[], gym.Env]]) -> None:
+        def __init__(self, env_fns):
             super().__init__(env_fns, start_method="fork")
 
     monkeypatch.setattr(vectorize, "SubprocVecEnv", Forked)
 
 
-def make(**overrides: Any) -> SubprocVecEnv:
+def make(**overrides):
     env = make_vec_env(make_env_kwargs(**overrides), 2, "subproc", timeout_s=0.3)
     assert isinstance(env, SubprocVecEnv) and not isinstance(env, BlockVecEnv)
     env.seed(0)
@@ -617,12 +611,12 @@ def make(**overrides: Any) -> SubprocVecEnv:
     return env
 
 
-def is_any_alive(env: SubprocVecEnv) -> bool:
+def is_any_alive(env):
     return any(process.is_alive() for process in env.processes)
 
 
 @pytest.mark.usefixtures("forked")
-def test_reward_that_hangs_is_told_and_worker_that_dies_is_told_with_its_exit_code() -> None:
+def test_reward_that_hangs_is_told_and_worker_that_dies_is_told_with_its_exit_code():
     env = make(reward_parts=[RewardPart("deadly", 1.0, deadly)])
     _, _, dones, infos = env.step(np.array([HANGS, GOOD]))
     assert dones.tolist() == [True, True]
@@ -638,7 +632,7 @@ def test_reward_that_hangs_is_told_and_worker_that_dies_is_told_with_its_exit_co
 
 
 @pytest.mark.usefixtures("forked")
-def test_environments_are_closed_in_the_middle_of_a_step_and_after_it() -> None:
+def test_environments_are_closed_in_the_middle_of_a_step_and_after_it():
     for is_in_a_step in (True, False):
         env = make(reward_parts=[RewardPart("deadly", 1.0, deadly)])
         env.step_async(np.array([HANGS, GOOD]))
@@ -648,7 +642,7 @@ def test_environments_are_closed_in_the_middle_of_a_step_and_after_it() -> None:
         assert not is_any_alive(env)
 
 
-def test_other_errors_are_left_as_they_are() -> None:
+def test_other_errors_are_left_as_they_are():
     with (
         pytest.raises(FileNotFoundError),
         worker_death_as_error(DummyVecEnv([lambda: make_utterance_env(make_env_kwargs())])),
@@ -657,6 +651,6 @@ def test_other_errors_are_left_as_they_are() -> None:
 
 
 @pytest.mark.usefixtures("forked")
-def test_environment_that_cannot_be_built_is_told() -> None:
+def test_environment_that_cannot_be_built_is_told():
     with pytest.raises(EnvWorkerError, match="died while its environment was built"):
         make(max_turns=2)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.experiments.new_config import TINY_MODEL, config_text, read_table
 
 
-def write_csv(folder: Path, header: str, *rows: str) -> Path:
+def write_csv(folder, header, *rows):
     path = folder / "table.csv"
     path.write_text("\n".join([header, *(rows or ["how are you today ?,fine,x"])]) + "\n", encoding="utf-8")
     return path
@@ -31,13 +29,13 @@ def write_csv(folder: Path, header: str, *rows: str) -> Path:
         ("prompt,agent", "prompt", None),
     ],
 )
-def test_columns_are_guessed_from_usual_names(tmp_path: Path, header: str, prompt: str, reply: str | None) -> None:
+def test_columns_are_guessed_from_usual_names(tmp_path, header, prompt, reply):
     row = ",".join(["some words"] * len(header.split(",")))
     table = read_table(write_csv(tmp_path, header, row))
     assert table.columns == {"prompt": prompt, "references": reply} and table.guessed
 
 
-def test_dialogues_are_found(tmp_path: Path) -> None:
+def test_dialogues_are_found(tmp_path):
     path = tmp_path / "talk.jsonl"
     talk = [{"role": "user", "content": "hello there"}, {"role": "assistant", "content": "hi"}]
     path.write_text(json.dumps({"messages": talk}) + "\n", encoding="utf-8")
@@ -46,9 +44,7 @@ def test_dialogues_are_found(tmp_path: Path) -> None:
     assert config["datapool"]["id"] == "jsonl" and config["datapool"]["args"]["columns"] == {"dialogue": "messages"}
 
 
-def test_what_is_not_used_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_used_is_said(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     talk = [{"role": "user", "content": "hello there"}, {"role": "assistant", "content": "hi", "reward": 1.0}]
     Path("talk.jsonl").write_text(json.dumps({"id": 1, "messages": talk}) + "\n", encoding="utf-8")
@@ -57,7 +53,7 @@ def test_what_is_not_used_is_said(
     assert "Columns that it does not use: id.\n" in said and "It does not use the rewards of the log; docs/" in said
 
 
-def test_lengths_come_from_the_data(tmp_path: Path) -> None:
+def test_lengths_come_from_the_data(tmp_path):
     rows = ["w " * 10 + ",x"] * 99 + ["w " * 400 + ",x"]
     config = yaml.safe_load(config_text(read_table(write_csv(tmp_path, "prompt,reply", *rows)), "config.yml"))
     assert config["env"]["args"] == {"max_prompt_length": 32, "max_episode_length": 32}
@@ -65,9 +61,7 @@ def test_lengths_come_from_the_data(tmp_path: Path) -> None:
     assert yaml.safe_load(config_text(long, "config.yml"))["env"]["args"]["max_prompt_length"] == 160
 
 
-def test_a_written_config_trains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_written_config_trains(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_csv(tmp_path, "question,answer", *(f"how much is {i} and 1 ?,it is {i + 1} ." for i in range(60)))
     assert main(["init", "--data", "table.csv", "--model", TINY_MODEL]) == 0
@@ -84,7 +78,7 @@ def test_a_written_config_trains(
     assert main(["init", "--data", "table.csv", "--model", TINY_MODEL, "--overwrite"]) == 0
 
 
-def test_tables_without_replies_get_a_reward_that_needs_none(tmp_path: Path) -> None:
+def test_tables_without_replies_get_a_reward_that_needs_none(tmp_path):
     table = read_table(write_csv(tmp_path, "prompt,n,m"))
     config = yaml.safe_load(config_text(table, "config.yml"))
     assert config["reward_fn"]["id"] == "length_penalty"
@@ -94,7 +88,7 @@ def test_tables_without_replies_get_a_reward_that_needs_none(tmp_path: Path) -> 
         config_text(table, "config.yml", reward="meteo")
 
 
-def test_bad_tables_are_explained(tmp_path: Path) -> None:
+def test_bad_tables_are_explained(tmp_path):
     with pytest.raises(DataError, match=r"cannot be guessed: it has a, b, c.* --prompt COLUMN --reply COLUMN"):
         read_table(write_csv(tmp_path, "a,b,c"))
     with pytest.raises(DataError, match=r"which one the replies, if there are any: --prompt 'they said' --reply us$"):
@@ -111,6 +105,6 @@ def test_bad_tables_are_explained(tmp_path: Path) -> None:
         read_table(tmp_path / "talk.txt")
 
 
-def test_without_a_terminal_flags_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_flags_are_needed(capsys):
     assert main(["init"]) == 2
     assert "needs --data" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """Commands in processes of their own, one or a queue of them, and how they end together."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -15,10 +13,10 @@ from child_commands import FakeProcess, replace_commands
 from runs import make_config
 
 from rl4dialog.experiments import own_process
-from rl4dialog.experiments.own_process import Command, Task, ending_together, run_command, run_tasks
+from rl4dialog.experiments.own_process import Command, ending_together, run_command, run_tasks
 
 
-def start(folder: Path, code: str, exit_code: int) -> subprocess.Popen[bytes]:
+def start(folder, code, exit_code):
     """Start code that starts ``./child``, which saves and ends when it is told to; returns once that is up."""
     child = folder / "child"
     child.write_text(CHILD.replace("{python}", sys.executable).replace("{code}", str(exit_code)))
@@ -57,14 +55,14 @@ run_command(["train"], environment={"COLOUR": "blue"})
 """
 
 
-def test_exit_code_is_handed_on(capfd: pytest.CaptureFixture[str]) -> None:
+def test_exit_code_is_handed_on(capfd):
     assert run_command(["--help"]) == 0
     assert run_command(["no_such_command"]) == 2
     assert "reproduce" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_both_end_and_the_command_may_save_first(tmp_path: Path, number: signal.Signals) -> None:
+def test_both_end_and_the_command_may_save_first(tmp_path, number):
     parent = start(tmp_path, PARENT, 42)
     (os.killpg if number is signal.SIGINT else os.kill)(parent.pid, number)  # a console sends Ctrl-C to all
     assert parent.wait(timeout=30) == 42
@@ -72,7 +70,7 @@ def test_both_end_and_the_command_may_save_first(tmp_path: Path, number: signal.
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-def test_command_whose_parent_is_gone_at_its_start_ends(is_gone: bool) -> None:
+def test_command_whose_parent_is_gone_at_its_start_ends(is_gone):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     begin = "from rl4dialog.experiments.own_process import end_with_parent; import os, time; end_with_parent()"
@@ -84,7 +82,7 @@ def test_command_whose_parent_is_gone_at_its_start_ends(is_gone: bool) -> None:
 
 
 @pytest.mark.parametrize("to_all", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_seeds_that_a_signal_stops_exit_as_a_run_does(tmp_path: Path, to_all: bool) -> None:
+def test_seeds_that_a_signal_stops_exit_as_a_run_does(tmp_path, to_all):
     (tmp_path / "config.yml").write_text(yaml.safe_dump(make_config(tmp_path)))
     begin = "import sys; from rl4dialog.cli import main; sys.executable = './child'"
     flags = ["train", "--config_path", "config.yml", "--seeds", "0", "1"]
@@ -93,7 +91,7 @@ def test_seeds_that_a_signal_stops_exit_as_a_run_does(tmp_path: Path, to_all: bo
     assert parent.wait(timeout=30) == 75
 
 
-def test_child_that_had_nothing_to_save_counts_as_interrupted() -> None:
+def test_child_that_had_nothing_to_save_counts_as_interrupted():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     with pytest.raises(SystemExit) as ended, ending_together([child]):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -101,7 +99,7 @@ def test_child_that_had_nothing_to_save_counts_as_interrupted() -> None:
     assert ended.value.code == 75 and child.returncode == -signal.SIGTERM
 
 
-def test_simultaneous_runs_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simultaneous_runs_share_the_cores(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(own_process.os, "cpu_count", lambda: 8)
     assert own_process._shared_cores(1) == {} and own_process._shared_cores(4) == {"OMP_NUM_THREADS": "2"}
@@ -110,11 +108,11 @@ def test_simultaneous_runs_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_tasks_get_the_codes_of_their_commands_and_take_turns(monkeypatch: pytest.MonkeyPatch, n_jobs: int) -> None:
+def test_tasks_get_the_codes_of_their_commands_and_take_turns(monkeypatch, n_jobs):
     commands = replace_commands(monkeypatch, lambda arguments, output: FakeProcess(int(arguments[0][1:])))
-    codes: dict[str, list[int]] = {"a": [], "b": []}
+    codes = {"a": [], "b": []}
 
-    def task(name: str) -> Task:
+    def task(name):
         for code in (0, 4):
             codes[name].append((yield Command([f"{name}{code}"])))
 
@@ -125,16 +123,16 @@ def test_tasks_get_the_codes_of_their_commands_and_take_turns(monkeypatch: pytes
     assert [command for (command,) in commands] == order
 
 
-def test_error_of_a_question_reaches_the_task_and_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_a_question_reaches_the_task_and_ends_all(monkeypatch):
     processes = [FakeProcess(0, polls=1000), FakeProcess(0, polls=1000)]
     waiting = list(processes)
     replace_commands(monkeypatch, lambda arguments, output: waiting.pop(0))
     seen = []
 
-    def ask() -> bool:
+    def ask():
         raise RuntimeError("no metric")
 
-    def task(command: Command) -> Task:
+    def task(command):
         try:
             yield command
         except RuntimeError as error:
@@ -147,11 +145,11 @@ def test_error_of_a_question_reaches_the_task_and_ends_all(monkeypatch: pytest.M
     assert seen == ["no metric"] and [process.code for process in processes] == [75, 75]
 
 
-def test_interrupted_queue_waits_for_its_commands_and_exits_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_queue_waits_for_its_commands_and_exits_as_they_do(monkeypatch):
     replace_commands(monkeypatch, lambda arguments, output: FakeProcess(75, polls=1000))
     monkeypatch.setattr(own_process.time, "sleep", lambda seconds: (_ for _ in ()).throw(KeyboardInterrupt))
 
-    def task() -> Task:
+    def task():
         yield Command(["a"])
 
     with pytest.raises(SystemExit) as end:

@@ -1,11 +1,8 @@
 """How a run is done again, where two runs differ first, and what is told of the difference."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +14,7 @@ from rl4dialog import cli
 from rl4dialog.experiments import reproduction as module
 from rl4dialog.experiments.reproduction import Finding, compare_runs
 
-PROVENANCE: dict[str, Any] = {
+PROVENANCE = {
     "hardware": {"torch_threads": 3, "gpus": []},
     "versions": {"torch": "1"},
     "data_hash": {"train": "a"},
@@ -30,12 +27,12 @@ INFOS, MODEL = "rollout_info.jsonl", "model/model.safetensors"
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path):
     folder = tmp_path / "runs" / "p" / "e"
     folder.mkdir(parents=True)
     (tmp_path / "mine.py").write_text("")
     provenance = {**PROVENANCE, "config_path": str(tmp_path / "c.yml"), "working_directory": str(tmp_path)}
-    contents: dict[str, Any] = {
+    contents = {
         "config.json": make_config(tmp_path, imports=["./mine.py", "json"]),
         "result.json": {"iterations": 1},
         "provenance.json": provenance,
@@ -47,11 +44,11 @@ def run(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def started(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def started(run, monkeypatch):
     """What is started in place of a training, which leaves a copy of the run, with these ``changes`` of its files."""
-    call: dict[str, Any] = {"changes": {}, "code": 0}
+    call = {"changes": {}, "code": 0}
 
-    def run_command(arguments: list[str], folder: Path, environment: dict[str, str]) -> int:
+    def run_command(arguments, folder, environment):
         options = [text for text in arguments[1:] if text != "--overwrite"]
         given = dict(zip(options[::2], options[1::2], strict=True))
         call.update(folder=folder, environment=environment, **given)
@@ -66,7 +63,7 @@ def started(run: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return call
 
 
-def test_the_same_config_runs_where_and_as_the_run_did(run: Path, started: dict[str, Any], tmp_path: Path) -> None:
+def test_the_same_config_runs_where_and_as_the_run_did(run, started, tmp_path):
     assert cli.main(["reproduce", str(run), "--trust"]) == 0
     assert started["folder"] == tmp_path and started["environment"] == {
         "OMP_NUM_THREADS": "3",
@@ -80,9 +77,7 @@ def test_the_same_config_runs_where_and_as_the_run_did(run: Path, started: dict[
     assert not Path(started["--config_path"]).exists()
 
 
-def test_first_difference_and_its_likely_causes_are_told(
-    run: Path, started: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_first_difference_and_its_likely_causes_are_told(run, started, capsys):
     changed = {**PROVENANCE, "versions": {"torch": "2"}, "data_hash": {"train": "b"}}
     info = {"iteration": 1, "rollout/kl": 0.25}
     started["changes"] = {"rollout_info.jsonl": info, "provenance.json": changed}
@@ -100,9 +95,7 @@ def test_first_difference_and_its_likely_causes_are_told(
     assert not capsys.readouterr().out, "a run that fails again is not compared"
 
 
-def test_nothing_is_overwritten_unless_asked_for(
-    run: Path, started: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_overwritten_unless_asked_for(run, started, tmp_path, capsys):
     (tmp_path / "there").mkdir()
     assert cli.main(["reproduce", str(run), "--trust", "--output_path", str(tmp_path / "there")]) == 2
     assert "pass --overwrite to replace it, or another --output_path" in capsys.readouterr().err
@@ -114,9 +107,7 @@ def test_nothing_is_overwritten_unless_asked_for(
     assert "is not complete: it has no result.json" in capsys.readouterr().err
 
 
-def write_run(
-    folder: Path, infos: Any = (INFO,), score: Any = 1.0, predictions: Any = PREDICTIONS, weights: Any = WEIGHTS
-) -> Path:
+def write_run(folder, infos=(INFO,), score=1.0, predictions=PREDICTIONS, weights=WEIGHTS):
     (folder / "model").mkdir(parents=True)
     write_lines(folder / "rollout_info.jsonl", infos)
     write_lines(folder / "test_split_metrics.jsonl", [{"epoch": 0, "metrics": {"a/x": score}}])
@@ -125,12 +116,12 @@ def write_run(
     return folder
 
 
-def findings(tmp_path: Path, **other: Any) -> list[Finding]:
+def findings(tmp_path, **other):
     """Those of a run and another that differs by the arguments."""
     return compare_runs(write_run(tmp_path / "one"), write_run(tmp_path / "other", **other))
 
 
-def test_only_times_and_memory_may_differ(tmp_path: Path) -> None:
+def test_only_times_and_memory_may_differ(tmp_path):
     info = {**INFO, "time/generate_s": 1.0, "memory/peak_mib": 2.0, "tokens_per_s": 3.0}
     found = findings(tmp_path, infos=[info])
     names = [INFOS, "test_split_metrics.jsonl", "epoch_0_test_split_predictions.json", MODEL]
@@ -153,16 +144,16 @@ def test_only_times_and_memory_may_differ(tmp_path: Path) -> None:
         ({"weights": {"a": WEIGHTS["a"]}}, (MODEL, "b", "shape (3,)", "(missing)")),
     ],
 )
-def test_first_difference_is_named(tmp_path: Path, other: Any, expected: tuple[Any, ...]) -> None:
+def test_first_difference_is_named(tmp_path, other, expected):
     assert [finding for finding in findings(tmp_path, **other) if finding.where] == [Finding(*expected)]
 
 
-def test_bits_count_and_not_numbers(tmp_path: Path) -> None:
+def test_bits_count_and_not_numbers(tmp_path):
     found = findings(tmp_path, weights={**WEIGHTS, "a": -torch.zeros(2, 2)})[-1]
     assert found.where == "bits of equal numbers" and found.original != found.reproduced
 
 
-def test_file_of_one_run_alone_is_a_difference(tmp_path: Path) -> None:
+def test_file_of_one_run_alone_is_a_difference(tmp_path):
     one, other = write_run(tmp_path / "one"), write_run(tmp_path / "other")
     (one / "training_info.jsonl").write_text('{"iteration": 1}\n')
     (other / "model" / "model.safetensors").unlink()

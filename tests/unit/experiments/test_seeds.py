@@ -1,12 +1,9 @@
 """Several seeds of one config."""
 
-from __future__ import annotations
-
 import io
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from child_commands import FakeProcess, replace_commands
@@ -18,11 +15,11 @@ from rl4dialog.experiments.seeds import print_seeds, summarize_seeds
 from rl4dialog.runs.run_folder import RunFolder
 
 
-def result(before: Any, after: Any) -> dict[str, Any]:
+def result(before, after):
     return {"iterations": 1, "test": {"before": {"a/x": before}, "after": {"a/x": after}}}
 
 
-def test_means_and_standard_errors_are_those_of_a_textbook() -> None:
+def test_means_and_standard_errors_are_those_of_a_textbook():
     summary = summarize_seeds({0: result(1.0, 3.0), 1: result(2.0, 3.0), 5: result(3.0, 6.0)})
     before, after, change = (summary["test"][when]["a/x"] for when in ("before", "after", "change"))
     assert (before["mean"], before["standard_error"]) == (2.0, pytest.approx(1 / math.sqrt(3)))
@@ -32,7 +29,7 @@ def test_means_and_standard_errors_are_those_of_a_textbook() -> None:
     assert before["values"] == {0: 1.0, 1: 2.0, 5: 3.0}
 
 
-def test_one_seed_has_no_error_and_a_missing_score_is_left_out() -> None:
+def test_one_seed_has_no_error_and_a_missing_score_is_left_out():
     one = summarize_seeds({0: result(1.0, 2.0)})["test"]["after"]["a/x"]
     assert (one["mean"], one["standard_error"]) == (2.0, None)
     two = summarize_seeds({0: result(1.0, 2.0), 1: result(None, 4.0)})["test"]
@@ -41,7 +38,7 @@ def test_one_seed_has_no_error_and_a_missing_score_is_left_out() -> None:
     assert (nothing["mean"], nothing["standard_error"]) == (None, None)
 
 
-def test_table_has_means_and_intervals() -> None:
+def test_table_has_means_and_intervals():
     file = io.StringIO()
     summary = summarize_seeds({0: result(1.0, 3.0), 1: result(2.0, 3.0)})
     print_seeds(summary, [0, 1], Path("/there.json"), Console(file=file, width=100))
@@ -52,10 +49,10 @@ def test_table_has_means_and_intervals() -> None:
 
 
 @pytest.fixture
-def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def started(tmp_path, monkeypatch):
     """Commands that would have been run; the one of seed 1 fails, the others leave a result."""
 
-    def start(arguments: list[str], output: Path | None) -> FakeProcess:
+    def start(arguments, output):
         seed = int(arguments[-3].removeprefix("seed="))
         if seed == 1:
             return FakeProcess(7)
@@ -67,15 +64,13 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return replace_commands(monkeypatch, start)
 
 
-def train(tmp_path: Path, *flags: str) -> int:
+def train(tmp_path, *flags):
     path = write_config(tmp_path, make_config(tmp_path))
     names = ("--project_name", "p", "--experiment_name", "e", "--base_path_to_store_results", str(tmp_path))
     return cli.main(["train", "--config_path", str(path), *names, *flags])
 
 
-def test_every_seed_runs_and_one_that_fails_is_told(
-    tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_seed_runs_and_one_that_fails_is_told(tmp_path, started, capsys):
     assert train(tmp_path, "--seeds", "0", "1", "2", "--set", "seed=9", "--overwrite") == 7
     for seed, command in enumerate(started):
         assert command[0] == "train" and "--seeds" not in command and "--overwrite" in command
@@ -97,16 +92,12 @@ def test_every_seed_runs_and_one_that_fails_is_told(
         (["--seeds", "0", "--set", "alg.argz=1"], "unknown key 'alg.argz'"),
     ],
 )
-def test_mistake_is_told_before_the_first_run(
-    tmp_path: Path, started: list[list[str]], flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistake_is_told_before_the_first_run(tmp_path, started, flags, message, capsys):
     assert train(tmp_path, *flags) == 2
     assert message in capsys.readouterr().err and not started
 
 
-def test_launcher_is_refused(
-    tmp_path: Path, started: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_launcher_is_refused(tmp_path, started, monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert train(tmp_path, "--seeds", "0") == 2
     assert "run it without a launcher" in capsys.readouterr().err and not started

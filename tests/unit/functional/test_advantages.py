@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -16,7 +14,7 @@ from rl4dialog.functional.advantages import (
 from rl4dialog.functional.replies import Replies
 
 
-def joined() -> Replies:
+def joined():
     """Two turns in the first row, with a word of the partner between them, and one turn in the second."""
     replies = Replies.from_ids([[7], [8, 9]], [[1, 2, 3, 4], [5]])
     replies.response_mask = torch.tensor([[True, True, False, True], [True, False, False, False]])
@@ -24,7 +22,7 @@ def joined() -> Replies:
     return replies
 
 
-def test_turns_are_runs_of_tokens_of_one_row_and_turn() -> None:
+def test_turns_are_runs_of_tokens_of_one_row_and_turn():
     turns = Turns.of(joined())
     assert len(turns) == 3
     assert turns.index.tolist() == [0, 0, 1, 2]
@@ -32,20 +30,20 @@ def test_turns_are_runs_of_tokens_of_one_row_and_turn() -> None:
     assert turns.lengths.tolist() == [2, 1, 1]
 
 
-def test_sums_means_and_spread_numbers() -> None:
+def test_sums_means_and_spread_numbers():
     turns, numbers = Turns.of(joined()), torch.tensor([1.0, 3.0, 5.0, 7.0])
     assert turns.sums(numbers).tolist() == [4.0, 5.0, 7.0]
     assert turns.means(torch.stack([numbers, -numbers], dim=1)).tolist() == [[2.0, -2.0], [5.0, -5.0], [7.0, -7.0]]
     assert turns.spread(torch.tensor([10, 20, 30])).tolist() == [10, 10, 20, 30]
 
 
-def test_means_have_gradients() -> None:
+def test_means_have_gradients():
     numbers = torch.ones(4, requires_grad=True)
     (Turns.of(joined()).means(numbers) * torch.tensor([1.0, 10.0, 100.0])).sum().backward()
     assert numbers.grad is not None and numbers.grad.tolist() == [0.5, 0.5, 10.0, 100.0]
 
 
-def test_state_of_a_turn_is_all_that_was_read_before_it() -> None:
+def test_state_of_a_turn_is_all_that_was_read_before_it():
     replies = joined()
     assert turn_states(replies, Turns.of(replies)) == [[7], [7, 1, 2, 3], [8, 9]]
 
@@ -54,7 +52,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize(("gamma", "lam"), [(1.0, 0.95), (0.9, 0.5), (0.99, 1.0), (0.8, 0.0)])
-def test_advantages_equal_naive_quadratic_sum(gamma: float, lam: float) -> None:
+def test_advantages_equal_naive_quadratic_sum(gamma, lam):
     rewards, values, mask = RNG.normal(size=(1, 7)), RNG.normal(size=(1, 7)), np.ones((1, 7), dtype=bool)
     last = np.array([0.3])
     advantages, returns = generalized_advantages(rewards, values, mask, last, gamma, lam)
@@ -66,14 +64,14 @@ def test_advantages_equal_naive_quadratic_sum(gamma: float, lam: float) -> None:
     assert advantages.dtype == returns.dtype == np.float32
 
 
-def test_leave_one_out_compares_each_with_the_mean_of_the_others() -> None:
+def test_leave_one_out_compares_each_with_the_mean_of_the_others():
     rewards = np.array([1.0, 4.0, 10.0])
     np.testing.assert_allclose(leave_one_out_advantages(rewards), [1 - 7, 4 - 5.5, 10 - 2.5])
     np.testing.assert_allclose(leave_one_out_advantages(rewards[:2]), [-3.0, 3.0])
     assert leave_one_out_advantages(np.array([3.0])).tolist() == [0.0]
 
 
-def test_group_advantages_are_scaled_by_the_unbiased_deviation() -> None:
+def test_group_advantages_are_scaled_by_the_unbiased_deviation():
     rewards = np.array([1.0, 4.0, 10.0])
     np.testing.assert_allclose(group_advantages(rewards), np.array([-4, -1, 5]) / (21**0.5 + 1e-4))
     np.testing.assert_allclose(group_advantages(rewards, eps=1.0), np.array([-4, -1, 5]) / (21**0.5 + 1))
@@ -86,7 +84,7 @@ CONVERSATIONS = [[3, 1, 4], [2], [1, 1, 1, 1, 1, 1], [5, 2]]
 """Tokens per turn."""
 
 
-def conversations(lengths: list[list[int]] = CONVERSATIONS) -> dict[str, np.ndarray]:
+def conversations(lengths=CONVERSATIONS):
     """Random numbers of conversations, of which every second is bootstrapped; noise where no token is."""
     longest = max(map(sum, lengths))
     rewards, values = RNG.normal(size=(2, len(lengths), longest)).astype(np.float32)
@@ -98,12 +96,12 @@ def conversations(lengths: list[list[int]] = CONVERSATIONS) -> dict[str, np.ndar
     return {"rewards": rewards, "values": values, "mask": mask, "turns": turns, "last": last}
 
 
-def product(factors: list[float]) -> float:
+def product(factors):
     return float(np.prod(factors)) if factors else 1.0
 
 
 @pytest.mark.parametrize(("turn_gamma", "turn_lambda"), [(0.9, 0.8), (1.0, 1.0), (0.5, 0.3), (0.7, 0.0)])
-def test_token_credit_equals_naive_quadratic_sum(turn_gamma: float, turn_lambda: float) -> None:
+def test_token_credit_equals_naive_quadratic_sum(turn_gamma, turn_lambda):
     c = conversations()
     _, is_last = turn_bounds(c["turns"], c["mask"])
     gammas, lambdas = np.where(is_last, turn_gamma, 0.9), np.where(is_last, turn_lambda, 0.8)
@@ -121,7 +119,7 @@ def test_token_credit_equals_naive_quadratic_sum(turn_gamma: float, turn_lambda:
 
 
 @pytest.mark.parametrize(("gamma", "lam"), [(0.9, 0.8), (1.0, 1.0), (0.7, 0.0)])
-def test_turn_credit_equals_naive_quadratic_sum(gamma: float, lam: float) -> None:
+def test_turn_credit_equals_naive_quadratic_sum(gamma, lam):
     c = conversations()
     rest = c["mask"], c["turns"], c["last"], gamma, lam
     advantages, returns = turn_advantages(c["rewards"], c["values"], *rest)
@@ -139,14 +137,14 @@ def test_turn_credit_equals_naive_quadratic_sum(gamma: float, lam: float) -> Non
         assert not advantages[row, n:].any() and not returns[row, n:].any()
 
 
-def test_turns_are_told_apart_by_their_numbers() -> None:
+def test_turns_are_told_apart_by_their_numbers():
     mask = np.array([[True] * 5, [True, True, False, False, False]])
     turns = np.array([[0, 0, 2, 3, 3], [1, 1, 1, 0, 0]])
     is_first, is_last = turn_bounds(turns, mask)
     assert is_first.nonzero()[1].tolist() == [0, 2, 3, 0] and is_last.nonzero()[1].tolist() == [1, 2, 4, 1]
 
 
-def test_equal_factors_of_tokens_and_turns_change_no_bit() -> None:
+def test_equal_factors_of_tokens_and_turns_change_no_bit():
     """The recursion with one factor for all steps, in single precision, as it is written in the paper."""
     c = conversations()
     for gamma, lam in ((0.99, 0.95), (1.0, 1.0), (0.97, 0.3)):

@@ -1,10 +1,5 @@
 """Sums over processes: two of them against the numbers of both, and one, which they leave alone."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -20,7 +15,7 @@ VALUES = [torch.tensor([1.0, 2.5, -4.0]), torch.tensor([0.5])]
 """What each process has of some numbers."""
 
 
-def test_one_process_is_left_alone() -> None:
+def test_one_process_is_left_alone():
     value, gradient = torch.tensor([1.0, 2.0]), torch.ones(2, requires_grad=True)
     gradient.grad = torch.tensor([3.0, 4.0])
     assert distributed.all_reduce(value) is value
@@ -36,13 +31,13 @@ def test_one_process_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("unbiased", [False, True])
-def test_mean_and_deviation_are_those_of_numpy(unbiased: bool) -> None:
+def test_mean_and_deviation_are_those_of_numpy(unbiased):
     numbers = np.array([[1.0, 2.5], [-4.0, 0.5]], dtype=np.float32)
     mean, std = distributed.mean_and_std(numbers, unbiased)
     assert (mean, std) == pytest.approx((numbers.mean(), numbers.std(ddof=int(unbiased))))
 
 
-def numbers_of_both(number: int) -> dict[str, Any]:
+def numbers_of_both(number):
     value = torch.tensor([1.0 + number, 10.0])
     found = {
         "who": (distributed.n_processes(), distributed.process_index(), distributed.is_main_process()),
@@ -67,7 +62,7 @@ def numbers_of_both(number: int) -> dict[str, Any]:
     }
 
 
-def test_numbers_of_two_processes_are_put_together(tmp_path: Path) -> None:
+def test_numbers_of_two_processes_are_put_together(tmp_path):
     first, second = in_two_processes(numbers_of_both, tmp_path)
     assert [first.pop("who"), second.pop("who")] == [(2, 0, True), (2, 1, False)]
     assert [first.pop("own"), second.pop("own")] == [[1.0, 10.0], [2.0, 10.0]], "what is added up is left as it was"
@@ -89,7 +84,7 @@ def test_numbers_of_two_processes_are_put_together(tmp_path: Path) -> None:
     }
 
 
-def gradients_of_both(number: int) -> list[Any]:
+def gradients_of_both(number):
     gradients = [
         torch.tensor([[1.0, 2.0]]) * (number + 1),
         None,
@@ -103,16 +98,16 @@ def gradients_of_both(number: int) -> list[Any]:
     return [None if p.grad is None else (p.grad.tolist(), str(p.grad.dtype)) for p in parameters]
 
 
-def test_gradients_are_added_up_by_type_and_keep_their_shapes(tmp_path: Path) -> None:
+def test_gradients_are_added_up_by_type_and_keep_their_shapes(tmp_path):
     first, second = in_two_processes(gradients_of_both, tmp_path)
     expected = [([[3.0, 6.0]], "torch.float32"), None, ([1.0], "torch.bfloat16"), ([7.0], "torch.float32")]
     assert first == second == expected
 
 
-def test_all_wait_until_the_last_has_come(tmp_path: Path) -> None:
+def test_all_wait_until_the_last_has_come(tmp_path):
     came = tmp_path / "came"
 
-    def work(number: int) -> bool:
+    def work(number):
         if number == 1:
             came.touch()
         distributed.barrier()
@@ -121,8 +116,8 @@ def test_all_wait_until_the_last_has_come(tmp_path: Path) -> None:
     assert in_two_processes(work, tmp_path) == (True, True)
 
 
-def test_process_that_is_lost_is_named(tmp_path: Path) -> None:
-    def work(number: int) -> str:
+def test_process_that_is_lost_is_named(tmp_path):
+    def work(number):
         if number == 1:
             return ""  # and leaves
         with pytest.raises(ProcessError, match="process 0 lost another process of this run") as caught:
@@ -133,7 +128,7 @@ def test_process_that_is_lost_is_named(tmp_path: Path) -> None:
     assert in_two_processes(work, tmp_path)[0]
 
 
-def test_messages_of_nccl_are_sent_from_the_gpu_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_nccl_are_sent_from_the_gpu_of_the_process(monkeypatch):
     monkeypatch.setattr(distributed, "_is_parallel", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     for backend, device in (("nccl", torch.device("cuda", 3)), ("gloo", torch.device("cpu"))):

@@ -1,10 +1,6 @@
 """Losses of reward models, on numbers computed by hand."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +32,7 @@ from rl4dialog.functional.losses import (
     ("ratio", "advantage", "flat"),
     [(1.0, 1.0, False), (1.3, 1.0, True), (0.7, 1.0, False), (1.3, -1.0, False), (0.7, -1.0, True)],
 )
-def test_surrogate_gradient_is_zero_exactly_where_clipping_says(ratio: float, advantage: float, flat: bool) -> None:
+def test_surrogate_gradient_is_zero_exactly_where_clipping_says(ratio, advantage, flat):
     step = 1e-3
     points = torch.tensor([ratio - step, ratio + step], dtype=torch.float64)
     low, high = clipped_surrogate(points, torch.full((2,), advantage, dtype=torch.float64), ClipRange(0.2, 0.2))
@@ -49,7 +45,7 @@ def test_surrogate_gradient_is_zero_exactly_where_clipping_says(ratio: float, ad
     assert clipped_surrogate(ratios, advantages, ClipRange(0.2, 0.5)).tolist() == pytest.approx([0.8, -1.3, -1.5])
 
 
-def test_value_loss_clips_the_prediction_and_then_has_no_gradient() -> None:
+def test_value_loss_clips_the_prediction_and_then_has_no_gradient():
     values = torch.tensor([2.0, 0.1], requires_grad=True)
     assert value_loss(values[:1], torch.zeros(1), torch.tensor([5.0]), None).tolist() == [9.0]
     loss = value_loss(values, torch.zeros(2), torch.tensor([5.0, 5.0]), 0.5)
@@ -60,7 +56,7 @@ def test_value_loss_clips_the_prediction_and_then_has_no_gradient() -> None:
     assert values.grad[1] != 0
 
 
-def test_clipped_weights_keep_the_gradient_of_every_token() -> None:
+def test_clipped_weights_keep_the_gradient_of_every_token():
     log_probs = torch.tensor([-1.0, -2.0, -3.0], requires_grad=True)
     ratio = (log_probs - torch.tensor([-1.0, -4.0, -2.0])).exp()
     loss = clipped_weight_surrogate(ratio, log_probs, torch.tensor([1.0, 2.0, -1.0]), ClipRange(0.2, 0.5))
@@ -69,7 +65,7 @@ def test_clipped_weights_keep_the_gradient_of_every_token() -> None:
     assert log_probs.grad is not None and log_probs.grad.tolist() == pytest.approx([-1.0, -3.0, 0.8])
 
 
-def test_ratio_of_a_reply_is_its_geometric_mean_with_the_gradient_of_gspo() -> None:
+def test_ratio_of_a_reply_is_its_geometric_mean_with_the_gradient_of_gspo():
     log_ratio = torch.tensor([0.3, -0.1, 0.5], requires_grad=True)
     replies = torch.tensor([0, 0, 1])
     found = sequence_log_ratio(log_ratio, replies).exp()
@@ -90,7 +86,7 @@ WEIGHTS = {
 
 
 @pytest.mark.parametrize("aggregation", WEIGHTS)
-def test_weights_turn_a_mean_over_all_tokens_into_the_aggregation(aggregation: Any) -> None:
+def test_weights_turn_a_mean_over_all_tokens_into_the_aggregation(aggregation):
     found = aggregation_weights(torch.tensor(REPLIES), torch.tensor(TRAINED), aggregation, 5)
     assert found.tolist() == pytest.approx(WEIGHTS[aggregation])
     nothing = aggregation_weights(torch.tensor(REPLIES), torch.zeros(6, dtype=torch.bool), aggregation, 5)
@@ -98,18 +94,18 @@ def test_weights_turn_a_mean_over_all_tokens_into_the_aggregation(aggregation: A
 
 
 @pytest.mark.parametrize("aggregation", WEIGHTS)
-def test_two_processes_have_the_weights_of_one(aggregation: Any, tmp_path: Path) -> None:
-    def work(number: int) -> list[float]:
+def test_two_processes_have_the_weights_of_one(aggregation, tmp_path):
+    def work(number):
         part = slice(0, 3) if number == 0 else slice(3, 6)
         replies = torch.tensor(REPLIES[part])
         weights = aggregation_weights(replies - replies[0], torch.tensor(TRAINED[part]), aggregation, 5)
-        return weights.tolist()  # type: ignore[no-any-return]
+        return weights.tolist()
 
     first, second = in_two_processes(work, tmp_path)
     assert first + second == pytest.approx(WEIGHTS[aggregation])
 
 
-def test_numbers_of_logged_data_by_hand() -> None:
+def test_numbers_of_logged_data_by_hand():
     rewards, discounts, episodes = np.array([1.0, 2.0, 4.0, 8.0]), np.array([0.5, 0.5, 1.0, 0.0]), [0, 0, 1, 1]
     assert returns_to_go(rewards, discounts, np.array(episodes)).tolist() == [2.0, 2.0, 12.0, 8.0]
     assert next_states(torch.tensor(rewards), torch.tensor(episodes)).tolist() == [2.0, 0.0, 8.0, 0.0]
@@ -123,34 +119,34 @@ def test_numbers_of_logged_data_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("tau", "below", "above"), [(0.5, 0.5, 2.0), (0.9, 0.1, 3.6), (0.1, 0.9, 0.4)])
-def test_expectile_loss_by_hand(tau: float, below: float, above: float) -> None:
+def test_expectile_loss_by_hand(tau, below, above):
     torch.testing.assert_close(expectile_loss(torch.tensor([-1.0, 2.0]), tau), torch.tensor([below, above]))
 
 
-def test_conservative_penalty_is_a_cross_entropy() -> None:
+def test_conservative_penalty_is_a_cross_entropy():
     values = torch.randn(5, 7)
     ids = torch.arange(5)
     expected = torch.nn.functional.cross_entropy(values / 2, ids, reduction="none")
     torch.testing.assert_close(conservative_penalty(values, values[ids, ids], 2.0), expected)
 
 
-def sigmoid(x: float) -> float:
+def sigmoid(x):
     return 1 / (1 + math.exp(-x))
 
 
-def test_comparison_is_the_log_likelihood_of_bradley_and_terry() -> None:
+def test_comparison_is_the_log_likelihood_of_bradley_and_terry():
     found = comparison_losses(torch.tensor([1.0, 0.0]), torch.tensor([-0.5, 0.0]), 0.1)
     assert found.tolist() == pytest.approx([-math.log(sigmoid(1.5)) + 0.1 * 0.25, math.log(2)])
 
 
-def test_rating_is_a_squared_error_or_a_cross_entropy() -> None:
+def test_rating_is_a_squared_error_or_a_cross_entropy():
     scores, ratings = torch.tensor([2.0, -1.0]), torch.tensor([1.0, 0.25])
     assert rating_losses(scores, ratings, "squared_error").tolist() == pytest.approx([1.0, 1.5625])
     expected = [-math.log(sigmoid(2)), -0.25 * math.log(sigmoid(-1)) - 0.75 * math.log(sigmoid(1))]
     assert rating_losses(scores, ratings, "cross_entropy").tolist() == pytest.approx(expected)
 
 
-def test_batch_is_the_plain_formula_over_single_judgements_with_its_gradient() -> None:
+def test_batch_is_the_plain_formula_over_single_judgements_with_its_gradient():
     torch.manual_seed(0)
     first, worse = torch.randn(5, 2, dtype=torch.float64), torch.randn(2, 2, dtype=torch.float64)
     labels = torch.tensor([0.3, 1.0, 1.0, 0.0, 1.0], dtype=torch.float64)
@@ -181,7 +177,7 @@ def test_batch_is_the_plain_formula_over_single_judgements_with_its_gradient() -
 
 
 @pytest.mark.parametrize("all_alike", [True, False])
-def test_batch_of_one_kind_only(all_alike: bool) -> None:
+def test_batch_of_one_kind_only(all_alike):
     scores = torch.zeros(4 if all_alike else 2, 1)
     found = RewardModelLoss("cross_entropy")(scores, torch.ones(2), torch.tensor([all_alike] * 2))
     assert found.item() == pytest.approx(2 * math.log(2))

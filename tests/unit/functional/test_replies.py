@@ -1,7 +1,5 @@
 """The batch of replies: padding, selecting, parting, and numbers of agent tokens."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -13,19 +11,19 @@ PROMPTS = [[3], [4, 5, 6], [7, 8]]
 RESPONSES = [[11, 12, 13, 14], [15], [16, 17]]
 
 
-def rows_of_ids(replies: Replies) -> list[tuple[list[int], list[int]]]:
+def rows_of_ids(replies):
     prompts = [ids[mask].tolist() for ids, mask in zip(replies.prompt_ids, replies.prompt_mask, strict=True)]
     return list(zip(prompts, [row.tolist() for row in replies.per_row("response_ids")], strict=True))
 
 
-def batch() -> Replies:
+def batch():
     replies = Replies.from_ids(PROMPTS, RESPONSES)
     replies.values = replies.response_ids / 10
     replies.episode = torch.tensor([4, 9, 4])
     return replies
 
 
-def test_prompts_are_padded_on_the_left_and_responses_on_the_right() -> None:
+def test_prompts_are_padded_on_the_left_and_responses_on_the_right():
     replies = batch()
     assert replies.prompt_ids.tolist() == [[0, 0, 3], [4, 5, 6], [0, 7, 8]]
     assert replies.response_ids.tolist() == [[11, 12, 13, 14], [15, 0, 0, 0], [16, 17, 0, 0]]
@@ -33,7 +31,7 @@ def test_prompts_are_padded_on_the_left_and_responses_on_the_right() -> None:
     assert torch.equal(replies.token_mask, replies.response_mask) and len(replies) == 3 and replies.n_tokens == 7
 
 
-def test_chosen_rows_have_no_columns_that_none_of_them_needs_and_are_put_together_again() -> None:
+def test_chosen_rows_have_no_columns_that_none_of_them_needs_and_are_put_together_again():
     whole = batch()
     parts = [whole[torch.tensor(rows)] for rows in ([2, 1], [0])]
     assert [part.prompt_ids.shape[1] for part in parts] == [3, 1]
@@ -44,7 +42,7 @@ def test_chosen_rows_have_no_columns_that_none_of_them_needs_and_are_put_togethe
     assert again.episode is not None and again.episode.tolist() == [4, 9, 4] and again.log_probs is None
 
 
-def test_numbers_of_agent_tokens_are_taken_out_and_put_back() -> None:
+def test_numbers_of_agent_tokens_are_taken_out_and_put_back():
     replies = batch()
     assert replies.flat("response_ids").tolist() == [11, 12, 13, 14, 15, 16, 17]
     assert replies.scattered(replies.flat("response_ids")).tolist() == replies.response_ids.tolist()
@@ -52,7 +50,7 @@ def test_numbers_of_agent_tokens_are_taken_out_and_put_back() -> None:
     assert replies.token_episodes().tolist() == [0, 0, 0, 0, 1, 0, 0]
 
 
-def test_agent_tokens_need_not_be_all_that_is_real() -> None:
+def test_agent_tokens_need_not_be_all_that_is_real():
     """A row of two turns, with what a partner said between them."""
     replies = one_row([3], [11, 12, 20, 21, 13])
     replies.response_mask = torch.tensor([[True, True, False, False, True]])
@@ -64,7 +62,7 @@ def test_agent_tokens_need_not_be_all_that_is_real() -> None:
     assert torch.equal(again.response_mask, other.response_mask) and again.token_mask.all()
 
 
-def test_rows_of_several_turns_are_split_into_their_replies() -> None:
+def test_rows_of_several_turns_are_split_into_their_replies():
     replies = one_row([3], [11, 12, 20, 21, 13])
     replies.response_mask = torch.tensor([[True, True, False, False, True]])
     replies.turn = torch.tensor([[0, 0, 0, 0, 1]])
@@ -76,11 +74,11 @@ def test_rows_of_several_turns_are_split_into_their_replies() -> None:
 
 
 @pytest.mark.parametrize("lockstep", [True, False])
-def test_passes_over_parts_give_the_numbers_of_the_whole(monkeypatch: pytest.MonkeyPatch, lockstep: bool) -> None:
+def test_passes_over_parts_give_the_numbers_of_the_whole(monkeypatch, lockstep):
     monkeypatch.setattr("rl4dialog.functional.replies.FIXED_COST", {})
     sizes = []
 
-    def numbers_of(part: Replies) -> torch.Tensor:
+    def numbers_of(part):
         sizes.append(len(part))
         return part.response_ids * 2.0
 
@@ -89,7 +87,7 @@ def test_passes_over_parts_give_the_numbers_of_the_whole(monkeypatch: pytest.Mon
     assert sizes == ([3] if lockstep else [1, 2]), "two rows are of one length"
 
 
-def test_observation_of_single_tokens_asks_for_the_next_one() -> None:
+def test_observation_of_single_tokens_asks_for_the_next_one():
     obs = {
         "prompt_ids": torch.tensor([[0, 3], [4, 5]]),
         "prompt_mask": torch.tensor([[0, 1], [1, 1]]),
@@ -102,7 +100,7 @@ def test_observation_of_single_tokens_asks_for_the_next_one() -> None:
     assert replies.response_ids[0, :2].tolist() == [6, 7] and replies.n_tokens == 2
 
 
-def test_observations_of_replies_are_read_back() -> None:
+def test_observations_of_replies_are_read_back():
     replies = batch()
     again = Replies.from_observations(replies.observations)
     assert rows_of_ids(again) == rows_of_ids(replies) and again.values is None
@@ -110,7 +108,7 @@ def test_observations_of_replies_are_read_back() -> None:
     assert torch.equal(Replies.from_observations(without).token_mask, replies.response_mask)
 
 
-def test_samples_with_other_advantages_are_parted_with_them() -> None:
+def test_samples_with_other_advantages_are_parted_with_them():
     samples = ReplySamples(batch()).with_numbers(advantages=torch.arange(7.0))
     assert samples.advantages.tolist() == list(range(7))
     parts = list(samples.split(2))
@@ -118,7 +116,7 @@ def test_samples_with_other_advantages_are_parted_with_them() -> None:
     np.testing.assert_array_equal(parts[1].old_values, np.float32([1.6, 1.7]))
 
 
-def test_row_has_the_value_after_its_last_turn_and_the_group_of_all() -> None:
+def test_row_has_the_value_after_its_last_turn_and_the_group_of_all():
     rows = [one_row([1], [2], turn=0, group=5), one_row([1, 2, 3], [4], turn=1, group=5)]
     rows[-1].last_value = torch.tensor([0.7])
     joined = joined_turns(Replies.concatenate(rows))
@@ -126,7 +124,7 @@ def test_row_has_the_value_after_its_last_turn_and_the_group_of_all() -> None:
     assert joined.group is not None and joined.group.tolist() == [5] and len(joined) == 1
 
 
-def ids_of(replies: Replies) -> list[tuple[list[int], list[int], list[int]]]:
+def ids_of(replies):
     """Prompt, response, and agent tokens of each row."""
     r = replies
     rows = zip(r.prompt_ids, r.prompt_mask, r.response_ids, r.token_mask, r.response_mask, strict=True)
@@ -136,7 +134,7 @@ def ids_of(replies: Replies) -> list[tuple[list[int], list[int], list[int]]]:
     ]
 
 
-def conversations(seed: int) -> tuple[Replies, list[tuple[list[int], list[int], list[int]]]]:
+def conversations(seed):
     """Random conversations, some of whose turns lost context, and their rows as a loop builds them."""
     rng = np.random.default_rng(seed)
     rows, expected = [], []
@@ -160,7 +158,7 @@ def conversations(seed: int) -> tuple[Replies, list[tuple[list[int], list[int], 
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_rows_are_those_of_a_loop_over_turns(seed: int) -> None:
+def test_rows_are_those_of_a_loop_over_turns(seed):
     replies, expected = conversations(seed)
     joined = joined_turns(replies)
     assert ids_of(joined) == expected
@@ -171,7 +169,7 @@ def test_rows_are_those_of_a_loop_over_turns(seed: int) -> None:
     assert ids_of(again) == expected and torch.equal(again.flat("values"), joined.flat("values"))
 
 
-def test_padding_does_not_matter() -> None:
+def test_padding_does_not_matter():
     replies, expected = conversations(3)
     generator = torch.Generator().manual_seed(0)
     noise = [torch.randint(1, 4, ids.shape, generator=generator) for ids in (replies.prompt_ids, replies.response_ids)]

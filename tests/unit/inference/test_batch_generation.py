@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -16,18 +13,18 @@ CHAT = DialogueFormat("chat_template", 2, lambda messages: "|".join(f"{m['role']
 PROMPTS = [PromptLine("a", {}), PromptLine("b", {"id": 3}), PromptLine("c", {})]
 
 
-def prompts(tmp_path: Path, text: str, name: str = "in.jsonl", form: DialogueFormat | None = EOU) -> list[PromptLine]:
+def prompts(tmp_path, text, name="in.jsonl", form=EOU):
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     return read_prompts(path, form)
 
 
-def test_every_line_of_text_is_a_prompt_as_it_stands(tmp_path: Path) -> None:
+def test_every_line_of_text_is_a_prompt_as_it_stands(tmp_path):
     found = prompts(tmp_path, " hi {x} \n\nyes\u2028no\n", "in.txt")
     assert found == [PromptLine(text, {}) for text in (" hi {x} ", "", "yes\u2028no")]
 
 
-def test_turns_are_written_in_the_dialogue_format(tmp_path: Path) -> None:
+def test_turns_are_written_in_the_dialogue_format(tmp_path):
     turns = [
         {"role": role, "content": content} for role, content in (("system", "S"), ("assistant", "A"), ("user", "U"))
     ]
@@ -39,9 +36,7 @@ def test_turns_are_written_in_the_dialogue_format(tmp_path: Path) -> None:
     assert prompts(tmp_path, text.splitlines()[2], form=CHAT)[0].prompt == "system:S|assistant:A|user:U"
 
 
-def test_turns_begin_with_the_persona_of_the_training_and_other_prompts_are_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_turns_begin_with_the_persona_of_the_training_and_other_prompts_are_told(tmp_path, caplog):
     path = tmp_path / "in.jsonl"
     own = {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]}
     lines = [{"history": ["U"]}, {"messages": own["messages"][1:]}, own]
@@ -53,11 +48,11 @@ def test_turns_begin_with_the_persona_of_the_training_and_other_prompts_are_told
     assert "do not begin with 'P', as all prompts of the training did" in caplog.text
 
 
-def test_prompts_that_lack_the_chat_template_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def render(messages: list[dict[str, str]]) -> str:
+def test_prompts_that_lack_the_chat_template_are_told(tmp_path, caplog):
+    def render(messages):
         return f"<user>{messages[-1]['content']}"
 
-    render.control_tokens = ("<user>",)  # type: ignore[attr-defined]
+    render.control_tokens = ("<user>",)
     chat = DialogueFormat("chat_template", None, render)
     for prompt in ("<user>hi", ""):
         assert prompts(tmp_path, json.dumps({"prompt": prompt}), form=chat)[0].prompt == prompt
@@ -77,12 +72,12 @@ def test_prompts_that_lack_the_chat_template_are_told(tmp_path: Path, caplog: py
         ('{"messages": [{"role": "me", "content": "x"}]}', "message 0 of messages has the unknown role 'me'"),
     ],
 )
-def test_wrong_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+def test_wrong_line_is_named(tmp_path, line, message):
     with pytest.raises(DataError, match=rf"in\.jsonl:2: {message}"):
         prompts(tmp_path, '{"prompt": "fine"}\n' + line)
 
 
-def test_wrong_file_is_named(tmp_path: Path) -> None:
+def test_wrong_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"in\.pdf has an unknown format"):
         prompts(tmp_path, "x", "in.pdf")
     with pytest.raises(DataError, match="contains no prompts"):
@@ -93,7 +88,7 @@ def test_wrong_file_is_named(tmp_path: Path) -> None:
         read_prompts(tmp_path / "nowhere.txt", EOU)
 
 
-def test_replies_go_on_after_the_last_whole_line(tmp_path: Path) -> None:
+def test_replies_go_on_after_the_last_whole_line(tmp_path):
     path = tmp_path / "new" / "out.jsonl"
     with ReplyFile(path, PROMPTS) as file:
         for reply in ("x", "\u00fc\ud800", "z"):
@@ -114,7 +109,7 @@ def test_replies_go_on_after_the_last_whole_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ['{"prompt": "b", "reply": ""}', "{}", "no JSON", '{"prompt": "a"}', '["a"]'])
-def test_file_of_other_replies_is_left_alone(tmp_path: Path, line: str) -> None:
+def test_file_of_other_replies_is_left_alone(tmp_path, line):
     path = tmp_path / "out.jsonl"
     path.write_text(line + "\npart")
     with pytest.raises(DataError, match=re.escape(f"{path}:1 is not a reply to prompt 1 of the input")):
@@ -123,7 +118,7 @@ def test_file_of_other_replies_is_left_alone(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize("content", ["my notes", '{"a": 1}', "[{"])
-def test_file_without_an_end_of_line_is_left_alone_unless_it_is_a_cut_reply(tmp_path: Path, content: str) -> None:
+def test_file_without_an_end_of_line_is_left_alone_unless_it_is_a_cut_reply(tmp_path, content):
     path = tmp_path / "out.jsonl"
     path.write_text(content)
     with pytest.raises(DataError, match=r"out\.jsonl is not a reply to prompt 1 of the input"):
@@ -137,7 +132,7 @@ def test_file_without_an_end_of_line_is_left_alone_unless_it_is_a_cut_reply(tmp_
         assert file.n_done == 0
 
 
-def test_unwritable_place_and_full_disk_are_errors(tmp_path: Path) -> None:
+def test_unwritable_place_and_full_disk_are_errors(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="choose another --output"):
         ReplyFile(tmp_path / "file" / "out.jsonl", PROMPTS)

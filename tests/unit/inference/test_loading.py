@@ -1,8 +1,4 @@
-from __future__ import annotations
-
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from run_files import write_json
@@ -14,9 +10,7 @@ from rl4dialog.core.files import write_manifest
 from rl4dialog.inference import loading
 
 
-def test_model_of_a_run_that_went_on_is_told_from_its_newest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_model_of_a_run_that_went_on_is_told_from_its_newest(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(loading, "LoadedPolicy", lambda *args: args)
     run, config = tmp_path / "run", parse_config(make_config(tmp_path), "test")
     checkpoint = run / "checkpoints" / "iteration_000003"
@@ -42,10 +36,8 @@ def test_model_of_a_run_that_went_on_is_told_from_its_newest(
         ({"datapool": {"id": "conversational", "args": {"turns": "first", "format": "eou"}}}, "a <EOU>b<EOU>c <EOU>"),
     ],
 )
-def test_chat_has_the_markup_in_which_the_model_learned_dialogues(
-    tmp_path: Path, settings: dict[str, Any], prompt: str
-) -> None:
+def test_chat_has_the_markup_in_which_the_model_learned_dialogues(tmp_path, settings, prompt):
     config = parse_config(make_config(tmp_path, **settings), "test")
     loaded = SimpleNamespace(config=config, tokenizer=make_tokenizer(), run=None)
-    dialogue_format = loading.LoadedPolicy.dialogue_format.fget(loaded)  # type: ignore[attr-defined]
+    dialogue_format = loading.LoadedPolicy.dialogue_format.fget(loaded)
     assert dialogue_format.prompt(["a", "b", "c"]) == prompt

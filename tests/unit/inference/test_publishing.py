@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,11 +15,11 @@ RESULT = {"iterations": 2, "test": {"before": {"lexical/meteor": 0.25}, "after":
 PROVENANCE = {"versions": {"torch": "9.9"}, "turn_marker": "<EOU>", "git": {"package": {"commit": "c0ffee"}}}
 
 
-def card(tmp_path: Path, **overrides: Any) -> str:
+def card(tmp_path, **overrides):
     return model_card("jane/tea", parse_config(make_config(tmp_path, **overrides), "test"), RESULT, PROVENANCE)
 
 
-def test_card_says_what_the_model_is(tmp_path: Path) -> None:
+def test_card_says_what_the_model_is(tmp_path):
     text = card(tmp_path)
     assert "# tea" in text and "reinforcement learning (ppo)" in text
     assert "| reward | `rouge` |" in text and "| base model | `builtin/tiny-gpt2` |" in text
@@ -37,7 +34,7 @@ def test_card_says_what_the_model_is(tmp_path: Path) -> None:
     assert data.base_model is None
 
 
-def test_base_model_and_dataset_of_the_hub_are_linked(tmp_path: Path) -> None:
+def test_base_model_and_dataset_of_the_hub_are_linked(tmp_path):
     text = card(
         tmp_path,
         alg__policy__args__model_name="openai-community/gpt2",
@@ -47,14 +44,14 @@ def test_base_model_and_dataset_of_the_hub_are_linked(tmp_path: Path) -> None:
     assert data.base_model == "openai-community/gpt2" and data.datasets == ["li2017dailydialog/daily_dialog"]
 
 
-def test_card_tells_nothing_of_this_machine_and_its_config_is_one(tmp_path: Path) -> None:
+def test_card_tells_nothing_of_this_machine_and_its_config_is_one(tmp_path):
     text = card(tmp_path, alg__policy__args__model_name=str(tmp_path / "my_model"))
     assert str(tmp_path) not in text and ".../my_model" in text
     config = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     assert parse_config(config, "card").alg.id == "ppo"
 
 
-def test_supervised_model_has_no_reward(tmp_path: Path) -> None:
+def test_supervised_model_has_no_reward(tmp_path):
     alg = {"id": "supervised", "model_type": "seq2seq", "model_name": "builtin/tiny-t5", "training_args": {}}
     text = card(tmp_path, alg=alg)
     assert "fine-tuned on the references" in text and "| reward" not in text
@@ -62,7 +59,7 @@ def test_supervised_model_has_no_reward(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(tmp_path):
     folder = tmp_path / "run"
     (folder / "model").mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(make_config(tmp_path)))
@@ -75,27 +72,25 @@ class StandInApi:
     calls: list[tuple[str, dict[str, Any]]]
     error: Exception | None = None
 
-    def create_repo(self, repo_id: str, **kwargs: Any) -> str:
+    def create_repo(self, repo_id, **kwargs):
         if self.error is not None:
             raise self.error
         self.calls.append(("create_repo", {"repo_id": repo_id, **kwargs}))
         return f"https://hub/{repo_id}"
 
-    def upload_folder(self, **kwargs: Any) -> None:
+    def upload_folder(self, **kwargs):
         self.calls.append(("upload_folder", kwargs))
 
 
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> type[StandInApi]:
+def api(monkeypatch):
     monkeypatch.setattr(StandInApi, "calls", [], raising=False)
     monkeypatch.setattr(publishing, "HfApi", StandInApi)
     monkeypatch.setattr(publishing, "get_token", lambda: "made up")
     return StandInApi
 
 
-def test_model_folder_is_uploaded_with_its_card(
-    run: Path, api: type[StandInApi], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_model_folder_is_uploaded_with_its_card(run, api, capsys):
     push_to_hub(run, "jane/tea", private=True)
     create, upload = api.calls
     assert create == ("create_repo", {"repo_id": "jane/tea", "private": True, "exist_ok": True})
@@ -106,16 +101,14 @@ def test_model_folder_is_uploaded_with_its_card(
     assert "Published: https://hub/jane/tea" in capsys.readouterr().out
 
 
-def test_dry_run_writes_the_card_and_uploads_nothing(
-    run: Path, api: type[StandInApi], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_writes_the_card_and_uploads_nothing(run, api, capsys):
     push_to_hub(run, "jane/tea", dry_run=True)
     output = capsys.readouterr().out
     assert "3 KiB  model.safetensors" in output and "README.md" in output and "nothing was uploaded" in output
     assert not api.calls and (run / "model" / "README.md").is_file()
 
 
-def test_what_prevents_publishing_is_told(run: Path, api: type[StandInApi], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_prevents_publishing_is_told(run, api, monkeypatch):
     for name in ("tea", "a b/c", "a/b/c"):
         with pytest.raises(HubError, match="--repo_id"):
             push_to_hub(run, name)

@@ -1,7 +1,5 @@
 """The partner behind an HTTP server: its requests, its retries and its failures."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json
@@ -9,11 +7,10 @@ import pickle
 import re
 import socket
 import time
-from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from http_servers import Behaviour, Handler, Server, flood, saying
+from http_servers import Server, flood, saying
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError, DataError, PartnerError
@@ -26,14 +23,14 @@ from rl4dialog.tasks.playing import play
 META = {"history": ["hello"], "topic": "tea"}
 
 
-def make_partner(url: str, meta_data: dict[str, Any] | None = None, **args: Any) -> HttpPartner:
+def make_partner(url, meta_data=None, **args):
     fast = {"retry_wait_s": 0.0, "timeout_s": 5.0}
-    partner: HttpPartner = PartnerRegistry.get("http", {"url": url, **fast, **args})
+    partner = PartnerRegistry.get("http", {"url": url, **fast, **args})
     partner.reset(META if meta_data is None else meta_data, seed=7)
     return partner
 
 
-def test_request_has_the_whole_conversation_and_the_answer_is_read() -> None:
+def test_request_has_the_whole_conversation_and_the_answer_is_read():
     answer = {"text": "yes \u00e9", "reward": -1, "over": True, "outcome": {"success": 1}, "references": ["a"]}
     with Server(saying(**answer)) as server:
         partner = make_partner(server.url, outcomes=["success"], gives_references=True)
@@ -45,12 +42,12 @@ def test_request_has_the_whole_conversation_and_the_answer_is_read() -> None:
     assert request == {"seed": 7, "meta_data": META, "history": ["hello", "tea \ud800 ?"]}
 
 
-def test_only_the_text_is_required_and_may_be_null() -> None:
+def test_only_the_text_is_required_and_may_be_null():
     with Server(saying(text=None)) as server:
         assert make_partner(server.url).reply(["hello"]) == PartnerReply(None)
 
 
-def test_sessions_differ_and_stay_during_a_conversation() -> None:
+def test_sessions_differ_and_stay_during_a_conversation():
     with Server(saying(text="ok")) as server:
         partner = make_partner(server.url)
         partner.reply(["a"])
@@ -61,7 +58,7 @@ def test_sessions_differ_and_stay_during_a_conversation() -> None:
     assert first == second != other
 
 
-def test_environments_share_a_connection_that_stays_open() -> None:
+def test_environments_share_a_connection_that_stays_open():
     with Server(saying(text="ok")) as server:
         partner = make_partner(server.url)
         for _ in range(5):
@@ -73,33 +70,33 @@ def test_environments_share_a_connection_that_stays_open() -> None:
         assert len({request["session"] for request in server.sent()}) == 1
 
 
-def test_opening_is_the_answer_to_an_empty_history() -> None:
+def test_opening_is_the_answer_to_an_empty_history():
     with Server(saying(text="good morning")) as server:
         partner = make_partner(server.url, can_open=True)
         assert partner.can_open and partner.open() == PartnerReply("good morning")
         assert server.sent()[0]["history"] == []
 
 
-def test_only_the_named_meta_data_is_sent() -> None:
+def test_only_the_named_meta_data_is_sent():
     with Server(saying(text="ok")) as server:
         make_partner(server.url, {"a": 1, "b": object()}, meta_keys=["a"]).reply(["x"])
         assert server.sent()[0]["meta_data"] == {"a": 1}
 
 
-def send_half(handler: Handler) -> None:
+def send_half(handler):
     handler.send('{"text": "ye')
 
 
-def break_off(handler: Handler) -> None:
+def break_off(handler):
     handler.send('{"text": "ye', n_bytes=500)
 
 
-def hang(handler: Handler) -> None:
+def hang(handler):
     time.sleep(0.5)
     handler.send('{"text": "late"}')
 
 
-def drip(handler: Handler) -> None:
+def drip(handler):
     """Send a byte now and then, each soon enough, but all together too slowly."""
     handler.send(b"", n_bytes=100)
     for _ in range(20):
@@ -108,17 +105,17 @@ def drip(handler: Handler) -> None:
         time.sleep(0.05)
 
 
-def raw(content: str | bytes, status: int = 200) -> Behaviour:
+def raw(content, status=200):
     return lambda handler: handler.send(content, status)
 
 
-def zipped(handler: Handler) -> None:
+def zipped(handler):
     handler.send(gzip.compress(b'{"text": "a"}'), Content_Encoding="gzip")
 
 
 HTML = "<html><body>Bad gateway</body></html>"
 # What the server does, the number of attempts, and what the message says.
-FAILURES: dict[str, tuple[Behaviour, int, str]] = {
+FAILURES = {
     "HTML": (raw(HTML), 3, r"did not answer with JSON, but with '<html><body>Bad"),
     "half a JSON": (send_half, 3, r"""did not answer with JSON, but with '\{"text": "ye'"""),
     "broken off": (break_off, 3, r"cannot be reached: RemoteProtocolError"),
@@ -149,7 +146,7 @@ FAILURES: dict[str, tuple[Behaviour, int, str]] = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_failure_names_the_address_the_session_and_the_attempts(name: str) -> None:
+def test_failure_names_the_address_the_session_and_the_attempts(name):
     behave, n_attempts, words = FAILURES[name]
     outcomes = ["success"] if "outcome" in name else None
     with Server(behave) as server:
@@ -163,24 +160,24 @@ def test_failure_names_the_address_the_session_and_the_attempts(name: str) -> No
         assert len(server.requests) == n_attempts
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
-def test_server_that_is_not_there_is_a_failure() -> None:
+def test_server_that_is_not_there_is_a_failure():
     url = f"http://127.0.0.1:{free_port()}/"
     failed = make_partner(url, retries=1).reply(["hello", "tea ?"]).failed
     assert failed is not None and failed.startswith(f"{url} cannot be reached: ConnectError: ")
     assert failed.endswith(", 2 attempts)")
 
 
-def times(n: int, behave: Behaviour) -> Behaviour:
+def times(n, behave):
     """Behave like this the first times, and then well."""
     left = [None] * n
 
-    def first(handler: Handler) -> None:
+    def first(handler):
         if left:
             left.pop()
             behave(handler)
@@ -192,16 +189,16 @@ def times(n: int, behave: Behaviour) -> Behaviour:
 
 @pytest.mark.parametrize("name", ["HTML", "half a JSON", "broken off", "500", "429"])
 @pytest.mark.parametrize("n_failures", [1, 2])
-def test_temporary_failures_are_retried_with_the_same_request(name: str, n_failures: int) -> None:
+def test_temporary_failures_are_retried_with_the_same_request(name, n_failures):
     with Server(times(n_failures, FAILURES[name][0])) as server:
         assert make_partner(server.url).reply(["hello", "tea ?"]) == PartnerReply("ok")
         assert len(server.requests) == n_failures + 1 and len(set(server.requests)) == 1
 
 
-def test_waits_double_and_follow_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
+def test_waits_double_and_follow_the_server(monkeypatch):
+    waits = []
 
-    async def sleep(seconds: float) -> None:
+    async def sleep(seconds):
         waits.append(seconds)
 
     monkeypatch.setattr("rl4dialog.core.async_calls.asyncio.sleep", sleep)
@@ -212,7 +209,7 @@ def test_waits_double_and_follow_the_server(monkeypatch: pytest.MonkeyPatch) -> 
     assert waits == [0.5, 1.0, 2.0, 4.0]
 
 
-def test_time_limit_of_the_environment_interrupts_and_the_next_request_is_clean() -> None:
+def test_time_limit_of_the_environment_interrupts_and_the_next_request_is_clean():
     with Server(times(1, hang)) as server:
         partner = make_partner(server.url)
         with pytest.raises(TimeIsUp), time_limit(0.1):
@@ -221,19 +218,19 @@ def test_time_limit_of_the_environment_interrupts_and_the_next_request_is_clean(
         assert len(server.clients) == 2
 
 
-def test_failed_conversation_names_the_sample() -> None:
+def test_failed_conversation_names_the_sample():
     with Server(raw("no", 404)) as server, pytest.raises(PartnerError, match=r"sample 'x_1'.*/reply answered.*404"):
         play(RandomPlayer(), HttpPartner(server.url), Sample("x_1", "hello", []), 3, 0)
 
 
-def visdial_answer(handler: Handler) -> None:
+def visdial_answer(handler):
     handler.send('["a dog", 0.25]', Content_Type="text/html")  # as Flask declares a text
 
 
 VISDIAL = {"protocol": "visdial_rl", "meta_data": {"img_features": [0.5, -1.0]}}
 
 
-def test_visdial_rl_sends_the_form_of_its_server() -> None:
+def test_visdial_rl_sends_the_form_of_its_server():
     with Server(visdial_answer) as server:
         partner = make_partner(server.url, **VISDIAL)
         reply = partner.reply(["a dog & a man", "what is it?", "a dog", "is it big?"])
@@ -262,7 +259,7 @@ def test_visdial_rl_sends_the_form_of_its_server() -> None:
         ("Internal Server Error", r"did not answer with JSON"),
     ],
 )
-def test_invalid_answer_of_visdial_rl_is_a_failure(content: str, words: str) -> None:
+def test_invalid_answer_of_visdial_rl_is_a_failure(content, words):
     with Server(raw(content)) as server:
         failed = make_partner(server.url, **VISDIAL).reply(["caption", "a ?"]).failed
     assert failed is not None and re.search(words, failed), failed
@@ -281,7 +278,7 @@ def test_invalid_answer_of_visdial_rl_is_a_failure(content: str, words: str) -> 
         ({"generation_kwargs": {"beamSize": 2}}, "generation_kwargs cannot be set with protocol: json"),
     ],
 )
-def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], words: str) -> None:
+def test_bad_argument_is_an_error_that_names_it(args, words):
     with pytest.raises(ConfigError, match=words) as error:
         PartnerRegistry.get("http", {"url": "http://localhost:8000", **args})
     assert "pw" not in str(error.value)
@@ -297,6 +294,6 @@ def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], words: str
         ({"protocol": "visdial_rl"}, {"img_features": [{1}]}, r"meta_data\['img_features'\] as JSON"),
     ],
 )
-def test_sample_that_cannot_be_sent_is_an_error(args: dict[str, Any], meta_data: dict[str, Any], words: str) -> None:
+def test_sample_that_cannot_be_sent_is_an_error(args, meta_data, words):
     with pytest.raises(DataError, match=words):
         HttpPartner("http://localhost:1", **args).reset(meta_data, 0)

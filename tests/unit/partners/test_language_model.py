@@ -1,9 +1,5 @@
 """A language model as a partner: lengths of its answers, and what it cannot be."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -18,7 +14,7 @@ PROMPTS = {"prompt_ids": np.array([[1, 3, 4], [4, 5, 3]]), "prompt_mask": np.arr
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+def model(tmp_path_factory):
     folder, tokenizer = tmp_path_factory.mktemp("model"), make_tokenizer(marker="<EOU>")
     tokenizer.save_pretrained(folder)
     make_gpt2(tokenizer).save_pretrained(folder)
@@ -28,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     ("kwargs", "longest"), [({}, 6), ({"generation_kwargs": {"max_new_tokens": 2}}, 2), ({"max_length": 3}, 3)]
 )
-def test_answers_end_at_the_shortest_limit(model: str, kwargs: dict[str, Any], longest: int) -> None:
+def test_answers_end_at_the_shortest_limit(model, kwargs, longest):
     partner = LanguageModelPartner(model, **{"max_prompt_length": 12, "max_length": 6, **kwargs})
     assert partner.side.max_length == longest
     lengths = []
@@ -47,12 +43,12 @@ def test_answers_end_at_the_shortest_limit(model: str, kwargs: dict[str, Any], l
         ({"max_length": 10_000}, "10000 tokens.*has only [0-9]+ positions; lower env.args.max_partner_length"),
     ],
 )
-def test_what_a_partner_cannot_be(model: str, kwargs: dict[str, Any], message: str) -> None:
+def test_what_a_partner_cannot_be(model, kwargs, message):
     with pytest.raises(ConfigError, match=message):
         LanguageModelPartner(**{"model_name": model, **kwargs})
 
 
-def test_utterance_depends_on_the_goal_and_not_on_other_conversations(model: str) -> None:
+def test_utterance_depends_on_the_goal_and_not_on_other_conversations(model):
     lengths = {"max_prompt_length": 40, "max_length": 6}
     speaker = LanguageModelSpeaker(model, **lengths, generation_kwargs={"do_sample": False})
     info = {"persona": ["w1 w2"]}
@@ -62,7 +58,7 @@ def test_utterance_depends_on_the_goal_and_not_on_other_conversations(model: str
     assert len(set(together)) > 1 and all(len(text.split()) <= 6 and "<EOU>" not in text for text in together)
 
 
-def test_samples_are_drawn_by_the_global_generator(model: str) -> None:
+def test_samples_are_drawn_by_the_global_generator(model):
     speaker = LanguageModelSpeaker(model, max_prompt_length=40, max_length=6)
     turns = [GoalTurn(TurnGoal("w3"), ["w5"], {}, 0)] * 4
     said = []
@@ -72,7 +68,7 @@ def test_samples_are_drawn_by_the_global_generator(model: str) -> None:
     assert said[0] == said[1] != said[2]
 
 
-def test_errors_name_the_speaker(model: str) -> None:
+def test_errors_name_the_speaker(model):
     with pytest.raises(ConfigError, match="speaker 'lm' cannot be 'builtin/tiny-gpt2', which has random weights"):
         LanguageModelSpeaker("builtin/tiny-gpt2")
     with pytest.raises(ConfigError, match=r"speaker 'lm' answers .* positions; lower env.args.max_utterance_length"):

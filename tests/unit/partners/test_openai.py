@@ -1,47 +1,43 @@
 """The partner behind a chat endpoint: its messages, its concurrent requests, its retries and its failures."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle
 import re
 import threading
-from typing import Any
 
 import pytest
-from http_servers import Behaviour, Handler, Server, flood
+from http_servers import Server, flood
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.time_limit import TimeIsUp, time_limit
 from rl4dialog.core.types import PartnerReply
-from rl4dialog.partners.openai import OpenAIPartner
 
 KEY = "sk-secret"
 META = {"partner_persona": ["i own a dog .", "i like tea ."]}
 
 
-def completion(text: str | None) -> str:
+def completion(text):
     return json.dumps({"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]})
 
 
-def says(text: str | None, status: int = 200, **headers: str) -> Behaviour:
+def says(text, status=200, **headers):
     return lambda handler: handler.send(completion(text) if status == 200 else f"no, {KEY}", status, **headers)
 
 
-def make_partner(server: Server, **args: Any) -> OpenAIPartner:
+def make_partner(server, **args):
     fast = {"model": "m", "retry_wait_s": 0.0, "timeout_s": 20.0}
-    partner: OpenAIPartner = PartnerRegistry.get("openai", {"base_url": base_url(server), **fast, **args})
+    partner = PartnerRegistry.get("openai", {"base_url": base_url(server), **fast, **args})
     partner.reset(META, seed=7)
     return partner
 
 
-def base_url(server: Server) -> str:
+def base_url(server):
     return server.url.replace("/reply", "/v1")
 
 
-def test_its_own_utterances_are_the_assistants_and_the_persona_is_in_the_system_message() -> None:
+def test_its_own_utterances_are_the_assistants_and_the_persona_is_in_the_system_message():
     with Server(says(" a poodle .\n")) as server:
         partner = make_partner(server, instructions="Answer briefly.", generation_kwargs={"temperature": 0.5})
         assert partner.reply(["hello", "hi", "which dog ?"]) == PartnerReply("a poodle .")
@@ -61,7 +57,7 @@ def test_its_own_utterances_are_the_assistants_and_the_persona_is_in_the_system_
         ]
 
 
-def test_first_message_is_the_users_and_none_is_empty() -> None:
+def test_first_message_is_the_users_and_none_is_empty():
     with Server(says("hi")) as server:
         partner = make_partner(server, send_seed=False, max_tokens=None)
         partner.reset({}, seed=0)
@@ -78,10 +74,10 @@ def test_first_message_is_the_users_and_none_is_empty() -> None:
 
 
 @pytest.mark.parametrize("concurrency", [4, 2])
-def test_expected_requests_are_under_way_together_up_to_the_limit(concurrency: int) -> None:
+def test_expected_requests_are_under_way_together_up_to_the_limit(concurrency):
     together = threading.Barrier(concurrency, timeout=20)
 
-    def wait(handler: Handler) -> None:
+    def wait(handler):
         together.wait()
         handler.send(completion(handler.body.decode().split('"content":"')[-1][0]))
 
@@ -94,7 +90,7 @@ def test_expected_requests_are_under_way_together_up_to_the_limit(concurrency: i
         assert len(server.requests) == 4
 
 
-def test_another_history_than_expected_is_asked_anew() -> None:
+def test_another_history_than_expected_is_asked_anew():
     with Server(lambda handler: handler.send(completion(f"{len(json.loads(handler.body)['messages'])}"))) as server:
         partner = make_partner(server)
         partner.expect(["a"])
@@ -104,12 +100,12 @@ def test_another_history_than_expected_is_asked_anew() -> None:
             assert one.reply(["a"]) == PartnerReply("2")
 
 
-def raw(content: str, status: int = 200) -> Behaviour:
+def raw(content, status=200):
     return lambda handler: handler.send(content, status)
 
 
 # What the server does, the number of attempts, and what the message says besides the address.
-FAILURES: dict[str, tuple[Behaviour, int, str]] = {
+FAILURES = {
     "401": (says(None, 401), 1, r"status 401: 'no, \*\*\*'; check the API key .* PARTNER_KEY, {}api_key_env"),
     "404": (says(None, 404), 1, r"status 404: .*; check {}base_url and {}model"),
     "429": (says(None, 429), 3, r"status 429: .*; lower {}concurrency, or increase {}retries"),
@@ -125,7 +121,7 @@ FAILURES: dict[str, tuple[Behaviour, int, str]] = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_failure_names_the_address_and_the_argument_but_not_the_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_names_the_address_and_the_argument_but_not_the_key(name, monkeypatch):
     monkeypatch.setenv("PARTNER_KEY", KEY)
     behave, n_attempts, words = FAILURES[name]
     with Server(behave) as server:
@@ -141,14 +137,14 @@ def test_failure_names_the_address_and_the_argument_but_not_the_key(name: str, m
 
 
 @pytest.mark.parametrize("status", [429, 500])
-def test_temporary_failures_are_retried(status: int) -> None:
+def test_temporary_failures_are_retried(status):
     answers = [says("ok"), says(None, status, Retry_After="0")]
     with Server(lambda handler: answers.pop()(handler)) as server:
         assert make_partner(server).reply(["a"]) == PartnerReply("ok")
         assert len(server.requests) == 2 and len(set(server.requests)) == 1
 
 
-def test_endpoint_that_is_not_there_is_a_failure() -> None:
+def test_endpoint_that_is_not_there_is_a_failure():
     with Server(says("ok")) as server:
         partner = make_partner(server, retries=0)
     failed = partner.reply(["a"]).failed
@@ -156,10 +152,10 @@ def test_endpoint_that_is_not_there_is_a_failure() -> None:
     assert re.search(r"cannot be reached: \w+: .*; check env\.args\.partner\.args\.base_url \(1 attempt\)$", failed)
 
 
-def test_time_limit_of_the_environment_interrupts_and_the_next_request_is_clean() -> None:
+def test_time_limit_of_the_environment_interrupts_and_the_next_request_is_clean():
     released, n_requests = threading.Event(), []
 
-    def behave(handler: Handler) -> None:
+    def behave(handler):
         n_requests.append(1)
         if len(n_requests) == 1:
             released.wait(20)
@@ -185,7 +181,7 @@ def test_time_limit_of_the_environment_interrupts_and_the_next_request_is_clean(
         ({"concurrency": 0}, "concurrency"),
     ],
 )  # fmt: skip
-def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], words: str) -> None:
+def test_bad_argument_is_an_error_that_names_it(args, words):
     with pytest.raises(ConfigError, match=re.escape(words)) as error:
         PartnerRegistry.check("openai", {"base_url": "http://localhost/v1", "model": "m", **args}, "args")
         PartnerRegistry.get("openai", {"base_url": "http://localhost/v1", "model": "m", **args})

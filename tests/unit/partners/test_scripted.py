@@ -1,29 +1,25 @@
 """Partners without a model, also in environment workers."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import PartnerReply
-from rl4dialog.partners.scripted import RulesPartner
 
 
-def test_lines_are_said_in_order_and_then_it_leaves() -> None:
+def test_lines_are_said_in_order_and_then_it_leaves():
     partner = PartnerRegistry.get("scripted", {"replies": ["and then ?", "i see ."]})
     for _ in range(2):
         partner.reset({"partner_replies": ["not this"]}, seed=0)
         assert [partner.reply(["hi"]) for _ in range(4)] == ["and then ?", "i see .", None, None]
 
 
-def test_lines_of_the_sample_are_the_default() -> None:
+def test_lines_of_the_sample_are_the_default():
     partner = PartnerRegistry.get("scripted")
     for lines in (["a", "b"], ["c"], []):
         partner.reset({"partner_replies": lines}, seed=0)
@@ -31,12 +27,12 @@ def test_lines_of_the_sample_are_the_default() -> None:
 
 
 @pytest.mark.parametrize("meta_info", [{}, {"partner_replies": "hello"}, {"partner_replies": ["a", 1]}])
-def test_sample_without_lines_is_an_error(meta_info: dict[str, object]) -> None:
+def test_sample_without_lines_is_an_error(meta_info):
     with pytest.raises(DataError, match=r"'scripted' needs .*meta_data\['partner_replies'\].*set the argument replies"):
         PartnerRegistry.get("scripted").reset(meta_info, seed=0)
 
 
-def test_empty_script_is_refused() -> None:
+def test_empty_script_is_refused():
     with pytest.raises(ConfigError, match=r"env\.args\.partner\.args\.replies: .*at least 1 item"):
         PartnerRegistry.check("scripted", {"replies": []}, "env.args.partner.args")
 
@@ -56,7 +52,7 @@ A1 = {"references": ["a1"], "labels": {}}
         ),
     ],
 )
-def test_references_follow_the_turn_until_the_dialogue_ends(continuation: list[str], replies: list[object]) -> None:
+def test_references_follow_the_turn_until_the_dialogue_ends(continuation, replies):
     partner = PartnerRegistry.get("replay")
     assert partner.gives_references
     for _ in range(2):
@@ -64,7 +60,7 @@ def test_references_follow_the_turn_until_the_dialogue_ends(continuation: list[s
         assert [partner.reply(["whatever"]) for _ in replies] == replies
 
 
-def test_labels_follow_the_turn_too() -> None:
+def test_labels_follow_the_turn_too():
     partner = PartnerRegistry.get("replay")
     labels = [{"intent": [1]}, {"intent": [2]}, {"intent": [3]}, {"intent": [4]}]
     partner.reset({"continuation": ["p1", "a1", "p2", "a2"], "continuation_labels": labels}, seed=0)
@@ -72,7 +68,7 @@ def test_labels_follow_the_turn_too() -> None:
 
 
 @pytest.mark.parametrize("meta_info", [{}, {"continuation": None}, {"continuation": "hello"}])
-def test_sample_without_continuation_is_an_error(meta_info: dict[str, object]) -> None:
+def test_sample_without_continuation_is_an_error(meta_info):
     with pytest.raises(DataError, match=r"'replay' needs .*meta_data\['continuation'\].*args\.samples: dialogues"):
         PartnerRegistry.get("replay").reset(meta_info, seed=0)
 
@@ -93,13 +89,13 @@ FACTS = ["i have two dogs .", "my favorite music is country .", "i don't like co
         ("", "nothing special ."),
     ],
 )
-def test_best_fact_answers_a_question(utterance: str, answer: str) -> None:
+def test_best_fact_answers_a_question(utterance, answer):
     partner = PartnerRegistry.get("facts")
     partner.reset({"persona": ["i am another ."], "partner_persona": FACTS}, seed=0)
     assert [partner.reply(["what food ?", utterance]) for _ in range(2)] == [answer, answer]
 
 
-def test_key_and_other_answer_can_be_set() -> None:
+def test_key_and_other_answer_can_be_set():
     partner = PartnerRegistry.get("facts", {"persona_key": "persona", "otherwise": "hm ."})
     partner.reset({"persona": FACTS}, seed=0)
     assert partner.reply(["cars ?"]) == FACTS[3] and partner.reply(["boats ?"]) == "hm ."
@@ -108,18 +104,18 @@ def test_key_and_other_answer_can_be_set() -> None:
 
 
 @pytest.mark.parametrize("meta_info", [{}, {"partner_persona": []}, {"partner_persona": "a dog"}])
-def test_sample_without_facts_is_an_error(meta_info: dict[str, Any]) -> None:
+def test_sample_without_facts_is_an_error(meta_info):
     with pytest.raises(DataError, match=r"'facts' needs .*meta_data\['partner_persona'\].*both_original"):
         PartnerRegistry.get("facts").reset(meta_info, seed=0)
 
 
-def make_partner(*rules: dict[str, Any], seed: int = 0, **args: Any) -> RulesPartner:
-    partner: RulesPartner = PartnerRegistry.get("rules", {"rules": [*rules], **args})
+def make_partner(*rules, seed=0, **args):
+    partner = PartnerRegistry.get("rules", {"rules": [*rules], **args})
     partner.reset({}, seed)
     return partner
 
 
-def test_first_rule_that_matches_decides() -> None:
+def test_first_rule_that_matches_decides():
     partner = make_partner(
         {"pattern": "^bye", "replies": "see you !", "leaves": True},
         {"pattern": "tea|coffee", "replies": ["with milk ?"], "reward": 0.5},
@@ -129,7 +125,7 @@ def test_first_rule_that_matches_decides() -> None:
     assert partner.reply(["bye", "more Coffee ?"]) == PartnerReply("with milk ?", reward=0.5)
 
 
-def test_without_a_match_it_says_what_is_set_or_nothing() -> None:
+def test_without_a_match_it_says_what_is_set_or_nothing():
     rule = {"pattern": "tea", "replies": "yes"}
     assert make_partner(rule).reply(["juice ?"]) == PartnerReply(None)
     assert make_partner(rule, otherwise="go on .").reply(["juice ?"]) == PartnerReply("go on .")
@@ -146,19 +142,19 @@ def test_without_a_match_it_says_what_is_set_or_nothing() -> None:
         (r"\1 \g<name>", r"\1 \g<name>"),
     ],
 )
-def test_groups_of_the_match_are_inserted(reply: str, said: str) -> None:
+def test_groups_of_the_match_are_inserted(reply, said):
     partner = make_partner({"pattern": r"i like (?P<name>\w+)( a lot)?", "replies": reply})
     assert partner.reply(["I know, i like tea ."]).text == said
 
 
-def test_what_the_agent_said_is_no_template() -> None:
+def test_what_the_agent_said_is_no_template():
     assert make_partner({"pattern": "(.+)", "replies": "{1} ?"}).reply([r"{1} \1 {0.__class__}"]).text == (
         r"{1} \1 {0.__class__} ?"
     )
 
 
-def test_seed_of_the_conversation_decides_what_is_said() -> None:
-    def conversation(partner: RulesPartner, seed: int) -> list[str | None]:
+def test_seed_of_the_conversation_decides_what_is_said():
+    def conversation(partner, seed):
         partner.reset({}, seed)
         return [partner.open(), *(partner.reply(["a"]).text for _ in range(10)), partner.reply(["b"]).text]
 
@@ -171,7 +167,7 @@ def test_seed_of_the_conversation_decides_what_is_said() -> None:
     assert conversation(pickle.loads(pickle.dumps(copy.deepcopy(partner))), 1) == first
 
 
-def test_abilities_follow_from_the_arguments() -> None:
+def test_abilities_follow_from_the_arguments():
     silent, opens = make_partner({"pattern": "a", "reward": 0}), make_partner({"pattern": "a"}, opening="hi !")
     assert not silent.can_open and not silent.pays
     assert opens.can_open and opens.open() == "hi !"
@@ -206,18 +202,18 @@ def test_abilities_follow_from_the_arguments() -> None:
         ({"rules": [{"pattern": "a"}], "opening": 1}, r"args\.opening: .*got 1"),
     ],
 )
-def test_mistakes_in_rules_are_named_by_their_place(args: dict[str, Any], message: str) -> None:
+def test_mistakes_in_rules_are_named_by_their_place(args, message):
     with pytest.raises(ConfigError, match=rf"^env\.args\.partner\.{message}"):
         PartnerRegistry.check("rules", args, "env.args.partner.args")
 
 
 @pytest.mark.parametrize("patterns", [["a", "b", "a"], ["", "b"]])
-def test_rule_that_never_decides_is_refused(patterns: list[str]) -> None:
+def test_rule_that_never_decides_is_refused(patterns):
     with pytest.raises(ConfigError, match="a pattern is empty or listed twice"):
         make_partner(*({"pattern": pattern, "replies": "x"} for pattern in patterns))
 
 
-ARGS: dict[str, dict[str, Any]] = {
+ARGS = {
     "facts": {},
     "replay": {},
     "rules": {"rules": [{"pattern": "dog", "replies": list("abcdef")}]},
@@ -227,7 +223,7 @@ META_INFO = {"partner_persona": ["i own a dog ."], "continuation": ["p", "a", "p
 
 
 @pytest.mark.parametrize("id", sorted(ARGS))
-def test_copies_continue_a_conversation_independently(id: str) -> None:
+def test_copies_continue_a_conversation_independently(id):
     partner = PartnerRegistry.get(id, ARGS[id])
     partner.reset(META_INFO, 3)
     partner.reply(["a dog ?"])
@@ -236,7 +232,7 @@ def test_copies_continue_a_conversation_independently(id: str) -> None:
     assert answers[0] == answers[1] == answers[2]
 
 
-def test_partners_import_no_torch() -> None:
+def test_partners_import_no_torch():
     ids = ", ".join(repr(id) for id in (*ARGS, "http", "openai"))
     code = (
         "import sys; from rl4dialog.catalog import PartnerRegistry\n"

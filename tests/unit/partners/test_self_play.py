@@ -1,9 +1,5 @@
 """The agent as its own partner: who answers, which copies are kept, and that the agent is not disturbed."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -28,17 +24,17 @@ GREEDY = {"do_sample": False}
 LORA = {"r": 2, "target_modules": ["c_attn"]}
 
 
-def policy_of(model: Any = None, **kwargs: Any) -> Any:
+def policy_of(model=None, **kwargs):
     return make_policy(conversation_env(TOKENIZER), model or make_gpt2(TOKENIZER), **kwargs)
 
 
-def partner_of(policy: Any, **kwargs: Any) -> SelfPlayPartner:
+def partner_of(policy, **kwargs):
     partner = SelfPlayPartner(SIDE, **{"generation_kwargs": GREEDY, **kwargs})
     partner.begin_run(policy)
     return partner
 
 
-def train(policy: Any, seed: int) -> None:
+def train(policy, seed):
     """Change the weights as an optimizer does: in place."""
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -46,25 +42,25 @@ def train(policy: Any, seed: int) -> None:
             parameter += 0.3 * torch.randn(parameter.shape, generator=random)
 
 
-def answers(partner: SelfPlayPartner, seeds: Any = (0, 0, 0, 0)) -> list[Any]:
+def answers(partner, seeds=(0, 0, 0, 0)):
     found, problems = partner_answers(partner, {**PROMPTS, "partner_seed": np.array(seeds)})
     assert not problems
     return found
 
 
-def said_by(policy: Any) -> list[list[int]]:
+def said_by(policy):
     """What a policy says on its own."""
     obs = {name: torch.as_tensor(array) for name, array in PROMPTS.items()}
     ids = policy.generate(obs, **GREEDY, max_new_tokens=5).per_row("response_ids")
     return [each.tolist() for each in ids]
 
 
-def weights_of(policy: Any) -> list[torch.Tensor]:
+def weights_of(policy):
     return [p.detach().clone() for p in policy.language_model.parameters()]
 
 
 @pytest.mark.parametrize("kind", [make_gpt2, make_t5])
-def test_present_policy_answers_with_its_present_weights(kind: Any) -> None:
+def test_present_policy_answers_with_its_present_weights(kind):
     policy = policy_of(kind(TOKENIZER))
     partner = partner_of(policy)
     before = answers(partner)
@@ -76,7 +72,7 @@ def test_present_policy_answers_with_its_present_weights(kind: Any) -> None:
 @pytest.mark.parametrize(
     "settings", [{}, {"reference": "none"}, {"offload_reference": True}, {"lora": LORA}, {"critic": "shared"}]
 )
-def test_frozen_beginning_does_not_change_when_the_policy_trains(settings: dict[str, Any]) -> None:
+def test_frozen_beginning_does_not_change_when_the_policy_trains(settings):
     policy = policy_of(**settings)
     frozen, pool = partner_of(policy, is_frozen=True), partner_of(policy, snapshot_every=1)
     before = answers(frozen)
@@ -86,7 +82,7 @@ def test_frozen_beginning_does_not_change_when_the_policy_trains(settings: dict[
     assert all(map(torch.equal, trained, weights_of(policy)))
 
 
-def test_reference_holds_the_frozen_beginning_without_a_copy() -> None:
+def test_reference_holds_the_frozen_beginning_without_a_copy():
     policy = policy_of()
     held, reference = policy.initial_weights().tensors(), dict(policy._reference_model.named_parameters())
     assert held and all(held[name] is reference[name] for name in held)
@@ -97,7 +93,7 @@ def test_reference_holds_the_frozen_beginning_without_a_copy() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"lora": LORA}])
-def test_copies_are_the_policy_at_the_beginning_of_an_iteration(settings: dict[str, Any]) -> None:
+def test_copies_are_the_policy_at_the_beginning_of_an_iteration(settings):
     policy = policy_of(**settings)
     partner = partner_of(policy, snapshot_every=2, pool_size=3, latest_share=1.0)
     expected = {1: said_by(policy)}
@@ -112,7 +108,7 @@ def test_copies_are_the_policy_at_the_beginning_of_an_iteration(settings: dict[s
     assert len({str(each) for each in expected.values()}) == 5
 
 
-def test_full_pool_drops_any_copy_but_the_beginning_by_seed() -> None:
+def test_full_pool_drops_any_copy_but_the_beginning_by_seed():
     kept = []
     for seed in (0, 0, 1, 2, 3):
         partner, history = partner_of(policy_of(), snapshot_every=1, pool_size=4, run_seed=seed), []
@@ -125,7 +121,7 @@ def test_full_pool_drops_any_copy_but_the_beginning_by_seed() -> None:
     assert kept[0] == kept[1] and len({str(history) for history in kept}) > 1
 
 
-def test_opponent_of_a_conversation_depends_on_its_seed_only() -> None:
+def test_opponent_of_a_conversation_depends_on_its_seed_only():
     policy = policy_of()
     partner = partner_of(policy, snapshot_every=1, pool_size=4, latest_share=0.5)
     for iteration in (2, 3, 4):
@@ -142,7 +138,7 @@ def test_opponent_of_a_conversation_depends_on_its_seed_only() -> None:
     assert ages[-4:] == [1.0, 3.0, 0.0, 3.0]
 
 
-def test_answering_leaves_prompts_and_random_state_of_the_agent_alone() -> None:
+def test_answering_leaves_prompts_and_random_state_of_the_agent_alone():
     policy = policy_of()
     partner = partner_of(policy, snapshot_every=1, pool_size=2, latest_share=0.5)
     train(policy, 1)
@@ -164,7 +160,7 @@ def test_answering_leaves_prompts_and_random_state_of_the_agent_alone() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"lora": LORA}])
-def test_pool_is_restored_bitwise(settings: dict[str, Any]) -> None:
+def test_pool_is_restored_bitwise(settings):
     policies = []
     for _ in range(2):
         torch.manual_seed(0)
@@ -193,6 +189,6 @@ def test_pool_is_restored_bitwise(settings: dict[str, Any]) -> None:
         ({"snapshot_every": 2, "pool_size": 1}, "has room only for the initial policy; use at least 2"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(kwargs: dict[str, Any], message: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(kwargs, message):
     with pytest.raises(ConfigError, match=message):
         SelfPlayPartner(SIDE, **kwargs)

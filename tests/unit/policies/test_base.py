@@ -1,12 +1,8 @@
 """Ids without a token: a model with rows for them is the same policy as one without, and never chooses them."""
 
-from __future__ import annotations
-
 import copy
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import fake_vllm
 import pytest
@@ -35,7 +31,7 @@ PROMPTS = [[3, 4, 5], [6, 7], [8]]
 REPLIES = [[9, 10, 11, 0], [12, 3, 0], [4, 5, 6, 7, 8]]
 
 
-def with_spare_rows(model: Any) -> Any:
+def with_spare_rows(model):
     """The model with more rows, which it finds more likely than most tokens."""
     larger = copy.deepcopy(model)
     larger.resize_token_embeddings(N + N_SPARE, mean_resizing=False)
@@ -44,7 +40,7 @@ def with_spare_rows(model: Any) -> Any:
     return larger.eval()
 
 
-def make_pair(name: str, kind: str, **kwargs: Any) -> tuple[Any, Any]:
+def make_pair(name, kind, **kwargs):
     """A policy whose model has a row per token, and the same with a model that has more."""
     exact = MODELS[name](TOKENIZER)
     exact.resize_token_embeddings(N, mean_resizing=False)
@@ -67,7 +63,7 @@ def make_pair(name: str, kind: str, **kwargs: Any) -> tuple[Any, Any]:
 
 
 @torch.no_grad()
-def with_values(exact: Any, larger: Any) -> None:
+def with_values(exact, larger):
     """Let values differ from token to token, and be highest for ids without a token."""
     for ours, theirs in ((exact.heads, larger.heads), (exact._target_heads, larger._target_heads)):
         for head, longer in zip(ours.q, theirs.q, strict=True):
@@ -76,18 +72,18 @@ def with_values(exact: Any, larger: Any) -> None:
             longer.output.bias[N:] = 9.0
 
 
-def obs(n_each: int = 1) -> dict[str, torch.Tensor]:
+def obs(n_each=1):
     ids, mask = padded(PROMPTS * n_each, left=True)
     return {"prompt_ids": ids, "prompt_mask": mask}
 
 
-def batch() -> Replies:
+def batch():
     return Replies.from_ids(PROMPTS, REPLIES, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("kind", ["plain", "mask", "values"])
 @pytest.mark.parametrize("name", MODELS)
-def test_rows_without_a_token_change_nothing(name: str, kind: str) -> None:
+def test_rows_without_a_token_change_nothing(name, kind):
     guidance = {"guidance": {"beta": 2.0, "prior_weight": 0.0}} if kind == "values" else {}
     policies = exact, larger = make_pair(name, kind, generation_kwargs={"temperature": 0.1}, **guidance)
     assert not any("without_token" in name for name in larger.state_dict())
@@ -114,7 +110,7 @@ def test_rows_without_a_token_change_nothing(name: str, kind: str) -> None:
     "kwargs", [{}, {"top_k": N + 2}, {"top_p": 1 - 1e-6}, {"temperature": 2.0, "min_length": 3}], ids=str
 )
 @pytest.mark.parametrize("kind", ["plain", "mask", "values"])
-def test_samples_have_only_tokens(kind: str, kwargs: dict[str, Any]) -> None:
+def test_samples_have_only_tokens(kind, kwargs):
     _, larger = make_pair("gpt2", kind, generation_kwargs=kwargs)
     found = larger.generate(obs(20))
     assert int(found.response_ids.max()) < N
@@ -125,7 +121,7 @@ def test_samples_have_only_tokens(kind: str, kwargs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
-def test_beams_are_those_of_a_model_without_more_rows(name: str) -> None:
+def test_beams_are_those_of_a_model_without_more_rows(name):
     pair = make_pair(name, "plain")
     ours, theirs = (each.generate(obs(), num_beams=3) for each in pair)
     assert torch.equal(ours.response_ids, theirs.response_ids)
@@ -135,14 +131,14 @@ def test_beams_are_those_of_a_model_without_more_rows(name: str) -> None:
 @pytest.mark.parametrize(
     "search", [{"search": "beam", "num_beams": 4}, {"search": "rerank", "n_candidates": 4}], ids=str
 )
-def test_guided_searches_find_only_tokens(search: dict[str, Any]) -> None:
+def test_guided_searches_find_only_tokens(search):
     _, larger = make_pair("gpt2", "values", guidance={"beta": 1.0, **search})
     assert int(larger.generate(obs()).response_ids.max()) < N
     q = larger.target_q_all(torch.randn(2, 32))
     assert float(q.amax()) > -1e3 > float(q[:, N:].max())
 
 
-def test_vllm_chooses_among_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_chooses_among_the_same_tokens(monkeypatch):
     fake_vllm.install(monkeypatch)
     _, larger = make_pair("gpt2", "plain")
     larger.backend = VLLMBackend(larger.language_model, larger.end_of_turn, 16, "float32")
@@ -151,7 +147,7 @@ def test_vllm_chooses_among_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> 
     torch.testing.assert_close(found.sampler_log_probs, found.log_probs, atol=1e-4, rtol=1e-4)
 
 
-def test_gaps_and_added_tokens_are_told_apart() -> None:
+def test_gaps_and_added_tokens_are_told_apart():
     vocabulary = {word: 2 * i for i, word in enumerate(["<eos>", "<pad>", *WORDS[:4]])}  # even ids up to 10
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(WordLevel(vocabulary)), eos_token="<eos>", pad_token="<pad>"
@@ -165,7 +161,7 @@ def test_gaps_and_added_tokens_are_told_apart() -> None:
         check_fits(model, tokenizer, 4, 4, "some/model")
 
 
-def set_layers(folder: str, n_layers: int) -> None:
+def set_layers(folder, n_layers):
     path = Path(folder, "config.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), "num_hidden_layers": n_layers}))
 
@@ -179,14 +175,14 @@ def set_layers(folder: str, n_layers: int) -> None:
     ],
     ids=["policy", "perplexity", "judge"],
 )
-def test_missing_layers_are_named(tmp_path: Path, load: Callable[[str], object]) -> None:
+def test_missing_layers_are_named(tmp_path, load):
     folder = save_judge(tmp_path / "model", architecture="llama")
     set_layers(folder, 9)
     with pytest.raises(ModelError, match=r"weights are missing from its files.*model\.layers\."):
         load(folder)
 
 
-def test_a_gguf_file_is_converted_before_its_architecture_is_built_without_weights(tmp_path: Path) -> None:
+def test_a_gguf_file_is_converted_before_its_architecture_is_built_without_weights(tmp_path):
     write_llama(tmp_path / "model.gguf")
     name = str(tmp_path / "model.gguf")
     with torch.device("meta"):

@@ -1,19 +1,12 @@
 """Sampling: the policy's distribution, the sampler's filters, and where replies end."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-from typing import Any
-
 import pytest
 import torch
 from tiny import MODELS, WORDS, make_bart, make_env, make_gpt2, make_policy, make_t5, make_tokenizer, maskable_class_of
-from transformers import PreTrainedTokenizerFast
 
 from rl4dialog.core.errors import ConfigError, TrainingError
 from rl4dialog.functional.log_probs import mask_logits
 from rl4dialog.functional.masks import padded
-from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.answering import stream_reply
 from rl4dialog.policies.generation import GenerationSettings, SampledTokens, StepEditor, all_steps, sample_steps
 from rl4dialog.policies.maskable import MaskableCausalLMActorCriticPolicy
@@ -24,28 +17,24 @@ PROMPT = [3, 4, 5]
 
 
 @pytest.fixture(params=["gpt2", "llama"])
-def model(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerFast) -> Any:
+def model(request, tokenizer):
     return MODELS[request.param](tokenizer)
 
 
-def generate(
-    model: Any, tokenizer: Any, n: int, n_tokens: int = 8, end: Any = None, editors: Any = (), **settings: Any
-) -> Replies:
+def generate(model, tokenizer, n, n_tokens=8, end=None, editors=(), **settings):
     ids = torch.tensor([PROMPT] * n)
     obs = {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids)}
     decoder, ends = causal_decoder(model, ids, torch.ones_like(ids)), end or EndOfTurn(tokenizer, [0])
     return all_steps(sample_steps(decoder, obs, GenerationSettings(**settings), ends, n_tokens, editors))
 
 
-def next_token_logits(model: Any) -> torch.Tensor:
+def next_token_logits(model):
     with torch.no_grad():
         return model(input_ids=torch.tensor([PROMPT])).logits[0, -1]
 
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
-def test_temperature_shapes_what_is_sampled_and_what_is_reported(
-    model: Any, tokenizer: PreTrainedTokenizerFast, temperature: float
-) -> None:
+def test_temperature_shapes_what_is_sampled_and_what_is_reported(model, tokenizer, temperature):
     n = 20_000
     replies = generate(model, tokenizer, n, n_tokens=1, temperature=temperature)
     expected = (next_token_logits(model) / temperature).log_softmax(-1)
@@ -54,7 +43,7 @@ def test_temperature_shapes_what_is_sampled_and_what_is_reported(
     assert (observed - expected.exp()).abs().max() < 4 * 0.5 / n**0.5
 
 
-def test_greedy_equals_transformers(model: Any, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_greedy_equals_transformers(model, tokenizer):
     settings = {"do_sample": False, "no_repeat_ngram_size": 2, "repetition_penalty": 1.3}
     ours = generate(model, tokenizer, 1, n_tokens=12, **settings)
     ids = torch.tensor([PROMPT])
@@ -63,7 +52,7 @@ def test_greedy_equals_transformers(model: Any, tokenizer: PreTrainedTokenizerFa
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_diverged_policy_is_named(tokenizer: PreTrainedTokenizerFast, value: float) -> None:
+def test_diverged_policy_is_named(tokenizer, value):
     model = make_gpt2(tokenizer)
     model.lm_head.weight.data[7] = value
     with pytest.raises(TrainingError, match=r"logits are NaN or infinite.* Lower its learning_rate"):
@@ -71,9 +60,7 @@ def test_diverged_policy_is_named(tokenizer: PreTrainedTokenizerFast, value: flo
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 3}, {"top_p": 0.5}, {"typical_p": 0.5}])
-def test_filters_limit_the_sampler_and_not_the_log_probs(
-    model: Any, tokenizer: PreTrainedTokenizerFast, settings: dict[str, Any]
-) -> None:
+def test_filters_limit_the_sampler_and_not_the_log_probs(model, tokenizer, settings):
     replies = generate(model, tokenizer, 500, n_tokens=1, **settings)
     log_probs = next_token_logits(model).log_softmax(-1)
     torch.testing.assert_close(replies.log_probs[:, 0], log_probs[replies.response_ids[:, 0]], rtol=1e-4, atol=1e-4)
@@ -88,7 +75,7 @@ def test_filters_limit_the_sampler_and_not_the_log_probs(
         torch.testing.assert_close(kept, 1 - replies.truncated_mass, rtol=1e-3, atol=1e-4)
 
 
-def test_replies_of_unlike_length_are_right_padded_and_end_once(model: Any, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_replies_of_unlike_length_are_right_padded_and_end_once(model, tokenizer):
     replies = generate(model, tokenizer, 200, n_tokens=20, temperature=2.0)
     lengths = replies.response_mask.sum(dim=1)
     assert lengths.min() < lengths.max()
@@ -101,7 +88,7 @@ def test_replies_of_unlike_length_are_right_padded_and_end_once(model: Any, toke
         assert length == 20 or ids[length - 1] == 0
 
 
-def test_reply_ends_at_a_marker_of_the_text() -> None:
+def test_reply_ends_at_a_marker_of_the_text():
     tokenizer = make_tokenizer(marker="<EOU>")
     model = make_gpt2(tokenizer)
     end = EndOfTurn(tokenizer, [0], "<EOU>")
@@ -128,17 +115,17 @@ def test_reply_ends_at_a_marker_of_the_text() -> None:
         ({"do_sample": "yes"}, "generation_kwargs.do_sample: .*boolean, got 'yes'"),
     ],
 )
-def test_wrong_settings_are_named(kwargs: dict[str, Any], words: str) -> None:
+def test_wrong_settings_are_named(kwargs, words):
     with pytest.raises(ConfigError, match=words):
         GenerationSettings.from_kwargs(kwargs)
 
 
 class OnlyOne(StepEditor):
-    def edit(self, logits: torch.Tensor, last_ids: torch.Tensor | None, hidden: torch.Tensor) -> torch.Tensor:
+    def edit(self, logits, last_ids, hidden):
         return mask_logits(logits, torch.arange(logits.shape[1]) == 5)
 
 
-def test_editor_decides_what_is_drawn_and_belongs_to_the_policy(model: Any, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_editor_decides_what_is_drawn_and_belongs_to_the_policy(model, tokenizer):
     replies = generate(model, tokenizer, 20, n_tokens=2, editors=[OnlyOne()])
     assert (replies.response_ids == 5).all() and (replies.log_probs == 0).all()
     expected = next_token_logits(model).log_softmax(-1)[5].expand(20)
@@ -146,8 +133,8 @@ def test_editor_decides_what_is_drawn_and_belongs_to_the_policy(model: Any, toke
 
 
 @torch.no_grad()
-def test_the_head_reads_compact_hidden_states(model: Any) -> None:
-    inputs: list[torch.Tensor] = []
+def test_the_head_reads_compact_hidden_states(model):
+    inputs = []
     prompts = torch.tensor([[3, 4, 5], [5, 4, 3]])
     decoder = causal_decoder(model, prompts, torch.ones_like(prompts))
     hook = model.get_output_embeddings().register_forward_pre_hook(lambda module, args: inputs.append(args[0]))
@@ -163,12 +150,12 @@ ENDS = [0, *range(12, 20)]  # many, for some beams to end early
 OF_BEAMS = {"gpt2": make_gpt2, "t5": make_t5, "bart": make_bart}
 
 
-def observation(prompts: list[list[int]] = PROMPTS) -> dict[str, torch.Tensor]:
+def observation(prompts=PROMPTS):
     ids, mask = padded(prompts, left=True)
     return {"prompt_ids": ids, "prompt_mask": mask}
 
 
-def expected_replies(model: Any, prompt: list[int], **kwargs: Any) -> list[int]:
+def expected_replies(model, prompt, **kwargs):
     """transformers' own, of one prompt without padding."""
     ids = torch.tensor([prompt])
     kwargs = {"eos_token_id": ENDS, "pad_token_id": 1, "do_sample": False, "max_new_tokens": 5, **kwargs}
@@ -190,7 +177,7 @@ def expected_replies(model: Any, prompt: list[int], **kwargs: Any) -> list[int]:
     ],
     ids=str,
 )
-def test_beams_are_those_of_transformers(name: str, kwargs: dict[str, Any]) -> None:
+def test_beams_are_those_of_transformers(name, kwargs):
     tokenizer = make_tokenizer()
     model = OF_BEAMS[name](tokenizer)
     policy = make_policy(make_env(tokenizer), model, end_of_turn=EndOfTurn(tokenizer, ENDS))
@@ -201,7 +188,7 @@ def test_beams_are_those_of_transformers(name: str, kwargs: dict[str, Any]) -> N
     torch.testing.assert_close(found.log_probs, policy.sequence_log_probs(found), rtol=1e-4, atol=1e-5)
 
 
-def test_minimum_length_holds_back_every_end() -> None:
+def test_minimum_length_holds_back_every_end():
     tokenizer = make_tokenizer()
     policy = make_policy(make_env(tokenizer), make_gpt2(tokenizer), end_of_turn=EndOfTurn(tokenizer, ENDS))
     prompts = observation([[i] for i in range(3, 20)])
@@ -212,7 +199,7 @@ def test_minimum_length_holds_back_every_end() -> None:
         assert not any(id in ENDS for id in ids[mask].tolist()[:-1])
 
 
-def test_turn_marker_of_several_tokens_ends_a_beam() -> None:
+def test_turn_marker_of_several_tokens_ends_a_beam():
     tokenizer = make_tokenizer()
     model = make_gpt2(tokenizer, tie_word_embeddings=False)
     w0, w4, w5, w6 = (tokenizer.convert_tokens_to_ids(word) for word in ("w0", "w4", "w5", "w6"))
@@ -233,7 +220,7 @@ def test_turn_marker_of_several_tokens_ends_a_beam() -> None:
 
 
 @pytest.mark.parametrize(("name", "max_length", "n_new"), [("gpt2", 9, 3), ("t5", 4, 3)])
-def test_max_length_counts_what_transformers_counts(name: str, max_length: int, n_new: int) -> None:
+def test_max_length_counts_what_transformers_counts(name, max_length, n_new):
     tokenizer = make_tokenizer()
     policy = make_policy(make_env(tokenizer), OF_BEAMS[name](tokenizer), end_of_turn=EndOfTurn(tokenizer, []))
     for kwargs in ({"num_beams": 2}, {"do_sample": False}, {"do_sample": True}):
@@ -244,7 +231,7 @@ def test_max_length_counts_what_transformers_counts(name: str, max_length: int, 
         policy.generate(observation(), max_length=1)
 
 
-def test_mask_rollouts_and_conversations_refuse_beams_by_name() -> None:
+def test_mask_rollouts_and_conversations_refuse_beams_by_name():
     tokenizer = make_tokenizer()
     env = make_env(tokenizer)
     masked = make_policy(env, make_gpt2(tokenizer), policy_class=MaskableCausalLMActorCriticPolicy)
@@ -265,9 +252,7 @@ def test_mask_rollouts_and_conversations_refuse_beams_by_name() -> None:
     ("settings", "masked"),
     [({"temperature": 2.0}, False), ({"top_k": 5}, False), ({"do_sample": False}, False), ({"top_k": 5}, True)],
 )
-def test_streamed_reply_is_the_generated_one(
-    model: Any, tokenizer: PreTrainedTokenizerFast, settings: dict[str, Any], masked: bool
-) -> None:
+def test_streamed_reply_is_the_generated_one(model, tokenizer, settings, masked):
     env = make_env(tokenizer, max_episode_length=12)
     policy = make_policy(env, model, critic="none", **({"policy_class": maskable_class_of(model)} if masked else {}))
     ids = torch.tensor([PROMPT])
@@ -285,33 +270,33 @@ def test_streamed_reply_is_the_generated_one(
 class Pieces:
     """A tokenizer whose tokens are given texts; a broken character is one that lacks its second half."""
 
-    def __init__(self, *pieces: str) -> None:
+    def __init__(self, *pieces):
         self._pieces = pieces
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self._pieces)
 
-    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
+    def convert_ids_to_tokens(self, ids):
         return [self._pieces[id] for id in ids]
 
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+    def decode(self, ids, skip_special_tokens=False):
         del skip_special_tokens
         return "".join(self._pieces[id] for id in ids)
 
 
-def streamed(*pieces: str) -> list[str]:
+def streamed(*pieces):
     """What is shown while a policy says these tokens one after another."""
 
     class Scripted:
         device = torch.device("cpu")
-        end_of_turn = EndOfTurn(Pieces(*pieces), [], "<EOU>")  # type: ignore[arg-type]
+        end_of_turn = EndOfTurn(Pieces(*pieces), [], "<EOU>")
 
-        def stream(self, obs: Any, random: Any, **kwargs: Any) -> Iterator[SampledTokens]:
+        def stream(self, obs, random, **kwargs):
             del obs, random, kwargs
             for id in range(len(pieces)):
                 yield SampledTokens(torch.tensor([0]), torch.tensor([id]), torch.tensor([0.0]))
 
-    policy: Any = Scripted()
+    policy = Scripted()
     return [part.text for part in stream_reply(policy, PROMPT)]
 
 
@@ -325,5 +310,5 @@ def streamed(*pieces: str) -> list[str]:
         (("a", "<EOU>"), ["a", "a", "a"]),
     ],
 )
-def test_beginning_of_a_marker_or_a_character_is_held_back(pieces: tuple[str, ...], expected: list[str]) -> None:
+def test_beginning_of_a_marker_or_a_character_is_held_back(pieces, expected):
     assert streamed(*pieces) == expected

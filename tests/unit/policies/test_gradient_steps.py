@@ -1,9 +1,6 @@
 """Gradients that are not finite: no weight becomes NaN, whoever takes the step."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +16,7 @@ from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.gradient_steps import MAX_SKIPPED_IN_A_ROW, StepGuard
 
 _PPO = {"batch_size": 16, "n_epochs": 2}
-SETTINGS: dict[Any, dict[str, Any]] = {PPO: _PPO, GRPO: {**_PPO, "n_generations": 2}, A2C: {}, TRPO: {"batch_size": 16}}
+SETTINGS = {PPO: _PPO, GRPO: {**_PPO, "n_generations": 2}, A2C: {}, TRPO: {"batch_size": 16}}
 
 
 class PoisonedPolicy(CausalLMActorCriticPolicy):
@@ -28,14 +25,14 @@ class PoisonedPolicy(CausalLMActorCriticPolicy):
     poisoned: tuple[int, ...] | range = ()
     n_passes = 0
 
-    def _logits_and_values(self, obs: Any, ids: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
+    def _logits_and_values(self, obs, ids=None):
         logits, values = super()._logits_and_values(obs, ids)
         return self._poison(logits), values
 
-    def predict_values(self, obs: Any) -> torch.Tensor:
+    def predict_values(self, obs):
         return self._poison(super().predict_values(obs))
 
-    def _poison(self, outputs: torch.Tensor) -> torch.Tensor:
+    def _poison(self, outputs):
         if torch.is_grad_enabled():
             if self.n_passes in self.poisoned:
                 outputs = outputs * math.nan
@@ -43,7 +40,7 @@ class PoisonedPolicy(CausalLMActorCriticPolicy):
         return outputs
 
 
-def make(algorithm: Any, poisoned: tuple[int, ...] | range = (), **kwargs: Any) -> Any:
+def make(algorithm, poisoned=(), **kwargs):
     tokenizer = make_tokenizer()
     built = algorithm(
         PoisonedPolicy,
@@ -63,12 +60,12 @@ def make(algorithm: Any, poisoned: tuple[int, ...] | range = (), **kwargs: Any) 
     return built
 
 
-def weights(policy: Any) -> torch.Tensor:
+def weights(policy):
     return torch.cat([p.detach().flatten() for p in policy.parameters()]).clone()
 
 
 @pytest.mark.parametrize("algorithm", [PPO, GRPO, A2C, TRPO])
-def test_step_without_finite_gradient_is_left_out_and_counted(algorithm: Any) -> None:
+def test_step_without_finite_gradient_is_left_out_and_counted(algorithm):
     built = make(algorithm, poisoned=(0,))
     built.learn(16 * 4)
     assert built.logger.name_to_value["train/skipped_steps"] == 1
@@ -78,7 +75,7 @@ def test_step_without_finite_gradient_is_left_out_and_counted(algorithm: Any) ->
     assert built.logger.name_to_value["train/skipped_steps"] == 0, "counted per iteration"
 
 
-def test_skipped_step_moves_neither_weights_nor_the_optimizers_state() -> None:
+def test_skipped_step_moves_neither_weights_nor_the_optimizers_state():
     built = make(A2C, poisoned=(1,))
     built.learn(16 * 4)
     before, state = weights(built.policy), [s["square_avg"].clone() for s in built.policy.optimizer.state.values()]
@@ -89,7 +86,7 @@ def test_skipped_step_moves_neither_weights_nor_the_optimizers_state() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
-def test_many_in_a_row_end_the_run(algorithm: Any) -> None:
+def test_many_in_a_row_end_the_run(algorithm):
     built = make(algorithm, poisoned=range(10**6))
     before = weights(built.policy)
     with pytest.raises(TrainingError, match=rf"{MAX_SKIPPED_IN_A_ROW} optimizer steps in a row.*learning_rate.*reward"):
@@ -98,14 +95,14 @@ def test_many_in_a_row_end_the_run(algorithm: Any) -> None:
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
-def test_raise_ends_the_run_at_once_and_names_the_iteration(algorithm: Any) -> None:
+def test_raise_ends_the_run_at_once_and_names_the_iteration(algorithm):
     one_step = {"n_epochs": 1, "batch_size": 10**6} if algorithm is PPO else {}
     built = make(algorithm, poisoned=range(1, 10**6), on_nan_gradient="raise", **one_step)
     with pytest.raises(TrainingError, match=r"^iteration 2: the gradient of an optimizer step was not finite"):
         built.learn(16 * 4 * 3)
 
 
-def test_finite_steps_in_between_begin_the_count_anew() -> None:
+def test_finite_steps_in_between_begin_the_count_anew():
     guard = StepGuard()
     for _ in range(3):
         for _ in range(MAX_SKIPPED_IN_A_ROW - 1):

@@ -1,9 +1,5 @@
 """In a conversation, only what is new in a prompt is read, and the logits stay the same."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -18,7 +14,7 @@ TOKENIZER = make_tokenizer()
 WINDOWED = ("gemma2", "mistral", "exaone4")
 
 
-def model_of(name: str, **config: Any) -> Any:
+def model_of(name, **config):
     model = make_model(name)
     if name in ("mistral", "qwen2"):
         config = model.config.to_dict() | {"sliding_window": None, "use_sliding_window": False, "layer_types": None}
@@ -27,14 +23,14 @@ def model_of(name: str, **config: Any) -> Any:
     return model.eval()
 
 
-def batch(prompts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(prompts):
     width = max(map(len, prompts))
     ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts])
     mask = torch.tensor([[False] * (width - len(prompt)) + [True] * len(prompt) for prompt in prompts])
     return ids, mask
 
 
-def turns(n_turns: int) -> list[list[list[int]]]:
+def turns(n_turns):
     """Prompts of six conversations by turn; they grow by turns of unequal length, and in the third one starts anew."""
     rng = np.random.default_rng(0)
     prompts = [rng.integers(1, 15, n).tolist() for n in (4, 9, 14, 4, 8, 14)]
@@ -50,7 +46,7 @@ def turns(n_turns: int) -> list[list[list[int]]]:
 
 
 @pytest.mark.parametrize("name", sorted(CONTINUED))
-def test_logits_are_those_of_the_whole_prompt(name: str) -> None:
+def test_logits_are_those_of_the_whole_prompt(name):
     model = model_of(name)
     assert can_continue_prompts(model)
     cache = PromptCache()
@@ -70,9 +66,9 @@ def test_logits_are_those_of_the_whole_prompt(name: str) -> None:
                         decoder.keep(kept)
 
 
-def test_only_new_tokens_are_read() -> None:
+def test_only_new_tokens_are_read():
     model = make_model("gpt2").eval()
-    widths: list[int] = []
+    widths = []
     model.transformer.wte.register_forward_hook(lambda module, inputs, output: widths.append(output.shape[1]))
     cache = PromptCache()
     with torch.no_grad():
@@ -82,7 +78,7 @@ def test_only_new_tokens_are_read() -> None:
     assert widths == [14, 4, 6, 4, 4]
 
 
-def test_prompts_that_are_new_are_read_whole() -> None:
+def test_prompts_that_are_new_are_read_whole():
     model = make_model("gpt2").eval()
     cache = PromptCache()
     with torch.no_grad():
@@ -94,20 +90,20 @@ def test_prompts_that_are_new_are_read_whole() -> None:
 
 
 @pytest.mark.parametrize("name", [*WINDOWED, "gpt_neo", "bloom", "mamba"])
-def test_models_with_windows_or_without_positions_read_whole_prompts(name: str) -> None:
+def test_models_with_windows_or_without_positions_read_whole_prompts(name):
     assert name in CAUSAL and not can_continue_prompts(make_model(name))
 
 
 @pytest.mark.parametrize("shares", [True, False])
-def test_policy_remembers_prompts_only_in_conversations(shares: bool) -> None:
+def test_policy_remembers_prompts_only_in_conversations(shares):
     env = make_env(TOKENIZER)
     policy = make_policy(env, make_gpt2(TOKENIZER), share_prompts=shares)
-    widths: list[int] = []
+    widths = []
     policy.language_model.transformer.wte.register_forward_hook(
         lambda module, inputs, output: widths.append(output.shape[1])
     )
 
-    def read(prompt: list[int]) -> int:
+    def read(prompt):
         ids, mask = batch([prompt])
         widths.clear()
         policy.generate({"prompt_ids": ids, "prompt_mask": mask}, max_new_tokens=1)

@@ -1,10 +1,5 @@
 """Saved models compute the log-probabilities of the policies that were trained, in every form that is saved."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import peft
 import pytest
 import torch
@@ -14,14 +9,13 @@ from tiny import MODELS, make_env, make_gpt2, make_policy, make_tokenizer
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.pretrained import load_model
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.lora import ADAPTER_FOLDER, check_restores
 from rl4dialog.policies.saving import MODEL_FOLDER, load_policy_weights, save_policy, tensors_hash, weights_hash
 from rl4dialog.policies.vllm_backend import _weights
 
 ATTENTION = {"gpt2": "c_attn", "llama": "q_proj", "t5": "q", "bart": "q_proj"}
 EMBEDDING = {"gpt2": "wte", "llama": "embed_tokens", "t5": "embed_tokens", "bart": "embed_tokens"}
-TARGETS: dict[str, dict[str, Any]] = {
+TARGETS = {
     "attention": {"target_modules": ["attention"]},
     "all linear layers": {"target_modules": "all-linear"},
     "head": {"target_modules": ["attention", "lm_head"]},
@@ -35,7 +29,7 @@ TARGETS: dict[str, dict[str, Any]] = {
 TOKENIZER = make_tokenizer()
 
 
-def make_model(name: str, tied: bool) -> Any:
+def make_model(name, tied):
     model = MODELS[name](TOKENIZER)
     model.config.tie_word_embeddings = True
     model.tie_weights()
@@ -47,12 +41,12 @@ def make_model(name: str, tied: bool) -> Any:
     return model
 
 
-def policy_around(model: Any, **kwargs: Any) -> LMActorCriticPolicy:
+def policy_around(model, **kwargs):
     env = make_env(TOKENIZER, vocab_size=model.get_input_embeddings().weight.shape[0])
     return make_policy(env, model, **kwargs)
 
 
-def settings_for(name: str, target: str) -> dict[str, Any]:
+def settings_for(name, target):
     names = {"attention": ATTENTION[name], "embedding": EMBEDDING[name]}
     return {
         key: [names.get(each, each) for each in value]
@@ -62,7 +56,7 @@ def settings_for(name: str, target: str) -> dict[str, Any]:
     }
 
 
-def trained(policy: LMActorCriticPolicy) -> LMActorCriticPolicy:
+def trained(policy):
     """The policy with other trained weights, as after some updates."""
     torch.manual_seed(2)
     with torch.no_grad():
@@ -71,21 +65,21 @@ def trained(policy: LMActorCriticPolicy) -> LMActorCriticPolicy:
     return policy
 
 
-def replies() -> Replies:
+def replies():
     prompts = [[3, 4, 5], [6, 7], [8]]
     return Replies.from_ids(prompts, [[9, 10, 11, 0], [12, 3, 0], [4, 5, 6, 7, 8]], torch.device("cpu"))
 
 
-def log_probs(policy: LMActorCriticPolicy) -> torch.Tensor:
+def log_probs(policy):
     return policy.sequence_log_probs(replies())
 
 
-def same(found: torch.Tensor, expected: torch.Tensor) -> bool:
+def same(found, expected):
     return torch.allclose(found, expected, atol=5e-5)
 
 
 @pytest.mark.parametrize(("name", "tied", "target"), covering(MODELS, (True, False), TARGETS))
-def test_every_saved_form_is_the_trained_policy(name: str, tied: bool, target: str, tmp_path: Path) -> None:
+def test_every_saved_form_is_the_trained_policy(name, tied, target, tmp_path):
     settings = settings_for(name, target)
     initial = log_probs(policy_around(make_model(name, tied)))
     policy = trained(policy_around(make_model(name, tied), lora=settings))
@@ -106,7 +100,7 @@ def test_every_saved_form_is_the_trained_policy(name: str, tied: bool, target: s
 
 
 @pytest.mark.parametrize("target", ["attention", "head", "whole head", "embedding"])
-def test_config_says_whether_the_published_head_is_the_embedding(target: str, tmp_path: Path) -> None:
+def test_config_says_whether_the_published_head_is_the_embedding(target, tmp_path):
     """Programs such as vLLM and llama.cpp's converter go by the config, which vLLM gets before the training."""
     policy = policy_around(make_model("llama", tied=True), lora=settings_for("llama", target))
     is_tied = target == "attention"
@@ -129,7 +123,7 @@ UNREAD = "read embeddings of their own, which are named 'embed_tokens'"
         ("llama", {"target_modules": ["embed_tokens", "lm_head"], "ensure_weight_tying": True}, "cannot be merged"),
     ],
 )
-def test_adapters_that_would_be_lost_are_refused(name: str, lora: dict[str, Any], message: str) -> None:
+def test_adapters_that_would_be_lost_are_refused(name, lora, message):
     with pytest.raises(ConfigError, match=message):
         policy_around(make_model(name, tied=True), lora=lora)
 
@@ -138,7 +132,7 @@ def test_adapters_that_would_be_lost_are_refused(name: str, lora: dict[str, Any]
     "settings",
     [{"bias": "all"}, {"bias": "lora_only"}, {"init_lora_weights": "pissa_niter_4"}, {"init_lora_weights": "olora"}],
 )
-def test_settings_that_would_move_the_reference_are_refused(settings: dict[str, Any]) -> None:
+def test_settings_that_would_move_the_reference_are_refused(settings):
     check_restores({"init_lora_weights": "gaussian", "bias": "none"})
     check_restores({"init_lora_weights": False})
     with pytest.raises(ConfigError, match=f"lora.{next(iter(settings))}: .* reference"):
@@ -146,8 +140,8 @@ def test_settings_that_would_move_the_reference_are_refused(settings: dict[str, 
 
 
 @pytest.mark.parametrize("key", ["target_modules", "modules_to_save", "exclude_modules"])
-def test_modules_that_the_model_does_not_have_are_named(key: str) -> None:
-    def build(*names: str) -> None:
+def test_modules_that_the_model_does_not_have_are_named(key):
+    def build(*names):
         targets = ["c_attn", *(names if key == "target_modules" else ())]
         policy_around(make_model("gpt2", tied=True), lora={key: [*names], "target_modules": targets})
 
@@ -156,7 +150,7 @@ def test_modules_that_the_model_does_not_have_are_named(key: str) -> None:
         build("h.1.mlp.c_proj", "c_prjo")
 
 
-def test_same_weights_have_the_same_hash_and_one_bit_changes_it() -> None:
+def test_same_weights_have_the_same_hash_and_one_bit_changes_it():
     tokenizer = make_tokenizer()
     model = make_gpt2(tokenizer)
     before = weights_hash(model)
@@ -173,15 +167,15 @@ LORA = {"r": 2, "target_modules": ["c_attn"], "init_lora_weights": False}
 BATCH = Replies.from_ids([[3, 4], [5]], [[6, 7, 8], [9, 10]])
 
 
-def policy_of(lora: Any = None, **kwargs: Any) -> LMActorCriticPolicy:
+def policy_of(lora=None, **kwargs):
     return make_policy(make_env(TOKENIZER), make_gpt2(TOKENIZER), lora=lora, **kwargs)
 
 
-def actor(policy: LMActorCriticPolicy) -> list[torch.Tensor]:
+def actor(policy):
     return [p.detach().clone() for p in policy.actor_parameters()]
 
 
-def shift(policy: LMActorCriticPolicy, seed: int) -> None:
+def shift(policy, seed):
     random = torch.Generator().manual_seed(seed)
     for parameter in policy.actor_parameters():
         parameter.data += 0.1 * torch.randn(parameter.shape, generator=random)
@@ -189,7 +183,7 @@ def shift(policy: LMActorCriticPolicy, seed: int) -> None:
 
 @pytest.mark.parametrize("offload_reference", [False, True])
 @pytest.mark.parametrize("lora", [None, LORA])
-def test_average_is_that_of_the_weights_after_each_iteration(lora: Any, offload_reference: bool) -> None:
+def test_average_is_that_of_the_weights_after_each_iteration(lora, offload_reference):
     if lora is not None and offload_reference:
         pytest.skip("there is no model to offload")
     policy = policy_of(lora, reference="ema", reference_decay=0.7, offload_reference=offload_reference)
@@ -209,7 +203,7 @@ def test_average_is_that_of_the_weights_after_each_iteration(lora: Any, offload_
 
 
 @pytest.mark.parametrize("lora", [None, LORA])
-def test_reset_copies_the_policy_every_few_iterations(lora: Any) -> None:
+def test_reset_copies_the_policy_every_few_iterations(lora):
     policy = policy_of(lora, reference="reset", reference_every=2)
     first = policy.reference_log_probs(BATCH)
     torch.testing.assert_close(first, policy.sequence_log_probs(BATCH))
@@ -224,7 +218,7 @@ def test_reset_copies_the_policy_every_few_iterations(lora: Any) -> None:
     assert initial.states() == {}
 
 
-def test_gradients_survive_the_swap_of_adapters() -> None:
+def test_gradients_survive_the_swap_of_adapters():
     policy = policy_of(LORA, reference="ema", reference_decay=0.5)
     shift(policy, 1)
     grads = []

@@ -1,9 +1,5 @@
 """Values of replies, and replies chosen by them."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 
@@ -22,7 +18,7 @@ from tests.offline import randomize
 from tests.tiny import make_env, make_gpt2, make_policy, make_tokenizer, next_token
 
 
-def test_value_of_chosen_actions_is_that_of_all_of_them() -> None:
+def test_value_of_chosen_actions_is_that_of_all_of_them():
     for width in (None, 5):
         head = ActionValueHead(4, 6, width, init_value=-2.0)
         hidden, ids = torch.randn(3, 4), torch.tensor([0, 5, 2])
@@ -32,7 +28,7 @@ def test_value_of_chosen_actions_is_that_of_all_of_them() -> None:
         torch.testing.assert_close(head(hidden, ids), head(hidden)[:, ids])
 
 
-def test_values_of_few_kept_tokens_are_those_among_all() -> None:
+def test_values_of_few_kept_tokens_are_those_among_all():
     heads, hidden = ActionValueHeads(4, None, 12, 2, 5), torch.randn(3, 4)
     for head in heads.q:
         torch.nn.init.normal_(head.output.weight)
@@ -44,7 +40,7 @@ def test_values_of_few_kept_tokens_are_those_among_all() -> None:
         torch.testing.assert_close(_q_of_kept(heads, hidden, kept), all_values)
 
 
-def test_filters_exclude_tokens_but_never_the_sampled_one() -> None:
+def test_filters_exclude_tokens_but_never_the_sampled_one():
     logits, advantages = torch.tensor([[3.0, 2.0, 0.0, -5.0]]), torch.tensor([[0.0, 0.0, 9.0, 9.0]])
     guidance = Guidance.from_settings({"beta": 1.0, "prior": {"min_p": 0.1}})
     kept = guidance.prior.kept(logits)
@@ -53,13 +49,13 @@ def test_filters_exclude_tokens_but_never_the_sampled_one() -> None:
     assert with_sampled is not None and with_sampled.tolist() == [[True, True, False, True]]
 
 
-def test_clip_limits_what_values_add() -> None:
+def test_clip_limits_what_values_add():
     logits, advantages = torch.zeros(1, 3), torch.tensor([[-1.0, 1.0, 100.0]])
     guided = Guidance(beta=2.0, clip=3.0).logits(logits, advantages, 1.0)
     assert guided.tolist() == [[-2.0, 2.0, 3.0]]
 
 
-def test_only_beta_0_without_filters_changes_nothing() -> None:
+def test_only_beta_0_without_filters_changes_nothing():
     assert Guidance(beta=0.0).changes_nothing and Guidance(beta=0.0, search="rerank", n_candidates=4).changes_nothing
     assert not Guidance(beta=0.1).changes_nothing
     assert not Guidance(beta=0.0, prior_weight=0.5).changes_nothing
@@ -79,7 +75,7 @@ def test_only_beta_0_without_filters_changes_nothing() -> None:
         ({"prior_weight": 0.0, "beta": 0.0}, "both 0"),
     ],
 )
-def test_mistakes_are_named(settings: dict[str, Any], message: str) -> None:
+def test_mistakes_are_named(settings, message):
     with pytest.raises(ConfigError, match=message):
         Guidance.from_settings(settings)
 
@@ -91,7 +87,7 @@ OBS = {
 KINDS = [(critic, target) for critic in ("shared", "separate") for target in ("model", "heads")]
 
 
-def make(n_candidates: int = 8, critic: str = "separate", seed: int = 0, **args: Any) -> Any:
+def make(n_candidates=8, critic="separate", seed=0, **args):
     env, model = make_env(make_tokenizer()), make_gpt2(make_tokenizer())
     policy = ValueRerankedCausalLMPolicy(
         env.observation_space,
@@ -106,14 +102,14 @@ def make(n_candidates: int = 8, critic: str = "separate", seed: int = 0, **args:
     return policy
 
 
-def turn_values(policy: Any, replies: Replies) -> torch.Tensor:
+def turn_values(policy, replies):
     heads, hidden = policy._guiding(replies)
     return policy.action_q(heads, hidden, replies).amin(dim=0)
 
 
 @pytest.mark.parametrize("features", ["last", "mean"])
 @pytest.mark.parametrize("share_prompts", [True, False])
-def test_values_do_not_depend_on_padding_and_other_rows(features: str, share_prompts: bool) -> None:
+def test_values_do_not_depend_on_padding_and_other_rows(features, share_prompts):
     policy = make(features=features, share_prompts=share_prompts)
     prompts = [[4, 5], [4, 5], [4, 5], [6, 7, 8]]
     responses = [[5, 6, 0], [9, 8, 7, 6, 0], [4, 0], [3]]
@@ -129,7 +125,7 @@ def test_values_do_not_depend_on_padding_and_other_rows(features: str, share_pro
         torch.testing.assert_close(alone[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_values_of_joined_turns_are_those_of_rows_of_their_own() -> None:
+def test_values_of_joined_turns_are_those_of_rows_of_their_own():
     policy = make()
     joined = Replies.from_ids([[4, 5]], [[6, 0, 7, 8, 9, 0]])
     joined.response_mask = torch.tensor([[True, True, False, False, True, True]])
@@ -144,7 +140,7 @@ def test_values_of_joined_turns_are_those_of_rows_of_their_own() -> None:
         assert found[0, 0] == found[0, 1] != found[0, 4] and found[0, 2] == 0
 
 
-def test_one_candidate_is_a_sample_of_the_language_model_bit_for_bit() -> None:
+def test_one_candidate_is_a_sample_of_the_language_model_bit_for_bit():
     env = make_env(make_tokenizer())
     plain = make_policy(env, make_gpt2(make_tokenizer()), policy_class=CausalLMActorCriticPolicy, critic="none")
     found = []
@@ -158,7 +154,7 @@ def test_one_candidate_is_a_sample_of_the_language_model_bit_for_bit() -> None:
 @pytest.mark.parametrize("use", ["target", "online"])
 @pytest.mark.parametrize("weight", [0.0, 0.5])
 @torch.no_grad()
-def test_reply_is_the_candidate_of_the_highest_rank(use: str, weight: float) -> None:
+def test_reply_is_the_candidate_of_the_highest_rank(use, weight):
     policy = make(guidance={"n_candidates": 6, "log_prob_weight": weight, "use": use})
     torch.manual_seed(1)
     best = policy.generate(OBS)
@@ -180,13 +176,13 @@ def test_reply_is_the_candidate_of_the_highest_rank(use: str, weight: float) -> 
         assert best.response_ids[prompt][best.response_mask[prompt]].tolist() == chosen
 
 
-def test_greedy_decoding_has_no_candidates() -> None:
+def test_greedy_decoding_has_no_candidates():
     with pytest.raises(ConfigError, match="n_candidates is 8, but generation_kwargs gives the same reply"):
         make().generate(OBS, do_sample=False)
 
 
 @pytest.mark.parametrize(("critic", "target"), KINDS)
-def test_lagging_values_move_by_the_rate(critic: str, target: str) -> None:
+def test_lagging_values_move_by_the_rate(critic, target):
     policy = make(critic=critic, target=target)
     with torch.no_grad():
         for parameter in (p for p in policy.parameters() if p.requires_grad):

@@ -1,13 +1,9 @@
 """The contract with vLLM, on a stand-in that samples by itself with the weights that it is sent (no GPU is needed)."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import fake_vllm
 import pytest
@@ -22,7 +18,6 @@ from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.envs.utterance_view import UtteranceView
-from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.vllm_backend import VLLMBackend, _weights
 from rl4dialog.rollouts.kl_controllers import FixedKLController
@@ -34,28 +29,26 @@ N_PROMPT, N_REPLY = 6, 8
 
 
 @pytest.fixture
-def llm_class(monkeypatch: pytest.MonkeyPatch) -> type[fake_vllm.LLM]:
+def llm_class(monkeypatch):
     return fake_vllm.install(monkeypatch)
 
 
-def make_backend(policy: LMActorCriticPolicy, sleep: bool = False, **kwargs: Any) -> fake_vllm.LLM:
+def make_backend(policy, sleep=False, **kwargs):
     """Let vLLM generate for a policy; gives the engine."""
     length = N_PROMPT + policy.max_reply_length
     policy.backend = VLLMBackend(policy.language_model, policy.end_of_turn, length, "float32", sleep=sleep, **kwargs)
-    llm: fake_vllm.LLM = fake_vllm.LLM.last
+    llm = fake_vllm.LLM.last
     return llm
 
 
-def policy_with(
-    model: Any = None, end_of_turn: EndOfTurn | None = None, sleep: bool = False, **kwargs: Any
-) -> tuple[LMActorCriticPolicy, fake_vllm.LLM]:
+def policy_with(model=None, end_of_turn=None, sleep=False, **kwargs):
     model = make_gpt2(TOKENIZER) if model is None else model
     env = make_env(TOKENIZER, vocab_size=len(TOKENIZER), max_episode_length=N_REPLY)
     policy = make_policy(env, model, end_of_turn, **kwargs)
     return policy, make_backend(policy, sleep)
 
 
-def prompts(n: int) -> dict[str, torch.Tensor]:
+def prompts(n):
     """Prompts of 1 to 6 tokens, padded on the left."""
     lengths = 1 + torch.arange(n) % N_PROMPT
     mask = torch.arange(N_PROMPT) >= N_PROMPT - lengths[:, None]
@@ -63,19 +56,19 @@ def prompts(n: int) -> dict[str, torch.Tensor]:
     return {"prompt_ids": ids * mask, "prompt_mask": mask}
 
 
-def same_weights(llm: fake_vllm.LLM, model: torch.nn.Module) -> bool:
+def same_weights(llm, model):
     own = dict(llm.module.named_parameters())
     return all(torch.equal(own[name], parameter) for name, parameter in model.named_parameters())
 
 
-def shake(policy: LMActorCriticPolicy) -> None:
+def shake(policy):
     with torch.no_grad():
         for parameter in policy.actor_parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
 
 
 @pytest.mark.parametrize("make_model", [make_gpt2, make_llama])
-def test_greedy_replies_equal_those_of_transformers(llm_class: Any, make_model: Any) -> None:
+def test_greedy_replies_equal_those_of_transformers(llm_class, make_model):
     policy, _ = policy_with(make_model(TOKENIZER))
     theirs = policy.generate(prompts(12), do_sample=False)
     policy.backend = None
@@ -87,7 +80,7 @@ def test_greedy_replies_equal_those_of_transformers(llm_class: Any, make_model: 
     assert theirs.sampler_log_probs is None and ours.sampler_log_probs is None
 
 
-def test_filters_limit_the_sampler_and_not_the_log_probs(llm_class: Any) -> None:
+def test_filters_limit_the_sampler_and_not_the_log_probs(llm_class):
     policy, _ = policy_with(generation_kwargs={"top_k": 3, "temperature": 1.5})
     replies = policy.generate(prompts(60))
     with torch.no_grad():
@@ -98,30 +91,30 @@ def test_filters_limit_the_sampler_and_not_the_log_probs(llm_class: Any) -> None
     assert (gaps > 0).all(), "three tokens share the probability of all"
 
 
-def test_minimum_length_holds_the_end_back(llm_class: Any) -> None:
+def test_minimum_length_holds_the_end_back(llm_class):
     ends = [id for id in range(len(TOKENIZER)) if id % 2 == 0]  # so that most replies would end at once
     policy, _ = policy_with(end_of_turn=EndOfTurn(TOKENIZER, ends))
     lengths = [policy.generate(prompts(40), min_length=n).response_mask.sum(dim=1).min() for n in (0, 4)]
     assert lengths == [1, 5]  # four tokens, and then the end
 
 
-def test_reply_is_never_longer_than_the_limits(llm_class: Any) -> None:
+def test_reply_is_never_longer_than_the_limits(llm_class):
     policy, _ = policy_with()
     for kwargs, longest in (({"max_new_tokens": 3, "min_length": 7}, 3), ({"max_new_tokens": 99}, N_REPLY)):
         assert policy.generate(prompts(20), **kwargs).response_mask.sum(dim=1).max() == longest
 
 
-def common_text(policy: LMActorCriticPolicy, n_tokens: int) -> str:
+def common_text(policy, n_tokens):
     """What the policy says often, in so many tokens."""
     replies = policy.generate(prompts(100))
-    counts: Counter[tuple[int, ...]] = Counter()
+    counts = Counter()
     for ids, mask in zip(replies.response_ids, replies.response_mask, strict=True):
         reply = ids[mask].tolist()
         counts.update(tuple(reply[i : i + n_tokens]) for i in range(len(reply) + 1 - n_tokens))
     return TOKENIZER.decode(next(ids for ids, _ in counts.most_common() if min(ids) >= 3))  # no special token
 
 
-def overshoot(outputs: list[Any]) -> list[Any]:
+def overshoot(outputs):
     """An engine that does not stop: three tokens after every end."""
     for output in outputs:
         completion = output.outputs[0]
@@ -130,7 +123,7 @@ def overshoot(outputs: list[Any]) -> list[Any]:
     return outputs
 
 
-def stop_early(outputs: list[Any]) -> list[Any]:
+def stop_early(outputs):
     """An engine that sees an end after every second token."""
     for output in outputs:
         completion = output.outputs[0]
@@ -139,7 +132,7 @@ def stop_early(outputs: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("n_tokens", "spoil"), [(1, None), (2, overshoot), (2, stop_early)])
-def test_replies_end_exactly_where_the_environment_ends_them(llm_class: Any, n_tokens: int, spoil: Any) -> None:
+def test_replies_end_exactly_where_the_environment_ends_them(llm_class, n_tokens, spoil):
     sampling = {"temperature": 1.5}
     marker = common_text(policy_with(generation_kwargs=sampling)[0], n_tokens)
     end = EndOfTurn(TOKENIZER, [0], marker)
@@ -163,7 +156,7 @@ def test_replies_end_exactly_where_the_environment_ends_them(llm_class: Any, n_t
         torch.testing.assert_close(replies.sampler_log_probs, replies.log_probs, rtol=1e-4, atol=1e-4)
 
 
-def test_same_seed_gives_the_same_replies_and_another_does_not(llm_class: Any) -> None:
+def test_same_seed_gives_the_same_replies_and_another_does_not(llm_class):
     policy, _ = policy_with()
     replies = []
     for seed in (1, 1, 2):
@@ -174,7 +167,7 @@ def test_same_seed_gives_the_same_replies_and_another_does_not(llm_class: Any) -
     assert len({tuple(ids) for ids in policy.generate(one_prompt).response_ids.tolist()}) > 1, "each reply has a seed"
 
 
-def test_weights_are_sent_once_and_again_when_they_have_changed(llm_class: Any) -> None:
+def test_weights_are_sent_once_and_again_when_they_have_changed(llm_class):
     policy, llm = policy_with()
     policy.generate(prompts(4))
     policy.generate(prompts(4))
@@ -188,7 +181,7 @@ def test_weights_are_sent_once_and_again_when_they_have_changed(llm_class: Any) 
     assert torch.equal(theirs.response_ids, policy.generate(prompts(4), do_sample=False).response_ids)
 
 
-def test_weights_of_a_checkpoint_are_sent_once_under_transformers_names(llm_class: Any) -> None:
+def test_weights_of_a_checkpoint_are_sent_once_under_transformers_names(llm_class):
     model = make_gpt2(TOKENIZER)
     assert model.lm_head.weight is model.transformer.wte.weight
     policy, llm = policy_with(model)
@@ -200,7 +193,7 @@ def test_weights_of_a_checkpoint_are_sent_once_under_transformers_names(llm_clas
     assert sent["transformer.scale"] == 2 and "transformer.cache" not in sent and "lm_head.weight" not in sent
 
 
-def test_adapters_are_merged_into_the_weights(llm_class: Any) -> None:
+def test_adapters_are_merged_into_the_weights(llm_class):
     policy, llm = policy_with(lora={"r": 2, "lora_alpha": 8})
     base = {name: p.clone() for name, p in make_gpt2(TOKENIZER).named_parameters()}
     shake(policy)
@@ -211,7 +204,7 @@ def test_adapters_are_merged_into_the_weights(llm_class: Any) -> None:
     torch.testing.assert_close(replies.sampler_log_probs, replies.log_probs, rtol=1e-3, atol=1e-4)
 
 
-def test_engine_sleeps_only_while_its_weights_are_out_of_date(llm_class: Any) -> None:
+def test_engine_sleeps_only_while_its_weights_are_out_of_date(llm_class):
     policy, llm = policy_with(sleep=True)
     policy.generate(prompts(2))
     policy.weights_will_change()
@@ -222,7 +215,7 @@ def test_engine_sleeps_only_while_its_weights_are_out_of_date(llm_class: Any) ->
     assert same_weights(llm, policy.language_model)
 
 
-def test_shards_get_their_weights_through_main_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shards_get_their_weights_through_main_memory(monkeypatch):
     fake_vllm.install(monkeypatch, n_devices=2)
     policy, _ = policy_with()
     llm = make_backend(policy, tensor_parallel_size=2)
@@ -230,7 +223,7 @@ def test_shards_get_their_weights_through_main_memory(monkeypatch: pytest.Monkey
     assert llm.tensor_parallel_size == 2 and same_weights(llm, policy.language_model)
 
 
-def make_algorithm(cls: Any = PPO, sleep: bool = False, **kwargs: Any) -> tuple[Any, fake_vllm.LLM]:
+def make_algorithm(cls=PPO, sleep=False, **kwargs):
     end_of_turn = EndOfTurn(TOKENIZER, [0], f"{WORDS[1]} {WORDS[2]}")
     env = {"vocab_size": len(TOKENIZER), "end_of_turn": end_of_turn}
     sizes = {"batch_size": 10**6} if cls is not A2C else {}
@@ -250,13 +243,13 @@ def make_algorithm(cls: Any = PPO, sleep: bool = False, **kwargs: Any) -> tuple[
     return algorithm, make_backend(algorithm.policy, sleep)
 
 
-def collect(algorithm: Any) -> dict[str, float]:
+def collect(algorithm):
     _, callback = algorithm._setup_learn(10**6)
     algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
-    return algorithm.logger.name_to_value  # type: ignore[no-any-return]
+    return algorithm.logger.name_to_value
 
 
-def test_iteration_of_ppo(llm_class: Any) -> None:
+def test_iteration_of_ppo(llm_class):
     algorithm, llm = make_algorithm(sleep=True, n_epochs=1)
     logged = collect(algorithm)
     assert abs(logged["rollout/kl"]) < 1e-5
@@ -275,7 +268,7 @@ def test_iteration_of_ppo(llm_class: Any) -> None:
 
 
 @pytest.mark.parametrize("cls", [A2C, TRPO])
-def test_generation_after_learning_has_the_last_weights(llm_class: Any, cls: Any) -> None:
+def test_generation_after_learning_has_the_last_weights(llm_class, cls):
     algorithm, llm = make_algorithm(cls)
     algorithm.learn(2 * 16 * 4)
     algorithm.policy.generate(prompts(2))
@@ -283,16 +276,16 @@ def test_generation_after_learning_has_the_last_weights(llm_class: Any, cls: Any
     assert llm.calls.count("reload_weights") == 3
 
 
-def fail(outputs: list[Any]) -> list[Any]:
+def fail(outputs):
     raise RuntimeError("CUDA error: an illegal memory access")
 
 
-def empty(outputs: list[Any]) -> list[Any]:
+def empty(outputs):
     outputs[1].outputs[0].token_ids, outputs[1].outputs[0].logprobs = [], []
     return outputs
 
 
-def no_log_probs(outputs: list[Any]) -> list[Any]:
+def no_log_probs(outputs):
     outputs[1].outputs[0].logprobs = None
     return outputs
 
@@ -307,22 +300,22 @@ def no_log_probs(outputs: list[Any]) -> list[Any]:
         (no_log_probs, "vLLM did not generate the replies"),
     ],
 )
-def test_engine_that_fails_is_an_error(llm_class: Any, spoil: Any, words: str) -> None:
+def test_engine_that_fails_is_an_error(llm_class, spoil, words):
     policy, llm = policy_with()
     llm.spoil = spoil
     with pytest.raises(GenerationError, match=words):
         policy.generate(prompts(4))
 
 
-def test_engine_that_cannot_take_over_weights_is_an_error(llm_class: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_that_cannot_take_over_weights_is_an_error(llm_class, monkeypatch):
     policy, llm = policy_with()
     monkeypatch.setattr(llm, "reset_prefix_cache", lambda: False)
     with pytest.raises(GenerationError, match="keeps cached prompts"):
         policy.generate(prompts(4))
 
 
-def test_engine_that_does_not_start_is_an_error(llm_class: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> None:
+def test_engine_that_does_not_start_is_an_error(llm_class, monkeypatch):
+    def refuse(*args, **kwargs):
         raise ValueError("Free memory on device (1.0/80.0 GiB) is less than desired")
 
     monkeypatch.setattr(sys.modules["vllm"], "LLM", refuse)
@@ -339,7 +332,7 @@ def test_engine_that_does_not_start_is_an_error(llm_class: Any, monkeypatch: pyt
         ({"temperature": 0.001}, "temperature must be between 0.01 and 2.0 .* not 0.001"),
     ],
 )
-def test_settings_that_vllm_does_not_know_are_refused(llm_class: Any, settings: dict[str, Any], words: str) -> None:
+def test_settings_that_vllm_does_not_know_are_refused(llm_class, settings, words):
     policy, _ = policy_with()
     with pytest.raises(ConfigError, match=words):
         policy.generate(prompts(2), **settings)
@@ -359,7 +352,7 @@ SUPERVISED = {
 }
 
 
-def check(tmp_path: Path, generation: Any = None, **overrides: Any) -> None:
+def check(tmp_path, generation=None, **overrides):
     config = make_config(tmp_path, generation=generation or {"backend": "vllm"}, **overrides)
     check_components(parse_config(config, "config.yml"))
 
@@ -384,17 +377,13 @@ def check(tmp_path: Path, generation: Any = None, **overrides: Any) -> None:
         ({"generation": {"backend": "vllm", "tensor_parallel_size": 2}}, "needs as many CUDA devices, .* has 1"),
     ],
 )
-def test_what_does_not_go_together_is_refused(
-    llm_class: Any, tmp_path: Path, overrides: dict[str, Any], words: str
-) -> None:
+def test_what_does_not_go_together_is_refused(llm_class, tmp_path, overrides, words):
     overrides = dict(overrides)
     with pytest.raises(ConfigError, match=words):
         check(tmp_path, overrides.pop("generation", None), **overrides)
 
 
-def test_missing_package_old_package_and_missing_device_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_package_old_package_and_missing_device_are_told(tmp_path, monkeypatch):
     fake_vllm.install(monkeypatch)
     check(tmp_path, {"backend": "vllm", "gpu_memory_utilization": 0.5, "tensor_parallel_size": 1, "sleep": True})
     assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0", "the engine must be in this process"

@@ -1,9 +1,5 @@
 """The buffer of whole replies: conversations, the KL penalty, minibatches."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -11,21 +7,21 @@ from gymnasium import spaces
 from rows import one_row, rows_of
 
 from rl4dialog.functional.advantages import generalized_advantages
-from rl4dialog.functional.replies import Replies, ReplySamples
+from rl4dialog.functional.replies import ReplySamples
 from rl4dialog.rollouts.buffer import GroupRolloutBuffer, SequenceRolloutBuffer
 
 NUMBERS = ("actions", "old_values", "old_log_prob", "advantages", "returns", "ref_log_prob")
 
 
-def make_buffer(gamma: float = 0.9, gae_lambda: float = 0.8, **kwargs: Any) -> SequenceRolloutBuffer:
+def make_buffer(gamma=0.9, gae_lambda=0.8, **kwargs):
     space = spaces.Discrete(10)
     return SequenceRolloutBuffer(8, space, space, "cpu", gamma=gamma, gae_lambda=gae_lambda, **kwargs)
 
 
-def utterance(rng: np.random.Generator, n: int, episode: int, **overrides: Any) -> Replies:
+def utterance(rng, n, episode, **overrides):
     arrays = {name: rng.normal(size=n).astype(np.float32) for name in ("log_probs", "ref_log_probs", "values")}
     arrays["unmasked_log_probs"] = arrays["log_probs"]
-    fields: dict[str, Any] = {
+    fields = {
         "prompt_ids": rng.integers(1, 9, size=rng.integers(1, 5)),
         "response_ids": rng.integers(1, 9, size=n),
         "task_rewards": rng.normal(size=n).astype(np.float32),
@@ -36,7 +32,7 @@ def utterance(rng: np.random.Generator, n: int, episode: int, **overrides: Any) 
     return one_row(**fields)
 
 
-def test_advantages_run_from_the_last_token_of_a_turn_to_the_first_of_the_next() -> None:
+def test_advantages_run_from_the_last_token_of_a_turn_to_the_first_of_the_next():
     """Turns of two conversations, interleaved as parallel environments deliver them, against one long episode each."""
     rng = np.random.default_rng(0)
     conversations = [[utterance(rng, n, 0) for n in (3, 1, 4)], [utterance(rng, n, 1) for n in (2, 5)]]
@@ -58,7 +54,7 @@ def test_advantages_run_from_the_last_token_of_a_turn_to_the_first_of_the_next()
         np.testing.assert_allclose(np.concatenate([u.returns for u in conversation]), returns[0], rtol=1e-5)
 
 
-def test_kl_is_charged_without_the_mask_and_ratios_are_taken_with_it() -> None:
+def test_kl_is_charged_without_the_mask_and_ratios_are_taken_with_it():
     """Under a mask, tokens are more probable than the unmasked policy has them: that is no divergence to pay for."""
     log_probs, unmasked, reference = (np.array(row, dtype=np.float32) for row in ([-0.1, -0.2], [-1, -2], [-4, -3]))
     u = utterance(
@@ -76,7 +72,7 @@ def test_kl_is_charged_without_the_mask_and_ratios_are_taken_with_it() -> None:
 
 
 @pytest.mark.parametrize("batch_size", [None, 1, 7, 16, 1000])
-def test_minibatches_hold_every_utterance_once_and_are_about_as_large_as_wanted(batch_size: int | None) -> None:
+def test_minibatches_hold_every_utterance_once_and_are_about_as_large_as_wanted(batch_size):
     rng = np.random.default_rng(3)
     buffer = make_buffer()
     for i in range(20):
@@ -90,14 +86,14 @@ def test_minibatches_hold_every_utterance_once_and_are_about_as_large_as_wanted(
         assert max(len(batch.old_values) for batch in batches) <= batch_size + 6
 
 
-def test_nothing_collected_is_not_an_error() -> None:
+def test_nothing_collected_is_not_an_error():
     buffer = make_buffer()
     buffer.compute_rewards(0.1)
     buffer.compute_returns_and_advantage()
     assert buffer.n_tokens == 0
 
 
-def filled(rng: np.random.Generator, lengths: list[int], **kwargs: Any) -> SequenceRolloutBuffer:
+def filled(rng, lengths, **kwargs):
     """A buffer of conversations of one reply each."""
     buffer = make_buffer(**kwargs)
     for i, n in enumerate(lengths):
@@ -107,7 +103,7 @@ def filled(rng: np.random.Generator, lengths: list[int], **kwargs: Any) -> Seque
     return buffer
 
 
-def test_emptied_buffer_is_as_new() -> None:
+def test_emptied_buffer_is_as_new():
     buffer = filled(np.random.default_rng(0), [2, 3])
     assert buffer.full and len(buffer.values) == len(buffer.returns) == buffer.n_tokens == 5
     buffer.reset()
@@ -116,13 +112,13 @@ def test_emptied_buffer_is_as_new() -> None:
         assert array.shape == (0,) and array.dtype == np.float32
 
 
-def test_values_and_returns_of_the_buffer_are_in_the_order_of_its_utterances() -> None:
+def test_values_and_returns_of_the_buffer_are_in_the_order_of_its_utterances():
     buffer = filled(np.random.default_rng(1), [2, 1, 4])
     np.testing.assert_array_equal(buffer.values, np.concatenate([u.values for u in rows_of(buffer)]))
     np.testing.assert_array_equal(buffer.returns, np.concatenate([u.returns for u in rows_of(buffer)]))
 
 
-def test_all_numbers_of_tokens_stay_in_single_precision() -> None:
+def test_all_numbers_of_tokens_stay_in_single_precision():
     buffer = filled(np.random.default_rng(2), [2, 3], normalize_rewards=True)
     for u in rows_of(buffer):
         assert {array.dtype for array in (u.rewards, u.advantages, u.returns)} == {np.dtype(np.float32)}
@@ -143,9 +139,7 @@ def test_all_numbers_of_tokens_stay_in_single_precision() -> None:
         (None, 0.0, [1] * 5),
     ],
 )
-def test_parts_are_as_large_as_allowed_and_padded_to_their_own_longest(
-    micro_batch_size: int | None, fixed_cost: float | None, sizes: list[int]
-) -> None:
+def test_parts_are_as_large_as_allowed_and_padded_to_their_own_longest(micro_batch_size, fixed_cost, sizes):
     buffer = make_buffer()
     rng = np.random.default_rng(4)
     for i, (n_prompt, n) in enumerate([(0, 5), (7, 1), (3, 3), (1, 2), (0, 4)]):
@@ -179,7 +173,7 @@ def test_parts_are_as_large_as_allowed_and_padded_to_their_own_longest(
     assert sorted(rows) == sorted(expected)
 
 
-def test_minibatches_are_cut_evenly_and_drawn_anew_each_time() -> None:
+def test_minibatches_are_cut_evenly_and_drawn_anew_each_time():
     buffer = filled(np.random.default_rng(5), [2] * 12)
     np.random.seed(0)
     orders = []
@@ -192,7 +186,7 @@ def test_minibatches_are_cut_evenly_and_drawn_anew_each_time() -> None:
     assert [len(batch.actions) for batch in buffer.get(1)] == [2] * 12, "a reply is never cut"
 
 
-def test_minibatches_are_even_in_tokens_and_not_in_replies() -> None:
+def test_minibatches_are_even_in_tokens_and_not_in_replies():
     buffer = filled(np.random.default_rng(5), [1] * 30 + [10] * 3)
     np.random.seed(0)
     for _ in range(50):
@@ -201,12 +195,12 @@ def test_minibatches_are_even_in_tokens_and_not_in_replies() -> None:
         assert min(sizes) >= 10 and max(sizes) <= 30, "half of a long reply at either end"
 
 
-def test_reply_longer_than_a_minibatch_takes_one_and_leaves_no_other_empty() -> None:
+def test_reply_longer_than_a_minibatch_takes_one_and_leaves_no_other_empty():
     buffer = filled(np.random.default_rng(6), [40, 1, 1, 1])
     assert sorted(len(batch.observations["prompt_ids"]) for batch in buffer.get(11)) == [1, 1, 1, 1]
 
 
-def test_normalized_rewards_are_those_that_were_charged() -> None:
+def test_normalized_rewards_are_those_that_were_charged():
     """Whitened over all tokens after the KL, by the deviation of the whole (not of a sample)."""
     rng = np.random.default_rng(7)
     plain, normalized = (make_buffer(normalize_rewards=flag) for flag in (False, True))
@@ -220,7 +214,7 @@ def test_normalized_rewards_are_those_that_were_charged() -> None:
     np.testing.assert_allclose(whitened, (charged - charged.mean()) / charged.std(), rtol=1e-4, atol=1e-5)
 
 
-def test_normalized_rewards_keep_what_they_were_added_up_from() -> None:
+def test_normalized_rewards_keep_what_they_were_added_up_from():
     buffer = make_buffer(normalize_rewards=True)
     for episode, reward in enumerate((1.0, 3.0, 8.0)):
         numbers = {name: [0.0] for name in ("log_probs", "unmasked_log_probs", "ref_log_probs", "values")}
@@ -233,7 +227,7 @@ def test_normalized_rewards_keep_what_they_were_added_up_from() -> None:
     )
 
 
-def test_constant_rewards_are_normalized_to_zero() -> None:
+def test_constant_rewards_are_normalized_to_zero():
     buffer = make_buffer(normalize_rewards=True)
     numbers = {name: [0.0, 0.0] for name in ("log_probs", "unmasked_log_probs", "ref_log_probs", "values")}
     for episode in range(3):
@@ -246,7 +240,7 @@ def test_constant_rewards_are_normalized_to_zero() -> None:
 LENGTHS = ([3, 1, 4], [2], [1, 5])
 
 
-def conversations_in(rng: np.random.Generator, **kwargs: Any) -> SequenceRolloutBuffer:
+def conversations_in(rng, **kwargs):
     """A buffer of conversations of several turns each, of which the last is cut, with a KL penalty of 0.3 per nat."""
     buffer = make_buffer(**kwargs)
     for episode, lengths in enumerate(LENGTHS):
@@ -258,12 +252,12 @@ def conversations_in(rng: np.random.Generator, **kwargs: Any) -> SequenceRollout
     return buffer
 
 
-def episode_of(buffer: SequenceRolloutBuffer, episode: int, name: str) -> np.ndarray:
+def episode_of(buffer, episode, name):
     return np.concatenate([getattr(row, name) for row in rows_of(buffer) if row.episode == episode])
 
 
 @pytest.mark.parametrize("normalize_rewards", [False, True])
-def test_credit_of_turns_is_shared_and_the_kl_is_each_tokens_own(normalize_rewards: bool) -> None:
+def test_credit_of_turns_is_shared_and_the_kl_is_each_tokens_own(normalize_rewards):
     kwargs = {"turn_gamma": 0.7, "turn_gae_lambda": 0.6, "normalize_rewards": normalize_rewards}
     buffer = conversations_in(np.random.default_rng(8), credit="turn", **kwargs)
     kl = {e: 0.3 * (episode_of(buffer, e, "log_probs") - episode_of(buffer, e, "ref_log_probs")) for e in range(3)}
@@ -282,7 +276,7 @@ def test_credit_of_turns_is_shared_and_the_kl_is_each_tokens_own(normalize_rewar
         np.testing.assert_allclose(episode_of(buffer, episode, "returns"), targets, rtol=1e-4, atol=1e-5)
 
 
-def test_credit_of_tokens_has_factors_of_its_own_between_turns() -> None:
+def test_credit_of_tokens_has_factors_of_its_own_between_turns():
     buffer = conversations_in(np.random.default_rng(9), turn_gamma=0.5, turn_gae_lambda=0.3)
     for episode, lengths in enumerate(LENGTHS):
         rewards, values = episode_of(buffer, episode, "rewards"), episode_of(buffer, episode, "values")
@@ -295,7 +289,7 @@ def test_credit_of_tokens_has_factors_of_its_own_between_turns() -> None:
 
 
 @pytest.mark.parametrize("credit", ["token", "turn"])
-def test_factors_of_turns_are_by_default_those_of_tokens(credit: str) -> None:
+def test_factors_of_turns_are_by_default_those_of_tokens(credit):
     unset, given = (
         conversations_in(np.random.default_rng(10), credit=credit, **kwargs)
         for kwargs in ({}, {"turn_gamma": 0.9, "turn_gae_lambda": 0.8})
@@ -305,7 +299,7 @@ def test_factors_of_turns_are_by_default_those_of_tokens(credit: str) -> None:
 
 
 @pytest.mark.parametrize("credit", ["token", "turn"])
-def test_scales_of_advantages_are_the_sums_without_signs(credit: str) -> None:
+def test_scales_of_advantages_are_the_sums_without_signs(credit):
     """Numbers whose parts all count in one direction: then nothing cancels, and the scale is the advantage itself."""
     rng = np.random.default_rng(11)
     buffer = make_buffer(credit=credit, turn_gamma=0.7, turn_gae_lambda=0.6)
@@ -319,7 +313,7 @@ def test_scales_of_advantages_are_the_sums_without_signs(credit: str) -> None:
     np.testing.assert_allclose(buffer.replies.flat("advantage_scales"), buffer.replies.flat("advantages"), rtol=1e-5)
 
 
-def test_scales_of_turns_count_each_value_once() -> None:
+def test_scales_of_turns_count_each_value_once():
     buffer = conversations_in(np.random.default_rng(12), credit="turn")
     numbers = {name: episode_of(buffer, 1, name) for name in ("task_rewards", "values", "rewards", "advantage_scales")}
     kl = np.abs(numbers["task_rewards"] - numbers["rewards"])
@@ -327,7 +321,7 @@ def test_scales_of_turns_count_each_value_once() -> None:
     np.testing.assert_allclose(numbers["advantage_scales"], expected, rtol=1e-5)
 
 
-def test_credit_of_turns_of_one_token_is_that_of_tokens_without_kl() -> None:
+def test_credit_of_turns_of_one_token_is_that_of_tokens_without_kl():
     rng = np.random.default_rng(13)
     rows = [utterance(rng, 1, i // 3, turn=i % 3, last_value=0.7 * (i == 5)) for i in range(6)]
     found = []
@@ -345,12 +339,12 @@ def test_credit_of_turns_of_one_token_is_that_of_tokens_without_kl() -> None:
 SPACE = spaces.Discrete(10)
 
 
-def grouped_utterance(episode: int, group: int, *rewards: float) -> Replies:
+def grouped_utterance(episode, group, *rewards):
     same = dict.fromkeys(("unmasked_log_probs", "ref_log_probs"), np.zeros(len(rewards)))
     return one_row([1], np.arange(len(rewards)), episode, group, task_rewards=rewards, **same)
 
 
-def filled_with_groups() -> GroupRolloutBuffer:
+def filled_with_groups():
     """Two groups, interleaved; one conversation has two turns. Totals: 1 and 5 of group 4, 2 and 12 of group 9."""
     buffer = GroupRolloutBuffer(1, SPACE, SPACE, "cpu", advantages_of=lambda totals: totals - totals.min())
     for row in (
@@ -366,7 +360,7 @@ def filled_with_groups() -> GroupRolloutBuffer:
     return buffer
 
 
-def test_every_token_has_the_advantage_of_its_conversation_in_its_group() -> None:
+def test_every_token_has_the_advantage_of_its_conversation_in_its_group():
     buffer = filled_with_groups()
     assert buffer.full
     assert [u.advantages.tolist() for u in rows_of(buffer)] == [[0.0], [0.0, 0.0], [4.0, 4.0], [10.0], [4.0]]
@@ -375,7 +369,7 @@ def test_every_token_has_the_advantage_of_its_conversation_in_its_group() -> Non
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, None])
-def test_utterances_of_a_group_share_a_minibatch(batch_size: int | None) -> None:
+def test_utterances_of_a_group_share_a_minibatch(batch_size):
     batches = [sorted(batch.returns.tolist()) for batch in filled_with_groups().get(batch_size)]
     groups = [[1.0, 5.0, 5.0, 5.0], [2.0, 2.0, 12.0]]
     assert sorted(batches) == (groups if batch_size else [sorted(groups[0] + groups[1])])

@@ -1,9 +1,5 @@
 """Collecting: which rewards reach the buffer."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from rows import rows_of
@@ -22,7 +18,7 @@ from rl4dialog.rollouts.task_rewards import RewardNormalizer, TaskRewards
 from rl4dialog.scores.composite import Linear
 
 
-def collected(collector: RolloutCollector, parts: list[RewardPart], n_iterations: int = 1) -> Any:
+def collected(collector, parts, n_iterations=1):
     """An algorithm after some rollouts without any training in between."""
     tokenizer = make_tokenizer()
     env = make_env(tokenizer, reward_parts=parts)
@@ -45,7 +41,7 @@ def collected(collector: RolloutCollector, parts: list[RewardPart], n_iterations
     return algorithm
 
 
-def test_rewards_of_an_episode_are_its_normalized_score_less_the_kl() -> None:
+def test_rewards_of_an_episode_are_its_normalized_score_less_the_kl():
     parts = [RewardPart("words", 1.0, n_words_reward)]
     plain, normalized = (
         collected(RolloutCollector(TaskRewards(parts), normalizer=n), parts)
@@ -64,7 +60,7 @@ def test_rewards_of_an_episode_are_its_normalized_score_less_the_kl() -> None:
     assert normalized.logger.name_to_value["rollout/task_reward"] == pytest.approx(np.mean(earned))
 
 
-def test_weights_follow_the_iteration_and_plain_environments_pay_the_same_at_first() -> None:
+def test_weights_follow_the_iteration_and_plain_environments_pay_the_same_at_first():
     parts = [RewardPart("words", Linear(1.0, 2.0, 2), n_words_reward, clip=(0.0, 2.5))]
     by_env = rows_of(collected(RolloutCollector(), parts).rollout_buffer)
     first, second = (rows_of(collected(RolloutCollector(TaskRewards(parts)), parts, n).rollout_buffer) for n in (1, 2))
@@ -77,7 +73,7 @@ def test_weights_follow_the_iteration_and_plain_environments_pay_the_same_at_fir
         np.testing.assert_allclose(u.task_rewards, 2.0 * np.clip(own, 0.0, 2.5), rtol=1e-6)
 
 
-def test_numbers_of_the_infos_are_logged_and_unknown_ones_refused() -> None:
+def test_numbers_of_the_infos_are_logged_and_unknown_ones_refused():
     parts = [RewardPart("words", 1.0, n_words_reward)]
     algorithm = collected(RolloutCollector(TaskRewards(parts), log_infos=["utterance_truncated"]), parts)
     logged = algorithm.logger.name_to_value
@@ -89,15 +85,15 @@ def test_numbers_of_the_infos_are_logged_and_unknown_ones_refused() -> None:
 class Watching(BaseCallback):
     """Keeps what stable-baselines3's callbacks read."""
 
-    def _on_training_start(self) -> None:
-        self.seen: list[dict[str, Any]] = []
+    def _on_training_start(self):
+        self.seen = []
 
-    def _on_step(self) -> bool:
+    def _on_step(self):
         self.seen.append({name: self.locals[name] for name in ("actions", "rewards", "dones", "infos", "new_obs")})
         return len(self.seen) < 2
 
 
-def test_callbacks_read_each_step_and_may_end_the_rollout() -> None:
+def test_callbacks_read_each_step_and_may_end_the_rollout():
     parts = [RewardPart("words", 1.0, n_words_reward)]
     algorithm = collected(RolloutCollector(TaskRewards(parts)), parts, n_iterations=0)
     callback = Watching()
@@ -111,7 +107,7 @@ def test_callbacks_read_each_step_and_may_end_the_rollout() -> None:
     assert step["actions"].shape[0] == len(step["dones"]) == len(step["new_obs"]["prompt_ids"]) == 1
 
 
-def test_stop_that_was_requested_begins_no_rollout() -> None:
+def test_stop_that_was_requested_begins_no_rollout():
     parts = [RewardPart("words", 1.0, n_words_reward)]
     algorithm = collected(RolloutCollector(TaskRewards(parts)), parts, n_iterations=0)
     algorithm.stop_requested = True
@@ -123,7 +119,7 @@ def test_stop_that_was_requested_begins_no_rollout() -> None:
     assert callback.seen == [] and not algorithm.stop_requested
 
 
-INFO: dict[str, Any] = {
+INFO = {
     "utterance_truncated": True,
     "speed": np.float32(2.5),
     "sample_id": "a",
@@ -133,19 +129,19 @@ INFO: dict[str, Any] = {
 }
 
 
-def test_numbers_of_an_info_hide_those_of_its_meta_info() -> None:
+def test_numbers_of_an_info_hide_those_of_its_meta_info():
     assert numbers_in(INFO) == {"utterance_truncated": 1.0, "speed": 2.5, "act": 3.0}
     assert numbers_in({"reward_parts": {}}) == {}
 
 
-def test_named_numbers_are_gathered_where_they_are() -> None:
+def test_named_numbers_are_gathered_where_they_are():
     numbers, series = InfoNumbers(["act", "late"]), {"rollout/info/act": [], "rollout/info/late": []}
     numbers.add([INFO, {"late": 0, "meta_info": None}], series)
     assert series == {"rollout/info/act": [3.0], "rollout/info/late": [0.0]}
     numbers.check({"rollout/info/act": 3.0, "rollout/info/late": 0.0}, iteration=1)
 
 
-def test_unknown_name_is_told_after_the_first_iteration_only() -> None:
+def test_unknown_name_is_told_after_the_first_iteration_only():
     numbers = InfoNumbers(["sped"])
     numbers.add([INFO], {})
     with pytest.raises(ConfigError, match=r"'sped'; did you mean 'speed'\? \(they have: act, speed, utterance"):
@@ -153,7 +149,7 @@ def test_unknown_name_is_told_after_the_first_iteration_only() -> None:
     numbers.check({}, iteration=2)
 
 
-def test_a_rollout_of_failures_is_stopped_and_names_the_cause() -> None:
+def test_a_rollout_of_failures_is_stopped_and_names_the_cause():
     stats = RolloutStats(n_masked=100)
     with pytest.raises(PartnerError, match=r"the partner failed in 51 of the first 100 .*partner_on_error: raise"):
         check_progress(stats, n_partner_failed=51)
@@ -166,6 +162,6 @@ def test_a_rollout_of_failures_is_stopped_and_names_the_cause() -> None:
         check_progress(stats, n_partner_failed=50)
 
 
-def test_a_rollout_goes_on_while_few_failed_or_one_succeeded() -> None:
+def test_a_rollout_goes_on_while_few_failed_or_one_succeeded():
     check_progress(RolloutStats(n_masked=99), n_partner_failed=99)
     check_progress(RolloutStats(n_masked=500, episodes=[{"r": 1.0, "l": 3.0}]), n_partner_failed=0)

@@ -1,38 +1,33 @@
 """What a rollout holds, number by number: conversations that are written down, through the collector."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from rows import rows_of
-from scripted import LAST_VALUE, Conversation, Rollout, ScriptedPolicy, roll_out
+from scripted import LAST_VALUE, Conversation, ScriptedPolicy, roll_out
 from two_processes import in_two_processes
 
 from rl4dialog.core.errors import RewardError
-from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
-from rl4dialog.functional.replies import Replies
+from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.conversations import GroupSettings
 from rl4dialog.rollouts.task_rewards import TaskRewards
 
 
-def turns(*lengths: int, start: int = 1, **kwargs: Any) -> Conversation:
+def turns(*lengths, start=1, **kwargs):
     """A conversation of replies with these lengths, and ids that count up."""
     ids = iter(range(start, 99))
     return Conversation([[next(ids) for _ in range(n)] for n in lengths], **kwargs)
 
 
-def stored(rollout: Rollout) -> list[tuple[list[int], list[int]]]:
+def stored(rollout):
     """Prompts and replies, in the order of the buffer."""
     return [(u.prompt_ids.tolist(), u.response_ids.tolist()) for u in rows_of(rollout.buffer)]
 
 
-def test_conversations_under_way_are_completed_and_no_other_begun() -> None:
+def test_conversations_under_way_are_completed_and_no_other_begun():
     """Enough tokens after the first step, in which one of four conversations ends."""
     scripts = [[turns(2), turns(2)], [turns(1, 2, 1), turns(1)], [turns(1, 1), turns(1)], [turns(1, 1, 1, 3), turns(1)]]
     rollout = roll_out(scripts, n_tokens=2)
@@ -52,18 +47,18 @@ def test_conversations_under_way_are_completed_and_no_other_begun() -> None:
     assert rollout.observations["prompt_ids"][:, 2:].tolist() == [[2, 1]] * 4
 
 
-def test_conversations_that_begin_in_the_step_that_brings_enough_are_not_under_way() -> None:
+def test_conversations_that_begin_in_the_step_that_brings_enough_are_not_under_way():
     scripts = [[turns(1), turns(1), turns(1)], [turns(1, 1, 1), turns(1)]]
     rollout = roll_out(scripts, n_tokens=2)
     assert [prompt[1:] for prompt, _ in stored(rollout) if prompt[0] == 1] == [[1, 1], [2, 1]]
     assert rollout.stats is not None and rollout.stats.n_tokens == 5
 
 
-def test_each_of_a_group_completes_as_many_conversations_as_the_others() -> None:
+def test_each_of_a_group_completes_as_many_conversations_as_the_others():
     short = [turns(1), turns(1), turns(1), turns(1)]
     scripts = [short, [turns(1, 1, 1), turns(2)], short, short]
     rollout = roll_out(scripts, n_tokens=6, groups=GroupSettings(size=2))
-    groups: dict[int, list[tuple[int, int]]] = {}
+    groups = {}
     for u in rows_of(rollout.buffer):
         assert isinstance(u.group, (int, np.integer))
         groups.setdefault(u.group, []).append((int(u.prompt_ids[0]), int(u.prompt_ids[1])))
@@ -74,7 +69,7 @@ def test_each_of_a_group_completes_as_many_conversations_as_the_others() -> None
     }
 
 
-def test_utterances_keep_what_belongs_to_their_tokens() -> None:
+def test_utterances_keep_what_belongs_to_their_tokens():
     rollout = roll_out([[turns(2, 3)], [turns(1, 1, start=20)]], n_tokens=1)
     for u in rows_of(rollout.buffer):
         ids = u.response_ids
@@ -86,7 +81,7 @@ def test_utterances_keep_what_belongs_to_their_tokens() -> None:
         assert u.task_rewards.dtype == np.float32 and u.last_value == 0
 
 
-def test_tokens_know_the_number_of_their_turn_in_the_conversation() -> None:
+def test_tokens_know_the_number_of_their_turn_in_the_conversation():
     scripts = [[turns(2, 1, 3), turns(1)], [turns(1), turns(2, 2), turns(1)]]
     rollout = roll_out(scripts, n_tokens=5)
     turn_of = {tuple(u.prompt_ids): u.turn.tolist() for u in rows_of(rollout.buffer)}
@@ -95,7 +90,7 @@ def test_tokens_know_the_number_of_their_turn_in_the_conversation() -> None:
     assert rollout.buffer.replies.turn is not None and rollout.buffer.replies.turn.dtype == torch.int64
 
 
-def test_log_has_the_means_of_the_rollout() -> None:
+def test_log_has_the_means_of_the_rollout():
     """Tokens 1 2 | 3 and 20 | 20 20 20 20 20 20; a token's KL is -id/20 + id/40."""
     scripts = [[turns(2, 1)], [Conversation([[20], [20] * 6], cut=True)]]
     stats = roll_out(scripts, n_tokens=1).stats
@@ -129,7 +124,7 @@ def test_log_has_the_means_of_the_rollout() -> None:
 
 
 @pytest.mark.parametrize("bootstrap", [True, False, None])
-def test_only_conversations_whose_last_reply_is_cut_are_bootstrapped(bootstrap: bool | None) -> None:
+def test_only_conversations_whose_last_reply_is_cut_are_bootstrapped(bootstrap):
     """A reply that is cut in mid-conversation, and one after which the partner leaves, are no end at a limit."""
     scripts = [[turns(6, 1)], [turns(2, 6)], [turns(2, 6, cut=True)]]
     collector = None if bootstrap is None else RolloutCollector(bootstrap_truncated=bootstrap)
@@ -144,7 +139,7 @@ def test_only_conversations_whose_last_reply_is_cut_are_bootstrapped(bootstrap: 
 ERROR = {"error": "reward 'x' failed"}
 
 
-def test_conversation_whose_reward_failed_is_left_out_whole_and_counted() -> None:
+def test_conversation_whose_reward_failed_is_left_out_whole_and_counted():
     scripts = [[turns(2, 1, 3, infos={1: ERROR}), turns(2)], [turns(1), turns(1), turns(1)]]
     rollout = roll_out(scripts, n_tokens=5, collector=RolloutCollector(mask_failed_rewards=True))
     assert rollout.stats is not None
@@ -156,7 +151,7 @@ def test_conversation_whose_reward_failed_is_left_out_whole_and_counted() -> Non
         roll_out(scripts, n_tokens=5)
 
 
-def test_rewards_that_always_fail_end_the_rollout() -> None:
+def test_rewards_that_always_fail_end_the_rollout():
     failing = [[turns(1, infos={0: ERROR}) for _ in range(100)]]
     with pytest.raises(RewardError, match=r"each of the first 100 episodes.*the last failure: reward 'x' failed"):
         roll_out(failing, n_tokens=1, collector=RolloutCollector(mask_failed_rewards=True))
@@ -165,7 +160,7 @@ def test_rewards_that_always_fail_end_the_rollout() -> None:
     assert rollout.stats is not None and rollout.stats.n_masked == 100
 
 
-def test_steps_show_what_was_done_and_earned() -> None:
+def test_steps_show_what_was_done_and_earned():
     rollout = roll_out([[turns(2), turns(1)], [turns(3, 1), turns(1)]], n_tokens=1)
     first, second = rollout.steps
     assert first["actions"].tolist() == [[1, 2, -1, -1, -1, -1], [1, 2, 3, -1, -1, -1]]
@@ -176,7 +171,7 @@ def test_steps_show_what_was_done_and_earned() -> None:
     assert second["new_obs"]["prompt_ids"].tolist() == [[9, 1, 2, 1], [9, 2, 2, 1]]
 
 
-def test_callback_that_stops_leaves_no_statistics() -> None:
+def test_callback_that_stops_leaves_no_statistics():
     rollout = roll_out([[turns(1, 1, 1)]], n_tokens=1, n_steps=2)
     assert rollout.stats is None and len(rollout.steps) == 2
     assert rollout.observations["prompt_ids"].tolist() == [[9, 1, 1, 3]]
@@ -185,14 +180,14 @@ def test_callback_that_stops_leaves_no_statistics() -> None:
 class Sampled(ScriptedPolicy):
     """Another backend draws, from what is off by -0.1, 0.2, -0.3 ... in the log-probabilities of a reply's tokens."""
 
-    def generate(self, obs: dict[str, torch.Tensor]) -> Replies:
+    def generate(self, obs):
         utterances = super().generate(obs)
         n = utterances.response_ids.shape[1]
         gaps = torch.tensor([0.1 * (i + 1) * (-1) ** (i + 1) for i in range(n)])
         return replace(utterances, truncated_mass=None, sampler_log_probs=utterances.log_probs + gaps)
 
 
-def test_distance_of_another_sampler_is_measured_over_real_tokens() -> None:
+def test_distance_of_another_sampler_is_measured_over_real_tokens():
     stats = roll_out([[turns(1), turns(1)], [turns(2, 3)]], n_tokens=1, policy_class=Sampled).stats
     assert stats is not None
     assert stats.means["rollout/sampler_kl"] == pytest.approx((-0.1 - 0.1 + 0.2 - 0.1 + 0.2 - 0.3) / 6, abs=1e-6)
@@ -200,12 +195,12 @@ def test_distance_of_another_sampler_is_measured_over_real_tokens() -> None:
     assert "rollout/truncated_mass" not in stats.means
 
 
-def ended(replies: FinishedReplies) -> dict[str, list[float]]:
+def ended(replies):
     """1 at the end of a conversation, and a term of its own that is not finite there."""
     return {"end": [float(done) for done in replies.dones], "own": [np.nan if done else 5.0 for done in replies.dones]}
 
 
-def test_rewards_of_the_workers_and_of_the_main_process_are_weighted_and_summed() -> None:
+def test_rewards_of_the_workers_and_of_the_main_process_are_weighted_and_summed():
     parts = [RewardPart("id", lambda iteration: iteration, None), RewardPart("end", 2.0, None, in_main_process=True)]
     collector = RolloutCollector(TaskRewards(parts, ended), mask_failed_rewards=True)
     scripts = [[turns(2, 1), turns(1)], [turns(1, infos={0: ERROR}), turns(1)]]
@@ -220,10 +215,10 @@ class InLockstep(ScriptedPolicy):
     lockstep = True
 
 
-def test_processes_in_lockstep_make_as_many_passes_as_the_longest_rollout(tmp_path: Path) -> None:
+def test_processes_in_lockstep_make_as_many_passes_as_the_longest_rollout(tmp_path):
     """The first is done after one reply, the second after four; what is said for nothing is kept nowhere."""
 
-    def work(number: int) -> tuple[int, list[list[int]], dict[str, float]]:
+    def work(number):
         scripts = [[turns(1), turns(1)], [turns(*[1] * (1 + 3 * number)), turns(1)]]
         rollout = roll_out(scripts, n_tokens=1, policy_class=InLockstep)
         assert rollout.stats is not None

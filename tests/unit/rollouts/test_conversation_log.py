@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +12,11 @@ from tests.tiny import make_gpt2
 
 
 @pytest.fixture
-def model() -> Any:
+def model():
     return make_gpt2(marked_tokenizer())
 
 
-def test_rewards_stand_on_the_last_token_of_a_reply(model: Any, tmp_path: Path) -> None:
+def test_rewards_stand_on_the_last_token_of_a_reply(model, tmp_path):
     log = make_log(tmp_path, model)
     batch = log.replies(np.array([0, 2]))
     assert [list(row) for row in batch.per_reply("rewards")] == [[0, 0, 1.0], [0, 0, 0, -2.0], [0, 2.0]]
@@ -27,7 +24,7 @@ def test_rewards_stand_on_the_last_token_of_a_reply(model: Any, tmp_path: Path) 
     assert log.returns.tolist() == [-1.0, 3.5, 2.0, -1.0, -3.0]
 
 
-def test_row_is_the_text_of_the_conversation(model: Any, tmp_path: Path) -> None:
+def test_row_is_the_text_of_the_conversation(model, tmp_path):
     batch = make_log(tmp_path, model).replies(np.array([0]))
     tokenizer = marked_tokenizer()
     ids = [*batch.prompt_ids[0].tolist(), *batch.response_ids[0][batch.token_mask[0]].tolist()]
@@ -35,7 +32,7 @@ def test_row_is_the_text_of_the_conversation(model: Any, tmp_path: Path) -> None
     assert ids == tokenizer(text)["input_ids"]
 
 
-def test_logged_ids_are_used_as_they_stand(model: Any, tmp_path: Path) -> None:
+def test_logged_ids_are_used_as_they_stand(model, tmp_path):
     marker = marked_tokenizer().convert_tokens_to_ids(MARKER)
     turn = Turn("w1", AGENT, ids=(9, 9, marker), token_rewards=(0.5, 0.0, 1.0), reward=2.0)
     said = Dialogue("x", (Turn("w2", PARTNER), turn), n_given=1, prompt=f"w2 {MARKER}")
@@ -49,7 +46,7 @@ def test_logged_ids_are_used_as_they_stand(model: Any, tmp_path: Path) -> None:
     assert other.returns.tolist() == [3.5] and "replies with logged token ids" not in other.counts
 
 
-def test_what_is_cut_is_counted(model: Any, tmp_path: Path) -> None:
+def test_what_is_cut_is_counted(model, tmp_path):
     long = Dialogue(0, (Turn("w1", PARTNER), Turn("w2 " * 20, AGENT, reward=1.0)), n_given=1, prompt=f"w1 {MARKER}")
     log = make_log(tmp_path / "reply", model, [long])
     assert log.counts["replies without their end, which was cut"] == 1
@@ -65,33 +62,33 @@ def test_what_is_cut_is_counted(model: Any, tmp_path: Path) -> None:
         ([Turn("w1", PARTNER), Turn("w2", AGENT), Turn("w3", AGENT)], "utterance 2 should be the partner's"),
     ],
 )
-def test_conversations_without_turns_are_errors(turns: list[Turn], message: str, model: Any, tmp_path: Path) -> None:
+def test_conversations_without_turns_are_errors(turns, message, model, tmp_path):
     with pytest.raises(DataError, match=message):
         make_log(tmp_path, model, [Dialogue(7, tuple(turns), n_given=1, prompt="w1")])
 
 
-def test_ids_beyond_the_vocabulary_are_an_error(model: Any, tmp_path: Path) -> None:
+def test_ids_beyond_the_vocabulary_are_an_error(model, tmp_path):
     turns = (Turn("w1", PARTNER), Turn("w2", AGENT, ids=(4, 400)))
     said = Dialogue(7, turns, n_given=1, prompt="w1", tokenizer=make_encoder(model).tokenizer_hash)
     with pytest.raises(DataError, match="conversation 7 has token ids beyond the vocabulary of 26 tokens"):
         make_log(tmp_path, model, [said])
 
 
-def test_empty_log_is_an_error(model: Any, tmp_path: Path) -> None:
+def test_empty_log_is_an_error(model, tmp_path):
     with pytest.raises(DataError, match="no conversations in split 'train'"):
         make_log(tmp_path, model, [])
 
 
-def test_log_is_built_once_and_again_if_damaged(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_is_built_once_and_again_if_damaged(model, tmp_path, monkeypatch):
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path))
     n_read = 0
 
-    def conversations() -> list[Dialogue]:
+    def conversations():
         nonlocal n_read
         n_read += 1
         return dialogues()
 
-    def build() -> ConversationLog:
+    def build():
         return ConversationLog.build(conversations, make_encoder(model), {"key": 1})
 
     first, second = build(), build()
@@ -103,7 +100,7 @@ def test_log_is_built_once_and_again_if_damaged(model: Any, tmp_path: Path, monk
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux")
-def test_pages_that_were_read_are_not_memory_of_the_process(model: Any, tmp_path: Path) -> None:
+def test_pages_that_were_read_are_not_memory_of_the_process(model, tmp_path):
     log = make_log(tmp_path / "log", model)
     assert log.replies(np.arange(len(log))).n_tokens and len(log.n_replies) == len(log)
     lines = iter(Path("/proc/self/smaps").read_text().splitlines())
@@ -111,17 +108,17 @@ def test_pages_that_were_read_are_not_memory_of_the_process(model: Any, tmp_path
     assert next(line.split()[1] for line in lines if line.startswith("Rss:")) == "0"
 
 
-def test_opening_a_log_copies_nothing(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_a_log_copies_nothing(model, tmp_path, monkeypatch):
     make_log(tmp_path / "log", model)
 
-    def refuse(dataset: Any) -> str:
+    def refuse(dataset):
         raise AssertionError("the whole table is pickled and hashed")
 
     monkeypatch.setattr("datasets.arrow_dataset.generate_fingerprint", refuse)
     assert len(ConversationLog(tmp_path / "log")) == 5
 
 
-def test_rewards_of_tokens_that_were_cut_are_paid_on_the_last_one_with_that_of_the_turn() -> None:
+def test_rewards_of_tokens_that_were_cut_are_paid_on_the_last_one_with_that_of_the_turn():
     turn = Turn("w1 w2 w3 w4", AGENT, reward=5.0, token_rewards=[1.0, 2.0, 3.0, 4.0])
     assert _token_rewards(turn, [7, 8]) == [1.0, 2.0 + 3.0 + 4.0 + 5.0]
     assert _token_rewards(turn, [7, 8, 9, 5, 0]) == [1.0, 2.0, 3.0, 4.0, 5.0]
@@ -130,14 +127,14 @@ def test_rewards_of_tokens_that_were_cut_are_paid_on_the_last_one_with_that_of_t
 N_TOKENS = np.random.default_rng(0).integers(1, 30, size=200)
 
 
-def epoch_of(sampler: OfflineSampler, n: int = len(N_TOKENS)) -> list[np.ndarray]:
-    batches: list[np.ndarray] = []
-    while sum(map(len, batches)) < n:
+def epoch_of(sampler):
+    batches = []
+    while sum(map(len, batches)) < len(N_TOKENS):
         batches.append(sampler.next())
     return batches
 
 
-def test_epoch_has_every_conversation_once_and_batches_of_about_the_size() -> None:
+def test_epoch_has_every_conversation_once_and_batches_of_about_the_size():
     sampler = OfflineSampler(N_TOKENS, 100, seed=0)
     for _ in range(3):
         batches = epoch_of(sampler)
@@ -147,14 +144,14 @@ def test_epoch_has_every_conversation_once_and_batches_of_about_the_size() -> No
     assert sampler.epoch == 3 - 1 + 1
 
 
-def test_orders_differ_between_epochs_and_seeds_and_are_repeatable() -> None:
+def test_orders_differ_between_epochs_and_seeds_and_are_repeatable():
     first, again, other = (OfflineSampler(N_TOKENS, 100, seed=seed) for seed in (0, 0, 1))
     orders = [np.concatenate(epoch_of(sampler)) for sampler in (first, first, again, other)]
     assert (orders[0] == orders[2]).all()
     assert (orders[0] != orders[1]).any() and (orders[0] != orders[3]).any()
 
 
-def test_state_continues_in_the_middle_of_an_epoch() -> None:
+def test_state_continues_in_the_middle_of_an_epoch():
     sampler = OfflineSampler(N_TOKENS, 100, seed=0)
     for _ in range(40):
         sampler.next()
@@ -164,11 +161,11 @@ def test_state_continues_in_the_middle_of_an_epoch() -> None:
         assert (sampler.next() == other.next()).all()
 
 
-def test_batch_size_above_the_log_is_one_batch() -> None:
+def test_batch_size_above_the_log_is_one_batch():
     assert len(OfflineSampler(np.array([3, 4]), 1000, seed=0).next()) == 2
 
 
-def test_first_minibatches_are_those_of_the_first_epoch_whenever_they_are_asked_for() -> None:
+def test_first_minibatches_are_those_of_the_first_epoch_whenever_they_are_asked_for():
     sampler = OfflineSampler(np.random.default_rng(0).integers(1, 30, 50), 100, 3)
     expected, number = np.full(50, -1), 0
     while sampler.epoch < 1:

@@ -1,9 +1,6 @@
 """Rewards of conversations reach the agent's tokens undiminished, whichever way they are paid and whoever fails."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +11,11 @@ from tiny import make_gpt2, make_policy, make_tokenizer
 from rl4dialog.core.errors import PartnerError, RewardError
 from rl4dialog.core.protocols import BatchedConversationReward, BatchedRewardFunction, Partner, SentenceRewardFunction
 from rl4dialog.core.reward_parts import RewardPart
-from rl4dialog.core.types import AGENT, PARTNER, Dialogue, PartnerReply, Prompt, PromptTurn, Sample
+from rl4dialog.core.types import AGENT, PARTNER, PartnerReply, Prompt, PromptTurn, Sample
 from rl4dialog.envs.worker import make_utterance_env
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.conversing import Conversing
-from rl4dialog.rollouts.talk import Talk
 from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.scores.composite import CompositeReward, Linear
 from rl4dialog.scores.conversation import ConversationMetric, OutcomeReward, PartnerReward
@@ -39,56 +35,54 @@ class Paying(Partner):
     can_open = pays = True
     outcomes = ("paid",)
 
-    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+    def reset(self, meta_info, seed):
         self._n = 0
 
-    def open(self) -> str:
+    def open(self):
         return "w5"
 
-    def reply(self, history: list[str]) -> PartnerReply:
+    def reply(self, history):
         self._n += 1
         return PartnerReply(f"w{self._n}", reward=10.0 ** (self._n - 1))
 
-    def outcome(self) -> dict[str, float]:
+    def outcome(self):
         return {"paid": float(self._n)}
 
 
 class ByTurn(BatchedConversationReward):
     """At the end 1, 2, 3 for the turns; nothing before."""
 
-    def __call__(self, dialogues: list[Dialogue], overs: list[bool]) -> list[float | list[float]]:
+    def __call__(self, dialogues, overs):
         self.overs = [*getattr(self, "overs", []), *overs]
         counts = [len(dialogue.texts(AGENT)) for dialogue in dialogues]
         return [[1.0 + i for i in range(n)] if over else 0.0 for n, over in zip(counts, overs, strict=True)]
 
 
 class One(SentenceRewardFunction):
-    def score(self, *args: Any) -> float:
+    def score(self, *args):
         return 1.0
 
 
 class OneOfBatch(BatchedRewardFunction):
     """Ignores which replies are the last ones."""
 
-    def __call__(self, prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
+    def __call__(self, prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):
         return [1.0] * len(gen_texts)
 
 
-async def one_of_coroutine(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: Any) -> float:
+async def one_of_coroutine(prompt_text, gen_text, ref_texts, meta_info):
     return 1.0
 
 
-async def one_of_batch_coroutine(
-    prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any
-) -> list[float]:
+async def one_of_batch_coroutine(prompt_texts, gen_texts, ref_texts, dones, meta_infos):
     return [1.0] * len(gen_texts)
 
 
-def fails(*_: Any) -> float:
+def fails(*_):
     raise ZeroDivisionError("no reward")
 
 
-KINDS: dict[str, Any] = {
+KINDS = {
     "sentence": One(),
     "batch": OneOfBatch(),
     "coroutine": one_of_coroutine,
@@ -96,7 +90,7 @@ KINDS: dict[str, Any] = {
 }
 
 
-def parts_of(rewards: Any, **changes: Any) -> list[RewardPart]:
+def parts_of(rewards, **changes):
     """Parts of a reward, or of a composite of several."""
     if not isinstance(rewards, dict):
         return [RewardPart(**{**vars(part), **changes}) for part in as_parts(rewards)]
@@ -107,7 +101,7 @@ def parts_of(rewards: Any, **changes: Any) -> list[RewardPart]:
 class Trial:
     """A tiny model that talks in two environments with a partner."""
 
-    def __init__(self, parts: list[RewardPart], partner: Any, on_error: str = "raise", **overrides: Any) -> None:
+    def __init__(self, parts, partner, on_error="raise", **overrides):
         tokenizer = make_tokenizer(marker="<EOU>")
         end = EndOfTurn(tokenizer, [0], "<EOU>")
         service = partner(tokenizer) if isinstance(partner, type(lambda: 0)) else None
@@ -124,7 +118,7 @@ class Trial:
         self.env, self.service, self.masks = DummyVecEnv([self._make, self._make]), service, on_error == "mask"
         self.policy = make_policy(self.env, make_gpt2(tokenizer), end, max_reply_length=T)
 
-    def collect(self, n_tokens: int = 20) -> Any:
+    def collect(self, n_tokens=20):
         self.env.seed(0)
         buffer = SequenceRolloutBuffer(1, self.env.observation_space, self.env.action_space, "cpu")
         collector = RolloutCollector(
@@ -137,20 +131,20 @@ class Trial:
         self.stats = stats
         return buffer.replies
 
-    def talk(self) -> list[Talk]:
+    def talk(self):
         return Conversing(self._make, self.service, self.rewards)(self.policy, SAMPLES, [1, 2])
 
-    def earned(self) -> list[list[float]]:
+    def earned(self):
         """What each utterance of each conversation earned; all of it on its last token."""
         rows = self.collect()
-        totals: dict[int, list[float]] = {}
+        totals = {}
         for episode, rewards in zip(rows.episode.tolist(), rows.per_reply("task_rewards"), strict=True):
             assert not np.any(rewards[:-1]), "not on the last token"
             totals.setdefault(episode, []).append(float(rewards[-1]))
         return list(totals.values())
 
 
-def check(trial: Trial, expected: list[float]) -> None:
+def check(trial, expected):
     """Rollouts and evaluations pay this for the turns of each conversation."""
     found = trial.earned()
     assert len(found) >= 2
@@ -164,16 +158,16 @@ def check(trial: Trial, expected: list[float]) -> None:
 
 
 @pytest.mark.parametrize("first", ["sample", "agent", "partner"])
-def test_partner_pays_for_the_utterance_that_it_answers(first: str) -> None:
+def test_partner_pays_for_the_utterance_that_it_answers(first):
     check(Trial(parts_of(PartnerReward()), Paying(), first_speaker=first), [1.0, 10.0, 100.0])
 
 
-def test_outcome_is_paid_on_the_agents_last_token() -> None:
+def test_outcome_is_paid_on_the_agents_last_token():
     check(Trial(parts_of(OutcomeReward({"paid": 2.0}, -0.5)), Paying()), [-0.5, -0.5, 5.5])
 
 
 @pytest.mark.parametrize("pay", ["end", "turn"])
-def test_list_pays_every_turn_and_says_once_when_it_is_over(pay: str) -> None:
+def test_list_pays_every_turn_and_says_once_when_it_is_over(pay):
     reward = ByTurn()
     trial = Trial(parts_of(reward, each_turn=pay == "turn"), Paying())
     check(trial, [1.0, 2.0, 3.0])
@@ -184,12 +178,12 @@ def test_list_pays_every_turn_and_says_once_when_it_is_over(pay: str) -> None:
 
 @pytest.mark.parametrize("pay", ["end", "turn"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_reward_is_paid_at_the_end_or_by_turn(kind: str, pay: str) -> None:
+def test_any_reward_is_paid_at_the_end_or_by_turn(kind, pay):
     parts = parts_of(KINDS[kind], each_turn=pay == "turn", weight=0.5)
     check(Trial(parts, Paying()), [0.5] * 3 if pay == "turn" else [0.0, 0.0, 0.5])
 
 
-def test_parts_of_a_composite_are_clipped_weighted_and_summed() -> None:
+def test_parts_of_a_composite_are_clipped_weighted_and_summed():
     rewards = {
         "partner": (PartnerReward(), {"clip": 20, "weight": 0.1}),
         "by_turn": (ByTurn(), {"clip": [0, 2], "weight": 10.0}),
@@ -200,19 +194,19 @@ def test_parts_of_a_composite_are_clipped_weighted_and_summed() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_changing_weight_is_no_part_of_a_conversations_reward(n: int) -> None:
+def test_changing_weight_is_no_part_of_a_conversations_reward(n):
     trial = Trial(parts_of(PartnerReward(), weight=Linear(0.5, 0.5, 2)), Paying())
     talks = Conversing(trial._make, None, trial.rewards)(trial.policy, SAMPLES[:n], [1, 2][:n])
     assert [(talk.total, talk.rewards) for talk in talks] == [(55.5, {"reward": 111.0})] * n
 
 
 @pytest.mark.parametrize("where", ["worker", "main"])
-def test_reward_that_fails_masks_the_conversation_or_stops(where: str) -> None:
+def test_reward_that_fails_masks_the_conversation_or_stops(where):
     """In the first conversations of each environment only."""
 
     class Once(ByTurn):
-        def __call__(self, dialogues: list[Dialogue], overs: list[bool]) -> Any:
-            found: list[Any] = super().__call__(dialogues, overs)
+        def __call__(self, dialogues, overs):
+            found = super().__call__(dialogues, overs)
             if not hasattr(self, "failed") and any(overs):
                 self.failed = True
                 found[overs.index(True)][0] = float("nan")  # known only at the end, for a turn long ago
@@ -230,11 +224,11 @@ def test_reward_that_fails_masks_the_conversation_or_stops(where: str) -> None:
             Trial(parts, Paying(), "mask", max_turns=2).collect()
 
 
-def by_seed(every: int) -> Failing:
+def by_seed(every):
     return Failing(PartnerReply(failed="the line is dead"), every=every)
 
 
-def service_that(broken: Any, **kwargs: Any) -> Any:
+def service_that(broken, **kwargs):
     rules = [{"pattern": "x", "replies": "w3"}]
     return lambda tokenizer: RulesService(rules, "w3", tokenizer=tokenizer, max_length=6, broken=broken, **kwargs)
 
@@ -242,10 +236,10 @@ def service_that(broken: Any, **kwargs: Any) -> Any:
 class Dead:
     """Breaks some of the calls of a service."""
 
-    def __init__(self, every: int = 1) -> None:
+    def __init__(self, every=1):
         self._n, self._every = 0, every
 
-    def __call__(self, found: list[Any]) -> list[Any]:
+    def __call__(self, found):
         self._n += 1
         if self._n % self._every == 0:
             raise ConnectionError("the line is dead")
@@ -254,7 +248,7 @@ class Dead:
 
 @pytest.mark.parametrize("first", ["sample", "partner"])
 @pytest.mark.parametrize("where", ["worker", "service"])
-def test_partner_that_always_fails_stops_the_rollout(where: str, first: str, monkeypatch: Any) -> None:
+def test_partner_that_always_fails_stops_the_rollout(where, first, monkeypatch):
     monkeypatch.setattr(RulesService, "_answer", lambda self, prompt: [3, 25])
     partner = by_seed(1) if where == "worker" else service_that(Dead(), opening="w3")
     trial = Trial(parts_of(One()), partner, first_speaker=first)
@@ -269,7 +263,7 @@ def test_partner_that_always_fails_stops_the_rollout(where: str, first: str, mon
 
 @pytest.mark.parametrize("first", ["sample", "partner"])
 @pytest.mark.parametrize("where", ["worker", "service"])
-def test_partner_that_fails_at_times_leaves_the_other_conversations(where: str, first: str, monkeypatch: Any) -> None:
+def test_partner_that_fails_at_times_leaves_the_other_conversations(where, first, monkeypatch):
     monkeypatch.setattr(RulesService, "_answer", lambda self, prompt: [3, 25])
     partner = by_seed(3) if where == "worker" else service_that(Dead(7), opening="w3")
     trial = Trial(parts_of(One(), each_turn=True), partner, "mask", first_speaker=first)
@@ -281,17 +275,17 @@ def test_partner_that_fails_at_times_leaves_the_other_conversations(where: str, 
     assert all(episode["r"] == N_TURNS and episode["l"] >= N_TURNS for episode in trial.stats.episodes)
 
 
-def test_no_environment_waits_in_a_conversation_that_its_partner_has_begun(monkeypatch: Any) -> None:
+def test_no_environment_waits_in_a_conversation_that_its_partner_has_begun(monkeypatch):
     """A checkpoint holds only the start of a conversation, before the opening."""
     monkeypatch.setattr(RulesService, "_answer", lambda self, prompt: [3, 25])
     kwargs = {"first_speaker": "partner", "end_when": {"agent": ["w[1-5]"]}}  # conversations of unequal length
     trial = Trial(parts_of(One()), service_that(None, opening="w3"), **kwargs)
     for n_tokens in range(1, 60, 3):
         trial.collect(n_tokens)
-        assert [view.env.speaker for view in trial.env.envs] == [PARTNER] * 2, n_tokens  # type: ignore[attr-defined]
+        assert [view.env.speaker for view in trial.env.envs] == [PARTNER] * 2, n_tokens
 
 
-def test_rewards_of_conversations_that_nobody_scores_are_unknown() -> None:
+def test_rewards_of_conversations_that_nobody_scores_are_unknown():
     trial = Trial([], Paying())
     talks = Conversing(trial._make)(trial.policy, SAMPLES, [1, 2])
     assert all(math.isnan(turn.reward) for talk in talks for turn in talk.dialogue.said if turn.speaker == AGENT)

@@ -1,12 +1,8 @@
 """Scripted players in the conversations of evaluations."""
 
-from __future__ import annotations
-
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +21,7 @@ END = 25  # <EOU>
 PROMPTS = {"prompt_ids": np.array([[1, 3, END], [4, 5, END]]), "prompt_mask": np.array([[0, 1, 1], [1, 1, 1]])}
 
 
-def asked(broken: Any, timeout_s: float | None = None) -> tuple[list[list[int]], dict[int, str]]:
+def asked(broken, timeout_s=None):
     tokenizer = make_tokenizer(marker="<EOU>")
     assert tokenizer.convert_tokens_to_ids("<EOU>") == END
     service = RulesService([{"pattern": "w1", "replies": "w2"}], "w3", None, tokenizer, 3, 4, broken)
@@ -33,14 +29,14 @@ def asked(broken: Any, timeout_s: float | None = None) -> tuple[list[list[int]],
     return [list(answer) for answer in answers], problems
 
 
-def raising(error: Exception) -> Any:
-    def broken(found: list[Any]) -> Any:
+def raising(error):
+    def broken(found):
         raise error
 
     return broken
 
 
-def test_answers_are_actions_and_none_leaves() -> None:
+def test_answers_are_actions_and_none_leaves():
     assert asked(None) == ([[6, END], [5, END]], {})
     assert asked(lambda found: [None, np.array([3, 4, 5, 6])]) == ([[LEAVES_ACTION], [3, 4, 5, 6]], {})
 
@@ -60,7 +56,7 @@ def test_answers_are_actions_and_none_leaves() -> None:
         ([10**30, END], "ids 0 to 25"),
     ],
 )
-def test_answer_that_is_no_utterance_fails_alone(answer: Any, message: str) -> None:
+def test_answer_that_is_no_utterance_fails_alone(answer, message):
     actions, problems = asked(lambda found: [[3, END], answer])
     assert actions == [[3, END], [FAILED_ACTION]] and list(problems) == [1] and message in problems[1]
 
@@ -76,12 +72,12 @@ def test_answer_that_is_no_utterance_fails_alone(answer: Any, message: str) -> N
         (lambda found: time.sleep(60), "had not returned after 0.1 s; reward_fn.timeout_s"),
     ],
 )
-def test_call_that_fails_fails_for_all(broken: Any, message: str) -> None:
+def test_call_that_fails_fails_for_all(broken, message):
     actions, problems = asked(broken, timeout_s=0.1)
     assert actions == [[FAILED_ACTION]] * 2 and sorted(problems) == [0, 1] and message in problems[0]
 
 
-def test_other_errors_of_the_toolkit_are_not_the_partners() -> None:
+def test_other_errors_of_the_toolkit_are_not_the_partners():
     with pytest.raises(GenerationError, match="engine"):
         asked(raising(GenerationError("the engine is down")))
 
@@ -93,10 +89,10 @@ SAMPLES = [Sample(i, "w1 <EOU>", ["w2"], {"number": i}) for i in range(3)]
 class Repeats(Partner):
     """Repeats the agent, and leaves after as many turns as the sample's number, plus one."""
 
-    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+    def reset(self, meta_info, seed):
         self._n_left = meta_info["number"] + 1
 
-    def reply(self, history: list[str]) -> Any:
+    def reply(self, history):
         self._n_left -= 1
         return history[-1] if self._n_left else None
 
@@ -104,13 +100,13 @@ class Repeats(Partner):
 class Says(Player):
     """Says given texts in turn."""
 
-    def __init__(self, *texts: Any) -> None:
+    def __init__(self, *texts):
         self._texts = texts
 
-    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+    def reset(self, meta_info, seed):
         self.seed, self.heard = seed, []
 
-    def say(self, history: list[str]) -> str:
+    def say(self, history):
         self.heard.append(list(history))
         text = self._texts[(len(self.heard) - 1) % len(self._texts)]
         if isinstance(text, Exception):
@@ -118,19 +114,19 @@ class Says(Player):
         return text
 
 
-def talks_of(players: list[Player], ends: tuple[int, ...] = (0,), seeds: tuple[int, ...] = (5, 6, 7)) -> list[Any]:
+def talks_of(players, ends=(0,), seeds=(5, 6, 7)):
     tokenizer = make_tokenizer(marker=MARKER)
     end = EndOfTurn(tokenizer, ends, MARKER)
 
-    def make_view(policy: Any, max_length: int) -> UtteranceView:
+    def make_view(policy, max_length):
         kwargs = {"partner": Repeats(), "max_turns": 5, "max_episode_length": max_length, "max_prompt_length": 40}
         return UtteranceView(make_env(tokenizer, end_of_turn=end, **kwargs))
 
-    policy: Any = SimpleNamespace(device="cpu", reply_limit=lambda: 4, remembering_prompts=nullcontext)  # says nothing
+    policy = SimpleNamespace(device="cpu", reply_limit=lambda: 4, remembering_prompts=nullcontext)  # says nothing
     return Conversing(make_view)(policy, SAMPLES, seeds, players)
 
 
-def test_players_speak_instead_of_the_policy() -> None:
+def test_players_speak_instead_of_the_policy():
     players = [Says("w2 w3", "w4") for _ in SAMPLES]
     talks = talks_of(players)
     assert [talk.dialogue.texts(AGENT) for talk in talks] == [["w2 w3"], ["w2 w3", "w4"], ["w2 w3", "w4", "w2 w3"]]
@@ -143,28 +139,28 @@ def test_players_speak_instead_of_the_policy() -> None:
     assert [player.seed for player in again] == [player.seed for player in players]
 
 
-def test_players_have_the_length_limit_of_the_policy() -> None:
+def test_players_have_the_length_limit_of_the_policy():
     for said, found in (("w1 w2 w3 w4", "w1 w2 w3 w4"), ("w1 w2 w3 w4 w5", "w1 w2 w3 w4"), ("w1 <EOU> w2", "w1")):
         talks = talks_of([Says(said) for _ in SAMPLES])
         assert talks[0].dialogue.texts(AGENT) == [found], said
 
 
-def test_silent_player_says_an_empty_utterance() -> None:
+def test_silent_player_says_an_empty_utterance():
     assert talks_of([Says("") for _ in SAMPLES])[1].dialogue.texts(AGENT) == ["", ""]
 
 
 @pytest.mark.parametrize("wrong", [ValueError("no idea"), 3])
-def test_player_that_fails_is_named(wrong: Any) -> None:
+def test_player_that_fails_is_named(wrong):
     with pytest.raises(DataError, match=r"player Says failed on sample 0: (ValueError: no idea|TypeError)"):
         talks_of([Says(wrong) for _ in SAMPLES])
 
 
-def test_players_need_an_end_of_sequence() -> None:
+def test_players_need_an_end_of_sequence():
     with pytest.raises(ConfigError, match="scripted players need a tokenizer with an end-of-sequence token"):
         talks_of([Says("w1") for _ in SAMPLES], ends=())
 
 
-def conversations_with_a_model(folder: Path, share_prompts: bool) -> tuple[list[Any], int]:
+def conversations_with_a_model(folder, share_prompts):
     """What both sides say, and how many tokens of each row their models read."""
     tokenizer = make_tokenizer(marker=MARKER)
     partner = LanguageModelPartner(str(folder), max_prompt_length=60, max_length=4)
@@ -174,21 +170,21 @@ def conversations_with_a_model(folder: Path, share_prompts: bool) -> tuple[list[
     partner._policy.share_prompts = share_prompts
     n_read = 0
 
-    def count(module: Any, inputs: Any, output: Any) -> None:
+    def count(module, inputs, output):
         nonlocal n_read
         n_read += output.shape[1]
 
     for each in (policy, partner._policy):
         each.language_model.transformer.wte.register_forward_hook(count)
 
-    def make_view(policy: Any, max_length: int) -> UtteranceView:
+    def make_view(policy, max_length):
         return UtteranceView(make_env(tokenizer, end_of_turn=env.end_of_turn, **sizes))
 
     talks = Conversing(make_view, partner)(policy, SAMPLES, (5, 6, 7), do_sample=False)
     return [[turn.text for turn in talk.dialogue.turns] for talk in talks], n_read
 
 
-def test_both_sides_read_a_conversation_only_once(tmp_path: Path) -> None:
+def test_both_sides_read_a_conversation_only_once(tmp_path):
     tokenizer = make_tokenizer(marker=MARKER)
     for saved in (tokenizer, make_gpt2(tokenizer)):
         saved.save_pretrained(tmp_path)

@@ -1,9 +1,6 @@
 """The record of a conversation: payments of both sides, and what is written to logs."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,16 +15,16 @@ from rl4dialog.rollouts.talk import Payment, Reply, Talk, replies_in, with_token
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 
-def said(n_tokens: int) -> Reply:
+def said(n_tokens):
     return Reply(n_tokens=n_tokens, rewards=np.zeros(n_tokens, np.float32))
 
 
-def earned(replies: list[Reply]) -> list[list[float]]:
-    return [reply.rewards.tolist() for reply in replies]  # type: ignore[union-attr]
+def earned(replies):
+    return [reply.rewards.tolist() for reply in replies]
 
 
 @pytest.mark.parametrize("partner_opens", [False, True])
-def test_both_sides_get_the_payments_of_a_turn(partner_opens: bool) -> None:
+def test_both_sides_get_the_payments_of_a_turn(partner_opens):
     talk = Talk(answers=[said(3)] if partner_opens else [])
     for turn, earlier in enumerate([[], [], [10.0, 20.0, 30.0]]):
         talk.replies.append(said(3))
@@ -38,7 +35,7 @@ def test_both_sides_get_the_payments_of_a_turn(partner_opens: bool) -> None:
     assert earned(talk.answers) == [*opening, [0.0, 13.0], [0.0, 24.0], [0.0, 35.0]], "nothing for the opening"
 
 
-def test_one_side_gets_the_payments_of_its_turns() -> None:
+def test_one_side_gets_the_payments_of_its_turns():
     talk = Talk()
     for turn in range(2):
         talk.replies.append(said(2))
@@ -50,9 +47,9 @@ def test_one_side_gets_the_payments_of_its_turns() -> None:
     assert talk.rewards == {}
 
 
-def test_partner_is_cut_where_no_end_of_an_utterance_was_said() -> None:
-    partner: Any = SimpleNamespace(side=SimpleNamespace(end_of_turn=EndOfTurn(make_tokenizer(), [0])))
-    driver: Any = Driver(None, SimpleNamespace(num_envs=2), {}, partner=partner)  # type: ignore[arg-type]
+def test_partner_is_cut_where_no_end_of_an_utterance_was_said():
+    partner = SimpleNamespace(side=SimpleNamespace(end_of_turn=EndOfTurn(make_tokenizer(), [0])))
+    driver = Driver(None, SimpleNamespace(num_envs=2), {}, partner=partner)
     driver._note(None, [], Replies.from_ids([[5]] * 2, [[6, 0], [6, 6]]), np.arange(2))
     assert [talk.answers[0].is_cut for talk in driver.talks] == [False, True]
 
@@ -65,7 +62,7 @@ DIALOGUE = Dialogue(
 )
 
 
-def reply(ids: list[int], log_probs: Any = None, rewards: Any = None, prompt: str = "plain") -> Reply:
+def reply(ids, log_probs=None, rewards=None, prompt="plain"):
     batch = Replies.from_ids([[0]], [ids])
     batch.log_probs = None if log_probs is None else torch.tensor([log_probs])
     (found,) = replies_in(batch)
@@ -73,22 +70,22 @@ def reply(ids: list[int], log_probs: Any = None, rewards: Any = None, prompt: st
     return found
 
 
-def test_tokens_are_on_the_turns_that_the_agent_said() -> None:
+def test_tokens_are_on_the_turns_that_the_agent_said():
     sparse, dense = reply([4, 0], [-0.1, -2.5], [0.0, 0.3]), reply([5, 6, 7], None, [0.1, 0.0, -0.7])
     found = with_tokens(DIALOGUE, [sparse, dense], "9f2c", is_cut=True)
     given, _, first, _, second = found.turns
     assert given == DIALOGUE.turns[0] and not found.terminated and found.tokenizer == "9f2c"
     assert first == Turn("a", AGENT, reward=0.3, ids=(4, 0), log_probs=(-0.1, -2.5)), "all is paid on the last token"
     assert second == Turn("b", AGENT, ids=(5, 6, 7), token_rewards=(0.1, 0.0, -0.7))
-    assert np.float32(found.turns[2].log_probs)[0] == np.float32(-0.1), "the shortest number is still the same"  # type: ignore[index,call-overload]
+    assert np.float32(found.turns[2].log_probs)[0] == np.float32(-0.1), "the shortest number is still the same"
 
 
-def test_unscored_utterances_keep_their_reward() -> None:
+def test_unscored_utterances_keep_their_reward():
     found = with_tokens(DIALOGUE, [reply([1]), reply([2])], "9f2c")
     assert [turn.reward for turn in found.turns] == [turn.reward for turn in DIALOGUE.turns] and found.terminated
 
 
-def test_persona_of_the_prompt_is_kept() -> None:
+def test_persona_of_the_prompt_is_kept():
     prompt = DialogueFormat("eou", None).prompt(["u"], "I like tea.")
     found = with_tokens(DIALOGUE, [reply([1], prompt=prompt), reply([2])], "9f2c")
     assert found.meta_data == {"word": "crane", SYSTEM_KEY: "I like tea."}

@@ -1,9 +1,6 @@
 """Normalizing and clipping the rewards of whole episodes."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.task_rewards import RewardNormalizer
 
 
-def conversations(*episodes: list[list[float]]) -> Replies:
+def conversations(*episodes):
     """Conversations of replies with these rewards per token."""
     return Replies.concatenate(
         [
@@ -25,15 +22,15 @@ def conversations(*episodes: list[list[float]]) -> Replies:
     )
 
 
-def batch(scores: Any) -> Replies:
+def batch(scores):
     return conversations(*([[0.0, 0.0, float(score)]] for score in scores))
 
 
-def totals(replies: Replies) -> np.ndarray:
+def totals(replies):
     return np.bincount(replies.row_episodes(), weights=[row.sum() for row in replies.per_row("task_rewards")])
 
 
-def test_batch_has_mean_zero_and_deviation_one_each_time() -> None:
+def test_batch_has_mean_zero_and_deviation_one_each_time():
     normalizer = RewardNormalizer("batch")
     for scores in ([1.0, 2.0, 6.0], [100.0, 300.0]):
         episodes = batch(scores)
@@ -43,7 +40,7 @@ def test_batch_has_mean_zero_and_deviation_one_each_time() -> None:
         assert found.mean() == pytest.approx(0, abs=1e-5) and found.std() == pytest.approx(1, abs=1e-5)
 
 
-def test_running_statistics_are_those_of_all_episodes_so_far() -> None:
+def test_running_statistics_are_those_of_all_episodes_so_far():
     rng = np.random.default_rng(0)
     normalizer, seen = RewardNormalizer("running"), np.zeros(0)
     for n in (2, 5, 1, 40):
@@ -55,7 +52,7 @@ def test_running_statistics_are_those_of_all_episodes_so_far() -> None:
         assert totals(episodes) == pytest.approx(expected, abs=1e-3)
 
 
-def test_running_statistics_are_saved_and_loaded() -> None:
+def test_running_statistics_are_saved_and_loaded():
     first = RewardNormalizer("running")
     first.normalize(batch([1.0, 5.0, 3.0]))
     second = RewardNormalizer("running")
@@ -75,13 +72,13 @@ def test_running_statistics_are_saved_and_loaded() -> None:
 
 @pytest.mark.parametrize("mode", ["batch", "running"])
 @pytest.mark.parametrize("scores", [[3.0], [0.1, 0.1, 0.1], [0.0, 0.0]])
-def test_scores_that_are_all_alike_become_zero(mode: str, scores: list[float]) -> None:
+def test_scores_that_are_all_alike_become_zero(mode, scores):
     episodes = batch(scores)
     RewardNormalizer(mode).normalize(episodes)
     assert totals(episodes) == pytest.approx(np.zeros(len(scores)), abs=1e-6)
 
 
-def test_tokens_keep_their_share_and_the_last_takes_shift_and_clip() -> None:
+def test_tokens_keep_their_share_and_the_last_takes_shift_and_clip():
     # Scores 4 and 0: mean 2, deviation 2, so they become 1 and -1, of which the clip leaves half.
     replies = conversations([[1.0, 1.0], [0.0, 2.0]], [[0.0], [2.0, -2.0]])
     RewardNormalizer("batch", clip=(-0.5, 0.5)).normalize(replies)
@@ -90,12 +87,12 @@ def test_tokens_keep_their_share_and_the_last_takes_shift_and_clip() -> None:
     assert totals(replies).tolist() == [0.5, -0.5]
 
 
-def test_clip_alone_changes_only_what_is_beyond_it() -> None:
+def test_clip_alone_changes_only_what_is_beyond_it():
     replies = conversations([[1.0, 3.0]], [[1.0], [0.5]], [[-9.0]])
     RewardNormalizer(clip=(-1.0, 2.0)).normalize(replies)
     assert [row.tolist() for row in replies.per_row("task_rewards")] == [[1.0, 1.0], [1.0], [0.5], [-1.0]]
 
 
-def test_unknown_mode_is_an_error() -> None:
+def test_unknown_mode_is_an_error():
     with pytest.raises(ConfigError, match="one of none, running, batch, not 'always'"):
         RewardNormalizer("always")

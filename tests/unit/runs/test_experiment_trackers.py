@@ -1,13 +1,9 @@
 """Experiment trackers: what each one is sent, and what happens if one fails."""
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 from unittest.mock import MagicMock, call
 
 import pytest
@@ -17,7 +13,6 @@ from run_files import game
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.runs import experiment_trackers as module
 from rl4dialog.runs.experiment_trackers import (
-    ExperimentTracker,
     ExperimentTrackers,
     MLflowTracker,
     TrackioTracker,
@@ -40,7 +35,7 @@ tracker.close()
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "trackio"])
-def test_missing_package_is_told_with_the_install_line(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_told_with_the_install_line(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(
         ConfigError, match=rf"output {name} needs the package {name}: pip install 'rl4dialog\[{name}\]'"
@@ -49,14 +44,12 @@ def test_missing_package_is_told_with_the_install_line(name: str, monkeypatch: p
     check_trackers(["csv"])
 
 
-def test_nothing_is_imported_unless_asked_for(tmp_path: Path) -> None:
+def test_nothing_is_imported_unless_asked_for(tmp_path):
     subprocess.run([sys.executable, "-c", BLOCKED, str(tmp_path)], check=True)
 
 
-def test_tracker_that_does_not_start_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(self: Any, about: Any) -> None:
+def test_tracker_that_does_not_start_is_a_warning(tmp_path, monkeypatch, caplog):
+    def refuse(self, about):
         raise OSError("no connection to https://me:hunter2@host/ with key 0123456789abcdef")
 
     monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef")
@@ -67,10 +60,8 @@ def test_tracker_that_does_not_start_is_a_warning(
     assert "cannot start trackio: no connection to https://***@host/ with key ***; the run continues" in caplog.text
 
 
-def test_failing_tracker_is_disabled_with_one_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(self: Any, *args: Any) -> None:
+def test_failing_tracker_is_disabled_with_one_warning(tmp_path, monkeypatch, caplog):
+    def fail(self, *args):
         raise RuntimeError("service died")
 
     monkeypatch.setattr(FakeTracker.install(monkeypatch), "log", fail)
@@ -82,7 +73,7 @@ def test_failing_tracker_is_disabled_with_one_warning(
     assert FakeTracker.calls == []
 
 
-def test_secrets_of_a_config_do_not_leave_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_of_a_config_do_not_leave_the_machine(tmp_path, monkeypatch):
     fake = FakeTracker.install(monkeypatch)
     config = {"reward_fn": {"args": [{"api_key": "sk-1", "model": "m"}]}, "password": "x", "pad_token": "<pad>"}
     ExperimentTrackers(["trackio"], description(tmp_path, config=config), {})
@@ -96,15 +87,13 @@ def test_secrets_of_a_config_do_not_leave_the_machine(tmp_path: Path, monkeypatc
 PREDICTIONS = [game(0, ("a", "b")), {**game(1), "outcome": {}, "ended_by": None}]
 
 
-def fake_package(monkeypatch: pytest.MonkeyPatch, name: str) -> MagicMock:
+def fake_package(monkeypatch, name):
     package = MagicMock()
     monkeypatch.setitem(sys.modules, name, package)
     return package
 
 
-def test_online_failure_falls_back_to_offline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_online_failure_falls_back_to_offline(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("WANDB_API_KEY", "made up for this test")
     monkeypatch.delenv("WANDB_MODE")
     init = fake_package(monkeypatch, "wandb").init
@@ -115,9 +104,7 @@ def test_online_failure_falls_back_to_offline(
     assert "no route to host" in caplog.text and tracker.run_id == "abc"
 
 
-def test_records_of_wandb_have_their_step_and_the_end_has_summary_and_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_of_wandb_have_their_step_and_the_end_has_summary_and_report(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "disabled")
     wandb = fake_package(monkeypatch, "wandb")
     run = wandb.init.return_value
@@ -134,7 +121,7 @@ def test_records_of_wandb_have_their_step_and_the_end_has_summary_and_report(
     assert run.summary == {"result/val/after/a": 1.0}
 
 
-def log_all(tracker: ExperimentTracker, folder: Path) -> None:
+def log_all(tracker, folder):
     tracker.log({"rollout/kl": 0.5, "nothing": None}, "iteration", 3)
     tracker.log_predictions("val", 3, [{"sample_id": 1}], folder / "x")
     tracker.log_summary({"result/val/after/a": 1.0}, 4)
@@ -142,7 +129,7 @@ def log_all(tracker: ExperimentTracker, folder: Path) -> None:
     tracker.finish(failed=True)
 
 
-def test_netrc_of_wandb_login_counts_as_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_netrc_of_wandb_login_counts_as_a_key(tmp_path, monkeypatch):
     for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_BASE_URL", "NETRC"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -153,9 +140,7 @@ def test_netrc_of_wandb_login_counts_as_a_key(tmp_path: Path, monkeypatch: pytes
     assert not module._has_key()
 
 
-def test_run_without_a_key_is_offline_inside_the_run_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_run_without_a_key_is_offline_inside_the_run_folder(tmp_path, monkeypatch, caplog):
     pytest.importorskip("wandb")
     for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "NETRC"):
         monkeypatch.delenv(name, raising=False)
@@ -174,9 +159,7 @@ def test_run_without_a_key_is_offline_inside_the_run_folder(
     assert list(about.root.glob("wandb/offline-run-*/*.wandb"))
 
 
-def test_runs_of_mlflow_are_in_the_project_folder_unless_there_is_a_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_of_mlflow_are_in_the_project_folder_unless_there_is_a_server(tmp_path, monkeypatch):
     start = fake_package(monkeypatch, "mlflow").MlflowClient
     client, folder = start.return_value, tmp_path / "p" / "mlflow"
     client.get_experiment_by_name.return_value = None
@@ -187,9 +170,7 @@ def test_runs_of_mlflow_are_in_the_project_folder_unless_there_is_a_server(
         client.create_experiment.assert_called_with("p", artifact_location=location)
 
 
-def test_values_of_mlflow_have_their_step_and_names_that_it_accepts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_of_mlflow_have_their_step_and_names_that_it_accepts(tmp_path, monkeypatch):
     mlflow = fake_package(monkeypatch, "mlflow")
     mlflow.entities.Metric = lambda key, value, timestamp, step: (key, value, step)
     mlflow.entities.Param = lambda key, value: (key, value)
@@ -215,7 +196,7 @@ def test_values_of_mlflow_have_their_step_and_names_that_it_accepts(
 
 
 @pytest.mark.long
-def test_real_run_is_logged_and_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_run_is_logged_and_continued(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     (tmp_path / "report.html").write_text("<p>")
@@ -238,8 +219,8 @@ def test_real_run_is_logged_and_continued(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_records_of_trackio_have_their_step_and_are_in_the_project_folder_unless_selected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     trackio = fake_package(monkeypatch, "trackio")
     run = trackio.init.return_value
     trackio.init.side_effect = lambda name, **_: print("noise of trackio") or run
@@ -286,7 +267,7 @@ print([(row["step"], row["val/a"]) for row in SQLiteStorage.get_logs("p", "r") i
 """
 
 
-def test_real_run_of_trackio_is_logged_and_continued(tmp_path: Path) -> None:
+def test_real_run_of_trackio_is_logged_and_continued(tmp_path):
     pytest.importorskip("trackio")
     environment = {key: value for key, value in os.environ.items() if key != "TRACKIO_DIR"}
     done = subprocess.run(

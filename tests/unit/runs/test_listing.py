@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from rl4dialog.runs.run_folder import PROVENANCE_FILE, RESULT_FILE, only_writer
 from tests.run_files import write_json, write_lines, write_run
 
 
-def make_run(folder: Path, complete: bool, age: int) -> Path:
+def make_run(folder, complete, age):
     write_run(folder)
     write_json(folder / PROVENANCE_FILE, {})
     write_lines(
@@ -29,7 +27,7 @@ def make_run(folder: Path, complete: bool, age: int) -> Path:
     return folder
 
 
-def test_runs_are_found_with_state_and_scores(tmp_path: Path) -> None:
+def test_runs_are_found_with_state_and_scores(tmp_path):
     make_run(tmp_path / "a" / "old", complete=True, age=100)
     make_run(tmp_path / "b", complete=False, age=10)
     first, second = list_runs(tmp_path)
@@ -39,21 +37,21 @@ def test_runs_are_found_with_state_and_scores(tmp_path: Path) -> None:
     assert second.keys == ["reward", "intent/accuracy"] and second.score("other") == "-"
 
 
-def test_scores_of_another_split_than_test_say_so(tmp_path: Path) -> None:
+def test_scores_of_another_split_than_test_say_so(tmp_path):
     run = make_run(tmp_path / "b", complete=False, age=0)
     write_lines(run / "test_split_metrics.jsonl", [{"epoch": 0, "metrics": {"reward": 9.0}}])
     write_lines(run / "val_split_metrics.jsonl", [{"epoch": i, "metrics": {"reward": float(i)}} for i in (0, 1, 2)])
     assert list_runs(tmp_path)[0].score("reward") == "0.000 → 2.000 (val)"
 
 
-def test_a_run_that_is_being_written_is_running(tmp_path: Path) -> None:
+def test_a_run_that_is_being_written_is_running(tmp_path):
     run = make_run(tmp_path / "b", complete=False, age=0)
     with only_writer(run):
         assert list_runs(run)[0].state == "running"
     assert list_runs(run)[0].state == "stopped"
 
 
-def test_damaged_runs_stay_in_the_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_runs_stay_in_the_list(tmp_path, capsys):
     run = make_run(tmp_path / "bad", complete=True, age=0)
     (run / "config.json").write_text("{")
     make_run(tmp_path / "good", complete=True, age=0)
@@ -66,7 +64,7 @@ def test_damaged_runs_stay_in_the_list(tmp_path: Path, capsys: pytest.CaptureFix
     assert "is empty, but has a line" in {run.name: run.state for run in list_runs(tmp_path)}["emptied"]
 
 
-def test_metrics_are_chosen_by_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_are_chosen_by_key(tmp_path, capsys):
     make_run(tmp_path / "b", complete=True, age=0)
     assert main(["runs", str(tmp_path), "--metrics", "intent/accuracy"]) == 0
     assert "0.500 → 0.500" in capsys.readouterr().out
@@ -74,7 +72,7 @@ def test_metrics_are_chosen_by_key(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "did you mean 'intent/accuracy'?" in capsys.readouterr().err
 
 
-def test_narrow_terminals_fold_names_instead_of_cutting_them(tmp_path: Path) -> None:
+def test_narrow_terminals_fold_names_instead_of_cutting_them(tmp_path):
     make_run(tmp_path / ("long_name_" * 6), complete=True, age=0)
     console = Console(width=70, force_terminal=True, record=True)
     print_runs(list_runs(tmp_path), console=console)
@@ -84,7 +82,7 @@ def test_narrow_terminals_fold_names_instead_of_cutting_them(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["missing", "empty"])
-def test_folders_without_runs_are_named(tmp_path: Path, name: str) -> None:
+def test_folders_without_runs_are_named(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(RunFolderError, match=name):
         list_runs(tmp_path / name)

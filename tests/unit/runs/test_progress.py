@@ -1,9 +1,6 @@
 """Bars on a terminal, lines elsewhere and in the log."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,26 +9,24 @@ from rl4dialog.runs.progress import PROGRESS_LOGGER_NAME, Progress, duration, sa
 
 
 @pytest.fixture
-def log() -> Iterator[list[str]]:
+def log():
     """What ``log.txt`` would get."""
     handler, lines = logging.Handler(), list[str]()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: lines.append(record.getMessage())
     logging.getLogger(PROGRESS_LOGGER_NAME).addHandler(handler)
     yield lines
     logging.getLogger(PROGRESS_LOGGER_NAME).removeHandler(handler)
 
 
 @pytest.fixture
-def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def seconds(monkeypatch):
     """A clock that a test sets."""
     now = [100.0]
     monkeypatch.setattr(module.time, "perf_counter", lambda: now[0])
     return now
 
 
-def test_lines_without_a_terminal_tell_numbers_and_time_left(
-    capsys: pytest.CaptureFixture[str], log: list[str], seconds: list[float]
-) -> None:
+def test_lines_without_a_terminal_tell_numbers_and_time_left(capsys, log, seconds):
     with Progress("", "iteration", 30, initial=1) as progress:
         for _ in range(2):
             seconds[0] += 5.6
@@ -44,9 +39,7 @@ def test_lines_without_a_terminal_tell_numbers_and_time_left(
     assert log == expected
 
 
-def test_terminal_gets_a_bar_and_the_log_lines(
-    capsys: pytest.CaptureFixture[str], log: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_terminal_gets_a_bar_and_the_log_lines(capsys, log, monkeypatch):
     monkeypatch.setattr(module, "_shows_bars", lambda: True)
     with Progress("", "iteration", 2) as progress:
         progress.enter("rollout")
@@ -64,7 +57,7 @@ def test_terminal_gets_a_bar_and_the_log_lines(
     assert log[3] == "iteration 2/2: reward 0.5, after 0 s"
 
 
-def test_many_small_steps_make_few_lines(log: list[str], seconds: list[float]) -> None:
+def test_many_small_steps_make_few_lines(log, seconds):
     with Progress("Warm start", "step", 100, line_every_s=10.0) as progress:
         for _ in range(100):
             seconds[0] += 0.3
@@ -76,9 +69,7 @@ def test_many_small_steps_make_few_lines(log: list[str], seconds: list[float]) -
     ]
 
 
-def test_only_the_main_process_speaks(
-    capsys: pytest.CaptureFixture[str], log: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_main_process_speaks(capsys, log, monkeypatch):
     monkeypatch.setattr(module, "is_main_process", lambda: False)
     with Progress("", "iteration", 1) as progress:
         progress.advance()
@@ -91,5 +82,5 @@ def test_only_the_main_process_speaks(
 @pytest.mark.parametrize(
     ("value", "text"), [(0.4, "0 s"), (59.6, "1 min 00 s"), (151, "2 min 31 s"), (3 * 3600 + 299, "3 h 04 min")]
 )
-def test_duration_reads_like_a_time(value: float, text: str) -> None:
+def test_duration_reads_like_a_time(value, text):
     assert duration(value) == text

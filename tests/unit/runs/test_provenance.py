@@ -1,7 +1,5 @@
 """The provenance of a run, with the state of its repositories."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -9,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tiny import make_gpt2, make_samples, make_tokenizer
@@ -34,15 +31,15 @@ from rl4dialog.text.chat_template import start_time
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+def folder(tmp_path):
     return RunFolder(tmp_path, "project", "run")
 
 
-def data(n: int = 4, weights: list[float] | None = None) -> Data:
+def data(n=4, weights=None):
     return Data({split: TextGenPool(make_samples(n), weights) for split in ("train", "val", "test")}, "<EOU>")
 
 
-def test_start_has_what_a_second_run_needs(folder: RunFolder, tmp_path: Path) -> None:
+def test_start_has_what_a_second_run_needs(folder, tmp_path):
     (tmp_path / "my_own.py").write_text("x = 1\n")
     load_imports(["./my_own.py"], tmp_path)
     try:
@@ -61,7 +58,7 @@ def test_start_has_what_a_second_run_needs(folder: RunFolder, tmp_path: Path) ->
     assert config_folder(folder.root) == tmp_path
 
 
-def test_uncommitted_changes_are_kept_beside_it(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncommitted_changes_are_kept_beside_it(folder, monkeypatch):
     state = GitState("/repo", "c0ffee", True, ["new.py"], "-a\n+b\n", False)
     monkeypatch.setattr(module, "git_state", lambda folder, tracks=None: state)
     record_start(folder, "c.yml", [], 0, [])
@@ -70,7 +67,7 @@ def test_uncommitted_changes_are_kept_beside_it(folder: RunFolder, monkeypatch: 
     assert described["commit"] == "c0ffee" and described["differs"] and "diff" not in described
 
 
-def test_contents_are_hashed_once(folder: RunFolder) -> None:
+def test_contents_are_hashed_once(folder):
     model = make_gpt2(make_tokenizer())
     record_start(folder, "c.yml", [], 0, [])
     record_contents(folder, data(), weights_hash(model))
@@ -82,7 +79,7 @@ def test_contents_are_hashed_once(folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("other", [data(5), data(4, [1.0, 1.0, 1.0, 2.0])])
-def test_another_sample_or_weight_is_another_hash(folder: RunFolder, tmp_path: Path, other: Data) -> None:
+def test_another_sample_or_weight_is_another_hash(folder, tmp_path, other):
     record_contents(folder, data(), "same")
     second = RunFolder(tmp_path, "project", "second")
     record_contents(second, other, "same")
@@ -90,7 +87,7 @@ def test_another_sample_or_weight_is_another_hash(folder: RunFolder, tmp_path: P
     assert [key for key, *_ in found] == ["data_hash.train", "data_hash.val", "data_hash.test"]
 
 
-def test_splits_that_changed_are_named(folder: RunFolder) -> None:
+def test_splits_that_changed_are_named(folder):
     given = data()
     assert changed_splits(folder, given) == [], "nothing is recorded"
     record_contents(folder, given, "hash")
@@ -100,7 +97,7 @@ def test_splits_that_changed_are_named(folder: RunFolder) -> None:
     assert changed_splits(folder, given) == ["train", "test"]
 
 
-def test_place_in_memory_of_meta_data_is_no_change(folder: RunFolder) -> None:
+def test_place_in_memory_of_meta_data_is_no_change(folder):
     (sample,) = make_samples(1)
     samples = [dataclasses.replace(sample, meta_data={"source": object()}) for _ in range(2)]
     one, other = (Data({"train": TextGenPool([each])}, None) for each in samples)
@@ -108,7 +105,7 @@ def test_place_in_memory_of_meta_data_is_no_change(folder: RunFolder) -> None:
     assert changed_splits(folder, other) == []
 
 
-def test_resumed_run_keeps_its_first_start(folder: RunFolder, tmp_path: Path) -> None:
+def test_resumed_run_keeps_its_first_start(folder, tmp_path):
     record_start(folder, tmp_path / "c.yml", ["train"], 0, [])
     first = read_provenance(folder.root)
     for flag in ("--first", "--second"):
@@ -118,15 +115,15 @@ def test_resumed_run_keeps_its_first_start(folder: RunFolder, tmp_path: Path) ->
     assert found == first
 
 
-def test_unreadable_file_says_nothing(tmp_path: Path) -> None:
+def test_unreadable_file_says_nothing(tmp_path):
     for text in ("{", "[]"):
         (tmp_path / "provenance.json").write_text(text)
         assert read_provenance(tmp_path) == {}
     assert config_folder(tmp_path) == tmp_path
 
 
-def test_differences_name_key_and_both_values() -> None:
-    one: dict[str, Any] = {"versions": {"torch": "1"}, "seed": 0, "command": "a"}
+def test_differences_name_key_and_both_values():
+    one = {"versions": {"torch": "1"}, "seed": 0, "command": "a"}
     other = {"versions": {"torch": "2", "peft": "3"}, "seed": 0, "command": "b"}
     assert differences(one, json.loads(json.dumps(one))) == []
     assert differences(one, other) == [("versions.torch", "1", "2"), ("versions.peft", None, "3")]
@@ -137,13 +134,13 @@ def test_differences_name_key_and_both_values() -> None:
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
-def git(folder: Path, *arguments: str) -> None:
+def git(folder, *arguments):
     names = ("-c", "user.name=a", "-c", "user.email=a@b.c")
     subprocess.run(["git", "-C", str(folder), *names, *arguments], check=True, capture_output=True)
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(tmp_path):
     git(tmp_path, "init", "-q")
     (tmp_path / "inside").mkdir()
     (tmp_path / "inside" / "a.txt").write_text("one\n")
@@ -152,7 +149,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_commit_changes_and_new_files_are_told(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_changes_and_new_files_are_told(repository, monkeypatch):
     state = git_state(repository / "inside")
     assert state is not None and len(state.commit) == 40
     assert state == GitState(str(repository.resolve()), state.commit, False, [], "", False)
@@ -166,7 +163,7 @@ def test_commit_changes_and_new_files_are_told(repository: Path, monkeypatch: py
     assert state is not None and len(state.diff) == 10 and state.diff_is_cut
 
 
-def test_without_repository_commit_or_git_there_is_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_repository_commit_or_git_there_is_no_state(tmp_path, monkeypatch):
     assert git_state(tmp_path) is None
     git(tmp_path, "init", "-q")
     assert git_state(tmp_path) is None
@@ -174,7 +171,7 @@ def test_without_repository_commit_or_git_there_is_no_state(tmp_path: Path, monk
     assert git_state(Path(__file__).parent) is None
 
 
-def test_file_that_the_repository_around_it_does_not_hold_has_no_state(repository: Path) -> None:
+def test_file_that_the_repository_around_it_does_not_hold_has_no_state(repository):
     (repository / "inside" / "b.txt").write_text("x\n")
     assert git_state(repository / "inside", tracks="a.txt") is not None
     assert git_state(repository / "inside", tracks="b.txt") is None

@@ -1,7 +1,5 @@
 """The folder of a run: files are whole, one process writes, and a result marks the end."""
 
-from __future__ import annotations
-
 import enum
 import errno
 import gzip
@@ -10,7 +8,6 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,18 +28,18 @@ from rl4dialog.runs.run_folder import (
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+def folder(tmp_path):
     return RunFolder(tmp_path, "project", "run")
 
 
-def failing_with(number: int) -> Any:
-    def fail(*args: Any, **kwargs: Any) -> None:
+def failing_with(number):
+    def fail(*args, **kwargs):
         raise OSError(number, os.strerror(number))
 
     return fail
 
 
-def test_folder_is_base_project_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_is_base_project_experiment(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "runs" / "project" / "run").mkdir(parents=True)
     folder = RunFolder("~/runs", "project", "run")
@@ -50,7 +47,7 @@ def test_folder_is_base_project_experiment(tmp_path: Path, monkeypatch: pytest.M
     assert folder.path("log.txt") == folder.root / "log.txt"
 
 
-def test_existing_run_is_refused_with_both_ways_out(folder: RunFolder, tmp_path: Path) -> None:
+def test_existing_run_is_refused_with_both_ways_out(folder, tmp_path):
     folder.write_json("config.json", {"seed": 1})
     with pytest.raises(RunFolderError, match=f"{folder.root} already exists .*--overwrite .*--experiment_name"):
         RunFolder(tmp_path, "project", "run")
@@ -60,7 +57,7 @@ def test_existing_run_is_refused_with_both_ways_out(folder: RunFolder, tmp_path:
     assert folder.path("log.txt").is_file()
 
 
-def test_overwrite_removes_the_runs_files_and_no_others(folder: RunFolder, tmp_path: Path) -> None:
+def test_overwrite_removes_the_runs_files_and_no_others(folder, tmp_path):
     ours = ["config.json", "log.txt", "rollout_info.jsonl", "training_info.jsonl", "val_split_metrics.jsonl"]
     ours += ["epoch_3_test_split_predictions.json", "report.html", "model/model.safetensors", "checkpoints/1/a.json"]
     others = ["notes.md", "plots/mine.png"]
@@ -75,7 +72,7 @@ def test_overwrite_removes_the_runs_files_and_no_others(folder: RunFolder, tmp_p
     assert not again.path("model").exists()
 
 
-def replace_in_part(earlier: RunFolder, base: Path) -> RunFolder:
+def replace_in_part(earlier, base):
     """Write a run, and begin another one in its place."""
     for name in ("config.json", "result.json", "model/model.safetensors", "notes.md"):
         earlier.path(name).parent.mkdir(exist_ok=True)
@@ -87,13 +84,13 @@ def replace_in_part(earlier: RunFolder, base: Path) -> RunFolder:
     return new
 
 
-def assert_is_the_earlier_run(root: Path) -> None:
+def assert_is_the_earlier_run(root):
     found = {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
     found.pop(".lock", None)
     assert found == dict.fromkeys(("config.json", "result.json", "model/model.safetensors", "notes.md"), "old")
 
 
-def test_start_that_failed_or_was_killed_leaves_the_earlier_run_as_it_was(folder: RunFolder, tmp_path: Path) -> None:
+def test_start_that_failed_or_was_killed_leaves_the_earlier_run_as_it_was(folder, tmp_path):
     new = replace_in_part(folder, tmp_path)
     with pytest.raises(ValueError, match="no such model"), new.keeping_replaced():
         raise ValueError("no such model")
@@ -110,7 +107,7 @@ def test_start_that_failed_or_was_killed_leaves_the_earlier_run_as_it_was(folder
 
 
 @pytest.mark.parametrize("inside", ["", "model", "model/tokenizer.json"])
-def test_config_that_reads_the_run_to_be_replaced_is_refused(folder: RunFolder, inside: str) -> None:
+def test_config_that_reads_the_run_to_be_replaced_is_refused(folder, inside):
     folder.path("model").mkdir()
     path = str(folder.root / inside)
     with pytest.raises(RunFolderError, match=r"metrics\[0\]\.model_name: .* which the new run would replace"):
@@ -119,7 +116,7 @@ def test_config_that_reads_the_run_to_be_replaced_is_refused(folder: RunFolder, 
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_what_a_kill_leaves_before_the_first_config_is_no_run(tmp_path: Path, overwrite: bool) -> None:
+def test_what_a_kill_leaves_before_the_first_config_is_no_run(tmp_path, overwrite):
     root = tmp_path / "project" / "run"
     root.mkdir(parents=True)
     (root / ".config.json.tmp").write_text('{"se')
@@ -129,14 +126,12 @@ def test_what_a_kill_leaves_before_the_first_config_is_no_run(tmp_path: Path, ov
 
 
 @pytest.mark.parametrize("name", ["", "../other", "/etc", "a\nb", "a\0", "b" * 300])
-def test_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+def test_name_that_leads_elsewhere_is_refused(tmp_path, name):
     with pytest.raises(RunFolderError, match="--experiment_name"):
         RunFolder(tmp_path, "project", name)
 
 
-def test_folder_that_cannot_be_made_or_written_names_path_and_cause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_that_cannot_be_made_or_written_names_path_and_cause(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="a file, not a folder"):
         RunFolder(tmp_path, "file", "run")
@@ -147,9 +142,7 @@ def test_folder_that_cannot_be_made_or_written_names_path_and_cause(
             RunFolder(tmp_path, "project", "run")
 
 
-def test_write_json_replaces_the_whole_file_unless_the_disk_is_full(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_json_replaces_the_whole_file_unless_the_disk_is_full(folder, monkeypatch):
     folder.write_json("config.json", {"a": list(range(1000))})
     folder.write_json("config.json", {"name": "Zoë"})
     monkeypatch.setattr(module.os, "fsync", failing_with(errno.ENOSPC))
@@ -162,11 +155,11 @@ def test_write_json_replaces_the_whole_file_unless_the_disk_is_full(
 class NearlyFull(io.FileIO):
     """A file on a disk that takes four bytes more."""
 
-    def write(self, data: Any) -> int:
+    def write(self, data):
         return super().write(data[:4])
 
 
-def test_append_jsonl_takes_back_a_line_that_was_cut_short(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_append_jsonl_takes_back_a_line_that_was_cut_short(folder, monkeypatch):
     folder.append_jsonl("log.jsonl", {"text": "a\nb"})
     whole = folder.path("log.jsonl").read_bytes()
     for fail in (lambda path, mode, buffering: NearlyFull(path, "a"), failing_with(errno.ENOSPC)):
@@ -176,7 +169,7 @@ def test_append_jsonl_takes_back_a_line_that_was_cut_short(folder: RunFolder, mo
         assert folder.path("log.jsonl").read_bytes() == whole == b'{"text": "a\\nb"}\n'
 
 
-def test_compressed_records_are_cut_back_like_the_others(folder: RunFolder) -> None:
+def test_compressed_records_are_cut_back_like_the_others(folder):
     for iteration in (1, 2):
         name, other = module.CONVERSATIONS_FILE, "rollout_info.jsonl"
         folder.append_compressed(name, [{"iteration": iteration, "n": n, "text": "\udc80"} for n in range(3)])
@@ -191,7 +184,7 @@ def test_compressed_records_are_cut_back_like_the_others(folder: RunFolder) -> N
     assert not folder.path(name).exists(), "a log that began after the checkpoint"
 
 
-def test_folder_has_one_writer_at_a_time(tmp_path: Path) -> None:
+def test_folder_has_one_writer_at_a_time(tmp_path):
     root = tmp_path / "project" / "run"
     root.mkdir(parents=True)
     (root / ".lock").touch()  # left behind by a killed process
@@ -212,13 +205,11 @@ def test_folder_has_one_writer_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_file_that_was_removed_while_it_was_locked_is_locked_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_that_was_removed_while_it_was_locked_is_locked_anew(tmp_path, monkeypatch):
     lock, n_locked = tmp_path / ".lock", 0
     real = files.fcntl.flock
 
-    def after_another_has_ended(handle: int, how: int) -> None:
+    def after_another_has_ended(handle, how):
         nonlocal n_locked
         n_locked += 1
         if n_locked == 1:
@@ -230,9 +221,7 @@ def test_file_that_was_removed_while_it_was_locked_is_locked_anew(
         assert n_locked == 2 and lock.exists()
 
 
-def test_file_system_without_locks_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_file_system_without_locks_is_told(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(files.fcntl, "flock", failing_with(errno.ENOLCK))
     with only_writer(tmp_path), only_writer(tmp_path):
         assert "cannot be locked" in caplog.text
@@ -241,7 +230,7 @@ def test_file_system_without_locks_is_told(
         pass
 
 
-def test_cut_back_takes_the_runs_own_lines_and_no_others(folder: RunFolder) -> None:
+def test_cut_back_takes_the_runs_own_lines_and_no_others(folder):
     ours, others = ["rollout_info.jsonl", "val_split_metrics.jsonl"], ["feedback.jsonl", "replies.jsonl"]
     for name in (*ours, "feedback.jsonl"):
         folder.append_jsonl(name, {"iteration": 1})
@@ -255,7 +244,7 @@ def test_cut_back_takes_the_runs_own_lines_and_no_others(folder: RunFolder) -> N
     assert found == {"rollout_info.jsonl": 1, "val_split_metrics.jsonl": 1, "feedback.jsonl": 2, "replies.jsonl": 1}
 
 
-def test_replacing_folder_appears_whole_or_not_at_all(folder: RunFolder) -> None:
+def test_replacing_folder_appears_whole_or_not_at_all(folder):
     for name in "ab":
         with folder.replacing_folder("model") as temporary:
             (temporary / name).write_text("1")
@@ -268,11 +257,11 @@ def test_replacing_folder_appears_whole_or_not_at_all(folder: RunFolder) -> None
         assert [path.name for path in folder.root.iterdir()] == ["model"]
 
 
-def test_what_is_put_in_place_stays_there_after_a_power_cut(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_put_in_place_stays_there_after_a_power_cut(folder, monkeypatch):
     """The names that a folder has on the disk are those at its last fsync."""
     real, on_disk = os.fsync, dict[Path, set[str]]()
 
-    def fsync(handle: int) -> None:
+    def fsync(handle):
         path = Path(os.readlink(f"/proc/self/fd/{handle}"))
         if path.is_dir():
             on_disk[path] = {entry.name for entry in path.iterdir()}
@@ -292,7 +281,7 @@ def test_what_is_put_in_place_stays_there_after_a_power_cut(folder: RunFolder, m
     assert "checkpoints" in on_disk[folder.root]
 
 
-def test_replacing_folder_names_a_full_disk_that_safetensors_reports(folder: RunFolder) -> None:
+def test_replacing_folder_names_a_full_disk_that_safetensors_reports(folder):
     expected = pytest.raises(RunFolderError, match="model cannot be written: no space left")
     with expected, folder.replacing_folder("model"):
         raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
@@ -311,11 +300,11 @@ Kind = enum.StrEnum("Kind", ["ADAPTIVE"])
         ([float("nan"), np.float64("inf"), torch.tensor(float("-inf")), 1e-300], [None, None, None, 1e-300]),
     ],
 )
-def test_objects_become_numbers_lists_and_texts(given: Any, plain: Any) -> None:
+def test_objects_become_numbers_lists_and_texts(given, plain):
     assert to_plain(given) == plain == json.loads(json.dumps(to_plain(given), allow_nan=False))
 
 
-def test_result_is_read_back_and_marks_a_complete_run(folder: RunFolder) -> None:
+def test_result_is_read_back_and_marks_a_complete_run(folder):
     with pytest.raises(RunFolderError, match=r"contains no config\.json; pass a run folder"):
         read_result(folder.root)
     with pytest.raises(RunFolderError, match="nowhere does not exist"):

@@ -1,10 +1,6 @@
 """The end of a run on the console."""
 
-from __future__ import annotations
-
 import io
-from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -21,16 +17,16 @@ EXAMPLE = Example(["how are you?", "fine. and you?"], "[bold]bad[/bold] [/]", "v
 
 
 def render(
-    width: int = 80,
-    terminal: bool = False,
-    encoding: str = "utf-8",
-    before: dict[str, float] = BEFORE,
-    after: dict[str, float] = AFTER,
-    gold: dict[str, float] | None = GOLD,
-    examples: list[Example] | None = None,
-    path: str = "/runs/p/e",
-    **kwargs: Any,
-) -> str:
+    width=80,
+    terminal=False,
+    encoding="utf-8",
+    before=BEFORE,
+    after=AFTER,
+    gold=GOLD,
+    examples=None,
+    path="/runs/p/e",
+    **kwargs,
+):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
     console = Console(file=file, width=width, force_terminal=terminal, color_system=None)
     print_summary(before, after, gold, [EXAMPLE] if examples is None else examples, path, console, **kwargs)
@@ -39,12 +35,12 @@ def render(
     return file.read()
 
 
-def row(text: str, key: str) -> list[str]:
+def row(text, key):
     (line,) = [line for line in text.splitlines() if key in line]
     return line.replace("|", " ").split()
 
 
-def test_metrics_stand_before_after_change_and_gold() -> None:
+def test_metrics_stand_before_after_change_and_gold():
     text = render(width=120)
     header = " ".join(row(text, "before RL |"))
     assert header == "metric before RL after RL change references"
@@ -54,7 +50,7 @@ def test_metrics_stand_before_after_change_and_gold() -> None:
 
 
 @pytest.mark.parametrize("n_prompts", [80, 6])
-def test_changes_have_an_interval_if_there_are_enough_samples(tmp_path: Path, n_prompts: int) -> None:
+def test_changes_have_an_interval_if_there_are_enough_samples(tmp_path, n_prompts):
     folder = str(write_run(tmp_path, n_prompts=n_prompts))
     text = render(before={"m": 0.5, "d": 7.0}, after={"m": 1.0, "d": 8.0}, gold=None, path=folder)
     assert f"Test metrics of {n_prompts} samples" in text
@@ -64,7 +60,7 @@ def test_changes_have_an_interval_if_there_are_enough_samples(tmp_path: Path, n_
     assert row(text, "|d ")[3:] == (["+1.000"] if is_few else ["+1.000", "-"])
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_what_is_not_known_is_left_out():
     text = render(before={"a/x": 1.0}, after={"b/y": 2.0}, gold=None, examples=[])
     assert row(text, "a/x") == ["a/x", "1.000", "-", "-"] and "references" not in text
     assert row(text, "b/y") == ["b/y", "-", "2.000", "-"]
@@ -72,7 +68,7 @@ def test_what_is_not_known_is_left_out() -> None:
     assert "reference" not in render(examples=[Example(["a"], "one", "two", "")]).split("The same prompts")[1]
 
 
-def test_crowded_group_is_cut_and_the_rest_is_named() -> None:
+def test_crowded_group_is_cut_and_the_rest_is_named():
     crowded = {**AFTER, **{f"diversity_metrics/unique-{n}": 1.0 for n in range(30)}}
     text = render(after=crowded)
     assert "unique-3" not in text
@@ -80,7 +76,7 @@ def test_crowded_group_is_cut_and_the_rest_is_named() -> None:
     assert "more scores" not in render()
 
 
-def test_replies_are_shown_as_they_are_and_the_prompt_by_utterance() -> None:
+def test_replies_are_shown_as_they_are_and_the_prompt_by_utterance():
     text = render()
     assert "[bold]bad[/bold] [/]" in text and "- how are you?" in text and "- fine. and you?" in text
     text = render(examples=[Example(["a"], "", "one\ntwo\x1b[31m", "x" * 100_000)])
@@ -90,13 +86,13 @@ def test_replies_are_shown_as_they_are_and_the_prompt_by_utterance() -> None:
 
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("width", [40, 80, 109, 110, 200])
-def test_no_line_is_longer_than_the_console(width: int, terminal: bool) -> None:
+def test_no_line_is_longer_than_the_console(width, terminal):
     long = Example(["word " * 60], "reply " * 30, "x" * 150, "gold " * 30)
     text = render(width=width, terminal=terminal, examples=[long])
     assert max(map(len, text.splitlines())) <= width
 
 
-def test_keys_are_whole_at_80_columns() -> None:
+def test_keys_are_whole_at_80_columns():
     assert render(encoding="ascii").isascii()
     scores = {"diversity_metrics/distinct-1": 9.25, "lexical/meteor_exact_stem": 0.1}
     for terminal in (True, False):
@@ -104,8 +100,8 @@ def test_keys_are_whole_at_80_columns() -> None:
         assert all(key in text for key in scores)
 
 
-def test_narrow_console_has_the_prompt_above_and_wide_one_beside() -> None:
-    def line_with(text: str, part: str) -> str:
+def test_narrow_console_has_the_prompt_above_and_wide_one_beside():
+    def line_with(text, part):
         return next(line for line in text.splitlines() if part in line)
 
     assert "very well" in line_with(render(width=130), "how are you?")
@@ -113,14 +109,14 @@ def test_narrow_console_has_the_prompt_above_and_wide_one_beside() -> None:
     assert "very well" in line_with(render(width=80), "[bold]")
 
 
-def game(*questions: str, reward: float = -0.05, n_given: int = 1) -> Dialogue:
+def game(*questions, reward=-0.05, n_given=1):
     turns = [Turn("guess what [bold]", PARTNER)][:n_given]
     turns += [turn for text in questions for turn in (Turn(text, AGENT, reward=reward), Turn("yes", PARTNER))]
     return Dialogue("x", tuple(turns), n_given=n_given, outcome={"success": 1.0}, ended_by="partner")
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_conversations_stand_side_by_side(width: int) -> None:
+def test_conversations_stand_side_by_side(width):
     text = render(width=width, examples=[], conversations=[(game("is it red ?", ""), game("a\x1b[31m", reward=0.95))])
     assert "before RL and" in text and "partner: guess what [bold]" in text and "\x1b" not in text
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.count("|") == 3]
@@ -130,25 +126,25 @@ def test_conversations_stand_side_by_side(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
 
 
-def test_rewards_are_left_out_where_nothing_is_paid_or_known() -> None:
+def test_rewards_are_left_out_where_nothing_is_paid_or_known():
     for reward in (0.0, float("nan")):
         text = render(examples=[], conversations=[(game("a", reward=reward), game("b", reward=reward, n_given=0))])
         assert "agent: a |" in " ".join(text.split()) and "nan" not in text
 
 
-def test_endless_conversation_does_not_fill_the_console() -> None:
+def test_endless_conversation_does_not_fill_the_console():
     text = render(examples=[], conversations=[(game(*"a" * 500), game("x" * 100_000))])
     assert len(text.splitlines()) < 60 and "... 984 more utterances" in text and " ..." in text
 
 
-def test_path_is_not_broken_and_other_labels_can_be_given() -> None:
+def test_path_is_not_broken_and_other_labels_can_be_given():
     path = "/a-long-way/" + "x" * 100
     assert f"Run folder: {path}\n" in render(width=40, path=path)
     text = render(labels=("before", "after"), examples=[])
     assert "RL" not in text and "before" in text
 
 
-def test_players_stand_beside_the_model_in_a_table_of_their_own() -> None:
+def test_players_stand_beside_the_model_in_a_table_of_their_own():
     players = {"blind": {"conversation/return": -0.25}, "best": {"conversation/return": 0.75, "conversation/x": 1.0}}
     after = {"conversation/return": 0.5}
     text = render(before=after, after=after, gold={"other": 1.0}, examples=[], players=players)

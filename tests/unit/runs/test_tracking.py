@@ -1,13 +1,9 @@
 """Records of a run, and their copies in other formats."""
 
-from __future__ import annotations
-
 import csv
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -23,22 +19,22 @@ from rl4dialog.runs.tracking import Tracker, check_outputs
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+def folder(tmp_path):
     return RunFolder(tmp_path, "project", "run")
 
 
 @pytest.fixture
-def tracker(folder: RunFolder) -> Iterator[Tracker]:
+def tracker(folder):
     tracker = Tracker(folder, {"seed": 1, "reward": float("nan")}, "project", "run")
     yield tracker
     tracker.close()
 
 
-def read_lines(folder: RunFolder, name: str) -> list[Any]:
+def read_lines(folder, name):
     return [json.loads(line) for line in folder.path(name).read_text(encoding="utf-8").splitlines()]
 
 
-def test_files_have_rl4lms_names_and_forms(folder: RunFolder, tracker: Tracker) -> None:
+def test_files_have_rl4lms_names_and_forms(folder, tracker):
     assert json.loads(folder.path("config.json").read_text()) == {"seed": 1, "reward": None}
     for iteration in (1, 2):
         tracker.log_rollout_infos({"iteration": iteration, "rollout/kl": torch.tensor(0.5)})
@@ -56,7 +52,7 @@ def test_files_have_rl4lms_names_and_forms(folder: RunFolder, tracker: Tracker) 
     assert json.loads(folder.path("epoch_7_test_split_predictions.json").read_text(encoding="utf-8")) == predictions
 
 
-def test_log_file_has_what_the_toolkit_logs_until_closed(folder: RunFolder) -> None:
+def test_log_file_has_what_the_toolkit_logs_until_closed(folder):
     logger = logging.getLogger("rl4dialog")
     before = logger.level, list(logger.handlers)
     tracker = Tracker(folder, {}, "p", "r")
@@ -72,7 +68,7 @@ def test_log_file_has_what_the_toolkit_logs_until_closed(folder: RunFolder) -> N
     assert "foreign" not in text and "too late" not in text
 
 
-def test_saved_model_loads_and_gives_the_same_logits(folder: RunFolder, tracker: Tracker) -> None:
+def test_saved_model_loads_and_gives_the_same_logits(folder, tracker):
     tokenizer = make_tokenizer()
     model = make_gpt2(tokenizer)
     path = tracker.save_auto_model(model, tokenizer)
@@ -85,9 +81,7 @@ def test_saved_model_loads_and_gives_the_same_logits(folder: RunFolder, tracker:
     assert torch.equal(loaded(ids).logits, model(ids).logits)
 
 
-def test_result_marks_the_run_as_complete_and_copies_get_it_with_the_report(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_result_marks_the_run_as_complete_and_copies_get_it_with_the_report(folder, monkeypatch):
     fake = FakeTracker.install(monkeypatch)
     tracker = Tracker(folder, {"seed": 1}, "p", "r", outputs=["trackio"])
     folder.path("report.html").write_text("<p>")
@@ -102,7 +96,7 @@ def test_result_marks_the_run_as_complete_and_copies_get_it_with_the_report(
     assert fake.calls[2:] == [("finish", True)]
 
 
-def test_copies_get_what_the_files_get(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_get_what_the_files_get(folder, monkeypatch):
     fake = FakeTracker.install(monkeypatch)
     tracker = Tracker(folder, {"seed": 1}, "p", "r", outputs=["trackio"], run_ids={"trackio": "r-1"})
     assert fake.about.run_id == "r-1" and tracker.run_ids == {"trackio": "fake"}
@@ -121,15 +115,15 @@ def test_copies_get_what_the_files_get(folder: RunFolder, monkeypatch: pytest.Mo
 
 
 @pytest.fixture(autouse=True)
-def _tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
+def _tensorboard(monkeypatch):
     """TensorBoard's writer, as far as stable-baselines3 uses it."""
 
-    def writer(log_dir: str) -> MagicMock:
+    def writer(log_dir):
         Path(log_dir).mkdir(parents=True, exist_ok=True)
         path = Path(log_dir) / "events"
         path.touch()
 
-        def add(key: str, value: float | str, step: int) -> None:
+        def add(key, value, step):
             path.write_text(path.read_text() + f"{step} {key} {value}\n")
 
         return MagicMock(add_scalar=add, add_text=add)
@@ -140,14 +134,14 @@ def _tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
 OUTPUTS = ["csv", "json", "tensorboard", "stdout"]
 
 
-def open_tracker(tmp_path: Path, outputs: list[str] = OUTPUTS, resume: bool = False) -> Tracker:
+def open_tracker(tmp_path, outputs=OUTPUTS, resume=False):
     tracker = Tracker(RunFolder(tmp_path, "p", "e", resume=resume), {}, "p", "e", resume=resume, outputs=outputs)
     if resume:
         tracker.open()
     return tracker
 
 
-def log_iteration(tracker: Tracker, n: int) -> None:
+def log_iteration(tracker, n):
     rollout = {"rollout/tokens": 30 + n, "rollout/task_reward": 0.1 * n, "time/generate_s": 1.5, "my/note": "a, b"}
     tracker.log_rollout_infos({"iteration": n, **rollout, **({"rollout/new": 1.0} if n == 2 else {})})
     tracker.log_training_infos({"iteration": n, "train/loss": float("nan") if n == 1 else 0.5, "memory/peak_mib": 9})
@@ -155,17 +149,17 @@ def log_iteration(tracker: Tracker, n: int) -> None:
         tracker.log_metrics(n, "val", {"lexical/meteor": 0.2 * n})
 
 
-def begin(tracker: Tracker) -> None:
+def begin(tracker):
     for split in ("val", "test"):
         tracker.log_metrics(0, split, {"lexical/meteor": 0.1})
 
 
-def csv_rows(tmp_path: Path) -> list[dict[str, Any]]:
+def csv_rows(tmp_path):
     with open(tmp_path / "p" / "e" / "progress.csv", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def test_a_row_per_iteration_against_agent_tokens(tmp_path: Path) -> None:
+def test_a_row_per_iteration_against_agent_tokens(tmp_path):
     tracker = open_tracker(tmp_path)
     begin(tracker)
     for n in (1, 2):
@@ -185,7 +179,7 @@ def test_a_row_per_iteration_against_agent_tokens(tmp_path: Path) -> None:
     assert "31 rollout/task_reward 0.1" in events and "0 eval/test/lexical/meteor 0.1" in events
 
 
-def test_replay_gives_the_files_of_a_run_that_was_not_interrupted(tmp_path: Path) -> None:
+def test_replay_gives_the_files_of_a_run_that_was_not_interrupted(tmp_path):
     whole, parted = tmp_path / "whole", tmp_path / "parted"
     tracker = open_tracker(whole)
     begin(tracker)
@@ -207,9 +201,7 @@ def test_replay_gives_the_files_of_a_run_that_was_not_interrupted(tmp_path: Path
         assert (parted / "p" / "e" / name).read_text() == (whole / "p" / "e" / name).read_text(), name
 
 
-def test_console_shows_what_is_new_and_nothing_again_after_a_resume(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_console_shows_what_is_new_and_nothing_again_after_a_resume(tmp_path, capsys):
     tracker = open_tracker(tmp_path, ["stdout"])
     log_iteration(tracker, 1)
     assert capsys.readouterr().out == ""
@@ -225,7 +217,7 @@ def test_console_shows_what_is_new_and_nothing_again_after_a_resume(
     assert capsys.readouterr().out == ""
 
 
-def test_supervised_run_has_the_iterations_0_and_1(tmp_path: Path) -> None:
+def test_supervised_run_has_the_iterations_0_and_1(tmp_path):
     tracker = open_tracker(tmp_path, ["csv"])
     begin(tracker)
     tracker.log_training_infos({"train_loss": 0.5, "n_steps": 4})
@@ -236,7 +228,7 @@ def test_supervised_run_has_the_iterations_0_and_1(tmp_path: Path) -> None:
     assert rows[1]["train/train_loss"] == "0.5" and rows[1]["eval/test/lexical/meteor"] == "0.5"
 
 
-def test_output_that_fails_is_left_out_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_output_that_fails_is_left_out_with_a_warning(tmp_path, caplog):
     tracker = open_tracker(tmp_path, ["csv", "json"])
     tracker._run_logger._files["json"].close()  # as bad as a full disk
     for n in (1, 2, 3):
@@ -247,7 +239,7 @@ def test_output_that_fails_is_left_out_with_a_warning(tmp_path: Path, caplog: py
     assert len(tracker.run_folder.read_jsonl("rollout_info.jsonl")) == len(csv_rows(tmp_path)) == 3
 
 
-def test_missing_tensorboard_is_told_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tensorboard_is_told_before_the_run(monkeypatch):
     monkeypatch.setattr(sb3_logger, "SummaryWriter", None)
     check_outputs(["csv", "json", "stdout"])
     with pytest.raises(ConfigError, match=r"needs the package tensorboard: pip install 'rl4dialog\[tensorboard\]'"):

@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import dataclasses
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from pydantic import BaseModel
@@ -18,15 +15,15 @@ from rl4dialog.core.registry import Registry
 from rl4dialog.runs.trust import outside, refuse_code, remember
 
 
-def metric(id: str, /, **args: Any) -> dict[str, Any]:
+def metric(id, /, **args):
     return {"train_evaluation": {"metrics": [{"id": id, "args": args}]}}
 
 
-def composite(part: dict[str, Any]) -> dict[str, Any]:
+def composite(part):
     return {"reward_fn": {"id": "composite", "args": {"rewards": [part]}}}
 
 
-def partner(each: dict[str, Any]) -> dict[str, Any]:
+def partner(each):
     return {"env": {"args": {"partner": each}}}
 
 
@@ -57,7 +54,7 @@ DATA = {"id": "jsonl", "args": {"path": {"train": "/home/me/a.jsonl"}}}
         ({"reward_fn": JUDGE, "tokenizer": {"model_name": "me/private"}}, "tokenizer.model_name: me/private"),
     ],
 )
-def test_what_a_config_executes_or_sends_is_listed(config: dict[str, Any], named: str) -> None:
+def test_what_a_config_executes_or_sends_is_listed(config, named):
     with pytest.raises(ConfigError) as caught:
         refuse_code(config, Path("a/run"))
     assert named in str(caught.value) and "--trust" in str(caught.value) and "a/run" in str(caught.value)
@@ -71,7 +68,7 @@ def test_what_a_config_executes_or_sends_is_listed(config: dict[str, Any], named
         {"env": {"id": "dialogue_acts", "vec_env": "dummy"}, "datapool": {"id": "x", "args": {"opponent": "random"}}},
     ],
 )
-def test_config_that_only_reads_needs_no_trust(config: dict[str, Any]) -> None:
+def test_config_that_only_reads_needs_no_trust(config):
     refuse_code(config, Path("a/run"), trains=True)
 
 
@@ -84,14 +81,14 @@ def test_config_that_only_reads_needs_no_trust(config: dict[str, Any]) -> None:
         ({"callbacks": [{"id": "mine", "args": {"webhook_url": "http://x"}}]}, "callbacks[0].args.webhook_url"),
     ],
 )
-def test_what_only_training_uses_is_listed_for_training(config: dict[str, Any], named: str) -> None:
+def test_what_only_training_uses_is_listed_for_training(config, named):
     refuse_code(config, Path("a/run"))
     with pytest.raises(ConfigError) as caught:
         refuse_code(config, Path("a/run"), trains=True)
     assert named in str(caught.value)
 
 
-def test_run_that_was_trained_here_needs_no_trust_but_for_code() -> None:
+def test_run_that_was_trained_here_needs_no_trust_but_for_code():
     own = {"reward_fn": JUDGE, "datapool": DATA, "seed": 1}
     remember(own)
     refuse_code({**own, "seed": 2}, Path("a/run"))
@@ -135,7 +132,7 @@ _HARMLESS = {
 _KNOWN = {name for names in _HARMLESS.values() for name in names}
 
 
-def _fields(block: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]:
+def _fields(block, seen):
     """Names and types of all fields of a block of the schema, and of those in it."""
     if inspect.isclass(block) and issubclass(block, BaseModel) and block not in seen:
         seen.add(block)
@@ -146,7 +143,7 @@ def _fields(block: Any, seen: set[Any]) -> Iterator[tuple[str, Any]]:
         yield from _fields(inner, seen)
 
 
-def _all_arguments() -> Iterator[tuple[str, str]]:
+def _all_arguments():
     """Ids of components (or names of other things) and names of what can hold a text."""
     for registry in (each for each in vars(catalog).values() if isinstance(each, Registry)):
         for id in registry.ids():
@@ -161,13 +158,13 @@ def _all_arguments() -> Iterator[tuple[str, str]]:
             yield "TrainingArguments", field.name
 
 
-def _can_be_text(annotation: Any) -> bool:
+def _can_be_text(annotation):
     """Whether a value of this type can hold a text; not a choice among a few, and not a block of the schema."""
     shown = str(annotation)
     return any(kind in shown.split("Literal")[0] for kind in ("str", "Path", "Any", "Mapping", "dict", "list"))
 
 
-def test_every_argument_is_checked_or_known_to_be_harmless() -> None:
+def test_every_argument_is_checked_or_known_to_be_harmless():
     unknown, harmless = [], set()
     for id, name in _all_arguments():
         config = {"block": {"id": id, "args": {name: "given"}}}

@@ -1,10 +1,5 @@
 """Stand-ins for what metrics need from outside: also evaluate's scripts."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import evaluate
 import pytest
 from stand_ins import (  # noqa: F401 (fixtures)
@@ -33,14 +28,14 @@ class Overlap(evaluate.Metric):
 
 
 @pytest.fixture(autouse=True)
-def _isolated_scripts(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _isolated_scripts(tmp_path_factory, monkeypatch):
     monkeypatch.setattr(evaluate.config, "HF_MODULES_CACHE", tmp_path_factory.getbasetemp() / "hf_modules")
 
 
 @pytest.fixture
-def save_metric(tmp_path: Path) -> Callable[[str, str, str], str]:
+def save_metric(tmp_path):
 
-    def save(features: str, arguments: str, body: str) -> str:
+    def save(features, arguments, body):
         path = tmp_path / "overlap" / "overlap.py"
         path.parent.mkdir()
         path.write_text(METRIC_SCRIPT.format(features=features, arguments=arguments, body=body), encoding="utf-8")

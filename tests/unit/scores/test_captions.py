@@ -1,10 +1,5 @@
 """CIDEr by hand, SPICE with a stand-in for its program, and their sum."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from rl4dialog.core.errors import ModelError
@@ -19,7 +14,7 @@ REFERENCES = [
 ]
 
 
-def test_scores_are_those_of_the_reference_implementation() -> None:
+def test_scores_are_those_of_the_reference_implementation():
     words = [[reference.split() for reference in references] for references in REFERENCES]
     expected = [4.139548366768863, 5.382429484908878, 0.0, 1.6311870158434134]
     assert cider_scores([text.split() for text in TEXTS], words) == pytest.approx(expected, abs=1e-9)
@@ -28,7 +23,7 @@ def test_scores_are_those_of_the_reference_implementation() -> None:
     assert corpus == pytest.approx(sum(expected) / 4)
 
 
-def test_scores_come_back_in_order_and_blank_texts_score_0(spice_folder: Path) -> None:
+def test_scores_come_back_in_order_and_blank_texts_score_0(spice_folder):
     texts, references = ["a cat", "", "the dog's", "no"], [["cat.", "one"], ["x"], ["", "the dog"], ["yes"]]
     metric = SpiceMetric(str(spice_folder), str(spice_folder / "java"))
     scores, corpus = metric.compute(["same"] * 4, texts, references)["lexical/spice"]
@@ -37,7 +32,7 @@ def test_scores_come_back_in_order_and_blank_texts_score_0(spice_folder: Path) -
     assert metric.compute([""], [""], [["x"]])["lexical/spice"] == ([0.0], 0.0)
 
 
-def test_program_is_told_memory_and_cache(spice_folder: Path) -> None:
+def test_program_is_told_memory_and_cache(spice_folder):
     cache = spice_folder / "parsed" / "here"
     metric = SpiceMetric(str(spice_folder), str(spice_folder / "java"), memory="2G", cache_path=str(cache))
     metric.compute([""], ["a cat"], [["cat"]])
@@ -45,7 +40,7 @@ def test_program_is_told_memory_and_cache(spice_folder: Path) -> None:
     assert '"-Xmx2G"' in seen and f'"-cache", "{cache}"' in seen and cache.is_dir()
 
 
-def test_failing_program_is_quoted(spice_folder: Path) -> None:
+def test_failing_program_is_quoted(spice_folder):
     (spice_folder / "java").write_text("#!/bin/sh\necho out of memory >&2\nexit 3\n")
     metric = SpiceMetric(str(spice_folder), str(spice_folder / "java"))
     with pytest.raises(
@@ -64,13 +59,13 @@ def test_failing_program_is_quoted(spice_folder: Path) -> None:
         ),
     ],
 )
-def test_missing_file_says_where_to_get_it(name: str, message: str, spice_folder: Path) -> None:
+def test_missing_file_says_where_to_get_it(name, message, spice_folder):
     (spice_folder / name).unlink()
     with pytest.raises(ModelError, match=message):
         SpiceMetric(str(spice_folder), str(spice_folder / "java"))
 
 
-def test_missing_java_and_package_say_what_to_install(spice_folder: Path, monkeypatch: Any) -> None:
+def test_missing_java_and_package_say_what_to_install(spice_folder, monkeypatch):
     with pytest.raises(ModelError, match=r"the program 'nojava' was not found; run `apt-get install"):
         SpiceMetric(str(spice_folder), "nojava")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -82,7 +77,7 @@ SPIDER_TEXTS, SPIDER_REFERENCES = ["a cat sat", "dogs run fast"], [["a cat sat d
 
 
 @pytest.mark.parametrize(("spice", "cider"), [(0.5, 0.5), (0.25, 2.0), (1.0, 0.0), (0.0, 1.0)])
-def test_score_is_the_weighted_sum(spice_folder: Path, spice: float, cider: float) -> None:
+def test_score_is_the_weighted_sum(spice_folder, spice, cider):
     place = {"spice_path": str(spice_folder), "java": str(spice_folder / "java")}
     (spice_scores, _), (cider_scores, _) = (
         next(iter(metric.compute(["", ""], SPIDER_TEXTS, SPIDER_REFERENCES).values()))

@@ -1,11 +1,5 @@
 """Batches of a sequence classifier against one text at a time."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from tiny import make_gpt2, make_tokenizer
@@ -20,9 +14,7 @@ PAIRS = ["dog", "hi hi", "", "a", "cat sat mat"]
 
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
 @pytest.mark.parametrize("pairs", [None, PAIRS], ids=["texts", "pairs"])
-def test_logits_are_those_of_one_text_at_a_time(
-    batch_size: int, pairs: list[str] | None, classifier_model: Any, bert_tokenizer: Any
-) -> None:
+def test_logits_are_those_of_one_text_at_a_time(batch_size, pairs, classifier_model, bert_tokenizer):
     found = SequenceClassifier(classifier_model.train(), bert_tokenizer, batch_size=batch_size).logits(TEXTS, pairs)
     for row, text in enumerate(TEXTS):
         encoded = bert_tokenizer([text], [pairs[row]] if pairs else None, return_tensors="pt")
@@ -30,19 +22,19 @@ def test_logits_are_those_of_one_text_at_a_time(
             torch.testing.assert_close(found[row], classifier_model(**encoded).logits[0], atol=1e-5, rtol=0)
 
 
-def test_long_texts_are_cut(classifier_model: Any, bert_tokenizer: Any) -> None:
+def test_long_texts_are_cut(classifier_model, bert_tokenizer):
     classifier = SequenceClassifier(classifier_model, bert_tokenizer, max_length=5)
     torch.testing.assert_close(*classifier.logits(["cat sat a dog hi", "cat sat a mat mat"]).unbind())
     assert SequenceClassifier(classifier_model, bert_tokenizer).logits(["hi " * 99], ["a " * 99]).isfinite().all()
 
 
-def test_positions_of_roberta_begin_after_its_padding(bert_tokenizer: Any) -> None:
+def test_positions_of_roberta_begin_after_its_padding(bert_tokenizer):
     assert max_tokens(bert_tokenizer, RobertaConfig(max_position_embeddings=514, pad_token_id=1)) == 512
     bert_tokenizer.model_max_length = 20
     assert max_tokens(bert_tokenizer, RobertaConfig(max_position_embeddings=514, pad_token_id=1)) == 20
 
 
-def test_decoder_without_pad_token_is_padded_with_its_end(tmp_path: Path) -> None:
+def test_decoder_without_pad_token_is_padded_with_its_end(tmp_path):
     tokenizer = make_tokenizer()
     size = {"n_positions": 32, "n_embd": 16, "n_layer": 1, "n_head": 2}
     config = GPT2Config(vocab_size=len(tokenizer), num_labels=2, eos_token_id=0, **size)
@@ -59,16 +51,14 @@ def test_decoder_without_pad_token_is_padded_with_its_end(tmp_path: Path) -> Non
         SequenceClassifier.from_pretrained(str(tmp_path))
 
 
-def test_language_model_is_not_a_classifier(tmp_path: Path) -> None:
+def test_language_model_is_not_a_classifier(tmp_path):
     make_gpt2(make_tokenizer()).save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"sequence classifier .*weights are missing.*score\.weight"):
         SequenceClassifier.from_pretrained(str(tmp_path))
 
 
 @pytest.mark.parametrize("label", [4, -1, "mayb", True, None])
-def test_unknown_label_is_refused_with_the_known_ones(
-    label: Any, save_classifier: Callable[[Sequence[str]], str]
-) -> None:
+def test_unknown_label_is_refused_with_the_known_ones(label, save_classifier):
     config = SequenceClassifier.from_pretrained(save_classifier(["no", "yes", "maybe"])).model.config
     with pytest.raises(ConfigError, match=r"no class .*\(classes: 0 'no', 1 'yes', 2 'maybe'\)"):
         label_index(config, label, "metric 'x'")

@@ -1,9 +1,6 @@
 """RL4LMs' rewards for CommonGen."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -19,7 +16,7 @@ PROMPT = "generate a sentence with: dog ball."
 CASES = {"": 0.0, "the dog likes its ball": 0.0, "Dog ball": -1.0, "generate a dog": -1.0, "this Sentence is": -1.0}
 
 
-def test_repeating_the_prompt_costs_one() -> None:
+def test_repeating_the_prompt_costs_one():
     reward = RewardFunctionRegistry.get("common_gen_repeat_penalty")
     assert {text: pay(reward, text, prompt=PROMPT) for text in CASES} == CASES
     assert pay(reward, "generate", done=False, prompt=PROMPT) == 0.0
@@ -38,11 +35,11 @@ ALL = [True] * 4
 
 
 @pytest.fixture
-def folder(save_t5: Callable[[Sequence[str]], str]) -> str:
+def folder(save_t5):
     return save_t5(["good", "bad", "a", "dog", "runs", "ball"])
 
 
-def one_by_one(folder: str) -> list[float]:
+def one_by_one(folder):
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     found = []
     for text in TEXTS:
@@ -55,7 +52,7 @@ def one_by_one(folder: str) -> list[float]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64])
-def test_preference_compares_good_and_bad(folder: str, batch_size: int) -> None:
+def test_preference_compares_good_and_bad(folder, batch_size):
     args = {"model_type": "11b", "model_name": folder, "device": "cpu", "batch_size": batch_size}
     reward = RewardFunctionRegistry.get("common_gen_preference_model", args)
     found = reward([""] * 4, TEXTS, REFERENCES, ALL, INFOS)
@@ -64,7 +61,7 @@ def test_preference_compares_good_and_bad(folder: str, batch_size: int) -> None:
     assert reward([""] * 4, TEXTS, REFERENCES, [False] * 4, INFOS) == [0.0] * 4
 
 
-def test_missing_words_divide_and_meteor_is_added(folder: str) -> None:
+def test_missing_words_divide_and_meteor_is_added(folder):
     reward = CommonGenPreferenceModel(folder, concept_penalty_coeff=0.5, meteor_coeff=2.0, synonyms=False)
     meteor = MeteorMetric(synonyms=False)
     expected = [
@@ -76,7 +73,7 @@ def test_missing_words_divide_and_meteor_is_added(folder: str) -> None:
         reward([""], TEXTS[:1], REFERENCES[:1], [True], [{}])
 
 
-def test_model_must_be_given_loaded_and_know_the_two_words(save_t5: Callable[[Sequence[str]], str]) -> None:
+def test_model_must_be_given_loaded_and_know_the_two_words(save_t5):
     with pytest.raises(ConfigError, match=r"needs model_name.*t5-11b~commongen_prefs\.pt"):
         CommonGenPreferenceModel(model_type="11b")
     with pytest.raises(ModelError, match="'t5-nowhere' cannot be loaded"):

@@ -1,9 +1,6 @@
 """A weighted sum of rewards, and weights that change."""
 
-from __future__ import annotations
-
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,23 +13,23 @@ from rl4dialog.scores.composite import multiply, parse_weight
 from rl4dialog.scores.scoring import Scorer
 
 
-def first(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+def first(prompt_text, gen_text, ref_texts, meta_info):
     return 2.0
 
 
 class Second(BatchedRewardFunction):
-    def __call__(self, prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
+    def __call__(self, prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):
         return np.arange(len(gen_texts))
 
 
 @pytest.fixture
-def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def _registered(monkeypatch):
     monkeypatch.setitem(RewardFunctionRegistry._entries, "first", first)
     monkeypatch.setitem(RewardFunctionRegistry._entries, "second", Second)
 
 
 @pytest.mark.usefixtures("_registered")
-def test_composite_is_the_weighted_sum_and_keeps_its_parts_apart() -> None:
+def test_composite_is_the_weighted_sum_and_keeps_its_parts_apart():
     blocks = [{"id": "first", "weight": 3}, {"id": "second"}, {"id": "first", "name": "again", "weight": -1.0}]
     composite = RewardFunctionRegistry.get("composite", {"rewards": blocks})
     assert [(part.name, part.weight) for part in composite.parts] == [("first", 3.0), ("second", 1.0), ("again", -1.0)]
@@ -41,7 +38,7 @@ def test_composite_is_the_weighted_sum_and_keeps_its_parts_apart() -> None:
 
 
 @pytest.mark.usefixtures("_registered")
-def test_composite_of_composites_multiplies_weights_and_names_twins_apart() -> None:
+def test_composite_of_composites_multiplies_weights_and_names_twins_apart():
     inner = {"rewards": [{"id": "first", "weight": 2.0}, {"id": "first"}]}
     outer = RewardFunctionRegistry.get("composite", {"rewards": [{"id": "composite", "args": inner, "weight": 10}]})
     assert [(part.name, part.weight) for part in outer.parts] == [("first", 20.0), ("first_2", 10.0)]
@@ -61,13 +58,13 @@ def test_composite_of_composites_multiplies_weights_and_names_twins_apart() -> N
         ([{"id": "composite", "clip": 1, "args": {"rewards": [{"id": "rouge"}]}}], r"put clip into its blocks"),
     ],
 )
-def test_composite_says_which_block_is_wrong(rewards: list[Any], words: str) -> None:
+def test_composite_says_which_block_is_wrong(rewards, words):
     with pytest.raises(ConfigError, match=words):
         RewardFunctionRegistry.get("composite", {"rewards": rewards})
 
 
 @pytest.mark.usefixtures("_registered")
-def test_part_is_clipped_and_then_weighted() -> None:
+def test_part_is_clipped_and_then_weighted():
     blocks = [{"id": "second", "clip": 1, "weight": 10}, {"id": "second", "clip": [0.5, 1.5], "name": "other"}]
     composite = RewardFunctionRegistry.get("composite", {"rewards": blocks})
     scores = Scorer(composite.parts).score(FinishedReplies(["p"] * 3, ["g"] * 3, [["r"]] * 3))
@@ -76,7 +73,7 @@ def test_part_is_clipped_and_then_weighted() -> None:
 
 
 @pytest.mark.usefixtures("_registered")
-def test_weights_follow_their_schedules_through_composites_of_composites() -> None:
+def test_weights_follow_their_schedules_through_composites_of_composites():
     falling = {"schedule": "linear", "start": 1.0, "end": 0.0, "n_iters": 3}
     steps = {"schedule": "piecewise", "values": [[1, 1.0], [2, 10.0]]}
     inner = {"rewards": [{"id": "first", "weight": falling}, {"id": "second"}]}
@@ -92,7 +89,7 @@ LINEAR = {"schedule": "linear", "start": 1.0, "end": 0.0, "n_iters": 5}
 PIECEWISE = {"schedule": "piecewise", "values": [[1, 1], [3, 0.5], [4, -2.0]]}
 
 
-def values(weight: Any) -> list[float]:
+def values(weight):
     return [weight(iteration) if callable(weight) else weight for iteration in range(1, 8)]
 
 
@@ -105,7 +102,7 @@ def values(weight: Any) -> list[float]:
         (PIECEWISE, [1.0, 1.0, 0.5, -2.0, -2.0, -2.0, -2.0]),
     ],
 )
-def test_weight_in_each_iteration(spec: Any, expected: list[float]) -> None:
+def test_weight_in_each_iteration(spec, expected):
     weight = parse_weight(spec)
     assert values(weight) == pytest.approx(expected)
     # Env workers get it too.
@@ -114,7 +111,7 @@ def test_weight_in_each_iteration(spec: Any, expected: list[float]) -> None:
 
 @pytest.mark.parametrize("first", [3.0, LINEAR, PIECEWISE])
 @pytest.mark.parametrize("second", [2.0, LINEAR])
-def test_weights_of_weights_multiply(first: Any, second: Any) -> None:
+def test_weights_of_weights_multiply(first, second):
     a, b = parse_weight(first), parse_weight(second)
     assert values(multiply(a, b)) == pytest.approx([x * y for x, y in zip(values(a), values(b), strict=True)])
 
@@ -138,6 +135,6 @@ def test_weights_of_weights_multiply(first: Any, second: Any) -> None:
         *(({"schedule": "piecewise", "values": values}, "valid") for values in ({1: 2.0}, [["x", 1.0]], [[1, None]])),
     ],
 )
-def test_what_is_no_weight_is_refused(spec: Any, words: str) -> None:
+def test_what_is_no_weight_is_refused(spec, words):
     with pytest.raises(ValueError, match=words):
         parse_weight(spec)

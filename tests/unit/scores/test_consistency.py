@@ -1,11 +1,5 @@
 """Natural language inference, SummaC and consistency with personas, by hand and with a tiny model."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -26,9 +20,7 @@ from rl4dialog.scores.consistency import NliModel, PersonaConsistencyMetric, Sum
         (["SUPPORTS", "REFUTES", "NOT ENOUGH INFO"], [0, 1, 2]),
     ],
 )
-def test_columns_are_entailment_contradiction_neutral(
-    labels: list[str], columns: list[int], save_classifier: Callable[[Sequence[str]], str]
-) -> None:
+def test_columns_are_entailment_contradiction_neutral(labels, columns, save_classifier):
     folder = save_classifier(labels)
     premises, hypotheses = ["a cat sat", "hi"], ["cat", "a dog sat"]
     found = NliModel(folder, 1, "x").probabilities(premises, hypotheses)
@@ -38,7 +30,7 @@ def test_columns_are_entailment_contradiction_neutral(
 
 
 @pytest.mark.parametrize("labels", [["LABEL_0", "LABEL_1", "LABEL_2"], ["entailment", "not_entailment"]], ids=str)
-def test_labels_that_do_not_say_are_refused(labels: list[str], save_classifier: Callable[[Sequence[str]], str]) -> None:
+def test_labels_that_do_not_say_are_refused(labels, save_classifier):
     with pytest.raises(
         ModelError, match=rf"metric 'x'.* has no label that identifies the class .*: its labels are {labels[0]}"
     ):
@@ -54,11 +46,11 @@ PIECES = [([0, 1], [3, 0]), ([1, 0], [3]), ([], [3]), ([0], [])]
 
 
 @pytest.fixture
-def folder(save_classifier: Callable[[Sequence[str]], str]) -> str:
+def folder(save_classifier):
     return save_classifier(LABELS)
 
 
-def nli_tables(folder: str) -> list[np.ndarray]:
+def nli_tables(folder):
     nli = NliModel(folder, 1, "x")
     tables = []
     for premises, hypotheses in PIECES:
@@ -80,9 +72,7 @@ def nli_tables(folder: str) -> list[np.ndarray]:
     ],
 )
 @pytest.mark.parametrize("batch_size", [2, 64])
-def test_zero_shot_score_is_best_premise_of_each_sentence(
-    args: dict[str, Any], score: Callable[[np.ndarray], float], batch_size: int, folder: str
-) -> None:
+def test_zero_shot_score_is_best_premise_of_each_sentence(args, score, batch_size, folder):
     metric = SummaCZSMetric(folder, granularity="sentence", batch_size=batch_size, **args)
     scores, corpus = metric.compute(PROMPTS, SUMMAC_TEXTS, [[]] * 4)["consistency/summaczs"]
     expected = [score(table) for table in nli_tables(folder)]
@@ -101,10 +91,10 @@ def test_zero_shot_score_is_best_premise_of_each_sentence(
         ("document-sentence", 2),
     ],
 )
-def test_granularity_says_what_is_compared(granularity: str, n_pairs: int, folder: str, monkeypatch: Any) -> None:
-    seen: list[tuple[str, str]] = []
+def test_granularity_says_what_is_compared(granularity, n_pairs, folder, monkeypatch):
+    seen = []
 
-    def probabilities(self: Any, premises: list[str], hypotheses: list[str]) -> np.ndarray:
+    def probabilities(self, premises, hypotheses):
         seen.extend(zip(premises, hypotheses, strict=True))
         return np.full((len(premises), 3), 1 / 3)
 
@@ -114,7 +104,7 @@ def test_granularity_says_what_is_compared(granularity: str, n_pairs: int, folde
     assert len(seen) == n_pairs
 
 
-def naive_conv(tables: list[np.ndarray], edges: np.ndarray, weights: dict[str, torch.Tensor]) -> list[float]:
+def naive_conv(tables, edges, weights):
     scores = []
     for table in tables:
         outputs = []
@@ -130,16 +120,14 @@ def naive_conv(tables: list[np.ndarray], edges: np.ndarray, weights: dict[str, t
 
 
 @pytest.fixture
-def weights() -> dict[str, torch.Tensor]:
+def weights():
     torch.manual_seed(0)
     shapes = {"mlp.weight": (1, 7), "mlp.bias": (1,), "layer_final.weight": (2, 3), "layer_final.bias": (2,)}
     return {name: torch.randn(shape) for name, shape in shapes.items()}
 
 
 @pytest.mark.parametrize("suffix", ["bin", "safetensors"])
-def test_conv_score_is_that_of_the_trained_layer(
-    suffix: str, folder: str, weights: dict[str, torch.Tensor], tmp_path: Path
-) -> None:
+def test_conv_score_is_that_of_the_trained_layer(suffix, folder, weights, tmp_path):
     path = tmp_path / f"weights.{suffix}"
     if suffix == "bin":
         torch.save(weights, path)
@@ -150,7 +138,7 @@ def test_conv_score_is_that_of_the_trained_layer(
     assert scores == pytest.approx(naive_conv(nli_tables(folder), np.linspace(0, 1, 8), weights), abs=1e-5)
 
 
-def test_conv_takes_several_models_labels_and_the_published_bins(folder: str, tmp_path: Path) -> None:
+def test_conv_takes_several_models_labels_and_the_published_bins(folder, tmp_path):
     n_inputs = 2 * 2 * 23
     weights = {"mlp.weight": torch.ones(1, n_inputs), "mlp.bias": torch.zeros(1)}
     # min, mean and max of the outputs, each sentence's being its number of counts: premises, models and labels.
@@ -165,7 +153,7 @@ def test_conv_takes_several_models_labels_and_the_published_bins(folder: str, tm
     assert scores == pytest.approx(expected, abs=1e-6)
 
 
-def test_missing_weights_say_what_to_download(weights: dict[str, torch.Tensor], folder: str, tmp_path: Path) -> None:
+def test_missing_weights_say_what_to_download(weights, folder, tmp_path):
     with pytest.raises(ModelError, match=r"'summaCConv' needs start_file.*summac_conv_vitc_sent_perc_e\.bin"):
         SummaCConvMetric(models=[folder])
     with pytest.raises(ModelError, match=r"nowhere\.bin' cannot be read.*Download https"):
@@ -187,7 +175,7 @@ def test_missing_weights_say_what_to_download(weights: dict[str, torch.Tensor], 
         ("persona_consistency", {"model_name": "./nowhere"}, ModelError, "consistency': NLI model .*nowhere.*-mnli"),
     ],
 )
-def test_wrong_argument_or_model_is_refused(id: str, args: dict[str, Any], error: Any, message: str) -> None:
+def test_wrong_argument_or_model_is_refused(id, args, error, message):
     with pytest.raises(error, match=message):
         MetricRegistry.get(id, args)
 
@@ -197,7 +185,7 @@ TEXTS = ["a cat sat", "hi", "dog mat", "cat cat", ""]
 PERSONAS = [["a cat", "dog sat", "hi"], ["mat"], [], ["sat sat a", "mat hi"], ["dog"]]
 
 
-def test_scores_count_what_follows_and_what_contradicts(save_classifier: Callable[[Sequence[str]], str]) -> None:
+def test_scores_count_what_follows_and_what_contradicts(save_classifier):
     folder = save_classifier(NLI_LABELS)
     nli = NliModel(folder, 1, "x")
     verdicts = [
@@ -216,17 +204,15 @@ def test_scores_count_what_follows_and_what_contradicts(save_classifier: Callabl
     assert found["consistency/persona_contradiction"] == (contradiction, sum(contradiction) / 5)
 
 
-def test_conversations_score_the_mean_of_their_replies(
-    save_classifier: Callable[[Sequence[str]], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conversations_score_the_mean_of_their_replies(save_classifier, monkeypatch):
     metric = PersonaConsistencyMetric(save_classifier(NLI_LABELS))
     verdicts = {"yes": [1.0, 0, 0], "no": [0, 1.0, 0], "hm": [0, 0, 1.0]}
 
-    def probabilities(premises: list[str], hypotheses: list[str]) -> np.ndarray:
+    def probabilities(premises, hypotheses):
         assert set(hypotheses) <= {"i like cats", "i like dogs"}
         return np.array([verdicts[premise] for premise in premises])
 
-    def conversation(persona: list[str], *said: str, given: tuple[str, ...] = ()) -> Dialogue:
+    def conversation(persona, *said, given=()):
         turns = [Turn(text, AGENT) for text in given]
         turns += [turn for text in said for turn in (Turn(text, AGENT), Turn("from the partner", PARTNER))]
         return Dialogue("x", tuple(turns), meta_data={"persona": persona}, n_given=len(given))
@@ -246,8 +232,6 @@ def test_conversations_score_the_mean_of_their_replies(
 
 
 @pytest.mark.parametrize("infos", [None, [{}], [{"persona": "i like cats"}]], ids=str)
-def test_missing_persona_names_the_pool_that_has_it(
-    infos: Any, save_classifier: Callable[[Sequence[str]], str]
-) -> None:
+def test_missing_persona_names_the_pool_that_has_it(infos, save_classifier):
     with pytest.raises(DataError, match=r"meta_data\['persona'\].*persona_chat.*text 0 has"):
         PersonaConsistencyMetric(save_classifier(NLI_LABELS)).compute([""], ["a"], [[]], infos)

@@ -1,7 +1,5 @@
 """Diversity of texts and of conversations by hand; Self-BLEU against the library."""
 
-from __future__ import annotations
-
 import math
 import random
 
@@ -15,13 +13,13 @@ from rl4dialog.scores.diversity import ConversationDiversityMetric, DiversityMet
 TEXTS = ["a b a .", "A c"]
 
 
-def measure(texts: list[str], window_size: int = 100) -> dict[str, float]:
+def measure(texts, window_size=100):
     found = DiversityMetric(window_size).compute([""] * len(texts), texts, [[""]] * len(texts))
     assert all(scores is None for key, (scores, _) in found.items() if key != "diversity_metrics/seq-rep-4")
     return {key.removeprefix("diversity_metrics/"): corpus for key, (_, corpus) in found.items()}
 
 
-def test_lengths_ngrams_and_entropies_by_hand() -> None:
+def test_lengths_ngrams_and_entropies_by_hand():
     found = measure(TEXTS)
     assert [found[f"{name}_pred_length"] for name in ("mean", "std", "median", "min", "max")] == [3, 1, 3, 2, 4]
     assert (found["total_length"], found["total_length-nopunct"], found["mean_pred_length-nopunct"]) == (6, 5, 2.5)
@@ -39,7 +37,7 @@ def test_lengths_ngrams_and_entropies_by_hand() -> None:
     assert measure(["a a b", "c d"])["msttr-100"] == pytest.approx(4 / 5)
 
 
-def test_repetition_is_share_of_4grams_written_before() -> None:
+def test_repetition_is_share_of_4grams_written_before():
     texts = ["a b c d a b c d", "a b c", ""]
     scores, corpus = DiversityMetric().compute([""] * 3, texts, [[""]] * 3)["diversity_metrics/seq-rep-4"]
     assert scores == pytest.approx([1 / 5, 0, 0])
@@ -48,7 +46,7 @@ def test_repetition_is_share_of_4grams_written_before() -> None:
 
 @pytest.mark.parametrize("order", [2, 4])
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_scores_are_bleu_against_all_others(order: int, lowercase: bool) -> None:
+def test_scores_are_bleu_against_all_others(order, lowercase):
     rng = random.Random(0)
     texts = [" ".join(rng.choices(["a", "b", "c", "d", "A", "B", ".", "!"], k=rng.randint(0, 12))) for _ in range(30)]
     texts += [texts[3], "😀"]
@@ -61,30 +59,30 @@ def test_scores_are_bleu_against_all_others(order: int, lowercase: bool) -> None
     assert SelfBleuMetric().compute([""], ["so it is"], [[]])["diversity_metrics/self_bleu"] == ([0.0], 0.0)
 
 
-def dialogue(*turns: tuple[int, str], n_given: int = 0) -> Dialogue:
+def dialogue(*turns, n_given=0):
     return Dialogue("x", tuple(Turn(text, speaker) for speaker, text in turns), n_given=n_given)
 
 
-def measure_conversations(each: Dialogue, n: int = 2) -> dict[str, float]:
+def measure_conversations(each, n=2):
     found = ConversationDiversityMetric(n).compute([each])
     assert all(scores == pytest.approx([corpus], nan_ok=True) for scores, corpus in found.values())
     return {key.removeprefix("conversation_diversity/"): corpus for key, (_, corpus) in found.items()}
 
 
-def test_distinct_counts_ngrams_of_all_utterances_of_the_agent() -> None:
+def test_distinct_counts_ngrams_of_all_utterances_of_the_agent():
     # a b c a | A b: three of six words, bigrams ab bc ca of four, trigrams abc bca of two.
     found = measure_conversations(dialogue((AGENT, "a b c a"), (PARTNER, "x y z"), (AGENT, "A b")))
     assert [found[f"distinct-{n}"] for n in (1, 2, 3)] == pytest.approx([3 / 6, 3 / 4, 1])
 
 
-def test_self_repetition_is_over_ngrams_that_could_repeat_an_earlier_utterance() -> None:
+def test_self_repetition_is_over_ngrams_that_could_repeat_an_earlier_utterance():
     # Bigrams: ab bc | ab bd de | de | bc. Of the five that come later, ab, de and bc stand in earlier utterances.
     texts = ("a b c", "a b d e", "d e", "b c")
     turns = [turn for text in texts for turn in ((AGENT, text), (PARTNER, "d e x"))]
     assert measure_conversations(dialogue(*turns))["self_repetition"] == pytest.approx(3 / 5)
 
 
-def test_partner_echo_is_over_ngrams_said_after_the_partner() -> None:
+def test_partner_echo_is_over_ngrams_said_after_the_partner():
     # The first utterance has nobody to echo. Then of bc cd | xy yz, bc and yz stand in what the partner said before.
     found = measure_conversations(
         dialogue((AGENT, "y z"), (PARTNER, "A B C"), (AGENT, "b c d"), (PARTNER, "w y z"), (AGENT, "x y z"))
@@ -92,14 +90,14 @@ def test_partner_echo_is_over_ngrams_said_after_the_partner() -> None:
     assert found["partner_echo"] == pytest.approx(2 / 4)
 
 
-def test_history_of_the_sample_can_be_echoed_but_echoes_nothing() -> None:
+def test_history_of_the_sample_can_be_echoed_but_echoes_nothing():
     given = ((PARTNER, "a b"), (AGENT, "a b"), (PARTNER, "c d"))
     found = measure_conversations(dialogue(*given, (AGENT, "a b"), n_given=3))
     assert found["partner_echo"] == 1 and found["distinct-2"] == 1
     assert math.isnan(found["self_repetition"]) and math.isnan(found["repeated_utterances"])
 
 
-def test_literal_repetition_ignores_whitespace_but_not_case() -> None:
+def test_literal_repetition_ignores_whitespace_but_not_case():
     found = measure_conversations(
         dialogue((AGENT, "is it a dog ?"), (AGENT, " is it  a dog ?"), (AGENT, "Is it a dog ?"))
     )
@@ -107,7 +105,7 @@ def test_literal_repetition_ignores_whitespace_but_not_case() -> None:
     assert measure_conversations(dialogue(*[(AGENT, "yes")] * 4))["repeated_utterances"] == 1
 
 
-def test_blank_utterances_count_for_nothing() -> None:
+def test_blank_utterances_count_for_nothing():
     blank = measure_conversations(dialogue((AGENT, ""), (PARTNER, " "), (AGENT, ""), (AGENT, "\n")))
     assert len(blank) == 6 and all(map(math.isnan, blank.values()))
     found = measure_conversations(dialogue((AGENT, ""), (PARTNER, ""), (AGENT, "a b"), (AGENT, "")))

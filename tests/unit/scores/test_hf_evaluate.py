@@ -1,9 +1,6 @@
 """Scripts of the evaluate library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -14,11 +11,11 @@ Save = Callable[[str, str, str], str]
 TEXTS, REFERENCES = ["a b", "c", "é😀"], [["a b", "x"], ["d", "c"], ["é😀"]]
 
 
-def compute(path: str, **args: Any) -> Any:
+def compute(path, **args):
     return HfEvaluateMetric(path, **args).compute(["p", "q", "r"], TEXTS, REFERENCES)
 
 
-def test_numbers_become_corpus_and_sentence_scores(save_metric: Save) -> None:
+def test_numbers_become_corpus_and_sentence_scores(save_metric):
     features = 'datasets.Features({"predictions": text, "references": datasets.Sequence(text)})'
     body = (
         "each = [float(p in r) for p, r in zip(predictions, references)];"
@@ -42,14 +39,12 @@ SOURCES = 'datasets.Features({"predictions": text, "sources": text})'
         (SOURCES, "predictions, sources", 'sources.index("q")', 1.0),
     ],
 )
-def test_metric_gets_the_inputs_that_it_declares(
-    save_metric: Save, features: str, arguments: str, body: str, expected: float
-) -> None:
+def test_metric_gets_the_inputs_that_it_declares(save_metric, features, arguments, body, expected):
     path = save_metric(features, arguments, f'return {{"n": {body}}}')
     assert compute(path) == {"hf_evaluate/overlap/n": (None, expected)}
 
 
-def test_other_inputs_are_refused(save_metric: Save) -> None:
+def test_other_inputs_are_refused(save_metric):
     path = save_metric('datasets.Features({"predictions": text, "images": text})', "predictions, images", "pass")
     with pytest.raises(ConfigError, match="needs the inputs images, predictions; only metrics of predictions"):
         compute(path)
@@ -58,12 +53,12 @@ def test_other_inputs_are_refused(save_metric: Save) -> None:
 @pytest.mark.parametrize(
     ("body", "message"), [("1 / 0", "failed: ZeroDivisionError"), ('return {"a": "b"}', "no number")]
 )
-def test_failing_metric_is_named(save_metric: Save, body: str, message: str) -> None:
+def test_failing_metric_is_named(save_metric, body, message):
     path = save_metric('datasets.Features({"predictions": text})', "predictions", body)
     with pytest.raises(DataError, match=rf"'hf_evaluate' \(.*overlap\.py\).*{message}"):
         compute(path)
 
 
-def test_missing_metric_says_what_to_give() -> None:
+def test_missing_metric_says_what_to_give():
     with pytest.raises(ModelError, match=r"\(nonexistent_metric\) cannot be loaded.*path of the metric's script"):
         HfEvaluateMetric("nonexistent_metric")

@@ -1,10 +1,5 @@
 """The classifier of dialogue acts, and accuracy and rewards with a classifier of known answers."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 
@@ -29,12 +24,12 @@ REPLIES = ["a dog", "", "😀", "mat", "cat sat a mat hi dog", "cat"]
         ("<EOU>", {}, 1, ""),
     ],
 )
-def test_last_utterances_are_of_history_or_prompt(prompt: str, info: Any, n: int, expected: str) -> None:
+def test_last_utterances_are_of_history_or_prompt(prompt, info, n, expected):
     assert intent.last_utterances(prompt, info, n) == expected
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
-def test_labels_are_those_of_one_text_at_a_time(batch_size: int, classifier_model: Any, bert_tokenizer: Any) -> None:
+def test_labels_are_those_of_one_text_at_a_time(batch_size, classifier_model, bert_tokenizer):
     classifier = intent.IntentClassifier(classifier_model.train(), bert_tokenizer, batch_size=batch_size)
     expected = []
     for prompt, reply in zip(PROMPTS, REPLIES, strict=True):
@@ -45,7 +40,7 @@ def test_labels_are_those_of_one_text_at_a_time(batch_size: int, classifier_mode
     assert classifier.predict(PROMPTS, REPLIES, None) == expected
 
 
-def test_probabilities_are_in_the_order_of_the_acts(classifier_model: Any, bert_tokenizer: Any) -> None:
+def test_probabilities_are_in_the_order_of_the_acts(classifier_model, bert_tokenizer):
     classifier = intent.IntentClassifier(classifier_model, bert_tokenizer)
     by_class = classifier.logits([intent.intent_input("dog", "cat")]).softmax(-1)[0]
     torch.testing.assert_close(classifier.probabilities(["dog"], ["cat"], None)[0], by_class)
@@ -53,9 +48,7 @@ def test_probabilities_are_in_the_order_of_the_acts(classifier_model: Any, bert_
     torch.testing.assert_close(classifier.probabilities(["dog"], ["cat"], None)[0], by_class[[1, 3, 0, 2]])
 
 
-def test_a_classifier_that_expects_acts_does_not_read_the_reply(
-    tmp_path: Path, classifier_model: Any, bert_tokenizer: Any
-) -> None:
+def test_a_classifier_that_expects_acts_does_not_read_the_reply(tmp_path, classifier_model, bert_tokenizer):
     classifier_model.config.reads_reply = False
     classifier_model.save_pretrained(tmp_path)
     bert_tokenizer.save_pretrained(tmp_path)
@@ -66,7 +59,7 @@ def test_a_classifier_that_expects_acts_does_not_read_the_reply(
         intent.load_classifier(str(tmp_path))
 
 
-def test_a_classifier_of_replies_expects_nothing(tmp_path: Path, classifier_model: Any, bert_tokenizer: Any) -> None:
+def test_a_classifier_of_replies_expects_nothing(tmp_path, classifier_model, bert_tokenizer):
     classifier_model.save_pretrained(tmp_path)
     bert_tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match=r"reads replies.*rl4dialog classifier --without_reply"):
@@ -74,34 +67,34 @@ def test_a_classifier_of_replies_expects_nothing(tmp_path: Path, classifier_mode
 
 
 class ByLastWord:
-    def __init__(self) -> None:
-        self.shown: list[tuple[list[str], list[str]]] = []
+    def __init__(self):
+        self.shown = []
 
-    def predict(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> list[int]:
+    def predict(self, prompt_texts, reply_texts, meta_infos):
         self.shown.append((prompt_texts, reply_texts))
         return [int(text.split()[-1]) for text in reply_texts]
 
 
-def test_accuracy_is_share_of_gold_intents() -> None:
+def test_accuracy_is_share_of_gold_intents():
     infos = [{"intent": [1]}, {"intent": ["2", 3]}, {"intent": [4]}, {"intent": [4]}]
     found = intent.IntentAccuracyMetric(ByLastWord()).compute([""] * 4, ["1", "3", "4", "4"], [[""]] * 4, infos)
     assert found == {"intent/accuracy": ([1.0, 0.0, 1.0, 1.0], 0.75)}
 
 
 @pytest.mark.parametrize("infos", [None, [{}], [{"intent": []}], [{"intent": None}]], ids=str)
-def test_missing_intent_names_the_pools_that_have_it(infos: Any) -> None:
+def test_missing_intent_names_the_pools_that_have_it(infos):
     with pytest.raises(DataError, match="small_talk and daily_dialog"):
         intent.IntentAccuracyMetric(ByLastWord()).compute([""], ["1"], [[""]], infos)
 
 
-def test_builtin_classifier_must_be_given_and_others_exist() -> None:
+def test_builtin_classifier_must_be_given_and_others_exist():
     with pytest.raises(ConfigError, match="builtin/intent-classifier"):
         intent.IntentAccuracyMetric()
     with pytest.raises(ModelError, match=r"nowhere.*cannot be loaded"):
         intent.IntentAccuracyMetric(model_name="./nowhere")
 
 
-def test_intent_and_meteor_of_each_reply_itself() -> None:
+def test_intent_and_meteor_of_each_reply_itself():
     classifier = ByLastWord()
     reward = intent.IntentAccuracyReward(True, 0.5, 0.25, classifier, synonyms=False)
     replies, references = ["the cat sat 1", "no words of it 2"], [["the cat sat"], ["the cat sat"]]
@@ -119,7 +112,7 @@ def test_intent_and_meteor_of_each_reply_itself() -> None:
     assert classifier.shown[0] == (["a", "b"], replies)
 
 
-def test_half_for_the_intent_and_half_of_meteor() -> None:
+def test_half_for_the_intent_and_half_of_meteor():
     args = {"ref_model": "builtin_ref", "synonyms": False}
     reward = RewardFunctionRegistry.get("nlp_reward", args, classifier=ByLastWord())
     replies, references, infos = ["the cat 1", "the cat 2"], [["the cat"]] * 2, [{"intent": [1]}, {"intent": [1]}]

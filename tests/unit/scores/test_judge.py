@@ -1,12 +1,7 @@
 """Judges of replies: questions, verdicts, endpoints and caches."""
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from judges import KEY, Endpoint, said, save_judge
@@ -23,30 +18,23 @@ CALLS = AsyncCalls(concurrency=8, timeout_s=5.0, retries=1, retry_wait_s=0.01)
 
 
 @pytest.fixture
-def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+def endpoint(tmp_path, monkeypatch):
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("JUDGE_KEY", KEY)
     with Endpoint() as found:
         yield found
 
 
-def judge(endpoint: Endpoint, **args: Any) -> JudgeReward:
+def judge(endpoint, **args):
     return JudgeReward(**{"rubric": "Be kind.", "base_url": endpoint.url, "model": "wise", **args})
 
 
-def scores(
-    reward: JudgeReward,
-    texts: list[str],
-    calls: AsyncCalls = CALLS,
-    on_error: str = "raise",
-    prompts: list[str] | None = None,
-    **other: Any,
-) -> list[float]:
+def scores(reward, texts, calls=CALLS, on_error="raise", prompts=None, **other):
     replies = FinishedReplies(prompts or ["Hi. <EOU>"] * len(texts), texts, [[] for _ in texts], **other)
     return Scorer(as_parts(reward, "judge"), on_error, calls).score(replies).total
 
 
-def reply_in(question: str, tag: str = "reply") -> str:
+def reply_in(question, tag="reply"):
     found = re.search(rf"<{tag}>\n(.*)\n</{tag}>", question)
     return found[1]
 
@@ -55,19 +43,19 @@ def reply_in(question: str, tag: str = "reply") -> str:
     ("answer", "n_levels", "expected"),
     [("1", 10, 0.0), ("10", 10, 1.0), (" 7.\n", 7, 1.0), ("Score: 3", 5, 0.5), ("3/5", 5, 0.5), ("rating 2", 3, 0.5)],
 )
-def test_grade_is_mapped_to_0_to_1(endpoint: Endpoint, answer: str, n_levels: int, expected: float) -> None:
+def test_grade_is_mapped_to_0_to_1(endpoint, answer, n_levels, expected):
     endpoint.answer = lambda question: said(answer)
     assert scores(judge(endpoint, n_levels=n_levels), ["Hello."]) == [expected]
 
 
-def test_judge_reads_rubric_conversation_and_reply(endpoint: Endpoint) -> None:
+def test_judge_reads_rubric_conversation_and_reply(endpoint):
     scores(judge(endpoint), ["Fine."], meta_infos=[{"history": ["Hi.", "Hello.", "How are you?"]}])
     (question,) = endpoint.questions
     assert "Be kind." in question and "User: Hi.\nAssistant: Hello.\nUser: How are you?" in question
     assert reply_in(question) == "Fine." and "from 1 (worst) to 10 (best)" in question
 
 
-def test_equal_questions_are_asked_once_and_never_again(endpoint: Endpoint) -> None:
+def test_equal_questions_are_asked_once_and_never_again(endpoint):
     for _ in range(2):
         assert scores(judge(endpoint), ["a", "a", "b"]) == [pytest.approx(6 / 9)] * 3
     assert len(endpoint.questions) == 2
@@ -76,7 +64,7 @@ def test_equal_questions_are_asked_once_and_never_again(endpoint: Endpoint) -> N
     assert len(endpoint.questions) == 5
 
 
-def test_damaged_cache_file_is_asked_again(endpoint: Endpoint, tmp_path: Path) -> None:
+def test_damaged_cache_file_is_asked_again(endpoint, tmp_path):
     scores(judge(endpoint), ["a"])
     (file,) = (path for path in (tmp_path / "cache").rglob("*.json"))
     file.write_text('{"answ')
@@ -84,9 +72,7 @@ def test_damaged_cache_file_is_asked_again(endpoint: Endpoint, tmp_path: Path) -
     assert len(endpoint.questions) == 2
 
 
-def test_run_continues_without_a_writable_cache(
-    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_run_continues_without_a_writable_cache(endpoint, tmp_path, monkeypatch, caplog):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "file"))
     assert scores(judge(endpoint), ["a", "b"]) == [pytest.approx(6 / 9)] * 2
@@ -106,9 +92,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_failure_is_one_paragraph_without_the_key(
-    endpoint: Endpoint, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failure_is_one_paragraph_without_the_key(endpoint, name, caplog):
     answer, message, n_attempts = FAILURES[name]
     endpoint.answer = lambda question: answer
     with pytest.raises(RewardError, match=message) as raised:
@@ -119,29 +103,27 @@ def test_failure_is_one_paragraph_without_the_key(
 
 
 @pytest.mark.parametrize("end", ["\r", "\n", "  "])
-def test_key_is_sent_without_the_space_around_it(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+def test_key_is_sent_without_the_space_around_it(endpoint, monkeypatch, end):
     monkeypatch.setenv("JUDGE_KEY", KEY + end)
     scores(judge(endpoint, api_key_env="JUDGE_KEY"), ["a"])
     assert endpoint.keys == [f"Bearer {KEY}"]
 
 
 @pytest.mark.parametrize("key", ["sk-s\u00e9cret", "sk-\nsecret", "sk-secret\u2026"])
-def test_key_that_cannot_be_sent_is_refused_and_not_shown(
-    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, key: str
-) -> None:
+def test_key_that_cannot_be_sent_is_refused_and_not_shown(endpoint, monkeypatch, key):
     monkeypatch.setenv("JUDGE_KEY", key)
     with pytest.raises(ConfigError, match="JUDGE_KEY of api_key_env of the judge has characters") as raised:
         judge(endpoint, api_key_env="JUDGE_KEY")
     assert "cret" not in str(raised.value)
 
 
-def test_key_in_the_place_of_its_name_is_refused_and_not_shown() -> None:
+def test_key_in_the_place_of_its_name_is_refused_and_not_shown():
     with pytest.raises(ConfigError, match=r"args\.api_key_env: input should be the name of an environ") as raised:
         RewardFunctionRegistry.check("judge", {"rubric": "Be kind.", "api_key_env": KEY}, "args")
     assert "secret" not in str(raised.value)
 
 
-def test_masked_failure_loses_no_other_answer_and_is_asked_again(endpoint: Endpoint) -> None:
+def test_masked_failure_loses_no_other_answer_and_is_asked_again(endpoint):
     endpoint.answer = lambda question: said("words" if reply_in(question) == "b" else "10")
     first = scores(judge(endpoint), ["a", "b", "c"], on_error="mask")
     assert (first[0], first[2]) == (1.0, 1.0) and math.isnan(first[1])
@@ -150,18 +132,18 @@ def test_masked_failure_loses_no_other_answer_and_is_asked_again(endpoint: Endpo
     assert len(endpoint.questions) == 4
 
 
-def prefers_longer(question: str) -> tuple[int, str]:
+def prefers_longer(question):
     return said("A" if len(reply_in(question, "reply_a")) > len(reply_in(question, "reply_b")) else "B")
 
 
-def test_group_is_ranked_by_the_share_of_won_comparisons(endpoint: Endpoint) -> None:
+def test_group_is_ranked_by_the_share_of_won_comparisons(endpoint):
     endpoint.answer = prefers_longer
     texts, prompts = ["a", "x", "aaa", "xx", "aa"], ["p", "q", "p", "q", "p"]
     assert scores(judge(endpoint, compare="group"), texts, prompts=prompts) == [0.0, 0.0, 1.0, 1.0, 0.5]
     assert len(endpoint.questions) == 3 * 2 + 2 * 1  # each pair in both orders, once
 
 
-def test_letter_that_is_neither_reply_is_an_error(endpoint: Endpoint) -> None:
+def test_letter_that_is_neither_reply_is_an_error(endpoint):
     endpoint.answer = lambda question: said("both")
     with pytest.raises(RewardError, match="answered 'both' instead of A or B"):
         scores(judge(endpoint, compare="group"), ["a", "b"])
@@ -178,24 +160,24 @@ def test_letter_that_is_neither_reply_is_an_error(endpoint: Endpoint) -> None:
         ({"api_key_env": "NO_SUCH_KEY"}, "api_key_env of the judge is 'NO_SUCH_KEY', but this environment variable"),
     ],
 )
-def test_wrong_argument_is_refused(args: dict[str, Any], message: str) -> None:
+def test_wrong_argument_is_refused(args, message):
     with pytest.raises(ConfigError, match=re.escape(message)) as raised:
         JudgeReward(**{"rubric": "Be kind.", "base_url": "http://localhost/v1", "model": "wise", **args})
     assert "pw" not in str(raised.value)
 
 
-def test_key_is_in_no_attribute(endpoint: Endpoint) -> None:
+def test_key_is_in_no_attribute(endpoint):
     reward = judge(endpoint, api_key_env="JUDGE_KEY")
     assert KEY not in repr(vars(reward)) + repr(vars(reward.delegate)) + repr(vars(reward.delegate._endpoint))
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
     return save_judge(tmp_path / "judge")
 
 
-def test_local_judge_pays_the_expected_grade_of_last_replies(folder: str) -> None:
+def test_local_judge_pays_the_expected_grade_of_last_replies(folder):
     reward = JudgeReward("Be kind.", model_name=folder)
     texts, info = ["Fine.", "Go away.", "Fine."], {"history": ["Hi.", "Hello.", "How are you?"]}
     found = scores(reward, texts, dones=[True, True, False], meta_infos=[info] * 3)
@@ -203,7 +185,7 @@ def test_local_judge_pays_the_expected_grade_of_last_replies(folder: str) -> Non
     assert as_parts(reward, "mine")[0].name == "mine" and as_parts(reward)[0].in_main_process
 
 
-def test_local_judge_compares_in_both_orders(folder: str) -> None:
+def test_local_judge_compares_in_both_orders(folder):
     reward = JudgeReward("Be kind.", model_name=folder, compare="group")
     found = scores(reward, ["a", "x", "bb", "xx", "a"], prompts=["p", "q", "p", "q", "p"])
     assert found[0] == found[4] and found[0] + found[2] + found[4] == pytest.approx(1.5)
@@ -219,6 +201,6 @@ def test_local_judge_compares_in_both_orders(folder: str) -> None:
         ({"model_name": "m", "compare": "group", "n_levels": 3}, "n_levels has no effect with compare: group"),
     ],
 )
-def test_exactly_one_judge_with_its_own_arguments_is_accepted(args: dict[str, Any], message: str) -> None:
+def test_exactly_one_judge_with_its_own_arguments_is_accepted(args, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         JudgeReward("Be kind.", **args)

@@ -1,7 +1,5 @@
 """Texts as vectors, by hand and one at a time."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -14,7 +12,7 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.scores.language_models import FrozenLanguageModel, HiddenMeanEmbedder, TfidfEmbedder, cosines
 
 
-def test_tfidf_is_that_of_scikit_learn() -> None:
+def test_tfidf_is_that_of_scikit_learn():
     embed = TfidfEmbedder(["I sail .", "i run , i sail .", "i read ."])
     common, sail, read = 1 + math.log(4 / 4), 1 + math.log(4 / 3), 1 + math.log(4 / 2)
     vectors = embed(["i sail sail", "i read", "do you ?", "SAIL , read !"])
@@ -28,7 +26,7 @@ def test_tfidf_is_that_of_scikit_learn() -> None:
     )
 
 
-def test_hidden_mean_is_that_of_one_pass_per_text(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_hidden_mean_is_that_of_one_pass_per_text(tmp_path_factory):
     folder = save_judge(tmp_path_factory.mktemp("model"), template=None, architecture="llama")
     texts = ["How are you?", "Fine.", "", "How are you?"]
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)

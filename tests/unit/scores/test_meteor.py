@@ -1,7 +1,5 @@
 """METEOR by hand, and WordNet wherever it is."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import zipfile
@@ -16,7 +14,7 @@ from rl4dialog.scores.meteor import MeteorMetric
 
 
 @pytest.fixture
-def wordnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def wordnet(tmp_path, monkeypatch):
     for part in ("noun", "verb", "adj", "adv"):
         for name in (f"index.{part}", f"data.{part}", f"{part}.exc"):
             (tmp_path / name).write_text("")
@@ -26,7 +24,7 @@ def wordnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path)
 
 
-def test_synonym_counts_only_with_wordnet(wordnet: str) -> None:
+def test_synonym_counts_only_with_wordnet(wordnet):
     text, references = "the auto stopped", ["the car stopped"]
     # All three words match in one chunk: the penalty is 0.5 * (1/3)**3.
     found = MeteorMetric(wordnet_path=wordnet).compute([""], [text], [references])
@@ -37,14 +35,14 @@ def test_synonym_counts_only_with_wordnet(wordnet: str) -> None:
     assert score == pytest.approx(1 - 0.5 / 8)
 
 
-def test_wordnet_is_read_when_the_metric_is_unpickled(wordnet: str) -> None:
+def test_wordnet_is_read_when_the_metric_is_unpickled(wordnet):
     pickled = pickle.dumps(MeteorMetric(wordnet_path=wordnet))
     meteor._load_wordnet.cache_clear()
     pickle.loads(pickled)
     assert meteor._load_wordnet.cache_info().currsize == 1, "before workers are forked, which then share it"
 
 
-def test_each_process_opens_wordnets_files_itself(wordnet: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_opens_wordnets_files_itself(wordnet, monkeypatch):
     metric = MeteorMetric(wordnet_path=wordnet)
     reader = meteor._load_wordnet(wordnet)
     assert not reader._data_file_map, "reading the index leaves no file open"
@@ -56,9 +54,7 @@ def test_each_process_opens_wordnets_files_itself(wordnet: str, monkeypatch: pyt
     assert metric.sentence_score("the auto stopped", ["the car stopped"]) == score
 
 
-def test_wordnet_of_nltks_data_is_read_from_folder_and_archive(
-    wordnet: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wordnet_of_nltks_data_is_read_from_folder_and_archive(wordnet, tmp_path_factory, monkeypatch):
     (Path(wordnet) / "lexnames").write_text("".join(f"{i}\tfile{i}\t0\n" for i in range(45)))
     scores = set()
     for kind in ("folder", "archive"):
@@ -78,6 +74,6 @@ def test_wordnet_of_nltks_data_is_read_from_folder_and_archive(
     assert list(scores) == [pytest.approx(1 - 0.5 / 27)]
 
 
-def test_missing_wordnet_names_every_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wordnet_names_every_way_out(tmp_path, monkeypatch):
     with pytest.raises(ModelError, match=r"apt-get install wordnet-base.*nltk_data.*synonyms: false"):
         MeteorMetric(wordnet_path=str(tmp_path / "none"))

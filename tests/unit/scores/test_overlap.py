@@ -1,9 +1,5 @@
 """BLEU, chrF, TER and ROUGE against their libraries and by hand, as metrics and as rewards."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from nltk.translate.bleu_score import corpus_bleu
 from replies import pay
@@ -27,7 +23,7 @@ BLEU_TEXTS = ["the cat sat on the mat today .", "a dog ran to the red house"]
 BLEU_REFERENCES = [["the cat sat on the mat .", "a cat sat on the mat today"], ["a dog ran to a house"]]
 
 
-def test_corpus_score_is_unsmoothed_bleu_of_whitespace_words() -> None:
+def test_corpus_score_is_unsmoothed_bleu_of_whitespace_words():
     _, corpus = BleuMetric().compute(["", ""], BLEU_TEXTS, BLEU_REFERENCES)["lexical/bleu"]
     words = [[reference.split() for reference in references] for references in BLEU_REFERENCES]
     assert 0 < corpus < 1
@@ -56,7 +52,7 @@ STREAMS = [[refs[i] if i < len(refs) else None for refs in SACRE_REFERENCES] for
         *((TerMetric, TER, args) for args in ({}, {"case_sensitive": True}, {"normalized": True, "no_punct": True})),
     ],
 )
-def test_scores_are_those_of_the_library(metric: Any, library: Any, args: dict[str, Any]) -> None:
+def test_scores_are_those_of_the_library(metric, library, args):
     ((scores, corpus),) = metric(**args).compute([""] * 3, SACRE_TEXTS, SACRE_REFERENCES).values()
     assert corpus == pytest.approx(library(**args).corpus_score(SACRE_TEXTS, STREAMS).score / 100)
     sentence = library(**args, **({"effective_order": True} if library is BLEU else {}))
@@ -73,19 +69,19 @@ def test_scores_are_those_of_the_library(metric: Any, library: Any, args: dict[s
         ("chrf", ChrfMetric, {"char_order": "six"}),
     ],
 )
-def test_wrong_argument_is_refused_at_once(id: str, build: Any, args: dict[str, Any]) -> None:
+def test_wrong_argument_is_refused_at_once(id, build, args):
     with pytest.raises(ConfigError, match=f"'{id}' does not accept.*{next(iter(args))}"):
         build(**args)
 
 
-def test_chrf_is_f2_of_character_ngrams() -> None:
+def test_chrf_is_f2_of_character_ngrams():
     # Of the characters 2 of 2 are found and 2 of 4, of the pairs 1 of 1 and 1 of 3.
     scores, _ = ChrfMetric(char_order=2).compute([""], ["ab"], [["abcd"]])["lexical/chrf"]
     precision, recall = (1 + 1) / 2, (2 / 4 + 1 / 3) / 2
     assert scores == pytest.approx([5 * precision * recall / (4 * precision + recall)])
 
 
-def test_ter_is_edits_per_reference_word() -> None:
+def test_ter_is_edits_per_reference_word():
     texts = ["the cat sat on the mat", "a long and entirely wrong text", "Home"]
     references = [["on the mat the cat sat", "a cat sat"], ["word"], ["home"]]
     scores, _ = TerMetric().compute([""] * 3, texts, references)["lexical/ter"]
@@ -97,7 +93,7 @@ ROUGE_TEXTS = ["the cat sat on the mat", "dogs\nwalk home"]
 ROUGE_REFERENCES = [["a cat sits on a mat", "the cat sat"], ["the dog\nwalks home"]]
 
 
-def test_rouge_is_that_of_the_library() -> None:
+def test_rouge_is_that_of_the_library():
     found = RougeMetric().compute(["", ""], ROUGE_TEXTS, ROUGE_REFERENCES)
     scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=True)
     for name in ROUGE_TYPES:
@@ -109,7 +105,7 @@ def test_rouge_is_that_of_the_library() -> None:
         assert corpus == pytest.approx(sum(expected) / 2)
 
 
-def test_stems_and_references_of_rouge() -> None:
+def test_stems_and_references_of_rouge():
     for stems, expected in ((True, 1.0), (False, 0.0)):
         found = RougeMetric(use_stemmer=stems).compute([""], ["cats walking"], [["cat walks"]])
         assert found["lexical/rouge_rouge1"] == ([expected], expected)
@@ -121,9 +117,7 @@ def test_stems_and_references_of_rouge() -> None:
 
 
 @pytest.mark.parametrize("metric", [RougeMetric, RougeLMaxMetric])
-def test_other_scripts_have_no_words_and_a_warning_names_a_metric_that_reads_them(
-    caplog: pytest.LogCaptureFixture, metric: Any
-) -> None:
+def test_other_scripts_have_no_words_and_a_warning_names_a_metric_that_reads_them(caplog, metric):
     overlap._warn_once.cache_clear()
     metric().compute(["", ""], ["A 1", "..."], [["É a"], ["..."]])
     assert not caplog.records
@@ -133,13 +127,13 @@ def test_other_scripts_have_no_words_and_a_warning_names_a_metric_that_reads_the
     assert MetricRegistry.get("chrf").compute([""], ["テスト"], [["テスト"]])["lexical/chrf"][1] == pytest.approx(1)
 
 
-def score(text: str, references: list[str], **args: Any) -> float:
+def score(text, references, **args):
     scores, corpus = RougeLMaxMetric(**args).compute([""], [text], [references])["lexical/rouge_l_max"]
     assert scores == [corpus]
     return corpus
 
 
-def test_rouge_l_max_by_hand() -> None:
+def test_rouge_l_max_by_hand():
     # The common subsequence "the cat sat" has 3 of 4 and 3 of 6 words.
     assert score("the cat sat down", ["a dog", "the black cat sat right there"]) == pytest.approx(2 * 0.75 * 0.5 / 1.25)
     assert score("cats walking", ["cat walks"]) == 1.0
@@ -155,18 +149,18 @@ def test_rouge_l_max_by_hand() -> None:
         ("the dog walked home quickly", "a dog walked to the home", (0.5454545454545454, 0.6037844108173039)),
     ],
 )
-def test_weight_factor_is_py_rouges(text: str, reference: str, expected: tuple[float, float]) -> None:
+def test_weight_factor_is_py_rouges(text, reference, expected):
     found = [score(text, [reference], weight_factor=factor) for factor in (1.0, 1.2)]
     assert found == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("args", [{"length_limit": 2, "length_limit_type": "words"}, {"length_limit": 3}], ids=str)
-def test_limit_cuts_text_and_references(args: dict[str, Any]) -> None:
+def test_limit_cuts_text_and_references(args):
     assert score("a b c d", ["a b x y z"], **args) == 1.0
     assert score("a b c d", ["a b x y z"], **args, limit_length=False) < 0.5
 
 
-def test_rouge_has_the_variant_that_was_asked_for() -> None:
+def test_rouge_has_the_variant_that_was_asked_for():
     swapped = "mat the on sat cat the"
     assert pay(RewardFunctionRegistry.get("rouge", {"rouge_type": "rouge1"}), swapped) == pytest.approx(1.0)
     assert pay(RewardFunctionRegistry.get("rouge", {"rouge_type": "rouge2"}), swapped) < 1.0

@@ -1,10 +1,6 @@
 """Perplexities against one forward pass per token."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,11 +16,11 @@ REFERENCES = [["w1 w2 w3 w4 w5"], ["w6 w7", "w8 w9 w1 w1"], ["w0 w2 w4 w6 w8 w10
 TEXT = "\n\n".join(text for references in REFERENCES for text in references)
 
 
-def compute(metric: CausalPerplexityMetric, model: Any, **arguments: Any) -> Any:
+def compute(metric, model, **arguments):
     return metric.compute([""] * 3, [""] * 3, REFERENCES, model=model, **arguments)
 
 
-def naive_perplexity(model: Any, ids: list[int], stride: int, window: int) -> float:
+def naive_perplexity(model, ids, stride, window):
     total, n_predicted = 0.0, 0
     for position in range(1, len(ids)):
         end = min((position // stride + 1) * stride, len(ids))
@@ -38,7 +34,7 @@ def naive_perplexity(model: Any, ids: list[int], stride: int, window: int) -> fl
 @pytest.mark.parametrize("stride", [1, 3, 8, 100])
 @pytest.mark.parametrize("window", [8, 64])
 @torch.no_grad()
-def test_perplexity_equals_naive_loop(stride: int, window: int) -> None:
+def test_perplexity_equals_naive_loop(stride, window):
     tokenizer = make_tokenizer()
     model = make_gpt2(tokenizer, n_positions=window)
     (key, (scores, found)), *others = compute(CausalPerplexityMetric(stride, tokenizer=tokenizer), model).items()
@@ -47,7 +43,7 @@ def test_perplexity_equals_naive_loop(stride: int, window: int) -> None:
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-def test_dropout_is_off_and_mode_is_restored(tokenizer: Any) -> None:
+def test_dropout_is_off_and_mode_is_restored(tokenizer):
     model = make_gpt2(tokenizer)
     metric = CausalPerplexityMetric(4, tokenizer=tokenizer)
     expected = compute(metric, model)
@@ -55,7 +51,7 @@ def test_dropout_is_off_and_mode_is_restored(tokenizer: Any) -> None:
     assert model.training
 
 
-def test_missing_or_other_models_and_tokenizers_are_refused(tokenizer: Any) -> None:
+def test_missing_or_other_models_and_tokenizers_are_refused(tokenizer):
     metric, model = CausalPerplexityMetric(4, tokenizer=tokenizer), make_gpt2(tokenizer)
     assert compute(metric, None, split_name="train") == {}
     with pytest.raises(ValueError, match="needs a model"):
@@ -68,7 +64,7 @@ def test_missing_or_other_models_and_tokenizers_are_refused(tokenizer: Any) -> N
     CausalPerplexityMetric(4, tokenizer_id="builtin/any", tokenizer=tokenizer)
 
 
-def test_meta_data_replaces_references(tokenizer: Any) -> None:
+def test_meta_data_replaces_references(tokenizer):
     model = make_gpt2(tokenizer)
     metric = CausalPerplexityMetric(4, use_text_from_meta_data=True, tokenizer=tokenizer)
     found = compute(metric, model, meta_infos=[{"reference": references[0]} for references in REFERENCES])
@@ -89,18 +85,18 @@ WRITTEN = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+def folder(tmp_path_factory):
     return save_judge(tmp_path_factory.mktemp("model"), template=None, architecture="llama")
 
 
-def of_replies(metric: ReplyPerplexityMetric) -> tuple[list[float], float]:
+def of_replies(metric):
     ((key, (scores, corpus)),) = metric.compute(PROMPTS, REPLIES, [[]] * 3).items()
     assert key == "fluency_metrics/reply_perplexity" and scores is not None
     return scores, corpus
 
 
 @torch.no_grad()
-def naive_nll(folder: str, before: str, reply: str, max_length: int = 1024) -> list[float]:
+def naive_nll(folder, before, reply, max_length=1024):
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     ids, n_reply = tokenizer(before + reply)["input_ids"][-max_length:], len(tokenizer(reply)["input_ids"])
     steps = range(max(len(ids) - n_reply, 1), len(ids))
@@ -108,7 +104,7 @@ def naive_nll(folder: str, before: str, reply: str, max_length: int = 1024) -> l
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 8])
-def test_equals_a_naive_loop(folder: str, batch_size: int) -> None:
+def test_equals_a_naive_loop(folder, batch_size):
     scores, corpus = of_replies(ReplyPerplexityMetric(folder, batch_size))
     nlls = [naive_nll(folder, *written) for written in WRITTEN]
     assert scores == pytest.approx([math.exp(sum(nll) / len(nll)) for nll in nlls], rel=1e-4)
@@ -116,7 +112,7 @@ def test_equals_a_naive_loop(folder: str, batch_size: int) -> None:
     assert len({round(score, 2) for score in scores}) == 3
 
 
-def test_long_contexts_lose_their_beginning(tmp_path: Path) -> None:
+def test_long_contexts_lose_their_beginning(tmp_path):
     folder = save_judge(tmp_path, n_positions=20)
     scores, _ = of_replies(ReplyPerplexityMetric(folder))
     nlls = [naive_nll(folder, *written, max_length=20) for written in WRITTEN]
@@ -125,15 +121,15 @@ def test_long_contexts_lose_their_beginning(tmp_path: Path) -> None:
     assert 1 < corpus < 1e6
 
 
-def test_other_splits_are_left_out(folder: str) -> None:
+def test_other_splits_are_left_out(folder):
     metric = ReplyPerplexityMetric(folder, splits=["test"])
     assert [bool(metric.compute(PROMPTS, REPLIES, [[]] * 3, split_name=name)) for name in ("val", "test", None)] == [
         *(False, True, True)
     ]
 
 
-def test_unfit_models_are_refused(tmp_path: Path) -> None:
-    def saved(model: Any) -> str:
+def test_unfit_models_are_refused(tmp_path):
+    def saved(model):
         folder = tmp_path / type(model).__name__
         model.save_pretrained(folder)
         make_tokenizer().save_pretrained(folder)

@@ -1,9 +1,6 @@
 """Candidates, ranks by hand, and rewards of turns."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import pytest
 from judges import save_judge
@@ -17,26 +14,22 @@ CANDIDATES = [tuple(f"my {topic} is {i}" for topic in ("pet", "food", "home")) f
 TRUE = CANDIDATES[3]
 
 
-def candidates(
-    n_distractors: int = 9, hard: int = 0, seed: int = 0, personas: Any = CANDIDATES
-) -> persona_ranking.PersonaCandidates:
+def candidates(n_distractors=9, hard=0, seed=0, personas=CANDIDATES):
     known = {"partner_persona": personas, "persona": []}
     return persona_ranking.PersonaCandidates(known.__getitem__, "partner", n_distractors, hard, seed)
 
 
-def of(
-    chosen: persona_ranking.PersonaCandidates, id: int = 0, true: persona_ranking.Persona = TRUE
-) -> list[persona_ranking.Persona]:
+def of(chosen, id=0, true=TRUE):
     return chosen(Dialogue(id, (), meta_data={"partner_persona": [*true]}))
 
 
-def test_true_persona_comes_first_and_others_differ() -> None:
+def test_true_persona_comes_first_and_others_differ():
     for id in range(40):
         first, *others = of(candidates(), id)
         assert first == TRUE and len(others) == 9 and len({TRUE, *others}) == 10 and {*others} < {*CANDIDATES}
 
 
-def test_the_same_conversation_has_the_same_candidates() -> None:
+def test_the_same_conversation_has_the_same_candidates():
     assert of(candidates()) == of(candidates())
     assert of(candidates()) != of(candidates(), id=1) != of(candidates(seed=1), id=1)
     drawn = {persona for id in range(100) for persona in of(candidates(), id)}
@@ -44,7 +37,7 @@ def test_the_same_conversation_has_the_same_candidates() -> None:
 
 
 @pytest.mark.parametrize("hard", [1, 2])
-def test_hard_candidates_share_facts_and_have_no_second_fact_of_their_topics(hard: int) -> None:
+def test_hard_candidates_share_facts_and_have_no_second_fact_of_their_topics(hard):
     for id in range(40):
         first, *others = of(candidates(hard=hard), id)
         assert all(len({*first} & {*other}) == hard and len(other) == 3 for other in others)
@@ -53,12 +46,12 @@ def test_hard_candidates_share_facts_and_have_no_second_fact_of_their_topics(har
     assert shared == {*TRUE}
 
 
-def test_a_persona_in_another_order_is_no_distractor() -> None:
+def test_a_persona_in_another_order_is_no_distractor():
     chosen = candidates(n_distractors=1, personas=[TRUE, TRUE[::-1], CANDIDATES[4]])
     assert of(chosen) == [TRUE, CANDIDATES[4]]
 
 
-def test_unfit_data_is_refused() -> None:
+def test_unfit_data_is_refused():
     with pytest.raises(ConfigError, match=r"n_distractors: 30 needs at least 31 different personas; .* has 30"):
         candidates(n_distractors=30)
     with pytest.raises(ConfigError, match="hard: 3 facts in common leave no difference from a persona of 3 facts"):
@@ -90,23 +83,23 @@ KEYS = ("p@1", "p@5", "r@5", "r@10", "mrr")
         ([0, 1, 1, 1, 1e-12, 0, 0, 0, -1], (0, 2 / 5 / 5, 2 / 5, 1, sum(1 / rank for rank in range(4, 9)) / 5)),
     ],
 )
-def test_ranking_splits_ties(scores: list[float], expected: tuple[float, ...]) -> None:
+def test_ranking_splits_ties(scores, expected):
     found = persona_ranking.ranking_scores(scores)
     assert [found[key] for key in KEYS] == pytest.approx(expected)
 
 
-def conversation(*said: str, given: tuple[str, ...] = ("hello",)) -> Dialogue:
+def conversation(*said, given=("hello",)):
     turns = [Turn(text, PARTNER) for text in given]
     turns += [Turn(text, AGENT if i % 2 == 0 else PARTNER) for i, text in enumerate(said)]
     info = {"partner_persona": ["pet3", "food3"], "persona": ["job2"]}
     return Dialogue(0, tuple(turns), meta_data=info, n_given=len(given))
 
 
-def metric(**args: Any) -> persona_ranking.PersonaRankingMetric:
+def metric(**args):
     return MetricRegistry.get("persona_ranking", args, personas=PERSONAS.__getitem__)
 
 
-def test_what_the_partner_said_decides() -> None:
+def test_what_the_partner_said_decides():
     found = metric().compute(
         [conversation("pet3 ?", "pet3"), conversation("pet3", "hm"), conversation("x", "y", given=("food3",))]
     )
@@ -128,26 +121,26 @@ def test_what_the_partner_said_decides() -> None:
         ({"scorer": "likelihood", "model_name": "builtin/tiny-gpt2"}, "which has random weights"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(args: dict[str, Any], message: str) -> None:
+def test_arguments_that_do_not_fit_are_refused(args, message):
     with pytest.raises(ConfigError, match=message):
         metric(**args)
 
 
-def reward(**args: Any) -> persona_ranking.PersonaRankingReward:
+def reward(**args):
     return RewardFunctionRegistry.get("persona_ranking", args, personas=PERSONAS.__getitem__)
 
 
-def paid(chosen: persona_ranking.PersonaRankingReward, said: Dialogue) -> Any:
+def paid(chosen, said):
     (found,) = chosen([said], [True])
     return found
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+def folder(tmp_path_factory):
     return save_judge(tmp_path_factory.mktemp("model"), template=None, architecture="llama")
 
 
-def test_each_new_fact_is_paid_in_its_turn() -> None:
+def test_each_new_fact_is_paid_in_its_turn():
     said = conversation("?", "pet3", "?", "hm", "?", "pet3", "?", "food3")
     # The margin of the pairs with a fact that was told is reached: half of them for each fact.
     assert paid(reward(), said) == pytest.approx([0.5, 0, 0, 0.5])
@@ -157,8 +150,8 @@ def test_each_new_fact_is_paid_in_its_turn() -> None:
 
 @pytest.mark.parametrize("scorer", ["tfidf", "hidden_mean", "likelihood"])
 @pytest.mark.parametrize("side", ["partner", "agent"])
-def test_rewards_add_up_to_the_change_of_the_potential(folder: str, scorer: str, side: str) -> None:
-    args: dict[str, Any] = {"side": side, "n_distractors": 4}
+def test_rewards_add_up_to_the_change_of_the_potential(folder, scorer, side):
+    args = {"side": side, "n_distractors": 4}
     if scorer != "tfidf":
         args |= {"model_name": folder, **({"scorer": scorer} if scorer == "likelihood" else {"embedder": scorer})}
     said = conversation("you are job2 ?", "pet3 , hm", "I am job1", "food3", "Fine. I ?", "you")
@@ -170,7 +163,7 @@ def test_rewards_add_up_to_the_change_of_the_potential(folder: str, scorer: str,
         assert before == pytest.approx(-math.log(5))
 
 
-def test_every_turn_is_never_positive_and_adds_up() -> None:
+def test_every_turn_is_never_positive_and_adds_up():
     short = paid(reward(shaping="every_turn"), conversation("?", "pet3"))
     long = paid(reward(shaping="every_turn"), conversation("?", "pet3", "?", "hm", "?", "hm"))
     # Two facts, and 19 blocks of two false ones: distances 0 and the root of 2 for the true ones.

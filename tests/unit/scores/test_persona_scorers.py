@@ -1,11 +1,6 @@
 """Potentials by hand, and likelihoods against a naive loop."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,24 +24,24 @@ VECTORS = {
 }
 
 
-def embed(texts: Sequence[str]) -> Any:
+def embed(texts):
     return np.array([VECTORS[text] for text in texts])
 
 
-def said(*texts: str) -> Case:
+def said(*texts):
     turns = [Turn("?", AGENT) if i % 2 == 0 else Turn(texts[i // 2], PARTNER) for i in range(2 * len(texts))]
     return Case(turns, range(1, len(turns), 2), [("a", "b"), ("c",)])
 
 
-def scorer(margin: float = 1.0) -> EmbeddingScorer:
+def scorer(margin=1.0):
     return EmbeddingScorer(embed, margin)
 
 
-def embed_by(vectors: dict[str, np.ndarray]) -> Any:
+def embed_by(vectors):
     return lambda texts: np.stack([vectors[text] for text in texts])
 
 
-def test_what_was_said_before_changes_nothing_not_even_a_last_digit() -> None:
+def test_what_was_said_before_changes_nothing_not_even_a_last_digit():
     random = np.random.default_rng(0)
     for _ in range(200):
         vectors = {str(i): random.normal(size=37) for i in range(30)}
@@ -59,7 +54,7 @@ def test_what_was_said_before_changes_nothing_not_even_a_last_digit() -> None:
                 assert fit.potential[i + 1] == fit.potential[i]
 
 
-def test_embedding_scores_are_those_computed_by_hand() -> None:
+def test_embedding_scores_are_those_computed_by_hand():
     (fit,) = scorer()([said("a", "hm", "b")])
     # Nearest utterances to a, b and c: 0, 0, 0; then 1, 0, 0.6; then the same; then 1, 1, 0.8.
     assert fit.scores == pytest.approx(np.array([[-1, -1], [-0.5, -0.4], [-0.5, -0.4], [0, -0.2]]))
@@ -68,7 +63,7 @@ def test_embedding_scores_are_those_computed_by_hand() -> None:
     assert fit.potential == pytest.approx([-0.5, -(0.1 + 1.1) / 2, -(0.1 + 1.1) / 2, -0.3])
 
 
-def test_triplet_losses_are_those_of_torch() -> None:
+def test_triplet_losses_are_those_of_torch():
     case = said("a", "hm", "b")._replace(candidates=[("a", "b"), ("c",), ("b",), ("c",)])
     states, true = torch.tensor([(0.0, 0.0), *(VECTORS[text] for text in ("a", "a hm", "a hm b"))]), embed(["a", "b"])
     # The third false fact makes no whole block of two.
@@ -88,21 +83,21 @@ PERSONAS = [("I am fine.", "You are a reply."), ("Hm.",), ("Hello, you.",)]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+def folder(tmp_path_factory):
     return save_judge(tmp_path_factory.mktemp("model"), template=None, architecture="llama")
 
 
-def likelihood(folder: str, temperature: float = 1.0) -> LikelihoodScorer:
+def likelihood(folder, temperature=1.0):
     return LikelihoodScorer(FrozenLanguageModel(folder, "it"), "eou", temperature, "it")
 
 
-def written(before: list[str], persona: str, opens: bool) -> str:
+def written(before, persona, opens):
     texts = [f"{text}{' ' if (len(before) - i) % 2 else ''}<EOU>" for i, text in enumerate(before)]
     return "".join([f"{persona}{' ' if opens else ''}<EOU>", *texts])
 
 
 @torch.no_grad()
-def naive_log_likelihood(folder: str, prompt: str, text: str, room: int | None = None) -> float:
+def naive_log_likelihood(folder, prompt, text, room=None):
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     ids = encode_prompt(tokenizer, prompt, room) if room else tokenizer(prompt)["input_ids"]
     reply = encode_reply(tokenizer, text, "<EOU>", None, prompt)
@@ -111,7 +106,7 @@ def naive_log_likelihood(folder: str, prompt: str, text: str, room: int | None =
 
 
 @pytest.mark.parametrize("read", [(0, 2, 4), (2, 4), (1, 3), (4,)])
-def test_likelihoods_are_those_of_a_naive_loop(folder: str, read: tuple[int, ...]) -> None:
+def test_likelihoods_are_those_of_a_naive_loop(folder, read):
     (fit, same) = likelihood(folder, temperature=2.0)([Case(TURNS, read, PERSONAS)] * 2)
     texts = [turn.text for turn in TURNS]
     for candidate, persona in enumerate(PERSONAS):
@@ -123,7 +118,7 @@ def test_likelihoods_are_those_of_a_naive_loop(folder: str, read: tuple[int, ...
     assert same.potential == pytest.approx(fit.potential)
 
 
-def test_long_conversations_lose_their_oldest_turns(tmp_path: Path) -> None:
+def test_long_conversations_lose_their_oldest_turns(tmp_path):
     folder = save_judge(tmp_path, template=None, n_positions=90)
     (fit,) = likelihood(folder)([Case(TURNS, (2, 4), PERSONAS)])
     tokenizer, texts, persona = (
@@ -138,7 +133,7 @@ def test_long_conversations_lose_their_oldest_turns(tmp_path: Path) -> None:
     assert fit.scores[1:, 0] == pytest.approx(np.cumsum(each), rel=1e-4)
 
 
-def test_silence_between_two_utterances_is_an_empty_utterance(folder: str) -> None:
+def test_silence_between_two_utterances_is_an_empty_utterance(folder):
     turns = [TURNS[0], TURNS[1], TURNS[3], TURNS[4]]  # the partner said nothing to the first
     silent = [*turns[:2], Turn("", PARTNER), *turns[2:]]
     found, expected = likelihood(folder)([Case(turns, (0, 3), PERSONAS), Case(silent, (0, 4), PERSONAS)])

@@ -1,11 +1,8 @@
 """Every metric and reward that YAML can name is built by its id, and gives the keys or payments that it is known by."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import sys
-from typing import Any
 
 import cloudpickle
 import gymnasium as gym
@@ -18,7 +15,7 @@ from tiny import make_env_kwargs, make_gpt2, make_tokenizer
 
 from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
 from rl4dialog.core.protocols import DialogueMetric
-from rl4dialog.core.reward_parts import FinishedReplies, RewardPart
+from rl4dialog.core.reward_parts import FinishedReplies
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.envs.vectorize import BlockVecEnv
 from rl4dialog.envs.worker import make_utterance_env
@@ -104,14 +101,14 @@ WALK = {"start": "a", "edges": {"a": ["cat"], "cat": []}, "goal": "cat", "max_st
 
 
 class ByLength:
-    def predict(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> list[int]:
+    def predict(self, prompt_texts, reply_texts, meta_infos):
         return [1 + len(text) % 2 for text in reply_texts]
 
 
 @pytest.fixture
-def args(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+def args(request, tmp_path):
 
-    def of(id: str) -> dict[str, Any]:
+    def of(id):
         get = request.getfixturevalue
         if id in ("persona_consistency", "summaCZS"):
             return {"model_name": get("save_classifier")(["entailment", "neutral", "contradiction"])}
@@ -154,11 +151,11 @@ def args(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     return of
 
 
-def of_reward(id: str, args: Any) -> dict[str, Any]:
+def of_reward(id, args):
     return {**args(id), **({"synonyms": False} if id in ("intent_accuracy", "nlp_reward") else {})}
 
 
-def test_table_has_every_metric() -> None:
+def test_table_has_every_metric():
     assert sorted({**KEYS, **DIALOGUE_KEYS}) == MetricRegistry.ids()
 
 
@@ -171,7 +168,7 @@ ODD_REFERENCES = [
 
 @pytest.mark.parametrize("id", KEYS)
 @pytest.mark.parametrize("n_times", [1, 125], ids=["each", "a_thousand"])
-def test_metric_gives_its_keys_for_odd_texts_and_many(id: str, n_times: int, args: Any) -> None:
+def test_metric_gives_its_keys_for_odd_texts_and_many(id, n_times, args):
     tokenizer = make_tokenizer()
     metric = MetricRegistry.get(id, args(id), tokenizer=tokenizer)
     texts, references = ODD_TEXTS * n_times, ODD_REFERENCES * n_times
@@ -186,14 +183,14 @@ def test_metric_gives_its_keys_for_odd_texts_and_many(id: str, n_times: int, arg
         assert scores is None or (len(scores) == len(texts) and all(-1e6 < score < 1e6 for score in scores))
 
 
-def conversation(*texts: str, **properties: Any) -> Dialogue:
+def conversation(*texts, **properties):
     turns = tuple(Turn(text, (PARTNER, AGENT)[i % 2]) for i, text in enumerate(texts))
     return Dialogue("x", turns, meta_data={"persona": ["a cat", ""], "partner_persona": ["a cat"]}, **properties)
 
 
 @pytest.mark.parametrize("id", DIALOGUE_KEYS)
 @pytest.mark.parametrize("n_times", [1, 125], ids=["each", "a_thousand"])
-def test_metric_measures_odd_conversations_and_many(id: str, n_times: int, args: Any) -> None:
+def test_metric_measures_odd_conversations_and_many(id, n_times, args):
     metric = MetricRegistry.get(id, args(id))
     assert isinstance(metric, DialogueMetric)
     odd = [
@@ -213,7 +210,7 @@ def test_metric_measures_odd_conversations_and_many(id: str, n_times: int, args:
 
 
 # Reward, metric and its key of those that pay a metric's score; with arguments for both.
-SAME_AS_METRIC: dict[str, tuple[str, str]] = {
+SAME_AS_METRIC = {
     "bert_score": ("bert_score", "semantic/bert_score"),
     "bleu": ("bleu", "lexical/bleu"),
     "bleurt": ("bleurt", "semantic/bleurt"),
@@ -251,12 +248,12 @@ REPLY_WALK = {"start": "x", "edges": EDGES, "goal": "mat", "max_steps": 10}
 INFOS = [{"intent": [1], "concepts": ["cat"], "raw_table": REPLY_TABLE, "walk": REPLY_WALK}] * 3
 
 
-def test_tables_have_every_reward() -> None:
+def test_tables_have_every_reward():
     assert sorted([*SAME_AS_METRIC, *OTHERS, *JUDGE, *OF_CONVERSATIONS]) == RewardFunctionRegistry.ids()
 
 
 @pytest.mark.parametrize("id", [*SAME_AS_METRIC, *(id for id in OTHERS if id != "missing_eos_penalty")])
-def test_reward_pays_its_metric_and_a_batch_is_paid_as_one_by_one(id: str, args: Any) -> None:
+def test_reward_pays_its_metric_and_a_batch_is_paid_as_one_by_one(id, args):
     arguments = of_reward(id, args)
     parts = as_parts(RewardFunctionRegistry.get(id, arguments), id)
     together = Scorer(parts).score(FinishedReplies(REPLY_PROMPTS, REPLIES, REPLY_REFERENCES, INFOS)).total
@@ -280,7 +277,7 @@ def test_reward_pays_its_metric_and_a_batch_is_paid_as_one_by_one(id: str, args:
 
 
 @pytest.mark.parametrize("id", [*SAME_AS_METRIC, *OTHERS])
-def test_reward_of_the_workers_pays_token_by_token_what_it_pays_for_the_text(id: str, args: Any) -> None:
+def test_reward_of_the_workers_pays_token_by_token_what_it_pays_for_the_text(id, args):
     arguments = of_reward(id, args)
     can_be_shaped = "shaping='end'" in RewardFunctionRegistry.describe(id)[1]
     for more in ({}, {"shaping": "every_token"}) if can_be_shaped else ({},):
@@ -296,7 +293,7 @@ def test_reward_of_the_workers_pays_token_by_token_what_it_pays_for_the_text(id:
             assert part.term(total) == pytest.approx(Scorer([part]).score(once).total[0], abs=1e-6)
 
 
-ACCEPTED: dict[Any, list[tuple[str, dict[str, Any]]]] = {
+ACCEPTED = {
     MetricRegistry: [
         ("bert_score", {"language": "en"}),
         ("bleurt", {"config_name": "bleurt-large-512"}),
@@ -327,7 +324,7 @@ ACCEPTED: dict[Any, list[tuple[str, dict[str, Any]]]] = {
 }
 
 
-def test_arguments_of_rl4lms_and_openrl_configs_are_accepted() -> None:
+def test_arguments_of_rl4lms_and_openrl_configs_are_accepted():
     for registry, rows in ACCEPTED.items():
         for id, arguments in rows:
             registry.check(id, arguments)
@@ -341,17 +338,17 @@ N_WORKERS = 4
 class Asked(gym.Wrapper):
     share: int
 
-    def own_scores(self, shares: list[list[str]], names: list[str]) -> dict[str, list[float]]:
+    def own_scores(self, shares, names):
         parts = [part for part in self.unwrapped.env.reward_parts if part.name in names]
         return scores_of(parts, shares[self.share])
 
-    def talk(self) -> list[str | None]:
+    def talk(self):
         partner = self.unwrapped.env.conversation.partner
         partner.reset({}, 0)
         return [partner.reply([]) for _ in range(3)]
 
 
-def scores_of(parts: list[RewardPart], texts: list[str]) -> dict[str, list[float]]:
+def scores_of(parts, texts):
     references = [
         [f"{text[: len(text) // 2]} today {other}"] for text, other in zip(texts, reversed(texts), strict=True)
     ]
@@ -359,7 +356,7 @@ def scores_of(parts: list[RewardPart], texts: list[str]) -> dict[str, list[float
     return Scorer(parts).score(FinishedReplies(REPLY_PROMPTS[:1] * n, texts, references, INFOS[:1] * n, texts)).parts
 
 
-def english_texts(n: int) -> list[str]:
+def english_texts(n):
     lines = (meteor._DEBIAN_WORDNET / "index.adj").read_text("utf-8").splitlines()
     words = [line.split()[0] for line in lines if line[0] != " "]
     return [" ".join(words[(37 * i + 101 * k) % len(words)] for k in range(6)) for i in range(n)]
@@ -367,8 +364,8 @@ def english_texts(n: int) -> list[str]:
 
 @pytest.mark.skipif(not meteor._DEBIAN_WORDNET.is_dir(), reason="METEOR needs Debian's wordnet-base")
 @pytest.mark.parametrize("n_replies", [100, pytest.param(1000, marks=pytest.mark.long)])
-def test_forked_workers_score_as_one_process_does(args: Any, n_replies: int) -> None:
-    parts: list[RewardPart] = []
+def test_forked_workers_score_as_one_process_does(args, n_replies):
+    parts = []
     for id in (*SAME_AS_METRIC, *OTHERS):
         reward = RewardFunctionRegistry.get(id, {} if id == "meteor" else of_reward(id, args))
         parts += [dataclasses.replace(part, name=f"{id}/{part.name}") for part in as_parts(reward, id)]

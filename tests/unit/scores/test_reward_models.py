@@ -1,11 +1,6 @@
 """Scores of reward models and classifiers against the models themselves, for replies and conversations."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,15 +15,15 @@ from rl4dialog.scores import reward_models
 from rl4dialog.scores.classifiers import SequenceClassifier
 from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
 
-INFOS: list[dict[str, Any]] = [{"history": ["hello", "oh", "fine"]}, {"history": ["hello there"]}]
+INFOS = [{"history": ["hello", "oh", "fine"]}, {"history": ["hello there"]}]
 
 
-def scores_of_model(name: str, prompts: list[str], replies: list[str], infos: Any) -> list[float]:
+def scores_of_model(name, prompts, replies, infos):
     (scores, _) = reward_models.LearnedRewardMetric(name).compute(prompts, replies, [[], []], infos).popitem()[1]
     return scores
 
 
-def test_metric_scores_the_texts_of_the_training(tmp_path: Path) -> None:
+def test_metric_scores_the_texts_of_the_training(tmp_path):
     name = save_reward_model(tmp_path / "run" / "model", context_size=1)
     found = scores_of_model(name, ["fine <EOU>", "hello there <EOU>"], ["good", "how are you?"], INFOS)
     texts = ["User: fine\nAssistant: good", "User: hello there\nAssistant: how are you?"]
@@ -48,12 +43,12 @@ def test_metric_scores_the_texts_of_the_training(tmp_path: Path) -> None:
         ({}, {"std_penalty": 1.0}, "std_penalty is 1, but .* is a single model; .*alg.ensemble: 3"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path: Path, saved: Any, args: dict[str, Any], words: str) -> None:
+def test_what_does_not_fit_is_refused(tmp_path, saved, args, words):
     with pytest.raises(ConfigError, match=words):
         reward_models.LearnedRewardMetric(save_reward_model(tmp_path, **saved), **args)
 
 
-def test_folder_without_or_with_a_damaged_card_is_an_error(tmp_path: Path) -> None:
+def test_folder_without_or_with_a_damaged_card_is_an_error(tmp_path):
     with pytest.raises(ModelError, match=r"has no reward_model.json\). Use the folder of a run with alg.id"):
         reward_models.load_reward_model(str(tmp_path), "reply", 8, "reward")
     name = save_reward_model(tmp_path)
@@ -62,7 +57,7 @@ def test_folder_without_or_with_a_damaged_card_is_an_error(tmp_path: Path) -> No
         reward_models.load_reward_model(name, "reply", 8, "reward")
 
 
-def test_score_of_an_ensemble_is_the_mean_minus_the_penalty(tmp_path: Path) -> None:
+def test_score_of_an_ensemble_is_the_mean_minus_the_penalty(tmp_path):
     name = save_reward_model(tmp_path, n_members=3, offsets=[0.1, 0.0, -0.1])
     texts = ["User: fine\nAssistant: good", "User: hello"]
     own = [
@@ -82,7 +77,7 @@ def test_score_of_an_ensemble_is_the_mean_minus_the_penalty(tmp_path: Path) -> N
     assert model.standard_scores(texts) == pytest.approx(standard.numpy(), abs=1e-5)
 
 
-def test_model_with_two_outputs_is_an_error(tmp_path: Path) -> None:
+def test_model_with_two_outputs_is_an_error(tmp_path):
     name = save_reward_model(tmp_path)
     tokenizer = train_tokenizer(TEXTS, 300, 64)
     tiny_bert(tokenizer, num_labels=2).save_pretrained(tmp_path)
@@ -93,7 +88,7 @@ def test_model_with_two_outputs_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("with_end", [True, False])
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("pad_is_eos", [True, False])
-def test_decoder_scores_the_last_real_token_whatever_the_padding(pad_is_eos: bool, side: str, with_end: bool) -> None:
+def test_decoder_scores_the_last_real_token_whatever_the_padding(pad_is_eos, side, with_end):
     tokenizer = make_tokenizer(pad_is_eos)
     tokenizer.padding_side = side
     torch.manual_seed(0)
@@ -112,20 +107,20 @@ TWO_PROMPTS, TWO_TEXTS = ["a cat ", "hi "], ["sat", "dog mat"]
 KEY = "semantic/learned_automodel_metric"
 
 
-def scores_of(folder: str, **args: Any) -> list[float]:
+def scores_of(folder, **args):
     scores, corpus = reward_models.LearnedRewardMetric(folder, **args).compute(TWO_PROMPTS, TWO_TEXTS, [[], []])[KEY]
     assert corpus == pytest.approx(sum(scores) / 2)
     return scores
 
 
-def test_score_is_probability_of_a_class(save_classifier: Callable[[Sequence[str]], str]) -> None:
+def test_score_is_probability_of_a_class(save_classifier):
     folder = save_classifier(["bad", "good", "neither"])
     expected = SequenceClassifier.from_pretrained(folder).logits(["a cat sat", "hi dog mat"]).softmax(-1)[:, 1]
     assert scores_of(folder, label_ix=1, batch_size=1) == pytest.approx(expected.tolist(), abs=1e-6)
     assert scores_of(folder, label_ix="Good") == pytest.approx(expected.tolist(), abs=1e-6)
 
 
-def test_output_of_a_reward_model_is_the_score(save_classifier: Callable[[Sequence[str]], str]) -> None:
+def test_output_of_a_reward_model_is_the_score(save_classifier):
     folder = save_classifier(["reward"])
     expected = SequenceClassifier.from_pretrained(folder).logits(["a cat sat", "hi dog mat"])[:, 0].tolist()
     assert expected[0] != expected[1]
@@ -136,7 +131,7 @@ def test_output_of_a_reward_model_is_the_score(save_classifier: Callable[[Sequen
         reward_models.LearnedRewardMetric(folder, output="log_probability")
 
 
-def test_output_is_chosen(save_classifier: Callable[[Sequence[str]], str]) -> None:
+def test_output_is_chosen(save_classifier):
     folder = save_classifier(["bad", "good"])
     logits = SequenceClassifier.from_pretrained(folder).logits(["a cat sat", "hi dog mat"])
     outputs = {"logit": logits, "probability": logits.softmax(-1), "log_probability": logits.log_softmax(-1)}
@@ -144,7 +139,7 @@ def test_output_is_chosen(save_classifier: Callable[[Sequence[str]], str]) -> No
         assert scores_of(folder, label_ix=1, output=output) == pytest.approx(expected[:, 1].tolist(), abs=1e-5)
 
 
-def test_class_and_model_must_be_given_and_exist(save_classifier: Callable[[Sequence[str]], str]) -> None:
+def test_class_and_model_must_be_given_and_exist(save_classifier):
     with pytest.raises(ModelError, match=r"'learned_reward': model .*nowhere.*model_name: <folder"):
         reward_models.LearnedRewardMetric("./nowhere", 0)
     folder = save_classifier(["bad", "good"])
@@ -159,7 +154,7 @@ REFERENCES = [["mat"], ["cat", "hi"], ["a"]]
 ALL = [True] * 3
 
 
-def test_baseline_is_subtracted(save_classifier: Callable[[Sequence[str]], str]) -> None:
+def test_baseline_is_subtracted(save_classifier):
     folder = save_classifier(["reward"])
     plain = reward_models.LearnedReward(model_name=folder)(THREE_PROMPTS, THREE_TEXTS, REFERENCES, ALL)
     fixed = reward_models.LearnedReward(model_name=folder, baseline=0.5)(THREE_PROMPTS, THREE_TEXTS, REFERENCES, ALL)
@@ -190,12 +185,12 @@ DIALOGUE = Dialogue(1, TURNS, n_given=1)
 OTHER = replace(DIALOGUE, turns=TURNS[:3])
 
 
-def scores_of_conversations(name: str, *dialogues: Dialogue) -> list[float]:
+def scores_of_conversations(name, *dialogues):
     classifier = SequenceClassifier.from_pretrained(name, truncation_side="left")
     return [classifier.logits([dialogue_text(dialogue)])[0, 0].item() for dialogue in dialogues]
 
 
-def test_changes_by_turn_sum_to_the_score(tmp_path: Path) -> None:
+def test_changes_by_turn_sum_to_the_score(tmp_path):
     name = save_reward_model(tmp_path, "dialogue")
     first, last = scores_of_conversations(name, OTHER, DIALOGUE)
     found = reward_models.ConversationRewardModel(name, "every_turn")([OTHER, DIALOGUE], [False, True])

@@ -1,9 +1,5 @@
 """Scores by plain rules, by hand."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from replies import pay
 from tiny import make_env, make_tokenizer
@@ -15,7 +11,7 @@ from rl4dialog.scores.diversity import DiversityMetric
 from rl4dialog.scores.rules import DatesMetric, IncreasingNumbersMetric, LengthMetric, increasing_numbers_score
 
 
-def test_scores_of_texts_made_by_hand() -> None:
+def test_scores_of_texts_made_by_hand():
     found = LengthMetric().compute(["", ""], ["a  b\nc.", ""], [[""], [""]])
     assert found == {"length/words": ([3.0, 0.0], 1.5)}
     found = IncreasingNumbersMetric(2).compute(["", ""], ["1 2", "x"], [[""], [""]])
@@ -38,21 +34,21 @@ def test_scores_of_texts_made_by_hand() -> None:
         ("-2 0.5 nan 4", 0.5),
     ],
 )
-def test_increasing_prefix_is_divided_by_length(text: str, expected: float) -> None:
+def test_increasing_prefix_is_divided_by_length(text, expected):
     assert increasing_numbers_score(text, min_tokens=4) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
     ("match", "paid"), [("share", [0.5, 1.0, 0.0]), ("any", [1.0, 1.0, 0.0]), ("all", [0.0, 1.0, 0.0])]
 )
-def test_keywords_are_whole_words_in_any_case(match: str, paid: list[float]) -> None:
+def test_keywords_are_whole_words_in_any_case(match, paid):
     reward = RewardFunctionRegistry.get("keyword", {"keywords": ["Tea", "a cup"], "match": match})
     replies = ["some tea, please", "A cup of TEA!", "steam a cupboard"]
     assert [pay(reward, reply) for reply in replies] == paid
     assert pay(reward, replies[1], done=False) == 0.0
 
 
-def test_case_and_marks_count() -> None:
+def test_case_and_marks_count():
     reward = RewardFunctionRegistry.get("keyword", {"keywords": ["C++", "Go"], "case_sensitive": True})
     assert pay(reward, "C++ or Go") == 1.0
     assert pay(reward, "I go for C+") == 0.0
@@ -73,12 +69,12 @@ def test_case_and_marks_count() -> None:
         ({"keywords": ["a"], "match": "alll"}, "did you mean 'all'"),
     ],
 )
-def test_wrong_keywords_are_refused(args: dict[str, Any], words: str) -> None:
+def test_wrong_keywords_are_refused(args, words):
     with pytest.raises(ConfigError, match=words):
         RewardFunctionRegistry.get("keyword", args)
 
 
-def test_regular_expressions() -> None:
+def test_regular_expressions():
     anywhere = RewardFunctionRegistry.get("regex", {"pattern": r"\d+ dollars"})
     whole = RewardFunctionRegistry.get("regex", {"pattern": r"\d+ dollars", "full": True})
     assert [pay(anywhere, text) for text in ("it costs 30 dollars", "30 dollars", "dollars")] == [1.0, 1.0, 0.0]
@@ -95,7 +91,7 @@ def test_regular_expressions() -> None:
         ({"min_length": 1, "per_word": 2.0}, [-2, 0, 0, 0, 0]),
     ],
 )
-def test_words_too_few_and_too_many_cost(args: dict[str, Any], costs: list[float]) -> None:
+def test_words_too_few_and_too_many_cost(args, costs):
     reward = RewardFunctionRegistry.get("length_penalty", args)
     assert [pay(reward, "word " * n) for n in range(5)] == pytest.approx(costs)
     assert pay(reward, "word " * 9, done=False) == 0.0
@@ -104,12 +100,12 @@ def test_words_too_few_and_too_many_cost(args: dict[str, Any], costs: list[float
 @pytest.mark.parametrize(
     "args", [{}, {"max_length": 1, "min_length": 2}, {"min_length": -1}, {"max_length": 2.5}, {"max_length": "x"}]
 )
-def test_lengths_must_be_a_range(args: dict[str, Any]) -> None:
+def test_lengths_must_be_a_range(args):
     with pytest.raises(ConfigError, match=r"'length_penalty'.*(max|min)_length"):
         RewardFunctionRegistry.get("length_penalty", args)
 
 
-def test_repetition_costs_what_the_metric_measures() -> None:
+def test_repetition_costs_what_the_metric_measures():
     texts = ["no no no no no no", "All is well here, all is well here.", "nothing twice in this"]
     (measured, _) = DiversityMetric().compute([""] * 3, texts, [[]] * 3)["diversity_metrics/seq-rep-4"]
     reward = RewardFunctionRegistry.get("repetition_penalty")
@@ -119,7 +115,7 @@ def test_repetition_costs_what_the_metric_measures() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [([5, 6, 0], 0.0), ([5, 6, 7, 8, 9], -2.0), ([5, 6, 7, 8, 0], 0.0)])
-def test_cut_reply_costs_at_its_last_token(tokens: list[int], expected: float) -> None:
+def test_cut_reply_costs_at_its_last_token(tokens, expected):
     reward = RewardFunctionRegistry.get("missing_eos_penalty", {"penalty": 2.0})
     env = make_env(make_tokenizer(), reward_parts=[RewardPart("eos", 1.0, reward)])
     env.reset(seed=0)
@@ -127,6 +123,6 @@ def test_cut_reply_costs_at_its_last_token(tokens: list[int], expected: float) -
     assert rewards == [0.0] * (len(tokens) - 1) + [expected]
 
 
-def test_missing_eos_says_that_it_needs_tokens() -> None:
+def test_missing_eos_says_that_it_needs_tokens():
     with pytest.raises(ConfigError, match="needs a reply's tokens"):
         pay(RewardFunctionRegistry.get("missing_eos_penalty"), "some words")

@@ -1,9 +1,6 @@
 """Finished replies are scored by rewards of all kinds, whose values are checked."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,20 +19,20 @@ from rl4dialog.tasks.dialogue_acts.outcome import TaskReward
 
 
 @pytest.mark.parametrize("values", [[1, 2.0], (1, 2), np.array([1.0, 2.0]), torch.tensor([[1.0], [2.0]]), [[1], [2]]])
-def test_scores_may_be_any_kind_of_sequence(values: Any) -> None:
+def test_scores_may_be_any_kind_of_sequence(values):
     assert check_scores(values, "r", ["a", "b"]) == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), None, "x"])
-def test_bad_score_names_reward_value_and_sample_or_is_masked(bad: Any) -> None:
+def test_bad_score_names_reward_value_and_sample_or_is_masked(bad):
     with pytest.raises(RewardError, match=r"reward 'r' returned .* for sample 'b'"):
         check_scores([1.0, bad], "r", ["a", "b"])
     masked = check_scores([1.0, bad], "r", ["a", "b"], on_error="mask")
     assert masked[0] == 1.0 and np.isnan(masked[1])
 
 
-def test_scorer_names_the_sample_whose_reward_raised() -> None:
-    def picky(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+def test_scorer_names_the_sample_whose_reward_raised():
+    def picky(prompt_text, gen_text, ref_texts, meta_info):
         return 1.0 / len(gen_text)
 
     parts = as_parts(picky, "picky")
@@ -49,18 +46,18 @@ def test_scorer_names_the_sample_whose_reward_raised() -> None:
 class PerToken(RewardFunction):
     """Is called in the workers, not here."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> float:
+    def __call__(self, *args, **kwargs):
         raise AssertionError
 
 
 class Hundred(BatchedRewardFunction):
     """A hundred for every reply that is the last of its episode."""
 
-    def __call__(self, prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
+    def __call__(self, prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):
         return [100.0 * done for done in dones]
 
 
-def test_reward_that_pays_nothing_or_for_failure_is_refused() -> None:
+def test_reward_that_pays_nothing_or_for_failure_is_refused():
     with pytest.raises(ConfigError, match="all weights and per_turn are 0"):
         OutcomeReward({"success": 0.0})
     with pytest.raises(ConfigError, match=r"success \(0\) must be above failure \(1\)"):
@@ -68,14 +65,14 @@ def test_reward_that_pays_nothing_or_for_failure_is_refused() -> None:
 
 
 @pytest.mark.parametrize("reward", [OutcomeReward(per_turn=1.0), PartnerReward()])
-def test_reply_without_a_partner_does_not_earn_what_a_partner_pays(reward: Any) -> None:
+def test_reply_without_a_partner_does_not_earn_what_a_partner_pays(reward):
     replies = FinishedReplies(["p"], ["g"], [["r"]])
     with pytest.raises(RewardError, match=r"'mine' failed on sample 0: .*it comes from the partner of a conversation"):
         Scorer(as_parts(reward, "mine")).score(replies)
     assert np.isnan(Scorer(as_parts(reward), on_error="mask").score(replies).total).all()
 
 
-def talk(*values: float, is_over: bool = True, text: str = "g") -> Talk:
+def talk(*values, is_over=True, text="g"):
     """A conversation after an utterance with a token per value."""
     array = np.array(values, dtype=np.float32)
     texts = {"prompt_text": "p", "gen_text": text, "ref_texts": ["r"], "meta_info": {}, "sample_id": 7}
@@ -84,7 +81,7 @@ def talk(*values: float, is_over: bool = True, text: str = "g") -> Talk:
     )
 
 
-def test_utterance_earns_its_tokens_clipped_and_weighted_and_whole_replies_on_the_last() -> None:
+def test_utterance_earns_its_tokens_clipped_and_weighted_and_whole_replies_on_the_last():
     parts = [
         RewardPart("token", Linear(1.0, 3.0, 3), PerToken(), clip=(-1.0, 1.0)),
         *[replace(part, weight=0.5) for part in as_parts(Hundred(), "reply")],
@@ -102,13 +99,11 @@ def test_utterance_earns_its_tokens_clipped_and_weighted_and_whole_replies_on_th
         assert task_rewards.weights(iteration) == {"token/weight": weight}
 
 
-def test_terms_of_an_earlier_batch_are_not_those_of_a_failed_one() -> None:
+def test_terms_of_an_earlier_batch_are_not_those_of_a_failed_one():
     class WithTerms(BatchedRewardFunction):
         """Fails on replies ``bad``."""
 
-        def __call__(
-            self, prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None
-        ) -> Any:
+        def __call__(self, prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):
             if "bad" in gen_texts:
                 raise ValueError
             self.last_parts = {"half": [0.5] * len(gen_texts)}

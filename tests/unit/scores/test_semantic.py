@@ -1,11 +1,6 @@
 """Word vectors by hand, BERTScore and BLEURT with a tiny model."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 from math import sqrt
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +23,7 @@ LINES = "cat 1 0 0.5\ndog -1 2 0\n. . . 1 1 1\nnaïve 0 0 1\nCat 9 9 9\n"
 
 
 @pytest.mark.parametrize("header", ["", "5 3\n"], ids=["glove", "word2vec"])
-def test_words_are_found_as_written_or_in_lower_case(tmp_path: Path, header: str) -> None:
+def test_words_are_found_as_written_or_in_lower_case(tmp_path, header):
     path = tmp_path / "vectors.txt"
     path.write_text(header + LINES, encoding="utf-8")
     vectors = VectorFile(str(path))
@@ -36,7 +31,7 @@ def test_words_are_found_as_written_or_in_lower_case(tmp_path: Path, header: str
     assert vectors("").shape == vectors("unknown").shape == (0, 3)
 
 
-def test_file_of_another_form_is_refused(tmp_path: Path) -> None:
+def test_file_of_another_form_is_refused(tmp_path):
     path = tmp_path / "vectors.txt"
     path.write_text("words\nalone\n")
     with pytest.raises(DataError, match=r"vectors\.txt is not a file of word vectors"):
@@ -51,7 +46,7 @@ def test_file_of_another_form_is_refused(tmp_path: Path) -> None:
         VectorFile(str(path))("mat")
 
 
-def test_embeddings_of_a_model_are_those_of_its_tokens(bert_folder: str) -> None:
+def test_embeddings_of_a_model_are_those_of_its_tokens(bert_folder):
     weight = AutoModel.from_pretrained(bert_folder).get_input_embeddings().weight.detach().numpy()
     vectors = ModelEmbeddings(bert_folder)
     assert np.array_equal(vectors("a cat"), weight[[5, 6]])
@@ -61,7 +56,7 @@ def test_embeddings_of_a_model_are_those_of_its_tokens(bert_folder: str) -> None
 A, B = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[3.0, 0.0], [1.0, 1.0], [-4.0, 0.0]])
 
 
-def test_similarities_by_hand() -> None:
+def test_similarities_by_hand():
     # The means are (1/2, 1) and (0, 1/3).
     assert average_similarity(A, B) == pytest.approx(2 / sqrt(5))
     # From A: cosines 1 and 1/sqrt(2). From B: 1, 1/sqrt(2), and 0 (to the second; -1 to the first).
@@ -73,7 +68,7 @@ def test_similarities_by_hand() -> None:
     assert extrema_similarity(A, B) == pytest.approx(-2 / sqrt(5 * 17))
 
 
-def test_best_reference_counts_and_unknown_words_do_not(tmp_path: Path) -> None:
+def test_best_reference_counts_and_unknown_words_do_not(tmp_path):
     (tmp_path / "vectors.txt").write_text("a 1 0\nb 0 2\nc 3 0\nd 1 1\ne -4 0\n")
     texts, references = ["a b", "a b unknown", "", "unknown"], [["e", "c d e"], ["a b"], ["a"], ["a"]]
     found = EmbeddingSimilarityMetric(str(tmp_path / "vectors.txt")).compute([""] * 4, texts, references)
@@ -85,7 +80,7 @@ def test_best_reference_counts_and_unknown_words_do_not(tmp_path: Path) -> None:
         assert corpus == pytest.approx((expected + 1) / 4)
 
 
-def greedy_f1(folder: str, text: str, reference: str, layer: int) -> float:
+def greedy_f1(folder, text, reference, layer):
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     states = []
     for string in (text, reference):
@@ -97,7 +92,7 @@ def greedy_f1(folder: str, text: str, reference: str, layer: int) -> float:
     return float(2 * precision * recall / (precision + recall))
 
 
-def test_score_is_f1_of_greedy_matching_for_best_reference(bert_folder: str) -> None:
+def test_score_is_f1_of_greedy_matching_for_best_reference(bert_folder):
     texts, references = ["a cat sat", "dog"], [["a dog sat", "mat hi"], ["dog"]]
     metric = BertScoreMetric(model_type=bert_folder, num_layers=1)
     scores, corpus = metric.compute(["", ""], texts, references)["semantic/bert_score"]
@@ -106,7 +101,7 @@ def test_score_is_f1_of_greedy_matching_for_best_reference(bert_folder: str) -> 
     assert corpus == pytest.approx((expected + 1) / 2, abs=1e-5)
 
 
-def test_blank_texts_score_0_and_long_ones_are_cut(bert_folder: str) -> None:
+def test_blank_texts_score_0_and_long_ones_are_cut(bert_folder):
     metric = BertScoreMetric(model_type=bert_folder, num_layers=1)
     texts, references = ["", "hi", "a cat " * 50, "😀"], [["hi"], [""], ["a cat"], ["😀"]]
     scores, _ = metric.compute([""] * 4, texts, references)["semantic/bert_score"]
@@ -115,9 +110,7 @@ def test_blank_texts_score_0_and_long_ones_are_cut(bert_folder: str) -> None:
     assert scores[3] == pytest.approx(1.0, abs=1e-5)
 
 
-def test_score_is_output_for_reference_and_text_of_best_reference(
-    save_classifier: Callable[[Sequence[str]], str],
-) -> None:
+def test_score_is_output_for_reference_and_text_of_best_reference(save_classifier):
     folder = save_classifier(["rating"])
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
@@ -146,6 +139,6 @@ def test_score_is_output_for_reference_and_text_of_best_reference(
         (BleurtMetric, {"config_name": "bleurt-large-512"}, ModelError, "Elron/bleurt-large-512.*model_name: <folder"),
     ],
 )
-def test_missing_files_and_models_are_named(build: Any, args: dict[str, Any], error: Any, words: str) -> None:
+def test_missing_files_and_models_are_named(build, args, error, words):
     with pytest.raises(error, match=words):
         build(**args)

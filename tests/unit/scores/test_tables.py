@@ -1,9 +1,5 @@
 """PARENT by hand, and ToTTo's evaluation with it and with BLEU."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from sacrebleu.metrics import BLEU
 
@@ -16,7 +12,7 @@ TINY = 1e-5
 CELLS, HIGHLIGHTED_CELLS = [["a", "b"], ["q"]], [["b", "q"], ["a"]]
 
 
-def test_ngram_counts_as_far_as_reference_or_table_have_it() -> None:
+def test_ngram_counts_as_far_as_reference_or_table_have_it():
     found = parent_score(["a", "b", "c", "d", "e"], [["a", "b", "q", "d", "e"]], CELLS, HIGHLIGHTED_CELLS)
     # Of the words all but c; of the pairs a b and d e, and half of b c; then a b c (2/3) and b c d (1/3), and so on.
     assert found.precision == pytest.approx((4 / 5 * 2.5 / 4 * 1 / 3 * 0.75 / 2) ** 0.25)
@@ -25,7 +21,7 @@ def test_ngram_counts_as_far_as_reference_or_table_have_it() -> None:
     assert found.recall == pytest.approx((2 / 3 * 1 / 2.5 * TINY * TINY) ** 0.25)
 
 
-def test_table_counts_as_far_as_the_reference_is_silent_about_it() -> None:
+def test_table_counts_as_far_as_the_reference_is_silent_about_it():
     found = parent_score(["a", "b", "c", "d", "e"], [["a", "z", "z", "d", "e"]], CELLS, HIGHLIGHTED_CELLS)
     # Of the reference's words the table has a, which is found, but no longer n-gram with a is.
     reference_recall = (1 * TINY**3) ** 0.25
@@ -33,7 +29,7 @@ def test_table_counts_as_far_as_the_reference_is_silent_about_it() -> None:
     assert found.recall == pytest.approx(reference_recall**0.5 * 0.75**0.5)
 
 
-def test_text_without_a_right_word_scores_0() -> None:
+def test_text_without_a_right_word_scores_0():
     assert parent_score(["n"], [["a"]], [["a"]], [["a"]]) == pytest.approx((0, TINY, 0), abs=1e-4)
     assert parent_score([], [["a"]], [["a"]], [["a"]])[::2] == (0, 0)
     found = parent_score(["x", "y"], [["x", "z"]], table=[["y"]], highlighted=[["y"]])
@@ -47,7 +43,7 @@ def test_text_without_a_right_word_scores_0() -> None:
 NULL = ["<", "null", ">"]
 
 
-def record(overlap: Any, **changes: Any) -> dict[str, Any]:
+def record(overlap, **changes):
     cells = [("Name", True), ("Ann | Bo", False), (" ", False)]
     return {
         "table": [[{"value": value, "is_header": is_header} for value, is_header in cells]],
@@ -66,7 +62,7 @@ TEXTS = ["Ann knows Bo.", "", "a PAGE  named ann"]
 REFERENCES = [["Ann and Bo.", "Bo, Ann."], ["Bo."], ["A page", "Ann", "Bo", "named ann"]]
 
 
-def test_scores_are_those_of_prepared_texts_and_tables() -> None:
+def test_scores_are_those_of_prepared_texts_and_tables():
     infos = [{"raw_table": record(overlap)} for overlap in (True, False, "True")]
     expected = [
         parent_score(words, references, TABLE, HIGHLIGHTED)
@@ -98,7 +94,7 @@ NO_TABLE = r"'parent_totto' needs .*meta_data\['raw_table'\].*totto provides; te
         ({"raw_table": record(True, highlighted_cells=[[3, 0]])}, "table 7 highlights cells that do not exist: .*3, 0"),
     ],
 )
-def test_samples_without_a_whole_table_are_refused(info: Any, message: str) -> None:
+def test_samples_without_a_whole_table_are_refused(info, message):
     with pytest.raises(DataError, match=message):
         ParentTottoMetric().compute([""], ["a"], [["a"]], [info])
 
@@ -107,7 +103,7 @@ BLEU_TEXTS = ["Ann and Bo know each other.", "The page names  Ann and Bo", ""]
 BLEU_REFERENCES = [["ann and Bo know each other well."], ["The page names Bo and Ann", "the Page names Ann"], ["Bo"]]
 
 
-def test_scores_are_bleu_of_three_references_in_lower_case() -> None:
+def test_scores_are_bleu_of_three_references_in_lower_case():
     infos = [{"raw_table": {"table": [], "highlighted_cells": [], "overlap_subset": o}} for o in (True, False, None)]
     found = BleuTottoMetric().compute([""] * 3, BLEU_TEXTS, BLEU_REFERENCES, infos)
     texts = ["ann and bo know each other.", "the page names ann and bo", "<null>"]

@@ -1,10 +1,7 @@
 """Rudeness, walks and goals by hand, and against the labels of their datapools."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from replies import pay, state
@@ -14,7 +11,7 @@ from rl4dialog.scores import tasks
 from rl4dialog.tasks.random_walks.graph import Graph, WalkTask
 
 
-def test_scores_of_texts_made_by_hand() -> None:
+def test_scores_of_texts_made_by_hand():
     found = tasks.RudenessMetric().compute([""] * 4, ["hi", "duh", "you clown, whatever", ""], [[]] * 4)
     assert found == {
         "rudeness/level": ([0, 1, 2, 0], 0.75),
@@ -25,7 +22,7 @@ def test_scores_of_texts_made_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("text", "level"), [("i love soups.", 0), ("duh, i love soups.", 1), ("you clown. yawn.", 2)])
-def test_each_level_costs_the_scale(text: str, level: int) -> None:
+def test_each_level_costs_the_scale(text, level):
     assert pay(tasks.RudenessReward(), text) == -5 * level
     assert pay(tasks.RudenessReward(scale=2), text) == -2 * level
     assert pay(tasks.RudenessReward(), text, done=False) == 0
@@ -35,7 +32,7 @@ TASK = WalkTask(Graph({"a": [], "b": ["a"], "c": ["b", "d"], "d": ["c"]}, "a", 5
 META = TASK.to_meta()
 
 
-def test_scores_of_walks_made_by_hand() -> None:
+def test_scores_of_walks_made_by_hand():
     texts = ["b a", "d c b a", "d c d c d c", "d b", "", "d"]
     found = tasks.ShortestPathMetric().compute(["from c"] * 6, texts, [[]] * 6, [META] * 6)
     assert found == {
@@ -46,7 +43,7 @@ def test_scores_of_walks_made_by_hand() -> None:
     }
 
 
-def paid(texts: list[str]) -> list[float]:
+def paid(texts):
     reward, states = tasks.ShortestPathReward(), [state(""), *map(state, texts)]
     for number, each in enumerate(states):
         each.context_ids = list(range(number))
@@ -70,31 +67,31 @@ def paid(texts: list[str]) -> list[float]:
         (["b a"], [-2]),
     ],
 )
-def test_each_step_costs_one_and_the_end_the_rest(texts: list[str], rewards: list[float]) -> None:
+def test_each_step_costs_one_and_the_end_the_rest(texts, rewards):
     assert paid(texts) == rewards
     assert sum(rewards) == TASK.return_of(texts[-1])
 
 
 @pytest.mark.parametrize("meta_data", [None, {}, {"walk": 1}])
-def test_samples_of_other_datapools_are_an_error(meta_data: Any) -> None:
+def test_samples_of_other_datapools_are_an_error(meta_data):
     with pytest.raises(DataError, match=r"reward 'shortest_path' needs samples .* use the datapool random_walks"):
         tasks.ShortestPathReward()(state(""), 1, state("b"), True, meta_data)
     with pytest.raises(DataError, match="metric 'shortest_path' needs samples"):
         tasks.ShortestPathMetric().compute(["x"], ["b a"], [[]], [meta_data])
 
 
-def scores(texts: list[str], infos: list[dict[str, Any]], **args: Any) -> tuple[list[float], float]:
-    found: Any = tasks.GoalFollowedMetric(**args).compute([""] * len(texts), texts, [[]] * len(texts), infos)
+def scores(texts, infos, **args):
+    found = tasks.GoalFollowedMetric(**args).compute([""] * len(texts), texts, [[]] * len(texts), infos)
     return found["goal_followed"]
 
 
-def test_share_is_of_the_replies_with_a_goal() -> None:
+def test_share_is_of_the_replies_with_a_goal():
     texts = ["do you have a pet ?", "what do you drink ?", "how interesting .", "hello ."]
     each, share = scores(texts, [{"goal": goal} for goal in ("pet", "pet", "small_talk", None)])
     assert each[:3] == [1.0, 0.0, 1.0] and math.isnan(each[3]) and share == 2 / 3
 
 
-def test_other_goals_are_those_of_their_set() -> None:
+def test_other_goals_are_those_of_their_set():
     info = {"goal": "ask about pets."}
     assert scores(["i walk my dog ."], [info], goals="convogym")[1] == 1.0
     with pytest.raises(DataError, match=r"has the goal 'ask about pets.', not one of work, pet"):

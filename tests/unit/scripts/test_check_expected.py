@@ -1,7 +1,5 @@
 """Expected results are compared with those of runs; a difference, a failed run and a mistake in the file are told."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -18,7 +16,7 @@ RUNS = {"good": 0.51, "bad": 0.7, "failed": None}
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch):
     """A file with three quick configs and a slow one; their runs are stand-ins."""
     (tmp_path / "task").mkdir()
     lines = []
@@ -29,7 +27,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "expected.yml"
     path.write_text("\n".join(lines))
 
-    def run_command(arguments: list[str]) -> int:
+    def run_command(arguments):
         name = Path(arguments[arguments.index("--config_path") + 1]).stem
         run = Path(tmp_path, "runs", arguments[arguments.index("--experiment_name") + 1])
         run.mkdir(parents=True)
@@ -43,13 +41,13 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_differences_and_failures_are_told(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differences_and_failures_are_told(file, capsys):
     assert check_expected(file, file.parent / "runs", max_minutes=5) == 1
     rows = [line for line in capsys.readouterr().out.splitlines() if "task/" in line]
     assert [("ok" in row, "DIFFERENT" in row) for row in rows] == [(True, False), (False, True), (False, True)]
 
 
-def test_config_without_its_files_is_left_out(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_without_its_files_is_left_out(file, capsys):
     good, bad, *_ = file.read_text().splitlines()
     file.write_text(f"{good}\n{bad.replace('{minutes', '{needs: nowhere, minutes')}")
     assert check_expected(file, file.parent / "runs", max_minutes=5) == 0
@@ -66,17 +64,17 @@ def test_config_without_its_files_is_left_out(file: Path, capsys: pytest.Capture
         ("task/good.yml: {minutes: 1, metric: {a: [1, 1]}}", "task/good.yml.metric"),
     ],
 )
-def test_mistakes_in_the_file_are_named(file: Path, text: str, message: str) -> None:
+def test_mistakes_in_the_file_are_named(file, text, message):
     file.write_text(text)
     with pytest.raises(ConfigError, match=message):
         load_expected(file)
 
 
-def test_the_shipped_file_is_valid() -> None:
+def test_the_shipped_file_is_valid():
     assert any(each.minutes <= 5 for each in load_expected(SHIPPED).values())
 
 
-def test_a_metric_at_the_edge_of_its_tolerance_is_met() -> None:
+def test_a_metric_at_the_edge_of_its_tolerance_is_met():
     assert Check("x.yml", "a", 0.5, 0.25, 0.75).is_met
     assert not Check("x.yml", "a", 0.5, 0.25, 0.76).is_met
     output = io.StringIO()

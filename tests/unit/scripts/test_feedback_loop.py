@@ -1,10 +1,5 @@
 """Votes of a simulated person, and what the true utility says of a reward model."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import feedback_loop
 import pytest
 from feedback_loop import accuracy_of, write_votes
@@ -16,12 +11,12 @@ from rl4dialog.data.small_talk.pool import SimulatedPerson, utility
 GOOD, BAD = "what do you like to eat after school ?", "no"
 
 
-def pairs(n: int = 8) -> list[QueuedReplies]:
+def pairs(n=8):
     texts = [(GOOD, BAD) if i % 2 else (BAD, GOOD) for i in range(n)]
     return [QueuedReplies(str(i), [f"hello {i}"], [JudgedReply("m", t) for t in both]) for i, both in enumerate(texts)]
 
 
-def test_person_without_noise_votes_by_the_utility(tmp_path: Path) -> None:
+def test_person_without_noise_votes_by_the_utility(tmp_path):
     write_queue(tmp_path / "queue.jsonl", pairs())
     person = SimulatedPerson(temperature=0.0, error_rate=0.0)
     for _ in range(2):  # an existing file is kept
@@ -33,17 +28,15 @@ def test_person_without_noise_votes_by_the_utility(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("sign", "accuracy"), [(1, 1.0), (-1, 0.0), (0, 0.5)])
-def test_accuracy_compares_scores_with_the_utility(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sign: int, accuracy: float
-) -> None:
+def test_accuracy_compares_scores_with_the_utility(monkeypatch, tmp_path, sign, accuracy):
     class Model:
         card = type("Card", (), {"context_size": 1})
 
-        def scores(self, texts: list[str]) -> list[float]:
+        def scores(self, texts):
             assert all(text.startswith("User: hello ") for text in texts)
             return [sign * utility(text.split("Assistant: ")[1]) for text in texts]
 
-    def load(*_: Any) -> Model:
+    def load(*_):
         return Model()
 
     monkeypatch.setattr(feedback_loop, "load_reward_model", load)

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import json
 import re
-from typing import Any
 
 import pytest
 from echo_model import Echo
@@ -10,16 +7,16 @@ from echo_model import Echo
 from rl4dialog.serving.api_request import ApiError, ChatRequest, parse_request
 
 
-def parse(messages: Any = None, **keys: Any) -> ChatRequest:
+def parse(messages=None, **keys):
     messages = [{"role": "user", "content": "hi"}] if messages is None else messages
     return parse_request(json.dumps({"model": "echo", "messages": messages, **keys}).encode(), Echo(), "echo")
 
 
-def said(*turns: str) -> list[dict[str, str]]:
+def said(*turns):
     return [dict(zip(("role", "content"), turn.split(": "), strict=True)) for turn in turns]
 
 
-def test_messages_are_the_prompt_of_a_chat() -> None:
+def test_messages_are_the_prompt_of_a_chat():
     found = parse(said("system: i am tired", "user: hi", "assistant: HI", "user: so ?"))
     assert found.prompt == "i am tired<EOU>hi<EOU>HI<EOU>so ? <EOU>"
     assert found.n_prompt_tokens == len(found.prompt.split())
@@ -28,7 +25,7 @@ def test_messages_are_the_prompt_of_a_chat() -> None:
     assert parse(said("assistant: HI", "user: so ?")).prompt == "HI<EOU>so ? <EOU>"
 
 
-def test_without_a_system_message_the_persona_is_that_of_the_training() -> None:
+def test_without_a_system_message_the_persona_is_that_of_the_training():
     model = Echo()
     model.persona = "i am a dog"
     for messages, prompt in (
@@ -40,7 +37,7 @@ def test_without_a_system_message_the_persona_is_that_of_the_training() -> None:
         assert parse_request(body, model, "echo").prompt == prompt
 
 
-def test_settings_are_those_of_the_model_unless_the_request_has_others() -> None:
+def test_settings_are_those_of_the_model_unless_the_request_has_others():
     assert parse() == ChatRequest("hi <EOU>", 2, 1, False, False, (), None, {})
     keys = {"temperature": 0.5, "top_p": 0.9, "max_tokens": 7, "stop": "x", "n": 2, "seed": 3, "stream": True}
     found = parse(**keys, stream_options={"include_usage": True})
@@ -50,7 +47,7 @@ def test_settings_are_those_of_the_model_unless_the_request_has_others() -> None
     assert greedy.generation_kwargs == {"do_sample": False, "max_new_tokens": 3} and greedy.stop == ("a", "b")
 
 
-def test_values_without_effect_and_bookkeeping_are_accepted() -> None:
+def test_values_without_effect_and_bookkeeping_are_accepted():
     unused = {"frequency_penalty": 0.0, "logprobs": False, "tools": [], "response_format": {"type": "text"}}
     assert parse(user="me", metadata={"a": "b"}, n=None, stop=None, **unused) == parse()
 
@@ -69,7 +66,7 @@ def test_values_without_effect_and_bookkeeping_are_accepted() -> None:
         (b'{"messages": []}', "the key 'model' is missing"),
     ],
 )
-def test_body_that_is_no_request_is_refused(body: bytes, words: str) -> None:
+def test_body_that_is_no_request_is_refused(body, words):
     with pytest.raises(ApiError, match=words) as raised:
         parse_request(body, Echo(), "echo")
     assert raised.value.status == 400
@@ -109,7 +106,7 @@ def test_body_that_is_no_request_is_refused(body: bytes, words: str) -> None:
         ({"temprature": 1}, "unknown key 'temprature'; this server knows: model, messages"),
     ],
 )  # fmt: skip
-def test_request_that_cannot_be_answered_is_refused(keys: dict[str, Any], words: str) -> None:
+def test_request_that_cannot_be_answered_is_refused(keys, words):
     with pytest.raises(ApiError) as raised:
         parse(**keys)
     body = raised.value.body()["error"]

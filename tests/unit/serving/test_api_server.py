@@ -1,15 +1,11 @@
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import product
-from typing import Any
 
 import httpx
 import pytest
@@ -26,7 +22,7 @@ uvicorn = pytest.importorskip("uvicorn", reason="needs uvicorn, a part of rl4dia
 
 
 @contextmanager
-def serving(model: Any = None, api_key: str | None = None) -> Iterator[Any]:
+def serving(model=None, api_key=None):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -42,12 +38,12 @@ def serving(model: Any = None, api_key: str | None = None) -> Iterator[Any]:
         thread.join()
 
 
-def ask(client: Any, *texts: str, **keys: Any) -> Any:
+def ask(client, *texts, **keys):
     messages = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
     return client.chat.completions.create(**{"model": "echo", "messages": messages, **keys})
 
 
-def test_whole_replies() -> None:
+def test_whole_replies():
     model = Echo()
     with serving(model) as client:
         found = ask(client, "hi there", temperature=0.5, seed=4, n=2)
@@ -62,7 +58,7 @@ def test_whole_replies() -> None:
         assert model.asked[-1][0] == "a<EOU>A<EOU>silence <EOU>"
 
 
-def test_streamed_replies_are_the_whole_ones() -> None:
+def test_streamed_replies_are_the_whole_ones():
     with serving() as client:
         chunks = list(ask(client, "a b c", stream=True, n=2, stream_options={"include_usage": True}))
         *replies, usage = chunks
@@ -78,7 +74,7 @@ def test_streamed_replies_are_the_whole_ones() -> None:
     ("stop", "text"),
     [("C", "A B"), (["x", "B C"], "A"), ("CD", "A B C"), ("B", "A"), (["C", "A"], ""), ("D ", "A B C")],
 )
-def test_reply_ends_before_a_stop_text(stop: Any, text: str) -> None:
+def test_reply_ends_before_a_stop_text(stop, text):
     with serving() as client:
         assert ask(client, "a b c", stop=stop).choices[0].message.content == text
         chunks = [chunk.choices[0].delta.content or "" for chunk in ask(client, "a b c", stop=stop, stream=True)]
@@ -86,12 +82,12 @@ def test_reply_ends_before_a_stop_text(stop: Any, text: str) -> None:
 
 
 class Revising(Echo):
-    def stream(self, *args: Any, **kwargs: Any) -> Iterator[PartialReply]:
+    def stream(self, *args, **kwargs):
         yield PartialReply("A B", (1, 2), False)
         yield PartialReply("AB", (1, 2), True, ended=False)
 
 
-def test_reply_at_the_length_limit_and_a_reply_that_is_revised() -> None:
+def test_reply_at_the_length_limit_and_a_reply_that_is_revised():
     with serving(Revising()) as client:
         choice = ask(client, "x").choices[0]
         assert (choice.message.content, choice.finish_reason) == ("AB", "length")
@@ -99,7 +95,7 @@ def test_reply_at_the_length_limit_and_a_reply_that_is_revised() -> None:
             list(ask(client, "x", stream=True))
 
 
-def test_models_are_listed() -> None:
+def test_models_are_listed():
     with serving() as client:
         assert [model.id for model in client.models.list()] == ["echo"]
         assert client.models.retrieve("echo").owned_by == "rl4dialog"
@@ -107,7 +103,7 @@ def test_models_are_listed() -> None:
             client.models.retrieve("other")
 
 
-def test_errors_have_openais_form() -> None:
+def test_errors_have_openais_form():
     with serving() as client:
         with pytest.raises(openai.BadRequestError) as raised:
             ask(client, "hi", model="other")
@@ -128,7 +124,7 @@ def test_errors_have_openais_form() -> None:
         assert refused.status_code == 403 and "rl4dialog serve --allow_host" in refused.json()["error"]["message"]
 
 
-def test_model_that_fails_is_an_error_and_the_server_lives() -> None:
+def test_model_that_fails_is_an_error_and_the_server_lives():
     model = Echo()
     with serving(model) as client:
         model.fails_with = ModelError("no weights")
@@ -143,7 +139,7 @@ def test_model_that_fails_is_an_error_and_the_server_lives() -> None:
         assert ask(client, "a b").choices[0].message.content == "A B"
 
 
-def test_key_is_required_if_there_is_one() -> None:
+def test_key_is_required_if_there_is_one():
     with serving(api_key="secret") as client:
         assert ask(client, "a").choices[0].message.content == "A"
         with pytest.raises(openai.AuthenticationError, match="the API key is missing or wrong"):
@@ -155,7 +151,7 @@ def test_key_is_required_if_there_is_one() -> None:
 class Slow(Echo):
     n_running = most_running = n_tokens = 0
 
-    def stream(self, *args: Any, **kwargs: Any) -> Iterator[PartialReply]:
+    def stream(self, *args, **kwargs):
         self.n_running += 1
         self.most_running = max(self.most_running, self.n_running)
         try:
@@ -167,7 +163,7 @@ class Slow(Echo):
             self.n_running -= 1
 
 
-def test_concurrent_requests_are_answered_one_after_the_other() -> None:
+def test_concurrent_requests_are_answered_one_after_the_other():
     model = Slow()
     with serving(model) as client, ThreadPoolExecutor(6) as pool:
         texts = [f"a{i} b c" for i in range(6)]
@@ -176,7 +172,7 @@ def test_concurrent_requests_are_answered_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_client_that_left_costs_nothing_more(stream: bool) -> None:
+def test_client_that_left_costs_nothing_more(stream):
     model = Slow()
     with serving(model) as client:
         body = {"model": "echo", "messages": [{"role": "user", "content": "a " * 500}], "n": 16, "stream": stream}
@@ -192,8 +188,8 @@ def test_client_that_left_costs_nothing_more(stream: bool) -> None:
     assert len(model.asked) <= 6 and model.n_tokens < 200  # no further choice; at most the token in progress
 
 
-def test_client_that_does_not_read_does_not_hold_up_others() -> None:
-    async def read_one_event_while_another_asks() -> list[str]:
+def test_client_that_does_not_read_does_not_hold_up_others():
+    async def read_one_event_while_another_asks():
         completions = Completions(Echo(), "echo")
         slow = completions.events(ChatRequest("a b c", 3, 2, True, False, (), None, {}))
         begun = [await anext(slow)]
@@ -205,7 +201,7 @@ def test_client_that_does_not_read_does_not_hold_up_others() -> None:
     assert len(events) == 2 * 5 + 1 and events[-1] == "data: [DONE]\n\n"
 
 
-def test_beginning_of_a_stop_text_is_held_back_as_a_naive_search_would() -> None:
+def test_beginning_of_a_stop_text_is_held_back_as_a_naive_search_would():
     texts = ["".join(characters) for n in range(6) for characters in product("ab", repeat=n)]
     for stop in filter(None, texts):
         for text in texts:

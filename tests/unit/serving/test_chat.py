@@ -1,9 +1,4 @@
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from echo_model import Echo
@@ -18,20 +13,20 @@ from rl4dialog.serving.chat import Chat, ChatState, Settings
 START = ChatState()
 
 
-def chat_with(tmp_path: Path, *models: Echo, **kwargs: Any) -> Chat:
+def chat_with(tmp_path, *models, **kwargs):
     return Chat(models or [Echo()], tmp_path / "feedback.jsonl", **kwargs)
 
 
-def two(tmp_path: Path) -> Chat:
+def two(tmp_path):
     return chat_with(tmp_path, Echo("a"), Echo("b", "twice"))
 
 
-def say(chat: Chat, state: ChatState, text: str, persona: str = "", *numbers: Any, **settings: Any) -> ChatState:
+def say(chat, state, text, persona="", *numbers, **settings):
     *_, last = chat.send(state, text, Settings(persona, *numbers, **settings))
     return last
 
 
-def test_stopped_reply_was_said_as_far_as_it_came(tmp_path: Path) -> None:
+def test_stopped_reply_was_said_as_far_as_it_came(tmp_path):
     chat, words = chat_with(tmp_path), iter([False, True, True, True])
     stopped = list(chat.send(START, "a b c d", Settings(), lambda: next(words)))[-1]
     assert stopped.turns == ["a b c d", "A B"]
@@ -57,16 +52,14 @@ def test_stopped_reply_was_said_as_far_as_it_came(tmp_path: Path) -> None:
         (("a", "", None, None, None, float("nan")), "beta must be a number of at least 0, not nan"),
     ],
 )
-def test_what_cannot_be_sent_is_told_before_anything_is_asked(
-    tmp_path: Path, args: tuple[Any, ...], message: str
-) -> None:
+def test_what_cannot_be_sent_is_told_before_anything_is_asked(tmp_path, args, message):
     model = Echo()
     with pytest.raises(RL4DialogError, match=re.escape(message)):
         say(chat_with(tmp_path, model), START, *args)
     assert model.asked == []
 
 
-def test_beta_is_that_of_models_that_values_guide(tmp_path: Path) -> None:
+def test_beta_is_that_of_models_that_values_guide(tmp_path):
     guided, plain = Echo("a"), Echo("b")
     guided.beta = 4.0
     chat = chat_with(tmp_path, guided, plain)
@@ -79,7 +72,7 @@ def test_beta_is_that_of_models_that_values_guide(tmp_path: Path) -> None:
     assert one and other and one.advantages == [-1.0] and other.missing["advantages"] == "no values guide it"
 
 
-def test_seed_gives_the_replies_of_the_terminal_and_others_to_the_second_model(tmp_path: Path) -> None:
+def test_seed_gives_the_replies_of_the_terminal_and_others_to_the_second_model(tmp_path):
     from rl4dialog.serving.terminal import TerminalChat
 
     first, second, of_terminal = Echo("a"), Echo("b"), Echo()
@@ -92,7 +85,7 @@ def test_seed_gives_the_replies_of_the_terminal_and_others_to_the_second_model(t
     assert seeds[0] == seeds[2] and len({*seeds[0], *seeds[1]}) == 4
 
 
-def test_better_reply_is_recorded_and_goes_on_in_both(tmp_path: Path) -> None:
+def test_better_reply_is_recorded_and_goes_on_in_both(tmp_path):
     chat = two(tmp_path)
     state = say(chat, START, "hi", "P")
     assert state.awaits_choice and state.turns == []
@@ -118,7 +111,7 @@ def test_better_reply_is_recorded_and_goes_on_in_both(tmp_path: Path) -> None:
     assert len(read_feedback(tmp_path / "feedback.jsonl")) == 1
 
 
-def test_judgement_is_taken_back_on_the_page_and_in_the_file(tmp_path: Path) -> None:
+def test_judgement_is_taken_back_on_the_page_and_in_the_file(tmp_path):
     chat, file = two(tmp_path), tmp_path / "feedback.jsonl"
     state = chat.choose(say(chat, START, "hi"), 1)
     state = chat.rate(state, 1, -1)
@@ -137,7 +130,7 @@ def test_judgement_is_taken_back_on_the_page_and_in_the_file(tmp_path: Path) -> 
     assert state.awaits_choice and len(read_feedback(file)) == 6, "nothing was recorded, so nothing is withdrawn"
 
 
-def test_correction_is_recorded_and_goes_on(tmp_path: Path) -> None:
+def test_correction_is_recorded_and_goes_on(tmp_path):
     chat = two(tmp_path)
     state = chat.correct(say(chat, START, "hi"), 1, " Hello! ")
     assert state.turns == ["hi", "Hello!"] and not state.awaits_choice
@@ -150,7 +143,7 @@ def test_correction_is_recorded_and_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [" ", "a<EOU>", "Hello!"])
-def test_correction_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+def test_correction_that_is_none_is_told(tmp_path, text):
     chat = chat_with(tmp_path)
     state = chat.correct(say(chat, START, "hi"), 0, "Hello!")
     with pytest.raises(RL4DialogError, match=r"a correction cannot be empty|cannot contain <EOU>|must differ"):
@@ -168,10 +161,8 @@ def test_correction_that_is_none_is_told(tmp_path: Path, text: str) -> None:
         lambda chat, state: chat.correct(state, 0, "Hello!"),
     ],
 )
-def test_feedback_that_cannot_be_written_may_be_given_again(
-    tmp_path: Path, act: Callable[[Chat, ChatState], ChatState], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*args: Any) -> None:
+def test_feedback_that_cannot_be_written_may_be_given_again(tmp_path, act, monkeypatch):
+    def full(*args):
         raise OSError(28, "No space left on device")
 
     chat = two(tmp_path)
@@ -185,7 +176,7 @@ def test_feedback_that_cannot_be_written_may_be_given_again(
     assert len(read_feedback(tmp_path / "feedback.jsonl")) == 1
 
 
-def test_reward_is_shown_or_why_there_is_none(tmp_path: Path) -> None:
+def test_reward_is_shown_or_why_there_is_none(tmp_path):
     model = Echo()
     chat = chat_with(tmp_path, model, show_reward=True)
     state = say(chat, START, "hello")
@@ -202,7 +193,7 @@ def test_reward_is_shown_or_why_there_is_none(tmp_path: Path) -> None:
     assert state.last and state.last.replies[0].reward == ("available reward parts: length 3.000, history 1.000",)
 
 
-def test_each_of_two_models_says_once_that_it_has_no_reward(tmp_path: Path) -> None:
+def test_each_of_two_models_says_once_that_it_has_no_reward(tmp_path):
     models = Echo("a"), Echo("b")
     chat, state = chat_with(tmp_path, *models, show_reward=True), START
     for model in models:
@@ -216,13 +207,13 @@ def test_each_of_two_models_says_once_that_it_has_no_reward(tmp_path: Path) -> N
     assert said == [1, 1, 0, 0]
 
 
-def test_prompt_is_written_in_the_dialogue_format_and_rewards_read_its_history(tmp_path: Path) -> None:
+def test_prompt_is_written_in_the_dialogue_format_and_rewards_read_its_history(tmp_path):
     model = Echo()
     model.dialogue_format = DialogueFormat(
         "chat_template", 3, lambda messages: "|".join(f"{each['role']}:{each['content']}" for each in messages)
     )
-    read: list[dict[str, Any]] = []
-    model.score = lambda prompt, reply, meta_info, on_error: read.append(meta_info) or ReplyScores([0.0], {})  # type: ignore[method-assign, func-returns-value]
+    read = []
+    model.score = lambda prompt, reply, meta_info, on_error: read.append(meta_info) or ReplyScores([0.0], {})
     chat, state = chat_with(tmp_path, model, show_reward=True), START
     for text in ("a", "b", "c"):
         state = chat.correct(say(chat, state, text, "P"), 0, text * 2)

@@ -1,8 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 from echo_model import Echo
 from page_client import Tab
@@ -21,7 +16,7 @@ WHOLE = QueuedReplies("w", ["hi", "oh", "why?"], [JudgedReply("m", "so")], is_co
 SINGLE = QueuedReplies("s", ["bye"], [JudgedReply("m", "see you")])
 
 
-def test_every_judgement_is_written_before_the_next_pair(tmp_path: Path) -> None:
+def test_every_judgement_is_written_before_the_next_pair(tmp_path):
     file = tmp_path / "feedback.jsonl"
     judging = QueueJudging(PAIRS, file)
     judging.correct("me", "0", 1, " c ")
@@ -37,7 +32,7 @@ def test_every_judgement_is_written_before_the_next_pair(tmp_path: Path) -> None
     assert again.progress == "1 of 4 done." and again.current("me") is PAIRS[1]
 
 
-def test_person_can_go_back_and_judge_again(tmp_path: Path) -> None:
+def test_person_can_go_back_and_judge_again(tmp_path):
     file = tmp_path / "feedback.jsonl"
     judging = QueueJudging([*PAIRS[:2], SINGLE], file)
     with pytest.raises(ConfigError, match="nothing to go back to"):
@@ -58,14 +53,14 @@ def test_person_can_go_back_and_judge_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("action", "verdict"), [("rate", 1), ("correct", "bye bye")])
-def test_single_reply_is_done_when_it_is_rated_or_corrected(tmp_path: Path, action: str, verdict: Any) -> None:
+def test_single_reply_is_done_when_it_is_rated_or_corrected(tmp_path, action, verdict):
     file = tmp_path / "feedback.jsonl"
     judging = QueueJudging([SINGLE], file)
     getattr(judging, action)("me", "s", 0, verdict)
     assert judging.is_done and judging.current("me") is None and QueueJudging([SINGLE], file).is_done
 
 
-def test_outdated_page_and_empty_correction_record_nothing(tmp_path: Path) -> None:
+def test_outdated_page_and_empty_correction_record_nothing(tmp_path):
     judging = QueueJudging(PAIRS, tmp_path / "feedback.jsonl")
     for id in ("1", ""):
         with pytest.raises(ConfigError, match="out of date, so nothing was recorded"):
@@ -78,7 +73,7 @@ def test_outdated_page_and_empty_correction_record_nothing(tmp_path: Path) -> No
     assert not (tmp_path / "feedback.jsonl").exists() and judging.current("me") is PAIRS[0]
 
 
-def test_each_person_has_another_pair_until_few_are_left(tmp_path: Path) -> None:
+def test_each_person_has_another_pair_until_few_are_left(tmp_path):
     judging = QueueJudging(PAIRS[:3], tmp_path / "feedback.jsonl")
     assert [judging.current(who) for who in ("one", "other", "one")] == [PAIRS[0], PAIRS[1], PAIRS[0]]
     judging.choose("other", "1", 0)
@@ -91,15 +86,15 @@ def test_each_person_has_another_pair_until_few_are_left(tmp_path: Path) -> None
     assert judging.is_done and [each.chosen for each in judging.given] == [0, 0, 0]
 
 
-def correct(tab: Tab, text: str, index: int = 0) -> None:
+def correct(tab, text, index=0):
     tab.edit(text, index, name="correct")
 
 
-def text_of(tab: Tab) -> str:
+def text_of(tab):
     return f"{tab.value('help')} {tab.status}"
 
 
-def test_page_shows_what_is_left_until_all_is_judged(tmp_path: Path) -> None:
+def test_page_shows_what_is_left_until_all_is_judged(tmp_path):
     file = tmp_path / "feedback.jsonl"
     append_feedback(file, PAIRS[0].chosen(0))
     with served(QueueJudging([*PAIRS[:2], SINGLE], file)) as address:
@@ -121,7 +116,7 @@ def test_page_shows_what_is_left_until_all_is_judged(tmp_path: Path) -> None:
     assert given[1].compared == ("<a>", "b 1")
 
 
-def test_page_shows_a_whole_conversation_to_rate(tmp_path: Path) -> None:
+def test_page_shows_a_whole_conversation_to_rate(tmp_path):
     file = tmp_path / "feedback.jsonl"
     with served(QueueJudging([WHOLE], file)) as address:
         tab = Tab(address)
@@ -136,7 +131,7 @@ def test_page_shows_a_whole_conversation_to_rate(tmp_path: Path) -> None:
     assert [(each.kind, each.rating) for each in latest(read_feedback(file))] == [("conversation_rating", -1)]
 
 
-def test_bubbles_show_the_judgements_in_the_file(tmp_path: Path) -> None:
+def test_bubbles_show_the_judgements_in_the_file(tmp_path):
     file = tmp_path / "feedback.jsonl"
     with served(QueueJudging(PAIRS, file)) as address:
         tab = Tab(address)
@@ -164,7 +159,7 @@ def test_bubbles_show_the_judgements_in_the_file(tmp_path: Path) -> None:
         assert latest(read_feedback(file)) == []
 
 
-def test_two_people_do_not_mix(tmp_path: Path) -> None:
+def test_two_people_do_not_mix(tmp_path):
     file = tmp_path / "feedback.jsonl"
     with served(QueueJudging(PAIRS, file)) as address:
         one, other = Tab(address), Tab(address)
@@ -181,7 +176,7 @@ def test_two_people_do_not_mix(tmp_path: Path) -> None:
     assert given == [("hello 1", 1), ("hello 0", "of the first person"), ("hello 0", 0), ("hello 2", 0)]
 
 
-def test_model_is_taught_on_the_page(tmp_path: Path) -> None:
+def test_model_is_taught_on_the_page(tmp_path):
     file, model = tmp_path / "feedback.jsonl", Echo()
     situations = [
         Situation([text], "i sing .", "food", lambda: lambda said: PartnerReply(f"re {said}")) for text in "ab"
@@ -212,7 +207,7 @@ def test_model_is_taught_on_the_page(tmp_path: Path) -> None:
     assert given[2].turns == ["a", "A", "re A"]
 
 
-def test_options_that_do_not_fit_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_do_not_fit_are_errors(tmp_path, capsys):
     pytest.importorskip("gradio", reason="needs gradio: pip install 'rl4dialog[ui]'")
     write_queue(tmp_path / "q.jsonl", PAIRS)
     queue = ["--queue", str(tmp_path / "q.jsonl")]

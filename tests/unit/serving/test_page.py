@@ -1,15 +1,10 @@
-from __future__ import annotations
-
 import re
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -21,7 +16,6 @@ from page_process import served_page
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.data.ratings import latest
-from rl4dialog.policies.answering import PartialReply
 from rl4dialog.serving.chat import Chat
 from rl4dialog.serving.chat_page import ChatPage
 from rl4dialog.serving.page import (
@@ -39,15 +33,15 @@ from rl4dialog.serving.server import MAX_BODY_BYTES, Address
 from rl4dialog.serving.task_chat import TaskPage
 
 
-def served(models: Sequence[Echo], feedback: Path, allow_hosts: Sequence[str] = ()) -> AbstractContextManager[str]:
+def served(models, feedback, allow_hosts=()):
     return served_page(lambda: ChatPage(Chat(models, feedback)), allow_hosts)
 
 
-def send(tab: Tab, text: str, **settings: Any) -> None:
+def send(tab, text, **settings):
     tab.act("send", text=text, **settings)
 
 
-def test_conversation_feedback_and_a_reload(tmp_path: Path) -> None:
+def test_conversation_feedback_and_a_reload(tmp_path):
     feedback = tmp_path / "feedback.jsonl"
     with served([Echo()], feedback) as address:
         tab = Tab(address)
@@ -88,7 +82,7 @@ def test_conversation_feedback_and_a_reload(tmp_path: Path) -> None:
     assert given == [*twice, ("rating", False)]
 
 
-def test_message_is_sent_again_as_it_was_or_edited(tmp_path: Path) -> None:
+def test_message_is_sent_again_as_it_was_or_edited(tmp_path):
     model = Echo()
     with served([model], tmp_path / "feedback.jsonl") as address:
         tab = Tab(address)
@@ -106,7 +100,7 @@ def test_message_is_sent_again_as_it_was_or_edited(tmp_path: Path) -> None:
         assert tab.turns() == ["c", "C"]
 
 
-def test_settings_are_those_of_the_run_unless_they_are_set(tmp_path: Path) -> None:
+def test_settings_are_those_of_the_run_unless_they_are_set(tmp_path):
     model = Echo()
     model.generation_kwargs = {"do_sample": True, "temperature": 0.7}
     with served([model], tmp_path / "feedback.jsonl") as address:
@@ -123,7 +117,7 @@ def test_settings_are_those_of_the_run_unless_they_are_set(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("build", "n"), [(lambda file: ChatPage(Chat([Echo(), Echo()], file)), 10), (lambda file: TaskPage(Cafe), 3)]
 )
-def test_every_control_has_a_label(tmp_path: Path, build: Any, n: int) -> None:
+def test_every_control_has_a_label(tmp_path, build, n):
     with served_page(lambda: build(tmp_path / "feedback.jsonl")) as address:
         controls = ("textbox", "number", "radio", "checkbox", "dropdown", "chatbot")
         components = httpx.get(f"{address}/config").json()["components"]
@@ -131,7 +125,7 @@ def test_every_control_has_a_label(tmp_path: Path, build: Any, n: int) -> None:
         assert len(found) == n and all(each["label"] for each in found)
 
 
-def test_beta_and_advantages_of_a_guided_model(tmp_path: Path) -> None:
+def test_beta_and_advantages_of_a_guided_model(tmp_path):
     model = Echo()
     model.beta, model.persona = 4.0, "I am a dog."
     with served([model], tmp_path / "feedback.jsonl") as address:
@@ -145,7 +139,7 @@ def test_beta_and_advantages_of_a_guided_model(tmp_path: Path) -> None:
         assert "error: beta must be a number of at least 0, not -1" in tab.status and len(model.asked) == 1
 
 
-def test_better_of_two_goes_on_in_both(tmp_path: Path) -> None:
+def test_better_of_two_goes_on_in_both(tmp_path):
     feedback = tmp_path / "feedback.jsonl"
     with served([Echo("a"), Echo("b", "twice")], feedback) as address:
         tab = Tab(address)
@@ -174,7 +168,7 @@ def test_better_of_two_goes_on_in_both(tmp_path: Path) -> None:
     assert withdrawal.withdrawn and latest([preference, rating, withdrawal]) == [rating]
 
 
-def test_one_of_two_models_can_reply_alone(tmp_path: Path) -> None:
+def test_one_of_two_models_can_reply_alone(tmp_path):
     first, second = Echo("a"), Echo("b", "twice")
     with served([first, second], tmp_path / "feedback.jsonl") as address:
         tab = Tab(address)
@@ -189,7 +183,7 @@ def test_one_of_two_models_can_reply_alone(tmp_path: Path) -> None:
         assert len(first.asked) == 1 and tab.options(0) == ["better", "same"]
 
 
-def test_tab_that_shows_an_older_state_changes_nothing(tmp_path: Path) -> None:
+def test_tab_that_shows_an_older_state_changes_nothing(tmp_path):
     feedback = tmp_path / "feedback.jsonl"
     with served([Echo()], feedback) as address:
         first = Tab(address)
@@ -203,7 +197,7 @@ def test_tab_that_shows_an_older_state_changes_nothing(tmp_path: Path) -> None:
         assert read_feedback(feedback)[0].turns == ["a", "A", "b"]
 
 
-def test_what_fails_is_told_on_the_page(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_fails_is_told_on_the_page(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     model = Echo()
     with served([model], tmp_path / "file" / "feedback.jsonl") as address:
@@ -225,13 +219,11 @@ def test_what_fails_is_told_on_the_page(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 class Slow(Echo):
-    def __init__(self, pause_s: float) -> None:
+    def __init__(self, pause_s):
         super().__init__("slow")
         self._pause_s, self._lock, self.was_raced = pause_s, threading.Lock(), False
 
-    def stream(
-        self, prompt: str, seed: int | None = None, beta: float | None = None, **generation_kwargs: Any
-    ) -> Iterator[PartialReply]:
+    def stream(self, prompt, seed=None, beta=None, **generation_kwargs):
         if not self._lock.acquire(blocking=False):
             self.was_raced = True
             return
@@ -243,7 +235,7 @@ class Slow(Echo):
             self._lock.release()
 
 
-def test_two_tabs_do_not_use_a_model_at_once(tmp_path: Path) -> None:
+def test_two_tabs_do_not_use_a_model_at_once(tmp_path):
     model = Slow(0.02)
     with served([model], tmp_path / "feedback.jsonl") as address:
         tabs = [Tab(address), Tab(address)]
@@ -252,7 +244,7 @@ def test_two_tabs_do_not_use_a_model_at_once(tmp_path: Path) -> None:
     assert [tab.turns()[-1] for tab in tabs] == ["A B C D E F"] * 2 and not model.was_raced
 
 
-def test_reply_can_be_stopped(tmp_path: Path) -> None:
+def test_reply_can_be_stopped(tmp_path):
     with served([Slow(0.2)], tmp_path / "feedback.jsonl") as address:
         tab = Tab(address)
         reply, stop = tab.acting("send", text=" ".join("abcdefghijklmnopqrstuvwxyz")), Tab(address, tab.key)
@@ -265,7 +257,7 @@ def test_reply_can_be_stopped(tmp_path: Path) -> None:
     assert said == tab.turns()[1] and said.startswith("A") and "Z" not in said
 
 
-def test_page_asks_nothing_of_other_hosts(tmp_path: Path) -> None:
+def test_page_asks_nothing_of_other_hosts(tmp_path):
     with served([Echo()], tmp_path / "feedback.jsonl") as address:
         answer = httpx.get(address)
         assert answer.status_code == 200
@@ -275,13 +267,13 @@ def test_page_asks_nothing_of_other_hosts(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def guarded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("guarded")
     with served([Echo()], folder / "feedback.jsonl", ["chat.example.org", "localhost:8080"]) as address:
         yield address
 
 
-def test_page_answers_for_its_own_hosts_only(guarded: str) -> None:
+def test_page_answers_for_its_own_hosts_only(guarded):
     port = guarded.rpartition(":")[2]
     own = "127.0.0.1:PORT LOCALHOST:PORT [::1]:PORT chat.example.org chat.example.org:444 localhost:8080"
     for host in own.replace("PORT", port).split():
@@ -296,7 +288,7 @@ def test_page_answers_for_its_own_hosts_only(guarded: str) -> None:
         assert connection.recv(100).split()[1] in (b"400", b"403")
 
 
-def test_pages_of_other_origins_can_ask_for_nothing(guarded: str) -> None:
+def test_pages_of_other_origins_can_ask_for_nothing(guarded):
     join, (_, _, port) = f"{guarded}/gradio_api/queue/join", guarded.rpartition(":")
     own = httpx.post(join, headers={"origin": guarded}, json={})
     assert own.status_code == 422, "it is read, and found to be no event"
@@ -307,7 +299,7 @@ def test_pages_of_other_origins_can_ask_for_nothing(guarded: str) -> None:
     assert httpx.post(join, headers={"sec-fetch-site": "cross-site"}, json={}).status_code == 403
 
 
-def test_page_takes_no_files(guarded: str) -> None:
+def test_page_takes_no_files(guarded):
     from gradio.utils import get_upload_folder
 
     before = set(Path(get_upload_folder()).rglob("*"))
@@ -317,10 +309,10 @@ def test_page_takes_no_files(guarded: str) -> None:
     assert set(Path(get_upload_folder()).rglob("*")) == before
 
 
-def test_large_requests_are_refused(guarded: str) -> None:
+def test_large_requests_are_refused(guarded):
     join, body = f"{guarded}/gradio_api/queue/join", b"0" * (MAX_BODY_BYTES + 1)
 
-    def chunks() -> Iterator[bytes]:
+    def chunks():
         for start in range(0, len(body), 2**16):
             yield body[start : start + 2**16]
 
@@ -330,7 +322,7 @@ def test_large_requests_are_refused(guarded: str) -> None:
         assert answer.status_code == 413 and f"{MAX_BODY_BYTES} bytes" in answer.text
 
 
-def test_names_that_are_allowed_must_be_names() -> None:
+def test_names_that_are_allowed_must_be_names():
     for name in ("http://chat.example.org", "*.example.org", "", "a/b", "a:b"):
         with pytest.raises(ConfigError, match=rf"--allow_host must be a name .*, not {re.escape(repr(name))}"):
             Address("127.0.0.1", 7860, [name])
@@ -340,13 +332,13 @@ def test_names_that_are_allowed_must_be_names() -> None:
     assert Address("::1", 80).allow("[::1]") and not Address("192.0.2.7", 80).allow("192.0.2.8")
 
 
-def test_gradio_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradio_that_is_missing_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "gradio", None)
     with pytest.raises(ConfigError, match=r"the page needs the package gradio: pip install 'rl4dialog\[ui\]'"):
         load_gradio()
 
 
-def test_address_that_cannot_be_used_is_told() -> None:
+def test_address_that_cannot_be_used_is_told():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -374,12 +366,12 @@ def test_address_that_cannot_be_used_is_told() -> None:
         (help_html("", "a & b"), '<h1>rl4dialog</h1><p class="hint"></p><p class="about">a &amp; b</p>'),
     ],
 )
-def test_texts_are_escaped(shown: str, html: str) -> None:
+def test_texts_are_escaped(shown, html):
     assert shown == html
     assert "</summary>a &amp; b</details>" in help_html("", goal="a & b")
 
 
-def test_chatbot_can_read_no_markup_in_a_text() -> None:
+def test_chatbot_can_read_no_markup_in_a_text():
     text = "<b>1 < 2</b> &lt; <!-- x --> a & b"
     shown = plain(text)
     assert not re.search(r"<[a-zA-Z/!]|&\w", shown) and without_joiners(shown) == text
@@ -387,12 +379,12 @@ def test_chatbot_can_read_no_markup_in_a_text() -> None:
 
 
 @pytest.mark.parametrize("key", [None, "", "abc", "../../etc/passwd", 3, {"a": 1}, "0" * 31 + "g"])
-def test_what_is_no_key_gets_a_new_one(key: object) -> None:
+def test_what_is_no_key_gets_a_new_one(key):
     known = browser_key(key)
     assert len(known) == 32 and known not in (key, browser_key(key)) and browser_key(known) == known
 
 
-def test_chat_is_found_by_its_key_and_forgotten_if_it_was_not_used_for_longest() -> None:
+def test_chat_is_found_by_its_key_and_forgotten_if_it_was_not_used_for_longest():
     sessions = Sessions(str, capacity=2)
     for key in ("a", "b"):
         assert sessions.open(key) == "" and sessions.keep(key, f"of {key}") == f"of {key}"

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 from cafe_agent import Cafe
 from page_client import Tab
@@ -12,7 +8,7 @@ from rl4dialog.serving.task_chat import TaskChat, TaskPage, in_words
 from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
 
 
-def test_what_is_said_after_the_end_begins_a_dialogue_without_a_goal() -> None:
+def test_what_is_said_after_the_end_begins_a_dialogue_without_a_goal():
     chat = TaskChat(Cafe())
     chat.draw_goal()
     chat.say("tea?")
@@ -26,7 +22,7 @@ def test_what_is_said_after_the_end_begins_a_dialogue_without_a_goal() -> None:
     }
 
 
-def test_only_a_dialogue_about_a_goal_is_ended_and_only_once() -> None:
+def test_only_a_dialogue_about_a_goal_is_ended_and_only_once():
     chat = TaskChat(Cafe())
     chat.say("tea?")
     with pytest.raises(ConfigError, match="there is no dialogue about a goal to score; begin one"):
@@ -42,7 +38,7 @@ def test_only_a_dialogue_about_a_goal_is_ended_and_only_once() -> None:
         chat.end()
 
 
-def test_what_is_too_long_or_not_understood_is_no_turn() -> None:
+def test_what_is_too_long_or_not_understood_is_no_turn():
     chat = TaskChat(Cafe())
     revision = chat.revision
     with pytest.raises(ConfigError, match="nothing was understood, so the agent did not answer; it knows: cafe"):
@@ -53,7 +49,7 @@ def test_what_is_too_long_or_not_understood_is_no_turn() -> None:
     chat.say("a" * 2000)
 
 
-def test_what_is_not_understood_after_the_end_leaves_the_dialogue() -> None:
+def test_what_is_not_understood_after_the_end_leaves_the_dialogue():
     chat = TaskChat(Cafe())
     chat.draw_goal()
     chat.say("tea?")
@@ -64,7 +60,7 @@ def test_what_is_not_understood_after_the_end_leaves_the_dialogue() -> None:
     assert chat.is_over and chat.score == "Success: the goal is reached." and chat.record() == record
 
 
-def test_a_reply_that_fails_is_no_dialogue_to_score() -> None:
+def test_a_reply_that_fails_is_no_dialogue_to_score():
     agent = Cafe()
     chat = TaskChat(agent)
     chat.draw_goal()
@@ -77,7 +73,7 @@ def test_a_reply_that_fails_is_no_dialogue_to_score() -> None:
     assert not chat.is_over
 
 
-def test_every_change_has_a_revision() -> None:
+def test_every_change_has_a_revision():
     chat, seen = TaskChat(Cafe()), [TaskChat(Cafe()).revision]
     for change in (chat.draw_goal, lambda: chat.say("tea?"), chat.end, chat.reset, chat.draw_goal):
         change()
@@ -86,34 +82,34 @@ def test_every_change_has_a_revision() -> None:
     assert len(set(seen)) == len(seen)
 
 
-def test_acts_are_written_as_they_can_be_typed() -> None:
+def test_acts_are_written_as_they_can_be_typed():
     acts = [DialogueAct("request", "cafe", "drink"), DialogueAct("inform", "cafe", "drink", "tea")]
     assert in_words(acts) == "cafe-request(drink) cafe-inform(drink=tea)" and in_words([]) == "none"
 
 
-AGENTS: list[Cafe] = []
+AGENTS = []
 
 
-def begin() -> Cafe:
+def begin():
     AGENTS.append(Cafe())
     return AGENTS[-1]
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address():
     with served_page(lambda: TaskPage(begin)) as found:
         yield found
 
 
-def send(tab: Tab, text: str, acts: bool = True) -> None:
+def send(tab, text, acts=True):
     tab.act("send", text=text, acts=acts)
 
 
-def can_end(tab: Tab) -> bool:
+def can_end(tab):
     return bool(tab.props["done"]["interactive"])
 
 
-def test_dialogue_about_a_goal_is_scored_at_its_end(address: str) -> None:
+def test_dialogue_about_a_goal_is_scored_at_its_end(address):
     tab = Tab(address)
     assert "Find tea." in tab.value("help") and tab.turns() == []
     send(tab, "<b>tea</b>?")
@@ -136,7 +132,7 @@ def test_dialogue_about_a_goal_is_scored_at_its_end(address: str) -> None:
     assert "Success" not in tab.below() and not tab.props["text"]["interactive"]
 
 
-def test_done_ends_the_dialogue_without_a_goodbye(address: str) -> None:
+def test_done_ends_the_dialogue_without_a_goodbye(address):
     tab = Tab(address)
     send(tab, "tea?")
     tab.act("done")
@@ -145,7 +141,7 @@ def test_done_ends_the_dialogue_without_a_goodbye(address: str) -> None:
     assert "error: there is no dialogue about a goal to score" in tab.status
 
 
-def test_acts_are_hidden_on_request(address: str) -> None:
+def test_acts_are_hidden_on_request(address):
     tab = Tab(address)
     send(tab, "hm", acts=False)
     assert tab.turns() == ["hm", "(nothing)"] and tab.below() == tab.below(number=0) == ""
@@ -153,14 +149,14 @@ def test_acts_are_hidden_on_request(address: str) -> None:
     assert "understood: cafe" not in tab.below() and "acts: none" in tab.below()
 
 
-def test_message_that_is_not_understood_stays_in_the_box(address: str) -> None:
+def test_message_that_is_not_understood_stays_in_the_box(address):
     tab = Tab(address)
     send(tab, "blah")
     assert "error: nothing was understood, so the agent did not answer; it knows: cafe" in tab.status
     assert tab.value("text") == "blah" and tab.turns() == []
 
 
-def test_what_fails_is_told_on_the_page(address: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_fails_is_told_on_the_page(address, caplog):
     tab = Tab(address)
     AGENTS[-1].fails_with = RuntimeError("no memory <left>")
     send(tab, "tea?")
@@ -171,7 +167,7 @@ def test_what_fails_is_told_on_the_page(address: str, caplog: pytest.LogCaptureF
     assert tab.turns() == ["tea?", "There is tea."] and tab.status == ""
 
 
-def test_each_browser_has_a_dialogue_of_its_own(address: str) -> None:
+def test_each_browser_has_a_dialogue_of_its_own(address):
     one, other = Tab(address), Tab(address)
     assert one.key != other.key
     send(one, "tea?")
@@ -179,7 +175,7 @@ def test_each_browser_has_a_dialogue_of_its_own(address: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["send", "goal", "reset", "done"])
-def test_tab_that_shows_an_older_dialogue_changes_nothing(address: str, name: str) -> None:
+def test_tab_that_shows_an_older_dialogue_changes_nothing(address, name):
     first = Tab(address)
     second = Tab(address, first.key)
     send(second, "tea?")

@@ -1,9 +1,4 @@
-from __future__ import annotations
-
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from echo_model import Echo
@@ -12,38 +7,38 @@ from rl4dialog.core.errors import ConfigError, DataError, ModelError, PartnerErr
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.policies.answering import PartialReply
-from rl4dialog.serving.teaching import Answers, Situation, Teaching
+from rl4dialog.serving.teaching import Situation, Teaching
 
 
 class Counter(Echo):
-    def __init__(self, *texts: str) -> None:
+    def __init__(self, *texts):
         super().__init__()
         self._texts = itertools.cycle(texts)
 
-    def stream(self, prompt: str, *args: Any, **kwargs: Any) -> Iterator[PartialReply]:
+    def stream(self, prompt, *args, **kwargs):
         self.asked.append((prompt, args[0] if args else None, kwargs))
         if self.fails_with:
             raise self.fails_with
         yield PartialReply(next(self._texts), (), True, True)
 
 
-def talkative() -> Answers:
+def talkative():
     numbers = itertools.count(1)
     return lambda said: PartnerReply(f"{said} {next(numbers)}", leaves=said == "stop")
 
 
-def teach(tmp_path: Path, model: Echo, *situations: Situation, **kwargs: Any) -> tuple[Teaching, Path]:
+def teach(tmp_path, model, *situations, **kwargs):
     file = tmp_path / "feedback.jsonl"
     return Teaching(model, situations, file, **kwargs), file
 
 
-def shown(teaching: Teaching, person: str = "me") -> Any:
+def shown(teaching, person="me"):
     found = teaching.current(person)
     assert found is not None
     return found
 
 
-def test_accepted_and_corrected_replies_continue_the_conversation(tmp_path: Path) -> None:
+def test_accepted_and_corrected_replies_continue_the_conversation(tmp_path):
     model = Counter("yes", "no", "maybe")
     teaching, file = teach(tmp_path, model, Situation(["hi"], "i sing .", begin=talkative), Situation(["you"]))
     assert shown(teaching).replies[0].text == "yes" and shown(teaching) == shown(teaching)
@@ -66,7 +61,7 @@ def test_accepted_and_corrected_replies_continue_the_conversation(tmp_path: Path
     assert teaching.given == read_feedback(file)
 
 
-def test_rejected_reply_is_followed_by_another_one(tmp_path: Path) -> None:
+def test_rejected_reply_is_followed_by_another_one(tmp_path):
     teaching, file = teach(tmp_path, Counter("a", "a", "b"), Situation(["hi"], begin=talkative))
     teaching.rate("me", shown(teaching).id, 0, -1)
     assert shown(teaching).replies[0].text == "b" and [*shown(teaching).turns] == ["hi"]
@@ -79,7 +74,7 @@ def test_rejected_reply_is_followed_by_another_one(tmp_path: Path) -> None:
     assert [each.rating for each in read_feedback(file)] == [-1, -1, None]
 
 
-def test_judged_situations_are_not_shown_again(tmp_path: Path) -> None:
+def test_judged_situations_are_not_shown_again(tmp_path):
     # Two are alike, as in games with a secret.
     situations = [Situation([text], persona) for text, persona in zip("aabc", ("p", "p", "p", None), strict=True)]
     teaching, _ = teach(tmp_path, Counter("x", "y"), *situations)
@@ -92,7 +87,7 @@ def test_judged_situations_are_not_shown_again(tmp_path: Path) -> None:
     assert [*shown(again).turns] == ["c"]
 
 
-def test_goal_is_in_the_prompt_and_can_be_changed(tmp_path: Path) -> None:
+def test_goal_is_in_the_prompt_and_can_be_changed(tmp_path):
     model = Counter("x", "y", "z")
     situation = Situation(["hi"], "i sing .", "food", talkative)
     teaching, file = teach(tmp_path, model, situation, Situation(["ho"], None, "work"), goals=["food", "work", "pet"])
@@ -120,9 +115,9 @@ def test_goal_is_in_the_prompt_and_can_be_changed(tmp_path: Path) -> None:
         plain.set_goal("me", shown(plain).id, "food")
 
 
-def test_judgement_is_kept_if_the_partner_or_the_model_fails(tmp_path: Path) -> None:
-    def failing() -> Answers:
-        def answer(said: str) -> PartnerReply:
+def test_judgement_is_kept_if_the_partner_or_the_model_fails(tmp_path):
+    def failing():
+        def answer(said):
             raise PartnerError(f"no answer to {said}")
 
         return answer
@@ -142,7 +137,7 @@ def test_judgement_is_kept_if_the_partner_or_the_model_fails(tmp_path: Path) -> 
     assert teaching.is_done and len(read_feedback(file)) == 3
 
 
-def test_people_have_conversations_of_their_own(tmp_path: Path) -> None:
+def test_people_have_conversations_of_their_own(tmp_path):
     situations = [Situation([text], begin=talkative) for text in "ab"]
     teaching, _ = teach(tmp_path, Counter("x"), *situations)
     for person in ("one", "other"):
@@ -153,7 +148,7 @@ def test_people_have_conversations_of_their_own(tmp_path: Path) -> None:
         teaching.rate("one", shown(teaching, "other").id, 0, 1)
 
 
-def test_seed_gives_the_same_replies(tmp_path: Path) -> None:
+def test_seed_gives_the_same_replies(tmp_path):
     seeds = []
     for _ in range(2):
         model = Counter("x", "y")

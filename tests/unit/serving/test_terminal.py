@@ -1,13 +1,9 @@
-from __future__ import annotations
-
 import builtins
 import io
 import json
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cafe_agent import Cafe
@@ -19,8 +15,6 @@ from rl4dialog.core.types import PartnerReply
 from rl4dialog.serving.chat import Chat
 from rl4dialog.serving.teaching import Situation, Teaching
 from rl4dialog.serving.terminal import (
-    LineChat,
-    ReadLine,
     TaskTerminalChat,
     TeachingTerminal,
     TerminalChat,
@@ -30,10 +24,10 @@ from rl4dialog.serving.terminal import (
 )
 
 
-def reading(lines: Sequence[str | BaseException], printed: list[str] | None = None) -> ReadLine:
+def reading(lines, printed=None):
     rest = iter(lines)
 
-    def read(prompt: str) -> str:
+    def read(prompt):
         line = next(rest, EOFError())
         if isinstance(line, BaseException):
             raise line
@@ -45,7 +39,7 @@ def reading(lines: Sequence[str | BaseException], printed: list[str] | None = No
 
 
 class Talk:
-    def __init__(self, *lines: str | BaseException, **kwargs: Any) -> None:
+    def __init__(self, *lines, **kwargs):
         self.model, written = kwargs.pop("model", None) or Echo(), list[str]()
         feedback = kwargs.pop("feedback", Path("feedback.jsonl"))
         chat = Chat([self.model], feedback, show_tokens=False, **kwargs)
@@ -54,16 +48,16 @@ class Talk:
         self.written, self.printed = written, "".join(written)
 
     @property
-    def turns(self) -> list[str]:
+    def turns(self):
         return self.chat.state.turns
 
 
-def test_reply_is_written_as_it_comes() -> None:
+def test_reply_is_written_as_it_comes():
     written = Talk("a b c").written
     assert [text for text in written[written.index("model: ") + 1 :] if text.strip()] == ["A", " B", " C"]
 
 
-def test_undo_reset_and_persona_change_what_the_model_reads() -> None:
+def test_undo_reset_and_persona_change_what_the_model_reads():
     talk = Talk("a", "", "b", "/undo", "c", "/reset", "/persona  I am a cat. ", "d", "/persona", "e")
     prompts = [prompt for prompt, _, _ in talk.model.asked]
     assert prompts[2] == "a<EOU>A<EOU>c <EOU>"
@@ -73,7 +67,7 @@ def test_undo_reset_and_persona_change_what_the_model_reads() -> None:
     assert "There is nothing to undo." in Talk("/undo").printed
 
 
-def test_persona_of_the_training_is_said_and_used() -> None:
+def test_persona_of_the_training_is_said_and_used():
     model = Echo()
     model.persona = "I am a dog."
     talk = Talk("a", "/reset", "b", "/persona", "/reset", "c", model=model)
@@ -81,7 +75,7 @@ def test_persona_of_the_training_is_said_and_used() -> None:
     assert "Persona, as in training: I am a dog.\n" in talk.printed
 
 
-def test_beta_and_temperature_hold_from_then_on() -> None:
+def test_beta_and_temperature_hold_from_then_on():
     model = Echo()
     model.beta = 4.0
     wrong = ("/beta -1", "/beta much", "/temperature 0")
@@ -99,14 +93,14 @@ def test_beta_and_temperature_hold_from_then_on() -> None:
     assert "no effect, because this model does not sample" in Talk("/temperature 2", model=model).printed
 
 
-def test_mistake_is_told_and_the_chat_goes_on() -> None:
+def test_mistake_is_told_and_the_chat_goes_on():
     talk = Talk("/tempreature 3", "a<EOU>b", "silence", "/quit", "d")
     assert "error: unknown command '/tempreature'; did you mean '/temperature'? (/help lists the" in talk.printed
     assert "error: a text cannot contain <EOU>" in talk.printed and "model: (empty reply)\n" in talk.printed
     assert talk.turns == ["silence", ""]
 
 
-def test_interruption_stops_the_reply_and_not_the_chat() -> None:
+def test_interruption_stops_the_reply_and_not_the_chat():
     talk = Talk("yes stop no", "stop", KeyboardInterrupt(), "next")
     assert talk.turns == ["yes stop no", "YES", "next", "NEXT"]
     assert "model: YES (stopped)\n" in talk.printed
@@ -114,7 +108,7 @@ def test_interruption_stops_the_reply_and_not_the_chat() -> None:
     assert "(type /quit or Ctrl-D to end the chat)" in talk.printed
 
 
-def test_reward_is_printed_with_its_parts() -> None:
+def test_reward_is_printed_with_its_parts():
     assert "  reward 1.000 (length 2.000, history 3.000)\n" in Talk("hello", "ab", show_reward=True).printed
     model = Echo()
     model.reward_fails = True
@@ -122,13 +116,13 @@ def test_reward_is_printed_with_its_parts() -> None:
     assert printed.count("  available reward parts: length ") == 2 and printed.count("  cannot compute overlap") == 1
 
 
-def test_reply_cannot_control_the_terminal() -> None:
+def test_reply_cannot_control_the_terminal():
     talk = Talk("a\x1b[2Jb\rc")
     assert "model: A\ufffd[2JB" in talk.printed
     assert "\x1b" not in talk.printed and "\r" not in talk.printed
 
 
-def test_conversation_is_saved_as_a_line(tmp_path: Path) -> None:
+def test_conversation_is_saved_as_a_line(tmp_path):
     path = tmp_path / "chats.jsonl"
     talk = Talk(f"/save {path}", "a", f"/save {path}", "b", f"/save {path}", f"/save {tmp_path / 'a.txt'}")
     first, second = (json.loads(line) for line in path.read_text().splitlines())
@@ -141,7 +135,7 @@ def test_conversation_is_saved_as_a_line(tmp_path: Path) -> None:
     assert "error: /save needs a .jsonl file" in talk.printed
 
 
-def test_last_reply_is_rated_and_corrected(tmp_path: Path) -> None:
+def test_last_reply_is_rated_and_corrected(tmp_path):
     path = tmp_path / "feedback.jsonl"
     talk = Talk("/rate up", "/persona P", "a", "/rate down", "b", "/correct B!", "/rate bad", feedback=path)
     rating, correction = read_feedback(path)
@@ -153,8 +147,8 @@ def test_last_reply_is_rated_and_corrected(tmp_path: Path) -> None:
     assert "error: /rate needs up or down, not 'bad'" in talk.printed
 
 
-def test_lines_of_a_pipe_are_echoed() -> None:
-    written: list[str] = []
+def test_lines_of_a_pipe_are_echoed():
+    written = []
     read = console_reader(io.StringIO("hi\n"), written.append)
     assert read("you: ") == "hi\n"
     assert written == ["you: hi\n"]
@@ -163,18 +157,18 @@ def test_lines_of_a_pipe_are_echoed() -> None:
 
 
 class Screen(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
-def show_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def show_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stdout", Screen())
     monkeypatch.setenv("TERM", "xterm-256color")
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_name_has_a_color_on_a_terminal_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_name_has_a_color_on_a_terminal_where_it_is_wanted(monkeypatch):
     show_terminal(monkeypatch)
     you, model = speaker("you"), speaker("model")
     assert you.startswith("\x1b[") and you.endswith("you:\x1b[0m ") and you.split("you")[0] != model.split("model")[0]
@@ -185,9 +179,9 @@ def test_name_has_a_color_on_a_terminal_where_it_is_wanted(monkeypatch: pytest.M
     assert speaker("you") == "you: "
 
 
-def test_readline_is_told_what_has_no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readline_is_told_what_has_no_width(monkeypatch):
     show_terminal(monkeypatch)
-    asked: list[Any] = []
+    asked = []
     monkeypatch.setattr(builtins, "input", lambda prompt: asked.append(prompt) or "hello")
     assert console_reader(Screen(), asked.append)("\x1b[1;32myou:\x1b[0m ") == "hello"
     assert asked == ["\x01\x1b[1;32m\x02you:\x01\x1b[0m\x02 "]
@@ -201,23 +195,23 @@ def test_readline_is_told_what_has_no_width(monkeypatch: pytest.MonkeyPatch) -> 
         ("/undo 2", "/undo takes no argument, not '2'"),
     ],
 )
-def test_mistake_in_a_command_is_told(line: str, message: str) -> None:
+def test_mistake_in_a_command_is_told(line, message):
     with pytest.raises(ConfigError, match=re.escape(message)):
         parse_command(line, TerminalChat.commands)
 
 
 @pytest.mark.parametrize("chat", [TerminalChat, TaskTerminalChat, TeachingTerminal])
-def test_commands_are_listed(chat: type[LineChat], tmp_path: Path) -> None:
-    printed: list[str] = []
-    subject: Any = Teaching(Echo(), [Situation(["a"])], tmp_path / "f.jsonl")
+def test_commands_are_listed(chat, tmp_path):
+    printed = []
+    subject = Teaching(Echo(), [Situation(["a"])], tmp_path / "f.jsonl")
     subject = {TerminalChat: Chat([Echo()], tmp_path), TaskTerminalChat: Cafe()}.get(chat, subject)
-    chat(subject, reading(["/help", "/quit", "never read"]), printed.append).run()  # type: ignore[arg-type]
+    chat(subject, reading(["/help", "/quit", "never read"]), printed.append).run()
     lines = "".join(printed)
     assert all(f"  /{name}" in lines and command.help in lines for name, command in chat.commands.items())
 
 
-def talk_to_agent(*lines: str) -> str:
-    printed: list[str] = []
+def talk_to_agent(*lines):
+    printed = []
     TaskTerminalChat(Cafe(), reading(lines), printed.append).run()
     return "".join(printed)
 
@@ -241,18 +235,18 @@ NOT_UNDERSTOOD = "error: nothing was understood, so the agent did not answer; it
         (["/gaol"], ["unknown command '/gaol'; did you mean '/goal'? (/help lists the commands)"]),
     ],
 )
-def test_dialogue_with_an_agent_prints_what_becomes_of_it(lines: list[str], words: list[str]) -> None:
+def test_dialogue_with_an_agent_prints_what_becomes_of_it(lines, words):
     printed = talk_to_agent(*lines)
     assert all(each in printed for each in words)
 
 
-def test_acts_are_shown_on_request() -> None:
+def test_acts_are_shown_on_request():
     printed = talk_to_agent("tea?", "/acts", "tea?", "/acts", "tea?")
     assert printed.count("  understood: cafe-request(drink)\n") == 1
     assert printed.count("  acts: cafe-inform(drink=tea)\n") == 1
 
 
-def test_dialogue_is_saved_with_goal_and_success(tmp_path: Path) -> None:
+def test_dialogue_is_saved_with_goal_and_success(tmp_path):
     file = tmp_path / "said.jsonl"
     printed = talk_to_agent(f"/save {file}", "/goal", "tea?", "bye", f"/save {file}", "/save x.txt")
     assert "error: there is no conversation to save yet" in printed
@@ -262,14 +256,14 @@ def test_dialogue_is_saved_with_goal_and_success(tmp_path: Path) -> None:
     assert [message["content"] for message in record["messages"]] == ["tea?", "There is tea.", "bye", "Goodbye."]
 
 
-def taught(tmp_path: Path, *lines: str, situations: Any, **kwargs: Any) -> str:
-    printed: list[str] = []
+def taught(tmp_path, *lines, situations, **kwargs):
+    printed = []
     teaching = Teaching(Echo(), situations, tmp_path / "f.jsonl", **kwargs)
     TeachingTerminal(teaching, reading(lines, printed), printed.append).run()
     return "".join(printed)
 
 
-def test_session_prints_only_what_is_new(tmp_path: Path) -> None:
+def test_session_prints_only_what_is_new(tmp_path):
     situation = Situation(["well", "hi", "so\x1b"], "i sing .", "food", lambda: lambda said: PartnerReply(f"re {said}"))
     lines = ("/up", "better", "/next", "")
     printed = taught(tmp_path, *lines, situations=[situation, Situation(["a"])], goals=["food", "work"])
@@ -284,7 +278,7 @@ def test_session_prints_only_what_is_new(tmp_path: Path) -> None:
     assert rating.replies[0].text == "SO\x1b" and correction.turns[-1] == "re SO\x1b"
 
 
-def test_teaching_ends_after_the_last_situation(tmp_path: Path) -> None:
+def test_teaching_ends_after_the_last_situation(tmp_path):
     printed = taught(tmp_path, "/down", "/down", "c", "never read", situations=[Situation(["a"])])
     assert "The model has no other reply" in printed and "error: this reply is already rejected" in printed
     assert printed.endswith("\n1 of 1 done.\n") and "never read" not in printed
@@ -292,8 +286,8 @@ def test_teaching_ends_after_the_last_situation(tmp_path: Path) -> None:
     assert printed == "1 of 1 done. There is nothing left to judge.\n"
 
 
-def test_goals_are_listed_and_set(tmp_path: Path) -> None:
-    goals: dict[str, Any] = {"goals": ["food", "work"]}
+def test_goals_are_listed_and_set(tmp_path):
+    goals = {"goals": ["food", "work"]}
     printed = taught(tmp_path, "/goal", "/goal work", situations=[Situation(["a"], None, "food")], **goals)
     assert "food, work\n" in printed and printed.count("goal: work\nmodel: A\n") == 1 and "persona" not in printed
     printed = taught(tmp_path, "/goal", "/quit", situations=[Situation(["a"])])

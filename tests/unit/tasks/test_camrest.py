@@ -1,11 +1,7 @@
 """CamRest676, from files in ConvLab-2's format."""
 
-from __future__ import annotations
-
 import json
 import zipfile
-from pathlib import Path
-from typing import Any
 
 import pytest
 from stand_in_data import write_original
@@ -16,18 +12,18 @@ from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return write_original("camrest", tmp_path)
 
 
-def edited(folder: Path, split: str, **goal: Any) -> None:
+def edited(folder, split, **goal):
     path = folder / f"{split}.json"
     dialogues = json.loads(path.read_text())
     dialogues[0]["goal"] |= goal
     path.write_text(json.dumps(dialogues))
 
 
-def test_acts_goals_and_entities_are_read(folder: Path) -> None:
+def test_acts_goals_and_entities_are_read(folder):
     world = camrest(str(folder), min_count=1)
     assert DialogueAct("request", "restaurant", "phone") in world.user_acts
     assert DialogueAct("inform", "restaurant", "name", "1") in world.system_acts
@@ -38,14 +34,14 @@ def test_acts_goals_and_entities_are_read(folder: Path) -> None:
     assert world.database.query("restaurant", {"food": "french"}) == (2,)
 
 
-def test_first_wish_is_read_from_the_text(folder: Path) -> None:
+def test_first_wish_is_read_from_the_text(folder):
     text = "It should serve russian food. If there is no such venue how about greek type of food."
     edited(folder, "val", text=text)
     goal = camrest(str(folder), min_count=1).goals["val"][0].domains["restaurant"]
     assert (goal.fail_info, goal.first_info["food"], goal.info["food"]) == ({"food": "russian"}, "russian", "greek")
 
 
-def test_unreachable_goals_are_dropped_or_an_error(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unreachable_goals_are_dropped_or_an_error(folder, caplog):
     edited(folder, "test", info={"food": "french", "area": "south"})
     assert len(camrest(str(folder), min_count=1).goals["test"]) == 3
     assert "camrest, test: dropped 1 goal(s) that the database cannot satisfy" in caplog.text
@@ -53,7 +49,7 @@ def test_unreachable_goals_are_dropped_or_an_error(folder: Path, caplog: pytest.
         camrest(str(folder), min_count=1, on_unreachable="error")
 
 
-def test_archives_are_read(folder: Path) -> None:
+def test_archives_are_read(folder):
     text = (folder / "val.json").read_text()
     (folder / "val.json").unlink()
     with zipfile.ZipFile(folder / "val.json.zip", "w") as archive:
@@ -62,7 +58,7 @@ def test_archives_are_read(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("split", "other"), [("train", "val"), ("val", "test"), ("test", "val")])
-def test_missing_split_is_named_with_the_key_of_another(folder: Path, split: str, other: str) -> None:
+def test_missing_split_is_named_with_the_key_of_another(folder, split, other):
     (folder / f"{split}.json").unlink()
     hint = rf"Another split can stand in for it: task\.args\.splits: {{{split}: {other}}}"
     with pytest.raises(DataError, match=rf"{split}\.json \(or {split}\.json\.zip\) is missing in .*{hint}"):
@@ -71,7 +67,7 @@ def test_missing_split_is_named_with_the_key_of_another(folder: Path, split: str
         camrest(str(folder), splits={split: "dev"})
 
 
-def test_unknown_slot_is_named_with_file_dialogue_and_turn(folder: Path) -> None:
+def test_unknown_slot_is_named_with_file_dialogue_and_turn(folder):
     path = folder / "train.json"
     path.write_text(path.read_text().replace('["food", "thai"]', '["colour", "thai"]'))
     with pytest.raises(DataError, match=r"train\.json, dialogue 1, turn 1: act .*colour.*unknown slot"):

@@ -1,15 +1,11 @@
 """Comments and replies: rudeness, grammar, files and the datapool."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import logging
 import random
 import statistics
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,28 +32,28 @@ from rl4dialog.tasks import comment_reply
         ("a dumbbell", comment_reply.POLITE),
     ],
 )
-def test_level_is_that_of_the_rudest_whole_word(text: str, level: int) -> None:
+def test_level_is_that_of_the_rudest_whole_word(text, level):
     assert comment_reply.rudeness_of(text) == level
 
 
 SPLITS = ("train", "val", "test")
 
 
-def first(split: str, n: int, seed: int = 0) -> list[comment_reply.CommentReply]:
+def first(split, n, seed=0):
     return list(itertools.islice(comment_reply.generate_replies(split, seed), n))
 
 
 @pytest.fixture(scope="module")
-def replies() -> list[comment_reply.CommentReply]:
+def replies():
     return first("train", 4000)
 
 
-def test_words_of_a_reply_show_its_rudeness(replies: list[comment_reply.CommentReply]) -> None:
+def test_words_of_a_reply_show_its_rudeness(replies):
     assert all(comment_reply.rudeness_of(each.reply) == each.rudeness for each in replies)
     assert all(comment_reply.rudeness_of(each.comment) == comment_reply.POLITE for each in replies)
 
 
-def test_labels_have_their_law() -> None:
+def test_labels_have_their_law():
     rng, n = random.Random(0), 20_000
     labels = [comment_reply.draw_labels(rng) for _ in range(n)]
     counts = Counter(rudeness for rudeness, _ in labels)
@@ -74,7 +70,7 @@ def test_labels_have_their_law() -> None:
         assert all(upvotes[value] / counts[rudeness] == pytest.approx(p, abs=error) for value in values)
 
 
-def test_no_comment_is_in_two_splits() -> None:
+def test_no_comment_is_in_two_splits():
     comments = [{each.comment for seed in (0, 1) for each in first(split, 1000, seed)} for split in SPLITS]
     assert all(not one & other for one, other in itertools.combinations(comments, 2))
     assert all(len(each) > 1500 for each in comments)
@@ -84,17 +80,17 @@ EOU = DialogueFormat("eou", None)
 CSV = 'parent,reply,score\nhello there,"hi, you",3\nhello again,duh,-2.5\n'
 
 
-def read(path: Path, split: str = "train", **args: Any) -> list[comment_reply.CommentReply]:
+def read(path, split="train", **args):
     return list(comment_reply.read_replies(split, path, EOU, **args))
 
 
-def written(folder: Path, text: str, name: str = "replies.csv") -> Path:
+def written(folder, text, name="replies.csv"):
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def test_csv_file_is_read_and_judged_by_its_words(tmp_path: Path) -> None:
+def test_csv_file_is_read_and_judged_by_its_words(tmp_path):
     assert read(written(tmp_path, CSV), score_column="score") == [
         comment_reply.CommentReply("hello there", "hi, you", 0, 3.0),
         comment_reply.CommentReply("hello again", "duh", 1, -2.5),
@@ -102,7 +98,7 @@ def test_csv_file_is_read_and_judged_by_its_words(tmp_path: Path) -> None:
     assert [each.upvotes for each in read(written(tmp_path, CSV))] == [None, None]
 
 
-def test_json_lines_may_have_other_names_and_labels(tmp_path: Path) -> None:
+def test_json_lines_may_have_other_names_and_labels(tmp_path):
     rows = [{"post": " a ", "answer": "b", "ups": 7, "rude": 2}, {"post": "c", "answer": "duh", "ups": "8", "rude": 0}]
     path = written(tmp_path, "\n".join(map(json.dumps, rows)), "replies.jsonl")
     columns = {"parent_column": "post", "reply_column": "answer", "score_column": "ups", "rudeness_column": "rude"}
@@ -112,7 +108,7 @@ def test_json_lines_may_have_other_names_and_labels(tmp_path: Path) -> None:
     ]
 
 
-def test_removed_texts_are_left_out_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_removed_texts_are_left_out_and_said(tmp_path, caplog):
     path = written(tmp_path, "parent,reply\n[deleted],hi\nhello,[removed]\nhello,hi\n")
     with caplog.at_level(logging.WARNING):
         assert [each.reply for each in read(path)] == ["hi"]
@@ -130,20 +126,20 @@ def test_removed_texts_are_left_out_and_said(tmp_path: Path, caplog: pytest.LogC
         ("parent,reply,score\nhello,hi\n", r":2: 2 fields, but the first line has 3 columns"),
     ],
 )
-def test_malformed_row_is_an_error_that_names_file_and_line(tmp_path: Path, text: str, message: str) -> None:
+def test_malformed_row_is_an_error_that_names_file_and_line(tmp_path, text, message):
     with pytest.raises(DataError, match=message):
         read(written(tmp_path, text), score_column="score")
 
 
-def samples(split: str = "train", **args: Any) -> list[Sample]:
+def samples(split="train", **args):
     return [sample for sample, _ in comment_reply.CommentReplies.prepare(split, **args)]
 
 
-def rewards(n: int = 4000, **args: Any) -> list[tuple[int, float]]:
+def rewards(n=4000, **args):
     return [(each.meta_data["rudeness"], each.meta_data["reward"]) for each in samples(n_train=n, **args)]
 
 
-def test_conversations_have_the_logged_reward() -> None:
+def test_conversations_have_the_logged_reward():
     pool = comment_reply.CommentReplies.prepare("test", reward="upvote_count")
     dialogues = list(pool.conversations())
     assert len(dialogues) == 500 and len({turn.reward for each in dialogues for turn in each.turns}) > 8
@@ -156,13 +152,13 @@ def test_conversations_have_the_logged_reward() -> None:
         assert dialogue.n_given == 1 and dialogue.terminated and dialogue.meta_data == sample.meta_data
 
 
-def test_rudeness_costs_its_scale() -> None:
+def test_rudeness_costs_its_scale():
     assert set(rewards(300)) == {(0, 0.0), (1, -5.0), (2, -10.0)}
     assert set(rewards(300, scale=2)) == {(0, 0.0), (1, -2.0), (2, -4.0)}
     assert not any(str(reward) == "-0.0" for _, reward in rewards(300))
 
 
-def test_noise_replaces_only_mild_rudeness_and_keeps_the_mean() -> None:
+def test_noise_replaces_only_mild_rudeness_and_keeps_the_mean():
     clean, noisy = rewards(), rewards(reward="noised")
     assert [level for level, _ in clean] == [level for level, _ in noisy], "the replies and labels are the same"
     counts = Counter(noisy)
@@ -172,7 +168,7 @@ def test_noise_replaces_only_mild_rudeness_and_keeps_the_mean() -> None:
     assert noisy == rewards(reward="noised") != rewards(reward="noised", seed=1)
 
 
-def test_file_gives_samples_and_rewards(tmp_path: Path) -> None:
+def test_file_gives_samples_and_rewards(tmp_path):
     path = tmp_path / "replies.csv"
     path.write_text("parent,reply,score\nhello,hi,57\nhello,duh,-3\nhello,oh,0\nhello,fine,1\n")
     by_rudeness = samples(path=path)
@@ -198,13 +194,13 @@ def test_file_gives_samples_and_rewards(tmp_path: Path) -> None:
         ({"held_out_share": 0.1}, "held_out_share divides files, which need path"),
     ],
 )
-def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], message: str) -> None:
+def test_bad_argument_is_an_error_that_names_it(args, message):
     with pytest.raises(DataError, match=message):
         comment_reply.CommentReplies.prepare("train", **args)
 
 
 @pytest.mark.parametrize("value", [3, -1, 0.5, "rude"])
-def test_unknown_level_of_rudeness_is_an_error(tmp_path: Path, value: Any) -> None:
+def test_unknown_level_of_rudeness_is_an_error(tmp_path, value):
     path = written(tmp_path, json.dumps({"parent": "a", "reply": "b", "rude": value}), "replies.jsonl")
     with pytest.raises(DataError, match=r"replies\.jsonl:1: column 'rude' must contain"):
         read(path, rudeness_column="rude")
@@ -213,7 +209,7 @@ def test_unknown_level_of_rudeness_is_an_error(tmp_path: Path, value: Any) -> No
 @pytest.mark.parametrize(
     ("reward", "expected"), [("rudeness", -3.5), ("noised", -3.5), ("upvote_count", 3.2), ("upvotes", 0.6)]
 )
-def test_mean_reward_of_the_data_is_that_of_the_docs(reward: str, expected: float) -> None:
+def test_mean_reward_of_the_data_is_that_of_the_docs(reward, expected):
     found = [each for _, each in rewards(reward=reward)]
     standard_error = statistics.stdev(found) / len(found) ** 0.5
     assert abs(statistics.mean(found) - expected) < 4 * standard_error < 0.4

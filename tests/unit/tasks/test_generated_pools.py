@@ -1,17 +1,12 @@
 """What holds for every datapool that generates its samples; other processes are in `tests/invariants`."""
 
-from __future__ import annotations
-
 import pickle
 import random
-from typing import Any
 
 import pytest
 
 from rl4dialog.catalog import DataPoolRegistry
 from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.core.types import Sample
-from rl4dialog.data.pool import TextGenPool
 
 SIZES = {
     "comment_reply": [5000, 500, 500],
@@ -25,17 +20,17 @@ SIZES = {
 POOLS = sorted(SIZES)
 
 
-def pool(id: str, split: str = "train", n: int | None = 30, **args: Any) -> TextGenPool:
+def pool(id, split="train", n=30, **args):
     sizes = {} if n is None else {"n_train": n, "n_val": n, "n_test": n}
     return DataPoolRegistry.resolve(id).prepare(split, **sizes, **args)
 
 
-def samples(id: str, split: str = "train", n: int = 30, **args: Any) -> list[Sample]:
+def samples(id, split="train", n=30, **args):
     return [sample for sample, _ in pool(id, split, n, **args)]
 
 
 @pytest.mark.parametrize("id", POOLS)
-def test_sizes_are_those_promised(id: str) -> None:
+def test_sizes_are_those_promised(id):
     found = [len({str(sample.id) for sample, _ in pool(id, split, None)}) for split in ("train", "val", "test")]
     if id == "small_talk":
         assert [len(pool(id, split, None, samples="dialogues")) for split in ("train", "val", "test")] == SIZES[id]
@@ -44,7 +39,7 @@ def test_sizes_are_those_promised(id: str) -> None:
 
 
 @pytest.mark.parametrize("id", POOLS)
-def test_same_seed_same_samples_and_other_seeds_and_splits_differ(id: str) -> None:
+def test_same_seed_same_samples_and_other_seeds_and_splits_differ(id):
     found = {(split, seed): samples(id, split, seed=seed) for split in ("train", "val", "test") for seed in (0, 1)}
     assert found["train", 0] == samples(id)
     texts = {
@@ -56,21 +51,21 @@ def test_same_seed_same_samples_and_other_seeds_and_splits_differ(id: str) -> No
 
 
 @pytest.mark.parametrize("id", POOLS)
-def test_a_larger_number_keeps_the_first_samples(id: str) -> None:
+def test_a_larger_number_keeps_the_first_samples(id):
     few = samples(id, n=10)
     assert samples(id, n=300)[: len(few)] == few
 
 
 @pytest.mark.parametrize("id", POOLS)
-def test_global_random_state_is_untouched(id: str) -> None:
+def test_global_random_state_is_untouched(id):
     before = random.getstate()
     list(pool(id, n=5).conversations())
     assert random.getstate() == before
 
 
 @pytest.mark.parametrize("id", POOLS)
-def test_formats_have_their_markup(id: str) -> None:
-    def render(messages: list[dict[str, str]]) -> str:
+def test_formats_have_their_markup(id):
+    def render(messages):
         return "".join(f"[{message['role']}]{message['content']}" for message in messages) + "[assistant]"
 
     chat, plain = pool(id, format="chat_template", render_chat=render), pool(id)
@@ -85,9 +80,9 @@ def test_formats_have_their_markup(id: str) -> None:
 
 
 @pytest.mark.parametrize("id", ["get_acquainted", "guess_the_picture", "guess_what", "wordle"])
-def test_players_follow_their_seed_and_can_be_sent_to_workers(id: str) -> None:
+def test_players_follow_their_seed_and_can_be_sent_to_workers(id):
     found = pool(id, "test")
-    meta_data: Any = found[0][0].meta_data
+    meta_data = found[0][0].meta_data
     n_random = 0
     for new_player in pickle.loads(pickle.dumps(found.players)).values():
         said = []
@@ -101,7 +96,7 @@ def test_players_follow_their_seed_and_can_be_sent_to_workers(id: str) -> None:
 
 
 @pytest.mark.parametrize("id", POOLS)
-def test_unknown_split_is_an_error(id: str) -> None:
+def test_unknown_split_is_an_error(id):
     with pytest.raises(DataError, match="unknown split 'dev'"):
         pool(id, "dev", None)
 
@@ -124,6 +119,6 @@ def test_unknown_split_is_an_error(id: str) -> None:
         ("wordle", {"start_words": "music"}),
     ],
 )
-def test_arguments_of_a_config_have_names_types_and_bounds(id: str, args: dict[str, Any]) -> None:
+def test_arguments_of_a_config_have_names_types_and_bounds(id, args):
     with pytest.raises(ConfigError, match=next(iter(args))):
         DataPoolRegistry.check(id, args)

@@ -1,13 +1,10 @@
 """Dialogues of two people who get to know each other."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import Any
 
 import pytest
 
-from rl4dialog.core.types import AGENT, Dialogue, Sample
+from rl4dialog.core.types import AGENT
 from rl4dialog.data.pool import Data
 from rl4dialog.partners.scripted import FactsPartner
 from rl4dialog.scores.persona_ranking import PersonaRankingMetric
@@ -18,17 +15,17 @@ DIALOGUES = get_acquainted.generate_dialogues("train", 300)
 PERSONAS = ("partner_persona", "persona")
 
 
-def sentences(text: str) -> list[str]:
+def sentences(text):
     parts = text.replace(" ?", " ?|").replace(" .", " .|").split("|")
     return [part.strip() for part in parts if part.strip()]
 
 
-def facts_said(dialogue: Dialogue) -> list[tuple[int, str]]:
+def facts_said(dialogue):
     known = {fact for topic in get_acquainted.TOPICS for fact in topic.facts}
     return [(turn.speaker, part) for turn in dialogue.turns for part in sentences(turn.text) if part in known]
 
 
-def test_personas_have_five_facts_of_different_topics() -> None:
+def test_personas_have_five_facts_of_different_topics():
     personas = [get_acquainted.draw_persona(str(seed)) for seed in range(500)]
     assert {len(persona) for persona in personas} == {5}
     assert all(get_acquainted.goal_of(fact) == topic for persona in personas for topic, fact in persona.items())
@@ -36,7 +33,7 @@ def test_personas_have_five_facts_of_different_topics() -> None:
     assert len(counts) == 96 and max(counts.values()) < 60, "26 are expected"
 
 
-def test_speakers_are_true_to_their_personas() -> None:
+def test_speakers_are_true_to_their_personas():
     n_facts = 0
     for dialogue in DIALOGUES:
         for speaker, fact in facts_said(dialogue):
@@ -45,7 +42,7 @@ def test_speakers_are_true_to_their_personas() -> None:
     assert n_facts > 300
 
 
-def test_questions_are_answered_as_by_the_partner_facts() -> None:
+def test_questions_are_answered_as_by_the_partner_facts():
     asked = set()
     for dialogue in DIALOGUES:
         for number, turn in enumerate(dialogue.turns[1:], start=1):
@@ -59,7 +56,7 @@ def test_questions_are_answered_as_by_the_partner_facts() -> None:
 
 
 @pytest.mark.parametrize("n_turns", [1, 4])
-def test_every_utterance_has_its_goal(n_turns: int) -> None:
+def test_every_utterance_has_its_goal(n_turns):
     found = Counter[str]()
     for dialogue in get_acquainted.generate_dialogues("test", 100, n_turns):
         goals = dialogue.meta_data["goals"]
@@ -80,25 +77,25 @@ def test_every_utterance_has_its_goal(n_turns: int) -> None:
 POOL = get_acquainted.GetAcquainted.prepare("test", n_test=40)
 
 
-def topics_of(name: str, number: int, n_turns: int = 12) -> list[str | None]:
+def topics_of(name, number, n_turns=12):
     dialogue = play(POOL.players[name](), FactsPartner(), POOL[number][0], n_turns, seed=number)
     return [get_acquainted.goal_of(text) for text in dialogue.texts(AGENT)]
 
 
 @pytest.mark.parametrize(("name", "least", "most"), [("one_topic", 1, 1), ("favorites", 1, 3), ("curious", 12, 12)])
-def test_number_of_topics_is_that_of_the_player(name: str, least: int, most: int) -> None:
+def test_number_of_topics_is_that_of_the_player(name, least, most):
     found = [topics_of(name, number) for number in range(len(POOL))]
     assert None not in {topic for topics in found for topic in topics}
     assert all(least <= len(set(topics)) <= most for topics in found)
     assert len({topics[0] for topics in found}) > 5
 
 
-def test_random_player_repeats_topics_and_curious_one_starts_again() -> None:
+def test_random_player_repeats_topics_and_curious_one_starts_again():
     assert any(len(set(topics_of("random", number))) < 12 for number in range(5))
     assert len(set(topics_of("curious", 0, 13))) == 12
 
 
-def test_better_players_learn_more_about_the_partner() -> None:
+def test_better_players_learn_more_about_the_partner():
     train, test = (get_acquainted.GetAcquainted.prepare(split, n_train=400, n_test=300) for split in ("train", "test"))
     metric = PersonaRankingMetric(Data({"train": train}, None).personas)
     found = []
@@ -108,7 +105,7 @@ def test_better_players_learn_more_about_the_partner() -> None:
     assert found == pytest.approx([0.27, 0.51, 0.72, 0.79], abs=0.08) and sorted(found) == found
 
 
-def samples(split: str = "train", **args: Any) -> list[Sample]:
+def samples(split="train", **args):
     return [
         sample
         for sample, _ in get_acquainted.GetAcquainted.prepare(
@@ -117,7 +114,7 @@ def samples(split: str = "train", **args: Any) -> list[Sample]:
     ]
 
 
-def test_samples_are_whole_dialogues() -> None:
+def test_samples_are_whole_dialogues():
     for sample, dialogue in zip(samples(), get_acquainted.generate_dialogues("train", 30), strict=True):
         info = sample.meta_data or {}
         texts = [turn.text for turn in dialogue.turns]

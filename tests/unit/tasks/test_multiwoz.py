@@ -1,9 +1,6 @@
 """The reader of MultiWOZ."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +11,15 @@ from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.dialogue import RulePolicy
 from rl4dialog.tasks.dialogue_acts.vectorizer import ActVectorizer
-from rl4dialog.tasks.dialogue_acts.world import World
 from rl4dialog.tasks.multiwoz import multiwoz
 
 
-def read(tmp_path: Path, vocabulary: Any = "data", **splits: Any) -> World:
+def read(tmp_path, vocabulary="data", **splits):
     splits = {"train": {"T1": dialogue(hotel=HOTEL, train=TRAIN)}, "val": {"V1": dialogue(taxi=TAXI)}, **splits}
     return multiwoz(write_multiwoz(tmp_path / "data", **splits), min_count=1, vocabulary=vocabulary)
 
 
-def test_acts_have_the_names_of_the_database(tmp_path: Path) -> None:
+def test_acts_have_the_names_of_the_database(tmp_path):
     first, second = read(tmp_path).dialogues["train"][0].turns
     assert [str(act) for act in first.user] == [
         "train-inform(destination=ely)", "train-inform(arriveBy=12:00)", "train-request(duration)",
@@ -36,7 +32,7 @@ def test_acts_have_the_names_of_the_database(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_goals_are_those_of_the_file_in_the_order_of_the_dialogue(tmp_path: Path) -> None:
+def test_goals_are_those_of_the_file_in_the_order_of_the_dialogue(tmp_path):
     goal = read(tmp_path).goals["train"][0]
     assert list(goal.domains) == ["train", "hotel"]
     assert goal.domains["train"].requests == ("duration", "price") and goal.domains["train"].book == {"people": "3"}
@@ -47,7 +43,7 @@ def test_goals_are_those_of_the_file_in_the_order_of_the_dialogue(tmp_path: Path
     assert world.goals["train"][0].domains["hotel"].fail_info == {}
 
 
-def test_values_are_normalized(tmp_path: Path) -> None:
+def test_values_are_normalized(tmp_path):
     world = read(tmp_path)
     (attraction, *_), info = world.database.entities("attraction"), world.goals["test"][0].domains["attraction"].info
     assert info == {"type": "multiple sports", "area": "dontcare"}
@@ -55,7 +51,7 @@ def test_values_are_normalized(tmp_path: Path) -> None:
     assert world.database.query("train", {"leaveAt": "09:30", "day": "monday", "arriveBy": "12:00"}) == (2,)
 
 
-def test_the_taxi_comes_last_and_goes_between_the_places_of_the_dialogue(tmp_path: Path) -> None:
+def test_the_taxi_comes_last_and_goes_between_the_places_of_the_dialogue(tmp_path):
     goals = {"T1": dialogue(taxi=TAXI, hotel={"info": {"area": "east"}}, train=TRAIN, attraction=ATTRACTION)}
     path = write_multiwoz(tmp_path / "data", train=goals)
     env = DialogueActEnv(multiwoz, {"path": path, "min_count": 1})
@@ -76,7 +72,7 @@ def test_the_taxi_comes_last_and_goes_between_the_places_of_the_dialogue(tmp_pat
     assert "taxi-inform(departure=a and b)" in heard and "taxi-inform(destination=the field)" in heard
 
 
-def test_two_splits_share_a_file_without_a_goal_in_common(tmp_path: Path) -> None:
+def test_two_splits_share_a_file_without_a_goal_in_common(tmp_path):
     records = {
         f"V{i}": dialogue(hotel={"info": {"area": area}, "reqt": reqt})
         for i, (area, reqt) in enumerate((area, reqt) for area in ("east", "north") for reqt in
@@ -88,14 +84,14 @@ def test_two_splits_share_a_file_without_a_goal_in_common(tmp_path: Path) -> Non
     assert not {goal.id for goal in world.goals["train"]} & {goal.id for goal in world.goals["val"]}
 
 
-def test_convlab2s_vocabulary_keeps_its_order(tmp_path: Path) -> None:
+def test_convlab2s_vocabulary_keeps_its_order(tmp_path):
     world = read(tmp_path, "convlab2")
     user = ["hotel-inform(area=1)", "police-request(postcode)", "general-bye()"]
     system = ["booking-book(ref=1)", "train-inform(duration=1)", "hotel-nooffer()"]
     assert [list(map(str, acts.acts)) for acts in (world.user_acts, world.system_acts)] == [user, system]
 
 
-def test_convlab2s_blocks_have_53_inputs_besides_the_acts(tmp_path: Path) -> None:
+def test_convlab2s_blocks_have_53_inputs_besides_the_acts(tmp_path):
     world = read(tmp_path, "convlab2")
     vectorizer = ActVectorizer(world, "convlab2")
     layout = vectorizer.layout()
@@ -105,7 +101,7 @@ def test_convlab2s_blocks_have_53_inputs_besides_the_acts(tmp_path: Path) -> Non
     ]
 
 
-def test_convlab2s_blocks_describe_the_state(tmp_path: Path) -> None:
+def test_convlab2s_blocks_describe_the_state(tmp_path):
     path = write_multiwoz(tmp_path / "data", train={"T1": dialogue(train=TRAIN)})
     env = DialogueActEnv(multiwoz, {"path": path, "vocabulary": "convlab2"}, blocks="convlab2")
     observation, _ = env.reset(seed=0)
@@ -123,7 +119,7 @@ def test_convlab2s_blocks_describe_the_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_rule_policy_reaches_the_goals_with_the_acts_of_its_vocabulary(tmp_path: Path, seed: int) -> None:
+def test_rule_policy_reaches_the_goals_with_the_acts_of_its_vocabulary(tmp_path, seed):
     path = write_multiwoz(tmp_path / "data", train={"T1": dialogue(hotel=HOTEL, train=TRAIN)})
     names = ["Booking-Book-Ref-1", "Booking-Request-Day-?", "Hotel-NoOffer-none-none", "Train-Inform-Choice-1"]
     names += [f"Hotel-Inform-{slot}-1" for slot in ("Name", "Phone")]
@@ -139,7 +135,7 @@ def test_rule_policy_reaches_the_goals_with_the_acts_of_its_vocabulary(tmp_path:
     assert info["is_success"] and info["outcome"]["convlab2/success"] == info["outcome"]["convlab2/book"] == 1
 
 
-def test_malformed_files_are_named_with_the_place(tmp_path: Path) -> None:
+def test_malformed_files_are_named_with_the_place(tmp_path):
     path = write_multiwoz(tmp_path / "data", train={"T1": dialogue(hotel=HOTEL)})
     for acts, problem in (("\n", ": the vocabulary"), ("Hotel-Inform-Area-1\nHotel-Inform", ", line 2: expected")):
         Path(path, "sys_da_voc.txt").write_text(acts)

@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import random
 import sys
-from typing import Any
 
 import pytest
 
@@ -12,11 +9,11 @@ from rl4dialog.data.pool import SPLITS
 from rl4dialog.tasks.playing import play
 from rl4dialog.tasks.text_arena import TextArenaGame, TextArenaGames, TextArenaPartner, TextArenaPlayer, random_move
 
-TIC_TAC_TOE: dict[str, Any] = {"game": "TicTacToe-v0", "n_players": 2, "opponent": "random"}
-GUESSING: dict[str, Any] = {"game": "GuessTheNumber-v0"}
+TIC_TAC_TOE = {"game": "TicTacToe-v0", "n_players": 2, "opponent": "random"}
+GUESSING = {"game": "GuessTheNumber-v0"}
 
 
-def test_the_package_is_named_if_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_is_named_if_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "textarena.envs.registration", None)
     monkeypatch.setitem(sys.modules, "textarena", None)
     with pytest.raises(ConfigError, match=r"pip install 'rl4dialog\[textarena\]'"):
@@ -24,12 +21,12 @@ def test_the_package_is_named_if_it_is_missing(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture(autouse=True)
-def _needs_the_package(request: pytest.FixtureRequest) -> None:
+def _needs_the_package(request):
     if "missing" not in request.node.name:
         pytest.importorskip("textarena")
 
 
-def bisect(text: str) -> str:
+def bisect(text):
     low, high = 1, 20
     guesses = [int(word[1:-1]) for word in text.split() if word[:1] == "[" and word[1:-1].isdigit()]
     for number, hint in zip(
@@ -39,7 +36,7 @@ def bisect(text: str) -> str:
     return f"[{(low + high) // 2}]"
 
 
-def test_invalid_moves_lose_and_are_counted() -> None:
+def test_invalid_moves_lose_and_are_counted():
     partner = TextArenaPartner(**TIC_TAC_TOE)
     partner.reset({}, seed=0)
     warned = partner.reply([partner.open(), "hello"])
@@ -49,7 +46,7 @@ def test_invalid_moves_lose_and_are_counted() -> None:
     assert partner.outcome() == {"success": 0.0, "invalid_move": 1.0}
 
 
-def moves_of(seed: int, n_other_draws: int = 0) -> list[str]:
+def moves_of(seed, n_other_draws=0):
     game = TextArenaGame("TicTacToe-v0", 2, 0, "random", None)
     seen = [game.begin(seed)]
     random.seed(n_other_draws)
@@ -63,14 +60,14 @@ def moves_of(seed: int, n_other_draws: int = 0) -> list[str]:
     return seen
 
 
-def test_games_of_one_process_do_not_disturb_each_other() -> None:
+def test_games_of_one_process_do_not_disturb_each_other():
     assert moves_of(5) == moves_of(5, n_other_draws=2) != moves_of(6)
     before = random.getstate()
     TextArenaGame("TicTacToe-v0", 2, 1, "random", None).begin(7)
     assert random.getstate() == before
 
 
-def test_the_agent_sees_others_moves_and_only_the_last_board() -> None:
+def test_the_agent_sees_others_moves_and_only_the_last_board():
     game = TextArenaGame("TicTacToe-v0", 2, 1, "random", None)
     opening = game.begin(1)
     assert "You are Player 1" in opening and "Player 0: [" in opening
@@ -80,14 +77,14 @@ def test_the_agent_sees_others_moves_and_only_the_last_board() -> None:
     assert shown.count("Current Board") == 1 and f"Player 1: {free}" not in shown
 
 
-def test_random_moves_are_the_last_listed_ones() -> None:
+def test_random_moves_are_the_last_listed_ones():
     text = "For example [9]. Available Moves: '[0]', '[1]'\nPlayer 1: [0]\nAvailable Moves: '[1]', '[a b]'"
     assert {random_move(text) for _ in range(50)} == {"[1]", "[a b]"}
     with pytest.raises(DataError, match="does not list the possible moves"):
         random_move("Guess [a number]")
 
 
-def test_samples_begin_as_the_partners_games() -> None:
+def test_samples_begin_as_the_partners_games():
     pools = {
         split: TextArenaGames.prepare(split, **TIC_TAC_TOE, player="random", n_train=4, n_val=4, n_test=4)
         for split in SPLITS
@@ -105,13 +102,13 @@ def test_samples_begin_as_the_partners_games() -> None:
             assert reply.text == answer
             history += [move, answer]
         assert reply.leaves
-    other: Sample = pools["val"][0][0]
+    other = pools["val"][0][0]
     changed = {**other.meta_data, "history": ["something else"]}
     with pytest.raises(DataError, match="begins differently"):
         partner.reset(changed, seed=0)
 
 
-def test_players_are_functions_too() -> None:
+def test_players_are_functions_too():
     pool = TextArenaGames.prepare("test", **GUESSING, player=f"{__name__}:bisect", n_test=3)
     assert set(pool.players) == {"random", f"{__name__}:bisect"}
     for i in range(3):
@@ -119,7 +116,7 @@ def test_players_are_functions_too() -> None:
         assert dialogue.outcome == {"success": 1.0, "invalid_move": 0.0}
 
 
-def test_a_fault_of_a_game_loses_one_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_a_game_loses_one_conversation(monkeypatch):
     partner = TextArenaPartner(**GUESSING)
     partner.reset({}, seed=0)
     monkeypatch.setattr(partner._game, "move", lambda text: 1 / 0)
@@ -142,12 +139,12 @@ def test_a_fault_of_a_game_loses_one_conversation(monkeypatch: pytest.MonkeyPatc
         ({**TIC_TAC_TOE, "opponent": "sys:path"}, "is no function"),
     ],
 )
-def test_bad_arguments_are_refused(args: dict[str, Any], message: str) -> None:
+def test_bad_arguments_are_refused(args, message):
     with pytest.raises(ConfigError, match=message):
         TextArenaPartner(**args)
 
 
-def test_a_game_that_cannot_begin_says_why() -> None:
+def test_a_game_that_cannot_begin_says_why():
     with pytest.raises(DataError, match=r"TicTacToe-v0 cannot begin with 3 player\(s\)"):
         TextArenaGames.prepare("test", game="TicTacToe-v0", n_players=3, opponent="random", n_test=1)
     with pytest.raises(DataError, match=r"settings .*sides"):

@@ -1,9 +1,5 @@
 """Goals of turns, which one a reply has, and who speaks to reach one."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from rl4dialog.catalog import MetricRegistry
@@ -15,7 +11,7 @@ TOPIC_GOALS = turn_goals.GOAL_SETS["get_acquainted"]
 
 
 @pytest.mark.parametrize("goals", turn_goals.GOAL_SETS.values(), ids=turn_goals.GOAL_SETS)
-def test_all_questions_show_their_goal_and_no_other(goals: tuple[turn_goals.TurnGoal, ...]) -> None:
+def test_all_questions_show_their_goal_and_no_other(goals):
     assert len(goals) in (11, 12)
     for goal in goals:
         for question in goal.questions:
@@ -23,7 +19,7 @@ def test_all_questions_show_their_goal_and_no_other(goals: tuple[turn_goals.Turn
             assert [other for other in goals if turn_goals.follows(question, other, goals)] == [goal]
 
 
-def test_facts_and_reactions_of_the_dialogues_have_their_goals() -> None:
+def test_facts_and_reactions_of_the_dialogues_have_their_goals():
     for goal, topic in zip(TOPIC_GOALS, TOPICS, strict=True):
         assert all(turn_goals.follows(fact, goal, TOPIC_GOALS) for fact in topic.facts)
     assert all(turn_goals.follows(text, turn_goals.SMALL_TALK_GOAL, TOPIC_GOALS) for text in REACTIONS)
@@ -39,12 +35,12 @@ def test_facts_and_reactions_of_the_dialogues_have_their_goals() -> None:
         ("", None),
     ],
 )
-def test_last_question_counts_and_otherwise_the_last_sentence(text: str, name: str | None) -> None:
+def test_last_question_counts_and_otherwise_the_last_sentence(text, name):
     found = turn_goals.said_goal(text, TOPIC_GOALS)
     assert (found and found.name) == name
 
 
-def test_goals_of_a_config() -> None:
+def test_goals_of_a_config():
     own = {"name": "ask about cars .", "questions": ["do you have a car ?"], "words": ["car"]}
     goals = turn_goals.chosen_goals(["pet", "ask about kids.", own, {"name": "be kind"}], "g")
     assert [goal.name for goal in goals] == ["pet", "ask about kids.", "ask about cars .", "be kind"]
@@ -64,12 +60,12 @@ def test_goals_of_a_config() -> None:
         ([{"name": "a", "words": "b"}], "goals\\[0\\].words: .*valid array"),
     ],
 )
-def test_what_goals_cannot_be(chosen: Any, message: str) -> None:
+def test_what_goals_cannot_be(chosen, message):
     with pytest.raises(ConfigError, match=message):
         MetricRegistry.get("goal_followed", {"goals": chosen})
 
 
-def test_scripted_speaker_says_each_of_its_questions() -> None:
+def test_scripted_speaker_says_each_of_its_questions():
     goals, speaker = turn_goals.GOAL_SETS["get_acquainted"], turn_goals.ScriptedSpeaker()
     turns = [turn_goals.GoalTurn(goal, ["hello ."], {}, seed) for goal in goals for seed in range(40)]
     said = speaker.speak(turns)
@@ -77,6 +73,6 @@ def test_scripted_speaker_says_each_of_its_questions() -> None:
     assert speaker.speak(turns) == said
 
 
-def test_goal_without_questions_is_refused() -> None:
+def test_goal_without_questions_is_refused():
     with pytest.raises(ConfigError, match=r"speaker 'scripted' .* 'be kind' has none; add questions"):
         turn_goals.ScriptedSpeaker().check([turn_goals.TurnGoal("be kind")])

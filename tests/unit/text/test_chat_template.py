@@ -1,7 +1,5 @@
 """The tokenizer's own chat template: what it writes, what only it may write, and what it refuses."""
 
-from __future__ import annotations
-
 import pickle
 from datetime import UTC, datetime
 
@@ -19,14 +17,14 @@ CHATML = (
 )
 
 
-def template(chat_template: str | None = CHATML) -> ChatTemplate:
+def template(chat_template=CHATML):
     tokenizer = make_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>", "<|image|>"]})
     tokenizer.chat_template = chat_template
     return ChatTemplate(tokenizer)
 
 
-def test_special_tokens_that_the_template_writes_are_its_own() -> None:
+def test_special_tokens_that_the_template_writes_are_its_own():
     assert set(template().control_tokens) == {"<|im_start|>", "<|im_end|>"}, "neither <eos> nor <|image|> is written"
     chat = DialogueFormat("chat_template", None, pickle.loads(pickle.dumps(template())))
     assert chat.prompt(["w1"]) == "<|im_start|>user\nw1<|im_end|>\n<|im_start|>assistant\n"
@@ -35,7 +33,7 @@ def test_special_tokens_that_the_template_writes_are_its_own() -> None:
     chat.check_said("w1 <|image|>")
 
 
-def test_what_cannot_be_written_is_an_error_of_ours() -> None:
+def test_what_cannot_be_written_is_an_error_of_ours():
     with pytest.raises(DataError, match=r"rejects messages of the roles system, user: no system here"):
         template()([{"role": "system", "content": "w1"}, {"role": "user", "content": "w2"}])
     for program in ("{{ 'a' + 1 }}", "{{ 1 / 0 }}", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"):
@@ -50,7 +48,7 @@ def test_what_cannot_be_written_is_an_error_of_ours() -> None:
 @pytest.mark.parametrize(
     "start", [datetime(2026, 3, 9, 0, 5, 7, tzinfo=UTC), datetime(2024, 12, 31, 23, 59, tzinfo=UTC)]
 )
-def test_clock_of_a_template_stands_still_at_the_start(start: datetime) -> None:
+def test_clock_of_a_template_stands_still_at_the_start(start):
     tokenizer = make_tokenizer()
     codes = "%a %A %b %B %d %-d %e %m %-m %y %Y %H %-H %I %-I %M %S %p %j %U %u %w %Z %c %x %X %D %F %T %R"
     tokenizer.chat_template = (
@@ -61,7 +59,7 @@ def test_clock_of_a_template_stands_still_at_the_start(start: datetime) -> None:
     assert not template().reads_clock
 
 
-def test_start_is_the_recorded_one_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_is_the_recorded_one_in_utc(monkeypatch):
     monkeypatch.setenv(START_VARIABLE, "2026-01-31")
     try:
         assert fix_start_time().isoformat() == start_time().isoformat() == "2026-01-31T00:00:00+00:00"
@@ -74,6 +72,6 @@ def test_start_is_the_recorded_one_in_utc(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("program", ["{{ ['a', 'b'] | random }}", "{{ lipsum(n=1) }}"])
-def test_template_that_draws_at_random_is_refused(program: str) -> None:
+def test_template_that_draws_at_random_is_refused(program):
     with pytest.raises(DataError, match="writes something at random"):
         template(program)([{"role": "user", "content": "w1"}])

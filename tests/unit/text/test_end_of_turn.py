@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
+def byte_tokenizer():
     """One token per byte, so that a marker is several tokens, as in GPT-2's vocabulary."""
     vocab = {"<eos>": 0, **{c: i + 1 for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
@@ -19,7 +17,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<eos>")
 
 
-def test_end_is_the_last_token_of_a_marker_or_eos() -> None:
+def test_end_is_the_last_token_of_a_marker_or_eos():
     tokenizer = byte_tokenizer()
     ends = EndOfTurn(tokenizer, [0], "<EOU>")
     ids = tokenizer("hi > there<EOU>")["input_ids"]
@@ -42,12 +40,12 @@ def test_end_is_the_last_token_of_a_marker_or_eos() -> None:
         ("they asked Us", "User:", "they asked Us"),  # may be a word
     ],
 )
-def test_the_begun_marker_of_a_truncated_reply_is_no_part_of_its_text(said: str, marker: str, text: str) -> None:
+def test_the_begun_marker_of_a_truncated_reply_is_no_part_of_its_text(said, marker, text):
     tokenizer = byte_tokenizer()
     assert EndOfTurn(tokenizer, [0], marker).reply_text(tokenizer(said)["input_ids"]) == text
 
 
-def test_single_token_marker_is_among_the_ids_that_are_held_back() -> None:
+def test_single_token_marker_is_among_the_ids_that_are_held_back():
     tokenizer = make_tokenizer(marker="<EOU>")
     ends = EndOfTurn(tokenizer, [0], "<EOU>")
     assert ends.single_token_ids == {0, tokenizer.convert_tokens_to_ids("<EOU>")}

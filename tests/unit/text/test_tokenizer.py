@@ -1,8 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 from tiny import make_tokenizer
 from tokenizers.processors import TemplateProcessing
@@ -17,7 +12,7 @@ LETTERS = ["new word <EOU>", *"abcdefghijklmnopqrstuvwxyz"]
 CORPUS = ["do you like the blue bike?<EOU>yes, i like it <EOU>", "i like the red one too"] * 20
 
 
-def test_builtin_tokenizer_keeps_the_marker_as_one_token_whatever_stands_before_it() -> None:
+def test_builtin_tokenizer_keeps_the_marker_as_one_token_whatever_stands_before_it():
     tokenizer = build_tokenizer("builtin/tiny-gpt2", vocab_size=300, corpus=CORPUS, turn_marker="<EOU>")
     marker = tokenizer.convert_tokens_to_ids("<EOU>")
     assert tokenizer("a <EOU>")["input_ids"] == tokenizer("a<EOU>")["input_ids"]
@@ -27,14 +22,14 @@ def test_builtin_tokenizer_keeps_the_marker_as_one_token_whatever_stands_before_
     assert tokenizer.pad_token_id != tokenizer.eos_token_id
 
 
-def test_tokenizer_without_texts_or_folder_is_an_error() -> None:
+def test_tokenizer_without_texts_or_folder_is_an_error():
     with pytest.raises(ModelError, match="there are none"):
         build_tokenizer("builtin/tiny-gpt2", corpus=[])
     with pytest.raises(ModelError, match=r"no/such/folder.*builtin/tiny-gpt2"):
         build_tokenizer("no/such/folder")
 
 
-def test_tokenizer_loads_from_a_folder_and_pads_with_eos_or_refuses(tmp_path: Path) -> None:
+def test_tokenizer_loads_from_a_folder_and_pads_with_eos_or_refuses(tmp_path):
     make_tokenizer().save_pretrained(tmp_path)
     tokenizer = build_tokenizer(str(tmp_path), max_length=17)
     assert tokenizer.model_max_length == 17
@@ -57,13 +52,13 @@ def test_tokenizer_loads_from_a_folder_and_pads_with_eos_or_refuses(tmp_path: Pa
         (2, "w5 <EOU>"),
     ],
 )
-def test_whole_turns_are_dropped_where_their_end_is_known(max_length: int | None, expected: str) -> None:
+def test_whole_turns_are_dropped_where_their_end_is_known(max_length, expected):
     tokenizer = make_tokenizer(marker="<EOU>")
     ids = encode_prompt(tokenizer, "w0 w1 <EOU> w2 w3 <EOU> w4 w5 <EOU>", max_length, end_of_turn="<EOU>")
     assert tokenizer.decode(ids) == expected
 
 
-def test_begin_of_sequence_is_not_doubled_behind_a_chat_template(tmp_path: Path) -> None:
+def test_begin_of_sequence_is_not_doubled_behind_a_chat_template(tmp_path):
     tokenizer = make_tokenizer()
     tokenizer.bos_token = "<eos>"
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", 0)])
@@ -71,7 +66,7 @@ def test_begin_of_sequence_is_not_doubled_behind_a_chat_template(tmp_path: Path)
     assert encode_prompt(tokenizer, "<eos> w0 w1", 8) == [0, 3, 4]
 
 
-def test_hash_is_that_of_the_vocabulary_and_not_of_its_use(tmp_path: Path) -> None:
+def test_hash_is_that_of_the_vocabulary_and_not_of_its_use(tmp_path):
     tokenizer = make_tokenizer()
     found = tokenizer_hash(tokenizer)
     assert len(found) == 16 and found == tokenizer_hash(make_tokenizer())
@@ -83,15 +78,15 @@ def test_hash_is_that_of_the_vocabulary_and_not_of_its_use(tmp_path: Path) -> No
     assert tokenizer_hash(tokenizer) != found != tokenizer_hash(make_tokenizer(marker="<EOU>"))
 
 
-def test_tokenizer_without_a_rust_backend_has_the_hash_of_its_vocabulary() -> None:
+def test_tokenizer_without_a_rust_backend_has_the_hash_of_its_vocabulary():
     class Slow:
-        def __init__(self, **vocab: int) -> None:
+        def __init__(self, **vocab):
             self.get_vocab = lambda: vocab
 
-    assert tokenizer_hash(Slow(a=0, b=1)) == tokenizer_hash(Slow(b=1, a=0)) != tokenizer_hash(Slow(a=1, b=0))  # type: ignore[arg-type]
+    assert tokenizer_hash(Slow(a=0, b=1)) == tokenizer_hash(Slow(b=1, a=0)) != tokenizer_hash(Slow(a=1, b=0))
 
 
-def characters(corpus: list[str] = LETTERS, **args: Any) -> Any:
+def characters(corpus=LETTERS, **args):
     return build_tokenizer(CHARACTERS, corpus=corpus, turn_marker="<EOU>", **args)
 
 
@@ -99,7 +94,7 @@ UNUSUAL = ["", " a  b ", "a <EOU>", "a<EOU>b <EOU> <EOU>\n", "\n\t\r\n", "crème
 
 
 @pytest.mark.parametrize("text", UNUSUAL)
-def test_characters_are_decoded_as_they_were(text: str) -> None:
+def test_characters_are_decoded_as_they_were(text):
     tokenizer = characters([*LETTERS, text])
     ids = tokenizer(text)["input_ids"]
     assert tokenizer.decode(ids) == text
@@ -107,7 +102,7 @@ def test_characters_are_decoded_as_they_were(text: str) -> None:
     assert encoder_of(tokenizer).ids(text) == ids
 
 
-def test_each_character_is_a_token() -> None:
+def test_each_character_is_a_token():
     tokenizer = characters()
     assert tokenizer.convert_ids_to_tokens(tokenizer("a bc<EOU>")["input_ids"]) == ["a", " ", "b", "c", "<EOU>"]
     assert len(tokenizer) == 26 + 1 + 3 + 1  # letters; space; end, pad and unknown; marker
@@ -115,7 +110,7 @@ def test_each_character_is_a_token() -> None:
     assert len(build_tokenizer(CHARACTERS, corpus=["ab"])) == 2 + 3
 
 
-def test_other_characters_are_unknown_one_by_one_and_left_out_of_replies() -> None:
+def test_other_characters_are_unknown_one_by_one_and_left_out_of_replies():
     tokenizer = characters()
     ids = tokenizer("aÄ?🙂b")["input_ids"]
     unknown = tokenizer.unk_token_id
@@ -124,7 +119,7 @@ def test_other_characters_are_unknown_one_by_one_and_left_out_of_replies() -> No
     assert unknown not in encoder_of(tokenizer).special_ids
 
 
-def test_conversation_in_characters_has_the_ids_of_its_text() -> None:
+def test_conversation_in_characters_has_the_ids_of_its_text():
     tokenizer = characters()
     end = EndOfTurn(tokenizer, [tokenizer.eos_token_id], "<EOU>")
     frame = Frame.plain("<EOU>")
@@ -141,7 +136,7 @@ def test_conversation_in_characters_has_the_ids_of_its_text() -> None:
         assert tokenizer.decode(history.prompt_ids) == text
 
 
-def test_saved_characters_are_loaded_as_they_were(tmp_path: Path) -> None:
+def test_saved_characters_are_loaded_as_they_were(tmp_path):
     tokenizer = characters()
     tokenizer.save_pretrained(tmp_path)
     loaded = build_tokenizer(str(tmp_path))
@@ -155,17 +150,17 @@ def test_saved_characters_are_loaded_as_they_were(tmp_path: Path) -> None:
 GAMES = ["new word <EOU>", "crane", "bbgyb <EOU>slate<EOU>ggbby"]
 
 
-def words(corpus: list[str] = GAMES, **args: Any) -> Any:
+def words(corpus=GAMES, **args):
     return build_tokenizer(WORDS, corpus=corpus, turn_marker="<EOU>", **args)
 
 
-def tokens_in_words(text: str, corpus: list[str] = GAMES) -> list[str]:
+def tokens_in_words(text, corpus=GAMES):
     tokenizer = words(corpus)
-    tokens: list[str] = tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
+    tokens = tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])
     return tokens
 
 
-def test_each_word_is_a_token_and_other_words_are_characters() -> None:
+def test_each_word_is_a_token_and_other_words_are_characters():
     assert tokens_in_words("new word <EOU>crane<EOU>bbgyb <EOU>") == [
         *("new", " ", "word", "<EOU>", "crane", "<EOU>", "bbgyb", "<EOU>")
     ]
@@ -176,14 +171,14 @@ def test_each_word_is_a_token_and_other_words_are_characters() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " a  b ", "crane\n\tslate", "<|endoftext|> a", "crème e\u0301🙂", "a<EOU>b"])
-def test_words_are_decoded_as_they_were(text: str) -> None:
+def test_words_are_decoded_as_they_were(text):
     tokenizer = words([*GAMES, text])
     ids = tokenizer(text)["input_ids"]
     assert tokenizer.decode(ids) == text
     assert encoder_of(tokenizer).ids(text) == ids
 
 
-def test_more_characters_or_words_than_vocab_size_are_an_error() -> None:
+def test_more_characters_or_words_than_vocab_size_are_an_error():
     corpus = [" ".join(f"w{i}" for i in range(300))]
     with pytest.raises(ModelError, match=r"needs 316 tokens for the 300 words and 12 characters .*is 300; raise it"):
         words(corpus, vocab_size=300)
@@ -194,6 +189,6 @@ def test_more_characters_or_words_than_vocab_size_are_an_error() -> None:
     assert len(characters(corpus, vocab_size=304)) == 304
 
 
-def test_units_have_their_own_cache() -> None:
+def test_units_have_their_own_cache():
     assert len(words(CORPUS)) > len(characters(CORPUS))
     assert len(words(CORPUS)) != len(build_tokenizer("builtin/tiny-gpt2", corpus=CORPUS, turn_marker="<EOU>"))

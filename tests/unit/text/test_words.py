@@ -1,12 +1,10 @@
 """Sentences and words without downloaded data, words of a topic, and post-processing."""
 
-from __future__ import annotations
-
 from rl4dialog.catalog import PostProcessorRegistry
 from rl4dialog.text.words import content_words, split_sentences, split_words
 
 
-def test_sentences_and_words_are_found() -> None:
+def test_sentences_and_words_are_found():
     assert split_sentences("I see. Do you? Yes!") == ["I see.", "Do you?", "Yes!"]
     assert split_sentences("😀 ok. Ünïcode.") == ["😀 ok.", "Ünïcode."]
     for text in ("Mr. Smith comes at 8 p.m. on time.", "no end"):

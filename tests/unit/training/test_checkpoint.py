@@ -1,16 +1,12 @@
 """Folders of checkpoints, and resuming from them."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 from run_files import write_json
 from runs import make_config
 
-from rl4dialog.core.config import RunConfig, parse_config
+from rl4dialog.core.config import parse_config
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.inference.saved_run import find_checkpoint
 from rl4dialog.runs.run_folder import RunFolder
@@ -27,19 +23,19 @@ STRAY = ["iteration_000020_backup", "iteration_best", "iteration_000030.old"]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
+def folder(tmp_path):
     folder = RunFolder(tmp_path, "p", "e")
     for name in ("iteration_000010", "iteration_999999", "iteration_1000000", "iteration_000020", *STRAY):
         folder.path(f"checkpoints/{name}").mkdir(parents=True)
     return folder
 
 
-def test_checkpoints_are_in_the_order_of_their_iterations(folder: RunFolder) -> None:
+def test_checkpoints_are_in_the_order_of_their_iterations(folder):
     assert list(checkpoint_folders(folder.root)) == [10, 20, 999_999, 1_000_000]
     assert list(checkpoint_folders(folder.root / "nowhere")) == []
 
 
-def test_folders_of_other_names_are_neither_counted_nor_removed(tmp_path: Path, folder: RunFolder) -> None:
+def test_folders_of_other_names_are_neither_counted_nor_removed(tmp_path, folder):
     CheckpointStore(folder, keep_last=3).mark_best(10, "m", 1.0)
     assert list(checkpoint_folders(folder.root)) == [10, 20, 999_999, 1_000_000]
     CheckpointStore(folder, keep_last=1).mark_best(20, "m", 2.0)
@@ -53,16 +49,16 @@ def test_folders_of_other_names_are_neither_counted_nor_removed(tmp_path: Path, 
     assert sorted(path.name for path in folder.path("checkpoints").glob("iteration_*")) == sorted(STRAY)
 
 
-def test_checkpoint_that_is_not_there_is_told_with_those_that_are(folder: RunFolder) -> None:
+def test_checkpoint_that_is_not_there_is_told_with_those_that_are(folder):
     with pytest.raises(RunFolderError, match=r"no checkpoint '30' .*iterations: 10, 20, 999999, 1000000"):
         find_checkpoint(folder.root, "30")
 
 
-def config_of(tmp_path: Path, **overrides: Any) -> RunConfig:
+def config_of(tmp_path, **overrides):
     return parse_config(make_config(tmp_path, **overrides), "test")
 
 
-def complete_run(tmp_path: Path, **overrides: Any) -> Path:
+def complete_run(tmp_path, **overrides):
     """A run of two iterations that kept no checkpoint."""
     root = tmp_path / "run"
     root.mkdir()
@@ -72,7 +68,7 @@ def complete_run(tmp_path: Path, **overrides: Any) -> Path:
 
 
 @pytest.mark.parametrize("mode", ["always", "auto", None])
-def test_run_without_a_checkpoint_is_begun_anew_only_if_little_is_lost(tmp_path: Path, mode: str | None) -> None:
+def test_run_without_a_checkpoint_is_begun_anew_only_if_little_is_lost(tmp_path, mode):
     root = complete_run(tmp_path)
     more = config_of(tmp_path, train_evaluation__n_iters=3)
     with pytest.raises(CheckpointError, match="no valid checkpoint to resume from"):
@@ -91,7 +87,7 @@ def test_run_without_a_checkpoint_is_begun_anew_only_if_little_is_lost(tmp_path:
         (root / trace).unlink()
 
 
-def test_complete_run_of_another_config_is_told(tmp_path: Path) -> None:
+def test_complete_run_of_another_config_is_told(tmp_path):
     root = complete_run(tmp_path)
     assert is_done(root, config_of(tmp_path, logging__outputs=["csv"]))
     assert not is_done(root, config_of(tmp_path, train_evaluation__n_iters=3))
@@ -99,7 +95,7 @@ def test_complete_run_of_another_config_is_told(tmp_path: Path) -> None:
         is_done(root, config_of(tmp_path, alg__args__learning_rate=0.5))
 
 
-def test_run_that_says_subproc_goes_on_with_a_note(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_run_that_says_subproc_goes_on_with_a_note(tmp_path, caplog):
     """As an earlier version wrote it, where that was the name of what is now blocks."""
     root = complete_run(tmp_path, env__vec_env="subproc", env__n_workers=2, env__on_worker_death="restart")
     for kind in ("subproc", "blocks"):
@@ -108,7 +104,7 @@ def test_run_that_says_subproc_goes_on_with_a_note(tmp_path: Path, caplog: pytes
         assert ("SubprocVecEnv" in caplog.text) == (kind == "blocks"), "a config that says it has its own note"
 
 
-def test_supervised_run_is_as_long_as_its_training_arguments_say(tmp_path: Path) -> None:
+def test_supervised_run_is_as_long_as_its_training_arguments_say(tmp_path):
     supervised = {
         "alg": {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}
     }

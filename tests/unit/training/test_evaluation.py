@@ -1,14 +1,9 @@
 """Evaluations of replies and conversations, and what values say of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,36 +24,36 @@ from rl4dialog.policies.value_guided import Guidance
 from rl4dialog.rollouts.talk import Reply, Talk, talk_of_one_reply
 from rl4dialog.scores.intent import IntentAccuracyMetric
 from rl4dialog.training.building.texts import Lengths, Texts
-from rl4dialog.training.evaluation import Evaluation, Evaluator, judged
+from rl4dialog.training.evaluation import Evaluator, judged
 from rl4dialog.training.talks import ValueNumbers
 from tests.offline import make_learner, make_log, marked_tokenizer, whole_batch
 
 
-def draw() -> list[float]:
+def draw():
     return [random.random(), np.random.rand(), torch.rand(()).item()]
 
 
 class Drawing(BaseMetric):
     """A metric that draws random numbers, as bootstraps do."""
 
-    def compute(self, *args: Any) -> dict[str, tuple[None, float]]:
+    def compute(self, *args):
         return {"drawn": (None, sum(draw()))}
 
 
-def evaluation(tmp_path: Path, samples: list[Sample], *metrics: BaseMetric) -> Callable[[], Evaluation]:
+def evaluation(tmp_path, samples, *metrics):
     tokenizer = make_tokenizer()
     env, model = make_env(tokenizer), make_gpt2(tokenizer)
     policy = policy_class_of(model)(
         env.observation_space, env.action_space, lambda _: 1e-3, model=model, end_of_turn=env.end_of_turn
     )
     sampling = {"train_evaluation__generation_kwargs": {"do_sample": True, "max_new_tokens": 4}}
-    config: Any = parse_config(make_config(tmp_path, train_evaluation__eval_batch_size=2, **sampling), "test")
+    config = parse_config(make_config(tmp_path, train_evaluation__eval_batch_size=2, **sampling), "test")
     texts = Texts(tokenizer, Data({"val": TextGenPool(samples)}, None), Lengths(8, 4))
     evaluator = Evaluator(config, texts, metrics, None)
     return lambda: evaluator.run(policy, "val", 1)
 
 
-def test_random_states_are_afterwards_as_before_whatever_metrics_draw(tmp_path: Path) -> None:
+def test_random_states_are_afterwards_as_before_whatever_metrics_draw(tmp_path):
     samples = [Sample(i, text, ["w1"]) for i, text in enumerate(["w0", "w1 w2", "w3"])]
     result = evaluation(tmp_path, samples, Drawing())
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
@@ -69,7 +64,7 @@ def test_random_states_are_afterwards_as_before_whatever_metrics_draw(tmp_path: 
     assert [p["generated_text"] for p in result().predictions] == [p["generated_text"] for p in first.predictions]
 
 
-def test_records_have_the_history_if_it_cannot_be_read_off_the_prompt(tmp_path: Path) -> None:
+def test_records_have_the_history_if_it_cannot_be_read_off_the_prompt(tmp_path):
     history = {"history": ["w1", "w2"]}
     samples = [
         Sample(0, "<|im_start|>w1<|im_end|>w2", ["w1"], history),
@@ -84,12 +79,12 @@ def test_records_have_the_history_if_it_cannot_be_read_off_the_prompt(tmp_path: 
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory):
     """A run whose partner says what the dataset's says, so that every reply has a reference."""
     folder = tmp_path_factory.mktemp("replay")
     by_turn = {"id": "repetition_penalty", "pay": "turn", "args": {"n": 1}}
     rewards = [by_turn, {"id": "rouge", "args": {"rouge_type": "rouge1"}}]
-    settings: dict[str, Any] = {
+    settings = {
         "datapool__args__samples": "dialogues",
         "datapool__args__context_size": 1,
         "reward_fn": {"id": "composite", "args": {"rewards": rewards}},
@@ -103,7 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield run_folder(folder)
 
 
-def test_records_have_all_turns_and_their_rewards_sum_to_the_column(folder: Path) -> None:
+def test_records_have_all_turns_and_their_rewards_sum_to_the_column(folder):
     records = json.loads((folder / "epoch_1_test_split_predictions.json").read_text(encoding="utf-8"))
     assert len(records) == 6
     n_replies = set()
@@ -124,9 +119,7 @@ def test_records_have_all_turns_and_their_rewards_sum_to_the_column(folder: Path
     assert metrics["reward"] == pytest.approx(mean) == pytest.approx(metrics["conversation/return"])
 
 
-def test_metrics_by_turn_together_are_those_of_all_replies(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_metrics_by_turn_together_are_those_of_all_replies(folder, tmp_path, capsys):
     flags = ["--set", "train_evaluation.metrics=[{id: conversation}, {id: length}]"]
     folders = ["--run", str(folder), "--output_path", str(tmp_path / "found")]
     assert cli.main(["evaluate", "--by_turn", *folders, *flags]) == 0
@@ -148,7 +141,7 @@ KWARGS = ["--generation_kwargs", "max_new_tokens=2"]
 SHORT = "train_evaluation.generation_kwargs={max_new_tokens: 2, do_sample: true}"
 
 
-def test_evaluation_can_have_shorter_utterances_than_the_rollouts(folder: Path, tmp_path: Path) -> None:
+def test_evaluation_can_have_shorter_utterances_than_the_rollouts(folder, tmp_path):
     output = ["--output_path", str(tmp_path / "short"), "--set", "train_evaluation.metrics=[]"]
     assert cli.main(["evaluate", "--run", str(folder), *output, "--set", SHORT]) == 0
     records = json.loads((tmp_path / "short" / "predictions.json").read_text(encoding="utf-8"))
@@ -160,30 +153,30 @@ def test_evaluation_can_have_shorter_utterances_than_the_rollouts(folder: Path, 
 
 
 class NumberOfReplies(BaseMetric):
-    def __init__(self, needs_references: bool) -> None:
+    def __init__(self, needs_references):
         self.needs_references = needs_references
 
-    def compute(self, prompts: list[str], replies: list[str], references: Any, *_: Any) -> Any:
+    def compute(self, prompts, replies, references, *_):
         assert replies and all(references) >= self.needs_references
         return {f"n_{self.needs_references}": ([float(reply) for reply in replies], float(len(replies)))}
 
 
 class NumberOfDialogues(DialogueMetric):
-    def compute(self, dialogues: list[Dialogue], *_: Any) -> Any:
+    def compute(self, dialogues, *_):
         return {"n_dialogues": ([float(len(dialogue.said)) for dialogue in dialogues], float(len(dialogues)))}
 
 
-def talk(replies: list[str], with_references: bool = True, **failure: Any) -> Talk:
+def talk(replies, with_references=True, **failure):
     turns = [turn for text in replies for turn in (Turn(text, AGENT), Turn("p", PARTNER))]
     references = [["r"] if with_references and i == 0 else [] for i in range(len(replies))]
     said = [Reply("p", *pair) for pair in zip(replies, references, strict=True)]
     return Talk(Dialogue(0, tuple(turns)), said, **failure)
 
 
-def test_conversations_whose_partner_failed_are_left_out_of_all_metrics() -> None:
+def test_conversations_whose_partner_failed_are_left_out_of_all_metrics():
     talks = [talk(["1", "2"]), talk(["9"], error="dead", partner_failed=True), talk(["4"]), talk([], error="no reward")]
     samples = [Sample(i, "p", ["r"]) for i in range(4)]
-    metrics: list[Any] = [NumberOfReplies(True), NumberOfReplies(False), NumberOfDialogues()]
+    metrics = [NumberOfReplies(True), NumberOfReplies(False), NumberOfDialogues()]
     found = judged(talks, samples, metrics, "val", None, {})
     assert found.metrics == {"n_True": 2.0, "n_False": 3.0, "n_dialogues": 3.0}
     columns = {key: [record[key] for record in found.predictions] for key in found.metrics}
@@ -192,19 +185,19 @@ def test_conversations_whose_partner_failed_are_left_out_of_all_metrics() -> Non
     ]
 
 
-def test_metric_without_a_reply_to_score_has_no_score(caplog: pytest.LogCaptureFixture) -> None:
-    metrics: list[Any] = [NumberOfReplies(True), NumberOfReplies(False)]
+def test_metric_without_a_reply_to_score_has_no_score(caplog):
+    metrics = [NumberOfReplies(True), NumberOfReplies(False)]
     found = judged([talk(["1"], False)], [Sample(0, "p", [])], metrics, "val", None, {})
     assert found.metrics == {"n_False": 1.0}
     assert "NumberOfReplies has no score: no reply of val has references" in caplog.text
 
 
 class AlwaysOne:
-    def predict(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> list[int]:
+    def predict(self, prompt_texts, reply_texts, meta_infos):
         return [1] * len(reply_texts)
 
 
-def test_dialogue_acts_are_compared_where_the_reference_has_one() -> None:
+def test_dialogue_acts_are_compared_where_the_reference_has_one():
     said = talk(["x", "y", "z"])
     said.replies[0].meta_info = {"intent": [1]}
     found = judged([said], [Sample(0, "p", ["r"])], [IntentAccuracyMetric(AlwaysOne())], "val", None, {})
@@ -215,7 +208,7 @@ def test_dialogue_acts_are_compared_where_the_reference_has_one() -> None:
     ("masks", "n_failed", "message"),
     [(False, 1, "^the line is dead$"), (True, 3, "failed in all 3 conversations.*the line is dead"), (True, 2, None)],
 )
-def test_failing_partner_stops_an_evaluation_unless_masked(masks: bool, n_failed: int, message: str | None) -> None:
+def test_failing_partner_stops_an_evaluation_unless_masked(masks, n_failed, message):
     evaluator = object.__new__(Evaluator)
     evaluator._masks_partners, evaluator._rewards = masks, None
     talks = [talk(["1"], error="the line is dead", partner_failed=True)] * n_failed + [talk(["1"])] * (3 - n_failed)
@@ -227,20 +220,20 @@ def test_failing_partner_stops_an_evaluation_unless_masked(masks: bool, n_failed
 
 
 @pytest.fixture
-def learner(tmp_path: Path) -> Any:
+def learner(tmp_path):
     model = make_gpt2(marked_tokenizer())
     found = make_learner(ILQL, make_log(tmp_path / "log", model), model)
     found.policy.set_training_mode(False)
     return found
 
 
-def numbers() -> ValueNumbers:
+def numbers():
     config = parse_config(walks_config(), "the test's config")
     assert isinstance(config, OfflineConfig)
     return ValueNumbers(config, Lengths(20, 8, turn_end="<EOU>"), batch_size=2)
 
 
-def test_kl_is_that_of_the_two_distributions(learner: Any) -> None:
+def test_kl_is_that_of_the_two_distributions(learner):
     batch, policy = whole_batch(learner), learner.policy
     found = policy.kl_to_prior(batch)
     guided = policy._logits(batch, policy._policy_hidden(batch)).log_softmax(-1)
@@ -252,14 +245,14 @@ def test_kl_is_that_of_the_two_distributions(learner: Any) -> None:
     assert not policy.kl_to_prior(batch).any(), "with beta 0 it is the language model"
 
 
-def test_kl_counts_excluded_tokens_as_nothing(learner: Any) -> None:
+def test_kl_counts_excluded_tokens_as_nothing(learner):
     batch, policy = whole_batch(learner), learner.policy
     policy.guidance = Guidance.from_settings({"beta": 2.0, "prior": {"top_k": 2}})
     found = policy.kl_to_prior(batch)[batch.response_mask]
     assert found.isfinite().all() and (found > 0).all()
 
 
-def test_numbers_are_means_over_the_tokens_of_a_conversation(learner: Any) -> None:
+def test_numbers_are_means_over_the_tokens_of_a_conversation(learner):
     policy = learner.policy
     samples = [Sample(i, f"w{i} <EOU>", []) for i in range(3)]
     talks = [talk_of_one_reply(sample, "w1 w2 w3"[: 2 + 3 * i]) for i, sample in enumerate(samples)]
@@ -277,7 +270,7 @@ def test_numbers_are_means_over_the_tokens_of_a_conversation(learner: Any) -> No
     assert "q_rank" not in metrics
 
 
-def test_q_rank_is_the_share_of_pairs_in_the_right_order(learner: Any) -> None:
+def test_q_rank_is_the_share_of_pairs_in_the_right_order(learner):
     policy = learner.policy
     policy.ranks = lambda batch: batch.response_ids[:, 0].float()  # by the id of the first token
     tokenizer = policy.end_of_turn.tokenizer
@@ -288,7 +281,7 @@ def test_q_rank_is_the_share_of_pairs_in_the_right_order(learner: Any) -> None:
     assert metrics["q_rank"] == (1 + 0 + 0.5 + 1) / 4
 
 
-def test_run_reports_them_and_the_report_shows_utterances(tmp_path: Path) -> None:
+def test_run_reports_them_and_the_report_shows_utterances(tmp_path):
     assert train(tmp_path, walks_config(train_evaluation__max_eval_samples=6)) == 0
     folder = run_folder(tmp_path)
     lines = [json.loads(line) for line in (folder / "test_split_metrics.jsonl").read_text().splitlines()]

@@ -1,10 +1,6 @@
 """Training the intent classifier."""
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,10 +16,10 @@ from rl4dialog.training.intent_classifier import builtin_intent_classifier, trai
 # The words that show the act; everything else is the same for all acts.
 OPENINGS = {1: "the", 2: "where is", 3: "please bring", 4: "i will bring"}
 THINGS = ["red book", "old lamp", "small box", "blue bag", "warm coat", "good soup", "long letter", "green chair"]
-FAST: dict[str, Any] = {"n_epochs": 6, "batch_size": 16, "vocab_size": 500}
+FAST = {"n_epochs": 6, "batch_size": 16, "vocab_size": 500}
 
 
-def make_samples(n: int, seed: int) -> list[Sample]:
+def make_samples(n, seed):
     rng = random.Random(seed)
     samples = []
     for i in range(n):
@@ -34,12 +30,12 @@ def make_samples(n: int, seed: int) -> list[Sample]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("classifier")
     return folder, train_intent_classifier(make_samples(400, 0), make_samples(100, 1), folder, seed=0, **FAST)
 
 
-def test_acts_are_expected_without_the_reply(tmp_path: Path) -> None:
+def test_acts_are_expected_without_the_reply(tmp_path):
     # An utterance before shows the act: a question is answered, a request is accepted.
     acts = {1: "where is the lamp", 4: "please bring the lamp"}
     samples = [
@@ -61,11 +57,11 @@ def test_acts_are_expected_without_the_reply(tmp_path: Path) -> None:
 class MostlyInform:
     """A classifier for which every reply informs, or less likely makes an offer."""
 
-    def probabilities(self, prompt_texts: list[str], reply_texts: list[str], meta_infos: Any) -> torch.Tensor:
+    def probabilities(self, prompt_texts, reply_texts, meta_infos):
         return torch.tensor([[0.75, 0.0, 0.0, 0.25]] * len(reply_texts))
 
 
-def test_scoring_gives_the_measured_accuracy(trained: tuple[Path, dict[str, Any]]) -> None:
+def test_scoring_gives_the_measured_accuracy(trained):
     folder, result = trained
     samples = make_samples(100, 1)
     infos = [sample.meta_data or {} for sample in samples]
@@ -79,9 +75,7 @@ def test_scoring_gives_the_measured_accuracy(trained: tuple[Path, dict[str, Any]
     assert (result["n_train"], result["n_val"]) == (400, 100)
 
 
-def test_tokenizer_keeps_the_marker_whole_and_drops_the_beginning_of_long_texts(
-    trained: tuple[Path, dict[str, Any]],
-) -> None:
+def test_tokenizer_keeps_the_marker_whole_and_drops_the_beginning_of_long_texts(trained):
     tokenizer = AutoTokenizer.from_pretrained(trained[0])
     ids = tokenizer(intent_input("red " * 500, "where is old lamp"), truncation=True)["input_ids"]
     tokens = tokenizer.convert_ids_to_tokens(ids)
@@ -91,7 +85,7 @@ def test_tokenizer_keeps_the_marker_whole_and_drops_the_beginning_of_long_texts(
     assert tokens.count("<EOU>") == 2
 
 
-def test_same_seed_gives_the_same_weights_whatever_was_drawn_before(tmp_path: Path) -> None:
+def test_same_seed_gives_the_same_weights_whatever_was_drawn_before(tmp_path):
     samples, weights = make_samples(64, 0), []
     for run in range(2):
         torch.manual_seed(run)
@@ -100,10 +94,10 @@ def test_same_seed_gives_the_same_weights_whatever_was_drawn_before(tmp_path: Pa
     assert weights[0] == weights[1]
 
 
-def test_given_model_is_fine_tuned_with_its_own_tokenizer(trained: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_given_model_is_fine_tuned_with_its_own_tokenizer(trained, tmp_path):
     folder, _ = trained
     samples = make_samples(40, 2)
-    arguments: dict[str, Any] = {"model_name": str(folder), "n_epochs": 1, "learning_rate": None, "seed": 0}
+    arguments = {"model_name": str(folder), "n_epochs": 1, "learning_rate": None, "seed": 0}
     with pytest.raises(DataError, match="'val' has none"):
         train_intent_classifier(samples, [], tmp_path, **arguments)
     result = train_intent_classifier(samples, samples, tmp_path, **arguments)
@@ -113,7 +107,7 @@ def test_given_model_is_fine_tuned_with_its_own_tokenizer(trained: tuple[Path, d
     assert (tmp_path / "tokenizer.json").is_file()
 
 
-def test_dropped_words_spare_special_tokens(trained: tuple[Path, dict[str, Any]]) -> None:
+def test_dropped_words_spare_special_tokens(trained):
     tokenizer = AutoTokenizer.from_pretrained(trained[0])
     ids = tokenizer(["book <EOU>where is book<EOU>", "red <EOU>"])["input_ids"]
     examples = [{"input_ids": row, "labels": 0} for row in ids]
@@ -125,10 +119,10 @@ def test_dropped_words_spare_special_tokens(trained: tuple[Path, dict[str, Any]]
     assert kept["input_ids"][0].tolist() == ids[0]
 
 
-def test_builtin_classifier_is_made_once_per_content(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_builtin_classifier_is_made_once_per_content(monkeypatch):
     calls = []
 
-    def pretend(samples: Any, val_samples: Any, folder: Path, **kwargs: Any) -> dict[str, Any]:
+    def pretend(samples, val_samples, folder, **kwargs):
         calls.append(kwargs)
         (folder / "config.json").write_text("{}")
         return {"accuracy": 0.5}
@@ -155,25 +149,25 @@ def test_builtin_classifier_is_made_once_per_content(monkeypatch: pytest.MonkeyP
         ({"intent": [1]}, [], r"sample 7 \(train\) has no reference"),
     ],
 )
-def test_unusable_sample_is_an_error(tmp_path: Path, meta_data: Any, references: list[str], message: str) -> None:
+def test_unusable_sample_is_an_error(tmp_path, meta_data, references, message):
     with pytest.raises(DataError, match=message):
         train_intent_classifier([Sample(7, "a <EOU>", references, meta_data)], make_samples(1, 0), tmp_path)
 
 
-def test_samples_of_one_act_are_an_error(tmp_path: Path) -> None:
+def test_samples_of_one_act_are_an_error(tmp_path):
     samples = [Sample(i, f"a {i} <EOU>", ["b"], {"intent": [2]}) for i in range(4)]
     with pytest.raises(DataError, match="all 4 samples of split 'train' have the act question: nothing to tell apart"):
         train_intent_classifier(samples, make_samples(1, 0), tmp_path)
 
 
-def test_model_that_is_not_there_names_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_that_is_not_there_names_the_way_out(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)  # the hub's client read its variable before the test began
     with pytest.raises(ModelError, match=r"'no/such-model' cannot be loaded .* builtin/tiny-bert") as caught:
         train_intent_classifier(make_samples(5, 0), make_samples(5, 0), tmp_path, model_name="no/such-model")
     assert "\n" not in str(caught.value)
 
 
-def test_output_that_cannot_be_written_is_told_before_training(tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_is_told_before_training(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunFolderError, match="cannot be saved"):
         train_intent_classifier(make_samples(5, 0), make_samples(5, 0), tmp_path / "file" / "x")

@@ -1,12 +1,7 @@
 """State of a policy's training, and the critic of another run as the initial one."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -34,20 +29,20 @@ CRITIC = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory):
     """A run that trains only the critic."""
     folder = tmp_path_factory.mktemp("critic")
     with complete_run(folder, make_config(folder, **CRITIC)):
         yield folder
 
 
-def trainee(folder: Path, critic_from: Path, **overrides: Any) -> OnPolicyTrainee:
+def trainee(folder, critic_from, **overrides):
     settings = {"alg__policy__args__critic": "shared", "alg__policy__args__critic_from": str(critic_from), **overrides}
-    config: Any = parse_config(make_config(folder, **settings), "test")
+    config = parse_config(make_config(folder, **settings), "test")
     return OnPolicyTrainee(config, None)
 
 
-def test_run_starts_with_the_critic_of_the_other(folder: Path) -> None:
+def test_run_starts_with_the_critic_of_the_other(folder):
     found = trainee(folder, run_folder(folder))
     (saved,) = [load_file(path) for path in (run_folder(folder) / "checkpoints").glob("*_000001/critic.safetensors")]
     head = found.algorithm.policy._value_head.output
@@ -64,12 +59,12 @@ def test_run_starts_with_the_critic_of_the_other(folder: Path) -> None:
         ({"alg__policy__args__critic": "separate"}, ModelError, "does not fit a policy with critic 'separate'"),
     ],
 )
-def test_critic_that_does_not_fit_is_refused(folder: Path, overrides: Any, error: Any, words: str) -> None:
+def test_critic_that_does_not_fit_is_refused(folder, overrides, error, words):
     with pytest.raises(error, match=words):
         trainee(folder, run_folder(folder), **overrides)
 
 
-def plan(folder: Path, critic_from: Path | str) -> None:
+def plan(folder, critic_from):
     """The dry run of a run that starts with the critic of another."""
     print_plan(parse_config(make_config(folder, alg__policy__args__critic_from=str(critic_from)), "test"))
 
@@ -83,9 +78,7 @@ def plan(folder: Path, critic_from: Path | str) -> None:
         ("config.yml", "is not a folder that can be read: Not a directory"),
     ],
 )
-def test_folder_without_a_critic_is_refused_before_anything_is_built(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: Any, name: str, words: str
-) -> None:
+def test_folder_without_a_critic_is_refused_before_anything_is_built(folder, tmp_path, monkeypatch, build, name, words):
     (tmp_path / "config.yml").touch()
     monkeypatch.setattr(assembly, "build_run_tokenizer", lambda config: pytest.fail("the data were loaded"))
     with pytest.raises(ConfigError, match=rf"critic_from: {tmp_path / name} {words}"):
@@ -93,7 +86,7 @@ def test_folder_without_a_critic_is_refused_before_anything_is_built(
 
 
 @pytest.mark.parametrize("damaged", ["critic.safetensors", "manifest.json"])
-def test_damaged_newest_checkpoint_is_not_replaced_by_an_older_one(folder: Path, tmp_path: Path, damaged: str) -> None:
+def test_damaged_newest_checkpoint_is_not_replaced_by_an_older_one(folder, tmp_path, damaged):
     (saved,) = (run_folder(folder) / "checkpoints").glob("*_000001")
     for name in ("iteration_000001", "iteration_000002"):
         shutil.copytree(saved, tmp_path / "checkpoints" / name)
@@ -102,7 +95,7 @@ def test_damaged_newest_checkpoint_is_not_replaced_by_an_older_one(folder: Path,
         trainee(folder, tmp_path)
 
 
-def test_checkpoint_without_a_critic_and_an_empty_name_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_checkpoint_without_a_critic_and_an_empty_name_are_refused(folder, tmp_path):
     checkpoint = tmp_path / "checkpoints" / "iteration_000001"
     checkpoint.mkdir(parents=True)
     (checkpoint / "state.json").write_text("{}")
@@ -113,15 +106,15 @@ def test_checkpoint_without_a_critic_and_an_empty_name_are_refused(folder: Path,
         plan(folder, "")
 
 
-def test_dry_run_names_the_initial_critic(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_names_the_initial_critic(folder, capsys):
     plan(folder, run_folder(folder))
     assert "initial critic" in (printed := capsys.readouterr().out) and "of iteration 1 in" in printed
 
 
-def make_algorithm() -> Any:
+def make_algorithm():
     tokenizer = make_tokenizer()
     env, model = make_env(tokenizer), make_gpt2(tokenizer)
-    built: Any = PPO(
+    built = PPO(
         policy_class_of(model),
         DummyVecEnv([lambda: UtteranceView(env)]),
         n_steps=16,
@@ -134,13 +127,13 @@ def make_algorithm() -> Any:
     return built
 
 
-def trainee_of(algorithm: PPO) -> OnPolicyTrainee:
+def trainee_of(algorithm):
     trainee = OnPolicyTrainee.__new__(OnPolicyTrainee)
     trainee.algorithm, trainee._reference_hash = algorithm, "the hash"
     return trainee
 
 
-def test_steps_that_were_left_out_in_a_row_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_that_were_left_out_in_a_row_are_remembered(tmp_path, monkeypatch):
     for name in ("load_policy_weights", "load_optimizer"):
         monkeypatch.setattr(policy_trainee, name, lambda *_: None)
     stopped, resumed = make_algorithm(), make_algorithm()

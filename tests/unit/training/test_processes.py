@@ -1,7 +1,5 @@
 """Signals that stop a run, and random states."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -16,7 +14,7 @@ from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.random_state import random_state, set_random_state
 
 
-def test_first_signal_stops_and_a_second_sigterm_changes_nothing() -> None:
+def test_first_signal_stops_and_a_second_sigterm_changes_nothing():
     with StopSignals(), pytest.raises(RunInterrupted, match=r"^stopped by SIGTERM$"), StopSignals():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -30,7 +28,7 @@ def test_first_signal_stops_and_a_second_sigterm_changes_nothing() -> None:
         assert outer.received == "SIGTERM"
 
 
-def test_second_ctrl_c_stops_at_once() -> None:
+def test_second_ctrl_c_stops_at_once():
     with StopSignals() as signals:
         signals.deferred = True
         os.kill(os.getpid(), signal.SIGTERM)
@@ -39,11 +37,11 @@ def test_second_ctrl_c_stops_at_once() -> None:
         assert not isinstance(stopped.value, RunInterrupted)
 
 
-def draw() -> list[float]:
+def draw():
     return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(()).item()]
 
 
-def test_generators_draw_the_same_again_after_a_trip_through_json() -> None:
+def test_generators_draw_the_same_again_after_a_trip_through_json():
     draw()
     text = json.dumps(random_state())
     expected = [draw() for _ in range(3)]
@@ -51,9 +49,7 @@ def test_generators_draw_the_same_again_after_a_trip_through_json() -> None:
     assert [draw() for _ in range(3)] == expected
 
 
-def test_states_of_gpus_that_are_not_there_any_more_are_left_out_with_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_states_of_gpus_that_are_not_there_any_more_are_left_out_with_a_warning(monkeypatch, caplog):
     found = {}
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: found.update({device: state.tolist()}))

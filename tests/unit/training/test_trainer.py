@@ -1,10 +1,5 @@
 """The trainer, transformers' trainer without side effects, and the plan."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from reward_models import TEXTS
@@ -21,12 +16,12 @@ from rl4dialog.training.resumable_trainer import pad_labelled_texts, unchanged
 from rl4dialog.training.tiny_bert import train_tokenizer
 
 
-def test_every_kind_of_run_has_its_trainee_checks_and_plan() -> None:
+def test_every_kind_of_run_has_its_trainee_checks_and_plan():
     assert set(KINDS) == module._TRAINEES.keys() == components._CHECKS.keys() == plan_module._ROWS.keys()
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_unchanged_restores_mode_and_generator_also_after_an_error(tokenizer: Any, training: bool) -> None:
+def test_unchanged_restores_mode_and_generator_also_after_an_error(tokenizer, training):
     model = make_gpt2(tokenizer).train(training)
     state = torch.random.get_rng_state()
     with pytest.raises(KeyError), unchanged(model):
@@ -40,7 +35,7 @@ def test_unchanged_restores_mode_and_generator_also_after_an_error(tokenizer: An
 
 
 @pytest.mark.parametrize(("labels", "dtype"), [([0.25, 1.0], torch.float32), ([3, 0], torch.int64)])
-def test_labelled_texts_are_padded_on_the_right(labels: list[float], dtype: torch.dtype) -> None:
+def test_labelled_texts_are_padded_on_the_right(labels, dtype):
     tokenizer = train_tokenizer(TEXTS, 300, 64)
     ids = tokenizer([TEXTS[0], " ".join(TEXTS)])["input_ids"]
     examples = [{"input_ids": row, "labels": label} for row, label in zip(ids, labels, strict=True)]
@@ -52,7 +47,7 @@ def test_labelled_texts_are_padded_on_the_right(labels: list[float], dtype: torc
     assert batch["labels"].tolist() == labels and batch["labels"].dtype == dtype
 
 
-def plan(tmp_path: Path, **overrides: Any) -> dict[str, str]:
+def plan(tmp_path, **overrides):
     """Its rows."""
     console = Console(record=True, width=200)
     print_plan(parse_config(make_config(tmp_path, **overrides), "test"), console)
@@ -61,7 +56,7 @@ def plan(tmp_path: Path, **overrides: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("bootstraps", "expected"), [(True, "those whose last reply is cut"), (False, "none")])
-def test_bootstrapped_conversations_are_named(tmp_path: Path, bootstraps: bool, expected: str) -> None:
+def test_bootstrapped_conversations_are_named(tmp_path, bootstraps, expected):
     found = plan(
         tmp_path,
         reward_fn={"id": "length_penalty", "args": {"max_length": 5}},

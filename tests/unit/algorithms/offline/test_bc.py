@@ -1,11 +1,7 @@
 """Which conversations filtered behaviour cloning keeps."""
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +17,7 @@ from tests.offline import make_learner, make_log, marked_tokenizer, whole_batch
 from tests.tiny import make_gpt2
 
 
-def test_a_turn_begins_with_its_first_token_and_is_discounted_after_its_last(tmp_path: Path) -> None:
+def test_a_turn_begins_with_its_first_token_and_is_discounted_after_its_last(tmp_path):
     model = make_gpt2(marked_tokenizer())
     learner = make_learner(MCReturns, make_log(tmp_path, model), model, reranked=True)
     batch = whole_batch(learner)
@@ -40,16 +36,16 @@ def test_a_turn_begins_with_its_first_token_and_is_discounted_after_its_last(tmp
 class Log:
     """A log, of which only the returns are read."""
 
-    def __init__(self, returns: Any) -> None:
+    def __init__(self, returns):
         self.returns = np.asarray(returns, dtype=np.float32)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.returns)
 
 
-def kept(returns: Any, top_share: float | None = None, min_return: float | None = None) -> list[int]:
-    settings: Any = SimpleNamespace(top_share=top_share, min_return=min_return)
-    return FilteredBC.select(settings, Log(returns)).tolist()  # type: ignore[arg-type]
+def kept(returns, top_share=None, min_return=None):
+    settings = SimpleNamespace(top_share=top_share, min_return=min_return)
+    return FilteredBC.select(settings, Log(returns)).tolist()
 
 
 @pytest.mark.parametrize(
@@ -60,11 +56,11 @@ def kept(returns: Any, top_share: float | None = None, min_return: float | None 
         ([1.0, 2.0, 2.0, 2.0], 0.5, [1, 2]),  # of equal ones, the first
     ],
 )
-def test_share_with_the_highest_returns_is_kept_in_order(returns: Any, share: float, expected: list[int]) -> None:
+def test_share_with_the_highest_returns_is_kept_in_order(returns, share, expected):
     assert kept(returns, share) == expected
 
 
-def test_returns_from_the_lowest_one_on_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+def test_returns_from_the_lowest_one_on_are_kept(caplog):
     assert kept([3.0, -1.0, 2.0, 5.0], min_return=2.0) == [0, 2, 3] and not caplog.text
     assert kept([3.0, -1.0], min_return=-1.0) == [0, 1]
     assert "alg.args.min_return: -1 leaves out no conversation" in caplog.text
@@ -72,7 +68,7 @@ def test_returns_from_the_lowest_one_on_are_kept(caplog: pytest.LogCaptureFixtur
         kept([3.0, 5.0], min_return=6.0)
 
 
-def test_only_what_is_kept_is_learned(tmp_path: Path) -> None:
+def test_only_what_is_kept_is_learned(tmp_path):
     model = make_gpt2(marked_tokenizer())
     learner = make_learner(FilteredBC, make_log(tmp_path, model), model, top_share=0.4)
     assert learner.kept.tolist() == [1, 2]  # with the returns 3.5 and 2
@@ -81,12 +77,12 @@ def test_only_what_is_kept_is_learned(tmp_path: Path) -> None:
     assert learner.logger.name_to_value["rollout/logged_return"] == pytest.approx(2.75, abs=0.75)
 
 
-def learner_of(folder: Path, **args: Any) -> Any:
+def learner_of(folder, **args):
     model = make_gpt2(marked_tokenizer())
     return make_learner(CHAI, make_log(folder, model), model, reranked=True, **args)
 
 
-def test_candidates_are_generated_once_and_do_not_depend_on_the_order(tmp_path: Path) -> None:
+def test_candidates_are_generated_once_and_do_not_depend_on_the_order(tmp_path):
     learner = learner_of(tmp_path)
     policy, calls, sample = learner.policy, [], learner.policy.sample
     policy.sample = lambda obs: calls.append(len(obs["prompt_ids"])) or sample(obs)
@@ -108,7 +104,7 @@ def test_candidates_are_generated_once_and_do_not_depend_on_the_order(tmp_path: 
     assert len({tuple(ids) for number in numbers for ids in first[number].replies}) > len(numbers)
 
 
-def test_candidates_have_their_log_probabilities_in_their_states(tmp_path: Path) -> None:
+def test_candidates_have_their_log_probabilities_in_their_states(tmp_path):
     learner = learner_of(tmp_path, policy={"generation_kwargs": {"top_k": 3}})
     cache = CandidateCache(learner.log, np.zeros(5, dtype=np.int64), 2, seed=0)
     cache.fill(learner.policy, np.array([0]))
@@ -125,7 +121,7 @@ def test_candidates_have_their_log_probabilities_in_their_states(tmp_path: Path)
             assert log_prob == pytest.approx(expected, rel=1e-3, abs=1e-3)
 
 
-def test_logged_replies_are_drawn_uniformly_from_the_kept_conversations(tmp_path: Path) -> None:
+def test_logged_replies_are_drawn_uniformly_from_the_kept_conversations(tmp_path):
     learner = learner_of(tmp_path)
     assert learner.log.n_replies.tolist() == [2, 2, 1, 2, 1][: len(learner.log)]
     logged = LoggedReplies(learner.log, np.array([0, 3]))
@@ -139,6 +135,6 @@ def test_logged_replies_are_drawn_uniformly_from_the_kept_conversations(tmp_path
         assert drawn[reply] == pytest.approx(1000, abs=120)
 
 
-def test_greedy_candidates_are_an_error(tmp_path: Path) -> None:
+def test_greedy_candidates_are_an_error(tmp_path):
     with pytest.raises(ConfigError, match="all candidates would be the same"):
         learner_of(tmp_path, policy={"generation_kwargs": {"do_sample": False}})

@@ -1,22 +1,18 @@
 """Arguments of RLOO and GRPO, which a constructor checks as a config does."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
-from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO, CriticFree
+from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
 
 
-def make(algorithm: Any, n_envs: int = 4, **kwargs: Any) -> CriticFree:
+def make(algorithm, n_envs=4, **kwargs):
     tokenizer = make_tokenizer()
     model = make_gpt2(tokenizer)
-    trained: CriticFree = algorithm(
+    trained = algorithm(
         policy_class_of(model),
         DummyVecEnv([lambda: UtteranceView(make_env(tokenizer))] * n_envs),
         policy_kwargs={"model": model, "end_of_turn": make_env(tokenizer).end_of_turn, "critic": "none"},
@@ -26,7 +22,7 @@ def make(algorithm: Any, n_envs: int = 4, **kwargs: Any) -> CriticFree:
     return trained
 
 
-def test_defaults_are_those_of_the_papers() -> None:
+def test_defaults_are_those_of_the_papers():
     rloo, grpo = make(RLOO), make(GRPO)
     assert (rloo.group_size, rloo.kl_in, rloo.kl_estimator) == (4, "reward", "k1")
     assert (grpo.group_size, grpo.kl_in, grpo.kl_estimator) == (4, "loss", "k3")
@@ -54,7 +50,7 @@ def test_defaults_are_those_of_the_papers() -> None:
         ({"turn_gae_lambda": 1.0}, r"alg\.args\.turn_gae_lambda has no .* the advantage of its total reward"),
     ],
 )
-def test_constructor_and_config_refuse_the_same(arguments: dict[str, Any], words: str) -> None:
+def test_constructor_and_config_refuse_the_same(arguments, words):
     with pytest.raises(ConfigError, match=words):
         make(GRPO, **arguments)
     with pytest.raises(ConfigError, match=words):

@@ -1,10 +1,6 @@
 """PPO's update: when it stops, how large its steps are, and what it logs."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -31,17 +27,17 @@ class FarFromTheRollout(PPO):
 
     kls: list[float]
 
-    def _terms(self, batch: ReplySamples, *args: Any) -> dict[str, torch.Tensor]:
+    def _terms(self, batch, *args):
         terms = super()._terms(batch, *args)
         return {**terms, "approx_kl": torch.full_like(terms["approx_kl"], self.kls.pop(0))}
 
 
-def n_steps_taken(trained: Any) -> int:
+def n_steps_taken(trained):
     """Optimizer steps of one update."""
     steps, n_taken = trained.policy.gradient_steps, []
     apply = steps.apply
 
-    def counted(max_grad_norm: float) -> torch.Tensor:
+    def counted(max_grad_norm):
         n_taken.append(1)
         return apply(max_grad_norm)
 
@@ -53,9 +49,7 @@ def n_steps_taken(trained: Any) -> int:
 @pytest.mark.parametrize(
     ("target_kl", "n_steps"), [(0.1, 2), (None, 5), (0.2, 5)], ids=["too far", "no target", "far enough"]
 )
-def test_update_stops_before_a_step_where_it_is_half_as_far_again_as_the_target(
-    target_kl: float | None, n_steps: int
-) -> None:
+def test_update_stops_before_a_step_where_it_is_half_as_far_again_as_the_target(target_kl, n_steps):
     trained = collected(FarFromTheRollout, target_kl=target_kl, n_epochs=5, batch_size=10**6)
     trained.kls = [0.02, 0.149, 0.151, 0.0, 0.25]
     left = 5 - n_steps - 1 if target_kl == 0.1 else 0
@@ -68,7 +62,7 @@ def test_update_stops_before_a_step_where_it_is_half_as_far_again_as_the_target(
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C, TRPO])
-def test_learning_rate_follows_its_schedule(algorithm: Any) -> None:
+def test_learning_rate_follows_its_schedule(algorithm):
     kwargs = {"batch_size": 10**6} if algorithm is PPO else {}
     trained = collected(algorithm, learning_rate=lambda remaining: 0.01 * remaining, **kwargs)
     for remaining in (1.0, 0.25):
@@ -78,7 +72,7 @@ def test_learning_rate_follows_its_schedule(algorithm: Any) -> None:
         assert trained.logger.name_to_value["train/learning_rate"] == 0.01 * remaining
 
 
-def test_clip_ranges_follow_their_schedules() -> None:
+def test_clip_ranges_follow_their_schedules():
     names = {"clip_range": 0.4, "clip_range_high": 0.6, "clip_range_vf": 0.2}
     schedules = {name: lambda remaining, start=start: start * remaining for name, start in names.items()}
     trained = collected(batch_size=10**6, n_epochs=1, **schedules)
@@ -98,7 +92,7 @@ def test_clip_ranges_follow_their_schedules() -> None:
             make(**arguments)
 
 
-def test_critic_is_trained_on_truncated_replies_too() -> None:
+def test_critic_is_trained_on_truncated_replies_too():
     grads = []
     for mask_truncated in (False, True):
         trained = collected(batch_size=10**6, n_epochs=1, mask_truncated=mask_truncated, max_grad_norm=1e9)
@@ -112,12 +106,12 @@ def test_critic_is_trained_on_truncated_replies_too() -> None:
     assert any(not torch.allclose(one, other) for one, other in zip(grads[1], grads[3], strict=True))
 
 
-def reward_of_prompt(previous: Any, action: int, current: Any, done: bool, meta: Any) -> float:
+def reward_of_prompt(previous, action, current, done, meta):
     return float(done and meta["n"] % 2)
 
 
 @pytest.mark.parametrize("critic", ["separate", "shared"])
-def test_warmup_trains_only_the_critic(critic: str) -> None:
+def test_warmup_trains_only_the_critic(critic):
     controller = AdaptiveKLController(0.1, target_kl=10.0)
     settings = {"learning_rate": 1e-3, "ent_coef": 0.1, "n_epochs": 8, "kl_controller": controller}
     env_kwargs = {"reward_parts": [RewardPart("prompt", 1.0, reward_of_prompt)]}
@@ -142,10 +136,10 @@ def test_warmup_trains_only_the_critic(critic: str) -> None:
     assert controller.coeff < 0.1
 
 
-def test_supervised_loss_is_added_with_its_weight() -> None:
-    def squares(policy: Any, batch_size: int) -> torch.Tensor:
+def test_supervised_loss_is_added_with_its_weight():
+    def squares(policy, batch_size):
         assert batch_size == 3
-        total: Any = sum(parameter.square().sum() for parameter in policy.actor_parameters())
+        total = sum(parameter.square().sum() for parameter in policy.actor_parameters())
         return total
 
     grads = []
@@ -159,12 +153,12 @@ def test_supervised_loss_is_added_with_its_weight() -> None:
     assert trained.logger.name_to_value["train/supervised_loss"] == pytest.approx(float(squares(trained.policy, 3)))
 
 
-def long_and_short(n_short: int) -> ReplySamples:
+def long_and_short(n_short):
     """One reply to a long prompt and others to short ones, of two tokens each."""
     return ReplySamples(Replies.from_ids([[1] * n for n in [500, *[3] * n_short]], [[5, 6]] * (1 + n_short)))
 
 
-def test_minibatch_is_parted_by_length_where_that_saves_padding() -> None:
+def test_minibatch_is_parted_by_length_where_that_saves_padding():
     sizes = {}
     for split_by_length in (True, False):
         trained = make(split_by_length=split_by_length)
@@ -175,8 +169,8 @@ def test_minibatch_is_parted_by_length_where_that_saves_padding() -> None:
     assert [len(part.observations["prompt_ids"]) for part, _ in by_two._parts(long_and_short(4))] == [1, 2, 2]
 
 
-def test_processes_in_lockstep_make_as_many_passes_and_the_last_for_nothing(tmp_path: Path) -> None:
-    def work(number: int) -> list[tuple[int, float]]:
+def test_processes_in_lockstep_make_as_many_passes_and_the_last_for_nothing(tmp_path):
+    def work(number):
         trained = make(micro_batch_size=1)
         trained.policy.lockstep = True
         parts = trained._parts(long_and_short(2 * number))
@@ -187,7 +181,7 @@ def test_processes_in_lockstep_make_as_many_passes_and_the_last_for_nothing(tmp_
 
 
 @pytest.mark.parametrize("ent_coef", [0.0, 0.5])
-def test_terms_of_the_loss_are_those_of_each_token(ent_coef: float) -> None:
+def test_terms_of_the_loss_are_those_of_each_token(ent_coef):
     trained = make(ent_coef=ent_coef)
     samples = ReplySamples(
         one_row([1], [1, 1, 1], log_probs=torch.zeros(3), advantages=[2.0, -1.0, -1.0], loss_weights=torch.ones(3))
@@ -206,8 +200,8 @@ ROWS = re.findall(r"^\| ([^|(]+) \([^|]+\) \| `(\{id: .*\})` \|$", text_of("docs
 
 
 @pytest.mark.parametrize(("name", "block"), ROWS)
-def test_settings_of_a_paper_are_a_valid_config(name: str, block: str, tmp_path: Path) -> None:
-    alg: dict[str, Any] = parse_yaml(block, name)
+def test_settings_of_a_paper_are_a_valid_config(name, block, tmp_path):
+    alg = parse_yaml(block, name)
     config = make_config(tmp_path, alg__id=alg["id"], alg__kl_div=alg["kl_div"], env__n_envs=4)
     config["alg"]["args"] |= alg["args"]
     check_components(parse_config(config, name))

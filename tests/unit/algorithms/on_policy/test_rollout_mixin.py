@@ -1,10 +1,6 @@
 """What surrounds a rollout: the KL controller, seeds, and checks of arguments."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +31,7 @@ DEVICE = TypeAdapter(OnPolicyArguments.__annotations__["device"], config={"arbit
     ("name", "message"),
     [("cpu:1", "a device of this machine"), ("cuda:99", "a device of this machine"), ("gpu", "mps")],
 )
-def test_other_devices_are_refused(name: str, message: str) -> None:
+def test_other_devices_are_refused(name, message):
     assert DEVICE.validate_python("auto") == "auto" and DEVICE.validate_python("cpu:0") == "cpu:0"
     with pytest.raises(ValidationError, match=message):
         DEVICE.validate_python(name)
@@ -44,18 +40,16 @@ def test_other_devices_are_refused(name: str, message: str) -> None:
 class Recorder(KLController):
     """Keeps what it is told, and raises its price by a half."""
 
-    def __init__(self, coeff: float) -> None:
+    def __init__(self, coeff):
         super().__init__(coeff)
-        self.told: list[tuple[float, int]] = []
+        self.told = []
 
-    def step(self, kl: float, n_tokens: int) -> None:
+    def step(self, kl, n_tokens):
         self.told.append((kl, n_tokens))
         self.coeff *= 1.5
 
 
-def make_ppo(
-    controller: KLController | None = None, algorithm: Any = PPO, n_envs: int = 2, model_seed: int = 0, **kwargs: Any
-) -> Any:
+def make_ppo(controller=None, algorithm=PPO, n_envs=2, model_seed=0, **kwargs):
     tokenizer = make_tokenizer()
     model = make_gpt2(tokenizer, model_seed)
     return algorithm(
@@ -71,13 +65,13 @@ def make_ppo(
     )
 
 
-def test_kl_controller_is_told_the_kl_per_token_after_its_price_was_charged() -> None:
+def test_kl_controller_is_told_the_kl_per_token_after_its_price_was_charged():
     controller = Recorder(0.2)
     algorithm = make_ppo(controller)
     _, callback = algorithm._setup_learn(10**6)
     for iteration in (1, 2):
         algorithm.collect_rollouts(algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps)
-        stored: list[Any] = rows_of(algorithm.rollout_buffer)
+        stored = rows_of(algorithm.rollout_buffer)
         kls = [float(kl) for u in stored for kl in u.unmasked_log_probs - u.ref_log_probs]
         kl, n_tokens = controller.told[-1]
         assert n_tokens == len(kls) > len(stored)
@@ -95,7 +89,7 @@ class Pairs(PPO):
     group_size = 2
 
 
-def test_environments_of_a_group_draw_alike_and_others_do_not() -> None:
+def test_environments_of_a_group_draw_alike_and_others_do_not():
     assert make_ppo(algorithm=Pairs, n_envs=4, seed=7).env._seeds == [7, 7, 8, 8]
     assert make_ppo(n_envs=4, seed=7).env._seeds == [7, 8, 9, 10]
     unseeded = make_ppo(algorithm=Pairs, n_envs=4)
@@ -104,8 +98,8 @@ def test_environments_of_a_group_draw_alike_and_others_do_not() -> None:
     assert (again, second) == (first, first + 1)
 
 
-def test_processes_start_from_one_policy_and_draw_prompts_and_numbers_of_their_own(tmp_path: Path) -> None:
-    def work(number: int) -> tuple[list[int], list[float], int]:
+def test_processes_start_from_one_policy_and_draw_prompts_and_numbers_of_their_own(tmp_path):
+    def work(number):
         trained = make_ppo(n_envs=2, seed=7, model_seed=number)
         drawn = torch.initial_seed()
         weight = next(trained.policy.actor_parameters())
@@ -117,8 +111,8 @@ def test_processes_start_from_one_policy_and_draw_prompts_and_numbers_of_their_o
     assert (first_drawn, drawn) == (7, 8)
 
 
-def test_processes_without_a_seed_agree_on_one(tmp_path: Path) -> None:
-    def work(number: int) -> list[int]:
+def test_processes_without_a_seed_agree_on_one(tmp_path):
+    def work(number):
         trained = make_ppo(n_envs=1)
         trained.set_random_seed(None)
         return trained.env._seeds
@@ -128,8 +122,8 @@ def test_processes_without_a_seed_agree_on_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sharding", ["fsdp", "deepspeed", None])
-def test_sharding_is_done_by_what_was_named(monkeypatch: pytest.MonkeyPatch, sharding: str | None) -> None:
-    done: list[tuple[Any, ...]] = []
+def test_sharding_is_done_by_what_was_named(monkeypatch, sharding):
+    done = []
     monkeypatch.setattr(rollout_mixin, "shard_policy", lambda policy: done.append(("fsdp", policy)))
     monkeypatch.setattr(rollout_mixin, "use_deepspeed", lambda *arguments: done.append(("deepspeed", *arguments)))
     trained = make_ppo(sharding=sharding, max_grad_norm=0.3)
@@ -140,12 +134,12 @@ def test_sharding_is_done_by_what_was_named(monkeypatch: pytest.MonkeyPatch, sha
 class Stops(BaseCallback):
     """Ends the rollout of the second process at its first step."""
 
-    def _on_step(self) -> bool:
+    def _on_step(self):
         return process_index() == 0
 
 
-def test_process_whose_callback_stops_finishes_its_rollout_and_none_begins_another(tmp_path: Path) -> None:
-    def work(number: int) -> list[bool]:
+def test_process_whose_callback_stops_finishes_its_rollout_and_none_begins_another(tmp_path):
+    def work(number):
         trained = make_ppo()
         trained._setup_learn(10**6)
         callback = Stops()
@@ -158,7 +152,7 @@ def test_process_whose_callback_stops_finishes_its_rollout_and_none_begins_anoth
     assert in_two_processes(work, tmp_path) == ([True, False, False, False], [True, True, False, False])
 
 
-def test_timesteps_are_those_that_were_asked_for_and_episodes_are_kept_as_a_monitor_does() -> None:
+def test_timesteps_are_those_that_were_asked_for_and_episodes_are_kept_as_a_monitor_does():
     trained = make_ppo(seed=0)
     _, callback = trained._setup_learn(10**6)
     assert trained.iteration == 0
@@ -184,7 +178,7 @@ def test_timesteps_are_those_that_were_asked_for_and_episodes_are_kept_as_a_moni
         ({"start": 2.0, "end": 1.0, "schedule": "cosine", "warmup": 0.25}, [0.0, 2.0, 1.75, 1.0]),
     ],
 )
-def test_values_follow_the_progress(settings: dict[str, Any], expected: list[float]) -> None:
+def test_values_follow_the_progress(settings, expected):
     value = as_schedule(settings, "learning_rate")
     assert [value(1 - done) for done in (0, 0.25, 0.5, 1)] == pytest.approx(expected)
 
@@ -211,13 +205,13 @@ def test_values_follow_the_progress(settings: dict[str, Any], expected: list[flo
         ("ent_coef", {"start": 0.3, "end": 0.1}, r"alg\.args\.ent_coef"),
     ],
 )
-def test_schedules_without_meaning_are_refused(tmp_path: Path, name: str, value: Any, words: str) -> None:
+def test_schedules_without_meaning_are_refused(tmp_path, name, value, words):
     config = make_config(tmp_path, **{f"alg__args__{name}": value})
     with pytest.raises(ConfigError, match=words):
         check_components(parse_config(config, "test"))
 
 
-def test_config_accepts_schedules(tmp_path: Path) -> None:
+def test_config_accepts_schedules(tmp_path):
     args = {
         "alg__args__learning_rate": {"start": 1e-4, "end": 0, "schedule": "cosine", "warmup": 0.1},
         "alg__args__clip_range": {"start": 0.2, "end": 0.1},

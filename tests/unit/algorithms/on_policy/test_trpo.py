@@ -1,19 +1,15 @@
 """TRPO's Fisher-vector products on a share of the replies."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from collected import collected
 
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 
-SETTINGS: dict[str, Any] = {"cg_max_steps": 4, "cg_damping": 0.5, "n_critic_updates": 1, "target_kl": 0.02}
+SETTINGS = {"cg_max_steps": 4, "cg_damping": 0.5, "n_critic_updates": 1, "target_kl": 0.02}
 
 
-def updated(factor: int, rows: list[int] | None = None) -> Any:
+def updated(factor, rows=None):
     """TRPO after an update; ``rows`` chooses the rows of the rollout."""
     trained = collected(TRPO, sub_sampling_factor=factor, normalize_advantage=False, **SETTINGS)
     if rows is not None:
@@ -22,18 +18,18 @@ def updated(factor: int, rows: list[int] | None = None) -> Any:
     return trained
 
 
-def weights(trained: Any) -> torch.Tensor:
+def weights(trained):
     return torch.cat([parameter.detach().flatten() for parameter in trained.policy.actor_parameters()])
 
 
-def test_share_of_equal_replies_gives_the_step_of_all() -> None:
+def test_share_of_equal_replies_gives_the_step_of_all():
     start = weights(collected(TRPO, **SETTINGS))
     one, other = (weights(updated(factor, rows=[0] * 12)) for factor in (1, 4))
     assert (one - start).abs().max() > 1e-4
     torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-6)
 
 
-def test_share_of_different_replies_gives_another_step_within_the_trust_region() -> None:
+def test_share_of_different_replies_gives_another_step_within_the_trust_region():
     one, other = (updated(factor) for factor in (1, 4))
     assert not torch.allclose(weights(one), weights(other), atol=1e-5)
     for trained in (one, other):
@@ -41,12 +37,12 @@ def test_share_of_different_replies_gives_another_step_within_the_trust_region()
 
 
 @pytest.mark.parametrize(("factor", "share"), [(2, 0.5), (4, 0.25), (10**6, 0.0)])
-def test_share_has_about_the_chosen_number_of_tokens(factor: int, share: float) -> None:
+def test_share_has_about_the_chosen_number_of_tokens(factor, share):
     trained = collected(TRPO, n_steps=64, sub_sampling_factor=factor, **SETTINGS)
-    seen: list[torch.Tensor] = []
+    seen = []
     get_distribution = trained.policy.get_distribution
 
-    def recorded(observations: Any) -> Any:
+    def recorded(observations):
         distribution = get_distribution(observations)
         seen.append(distribution.distribution.logits)
         return distribution

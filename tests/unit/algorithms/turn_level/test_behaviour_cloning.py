@@ -1,7 +1,5 @@
 """Behaviour cloning, as an algorithm and as a warm start."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -20,18 +18,18 @@ from rl4dialog.algorithms.turn_level.behaviour_cloning import (
 from rl4dialog.core.errors import ConfigError
 
 
-def test_loss_is_binary_cross_entropy_summed_over_bits() -> None:
+def test_loss_is_binary_cross_entropy_summed_over_bits():
     policy = PPO("MlpPolicy", copying_envs(), seed=0, device="cpu").policy
     observations, actions = torch.rand(8, 4), torch.randint(0, 2, (8, 4)).float()
     with torch.no_grad():
-        features = policy.mlp_extractor.forward_actor(policy.extract_features(observations))  # type: ignore[arg-type]
+        features = policy.mlp_extractor.forward_actor(policy.extract_features(observations))
         logits = policy.action_net(features)
     expected = torch.nn.functional.binary_cross_entropy_with_logits(logits, actions, reduction="none").sum(1).mean()
     demonstrations = observations, actions, torch.zeros(8)
     assert _epoch(policy, demonstrations, 8, 0.0, 10.0) == [pytest.approx(float(expected), rel=1e-6)]
 
 
-def test_algorithm_learns_the_demonstrations() -> None:
+def test_algorithm_learns_the_demonstrations():
     algorithm = BehaviourCloning(
         "MlpPolicy", copying_envs(), learning_rate=0.01, batch_size=8, n_steps=2, seed=0, device="cpu"
     )
@@ -43,7 +41,7 @@ def test_algorithm_learns_the_demonstrations() -> None:
     assert algorithm.iteration == 100
 
 
-def test_warm_start_leaves_the_optimizer_of_the_policy_as_it_was() -> None:
+def test_warm_start_leaves_the_optimizer_of_the_policy_as_it_was():
     algorithm = PPO("MlpPolicy", copying_envs(), seed=0, device="cpu")
     own, before = algorithm.policy.optimizer, [p.clone() for p in algorithm.policy.parameters()]
     warm_start_by_cloning(algorithm, n_epochs=2)
@@ -52,9 +50,9 @@ def test_warm_start_leaves_the_optimizer_of_the_policy_as_it_was() -> None:
     assert any(not torch.equal(a, b) for a, b in zip(before, algorithm.policy.parameters(), strict=True))
 
 
-def test_what_cannot_be_imitated_is_an_error() -> None:
+def test_what_cannot_be_imitated_is_an_error():
     empty, none = copying_envs(), np.zeros((0, 4), np.int8)
-    empty.envs[0].demonstrations = lambda: (none, none, none[:, 0])  # type: ignore[attr-defined]
+    empty.envs[0].demonstrations = lambda: (none, none, none[:, 0])
     cart_pole = DummyVecEnv([lambda: gym.make("CartPole-v1")])
     for cls, envs, message in (
         (PPO, copying_envs(has_demonstrations=False), r"needs an environment with a method demonstrations\(\)"),

@@ -1,9 +1,5 @@
 """GDPL: PPO on a reward learned from demonstrations."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -14,14 +10,14 @@ from stable_baselines3.common.logger import Logger
 from rl4dialog.algorithms.turn_level.gdpl import GDPL, RewardEstimator
 
 
-def algorithm(length: int = 1, truncates: bool = False, **kwargs: Any) -> GDPL:
+def algorithm(length=1, truncates=False, **kwargs):
     envs = copying_envs(length=length, truncates=truncates)
     built = GDPL("MlpPolicy", envs, n_steps=16, batch_size=8, seed=0, device="cpu", **kwargs)
     built.set_logger(Logger(folder=None, output_formats=[]))
     return built
 
 
-def test_shaping_is_the_change_of_the_potential_and_zero_after_the_end() -> None:
+def test_shaping_is_the_change_of_the_potential_and_zero_after_the_end():
     estimator = RewardEstimator(3, 2, gamma=0.9, width=8, is_discrete=False)
     s, a, following = torch.rand(5, 3), torch.rand(5, 2), torch.rand(5, 3)
     base = estimator.g(torch.cat([s, a], 1)).squeeze(1)
@@ -30,7 +26,7 @@ def test_shaping_is_the_change_of_the_potential_and_zero_after_the_end() -> None
     torch.testing.assert_close(estimator(s, a, following, torch.ones(5)), base - h)
 
 
-def test_numbered_actions_are_one_hot() -> None:
+def test_numbered_actions_are_one_hot():
     estimator = RewardEstimator(3, 4, gamma=0.9, width=8, is_discrete=True)
     s, dones = torch.rand(2, 3), torch.zeros(2)
     one_hot = torch.tensor([[0.0, 1, 0, 0], [0, 0, 0, 1]])
@@ -38,7 +34,7 @@ def test_numbered_actions_are_one_hot() -> None:
     torch.testing.assert_close(estimator(s, torch.tensor([1.0, 3.0]), s, dones), expected - estimator.h(s).squeeze(1))
 
 
-def test_policy_waits_for_the_estimator() -> None:
+def test_policy_waits_for_the_estimator():
     built = algorithm(estimator_warmup_iters=2)
     weights = [p.clone() for p in built.policy.action_net.parameters()]
     estimator = [p.clone() for p in built.policy.estimator.parameters()]
@@ -52,11 +48,11 @@ def test_policy_waits_for_the_estimator() -> None:
 class LastSeen(BaseCallback):
     """Ends of episodes by step and environment: the last observation if it is truncated, otherwise none."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.ends: dict[tuple[int, int], Any] = {}
+        self.ends = {}
 
-    def _on_step(self) -> bool:
+    def _on_step(self):
         for env, info in enumerate(self.locals["infos"]):
             if self.locals["dones"][env]:
                 cut = info["TimeLimit.truncated"]
@@ -65,13 +61,13 @@ class LastSeen(BaseCallback):
 
 
 @pytest.mark.parametrize("truncates", [False, True])
-def test_advantages_are_those_of_a_loop_on_the_learned_reward(truncates: bool) -> None:
+def test_advantages_are_those_of_a_loop_on_the_learned_reward(truncates):
     built, seen = algorithm(estimator_warmup_iters=100, length=4, truncates=truncates), LastSeen()
     built.learn(built.timesteps_per_iteration, seen, log_interval=None)
     assert sum(end is not None for end in seen.ends.values()) == (4 if truncates else 0) and (15, 1) in seen.ends
     buffer, policy, factor = built.rollout_buffer, built.policy, built.gamma * built.gae_lambda
 
-    def value_of(observation: Any) -> float:
+    def value_of(observation):
         return float(policy.predict_values(torch.as_tensor(observation)[None]))
 
     with torch.no_grad():

@@ -1,9 +1,5 @@
 """Plain algorithms get iterations, and compute what they compute without them."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import gymnasium as gym
 import pytest
 import sb3_contrib
@@ -16,13 +12,13 @@ from rl4dialog.algorithms.turn_level.iterations import DoubleDQN, with_iteration
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.gym_wrappers import ResumableEnv
 
-ARGS: dict[str, dict[str, Any]] = {
+ARGS = {
     "PPO": {"n_steps": 32, "batch_size": 16, "n_epochs": 2},
     "DQN": {"learning_starts": 40, "train_freq": 32, "gradient_steps": 3, "batch_size": 8, "buffer_size": 200},
 }
 
 
-def built(cls: Any, name: str, **kwargs: Any) -> Any:
+def built(cls, name, **kwargs):
     env = ResumableEnv(gym.make("CartPole-v1"))
     algorithm = cls("MlpPolicy", env, seed=5, device="cpu", **ARGS[name], **kwargs)
     algorithm.set_logger(Logger(None, []))
@@ -32,25 +28,25 @@ def built(cls: Any, name: str, **kwargs: Any) -> Any:
 class Recorder(BaseCallback):
     """What callbacks see of the iterations; asks for an end in the middle of one."""
 
-    def __init__(self, stops_at: int | None = None) -> None:
+    def __init__(self, stops_at=None):
         super().__init__()
-        self.seen: list[Any] = []
-        self.logged: list[dict[str, Any]] = []
+        self.seen = []
+        self.logged = []
         self._stops_at = stops_at
 
-    def _on_rollout_start(self) -> None:
-        self.seen.append(("start", self.model.iteration, self.num_timesteps))  # type: ignore[attr-defined]
+    def _on_rollout_start(self):
+        self.seen.append(("start", self.model.iteration, self.num_timesteps))
 
-    def _on_step(self) -> bool:
+    def _on_step(self):
         return self._stops_at is None or self.num_timesteps < self._stops_at
 
-    def _on_rollout_end(self) -> None:
-        self.seen.append(("end", self.model.iteration))  # type: ignore[attr-defined]
+    def _on_rollout_end(self):
+        self.seen.append(("end", self.model.iteration))
         self.logged.append(dict(self.logger.name_to_value))
 
 
 @pytest.mark.parametrize("name", ARGS)
-def test_learns_what_the_plain_class_learns(name: str) -> None:
+def test_learns_what_the_plain_class_learns(name):
     plain = getattr(stable_baselines3, name)
     one = built(plain, name).learn(160)
     other = built(with_iterations(plain), name).learn(160, log_interval=None)
@@ -60,14 +56,14 @@ def test_learns_what_the_plain_class_learns(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ARGS)
-def test_an_iteration_is_finished_before_the_algorithm_stops(name: str) -> None:
+def test_an_iteration_is_finished_before_the_algorithm_stops(name):
     algorithm, recorder = built(with_iterations(getattr(stable_baselines3, name)), name), Recorder(stops_at=40)
     algorithm.learn(160, recorder, log_interval=None)
     assert recorder.seen == [("start", 0, 0), ("end", 1), ("start", 1, 32), ("end", 2), ("start", 2, 64)]
     assert algorithm.num_timesteps == 64 and not algorithm.stop_requested
 
 
-def test_an_iteration_logs_the_episodes_that_ended_in_it() -> None:
+def test_an_iteration_logs_the_episodes_that_ended_in_it():
     algorithm, recorder = built(with_iterations(stable_baselines3.PPO), "PPO"), Recorder()
     algorithm.learn(96, recorder, log_interval=None)
     returns = [episode["r"] for episode in algorithm.ep_info_buffer]
@@ -78,7 +74,7 @@ def test_an_iteration_logs_the_episodes_that_ended_in_it() -> None:
     assert [logged["rollout/timesteps"] for logged in recorder.logged] == [32, 32, 32]
 
 
-def test_number_as_action_noise_is_a_standard_deviation() -> None:
+def test_number_as_action_noise_is_a_standard_deviation():
     td3 = with_iterations(stable_baselines3.TD3)("MlpPolicy", gym.make("Pendulum-v1"), buffer_size=10, action_noise=0.3)
     draws = torch.tensor([td3.action_noise()[0] for _ in range(2000)])
     assert draws.std().item() == pytest.approx(0.3, rel=0.1)
@@ -92,12 +88,12 @@ def test_number_as_action_noise_is_a_standard_deviation() -> None:
         (print, "must derive from"),
     ],
 )
-def test_unknown_loop_is_refused(algorithm: Any, message: str) -> None:
+def test_unknown_loop_is_refused(algorithm, message):
     with pytest.raises(ConfigError, match=message):
         with_iterations(algorithm)
 
 
-def test_online_network_chooses_and_target_network_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_online_network_chooses_and_target_network_values(monkeypatch):
     built = DoubleDQN("MlpPolicy", gym.make("CartPole-v1"), seed=0, device="cpu")
     random, observed, seen = (
         torch.Generator().manual_seed(0),

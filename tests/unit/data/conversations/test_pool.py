@@ -1,7 +1,5 @@
 """Logged conversations: their layouts, games of ILQL's tweets, and the datapool."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json
@@ -18,7 +16,7 @@ import pytest
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.feedback import Feedback, JudgedReply
-from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue
+from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY
 from rl4dialog.data.conversations import pool as module
 from rl4dialog.data.conversations.pool import LoggedConversations, dialogues_of, game_rows, guess_layout, unread_columns
 from rl4dialog.data.rows import Row
@@ -30,12 +28,12 @@ TRANSITIONS = {
 }
 
 
-def games(found: list[Any], seed: int = 0, transitions: Any = TRANSITIONS) -> list[dict[str, Any]]:
+def games(found, seed=0, transitions=TRANSITIONS):
     rows = [Row({"games": found, "transitions": transitions}, "t.json")]
     return [dict(row.values) for row in game_rows(lambda: rows, seed)]
 
 
-def test_words_of_tweets_have_their_colours_and_are_drawn_by_seed() -> None:
+def test_words_of_tweets_have_their_colours_and_are_drawn_by_seed():
     (game,) = games([["panic", [MISS, NEAR, HIT]]])
     assert game["meta_data"] == {"word": "slate"}, "no other hidden word allows these colours"
     texts = [message["content"] for message in game["messages"]]
@@ -64,22 +62,22 @@ def test_words_of_tweets_have_their_colours_and_are_drawn_by_seed() -> None:
         ([], {"crane": {HIT: "crane"}}, "transitions.crane.<g><g><g><g><g>: input should be a valid list"),
     ],
 )
-def test_wrong_file_of_tweets_is_named(found: Any, transitions: Any, message: str) -> None:
+def test_wrong_file_of_tweets_is_named(found, transitions, message):
     with pytest.raises(DataError, match=r"t\.json: ") as error:
         games(found, transitions=transitions)
     assert message in str(error.value)
 
 
-def read(values: dict[str, Any], layout: Any = None) -> list[Dialogue]:
+def read(values, layout=None):
     row = Row(json.loads(json.dumps(values)), "log.jsonl:3")
     return list(dialogues_of(row, 2, layout or guess_layout(row), "assistant"))
 
 
-def said(dialogue: Dialogue) -> list[tuple[int, str, float]]:
+def said(dialogue):
     return [(turn.speaker, turn.text, turn.reward) for turn in dialogue.turns]
 
 
-def messages(*texts: str) -> list[dict[str, str]]:
+def messages(*texts):
     """Messages of which the last one is the assistant's."""
     roles = ["user", "assistant"]
     return [{"role": roles[(i + len(texts)) % 2], "content": text} for i, text in enumerate(texts)]
@@ -88,7 +86,7 @@ def messages(*texts: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("label", "reward"), [({}, 0.0), ({"label": True}, 1.0), ({"label": False}, 0.0), ({"label": -2.5}, -2.5)]
 )
-def test_completions_have_their_label_as_reward(label: dict[str, Any], reward: float) -> None:
+def test_completions_have_their_label_as_reward(label, reward):
     (plain,) = read({"prompt": "hello", "completion": "hi", "id": "x", "meta_data": {"a": 1}, **label})
     assert said(plain) == [(PARTNER, "hello", 0.0), (AGENT, "hi", reward)]
     assert plain.n_given == 1 and plain.id == "x" and plain.meta_data == {"a": 1}
@@ -98,7 +96,7 @@ def test_completions_have_their_label_as_reward(label: dict[str, Any], reward: f
     assert chat.n_given == 3 and chat.meta_data == {SYSTEM_KEY: "s"} and chat.id == 2
 
 
-def test_preferences_are_two_conversations() -> None:
+def test_preferences_are_two_conversations():
     whole = {"chosen": messages("a", "b", "c", "good"), "rejected": messages("a", "b", "c", "bad")}
     for row in (whole, {"prompt": messages("a", "b", "c", "")[:-1], "chosen": "good", "rejected": "bad"}):
         if isinstance(row["chosen"], str):
@@ -113,7 +111,7 @@ SEQUENCE = [["Wordle:\n", 0], ["s l a t e\n", 1], ["b b g b g\n", 0.0], ["c r a 
 
 
 @pytest.mark.parametrize("rewards", [[-1.0, 0.0, -2], [0.0, -1.0, 0.0, -2]])
-def test_lmrl_gyms_rewards_are_those_of_all_texts_or_of_all_but_the_first(rewards: list[float]) -> None:
+def test_lmrl_gyms_rewards_are_those_of_all_texts_or_of_all_but_the_first(rewards):
     (found,) = read({"sequence": SEQUENCE, "reward": rewards, "done": False})
     texts = ["Wordle:", "s l a t e", "b b g b g", "c r a n e"]
     assert [turn.text for turn in found.turns] == texts, "without surrounding whitespace"
@@ -122,12 +120,12 @@ def test_lmrl_gyms_rewards_are_those_of_all_texts_or_of_all_but_the_first(reward
     assert read({"sequence": SEQUENCE, "reward": rewards, "done": True})[0].terminated
 
 
-def feedback(kind: str, *replies: str, **verdict: Any) -> dict[str, Any]:
+def feedback(kind, *replies, **verdict):
     judged = [JudgedReply("p/run", text) for text in replies]
     return Feedback(kind, ["a", "b", "c"], judged, persona="I like tea.", id="f", **verdict).record()
 
 
-def test_feedback_has_the_verdicts_of_people_as_rewards() -> None:
+def test_feedback_has_the_verdicts_of_people_as_rewards():
     (down,) = read(feedback("rating", "meh", rating=-1))
     assert said(down) == [(PARTNER, "a", 0.0), (AGENT, "b", 0.0), (PARTNER, "c", 0.0), (AGENT, "meh", -1.0)]
     assert down.n_given == 3 and down.meta_data == {SYSTEM_KEY: "I like tea.", "model": "p/run"} and down.id == "f"
@@ -141,7 +139,7 @@ def test_feedback_has_the_verdicts_of_people_as_rewards() -> None:
     assert said(corrected)[-1] == (AGENT, "good", 1.0)
 
 
-def test_layout_is_guessed_from_the_columns() -> None:
+def test_layout_is_guessed_from_the_columns():
     rows = {
         "messages": {"messages": messages("a", "b"), "rewards": None, "score": 3},
         "completion": {"prompt": "a", "completion": "b", "score": 3},
@@ -153,7 +151,7 @@ def test_layout_is_guessed_from_the_columns() -> None:
     for layout, values in rows.items():
         row = Row(values, "x:1")
         assert guess_layout(row) == layout
-        assert unread_columns(row, layout) == ([] if layout in ("feedback", "tweets") else ["score"])  # type: ignore[arg-type]
+        assert unread_columns(row, layout) == ([] if layout in ("feedback", "tweets") else ["score"])
     both = {**rows["messages"], **rows["completion"]}
     assert said(read(both, "completion")[0])[-1] == (AGENT, "b", 0.0)
 
@@ -175,7 +173,7 @@ def test_layout_is_guessed_from_the_columns() -> None:
         ({"kind": "rating", "turns": [], "replies": []}, None, "not a line that rl4dialog chat, teach, ui or select"),
     ],
 )
-def test_wrong_rows_are_named(values: dict[str, Any], layout: Any, message: str) -> None:
+def test_wrong_rows_are_named(values, layout, message):
     with pytest.raises(DataError) as error:
         read(values, layout)
     assert str(error.value).startswith("log.jsonl:3: ") and message in str(error.value)
@@ -184,26 +182,26 @@ def test_wrong_rows_are_named(values: dict[str, Any], layout: Any, message: str)
 Write = Callable[[dict[str, Any]], Path]
 
 
-def record(number: int, n_turns: int = 1) -> dict[str, Any]:
+def record(number, n_turns=1):
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": f"u{number}"}]
     for turn in range(n_turns):
         messages += [{"role": "assistant", "content": f"a{turn}"}, {"role": "user", "content": f"u{turn}"}]
     return {"id": number, "messages": messages, "rewards": [float(number)] * n_turns, "meta_data": {"n": number}}
 
 
-def jsonl(*records: Any) -> str:
+def jsonl(*records):
     return "".join(json.dumps(each) + "\n" for each in records)
 
 
-def prepared(write: Write, *rows: Any, **args: Any) -> LoggedConversations:
+def prepared(write, *rows, **args):
     return LoggedConversations.prepare("train", write({"x.jsonl": jsonl(*rows)}) / "x.jsonl", **args)
 
 
-def ids(pool: LoggedConversations) -> list[Any]:
+def ids(pool):
     return [dialogue.id for dialogue in pool.conversations()]
 
 
-def test_sample_is_the_first_reply_and_the_rest_its_continuation(write: Write) -> None:
+def test_sample_is_the_first_reply_and_the_rest_its_continuation(write):
     pool = prepared(write, record(3, n_turns=2))
     ((sample, _),) = pool
     assert sample.prompt_or_input_text == "s<EOU>u3 <EOU>" and sample.references == ["a0"] and sample.id == 3
@@ -215,14 +213,14 @@ def test_sample_is_the_first_reply_and_the_rest_its_continuation(write: Write) -
     assert dialogue.meta_data == {"n": 3, SYSTEM_KEY: "s"}
 
 
-def test_agent_can_speak_first(write: Write) -> None:
+def test_agent_can_speak_first(write):
     ((sample, _),) = prepared(write, {"messages": messages("a", "u", "")[:-1]})
     assert sample.prompt_or_input_text == " <EOU>" and sample.references == ["a"]
     assert sample.meta_data == {"history": [], "continuation": ["u"]}
 
 
-def test_markup_is_that_of_the_format_unless_tokens_are_known(write: Write) -> None:
-    def render(messages: list[dict[str, str]]) -> str:
+def test_markup_is_that_of_the_format_unless_tokens_are_known(write):
+    def render(messages):
         return "".join(f"[{m['role'][0]}]{m['content']}" for m in messages) + "[a]"
 
     ((sample, _),) = prepared(write, record(3), format="chat_template", render_chat=render)
@@ -234,12 +232,12 @@ def test_markup_is_that_of_the_format_unless_tokens_are_known(write: Write) -> N
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "log.jsonl.gz", "log.parquet", "shards"])
-def test_every_kind_of_file_has_the_same_conversations(write: Write, tmp_path: Path, name: str) -> None:
+def test_every_kind_of_file_has_the_same_conversations(write, tmp_path, name):
     records = [record(n, n_turns=1 + n % 2) for n in range(7)]
     parts = jsonl(*records[:3]), jsonl(*records[3:])
     # Of several members, as runs write them.
     packed = b"".join(gzip.compress(part.encode()) for part in parts)
-    files: dict[str, Any] = {"log.jsonl": "".join(parts), "log.jsonl.gz": packed}
+    files = {"log.jsonl": "".join(parts), "log.jsonl.gz": packed}
     write({**files, **{f"shards/part-000{i}.jsonl": part for i, part in enumerate(parts)}})
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / "log.parquet")
     whole, found = (LoggedConversations.prepare("train", tmp_path / each) for each in ("log.jsonl", name))
@@ -247,7 +245,7 @@ def test_every_kind_of_file_has_the_same_conversations(write: Write, tmp_path: P
     assert ids(LoggedConversations.prepare("val", {"train": tmp_path / name, "val": tmp_path / name})) == list(range(7))
 
 
-def test_splits_are_files_or_sampled(write: Write) -> None:
+def test_splits_are_files_or_sampled(write):
     folder = write({f"{split}.jsonl": jsonl(record(n)) for n, split in enumerate(("train", "val", "test"))})
     assert [ids(LoggedConversations.prepare(split, folder)) for split in ("train", "val", "test")] == [[0], [1], [2]]
     path = write({"one.jsonl": jsonl(*map(record, range(40)))}) / "one.jsonl"
@@ -257,12 +255,12 @@ def test_splits_are_files_or_sampled(write: Write) -> None:
         LoggedConversations.prepare("val", path)
 
 
-def test_conversations_are_read_one_by_one_and_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversations_are_read_one_by_one_and_again(write, monkeypatch):
     path = write({"log.jsonl": jsonl(*map(record, range(100)))}) / "log.jsonl"
     n_read = 0
     original = module.dialogues_of
 
-    def counted(row: Row, *args: Any) -> Any:
+    def counted(row, *args):
         nonlocal n_read
         n_read += 1
         return original(row, *args)
@@ -275,7 +273,7 @@ def test_conversations_are_read_one_by_one_and_again(write: Write, monkeypatch: 
     assert len(ids(pool)) == len(ids(pool)) == 100
 
 
-def test_limits(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+def test_limits(write, caplog):
     path = write({"log.jsonl": jsonl(*(record(n, n_turns=1 + n % 3) for n in range(9)))}) / "log.jsonl"
     assert ids(LoggedConversations.prepare("train", path, min_turns=2)) == [1, 2, 4, 5, 7, 8]
     assert ids(LoggedConversations.prepare("train", path, min_turns=3, max_size=2)) == [2, 5]
@@ -288,7 +286,7 @@ def test_limits(write: Write, caplog: pytest.LogCaptureFixture) -> None:
         LoggedConversations.prepare("train", path, min_turns=4)
 
 
-def test_rewards_are_scaled_then_shifted(write: Write) -> None:
+def test_rewards_are_scaled_then_shifted(write):
     said = {"token_ids": [1, 2], "token_rewards": [1.0, 2.0]}
     *before, last = messages("u", "given", "u", "a")
     log = {"messages": [*before, {**last, "reward": 3.0, **said}], "n_given": 3, "tokenizer": "9f"}
@@ -297,7 +295,7 @@ def test_rewards_are_scaled_then_shifted(write: Write) -> None:
     assert (said_turn.reward, said_turn.token_rewards, given.reward) == (5.0, (2.0, 4.0), 0.0)
 
 
-def test_layout_is_stated_once(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+def test_layout_is_stated_once(write, caplog):
     rows = [{"prompt": "a", "completion": "b", "label": True, "source": "x"}] * 2
     path = write({"x.jsonl": jsonl(*rows)}) / "x.jsonl"
     with caplog.at_level(logging.INFO, "rl4dialog"):
@@ -310,7 +308,7 @@ def test_layout_is_stated_once(write: Write, caplog: pytest.LogCaptureFixture) -
     ]
 
 
-def test_what_is_not_read_is_warned_of(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_not_read_is_warned_of(write, caplog):
     messages = [{"role": "user", "content": "u", "name": "x"}, {"role": "assistant", "content": "a", "rating": 4}]
     log = jsonl({"messages": messages, "ratings": {"overall": 4}})
     folder = write({"train.jsonl": log, "train_2.jsonl": log, "more.jsonl": log})
@@ -322,7 +320,7 @@ def test_what_is_not_read_is_warned_of(write: Write, caplog: pytest.LogCaptureFi
     ]
 
 
-def test_tweets_are_games_with_words(write: Write) -> None:
+def test_tweets_are_games_with_words(write):
     tweets = {"games": [["panic", [HIT]]] * 20, "transitions": {"crane": {HIT: ["crane"]}}}
     path = write({"tweets.json": json.dumps(tweets)}) / "tweets.json"
     parts = [LoggedConversations.prepare(split, path, held_out_share=0.1) for split in ("train", "val", "test")]
@@ -330,7 +328,7 @@ def test_tweets_are_games_with_words(write: Write) -> None:
     assert [turn.text for turn in next(parts[0].conversations()).turns] == ["new word", "crane", "ggggg"]
 
 
-WRONG: dict[str, tuple[str, Any, dict[str, Any], str]] = {
+WRONG = {
     "empty": ("x.jsonl", "\n", {}, "x.jsonl is empty; a log has one conversation per line"),
     "broken": ("x.jsonl", jsonl(record(0)) + '{"messages": [', {}, "x.jsonl:2: not valid JSON"),
     "mixed": ("x.jsonl", jsonl(record(0), {"a": 1}), {}, "x.jsonl:2: no column 'messages', but all rows of a log must"),
@@ -345,20 +343,20 @@ WRONG: dict[str, tuple[str, Any, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_file_is_named(write: Write, name: str) -> None:
+def test_wrong_file_is_named(write, name):
     file, content, args, message = WRONG[name]
     with pytest.raises(DataError) as error:
         LoggedConversations.prepare("train", write({file: content}) / file, **args)
     assert message in str(error.value)
 
 
-def test_wrong_line_after_the_samples_is_named_when_it_is_read(write: Write) -> None:
+def test_wrong_line_after_the_samples_is_named_when_it_is_read(write):
     pool = prepared(write, record(0), record(1), {**record(2), "rewards": []}, max_samples=2)
     with pytest.raises(DataError, match=r"x\.jsonl:3: rewards must have one number per message"):
         ids(pool)
 
 
-def test_pool_of_logs_cannot_be_split_in_parts_and_folders_without_logs_are_refused(write: Write) -> None:
+def test_pool_of_logs_cannot_be_split_in_parts_and_folders_without_logs_are_refused(write):
     with pytest.raises(DataError, match="use held_out_share"):
         prepared(write, record(0)).split([0.5, 0.5])
     a, b = (write({"a/x.pkl": b"", "b/x.txt": b""}) / name for name in "ab")

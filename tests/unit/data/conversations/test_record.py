@@ -1,10 +1,7 @@
 """Lines of a conversation log: what is written is read back, and what is wrong is named."""
 
-from __future__ import annotations
-
 import json
 import math
-from typing import Any
 
 import pytest
 
@@ -32,12 +29,12 @@ WHOLE = Dialogue(
 )
 
 
-def read(record: dict[str, Any], agent: str = "assistant") -> list[Dialogue]:
+def read(record, agent="assistant"):
     """The conversations of a line of a file."""
     return read_dialogues(Row(json.loads(json.dumps(record)), "log.jsonl:3"), 2, agent)
 
 
-def test_conversation_is_read_as_it_was_written() -> None:
+def test_conversation_is_read_as_it_was_written():
     record = logged_record(WHOLE)
     assert record["rewards"] == [None, 0.5, -1.0] and record["n_given"] == 3
     assert read(record) == [WHOLE]
@@ -49,7 +46,7 @@ def test_conversation_is_read_as_it_was_written() -> None:
     assert read({**record, "agent": "visitor"}, agent="guide")[0].turns == (Turn("a", AGENT), Turn("b", PARTNER))
 
 
-def test_partner_that_says_nothing_has_empty_messages() -> None:
+def test_partner_that_says_nothing_has_empty_messages():
     """The datapool ``conversational`` needs a user's message before each reply."""
     record = logged_record(Dialogue(0, (Turn("a", AGENT), Turn("b", AGENT))))
     assert [message["content"] for message in record["messages"]] == ["", "a", "", "b"]
@@ -57,7 +54,7 @@ def test_partner_that_says_nothing_has_empty_messages() -> None:
     assert [read({**record, "n_given": n})[0].n_given for n in (0, 2)] == [0, 1], "the first message is left out"
 
 
-def line(**keys: Any) -> dict[str, Any]:
+def line(**keys):
     messages = [
         {"role": "user", "content": "hello"},
         {"role": "assistant", "content": "hi"},
@@ -67,17 +64,17 @@ def line(**keys: Any) -> dict[str, Any]:
     return {"messages": messages, **keys}
 
 
-def with_message(number: int, **keys: Any) -> dict[str, Any]:
+def with_message(number, **keys):
     record = line(tokenizer="9f2c")
     record["messages"][number] |= keys
     return record
 
 
-def rewards_of(record: dict[str, Any]) -> list[float]:
+def rewards_of(record):
     return [turn.reward for turn in read(record)[0].turns if turn.speaker == AGENT]
 
 
-def test_rewards_of_messages_and_of_the_conversation_add_up() -> None:
+def test_rewards_of_messages_and_of_the_conversation_add_up():
     assert rewards_of(line()) == [0.0, 0.0]
     assert rewards_of(line(reward=2)) == [0.0, 2.0], "on the last token of the agent"
     assert rewards_of(line(rewards=[1, 0.5], reward=2)) == [1.0, 2.5]
@@ -86,7 +83,7 @@ def test_rewards_of_messages_and_of_the_conversation_add_up() -> None:
     assert read(line())[0].id == 2, "the number of the line"
 
 
-def test_self_play_is_read_from_either_side() -> None:
+def test_self_play_is_read_from_either_side():
     messages = [
         {"role": "system", "content": "A bicycle is for sale."},
         {"role": "buyer", "content": "80?", "reward": 0.0},
@@ -105,7 +102,7 @@ def test_self_play_is_read_from_either_side() -> None:
 
 SAID_TWICE = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}]
 SPOKEN_BY_THREE = [{"role": role, "content": ""} for role in "abc"]
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
+WRONG = {
     "version": (line(version=2), "version: input should be 1, got 2"),
     "no_messages": (line(messages=[]), "messages must be a list of messages with role and content, not []"),
     "role": (with_message(2, role="usr"), "message 2 has the unknown role 'usr'; did you mean 'user'?"),
@@ -140,7 +137,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_line_is_named_with_file_and_line(name: str) -> None:
+def test_wrong_line_is_named_with_file_and_line(name):
     record, message = WRONG[name]
     with pytest.raises(DataError) as error:
         read(record)

@@ -1,10 +1,5 @@
 """The stages: the rule of PPO, by votes and reward model, and configs that keep what the run's config says."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 from feedback_files import conversation_rating, correction, preference, rating, write_feedback
 from run_files import write_json, write_lines
@@ -32,15 +27,15 @@ SUPERVISED = {
 }
 
 
-def configs_of(tmp_path: Path, config: dict[str, Any], votes: Votes = VOTES, with_ppo: bool = True) -> dict[str, Any]:
+def configs_of(tmp_path, config, votes=VOTES, with_ppo=True):
     checked = parse_config(config, "c.yml")
-    found = stage_configs(Improvable(tmp_path / "run", checked, tmp_path / "out"), votes, with_ppo)  # type: ignore[arg-type]
+    found = stage_configs(Improvable(tmp_path / "run", checked, tmp_path / "out"), votes, with_ppo)
     for name, stage in found.items():
         check_components(parse_config(stage, name))
     return found
 
 
-def test_run_with_rollouts_keeps_its_algorithm(tmp_path: Path) -> None:
+def test_run_with_rollouts_keeps_its_algorithm(tmp_path):
     config = make_config(tmp_path, alg__id="rloo", warm_start={"n_epochs": 1, "learning_rate": 2e-3})
     config["alg"]["args"]["n_generations"] = 2
     found = configs_of(tmp_path, config)
@@ -54,7 +49,7 @@ def test_run_with_rollouts_keeps_its_algorithm(tmp_path: Path) -> None:
     assert found["comparison"]["reward_fn"]["id"] == "rouge"
 
 
-def test_supervised_run_gets_ppo_with_its_sampling(tmp_path: Path) -> None:
+def test_supervised_run_gets_ppo_with_its_sampling(tmp_path):
     config = make_config(tmp_path, alg=SUPERVISED)
     del config["train_evaluation"]["n_iters"]
     policy = configs_of(tmp_path, config, Votes(VOTES.preferences, 0, 0))["policy"]
@@ -68,7 +63,7 @@ def test_supervised_run_gets_ppo_with_its_sampling(tmp_path: Path) -> None:
     assert args["generation_kwargs"] == {"do_sample": True, "top_k": 0, "max_new_tokens": 10}
 
 
-def test_corrections_are_mixed_with_old_data_and_all_are_learned(tmp_path: Path) -> None:
+def test_corrections_are_mixed_with_old_data_and_all_are_learned(tmp_path):
     found = configs_of(tmp_path, make_config(tmp_path), with_ppo=False)
     assert list(found) == ["corrections", "comparison"]
     args = found["corrections"]["datapool"]["args"]
@@ -78,7 +73,7 @@ def test_corrections_are_mixed_with_old_data_and_all_are_learned(tmp_path: Path)
     assert feedback["held_out_share"] == 0 and feedback["context_size"] == 2 and not feedback["in_conversation"]
 
 
-def test_conversations_have_their_markup_and_pay_every_turn(tmp_path: Path) -> None:
+def test_conversations_have_their_markup_and_pay_every_turn(tmp_path):
     config = make_config(tmp_path)
     config["env"]["args"] |= {"max_turns": 2, "partner_replies": ["hi"]}
     config["reward_fn"] = {"id": "outcome", "args": {"per_turn": 1.0}}
@@ -89,13 +84,13 @@ def test_conversations_have_their_markup_and_pay_every_turn(tmp_path: Path) -> N
     assert found["corrections"]["datapool"]["args"]["pools"][1]["args"]["in_conversation"]
 
 
-def test_few_votes_are_learned_in_more_epochs(tmp_path: Path) -> None:
+def test_few_votes_are_learned_in_more_epochs(tmp_path):
     votes = [Votes(frozenset(map(str, range(n))), 0, 0) for n in (60, 3000)]
     found = [configs_of(tmp_path, make_config(tmp_path), each)["reward_model"]["alg"] for each in votes]
     assert [each["training_args"]["num_train_epochs"] for each in found] == [25, 3]
 
 
-def test_earlier_reward_model_is_replaced_as_metric(tmp_path: Path) -> None:
+def test_earlier_reward_model_is_replaced_as_metric(tmp_path):
     earlier = tmp_path / "earlier" / "model"
     earlier.mkdir(parents=True)
     (earlier / "reward_model.json").write_text("{}")
@@ -112,12 +107,12 @@ def test_earlier_reward_model_is_replaced_as_metric(tmp_path: Path) -> None:
         ({"datapool": {"id": "imdb", "args": {"path": "x"}}}, "'imdb' of .* has no dialogues"),
     ],
 )
-def test_runs_that_cannot_be_improved_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_runs_that_cannot_be_improved_are_refused(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         configs_of(tmp_path, make_config(tmp_path, **changes))
 
 
-def write_predictions(run: Path, split: str, margins: dict[str, float]) -> None:
+def write_predictions(run, split, margins):
     run.mkdir(exist_ok=True)
     texts = {"split_name": split, "prompt_text": "x", "generated_text": "", "ref_text": ""}
     rows = [{**texts, "sample_id": id, "score": 0.0, "margin": margin} for id, margin in margins.items()]
@@ -125,7 +120,7 @@ def write_predictions(run: Path, split: str, margins: dict[str, float]) -> None:
     write_lines(run / f"{split}_split_metrics.jsonl", [{"epoch": 3, "metrics": {}}])
 
 
-def test_votes_are_choices_between_different_replies(tmp_path: Path) -> None:
+def test_votes_are_choices_between_different_replies(tmp_path):
     given = [preference("a", "b", 0, id="1"), preference("c", "c", 0), correction("d", "e"), rating("f", 1)]
     votes = read_votes(write_feedback(tmp_path / "f.jsonl", given))
     assert votes == Votes(frozenset({"1"}), n_corrections=1, n_ratings=1, models={"m": 6})
@@ -141,7 +136,7 @@ def test_votes_are_choices_between_different_replies(tmp_path: Path) -> None:
         read_votes(write_feedback(tmp_path / "i.jsonl", []))
 
 
-def test_verdict_counts_held_out_preferences_and_no_corrections(tmp_path: Path) -> None:
+def test_verdict_counts_held_out_preferences_and_no_corrections(tmp_path):
     write_predictions(tmp_path / "run", "val", {"a": 1.0, "b": -1.0, "correction": 5.0})
     write_predictions(tmp_path / "run", "test", {"c": 0.0, "d": 0.1})
     verdict = read_verdict(tmp_path / "run", Votes(frozenset("abcd"), 1, 0))
@@ -154,5 +149,5 @@ def test_verdict_counts_held_out_preferences_and_no_corrections(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("n_right", "n", "is_good"), [(14, 20, False), (15, 20, True), (4, 20, False), (0, 0, False)])
-def test_interval_must_be_above_a_half(n_right: int, n: int, is_good: bool) -> None:
+def test_interval_must_be_above_a_half(n_right, n, is_good):
     assert Verdict(n_right, n).is_good is is_good

@@ -1,7 +1,5 @@
 """Outcomes of runs that never ran."""
 
-from __future__ import annotations
-
 import pytest
 
 from rl4dialog.experiments.quality.outcomes import Outcome, Outcomes
@@ -10,7 +8,7 @@ from rl4dialog.experiments.quality.plan import QualityPlan
 KEY, OTHER = "intent/accuracy", "lexical/meteor"
 
 
-def make_outcome(label: str, seed: int, gain: float, last_kl: float = 0.2) -> Outcome:
+def make_outcome(label, seed, gain, last_kl=0.2):
     curve = [0.5, 0.5 + gain / 2, 0.5 + gain]
     return Outcome(
         label,
@@ -28,12 +26,12 @@ def make_outcome(label: str, seed: int, gain: float, last_kl: float = 0.2) -> Ou
 
 
 @pytest.fixture
-def outcomes() -> Outcomes:
+def outcomes():
     ppo = [make_outcome("PPO", seed, 0.1 + seed / 100) for seed in range(5)]
     return Outcomes([*ppo, *(make_outcome("RLOO", seed, 0.06, 0.1) for seed in range(3))], ["rloo_seed_3"])
 
 
 @pytest.fixture
-def plan() -> QualityPlan:
+def plan():
     runs = {label: {"config": "x.yml", "seeds": [0]} for label in ("PPO", "RLOO")}
     return QualityPlan.model_validate({"title": "A title", "runs": runs, "metrics": {KEY: "intent", OTHER: "METEOR"}})

@@ -1,12 +1,9 @@
 """Runs of a plan: complete ones are left alone, failed ones are counted, and the page says so."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from child_commands import FakeProcess, replace_commands
@@ -20,17 +17,17 @@ from rl4dialog.experiments.quality.comparison import execute, make_steps
 from rl4dialog.experiments.quality.plan import load_plan, planned_runs
 
 
-def plan_of(tmp_path: Path, **changes: object) -> tuple[Any, Any]:
+def plan_of(tmp_path, **changes):
     write_config(tmp_path, make_config(tmp_path))
     path = write_plan(tmp_path, **changes)
     plan = load_plan(path, [])
     return plan, planned_runs(plan, path, tmp_path / "out")
 
 
-def test_steps_are_made_once_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_made_once_and_in_order(tmp_path, monkeypatch):
     made = []
 
-    def run_command(command: list[str]) -> int:
+    def run_command(command):
         made.append(command)
         Path(command[1]).touch()
         return 0
@@ -45,7 +42,7 @@ def test_steps_are_made_once_and_in_order(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("code, message", [(3, r"step 'a' failed \(exit code 3\)"), (0, "step 'a' did not create")])
-def test_a_step_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, message: str) -> None:
+def test_a_step_that_fails_is_named(tmp_path, monkeypatch, code, message):
     monkeypatch.setattr(comparison, "run_command", lambda command: code)
     plan, _ = plan_of(tmp_path, steps={"a": {"command": ["make"], "creates": "{output}/a"}})
     with pytest.raises(RunFolderError, match=message):
@@ -53,9 +50,7 @@ def test_a_step_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("n_jobs", [1, 3])
-def test_failed_runs_are_counted_and_the_others_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_jobs: int
-) -> None:
+def test_failed_runs_are_counted_and_the_others_go_on(tmp_path, monkeypatch, n_jobs):
     _, runs = plan_of(tmp_path)
     (tmp_path / "out").mkdir()
     commands = replace_commands(
@@ -66,9 +61,7 @@ def test_failed_runs_are_counted_and_the_others_go_on(
     assert all("--resume auto --set train_evaluation.n_iters=1 " in " ".join(command) for command in commands)
 
 
-def test_a_bad_config_is_found_before_any_run_starts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_config_is_found_before_any_run_starts(tmp_path, capsys, monkeypatch):
     write_config(tmp_path, make_config(tmp_path))
     plan = write_plan(tmp_path)
     replace_commands(monkeypatch, lambda *args: pytest.fail("a run started"))
@@ -77,7 +70,7 @@ def test_a_bad_config_is_found_before_any_run_starts(
     assert "ppo__small_steps_seed_0: " in (message := capsys.readouterr().err) and "'n_epochs'" in message
 
 
-def test_mistakes_of_the_command_line_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_of_the_command_line_are_told(tmp_path, capsys):
     write_config(tmp_path, make_config(tmp_path))
     (tmp_path / "file").touch()
     plan, output = str(write_plan(tmp_path)), tmp_path / "none"
@@ -92,7 +85,7 @@ def test_mistakes_of_the_command_line_are_told(tmp_path: Path, capsys: pytest.Ca
         assert message in capsys.readouterr().err and not output.exists()
 
 
-def test_a_step_that_is_the_same_comparison_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_is_the_same_comparison_is_an_error(tmp_path, monkeypatch):
     write_config(tmp_path, make_config(tmp_path))
     plan, output = str(write_plan(tmp_path)), tmp_path / "out"
     monkeypatch.setattr(comparison, "make_steps", lambda *args: comparison.compare(plan, [], output, 1, ""))
@@ -100,7 +93,7 @@ def test_a_step_that_is_the_same_comparison_is_an_error(tmp_path: Path, monkeypa
         comparison.compare(plan, [], output, 1, "")
 
 
-def test_a_run_that_a_signal_ended_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_a_signal_ended_is_a_failure(tmp_path, monkeypatch):
     write_config(tmp_path, make_config(tmp_path))
     monkeypatch.setattr(comparison, "execute", lambda *args: {"ppo_seed_0": -9})
     monkeypatch.setattr(comparison, "is_done", lambda *args: True)
@@ -113,7 +106,7 @@ def test_a_run_that_a_signal_ended_is_a_failure(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.long
-def test_a_comparison_is_run_continued_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_is_run_continued_and_written(tmp_path, monkeypatch):
     write_config(tmp_path, make_config(tmp_path))
     plan, output = write_plan(tmp_path), tmp_path / "out"
     arguments = [str(plan), "--output_path", str(output), "--n_jobs", "2"]

@@ -1,12 +1,8 @@
 """What runs achieved: numbers that survive the file, KL around an evaluation, win rates, statistics beside scipy's."""
 
-from __future__ import annotations
-
 import json
 import math
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +12,6 @@ from scipy import stats
 from rl4dialog.core.errors import DataError
 from rl4dialog.experiments.quality.outcomes import (
     Outcome,
-    Outcomes,
     at_kl,
     kl_curve,
     probability_of_improvement,
@@ -30,14 +25,14 @@ from rl4dialog.experiments.quality.outcomes import (
 from rl4dialog.functional.statistics import Estimate
 
 
-def test_outcomes_are_written_with_all_numbers(outcomes: Outcomes, tmp_path: Path) -> None:
+def test_outcomes_are_written_with_all_numbers(outcomes, tmp_path):
     write_outcomes(outcomes, tmp_path / "outcomes.json")
     content = json.loads((tmp_path / "outcomes.json").read_text())
     assert [Outcome(**each) for each in content["done"]] == outcomes.done
     assert content["failed"] == outcomes.failed
 
 
-def complete_run(folder: Path) -> Path:
+def complete_run(folder):
     """The files of a complete run, but for its validation metrics."""
     metrics = {"before": {"length/mean": 1.0}, "after": {"length/mean": 2.0}}
     write_json(folder / "config.json", {"alg": {"id": "ppo"}})
@@ -46,23 +41,23 @@ def complete_run(folder: Path) -> Path:
     return folder
 
 
-def test_missing_validation_metrics_are_gaps_in_the_curve(tmp_path: Path) -> None:
+def test_missing_validation_metrics_are_gaps_in_the_curve(tmp_path):
     (value,) = read_outcome("PPO", 0, complete_run(tmp_path), ["length/mean"]).curves["length/mean"]
     assert math.isnan(value)
 
 
-def test_unknown_metric_says_what_to_do_without_training_again(tmp_path: Path) -> None:
+def test_unknown_metric_says_what_to_do_without_training_again(tmp_path):
     with pytest.raises(DataError, match=r"did you mean 'length/mean'.*correct metrics in the plan.*--page_only"):
         read_outcome("PPO", 0, complete_run(tmp_path), ["length/men"])
 
 
-def test_the_kl_of_an_evaluation_is_that_of_the_rollouts_around_it() -> None:
-    run: Any = SimpleNamespace(column=lambda key: [0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
+def test_the_kl_of_an_evaluation_is_that_of_the_rollouts_around_it():
+    run = SimpleNamespace(column=lambda key: [0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
     # Rollout i + 1 is of the policy after iteration i; of the last iteration, there is no later rollout.
     assert kl_curve(run, [0, 2, 4, 6]) == pytest.approx([0.0, 0.1, 0.3, 0.45])
 
 
-def test_the_probability_of_improvement_is_mann_whitneys_u() -> None:
+def test_the_probability_of_improvement_is_mann_whitneys_u():
     ours, others = [0.5, 0.7, 0.6, 0.9], [0.6, 0.4, 0.55]
     u = stats.mannwhitneyu(ours, others).statistic
     assert probability_of_improvement(ours, others).value == pytest.approx(u / 12)
@@ -70,7 +65,7 @@ def test_the_probability_of_improvement_is_mann_whitneys_u() -> None:
     assert probability_of_improvement([2.0, 3.0], [0.0, 1.0]) == Estimate(1.0)  # two runs do not make it certain
 
 
-def test_a_curve_is_read_where_it_first_reaches_a_kl() -> None:
+def test_a_curve_is_read_where_it_first_reaches_a_kl():
     kls, values = [0.0, 0.1, 0.05, 0.3], [1.0, 2.0, 9.0, 4.0]
     assert at_kl(kls, values, 0.05) == pytest.approx(1.5)
     assert at_kl(kls, values, 0.1) == pytest.approx(2.0)
@@ -78,7 +73,7 @@ def test_a_curve_is_read_where_it_first_reaches_a_kl() -> None:
     assert math.isnan(at_kl(kls, values, 0.31)) and math.isnan(at_kl([], [], 0.1))
 
 
-def test_tokens_are_counted_until_the_smoothed_reward_reaches_a_level() -> None:
+def test_tokens_are_counted_until_the_smoothed_reward_reaches_a_level():
     rewards, tokens = [0.0, 1.0, 2.0, 0.0, 2.0, 5.0], [10, 20, 30, 10, 20, 30]
     assert smoothed(rewards) == pytest.approx([0.0, 0.5, 1.0, 1.0, 4 / 3, 7 / 3])
     assert tokens_to_reward(rewards, tokens, 1.0) == 60
@@ -86,14 +81,14 @@ def test_tokens_are_counted_until_the_smoothed_reward_reaches_a_level() -> None:
     assert math.isnan(tokens_to_reward(rewards, tokens, 2.4))
 
 
-def test_a_win_is_a_higher_score_and_a_tie_half_of_one() -> None:
+def test_a_win_is_a_higher_score_and_a_tie_half_of_one():
     assert win_rate([{"s": [1.0, -1.0, 0.0, 2.0, math.nan]}], "s").value == 2.5 / 4
     assert win_rate([{"s": [1.0, 1.0]}, {"s": [-1.0, 1.0]}], "s").value == 0.75
     run = {"s": [1.0, -1.0, 3.0], "n": [2.0, 2.0, 2.0]}  # equal lengths change nothing
     assert win_rate([run], "s", "n").value == win_rate([run], "s").value
 
 
-def test_what_length_explains_does_not_win() -> None:
+def test_what_length_explains_does_not_win():
     rng = np.random.default_rng(0)
     longer = rng.normal(3, 2, 400)
     of_length = {"s": (0.5 * longer + rng.normal(0, 0.1, 400)).tolist(), "n": longer.tolist()}
@@ -104,7 +99,7 @@ def test_what_length_explains_does_not_win() -> None:
 
 
 @pytest.mark.parametrize("n_runs", [2, 3, 5])
-def test_the_interval_covers_about_as_often_as_it_says(n_runs: int) -> None:
+def test_the_interval_covers_about_as_often_as_it_says(n_runs):
     rng, held = np.random.default_rng(1), 0
     for _ in range(300):  # runs differ, and so do samples, which all runs share
         scores = rng.normal(0, 0.3, (n_runs, 1)) + rng.normal(0, 0.5, (1, 60)) + rng.normal(0, 1, (n_runs, 60))
@@ -115,7 +110,7 @@ def test_the_interval_covers_about_as_often_as_it_says(n_runs: int) -> None:
     assert win_rate([{"s": [1.0, -1.0]}], "s").interval is None
 
 
-def write_run(folder: Path, *evaluations: dict[int, dict[str, Any]]) -> Path:
+def write_run(folder, *evaluations):
     write_json(folder / "config.json", {})
     for epoch, scores in enumerate(evaluations):
         rows = [{**prediction(id, "g"), "prompt_text": "p", **values} for id, values in scores.items()]
@@ -123,7 +118,7 @@ def write_run(folder: Path, *evaluations: dict[int, dict[str, Any]]) -> Path:
     return folder
 
 
-def test_differences_pair_the_same_samples(tmp_path: Path) -> None:
+def test_differences_pair_the_same_samples(tmp_path):
     before = {1: {"s": 1.0, "n": 4.0}, 2: {"s": 2.0, "n": 4.0}, 3: {"s": None, "n": 4.0}}
     after = {2: {"s": 5.0, "n": 3.0}, 1: {"s": 1.5, "n": 4.0}, 3: {"s": 1.0, "n": 5.0}}
     found = score_differences(write_run(tmp_path, before, after), ["s", "n"])
@@ -131,7 +126,7 @@ def test_differences_pair_the_same_samples(tmp_path: Path) -> None:
     assert math.isnan(found["s"][2]) and math.isnan(found["n"][2])
 
 
-def test_missing_scores_are_named(tmp_path: Path) -> None:
+def test_missing_scores_are_named(tmp_path):
     rows = {1: {"s": 1.0}}
     with pytest.raises(DataError, match=r"no scores of single samples under 'other' \(it has: s\)"):
         score_differences(write_run(tmp_path, rows, rows), ["s", "other"])

@@ -1,27 +1,24 @@
 """The page says what was measured, with intervals, and names what is missing."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from matplotlib import image
 
 from rl4dialog.experiments.quality.outcomes import Outcomes
 from rl4dialog.experiments.quality.page import markdown_page, matched_kl, plot_frontier
-from rl4dialog.experiments.quality.plan import QualityPlan, WinRate
+from rl4dialog.experiments.quality.plan import WinRate
 
 
-def table(page: str, heading: str) -> dict[str, list[str]]:
+def table(page, heading):
     """Cells of the table under a heading, by the first cell."""
     lines = [line for line in page.split(f"## {heading}")[1].split("\n## ")[0].splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {row[0]: row[1:] for row in rows}
 
 
-def test_the_tables_have_means_and_intervals(plan: QualityPlan, outcomes: Outcomes) -> None:
+def test_the_tables_have_means_and_intervals(plan, outcomes):
     page = markdown_page(plan, outcomes, "rl4dialog benchmark x.yml", "frontier.png")
     test = table(page, "Test metrics")
     assert test["before training"][1:3] == ["0.500", "0.200"]
@@ -36,7 +33,7 @@ def test_the_tables_have_means_and_intervals(plan: QualityPlan, outcomes: Outcom
     assert "Probability of improvement" not in alone and "rloo" not in alone
 
 
-def test_runs_without_text_have_neither_kl_nor_tokens(plan: QualityPlan, outcomes: Outcomes) -> None:
+def test_runs_without_text_have_neither_kl_nor_tokens(plan, outcomes):
     runs = [replace(run, kls=[], tokens=[math.nan] * 3, hours=0.01) for run in outcomes.done]
     page = markdown_page(plan, Outcomes(runs), "c", "p.png")
     assert table(page, "Test metrics")[""] == ["seeds", "intent", "METEOR", "training time"]
@@ -45,7 +42,7 @@ def test_runs_without_text_have_neither_kl_nor_tokens(plan: QualityPlan, outcome
     assert "nan" not in page and "Tokens to" not in page and "same KL" not in page
 
 
-def test_curves_are_compared_at_the_same_kl(plan: QualityPlan, outcomes: Outcomes) -> None:
+def test_curves_are_compared_at_the_same_kl(plan, outcomes):
     assert matched_kl(outcomes) == pytest.approx(0.1)
     page = markdown_page(plan, outcomes, "command", "frontier.png")
     matched = table(page, "At the same KL: 0.100 nats per token")
@@ -58,7 +55,7 @@ def test_curves_are_compared_at_the_same_kl(plan: QualityPlan, outcomes: Outcome
     assert matched_kl(Outcomes([far, near])) == pytest.approx(0.05)
 
 
-def test_tokens_are_compared_at_a_reward_that_every_run_reaches(plan: QualityPlan, outcomes: Outcomes) -> None:
+def test_tokens_are_compared_at_a_reward_that_every_run_reaches(plan, outcomes):
     page = markdown_page(plan, outcomes, "c", "p.png")
     assert "reaches 0.048: 80% of the way" in page  # to the best mean of the iterations 0, 0.06 and 0.12
     tokens = table(page, "Tokens to the same training reward")
@@ -66,12 +63,12 @@ def test_tokens_are_compared_at_a_reward_that_every_run_reaches(plan: QualityPla
     assert tokens["PPO"] == ["30.000", "0.120 [0.100, 0.140]"]
 
 
-def test_the_frontier_is_drawn(plan: QualityPlan, outcomes: Outcomes, tmp_path: Path) -> None:
+def test_the_frontier_is_drawn(plan, outcomes, tmp_path):
     plot_frontier(plan, outcomes, tmp_path / "frontier.png")
     assert image.imread(tmp_path / "frontier.png").std() > 0.01
 
 
-def test_the_win_rate_is_on_the_page_if_the_plan_has_one(plan: QualityPlan, outcomes: Outcomes) -> None:
+def test_the_win_rate_is_on_the_page_if_the_plan_has_one(plan, outcomes):
     assert "Win rate" not in markdown_page(plan, outcomes, "c", "p.png")
     with_rate = plan.model_copy(update={"win_rate": WinRate(score="judge", length="words")})
     for run in outcomes.done:
@@ -80,7 +77,7 @@ def test_the_win_rate_is_on_the_page_if_the_plan_has_one(plan: QualityPlan, outc
     assert [cell.split(" [")[0] for cell in cells] == ["0.750", "0.750"]
 
 
-def test_a_mean_without_the_number_of_one_run_is_none(plan: QualityPlan, outcomes: Outcomes) -> None:
+def test_a_mean_without_the_number_of_one_run_is_none(plan, outcomes):
     first, *others = outcomes.of("PPO")
     runs = [replace(first, after={**first.after, next(iter(plan.metrics)): math.nan}), *others]
     page = markdown_page(plan, Outcomes(runs), "c", "p.png")

@@ -1,7 +1,5 @@
 """A plan names its runs, and mistakes in it are named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -18,14 +16,14 @@ ROOT = Path(__file__).parents[4]
 SHIPPED = sorted((ROOT / "task_configs" / "benchmarks").glob("*.yml"))
 
 
-def test_runs_have_their_seed_and_overrides(tmp_path: Path) -> None:
+def test_runs_have_their_seed_and_overrides(tmp_path):
     write_config(tmp_path, make_config(tmp_path))
     path = write_plan(tmp_path, set=["datapool.args.path={output}/dialogues"])
     runs = planned_runs(load_plan(path, []), path, tmp_path)
     assert [run.name for run in runs] == ["ppo_seed_0", "ppo__small_steps_seed_0", "ppo_seed_1"]
     assert [run.config.seed for run in runs] == [0, 0, 1]
     assert runs[1].config.alg.args["learning_rate"] == 1e-6
-    assert runs[1].config.datapool.args["path"] == f"{tmp_path}/dialogues"  # type: ignore[attr-defined]
+    assert runs[1].config.datapool.args["path"] == f"{tmp_path}/dialogues"
     assert load_plan(path, ["runs.PPO.seeds=[7]"]).runs["PPO"].seeds == [7]
 
 
@@ -40,7 +38,7 @@ def test_runs_have_their_seed_and_overrides(tmp_path: Path) -> None:
         ({"metrics": {}}, "metrics"),
     ],
 )
-def test_mistakes_are_named(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+def test_mistakes_are_named(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         load_plan(write_plan(tmp_path, **changes), [])
 
@@ -56,7 +54,7 @@ GROUP = {"config": "config.yml", "seeds": [0]}
         ({"set": ["seed=5"]}, "seed has no effect, because each run has one of its seeds"),
     ],
 )
-def test_plan_that_measures_nothing_new_is_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+def test_plan_that_measures_nothing_new_is_refused(tmp_path, changes, message):
     write_config(tmp_path, make_config(tmp_path))
     path = write_plan(tmp_path, **changes)
     with pytest.raises(ConfigError, match=message):
@@ -64,7 +62,7 @@ def test_plan_that_measures_nothing_new_is_refused(tmp_path: Path, changes: dict
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_shipped_plans_are_valid(path: Path) -> None:
+def test_shipped_plans_are_valid(path):
     plan = load_plan(path, [])
     for run in planned_runs(plan, path, Path("output")):
         check_components(run.config)

@@ -1,11 +1,7 @@
 """Files and table of a sweep."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
-import pytest
 from runs import make_config, write_config
 from sweeps import result, write_run
 
@@ -16,13 +12,13 @@ from rl4dialog.experiments.sweep.running import Objective
 KEY = "alg.kl_div.coeff"
 
 
-def test_front_has_what_nothing_else_beats() -> None:
+def test_front_has_what_nothing_else_beats():
     kl_and_reward = {"a": (0.2, 0.5), "b": (0.1, 0.4), "c": (0.3, 0.45), "d": (0.1, 0.3)}
     results = [result(name, kl=kl, reward=reward) for name, (kl, reward) in kl_and_reward.items()]
     assert [found.name for found in pareto_front([*results, result("e", 1.0)])] == ["b", "a"]
 
 
-def test_best_config_is_written_and_trains_from_any_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_best_config_is_written_and_trains_from_any_folder(tmp_path, capsys):
     (tmp_path / "mine.py").write_text("")
     path = str(write_config(tmp_path, {**make_config(tmp_path), "imports": ["./mine.py"]}))
     results = [
@@ -48,7 +44,7 @@ def test_best_config_is_written_and_trains_from_any_folder(tmp_path: Path, capsy
     assert "Trials: 2 complete, 1 pruned, 1 failed (trial_002)" in output
 
 
-def test_no_trial_within_the_kl_means_no_best_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_trial_within_the_kl_means_no_best_config(tmp_path, capsys):
     write_run(tmp_path / "t", [1.0])
     write_sweep(tmp_path, [result("t", 0.5, kl=0.3, reward=1.0)], Objective("m", "maximize", 0.2), {})
     assert "There is no best config: no trial is complete with a KL of at most 0.2." in capsys.readouterr().out

@@ -1,10 +1,6 @@
 """Trials: simultaneous runs, failures, seeds, pruning and results. The runs are written by hand."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from child_commands import FakeProcess, replace_commands
@@ -26,19 +22,17 @@ TRIAL = Trial("t", {"a": "1"})
 
 
 @pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[str]]]:
+def start(monkeypatch):
     """Replaces training by a function of the run's folder."""
 
-    def install(train: Callable[[Path], FakeProcess]) -> list[list[str]]:
+    def install(train):
         return replace_commands(monkeypatch, lambda arguments, output: train(Path(str(output)).with_suffix("")))
 
     return install
 
 
-def test_failed_trial_is_named_and_the_others_continue(
-    tmp_path: Path, start: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def train(run: Path) -> FakeProcess:
+def test_failed_trial_is_named_and_the_others_continue(tmp_path, start, capsys):
+    def train(run):
         if run.name == "x_2":
             run.with_name("x_2.txt").write_text("starting\nerror: no memory\nbye\n")
             return FakeProcess(3)
@@ -56,8 +50,8 @@ def test_failed_trial_is_named_and_the_others_continue(
     assert "x_3: m 3; best so far: 3 (x_3)" in output
 
 
-def test_each_seed_is_trained_and_runs_are_simultaneous(tmp_path: Path, start: Any) -> None:
-    def train(run: Path) -> FakeProcess:
+def test_each_seed_is_trained_and_runs_are_simultaneous(tmp_path, start):
+    def train(run):
         write_run(run, [1.0], [{"m": 0.0}, {"m": float(run.name[-1])}])
         return FakeProcess(0)
 
@@ -69,15 +63,15 @@ def test_each_seed_is_trained_and_runs_are_simultaneous(tmp_path: Path, start: A
     assert [result.value for result in grid.results()] == [5.0, 5.0]
 
 
-def test_pruned_trial_is_stopped_and_is_no_failure(tmp_path: Path, start: Any) -> None:
+def test_pruned_trial_is_stopped_and_is_no_failure(tmp_path, start):
     reports = []
 
     class Pruning(Grid):
-        def report(self, trial: Trial, iteration: int, value: float) -> bool:
+        def report(self, trial, iteration, value):
             reports.append((iteration, value))
             return value < 0.5
 
-    def train(run: Path) -> FakeProcess:
+    def train(run):
         write_run(run, [1.0], [{"m": 0.0}, {"m": 0.6}, {"m": 0.4}, {"m": 0.9}])
         return FakeProcess(0, polls=1000)
 
@@ -88,7 +82,7 @@ def test_pruned_trial_is_stopped_and_is_no_failure(tmp_path: Path, start: Any) -
     assert reports == [(1, 0.6), (2, 0.4)]
 
 
-def test_unknown_metric_stops_the_sweep(tmp_path: Path, start: Any) -> None:
+def test_unknown_metric_stops_the_sweep(tmp_path, start):
     start(lambda run: (write_run(run, [1.0], [{"lexical/meteor": 0.0}]), FakeProcess(0, polls=1000))[1])
     grid = Grid(parse_grid(["a.x=1"]))
     with pytest.raises(ConfigError, match="no metric 'lexical/meteo'; did you mean 'lexical/meteor'"):
@@ -96,7 +90,7 @@ def test_unknown_metric_stops_the_sweep(tmp_path: Path, start: Any) -> None:
     assert [result.state for result in grid.results()] == ["failed"]
 
 
-def test_result_is_the_mean_over_seeds_and_of_the_last_tenth(tmp_path: Path) -> None:
+def test_result_is_the_mean_over_seeds_and_of_the_last_tenth(tmp_path):
     runs = [write_run(tmp_path / str(i), [0.0] * 18 + [1.0 + i, 2.0 + i], [{"m": 9.0}, {"m": 0.5 + i}]) for i in (0, 1)]
     found = measure(TRIAL, runs, "m")
     assert found.state == "complete" and found.value == pytest.approx(1.0)
@@ -106,14 +100,14 @@ def test_result_is_the_mean_over_seeds_and_of_the_last_tenth(tmp_path: Path) -> 
     assert (found.state, found.error) == ("failed", "m has no finite value")
 
 
-def test_run_without_iterations_is_an_error_if_only_reward_and_kl_count(tmp_path: Path) -> None:
+def test_run_without_iterations_is_an_error_if_only_reward_and_kl_count(tmp_path):
     run = write_run(tmp_path / "run", [], [{"m": 1.0}, {"m": 1.0}])
     with pytest.raises(DataError, match="has no iteration with rollout/kl"):
         measure(TRIAL, [run], None)
     assert measure(TRIAL, [run], "m").kl is None
 
 
-def test_evaluations_of_a_running_run_are_read_without_the_first(tmp_path: Path) -> None:
+def test_evaluations_of_a_running_run_are_read_without_the_first(tmp_path):
     assert evaluations(tmp_path, "m") == []
     run = write_run(tmp_path / "run", [], [{"m": 1.0}, {"m": None}, {"m": 3.0}])
     with open(run / "val_split_metrics.jsonl", "a") as file:
@@ -123,7 +117,7 @@ def test_evaluations_of_a_running_run_are_read_without_the_first(tmp_path: Path)
         evaluations(run, "n")
 
 
-def test_best_trial_is_complete_and_within_the_kl() -> None:
+def test_best_trial_is_complete_and_within_the_kl():
     numbers = {"a": (0.5, 0.1), "b": (0.9, 0.3), "c": (0.5, 0.1), "e": (0.1, None)}
     results = [result(name, value, kl=kl) for name, (value, kl) in numbers.items()]
     results.append(result("d", None, state="failed"))

@@ -1,7 +1,5 @@
 """Values of keys to try."""
 
-from __future__ import annotations
-
 import pytest
 
 from rl4dialog.core.errors import ConfigError
@@ -16,7 +14,7 @@ from rl4dialog.experiments.sweep.space import (
 )
 
 
-def test_search_has_ranges_and_choices() -> None:
+def test_search_has_ranges_and_choices():
     assert parse_search(["a.b=log:1e-5:1e-3", "c=int:1:4", "d=float:-0.5:1", "e=choice:0.1,x,[1, 2],null"]) == [
         Dimension("a.b", "log", ("1e-05", "0.001")),
         Dimension("c", "int", ("1", "4")),
@@ -25,7 +23,7 @@ def test_search_has_ranges_and_choices() -> None:
     ]
 
 
-def test_grid_combines_all_values() -> None:
+def test_grid_combines_all_values():
     assert combinations(parse_grid(["a=1,2", "b=x"])) == [{"a": "1", "b": '"x"'}, {"a": "2", "b": '"x"'}]
     assert combinations(parse_search(["a=int:1:3"])) == [{"a": "1"}, {"a": "2"}, {"a": "3"}]
 
@@ -52,20 +50,20 @@ def test_grid_combines_all_values() -> None:
         ("seed=int:0:3", "a seed is nothing to select; --seeds"),
     ],
 )
-def test_malformed_search_is_told(text: str, message: str) -> None:
+def test_malformed_search_is_told(text, message):
     with pytest.raises(ConfigError, match=message.replace("[", r"\[")):
         parse_search([text])
 
 
-def test_repeated_key_and_numbers_in_a_grid_are_told() -> None:
+def test_repeated_key_and_numbers_in_a_grid_are_told():
     with pytest.raises(ConfigError, match="--grid contains a twice"):
         parse_grid(["a=1", "a=2"])
     with pytest.raises(ConfigError, match="--sampler grid: a is a range of numbers; list values with choice"):
         combinations(parse_search(["a=float:0:1"]))
 
 
-def test_invalid_values_are_told_before_the_first_run() -> None:
-    def read(overrides: list[str]) -> None:
+def test_invalid_values_are_told_before_the_first_run():
+    def read(overrides):
         if "a=-1" in overrides:
             raise ConfigError("a: must be above 0")
 

@@ -1,10 +1,6 @@
 """Trials of all combinations, and those that Optuna chooses."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 from sweeps import result
@@ -17,18 +13,18 @@ from rl4dialog.experiments.sweep.study import Grid, Study
 SEARCH = ["a.rate=log:1e-5:1e-3", "n=int:1:4", "c=choice:x,[1]"]
 
 
-def make_study(folder: Path, search: list[str] = SEARCH, n_trials: int | None = 4, **others: Any) -> Study:
+def make_study(folder, search=SEARCH, n_trials=4, **others):
     pytest.importorskip("optuna")
     objective = others.pop("objective", Objective("m"))
     settings = others.pop("settings", {"--metric": "m"})
     return Study(folder, parse_search(search), objective, settings, n_trials, **others)
 
 
-def finish(study: Study, trial: Trial, value: float = 0.0, **others: Any) -> None:
+def finish(study, trial, value=0.0, **others):
     study.finish(trial, result(trial.name, value, values=trial.values, **others))
 
 
-def all_trials(study: Study, value: float = 0.0) -> list[Trial]:
+def all_trials(study, value=0.0):
     found = []
     while (trial := study.next()) is not None:
         finish(study, trial, value)
@@ -36,14 +32,14 @@ def all_trials(study: Study, value: float = 0.0) -> list[Trial]:
     return found
 
 
-def test_missing_package_is_told_with_the_install_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_told_with_the_install_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ConfigError, match=r"--search needs the package optuna: pip install 'rl4dialog\[sweep\]'"):
         Study(tmp_path, parse_search(SEARCH), Objective("m"), {}, 4)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_continued_study_has_the_trials_of_an_uninterrupted_one(tmp_path: Path, sampler: str) -> None:
+def test_continued_study_has_the_trials_of_an_uninterrupted_one(tmp_path, sampler):
     whole = all_trials(make_study(tmp_path / "a", sampler=sampler))
     assert [trial.name for trial in whole] == [f"trial_00{i}" for i in range(4)]
     assert len({str(trial.values) for trial in whole}) == 4
@@ -53,7 +49,7 @@ def test_continued_study_has_the_trials_of_an_uninterrupted_one(tmp_path: Path, 
     assert parts == whole
 
 
-def test_grid_trains_each_combination_once(tmp_path: Path) -> None:
+def test_grid_trains_each_combination_once(tmp_path):
     search = ["n=int:1:2", "c=choice:x,y"]
     first = all_trials(make_study(tmp_path, search, n_trials=3, sampler="grid"))
     rest = all_trials(make_study(tmp_path, search, n_trials=None, sampler="grid"))
@@ -61,7 +57,7 @@ def test_grid_trains_each_combination_once(tmp_path: Path) -> None:
     assert values == [("1", '"x"'), ("1", '"y"'), ("2", '"x"'), ("2", '"y"')]
 
 
-def test_processes_share_trials_and_continue_abandoned_ones(tmp_path: Path) -> None:
+def test_processes_share_trials_and_continue_abandoned_ones(tmp_path):
     one, other = make_study(tmp_path), make_study(tmp_path)
     first, second = one.next(), other.next()
     assert first is not None and second is not None and first.name != second.name and first.is_new
@@ -73,7 +69,7 @@ def test_processes_share_trials_and_continue_abandoned_ones(tmp_path: Path) -> N
     assert [found.name for found in one.results()] == [first.name]
 
 
-def test_results_have_numbers_errors_and_states(tmp_path: Path) -> None:
+def test_results_have_numbers_errors_and_states(tmp_path):
     study = make_study(tmp_path, objective=Objective("m", "maximize", 0.2), n_trials=3)
     given = [("complete", 0.5, 0.3, None), ("failed", None, None, "boom"), ("pruned", None, None, None)]
     for state, value, kl, error in given:
@@ -88,7 +84,7 @@ def test_results_have_numbers_errors_and_states(tmp_path: Path) -> None:
     assert constraints == [{"kl": pytest.approx(0.1)}, {}, {}]
 
 
-def test_median_pruner_stops_what_is_worse_than_earlier_trials(tmp_path: Path) -> None:
+def test_median_pruner_stops_what_is_worse_than_earlier_trials(tmp_path):
     study = make_study(tmp_path, n_trials=7, pruner="median")
     for _ in range(5):
         trial = study.next()
@@ -100,7 +96,7 @@ def test_median_pruner_stops_what_is_worse_than_earlier_trials(tmp_path: Path) -
     assert not study.report(trial, 1, 0.1), "an evaluation counts once, also after a resume"
 
 
-def test_study_with_results_refuses_other_settings(tmp_path: Path) -> None:
+def test_study_with_results_refuses_other_settings(tmp_path):
     study = make_study(tmp_path, settings={"--metric": "typo", "config": {"seed": 0}})
     trial = study.next()
     assert trial is not None
@@ -112,7 +108,7 @@ def test_study_with_results_refuses_other_settings(tmp_path: Path) -> None:
         make_study(tmp_path, settings={"--metric": "other", "config": {"seed": 0}})
 
 
-def test_trials_are_named_by_their_values_and_results_are_in_their_order() -> None:
+def test_trials_are_named_by_their_values_and_results_are_in_their_order():
     grid = Grid(parse_grid(["alg.kl_div.coeff=0.1,0.2", "b=x"]))
     first, second = grid.next(), grid.next()
     assert grid.next() is None and first is not None and second is not None

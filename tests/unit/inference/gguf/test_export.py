@@ -1,11 +1,6 @@
-from __future__ import annotations
-
 import dataclasses
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import gguf
 import pytest
 import torch
 from gguf import MODEL_ARCH_NAMES, GGUFReader, GGUFWriter
@@ -15,7 +10,6 @@ from rl4dialog.core.errors import ModelError, RunFolderError
 from rl4dialog.core.pretrained import DTYPES
 from rl4dialog.inference.gguf.export import (
     ARCHITECTURES,
-    Architecture,
     architecture_of,
     check_file,
     dtype_of,
@@ -28,13 +22,13 @@ from rl4dialog.inference.gguf.export import (
 from rl4dialog.inference.gguf.vocabulary import add_vocabulary
 
 
-def stored(model: Any) -> dict[str, torch.Tensor]:
+def stored(model):
     return dict(stored_weights(model, architecture_of(model)))
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize("tied", [True, False])
-def test_every_weight_is_stored_once(name: str, tied: bool) -> None:
+def test_every_weight_is_stored_once(name, tied):
     model = tiny_model(name, byte_level(), tie_word_embeddings=tied)
     found = stored(model)
     assert len(found) == len(list(model.parameters()))
@@ -53,19 +47,12 @@ def test_every_weight_is_stored_once(name: str, tied: bool) -> None:
         ("qwen2", {"use_sliding_window": True, "sliding_window": 4}, "use_sliding_window: True"),
     ],
 )
-def test_other_models_are_refused(name: str, changes: dict[str, Any], message: str) -> None:
+def test_other_models_are_refused(name, changes, message):
     with pytest.raises(ModelError, match=message):
         architecture_of(tiny_model(name, byte_level(), **changes))
 
 
-def check(
-    path: Path,
-    model: Any,
-    tokenizer: Any,
-    dtype: str = "f32",
-    architecture: Architecture | None = None,
-    written: Any = None,
-) -> float:
+def check(path, model, tokenizer, dtype="f32", architecture=None, written=None):
     architecture = architecture or architecture_of(model)
     writer = GGUFWriter(None, MODEL_ARCH_NAMES[architecture.gguf])
     writer.add_name("tiny")
@@ -78,7 +65,7 @@ def check(
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_architecture_is_the_same_model(tmp_path: Path, name: str, dtype: str) -> None:
+def test_every_architecture_is_the_same_model(tmp_path, name, dtype):
     tokenizer = byte_level()
     kl = check(tmp_path / "model.gguf", tiny_model(name, tokenizer), tokenizer, dtype)
     assert kl < {"f32": 1e-10, "f16": 1e-4, "bf16": 2e-3, "q8_0": 2e-2}[dtype]
@@ -89,7 +76,7 @@ def test_every_architecture_is_the_same_model(tmp_path: Path, name: str, dtype: 
     [lambda: byte_level(digits=True), qwen2, llama3, sentencepiece, lambda: with_marker(byte_level())],
     ids=["smollm", "qwen2", "llama-bpe", "sentencepiece", "marker"],
 )
-def test_every_tokenizer_reads_the_same_tokens(tmp_path: Path, tokenizer: Any) -> None:
+def test_every_tokenizer_reads_the_same_tokens(tmp_path, tokenizer):
     made = tokenizer()
     check(tmp_path / "model.gguf", tiny_model("llama", made), made)
 
@@ -103,25 +90,25 @@ def test_every_tokenizer_reads_the_same_tokens(tmp_path: Path, tokenizer: Any) -
         ("mistral", {"sliding_window": 64}),  # as many as positions, so it is none
     ],
 )
-def test_other_sizes_than_the_usual_ones_are_read(tmp_path: Path, name: str, changes: dict[str, Any]) -> None:
+def test_other_sizes_than_the_usual_ones_are_read(tmp_path, name, changes):
     tokenizer = byte_level()
     check(tmp_path / "model.gguf", tiny_model(name, tokenizer, **changes), tokenizer)
 
 
-def test_weights_in_the_order_of_another_program_are_noticed(tmp_path: Path) -> None:
+def test_weights_in_the_order_of_another_program_are_noticed(tmp_path):
     tokenizer = byte_level()
     wrong = dataclasses.replace(ARCHITECTURES["llama"], stored=lambda name, weight, config: weight)
     with pytest.raises(ModelError, match=r"differs from the run's by .* nats per token .*so the file was removed"):
         check(tmp_path / "model.gguf", tiny_model("llama", tokenizer), tokenizer, architecture=wrong)
 
 
-def test_another_tokenizer_is_noticed(tmp_path: Path) -> None:
+def test_another_tokenizer_is_noticed(tmp_path):
     model = tiny_model("llama", byte_level())
     with pytest.raises(ModelError, match=r"reads .* as other tokens than the run's"):
         check(tmp_path / "model.gguf", model, byte_level(), written=byte_level(digits=True))
 
 
-def test_unreadable_file_is_named(tmp_path: Path) -> None:
+def test_unreadable_file_is_named(tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelError, match="transformers cannot read the exported file"):
         check_file(tmp_path / "model.gguf", [], [], "f32")
@@ -135,24 +122,24 @@ WEIGHTS = [
 ]
 
 
-def write(path: Path, dtype: str) -> dict[str, gguf.ReaderTensor]:
+def write(path, dtype):
     write_weights(GGUFWriter(None, "gpt2"), path, WEIGHTS, dtype)
     reader = GGUFReader(path)
     assert reader.fields["general.file_type"].contents() == {"f32": 0, "f16": 1, "bf16": 32, "q8_0": 7}[dtype]
     return {tensor.name: tensor for tensor in reader.tensors}
 
 
-def test_norms_and_positions_stay_exact_and_rows_without_whole_blocks_get_16_bits(tmp_path: Path) -> None:
+def test_norms_and_positions_stay_exact_and_rows_without_whole_blocks_get_16_bits(tmp_path):
     found = write(tmp_path / "model.gguf", "q8_0")
     assert [tensor.tensor_type.name for tensor in found.values()] == ["Q8_0", "F32", "F16", "F32"]
 
 
-def test_format_of_saved_weights_loses_nothing() -> None:
+def test_format_of_saved_weights_loses_nothing():
     kinds = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
     assert [dtype_of(kind) for kind in kinds] == ["f32", "f16", "bf16", "f32"]
 
 
-def test_file_replaces_the_old_one_only_when_it_is_complete(tmp_path: Path) -> None:
+def test_file_replaces_the_old_one_only_when_it_is_complete(tmp_path):
     path = tmp_path / "new" / "model.gguf"
     with pytest.raises(KeyError), replaced_file(path) as temporary:
         temporary.write_text("half")
@@ -164,8 +151,8 @@ def test_file_replaces_the_old_one_only_when_it_is_complete(tmp_path: Path) -> N
     assert [each.name for each in path.parent.iterdir()] == ["model.gguf"] and path.read_text() == "whole"
 
 
-def test_full_disk_is_noticed_before_writing_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*args: object) -> None:
+def test_full_disk_is_noticed_before_writing_or_named(tmp_path, monkeypatch):
+    def full(*args):
         raise OSError("2048 requested and 1024 written")  # as numpy words it
 
     early = "model.gguf cannot be written: it needs 0 MiB, and the disk has 0 MiB left; free up space or choose"

@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 from gguf import GGUFWriter, TokenType
@@ -16,9 +13,7 @@ from rl4dialog.inference.gguf.vocabulary import add_vocabulary
 from rl4dialog.text.tokenizer import build_tokenizer
 
 
-def added(
-    tokenizer: Any, n_rows: int | None = None, end_of_turn: str | None = None
-) -> tuple[dict[str, Any], list[str]]:
+def added(tokenizer, n_rows=None, end_of_turn=None):
     writer = GGUFWriter(None, "llama")
     notes = add_vocabulary(writer, tokenizer, n_rows or len(tokenizer), end_of_turn)
     fields = {key: value.value for key, value in writer.kv_data[0].items() if key.startswith("tokenizer.")}
@@ -35,7 +30,7 @@ def added(
         (lambda: build_tokenizer("builtin/tiny-gpt2", vocab_size=300, corpus=CORPUS), "gpt-2"),
     ],
 )
-def test_byte_level_bpe_names_its_rules_of_splitting(tokenizer: Any, pre: str) -> None:
+def test_byte_level_bpe_names_its_rules_of_splitting(tokenizer, pre):
     made = tokenizer()
     fields, notes = added(made)
     assert (fields["model"], fields["pre"], notes) == ("gpt2", pre, [])
@@ -44,7 +39,7 @@ def test_byte_level_bpe_names_its_rules_of_splitting(tokenizer: Any, pre: str) -
     assert "scores" not in fields
 
 
-def test_special_tokens_chat_templates_and_rows_without_a_token() -> None:
+def test_special_tokens_chat_templates_and_rows_without_a_token():
     tokenizer = byte_level()
     fields, _ = added(tokenizer, len(tokenizer) + 2)
     ids = {key: value for key, value in fields.items() if key.endswith("_id")}
@@ -58,7 +53,7 @@ def test_special_tokens_chat_templates_and_rows_without_a_token() -> None:
     assert fields["chat_template"] == TEMPLATE and fields["chat_template.rag"] == "{{ documents }}"
 
 
-def test_turn_marker_ends_replies_and_its_spaces_are_noted() -> None:
+def test_turn_marker_ends_replies_and_its_spaces_are_noted():
     tokenizer = with_marker(byte_level())
     fields, notes = added(tokenizer, end_of_turn="<EOU>")
     assert fields["eot_token_id"] == len(tokenizer) - 1
@@ -69,7 +64,7 @@ def test_turn_marker_ends_replies_and_its_spaces_are_noted() -> None:
     assert notes == ["Replies end with '<EOU>', which is no token here: set it as a stop text."]
 
 
-def test_sentencepiece_merges_by_scores() -> None:
+def test_sentencepiece_merges_by_scores():
     tokenizer = sentencepiece()
     fields, notes = added(tokenizer)
     assert (fields["model"], fields["add_space_prefix"], fields["add_bos_token"]) == ("llama", True, True)
@@ -82,7 +77,7 @@ def test_sentencepiece_merges_by_scores() -> None:
     assert learned == sorted(learned, reverse=True) and len(set(learned)) == len(learned) > 20
 
 
-def test_sentencepiece_that_prepends_at_the_start_only_is_noted() -> None:
+def test_sentencepiece_that_prepends_at_the_start_only_is_noted():
     split = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     fields, notes = added(sentencepiece(pre_tokenizer=split))
     assert fields["add_space_prefix"] and "a space after each special token" in notes[0]
@@ -90,14 +85,14 @@ def test_sentencepiece_that_prepends_at_the_start_only_is_noted() -> None:
     assert not plain["add_space_prefix"] and notes == []
 
 
-def _with(**changes: Any) -> Any:
+def _with(**changes):
     tokenizer = byte_level()
     for name, value in changes.items():
         setattr(tokenizer.backend_tokenizer, name, value)
     return tokenizer
 
 
-def _with_less_merges() -> Any:
+def _with_less_merges():
     settings = json.loads(sentencepiece().backend_tokenizer.to_str())
     settings["model"]["merges"].pop()
     backend = Tokenizer.from_str(json.dumps(settings))
@@ -120,12 +115,12 @@ def _with_less_merges() -> Any:
         (_with_less_merges, "no GGUF form"),
     ],
 )
-def test_what_llama_cpp_cannot_split_is_refused(tokenizer: Any, message: str) -> None:
+def test_what_llama_cpp_cannot_split_is_refused(tokenizer, message):
     with pytest.raises(ModelError, match=message):
         added(tokenizer())
 
 
-def test_tokenizers_that_do_not_fit_are_refused() -> None:
+def test_tokenizers_that_do_not_fit_are_refused():
     with pytest.raises(ModelError, match="tokens, but the model only 7 embeddings"):
         added(byte_level(), 7)
     endless = PreTrainedTokenizerFast(tokenizer_object=byte_level().backend_tokenizer)

@@ -1,12 +1,8 @@
-from __future__ import annotations
-
 import csv
 import itertools
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,21 +32,21 @@ from rl4dialog.scores.rules import LengthMetric
 from rl4dialog.scores.scoring import Scorer
 
 
-def naive_tau_b(x: Sequence[float], y: Sequence[float]) -> float:
+def naive_tau_b(x, y):
     pairs = list(itertools.combinations(range(len(x)), 2))
     signs = [(np.sign(x[i] - x[j]), np.sign(y[i] - y[j])) for i, j in pairs]
     untied = [sum(sign[side] != 0 for sign in signs) for side in (0, 1)]
     return float(sum(a * b for a, b in signs) / math.sqrt(untied[0] * untied[1]))
 
 
-def naive_ranks(values: Sequence[float]) -> list[float]:
+def naive_ranks(values):
     return [
         sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2 for value in values
     ]
 
 
 @pytest.mark.parametrize(("n_x", "n_y"), [(5, 4), (3, 1000), (1000, 3), (1000, 1000)])
-def test_coefficients_equal_their_definitions_with_ties_and_gaps(n_x: int, n_y: int) -> None:
+def test_coefficients_equal_their_definitions_with_ties_and_gaps(n_x, n_y):
     rng = np.random.default_rng(0)
     x, y = rng.integers(n_x, size=60).astype(float), rng.integers(n_y, size=60).astype(float)
     with_gaps = x.copy()
@@ -64,7 +60,7 @@ def test_coefficients_equal_their_definitions_with_ties_and_gaps(n_x: int, n_y: 
     assert found.spearman_interval is None
 
 
-def test_interval_contains_the_true_correlation_as_often_as_it_says() -> None:
+def test_interval_contains_the_true_correlation_as_often_as_it_says():
     rng, rho = np.random.default_rng(0), 0.5
     truth = 6 / math.pi * math.asin(rho / 2)  # Spearman's of a bivariate normal distribution
     hits = 0
@@ -78,7 +74,7 @@ def test_interval_contains_the_true_correlation_as_often_as_it_says() -> None:
     assert hits >= 50
 
 
-def test_groups_are_resampled_as_a_whole() -> None:
+def test_groups_are_resampled_as_a_whole():
     rng = np.random.default_rng(0)
     x, y = np.repeat(rng.normal(size=20), 10), np.repeat(rng.normal(size=20), 10)
     single = correlate(x, y, n_resamples=200).spearman_interval
@@ -95,12 +91,12 @@ def test_groups_are_resampled_as_a_whole() -> None:
         ([1, 2, math.nan], [1, math.nan, 3], "only 1 items have both"),
     ],
 )
-def test_column_without_information_is_named(scores: list[float], ratings: list[float], problem: str) -> None:
+def test_column_without_information_is_named(scores, ratings, problem):
     found = correlate(scores, ratings)
     assert found.problem == problem and math.isnan(found.spearman)
 
 
-def test_few_groups_have_a_correlation_without_an_interval() -> None:
+def test_few_groups_have_a_correlation_without_an_interval():
     rng = np.random.default_rng(0)
     scores, ratings = rng.normal(size=40), rng.normal(size=40)
     assert correlate(scores, ratings, groups=[i // 2 for i in range(40)]).spearman_interval is not None
@@ -108,7 +104,7 @@ def test_few_groups_have_a_correlation_without_an_interval() -> None:
     assert few.spearman_interval is few.kendall_interval is None and few.problem is None
 
 
-def rated(*texts: str, n_given: int = 0, **meta_data: Any) -> RatedDialogue:
+def rated(*texts, n_given=0, **meta_data):
     turns = tuple(Turn(text, AGENT if i % 2 else PARTNER) for i, text in enumerate(texts))
     return RatedDialogue(Dialogue("d", turns, meta_data=meta_data, n_given=n_given), {"good": 1.0}, "d")
 
@@ -117,20 +113,20 @@ EOU = DialogueFormat("eou", 2)
 TALKS = [talk_of(rated("a", "b c", "d", "e"), EOU), talk_of(rated("x", "y y y y"), EOU)]
 
 
-def by_name(columns: Any) -> dict[str, Any]:
+def by_name(columns):
     return {column.name: column.problem or list(column.values) for column in columns}
 
 
-def scored(reward: Any, **settings: Any) -> dict[str, Any]:
+def scored(reward, **settings):
     return by_name(reward_scores(Scorer(as_parts(reward, "r"), **settings), TALKS))
 
 
-def test_baselines_are_lengths_with_a_number_for_each_dialogue() -> None:
+def test_baselines_are_lengths_with_a_number_for_each_dialogue():
     baselines = {"words_per_reply": [1.5, 4.0], "words": [3.0, 4.0], "replies": [2.0, 1.0]}
     assert by_name(baseline_scores(TALKS)) == {f"baseline/{name}": values for name, values in baselines.items()}
 
 
-def test_prompts_have_the_format_of_the_datapool() -> None:
+def test_prompts_have_the_format_of_the_datapool():
     assert [reply.prompt for reply in TALKS[0].replies] == ["a <EOU>", "b c<EOU>d <EOU>"]
     assert TALKS[0].replies[1].meta_info == {"history": ["b c", "d"]}
     assert talk_of(rated("a", "b", "c", "d"), None).replies[1].prompt == "a\nb\nc\n"
@@ -148,20 +144,20 @@ def test_prompts_have_the_format_of_the_datapool() -> None:
         (RougeMetric(), {"m": REFERENCES}),
     ],
 )
-def test_metrics_have_a_number_for_each_dialogue(metric: Any, scores: dict[str, Any]) -> None:
+def test_metrics_have_a_number_for_each_dialogue(metric, scores):
     found = by_name(metric_scores("m", metric, TALKS))
     assert found.items() >= scores.items() and "conversation/return" not in found
 
 
-def test_metric_that_fails_is_named_with_its_error() -> None:
+def test_metric_that_fails_is_named_with_its_error():
     class Failing(BaseMetric):
-        def compute(self, *args: Any, **kwargs: Any) -> Any:
+        def compute(self, *args, **kwargs):
             raise ZeroDivisionError("no")
 
     assert by_name(metric_scores("x", Failing(), TALKS)) == {"x": "ZeroDivisionError: no"}
 
 
-def test_total_is_the_weighted_sum_of_the_parts() -> None:
+def test_total_is_the_weighted_sum_of_the_parts():
     rewards = [
         {"id": "length_penalty", "args": {"max_length": 0, "per_word": 1.0}, "weight": 2.0},
         {"id": "regex", "name": "y", "args": {"pattern": "y"}, "weight": 10.0},
@@ -171,24 +167,24 @@ def test_total_is_the_weighted_sum_of_the_parts() -> None:
     assert found["reward"] == [-3.0, 2.0 * -4.0 + 10.0 * found["reward/y"][1]]
 
 
-def test_total_with_a_part_that_needs_references_says_so() -> None:
+def test_total_with_a_part_that_needs_references_says_so():
     found = scored(CompositeReward([{"id": "rouge"}, {"id": "repetition_penalty"}]))
     assert found["reward/rouge"] == REFERENCES and found["reward"] == f"rouge: {REFERENCES}"
     assert found["reward/repetition_penalty"] == [0.0, -0.0]
 
 
 class EveryTurn(ConversationReward):
-    def __call__(self, dialogue: Dialogue, over: bool) -> float:
+    def __call__(self, dialogue, over):
         return len(dialogue.turns) + 100.0 * over
 
 
 class AtTheEnd(BatchedConversationReward):
-    def __call__(self, dialogues: list[Dialogue], overs: list[bool]) -> list[Any]:
+    def __call__(self, dialogues, overs):
         rows = zip(dialogues, overs, strict=True)
         return [[1.0] * len(dialogue.texts(AGENT)) if over else 0.0 for dialogue, over in rows]
 
 
-def test_rewards_of_replies_are_averaged_and_those_of_conversations_summed() -> None:
+def test_rewards_of_replies_are_averaged_and_those_of_conversations_summed():
     assert scored(lambda prompt_text, gen_text, ref_texts, meta_info: len(prompt_text)) == {"reward/r": [11.0, 7.0]}
     assert "comes from the partner" in scored(OutcomeReward())["reward/r"]
     assert scored(EveryTurn()) == {"reward/r": [3 + 4 + 100.0, 2 + 100.0]}
@@ -196,8 +192,8 @@ def test_rewards_of_replies_are_averaged_and_those_of_conversations_summed() -> 
 
 
 @pytest.mark.parametrize("on_error", ["raise", "mask"])
-def test_failing_reward_is_an_error_or_a_gap(on_error: str) -> None:
-    def failing(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+def test_failing_reward_is_an_error_or_a_gap(on_error):
+    def failing(prompt_text, gen_text, ref_texts, meta_info):
         if gen_text == "e":
             raise RuntimeError("judge is down")
         return 1.0
@@ -212,15 +208,15 @@ def test_failing_reward_is_an_error_or_a_gap(on_error: str) -> None:
 REPLIES = ["yes", "yes it is", "it is a long reply", "no", "I do not know what to say here", "a b c d e f g"]
 
 
-def rows() -> list[dict[str, Any]]:
+def rows():
     rated = []
     for i, reply in enumerate(REPLIES * 2):
-        ratings: dict[str, Any] = {"good": len(reply.split()), "same": 3, "kind": None if i == 0 else i % 3}
+        ratings = {"good": len(reply.split()), "same": 3, "kind": None if i == 0 else i % 3}
         rated.append(conversation("hi", reply, ratings=ratings, id=i, system=f"bot{i % 3}"))
     return rated
 
 
-def validate(tmp_path: Path, *flags: str, rows: list[dict[str, Any]]) -> int:
+def validate(tmp_path, *flags, rows):
     rewards = [{"id": "rouge"}, {"id": "length_penalty", "args": {"max_length": 2}}]
     config = make_config(tmp_path, reward_fn={"id": "composite", "args": {"rewards": rewards}})
     arguments = [
@@ -230,9 +226,7 @@ def validate(tmp_path: Path, *flags: str, rows: list[dict[str, Any]]) -> int:
     return main(["validate-reward", *arguments, *flags])
 
 
-def test_command_prints_and_writes_the_agreement_with_each_rating(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_prints_and_writes_the_agreement_with_each_rating(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "150")
     assert validate(tmp_path, rows=rows()) == 0
     printed = capsys.readouterr().out
@@ -255,14 +249,14 @@ def test_command_prints_and_writes_the_agreement_with_each_rating(
     assert not (tmp_path / "out" / "correlations_same.png").exists()
 
 
-def test_each_rating_has_a_picture_of_its_own(tmp_path: Path) -> None:
+def test_each_rating_has_a_picture_of_its_own(tmp_path):
     names = ["a/b", "a_b", "é" * 300]
     rated = [conversation("hi", reply, ratings=dict.fromkeys(names, len(reply)), id=reply) for reply in REPLIES]
     assert validate(tmp_path, rows=rated) == 0
     assert len(list((tmp_path / "out").glob("correlations_*.png"))) == 3
 
 
-def validate_by(name: str, tmp_path: Path, *flags: str) -> int:
+def validate_by(name, tmp_path, *flags):
     arguments = [
         *("--config_path", str(Path(__file__).parents[4] / "docs" / "examples" / name)),
         *("--n_resamples", "10", "--set", "datapool.args.n_train=20", "--output_path", str(tmp_path / "out")),
@@ -271,13 +265,13 @@ def validate_by(name: str, tmp_path: Path, *flags: str) -> int:
     return main(["validate-reward", *arguments, *flags])
 
 
-def test_config_of_the_documentation_is_valid(tmp_path: Path) -> None:
+def test_config_of_the_documentation_is_valid(tmp_path):
     assert validate_by("human_ratings.yml", tmp_path) == 0
     written = json.loads((tmp_path / "out" / "correlations.json").read_text())
     assert written["not_computed"].keys() == {"rouge", "meteor"}
 
 
-def test_local_judge_of_the_documentation_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_judge_of_the_documentation_is_compared(tmp_path, monkeypatch):
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
     folder = save_judge(tmp_path / "judge")
     assert validate_by("judge.yml", tmp_path, "--set", f"reward_fn.args.model_name={folder}", "--max_items", "5") == 0
@@ -286,7 +280,7 @@ def test_local_judge_of_the_documentation_is_compared(tmp_path: Path, monkeypatc
     assert len(scored) == 5 and len(set(scored)) > 1
 
 
-def test_items_are_drawn_at_random_in_their_order() -> None:
+def test_items_are_drawn_at_random_in_their_order():
     rated = [RatedDialogue(Dialogue(i, ()), {}, i) for i in range(100)]
     chosen = [each.conversation for each in drawn(rated, 20, seed=0)]
     assert chosen == sorted(chosen) and len(set(chosen)) == 20 and max(chosen) > 60
@@ -295,7 +289,7 @@ def test_items_are_drawn_at_random_in_their_order() -> None:
     assert drawn(rated, None, 0) == drawn(rated, 100, 0) == rated
 
 
-def test_ratings_of_replies_are_read(tmp_path: Path) -> None:
+def test_ratings_of_replies_are_read(tmp_path):
     rated = [conversation("hi", reply, "and", "bye", id=i) for i, reply in enumerate(REPLIES)]
     for i, row in enumerate(rated):
         row["messages"][1]["ratings"] = {"good": i}
@@ -314,8 +308,6 @@ def test_ratings_of_replies_are_read(tmp_path: Path) -> None:
         (("--n_resamples", "-1"), "--n_resamples must be at least 1, not -1"),
     ],
 )
-def test_wrong_arguments_are_an_error(
-    tmp_path: Path, flags: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_arguments_are_an_error(tmp_path, flags, message, capsys):
     assert validate(tmp_path, *flags, rows=rows()) == 2
     assert message in capsys.readouterr().err

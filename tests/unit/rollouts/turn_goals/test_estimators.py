@@ -1,7 +1,5 @@
 """Estimates of the partner's state."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tiny import make_gpt2, make_tokenizer
@@ -13,7 +11,7 @@ from rl4dialog.tasks.get_acquainted import generate_dialogues
 PERSONAS = [tuple(dialogue.meta_data["partner_persona"]) for dialogue in generate_dialogues("train", 200)]
 
 
-def test_bag_of_words_is_the_mean_of_what_was_said() -> None:
+def test_bag_of_words_is_the_mean_of_what_was_said():
     estimate = BagOfWords(PERSONAS)
     one, other = "my pet is a dog .", "my sport is golf ."
     found = estimate([[one], [other], [one, other, one], ["unheard ."]])
@@ -22,20 +20,20 @@ def test_bag_of_words_is_the_mean_of_what_was_said() -> None:
     assert np.isclose(np.linalg.norm(found[0]), 1)
 
 
-def test_columns_are_in_the_order_of_the_words() -> None:
+def test_columns_are_in_the_order_of_the_words():
     """The order of a set would differ between processes, and saved policies would read other words."""
     words = [f"word{i}" for i in range(40)]
     found = BagOfWords([tuple(words[:20]), tuple(words[20:])])([[word] for word in words])
     assert found.argmax(1).tolist() == [*range(40)]
 
 
-def test_fingerprint_is_that_of_words_and_arguments() -> None:
+def test_fingerprint_is_that_of_words_and_arguments():
     estimates = [BagOfWords(PERSONAS), BagOfWords(PERSONAS[:50]), RankingEstimator(PERSONAS, n_steps=1)]
     prints = [*(each.fingerprint for each in estimates), RankingEstimator(PERSONAS, n_steps=1, size=8).fingerprint]
     assert len(set(prints)) == 4 and BagOfWords(PERSONAS).fingerprint == prints[0]
 
 
-def test_hidden_mean_takes_any_layer_that_there_is(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_hidden_mean_takes_any_layer_that_there_is(tmp_path_factory):
     folder, tokenizer = str(tmp_path_factory.mktemp("model")), make_tokenizer()
     tokenizer.save_pretrained(folder)
     make_gpt2(tokenizer).save_pretrained(folder)
@@ -48,7 +46,7 @@ def test_hidden_mean_takes_any_layer_that_there_is(tmp_path_factory: pytest.Temp
         HiddenMean(folder, 3)
 
 
-def test_ranking_loss_brings_facts_of_the_same_persona_together() -> None:
+def test_ranking_loss_brings_facts_of_the_same_persona_together():
     """Half of the personas speak of one kind of things, half of another; the words of single facts differ."""
     kinds = [[f"{kind}{i} thing{j} ." for i in range(6)] for j, kind in enumerate(("red", "blue"))]
     rng = np.random.default_rng(0)
@@ -62,7 +60,7 @@ def test_ranking_loss_brings_facts_of_the_same_persona_together() -> None:
     assert np.array_equal(again([["red0 thing0 ."]]), estimate([["red0 thing0 ."]]))
 
 
-def test_ranking_loss_refuses_what_it_cannot_learn_from() -> None:
+def test_ranking_loss_refuses_what_it_cannot_learn_from():
     with pytest.raises(ConfigError, match="needs two personas of at least two facts; the train split has 0"):
         RankingEstimator([("a",), ("b",)])
     with pytest.raises(ConfigError, match="base: hidden_mean needs a model_name"):

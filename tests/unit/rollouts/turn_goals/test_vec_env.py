@@ -1,10 +1,6 @@
 """Conversations of turn_goals as environments, without anything of ours around them."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,19 +15,19 @@ from rl4dialog.rollouts.turn_goals.estimators import BagOfWords
 from rl4dialog.rollouts.turn_goals.vec_env import TurnGoalVecEnv, greedy_order
 from rl4dialog.scores.persona_ranking import PersonaRankingReward
 from rl4dialog.tasks.get_acquainted import GetAcquainted
-from rl4dialog.tasks.turn_goals import GOAL_SETS, GoalTurn, ScriptedSpeaker
+from rl4dialog.tasks.turn_goals import GOAL_SETS, ScriptedSpeaker
 
 SAMPLES = [sample for sample, _ in GetAcquainted.prepare("train", n_train=60)]
 PERSONAS = [tuple((sample.meta_data or {})["partner_persona"]) for sample in SAMPLES]
 NAMES = [goal.name for goal in GOAL_SETS["get_acquainted"]]
 
 
-def ranking(**args: Any) -> PersonaRankingReward:
+def ranking(**args):
     return PersonaRankingReward(personas=lambda _: PERSONAS, n_distractors=9, pays_now=True, **args)
 
 
-def make(n_envs: int = 4, **args: Any) -> TurnGoalVecEnv:
-    parts: dict[str, Any] = {
+def make(n_envs=4, **args):
+    parts = {
         "goals": "get_acquainted",
         "samples": SAMPLES,
         "speaker": lambda **_: ScriptedSpeaker(),
@@ -42,11 +38,11 @@ def make(n_envs: int = 4, **args: Any) -> TurnGoalVecEnv:
     return TurnGoalVecEnv(n_envs=n_envs, **{**parts, **args})
 
 
-def play(env: TurnGoalVecEnv, actions: Sequence[Sequence[int]]) -> list[tuple[Any, ...]]:
+def play(env, actions):
     return [env.step(np.array(each)) for each in actions]
 
 
-def test_plain_dqn_of_stable_baselines3_trains_on_it() -> None:
+def test_plain_dqn_of_stable_baselines3_trains_on_it():
     """It learns that one of two goals earns something: a partner of which all facts are about its pet."""
     samples = [Sample(i, "", [], {"history": ["hi ."], "partner_persona": [f"my pet is a {i} ."]}) for i in range(20)]
     personas = [tuple((sample.meta_data or {})["partner_persona"]) for sample in samples]
@@ -58,7 +54,7 @@ def test_plain_dqn_of_stable_baselines3_trains_on_it() -> None:
     assert evaluate_policy(algorithm, env, 8, warn=False)[0] > 0.1
 
 
-def test_rewards_are_the_changes_of_the_potential_and_only_new_facts_pay() -> None:
+def test_rewards_are_the_changes_of_the_potential_and_only_new_facts_pay():
     env = make(max_turns=6)
     env.reset()
     talks = [*env._talks]
@@ -72,7 +68,7 @@ def test_rewards_are_the_changes_of_the_potential_and_only_new_facts_pay() -> No
     assert np.allclose(rewards.sum(0), [info["episode"]["r"] for info in steps[-1][3]])
 
 
-def test_shaping_of_the_end_pays_everything_at_the_end() -> None:
+def test_shaping_of_the_end_pays_everything_at_the_end():
     paid = []
     for shaping in ("potential", "end"):
         env = make(max_turns=3, turn_reward=ranking(shaping=shaping))
@@ -82,7 +78,7 @@ def test_shaping_of_the_end_pays_everything_at_the_end() -> None:
     assert not paid[1][:2].any() and np.allclose(paid[0].sum(0), paid[1][2], atol=1e-6)
 
 
-def test_observation_is_estimate_turn_and_goals_so_far() -> None:
+def test_observation_is_estimate_turn_and_goals_so_far():
     env = make(max_turns=4, observes_goals=True)
     assert env.observation_space.shape == (BagOfWords(PERSONAS).size + 1 + 12,)
     assert env.reset()[:, -13:].any() == np.False_
@@ -91,7 +87,7 @@ def test_observation_is_estimate_turn_and_goals_so_far() -> None:
     assert env.fingerprint != make(max_turns=4).fingerprint != make(goals=["pet"]).fingerprint
 
 
-def test_last_observation_is_in_the_info_and_the_next_conversation_begins() -> None:
+def test_last_observation_is_in_the_info_and_the_next_conversation_begins():
     env = make(max_turns=2, is_numbered=True, keeps_transcripts=True)
     env.reset()
     observed, _, dones, infos = play(env, [[1] * 4, [2] * 4])[1]
@@ -105,7 +101,7 @@ def test_last_observation_is_in_the_info_and_the_next_conversation_begins() -> N
         assert turns[0]["given"] and json.dumps(info["transcript"])
 
 
-def test_numbered_episodes_are_about_each_sample_once_and_repeat() -> None:
+def test_numbered_episodes_are_about_each_sample_once_and_repeat():
     seen = []
     for _ in range(2):
         env = make(n_envs=20, max_turns=1, is_numbered=True, keeps_transcripts=True)
@@ -120,15 +116,15 @@ def test_numbered_episodes_are_about_each_sample_once_and_repeat() -> None:
 class Moody(Partner):
     """Answers with the number of its answers, and leaves after the third one."""
 
-    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+    def reset(self, meta_info, seed):
         self._n = 0
 
-    def reply(self, history: list[str]) -> PartnerReply:
+    def reply(self, history):
         self._n += 1
         return PartnerReply(f"{self._n} pet .", leaves=self._n == 3)
 
 
-def test_state_in_the_middle_of_conversations_is_restored() -> None:
+def test_state_in_the_middle_of_conversations_is_restored():
     one, other = (make(max_turns=5, partner=lambda **_: Moody()) for _ in range(2))
     one.seed(3)
     one.reset()
@@ -142,7 +138,7 @@ def test_state_in_the_middle_of_conversations_is_restored() -> None:
         assert [info.get("episode") for info in a[3]] == [info.get("episode") for info in b[3]]
 
 
-def test_partner_that_leaves_ends_the_conversation() -> None:
+def test_partner_that_leaves_ends_the_conversation():
     env = make(max_turns=9, partner=lambda **_: Moody(), is_numbered=True, keeps_transcripts=True)
     env.reset()
     steps = play(env, [[0] * 4] * 3)
@@ -150,7 +146,7 @@ def test_partner_that_leaves_ends_the_conversation() -> None:
     assert steps[-1][3][0]["transcript"]["ended_by"] == "partner"
 
 
-def test_players_and_the_search_for_the_best_order() -> None:
+def test_players_and_the_search_for_the_best_order():
     env = make(n_envs=12, goals=["pet", "work", "food", "home"], max_turns=2, is_numbered=True, samples=SAMPLES[:12])
     order = greedy_order(env)
     assert len(set(order)) == 2
@@ -164,25 +160,25 @@ def test_players_and_the_search_for_the_best_order() -> None:
 
 
 class Broken(Partner):
-    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+    def reset(self, meta_info, seed):
         pass
 
-    def reply(self, history: list[str]) -> str:
+    def reply(self, history):
         raise ZeroDivisionError("oh")
 
 
 class Mute(ScriptedSpeaker):
-    def speak(self, turns: Sequence[GoalTurn]) -> list[str]:
+    def speak(self, turns):
         return [""] * len(turns)
 
 
-def test_utterances_that_miss_their_goal_are_counted() -> None:
+def test_utterances_that_miss_their_goal_are_counted():
     env = make(max_turns=1, speaker=lambda **_: Mute())
     env.reset()
     assert play(env, [[0] * 4])[0][3][0]["outcome"]["goals_followed"] == 0.0
 
 
-def test_errors_name_the_sample_and_the_part() -> None:
+def test_errors_name_the_sample_and_the_part():
     without = [Sample("s1", "", [], {"history": ["hi ."], "partner_persona": []})]
     with pytest.raises(DataError, match=r"facts about the partner in meta_data\['partner_persona'\].* sample 's1'"):
         make(samples=without)

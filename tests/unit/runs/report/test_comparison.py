@@ -1,16 +1,12 @@
 """Comparisons of runs, and their page."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from run_files import CONFIG, prediction, write_json, write_lines, write_run
 from scipy import stats
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.functional.statistics import Estimate, Interval
-from rl4dialog.runs.reading import Run, read_run
+from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.report.comparison import (
     compared_metrics,
     config_differences,
@@ -22,7 +18,7 @@ from rl4dialog.runs.report.curves import panels
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> list[Run]:
+def runs(tmp_path):
     """Two seeds of one config, and one of another."""
     nlpo = {**CONFIG["alg"], "id": "nlpo", "args": {"top_mask": 0.9}}
     return [
@@ -32,13 +28,13 @@ def runs(tmp_path: Path) -> list[Run]:
     ]
 
 
-def test_runs_that_differ_in_the_seed_are_one_group(runs: list[Run]) -> None:
+def test_runs_that_differ_in_the_seed_are_one_group(runs):
     groups = group_runs(runs)
     assert [(group.label, group.seeds) for group in groups] == [("ppo", [0, 1]), ("nlpo", [0])]
     assert config_differences(groups) == {"alg.id": ["ppo", "nlpo"], "alg.args.top_mask": ["", "0.9"]}
 
 
-def test_curve_is_the_mean_between_lowest_and_highest_as_far_as_the_shortest(runs: list[Run]) -> None:
+def test_curve_is_the_mean_between_lowest_and_highest_as_far_as_the_shortest(runs):
     panel = panels(runs)[0]
     ppo, nlpo = group_curves(group_runs(runs), panel, "rollout/task_reward")
     assert ppo.x == {"iterations": [1, 2, 3], "agent tokens": [100, 200, 300], "seconds of training": [5, 10, 15]}
@@ -47,7 +43,7 @@ def test_curve_is_the_mean_between_lowest_and_highest_as_far_as_the_shortest(run
     assert list(nlpo.low) == list(nlpo.y) == list(nlpo.high)
 
 
-def test_axes_are_those_that_all_runs_have(runs: list[Run], tmp_path: Path) -> None:
+def test_axes_are_those_that_all_runs_have(runs, tmp_path):
     folder = write_run(tmp_path / "other", alg={**CONFIG["alg"], "id": "a2c"})
     write_lines(folder / "rollout_info.jsonl", [{"iteration": i, "rollout/task_reward": 1.0} for i in (1, 2, 3)])
     write_lines(folder / "training_info.jsonl", [])
@@ -55,7 +51,7 @@ def test_axes_are_those_that_all_runs_have(runs: list[Run], tmp_path: Path) -> N
     assert [list(curve.x) for curve in curves] == [["iterations"]] * 3
 
 
-def test_metrics_of_seeds_have_students_intervals(runs: list[Run]) -> None:
+def test_metrics_of_seeds_have_students_intervals(runs):
     runs[0].metrics["test"][3]["m"] = 0.8
     ppo, nlpo = compared_metrics(group_runs(runs), "test")[0].groups
     assert ppo.before == Estimate(0.5) and ppo.difference is None  # equal values do not show their spread
@@ -65,7 +61,7 @@ def test_metrics_of_seeds_have_students_intervals(runs: list[Run]) -> None:
     assert nlpo.difference == Estimate(pytest.approx(0.1))
 
 
-def test_differences_of_groups_are_welchs(tmp_path: Path) -> None:
+def test_differences_of_groups_are_welchs(tmp_path):
     values = {"a": (0.2, 0.25, 0.22), "b": (0.8, 0.9, 0.85)}
     runs = []
     for name, scores in values.items():
@@ -79,7 +75,7 @@ def test_differences_of_groups_are_welchs(tmp_path: Path) -> None:
     assert other.difference.interval == Interval(pytest.approx(low), pytest.approx(high)) and other.effect == "better"
 
 
-def test_single_runs_have_paired_intervals_over_samples(tmp_path: Path) -> None:
+def test_single_runs_have_paired_intervals_over_samples(tmp_path):
     folders = [write_run(tmp_path / name, n_prompts=80, reward_fn={"id": name}) for name in ("a", "b")]
     rows = [prediction(i, "other", m=score) for i, score in enumerate((0.0, 0.25) * 40)]
     write_json(folders[1] / "epoch_3_test_split_predictions.json", rows)
@@ -102,7 +98,7 @@ def test_single_runs_have_paired_intervals_over_samples(tmp_path: Path) -> None:
     assert found.reference is None, "they differ between the runs"
 
 
-def test_seed_that_was_run_twice_counts_once(runs: list[Run], tmp_path: Path) -> None:
+def test_seed_that_was_run_twice_counts_once(runs, tmp_path):
     again = read_run(write_run(tmp_path / "ppo_0_again", n_iters=3, seed=0))
     runs[0].metrics["test"][3]["m"], again.metrics["test"][3]["m"] = 0.7, 0.9
     first, *_ = group_runs([*runs, again])
@@ -119,12 +115,12 @@ def test_seed_that_was_run_twice_counts_once(runs: list[Run], tmp_path: Path) ->
         (("a/run", "b/run"), ["run (1)", "run (2)"]),
     ],
 )
-def test_group_is_called_what_its_folders_have_in_common(tmp_path: Path, names: list[str], labels: list[str]) -> None:
+def test_group_is_called_what_its_folders_have_in_common(tmp_path, names, labels):
     folders = [write_run(tmp_path / name, seed=i, reward_fn={"id": name[0]}) for i, name in enumerate(names)]
     assert [group.label for group in group_runs([read_run(folder) for folder in folders])] == labels
 
 
-def test_page_shows_groups_differences_curves_and_metrics(tmp_path: Path) -> None:
+def test_page_shows_groups_differences_curves_and_metrics(tmp_path):
     folders = [write_run(tmp_path / f"ppo_{seed}", seed=seed) for seed in range(3)]
     folders.append(write_run(tmp_path / "a2c", alg={**CONFIG["alg"], "id": "a2c"}))
     page = write_comparison(folders, tmp_path / "page.html").read_text(encoding="utf-8")
@@ -135,7 +131,7 @@ def test_page_shows_groups_differences_curves_and_metrics(tmp_path: Path) -> Non
     assert page.count('data-axis="agent tokens"') == 6
 
 
-def test_samples_of_all_groups_stand_side_by_side(tmp_path: Path) -> None:
+def test_samples_of_all_groups_stand_side_by_side(tmp_path):
     folders = [write_run(tmp_path / name, reward_fn={"id": name}) for name in ("a", "b")]
     rows = [prediction(i, f"reply {i} of <b>", m=1) for i in (2, 1)]
     write_json(folders[1] / "epoch_3_test_split_predictions.json", rows)
@@ -148,7 +144,7 @@ def test_samples_of_all_groups_stand_side_by_side(tmp_path: Path) -> None:
     assert "<article" not in write_comparison(folders, tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-def test_warnings_and_notes_name_their_run(tmp_path: Path) -> None:
+def test_warnings_and_notes_name_their_run(tmp_path):
     folders = [write_run(tmp_path / name, reward_fn={"id": name}) for name in ("a", "b")]
     write_lines(folders[1] / "warnings.jsonl", [{"iteration": 2, "message": "KL explodes", "advice": "Stop."}])
     with open(folders[0] / "training_info.jsonl", "a") as file:
@@ -157,7 +153,7 @@ def test_warnings_and_notes_name_their_run(tmp_path: Path) -> None:
     assert "b: Iteration 2: KL explodes" in page and "a: The last line of training_info.jsonl is truncated" in page
 
 
-def test_runs_without_iterations_are_compared_by_their_metrics(tmp_path: Path) -> None:
+def test_runs_without_iterations_are_compared_by_their_metrics(tmp_path):
     folders = [write_run(tmp_path / name, seed=i) for i, name in enumerate("ab")]
     for folder in folders:
         (folder / "rollout_info.jsonl").unlink()

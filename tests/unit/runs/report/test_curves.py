@@ -1,9 +1,6 @@
 """What is drawn of a run."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 
 import pytest
 from run_files import prediction, write_json, write_lines, write_run
@@ -12,7 +9,7 @@ from rl4dialog.runs.reading import read_run
 from rl4dialog.runs.report.curves import evaluation_curves, iteration_curve, panels, positions, remaining_keys, x_axes
 
 
-def test_panels_are_those_that_were_logged(tmp_path: Path) -> None:
+def test_panels_are_those_that_were_logged(tmp_path):
     run = read_run(write_run(tmp_path))
     found = {panel.title: panel for panel in panels([run])}
     assert list(found) == ["Task reward", "Reward parts", "KL to the reference", "KL coefficient", "Entropy"]
@@ -24,7 +21,7 @@ def test_panels_are_those_that_were_logged(tmp_path: Path) -> None:
     assert "rollout/values" in remaining_keys(run, drawn) and "rollout/kl" not in remaining_keys(run, drawn)
 
 
-def test_weights_are_drawn_if_they_change(tmp_path: Path) -> None:
+def test_weights_are_drawn_if_they_change(tmp_path):
     write_run(tmp_path)
     rows = [{"iteration": i, "rollout/reward/a": 1.0, "rollout/reward/a/weight": 0.5 / i} for i in (1, 2)]
     write_lines(tmp_path / "rollout_info.jsonl", rows)
@@ -32,7 +29,7 @@ def test_weights_are_drawn_if_they_change(tmp_path: Path) -> None:
     assert titles["Reward part weights"] == {"a": "rollout/reward/a/weight"}
 
 
-def test_evaluations_have_intervals_of_their_own_replies(tmp_path: Path) -> None:
+def test_evaluations_have_intervals_of_their_own_replies(tmp_path):
     write_run(tmp_path)
     scores = {0: (0, 0, 1, 1) * 20, 1: (1, 0, 1, 1) * 20, 2: (1, 1, 1, 1) * 20}
     metrics = [{"epoch": epoch, "metrics": {"m": sum(values) / 80, "d": 3.0}} for epoch, values in scores.items()]
@@ -47,7 +44,7 @@ def test_evaluations_have_intervals_of_their_own_replies(tmp_path: Path) -> None
     assert m.x == {"iterations": [0, 1, 2], "agent tokens": [0, 100, 200], "seconds of training": [0, 5, 10]}
 
 
-def test_single_part_that_is_the_whole_reward_is_drawn_once(tmp_path: Path) -> None:
+def test_single_part_that_is_the_whole_reward_is_drawn_once(tmp_path):
     write_run(tmp_path)
     for part, has_parts in ((1.0, False), (0.5, True)):
         rows = [{"iteration": i, "rollout/task_reward": i, "rollout/reward/a": part * i} for i in (1, 2, 3)]
@@ -56,7 +53,7 @@ def test_single_part_that_is_the_whole_reward_is_drawn_once(tmp_path: Path) -> N
         assert ("Reward parts" in titles) is has_parts and "Task reward" in titles
 
 
-def test_turn_level_runs_are_drawn_over_timesteps_and_long_ones_over_hours(tmp_path: Path) -> None:
+def test_turn_level_runs_are_drawn_over_timesteps_and_long_ones_over_hours(tmp_path):
     write_run(tmp_path)
     rows = [{"iteration": i, "rollout/timesteps": 10, "time/collect_s": 3600.0} for i in (1, 2, 3)]
     write_lines(tmp_path / "rollout_info.jsonl", rows)

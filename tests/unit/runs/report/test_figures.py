@@ -1,12 +1,9 @@
 """Plots as parts of a page."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
 import xml.etree.ElementTree as ElementTree
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +14,13 @@ from rl4dialog.runs.report.figures import band_chart, histogram, line_chart, sta
 X = {"iterations": [1.0, 2.0, 3.0], "agent tokens": [100.0, 300.0, 400.0]}
 
 
-def plots(chart: str) -> tuple[list[dict[str, Any]], list[ElementTree.Element]]:
+def plots(chart):
     """Data of the curves, and the plot of each axis."""
     root = ElementTree.fromstring(chart)
     return json.loads(root.attrib["data-series"]), list(root)
 
 
-def test_each_axis_has_its_plot_of_which_the_first_is_shown() -> None:
+def test_each_axis_has_its_plot_of_which_the_first_is_shown():
     series, (first, second) = plots(line_chart("A & B", "nats <b>", [Curve("a", X, [0.1, math.nan, 0.3])], target=0.2))
     assert series == [{"label": "a", "y": [0.1, None, 0.3]}]
     assert "hidden" not in first.attrib and "hidden" in second.attrib
@@ -37,17 +34,17 @@ def test_each_axis_has_its_plot_of_which_the_first_is_shown() -> None:
     assert [element.attrib.get("class") for element in svg].count("target") == 1
 
 
-def lines_of(chart: str, kind: str) -> list[str]:
+def lines_of(chart, kind):
     return re.findall(rf'class="c0 {kind}" d="([^"]*)"', chart)
 
 
-def test_missing_values_are_gaps() -> None:
+def test_missing_values_are_gaps():
     x = {"iterations": [1.0, 2.0, 3.0, 4.0]}
     (line,) = lines_of(line_chart("a", "", [Curve("a", x, [1.0, math.nan, 2.0, 3.0])]), "line")
     assert [part.count("L") for part in line.split("M")[1:]] == [0, 1]
 
 
-def test_long_runs_have_thin_raw_values_and_a_bold_average() -> None:
+def test_long_runs_have_thin_raw_values_and_a_bold_average():
     x = [float(i) for i in range(30)]
     chart = line_chart("a", "", [Curve("a", {"iterations": x}, [0.0, 1.0] * 15)])
     lines = [lines_of(chart, kind)[0] for kind in ("raw", "line")]
@@ -55,7 +52,7 @@ def test_long_runs_have_thin_raw_values_and_a_bold_average() -> None:
     assert len(raw) == 2 and len(average) > 1 and not raw & average
 
 
-def test_long_run_makes_no_large_plot() -> None:
+def test_long_run_makes_no_large_plot():
     x = [float(i) for i in range(100_000)]
     chart = line_chart("a", "", [Curve("a", {"iterations": x}, np.random.default_rng(0).normal(size=len(x)).tolist())])
     assert len(chart) < 20_000
@@ -77,27 +74,25 @@ def test_long_run_makes_no_large_plot() -> None:
         ([-1.0, -1.0], -1.1, -0.9),
     ],
 )
-def test_vertical_axis_starts_at_zero_or_is_cut_without_blowing_up_noise(
-    values: list[float], low: float, high: float
-) -> None:
+def test_vertical_axis_starts_at_zero_or_is_cut_without_blowing_up_noise(values, low, high):
     assert y_range(values) == pytest.approx((low, high), rel=2e-3)
 
 
-def test_cut_axis_says_so() -> None:
+def test_cut_axis_says_so():
     x = {"iterations": [1.0, 2.0]}
     whole, cut = (line_chart("a", "nats", [Curve("a", x, y)]) for y in ([0.1, 1.0], [0.9, 1.0]))
     assert "nats (cut axis)" in cut and "l-4 -2l8 -4l-4 -2" in cut
     assert "cut axis" not in whole and "l-4 -2" not in whole and 'class="zero"' in whole
 
 
-def test_intervals_of_points_are_drawn_and_told() -> None:
+def test_intervals_of_points_are_drawn_and_told():
     curve = Curve("a", X, [0.2, 0.3, 0.4], [0.1, 0.2, 0.3], [0.3, 0.4, 0.5])
     chart = line_chart("a", "", [curve], smoothed=False)
     (series,), _ = plots(chart)
     assert series["low"] == [0.1, 0.2, 0.3] and len(lines_of(chart, "line")) == 2 * (3 + 1)
 
 
-def test_histogram_has_bins_of_whole_numbers_and_shares() -> None:
+def test_histogram_has_bins_of_whole_numbers_and_shares():
     chart = histogram("a", "share", "words", {"before": np.array([1.0, 2.0, 2.0, np.nan]), "after": np.array([3.0])})
     (before, after), (plot,) = plots(chart)
     assert before["y"] == pytest.approx([1 / 3, 2 / 3, 0], abs=1e-3) and after["y"] == [0, 0, 1]
@@ -105,7 +100,7 @@ def test_histogram_has_bins_of_whole_numbers_and_shares() -> None:
     assert data["at"][0] == [1, 2, 3] and data["range"] == [0.5, 3.5]
 
 
-def test_layers_are_stacked_and_missing_ones_count_as_zero() -> None:
+def test_layers_are_stacked_and_missing_ones_count_as_zero():
     curves = [Curve("a", X, [1.0, 2.0, 3.0]), Curve("b", X, [1.0, math.nan, 1.0])]
     chart = stacked_chart("a", "seconds", curves)
     series, _ = plots(chart)
@@ -115,7 +110,7 @@ def test_layers_are_stacked_and_missing_ones_count_as_zero() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [math.nan], [1.0], [0.1, 0.2, 5.0], [math.inf, 1.0]])
-def test_any_numbers_can_be_drawn(values: list[float]) -> None:
+def test_any_numbers_can_be_drawn(values):
     x = {"iterations": [float(i) for i in range(len(values))]}
     for chart in (
         histogram("a", "", "words", {"before": np.array(values), "after": np.array(values)}),
@@ -128,6 +123,6 @@ def test_any_numbers_can_be_drawn(values: list[float]) -> None:
         assert ElementTree.fromstring(str(chart)).tag == "div"
 
 
-def test_numbers_at_an_axis_are_short() -> None:
+def test_numbers_at_an_axis_are_short():
     for value, text in ((-3.0, "-3"), (20_000.0, "20k"), (1.5e6, "1.5M"), (2e9, "2G")):
         assert f">{text}</text>" in line_chart("a", "", [Curve("a", {"x": [0.0, value]}, [0.0, value])])

@@ -1,10 +1,6 @@
 """Directions, repeats, intervals and changes of metrics."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +13,6 @@ from rl4dialog.runs.report.metrics import (
     MIN_SAMPLES,
     NO_SAMPLE_SCORES,
     NOT_A_MEAN,
-    Direction,
     MetricChange,
     before_and_after,
     direction,
@@ -50,7 +45,7 @@ from rl4dialog.runs.report.metrics import (
         ("my/metric", None),
     ],
 )
-def test_direction_of_known_metrics(key: str, better: str | None) -> None:
+def test_direction_of_known_metrics(key, better):
     assert direction(key) == better
 
 
@@ -64,11 +59,11 @@ def test_direction_of_known_metrics(key: str, better: str | None) -> None:
         ({"train_evaluation": 3, "callbacks": {}}, None),
     ],
 )
-def test_config_of_a_run_says_it_of_custom_metrics(config: dict[str, Any], better: str | None) -> None:
+def test_config_of_a_run_says_it_of_custom_metrics(config, better):
     assert direction("my/metric", config) == better
 
 
-def test_part_of_the_reward_that_costs_is_better_lower() -> None:
+def test_part_of_the_reward_that_costs_is_better_lower():
     parts = [
         {"id": "regex", "name": "assistant", "weight": -1.0},
         {"id": "meteor", "weight": 0.5},
@@ -80,7 +75,7 @@ def test_part_of_the_reward_that_costs_is_better_lower() -> None:
     assert direction("reward", config) == "higher" == direction("reward/assistant", {"reward_fn": None})
 
 
-def test_intervals_over_runs_are_students_and_welchs() -> None:
+def test_intervals_over_runs_are_students_and_welchs():
     ours, others = [0.61, 0.64, 0.59, 0.63, 0.66], [0.58, 0.6, 0.42]
     low, high = stats.ttest_ind(ours, others, equal_var=False).confidence_interval()
     expected = Interval(pytest.approx(low), pytest.approx(high))
@@ -90,13 +85,13 @@ def test_intervals_over_runs_are_students_and_welchs() -> None:
     assert mean_estimate([*ours, math.nan]) == Estimate(pytest.approx(0.626), expected)
 
 
-def test_values_without_spread_have_no_interval() -> None:
+def test_values_without_spread_have_no_interval():
     assert mean_estimate([0.5]) == Estimate(0.5) and mean_estimate([1.0, 1.0]) == Estimate(1.0)
     assert math.isnan(mean_estimate([]).value) and mean_estimate([]).interval is None
     assert student_interval(0.0, [1.0, 2.0], [1.0, math.nan]) is None
 
 
-def test_samples_have_intervals_from_a_minimum_on_of_which_those_of_shares_are_wilsons() -> None:
+def test_samples_have_intervals_from_a_minimum_on_of_which_those_of_shares_are_wilsons():
     scores = np.random.default_rng(0).normal(size=MIN_SAMPLES)
     low, high = stats.ttest_1samp(scores, 0.0).confidence_interval()
     assert sample_estimate(scores).interval == Interval(pytest.approx(low), pytest.approx(high))
@@ -107,12 +102,12 @@ def test_samples_have_intervals_from_a_minimum_on_of_which_those_of_shares_are_w
     assert sample_estimate(np.ones(60), are_differences=True) == Estimate(1.0, Interval(1.0, 1.0))
 
 
-def changes(folder: Path) -> dict[str, MetricChange]:
+def changes(folder):
     run = read_run(folder)
     return {change.key: change for change in metric_changes(run, "test", *before_and_after(run, "test"))}
 
 
-def test_mean_of_replies_has_intervals_and_the_rest_says_why_not(tmp_path: Path) -> None:
+def test_mean_of_replies_has_intervals_and_the_rest_says_why_not(tmp_path):
     found = changes(write_run(tmp_path, n_prompts=80))
     assert list(found) == ["m", "d"]
     assert found["m"].before == Estimate(0.5, wilson_interval(40, 80))
@@ -126,7 +121,7 @@ def test_mean_of_replies_has_intervals_and_the_rest_says_why_not(tmp_path: Path)
     assert (few.before, few.after, few.difference, few.effect) == (Estimate(0.5), Estimate(1.0), Estimate(0.5), "")
 
 
-def test_corpus_score_that_is_no_mean_stands_beside_the_mean(tmp_path: Path) -> None:
+def test_corpus_score_that_is_no_mean_stands_beside_the_mean(tmp_path):
     write_run(tmp_path, n_prompts=80)
     metrics = [{"epoch": epoch, "metrics": {"m": m}} for epoch, m in ((0, 0.4), (3, 1.0))]
     write_lines(tmp_path / "test_split_metrics.jsonl", metrics)
@@ -135,7 +130,7 @@ def test_corpus_score_that_is_no_mean_stands_beside_the_mean(tmp_path: Path) -> 
     assert found["m, mean of the replies"].before == Estimate(0.5, wilson_interval(40, 80))
 
 
-def test_rewards_of_replies_come_first(tmp_path: Path) -> None:
+def test_rewards_of_replies_come_first(tmp_path):
     write_run(tmp_path)
     for epoch in (0, 3):
         rows = [prediction(i, "a", m=[0.5, 1.0][epoch > 0], reward=float(i + epoch)) for i in range(80)]
@@ -145,7 +140,7 @@ def test_rewards_of_replies_come_first(tmp_path: Path) -> None:
     assert found["reward"].difference == Estimate(pytest.approx(3.0), Interval(pytest.approx(3.0), pytest.approx(3.0)))
 
 
-def test_run_that_was_killed_has_its_first_evaluation_alone(tmp_path: Path) -> None:
+def test_run_that_was_killed_has_its_first_evaluation_alone(tmp_path):
     write_run(tmp_path, n_prompts=80)
     write_lines(tmp_path / "test_split_metrics.jsonl", [{"epoch": 0, "metrics": {"m": 0.5, "d": 7.0}}])
     (tmp_path / "epoch_3_test_split_predictions.json").unlink()
@@ -164,12 +159,12 @@ def test_run_that_was_killed_has_its_first_evaluation_alone(tmp_path: Path) -> N
         ("higher", -0.1, 0.3, ""),
     ],
 )
-def test_significant_changes_have_an_effect(better: Direction | None, low: float, high: float, effect: str) -> None:
+def test_significant_changes_have_an_effect(better, low, high, effect):
     difference = Estimate((low + high) / 2, Interval(low, high))
     assert MetricChange("m", None, None, difference, direction=better).effect == effect
 
 
-def test_repeats_are_named_in_the_line_of_what_they_repeat(tmp_path: Path) -> None:
+def test_repeats_are_named_in_the_line_of_what_they_repeat(tmp_path):
     write_run(tmp_path)
     metrics = dict.fromkeys(("reward", "reward/a", "m"), 1.0)
     write_lines(tmp_path / "test_split_metrics.jsonl", [{"epoch": 0, "metrics": metrics}])
@@ -180,7 +175,7 @@ def test_repeats_are_named_in_the_line_of_what_they_repeat(tmp_path: Path) -> No
     ]
 
 
-def evaluation(**scores: list[float]) -> Predictions:
+def evaluation(**scores):
     n = len(next(iter(scores.values())))
     columns = {key.replace("__", "/"): np.array(values) for key, values in scores.items()}
     return Predictions([str(i) for i in range(n)], ["a"] * n, [["a"]] * n, ["b"] * n, [[]] * n, columns, [None] * n)
@@ -205,11 +200,11 @@ _VALUES, _ONES = [0.5, 1.0, np.nan], [1.0, 1.0]
         ({"reward": _ONES, "reward__a": _ONES, "task__book": _ONES, "task__match": _ONES}, {"reward/a": "reward"}),
     ],
 )
-def test_repeats_are_found(scores: dict[str, list[float]], repeats: dict[str, str]) -> None:
+def test_repeats_are_found(scores, repeats):
     assert repeated_keys([evaluation(**scores)]) == repeats
 
 
-def test_scores_that_differ_in_one_evaluation_are_no_repeats() -> None:
+def test_scores_that_differ_in_one_evaluation_are_no_repeats():
     before = evaluation(reward=[0.0, 1.0], reward__a=[0.0, 1.0])
     after = evaluation(reward=[0.5, 1.0], reward__a=[1.0, 2.0])
     assert repeated_keys([before]) and not repeated_keys([before, after]) and repeated_keys([]) == {}

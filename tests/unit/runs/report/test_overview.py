@@ -1,10 +1,5 @@
 """The top of a report."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 from run_files import write_json, write_lines, write_run
 
@@ -23,7 +18,7 @@ Traceback (most recent call last):
 CPU = {"cpu": "Epyc", "torch_threads": 2, "gpus": [], "processes": 1}
 
 
-def test_state_date_duration_and_device_are_told(tmp_path: Path) -> None:
+def test_state_date_duration_and_device_are_told(tmp_path):
     write_run(tmp_path)
     (tmp_path / "log.txt").write_text(LOG)
     write_json(tmp_path / "provenance.json", {"start_time": "2026-01-02T10:00:00+00:00", "hardware": CPU})
@@ -37,7 +32,7 @@ def test_state_date_duration_and_device_are_told(tmp_path: Path) -> None:
     ("device", "processes", "shown"),
     [("auto", 1, "H100"), ("auto", 4, "4 processes, H100"), ("cpu", 1, "CPU Epyc, 2 threads")],
 )
-def test_gpu_is_named_if_the_run_used_it(tmp_path: Path, device: str, processes: int, shown: str) -> None:
+def test_gpu_is_named_if_the_run_used_it(tmp_path, device, processes, shown):
     write_run(tmp_path, alg={"args": {"device": device}})
     hardware = {**CPU, "gpus": [{"name": "H100"}], "processes": processes}
     write_json(tmp_path / "provenance.json", {"hardware": hardware})
@@ -48,12 +43,12 @@ def test_gpu_is_named_if_the_run_used_it(tmp_path: Path, device: str, processes:
     "provenance",
     [{}, {"resumed": 3, "hardware": {"gpus": 3}}, {"start_time": 3, "hardware": "cpu"}, {"hardware": {"gpus": [1]}}],
 )
-def test_provenance_of_another_form_is_left_out(tmp_path: Path, provenance: dict[str, Any]) -> None:
+def test_provenance_of_another_form_is_left_out(tmp_path, provenance):
     write_json(write_run(tmp_path) / "provenance.json", provenance)
     assert subtitle(read_run(tmp_path), "complete")[0] == "complete"
 
 
-def test_warnings_of_the_checks_come_first_and_each_once(tmp_path: Path) -> None:
+def test_warnings_of_the_checks_come_first_and_each_once(tmp_path):
     write_run(tmp_path)
     (tmp_path / "log.txt").write_text(LOG)
     record = {"iteration": 7, "name": "negative_kl", "message": "KL is negative", "advice": "Do this."}
@@ -64,7 +59,7 @@ def test_warnings_of_the_checks_come_first_and_each_once(tmp_path: Path) -> None
     assert [each.message[:11] for each in run_warnings(read_run(tmp_path))] == ["iteration 7", "dropped 3 s"]
 
 
-def test_run_without_an_end_is_named(tmp_path: Path) -> None:
+def test_run_without_an_end_is_named(tmp_path):
     run = read_run(write_run(tmp_path))
     running, stopped = (missing(run, "test", state)[0] for state in ("running", "stopped"))
     assert running == "The run is still running; this is its state after iteration 3 of 3."
@@ -75,6 +70,6 @@ def test_run_without_an_end_is_named(tmp_path: Path) -> None:
     assert "at its beginning" in missing(read_run(tmp_path), "test", "stopped")[0]
 
 
-def test_facts_of_a_config_of_another_form_are_left_out(tmp_path: Path) -> None:
+def test_facts_of_a_config_of_another_form_are_left_out(tmp_path):
     run = read_run(write_run(tmp_path, alg="ppo", env=None, datapool=[1], train_evaluation=3))
     assert ("seed", "0") in facts(run) and "algorithm" not in dict(facts(run))

@@ -1,12 +1,8 @@
 """Pages of runs and of improvements."""
 
-from __future__ import annotations
-
 import json
 import re
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
 
 import pytest
 from run_files import game, prediction, write_json, write_lines, write_run
@@ -18,26 +14,26 @@ from rl4dialog.runs.report.pages import effects, write_improvement_report, write
 class Elements(HTMLParser):
     """Counts elements, and keeps the text of those that are no script or style."""
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page):
         super().__init__()
-        self.tags: list[str] = []
-        self.links: list[str] = []
+        self.tags = []
+        self.links = []
         self.text = ""
         self.feed(page)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         self.text += data + " "
 
 
-def page_of(folder: Path) -> Elements:
+def page_of(folder):
     return Elements(write_report(folder).read_text(encoding="utf-8"))
 
 
-def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path: Path) -> None:
+def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path):
     write_json(write_run(tmp_path) / "provenance.json", {"git": {"commit": "abc", "dirty": False}, "packages": ["x"]})
     page = page_of(tmp_path)
     text = " ".join(page.text.split())
@@ -66,7 +62,7 @@ def test_page_shows_summary_metrics_curves_samples_and_config(tmp_path: Path) ->
 EVIL = """</li></ol></article><script>alert("x")</script><img src=x onerror=alert(1)> ' " & {{ 7 * 7 }}"""
 
 
-def test_markup_in_replies_is_text(tmp_path: Path) -> None:
+def test_markup_in_replies_is_text(tmp_path):
     write_run(tmp_path)
     baseline = page_of(tmp_path).tags
     for epoch in (0, 3):
@@ -78,7 +74,7 @@ def test_markup_in_replies_is_text(tmp_path: Path) -> None:
     assert page.text.count(EVIL) == 4 * 4, "prompt, reference and two replies of four samples"
 
 
-def write_games(folder: Path, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Elements:
+def write_games(folder, before, after):
     """The page of a run whose samples are conversations."""
     write_run(folder)
     for epoch, rows in ((0, before), (3, after)):
@@ -86,7 +82,7 @@ def write_games(folder: Path, before: list[dict[str, Any]], after: list[dict[str
     return page_of(folder)
 
 
-def test_conversations_stand_side_by_side_with_rewards_and_ends(tmp_path: Path) -> None:
+def test_conversations_stand_side_by_side_with_rewards_and_ends(tmp_path):
     scores = {"conversation/return": -0.1, "conversation/turns": 2.0}
     before = [game(i, ("is it red ?", "yes ."), ("", "no ."), reward=-0.05, **scores) for i in range(3)]
     after = [game(i, ("is it a dog ?", "yes , a dog !"), reward=0.95, won=True, **scores) for i in range(3)]
@@ -102,7 +98,7 @@ def test_conversations_stand_side_by_side_with_rewards_and_ends(tmp_path: Path) 
     assert "share of conversations" in text and "Turns of the agent" in text
 
 
-def test_references_stand_beside_the_metrics_also_of_a_metric_that_repeats_another(tmp_path: Path) -> None:
+def test_references_stand_beside_the_metrics_also_of_a_metric_that_repeats_another(tmp_path):
     write_run(tmp_path)
     for epoch in (0, 3):
         rows = [prediction(i, "a", reward=i % 4, m=i % 4) for i in range(80)]
@@ -115,7 +111,7 @@ def test_references_stand_beside_the_metrics_also_of_a_metric_that_repeats_anoth
     assert "+0.000 +0.000 … +0.000 1.750" in text
 
 
-def test_all_parts_of_the_reward_stand_with_each_reply_and_other_scores_where_there_is_room(tmp_path: Path) -> None:
+def test_all_parts_of_the_reward_stand_with_each_reply_and_other_scores_where_there_is_room(tmp_path):
     write_run(tmp_path)
     parts = [f"reward/{name}" for name in "abcdef"]
     for epoch in (0, 3):
@@ -129,7 +125,7 @@ def test_all_parts_of_the_reward_stand_with_each_reply_and_other_scores_where_th
     assert lists and all(re.findall(r"<li>(\S+) <b>", each) == ["reward", *parts] for each in lists)
 
 
-def test_samples_of_each_evaluation_can_be_chosen(tmp_path: Path) -> None:
+def test_samples_of_each_evaluation_can_be_chosen(tmp_path):
     write_run(tmp_path)
     for epoch in range(10):
         rows = [prediction(i, f"val {i} at {epoch}", m=epoch) for i in range(2)]
@@ -142,9 +138,7 @@ def test_samples_of_each_evaluation_can_be_chosen(tmp_path: Path) -> None:
     assert shown == [0, 1, 3, 5, 7, 9] and "after 7 iterations after 9 iterations" in text
 
 
-def test_report_written_by_the_run_itself_is_that_of_a_complete_run_or_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_report_written_by_the_run_itself_is_that_of_a_complete_run_or_a_warning(tmp_path, caplog):
     write_run(tmp_path)
     assert "The run is not complete" in page_of(tmp_path).text
     write_report_or_warn(tmp_path)
@@ -154,7 +148,7 @@ def test_report_written_by_the_run_itself_is_that_of_a_complete_run_or_a_warning
     assert "could not be written" in caplog.text and f"rl4dialog report {tmp_path / 'none'}" in caplog.text
 
 
-def test_warnings_are_at_the_top_with_advice(tmp_path: Path) -> None:
+def test_warnings_are_at_the_top_with_advice(tmp_path):
     record = {"iteration": 2, "message": "KL <explodes>", "advice": "Lower the rate."}
     write_lines(write_run(tmp_path) / "warnings.jsonl", [record])
     text = " ".join(page_of(tmp_path).text.split())
@@ -162,7 +156,7 @@ def test_warnings_are_at_the_top_with_advice(tmp_path: Path) -> None:
     assert text.index("Lower the rate.") < text.index("algorithm ppo")
 
 
-def test_markup_in_conversations_is_text(tmp_path: Path) -> None:
+def test_markup_in_conversations_is_text(tmp_path):
     row = {**game(0, (EVIL, EVIL), reward=0.5), "outcome": {EVIL: 1.0}, "prompt_text": "a", "ref_text": "b"}
     page = write_games(tmp_path, [row, row], [row, row])
     assert page.tags.count("script") == 1 and "img" not in page.tags
@@ -171,7 +165,7 @@ def test_markup_in_conversations_is_text(tmp_path: Path) -> None:
     assert write_games(tmp_path, [empty], [{**game(0, ("a", "b")), "ref_text": ""}]).tags.count("article") == 1
 
 
-def test_markup_in_names_of_scores_is_text(tmp_path: Path) -> None:
+def test_markup_in_names_of_scores_is_text(tmp_path):
     key = """<b>'"</b>"""
     write_run(tmp_path)
     rows = [prediction(i, "a", **{key: 1.0}) for i in range(2)]
@@ -183,7 +177,7 @@ def test_markup_in_names_of_scores_is_text(tmp_path: Path) -> None:
     assert page.tags.count("b") == len(re.findall(r"<b>", (tmp_path / "report.html").read_text(encoding="utf-8")))
 
 
-def test_many_samples_are_capped_and_the_page_says_so(tmp_path: Path) -> None:
+def test_many_samples_are_capped_and_the_page_says_so(tmp_path):
     write_run(tmp_path)
     for epoch in (0, 3):
         rows = [prediction(i, f"reply {i} {epoch}", m=1, reward=i / 7) for i in range(500)]
@@ -195,14 +189,14 @@ def test_many_samples_are_capped_and_the_page_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("removed", ["*_predictions.json", "*.jsonl", "config.json", "rollout_info.jsonl", "test_*"])
-def test_page_is_made_of_what_there_is(tmp_path: Path, removed: str) -> None:
+def test_page_is_made_of_what_there_is(tmp_path, removed):
     write_run(tmp_path)
     for file in tmp_path.glob(removed):
         file.unlink()
     assert page_of(tmp_path).tags.count("main") == 1
 
 
-def test_run_that_was_killed_before_its_end_says_what_is_missing(tmp_path: Path) -> None:
+def test_run_that_was_killed_before_its_end_says_what_is_missing(tmp_path):
     write_run(tmp_path)
     write_lines(tmp_path / "test_split_metrics.jsonl", [{"epoch": 0, "metrics": {"m": 0.5}}])
     (tmp_path / "epoch_3_test_split_predictions.json").unlink()
@@ -213,7 +207,7 @@ def test_run_that_was_killed_before_its_end_says_what_is_missing(tmp_path: Path)
     assert "metrics and samples are those of val" in page_of(tmp_path).text
 
 
-def test_supervised_run_shows_what_it_logged(tmp_path: Path) -> None:
+def test_supervised_run_shows_what_it_logged(tmp_path):
     write_run(tmp_path, alg={"id": "supervised", "model_name": "my/model"})
     (tmp_path / "rollout_info.jsonl").unlink()
     write_lines(tmp_path / "training_info.jsonl", [{"train_loss": 3.25, "n_steps": 3354}])
@@ -224,7 +218,7 @@ def test_supervised_run_shows_what_it_logged(tmp_path: Path) -> None:
     assert "Curves require at least 3 iterations." in short and "rollout/kl" in short
 
 
-def write_evaluation(folder: Path, split: str, epoch: int, reply: str, loss: float, n: int = 1) -> None:
+def write_evaluation(folder, split, epoch, reply, loss, n=1):
     scores = {"loss/reference": loss, "ref_text": "<START-1>fine & you<END-1>"}
     write_json(folder / "config.json", {})
     path = folder / f"epoch_{epoch}_{split}_split_predictions.json"
@@ -242,14 +236,14 @@ def write_evaluation(folder: Path, split: str, epoch: int, reply: str, loss: flo
         (2.0, 1.0, 6, "no verdict, which takes at least 50 test prompts; there are 6"),
     ],
 )
-def test_effects_are_said_in_words(tmp_path: Path, before: float, after: float, n: int, said: str) -> None:
+def test_effects_are_said_in_words(tmp_path, before, after, n, said):
     for epoch, loss in enumerate((before, after)):
         write_evaluation(tmp_path, "test", epoch, "reply", loss, n)
     assert effects(tmp_path).removeprefix("significantly ") == said
 
 
 @pytest.mark.parametrize("with_corrections", [True, False])
-def test_facts_and_corrected_replies_are_shown(tmp_path: Path, with_corrections: bool) -> None:
+def test_facts_and_corrected_replies_are_shown(tmp_path, with_corrections):
     folder = tmp_path / "comparison"
     folder.mkdir()
     for epoch, (reply, loss) in enumerate((("bad reply", 2.0), ("good reply", 1.0))):
@@ -266,7 +260,7 @@ def test_facts_and_corrected_replies_are_shown(tmp_path: Path, with_corrections:
     assert 'title="lower is better"' in page and "before and after. ↑" in page
 
 
-def test_page_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_page_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
     run = write_run(tmp_path / "run")
     with pytest.raises(RunFolderError, match=r"a\.html cannot be written: No such file or directory; choose"):
         write_report(run, tmp_path / "none" / "a.html")

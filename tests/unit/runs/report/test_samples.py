@@ -1,12 +1,8 @@
 """Samples that a report shows, marks in them, failures, and utterances by advantage."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +23,7 @@ from rl4dialog.runs.report.samples import (
 )
 
 
-def predictions(**scores: list[float]) -> Predictions:
+def predictions(**scores):
     n = len(next(iter(scores.values())))
     numbers = [str(i) for i in range(n)]
     arrays = {key: np.array(values) for key, values in scores.items()}
@@ -35,7 +31,7 @@ def predictions(**scores: list[float]) -> Predictions:
     return Predictions(numbers, ["a<EOU>b <EOU>"] * n, [["a", "b"]] * n, replies, [["gold"]] * n, arrays, [None] * n)
 
 
-def test_all_are_shown_if_they_are_few() -> None:
+def test_all_are_shown_if_they_are_few():
     samples = choose_samples({"old": predictions(m=[0.0, 1.0]), "new": predictions(m=[0.5, np.nan])})
     assert [(sample.number, sample.sample_id) for sample in samples] == [(1, "0"), (2, "1")]
     assert samples[0].turns == ["a", "b"]
@@ -46,7 +42,7 @@ def test_all_are_shown_if_they_are_few() -> None:
     assert [answer.scores for answer in samples[1].answers] == [{"m": 1.0}, {"m": None}]
 
 
-def test_of_many_the_extremes_of_reward_and_change_are_among_those_shown() -> None:
+def test_of_many_the_extremes_of_reward_and_change_are_among_those_shown():
     rng = np.random.default_rng(0)
     old, new = rng.normal(size=1000), rng.normal(size=1000)
     before, after = predictions(m=[0.0] * 1000, reward=old.tolist()), predictions(reward=new.tolist())
@@ -59,14 +55,14 @@ def test_of_many_the_extremes_of_reward_and_change_are_among_those_shown() -> No
     assert set(np.argsort(new)[-8:]) <= set(shown), "ten of each kind are taken, some of which are of two kinds"
 
 
-def test_without_rewards_the_extremes_of_every_score_are_shown() -> None:
+def test_without_rewards_the_extremes_of_every_score_are_shown():
     a, b = np.arange(300.0), np.roll(np.arange(300.0), 100)
     samples = choose_samples({"only": predictions(a=a.tolist(), b=b.tolist())}, n=20)
     shown = {int(sample.sample_id) for sample in samples}
     assert {a.argmax(), a.argmin(), b.argmax(), b.argmin()} <= shown and len(shown) == 20
 
 
-def test_page_does_not_outgrow_its_size_and_shows_the_extremes_first() -> None:
+def test_page_does_not_outgrow_its_size_and_shows_the_extremes_first():
     found = predictions(reward=list(range(100)))
     long = dataclasses.replace(found, replies=["<" * 1000] * 100)
     shown = [sample.sample_id for sample in choose_samples({"only": long}, max_bytes=5 * 5000)]
@@ -74,7 +70,7 @@ def test_page_does_not_outgrow_its_size_and_shows_the_extremes_first() -> None:
     assert len(choose_samples({"only": long}, max_bytes=1)) == 1
 
 
-def test_each_answer_is_compared_with_the_first_which_is_compared_with_the_last() -> None:
+def test_each_answer_is_compared_with_the_first_which_is_compared_with_the_last():
     texts = ("red cars", "blue cars", "red dogs")
     found = {text: dataclasses.replace(predictions(m=[0.0]), replies=[text]) for text in texts}
     (sample,) = choose_samples(found)
@@ -83,24 +79,24 @@ def test_each_answer_is_compared_with_the_first_which_is_compared_with_the_last(
     assert [answer.is_changed for answer in sample.answers] == [False, True, True]
 
 
-def test_scores_of_a_set_are_those_to_sort_by() -> None:
+def test_scores_of_a_set_are_those_to_sort_by():
     found = {"old": predictions(m=[0.0], d=[1.0]), "new": predictions(m=[math.inf], d=[1.0])}
     chosen = sample_set("test", found)
     assert chosen is not None and chosen.ranking_key is None and chosen.shown_keys == ["m"]
     assert chosen.scores(chosen.samples[0]) == {"m": [0.0, None], "d": [1.0, 1.0]}
 
 
-def conversation(i: int, *said: str, reward: float = 0.5) -> Dialogue:
+def conversation(i, *said, reward=0.5):
     turns = [Turn("given", PARTNER), Turn("given too", AGENT)]
     turns += [Turn(text, (AGENT, PARTNER)[n % 2], reward=(reward, 0.0)[n % 2]) for n, text in enumerate(said)]
     return Dialogue(str(i), tuple(turns), n_given=2, outcome={"success": 1.0}, ended_by="partner")
 
 
-def with_conversations(found: Predictions, *conversations: Dialogue | None) -> Predictions:
+def with_conversations(found, *conversations):
     return dataclasses.replace(found, conversations=list(conversations))
 
 
-def test_conversations_are_shown_without_the_turns_of_the_sample_which_come_once() -> None:
+def test_conversations_are_shown_without_the_turns_of_the_sample_which_come_once():
     before = with_conversations(predictions(m=[0.0]), conversation(0, "", "what", "a dog", reward=math.nan))
     after = with_conversations(predictions(m=[1.0]), conversation(0, "x" * 3000))
     (sample,) = choose_samples({"before": before, "after": after})
@@ -112,7 +108,7 @@ def test_conversations_are_shown_without_the_turns_of_the_sample_which_come_once
     assert last.bubbles == [Bubble("agent", "x" * 2000 + " …", 0.5)] and last.is_changed
 
 
-def test_conversations_are_chosen_by_return() -> None:
+def test_conversations_are_chosen_by_return():
     rng = np.random.default_rng(0)
     returns, other = rng.normal(size=1000), rng.normal(size=1000)
     found = predictions(**{"conversation/turns": other.tolist(), "conversation/return": returns.tolist()})
@@ -122,14 +118,14 @@ def test_conversations_are_chosen_by_return() -> None:
     assert set(np.argsort(returns)[-10:]) | set(np.argsort(returns)[:10]) <= shown
 
 
-def test_rewards_are_sorted_by_first() -> None:
+def test_rewards_are_sorted_by_first():
     found = predictions(m=[0.0])
     found.scores.update({"reward/part": np.zeros(1), "reward": np.zeros(1)})
     assert sort_keys([found]) == ["reward", "reward/part", "m"]
     assert choose_samples({}) == [] == sort_keys([])
 
 
-def test_words_that_the_other_text_lacks_are_new_unless_no_word_is_common() -> None:
+def test_words_that_the_other_text_lacks_are_new_unless_no_word_is_common():
     found = word_diff("do you like red cars ?", "do you like cars ?")
     assert found == [Piece("do you like", False), Piece(" ", False), Piece("red", True), Piece(" cars ?", False)]
     assert sum(piece.is_new for piece in word_diff("a b", "b a")) == 1
@@ -139,16 +135,16 @@ def test_words_that_the_other_text_lacks_are_new_unless_no_word_is_common() -> N
 
 @pytest.mark.parametrize("text", ["", " ", " a  b\nc ", "a b\n\n", "\ta"])
 @pytest.mark.parametrize("other", ["", "a", "b c a", " a  b\nc "])
-def test_pieces_add_up_to_the_text(text: str, other: str) -> None:
+def test_pieces_add_up_to_the_text(text, other):
     assert "".join(piece.text for piece in word_diff(text, other)) == text
 
 
-def failing(tmp_path: Path, *failures: list[str]) -> Predictions:
+def failing(tmp_path, *failures):
     said = {"turns": [{"speaker": "agent", "text": "hello", "reward": 0.0}], "outcome": {}, "ended_by": "partner"}
     return judged(tmp_path, *({**said, "goal_text": f"goal {i}", "failures": each} for i, each in enumerate(failures)))
 
 
-def test_causes_are_counted_once_per_conversation_most_frequent_now_first(tmp_path: Path) -> None:
+def test_causes_are_counted_once_per_conversation_most_frequent_now_first(tmp_path):
     before = failing(tmp_path, ["late", "late"], ["late"], ["wrong"])
     after = failing(tmp_path, [], ["wrong"], ["wrong"])
     samples = choose_samples({"before": before, "after": after})
@@ -162,7 +158,7 @@ def test_causes_are_counted_once_per_conversation_most_frequent_now_first(tmp_pa
     assert failure_counts(None, None, []) == []
 
 
-def judged(tmp_path: Path, *records: dict[str, Any]) -> Predictions:
+def judged(tmp_path, *records):
     path = tmp_path / "judged.json"
     path.write_text(json.dumps([{"sample_id": i, **each} for i, each in enumerate(records)]))
     found = read_predictions(path)
@@ -170,12 +166,12 @@ def judged(tmp_path: Path, *records: dict[str, Any]) -> Predictions:
     return found
 
 
-def reply(prompt: str, text: str, *advantages: float) -> dict[str, Any]:
+def reply(prompt, text, *advantages):
     texts = {"prompt_text": f"x <EOU> {prompt} <EOU>", "generated_text": text, "ref_text": ""}
     return {**texts, "advantages": list(advantages)}
 
 
-def test_utterances_are_ranked_and_each_is_shown_once(tmp_path: Path) -> None:
+def test_utterances_are_ranked_and_each_is_shown_once(tmp_path):
     rows = [reply("a", "good", 2.0), reply("a", "good", 1.9), reply("b", "bad", -1.0), reply("b", "so so", 0.5)]
     found = extreme_utterances(judged(tmp_path, *rows))
     assert found == {
@@ -184,7 +180,7 @@ def test_utterances_are_ranked_and_each_is_shown_once(tmp_path: Path) -> None:
     }
 
 
-def test_each_utterance_of_a_conversation_counts_with_what_it_answers(tmp_path: Path) -> None:
+def test_each_utterance_of_a_conversation_counts_with_what_it_answers(tmp_path):
     turns = [
         {"speaker": "partner", "text": "hello", "given": True},
         {"speaker": "agent", "text": "one", "reward": 0.0},
@@ -198,6 +194,6 @@ def test_each_utterance_of_a_conversation_counts_with_what_it_answers(tmp_path: 
     assert extreme_utterances(predictions(m=[0.0])) == {} == extreme_utterances(None)
 
 
-def test_selected_rows_keep_their_advantages(tmp_path: Path) -> None:
+def test_selected_rows_keep_their_advantages(tmp_path):
     found = judged(tmp_path, reply("a", "x", 1.0), reply("a", "y", 2.0)).select([1])
     assert found.advantages == [[2.0]]

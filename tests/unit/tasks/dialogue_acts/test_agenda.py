@@ -1,7 +1,5 @@
 """Semantic errors and the agenda-based user."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,12 +20,12 @@ PHONE = DialogueAct("request", "restaurant", "phone")
 GOODBYE = DialogueAct("bye", "general")
 
 
-def heard(act: DialogueAct, rate: float, n: int = 4000) -> list[list[DialogueAct]]:
+def heard(act, rate, n=4000):
     errors, rng = SemanticErrors(rate, REQUESTS, VALUES), np.random.default_rng(0)
     return [errors.understood([act], rng) for _ in range(n)]
 
 
-def test_share_of_misunderstood_acts_is_the_rate_and_half_of_them_are_lost() -> None:
+def test_share_of_misunderstood_acts_is_the_rate_and_half_of_them_are_lost():
     found = heard(THAI, 0.2)
     assert np.mean([acts != [THAI] for acts in found]) == pytest.approx(0.2, abs=0.025)
     assert np.mean([not acts for acts in found]) == pytest.approx(0.1, abs=0.02)
@@ -35,13 +33,13 @@ def test_share_of_misunderstood_acts_is_the_rate_and_half_of_them_are_lost() -> 
     assert changed == {THAI._replace(value="greek"), THAI._replace(value="indian")}
 
 
-def test_request_becomes_another_request() -> None:
+def test_request_becomes_another_request():
     changed = {acts[0] for acts in heard(PHONE, 0.5) if acts and acts != [PHONE]}
     assert changed == {PHONE._replace(slot="address")}
     assert {tuple(acts) for acts in heard(NORTH, 0.5)} == {(NORTH,), ()}
 
 
-def test_goodbye_is_always_understood_and_rate_0_draws_nothing() -> None:
+def test_goodbye_is_always_understood_and_rate_0_draws_nothing():
     assert all(acts == [GOODBYE] for acts in heard(GOODBYE, 1.0, 100))
     rng = np.random.default_rng(0)
     before = rng.bit_generator.state
@@ -54,11 +52,11 @@ ACTS = tiny_world().system_acts.acts
 MAX_ACTS = 3
 
 
-def act(intent: str, domain: str, slot: str = "", value: str = "") -> DialogueAct:
+def act(intent, domain, slot="", value=""):
     return DialogueAct(intent, domain, slot, value)
 
 
-def user_of(goal: dict[str, DomainGoal], **kwargs: int) -> tuple[AgendaUser, list[DialogueAct]]:
+def user_of(goal, **kwargs):
     user = AgendaUser(ONTOLOGY, **kwargs)
     return user, user.reset(Goal("g", goal), np.random.default_rng(0))
 
@@ -71,7 +69,7 @@ chosen_acts = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(GOALS), chosen_acts, st.integers(0, 5))
-def test_user_keeps_its_rules_whatever_the_agent_says(goal: Goal, turns: list[list[DialogueAct]], seed: int) -> None:
+def test_user_keeps_its_rules_whatever_the_agent_says(goal, turns, seed):
     user, belief, lexicalizer = AgendaUser(ONTOLOGY, MAX_ACTS), BeliefState(ONTOLOGY), Lexicalizer(DATABASE)
     said = user.reset(goal, np.random.default_rng(seed))
     answered = {name: set[str]() for name in goal.domains}
@@ -96,13 +94,13 @@ def test_user_keeps_its_rules_whatever_the_agent_says(goal: Goal, turns: list[li
         said = user.reply(answer)
 
 
-def _second_wishes(goal: Goal, refusal: str) -> set[DialogueAct]:
+def _second_wishes(goal, refusal):
     wanted = goal.domains["restaurant"]
     first, last = (wanted.fail_info, wanted.info) if refusal == "nooffer" else (wanted.fail_book, wanted.book)
     return {act(INFORM, "restaurant", slot, value) for slot, value in last.items() if first.get(slot, value) != value}
 
 
-def _is_allowed(said: DialogueAct, goal: Goal) -> bool:
+def _is_allowed(said, goal):
     if said.intent == BYE:
         return True
     if said.domain not in goal.domains:
@@ -115,13 +113,13 @@ def _is_allowed(said: DialogueAct, goal: Goal) -> bool:
     return said.intent == INFORM and (not said.slot or place or said.value in (*values, DONT_CARE))
 
 
-def test_request_is_answered_in_the_next_turn() -> None:
+def test_request_is_answered_in_the_next_turn():
     user, _ = user_of({"restaurant": DomainGoal({"food": "thai"}, requests=("phone",), book={"day": "monday"})})
     for slot, value in (("food", "thai"), ("day", "monday"), ("area", DONT_CARE)):
         assert act(INFORM, "restaurant", slot, value) in user.reply([act(REQUEST, "restaurant", slot)])
 
 
-def test_contradiction_is_corrected_and_is_no_answer() -> None:
+def test_contradiction_is_corrected_and_is_no_answer():
     user, _ = user_of({"restaurant": DomainGoal({"food": "thai"}, requests=("phone",))})
     wrong = [
         act(INFORM, "restaurant", slot, value) for slot, value in (("name", "x"), ("food", "greek"), ("phone", "1"))
@@ -130,7 +128,7 @@ def test_contradiction_is_corrected_and_is_no_answer() -> None:
     assert set(user.reply([])) == {act(REQUEST, "restaurant", "phone"), act(REQUEST, "restaurant", "name")}
 
 
-def test_user_replaces_its_constraints_repeats_them_once_and_gives_up() -> None:
+def test_user_replaces_its_constraints_repeats_them_once_and_gives_up():
     user, _ = user_of({"restaurant": DomainGoal({"food": "thai"}, {"food": "indian"}, ("phone",))})
     nothing = [act("nooffer", "restaurant")]
     thai = [act(INFORM, "restaurant", "food", "thai")]
@@ -147,7 +145,7 @@ def test_user_replaces_its_constraints_repeats_them_once_and_gives_up() -> None:
     assert user.reply(nothing)[-1].intent == BYE
 
 
-def test_values_of_a_booking_are_replaced_after_no_booking() -> None:
+def test_values_of_a_booking_are_replaced_after_no_booking():
     goal = DomainGoal({"food": "thai"}, {}, (), {"day": "friday", "people": "3"}, {"day": "monday"})
     user, _ = user_of({"restaurant": goal})
     asked = user.reply([act(INFORM, "restaurant", "name", "x")])

@@ -1,9 +1,5 @@
 """ConvLab-2's rules: dialogues judged by hand, one per rule."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from rl4dialog.tasks.dialogue_acts import outcome
@@ -44,18 +40,16 @@ DATABASE = Database(
 )
 
 
-def inform(domain: str, slot: str, value: str, intent: str = "inform") -> DialogueAct:
+def inform(domain, slot, value, intent="inform"):
     return DialogueAct(intent, domain, slot, value)
 
 
-def judged(
-    domains: dict[str, DomainGoal], *said: DialogueAct, bookings: tuple[Booking, ...] = (), reply: Any = ()
-) -> outcome.ConvLabOutcome:
+def judged(domains, *said, bookings=(), reply=()):
     exchange = Exchange((), (), (), said, bookings)
     return outcome.convlab_outcome_of(Goal("g", domains), [exchange], True, DATABASE, reply)
 
 
-def booked(domain: str, entity: str) -> Booking:
+def booked(domain, entity):
     return Booking(domain, entity, {"people": "2"}, "ABCD")
 
 
@@ -70,17 +64,17 @@ FINAL = {"hotel": DomainGoal({"area": "north"}, fail_info={"area": "east"}, book
 ACORN, BRIDGE = booked("hotel", "acorn"), booked("hotel", "bridge")
 
 
-def train(arrives: str = "11:00") -> dict[str, DomainGoal]:
+def train(arrives="11:00"):
     return {"train": DomainGoal({"departure": "ely", "arriveBy": arrives, "day": "monday"}, book={"people": "2"})}
 
 
-def test_numbers_of_a_success() -> None:
+def test_numbers_of_a_success():
     domains = {"hotel": DomainGoal({"area": "north"}, requests=("phone",), book={"people": "2"})}
     names = ("success", "complete", "book", "inform_precision", "inform_recall", "inform_f1")
     assert judged(domains, PHONE, bookings=(ACORN,)).numbers() == {f"convlab2/{name}": 1 for name in names}
 
 
-def test_numbers_without_requests_and_bookings_are_missing_and_the_goal_fails() -> None:
+def test_numbers_without_requests_and_bookings_are_missing_and_the_goal_fails():
     found = judged({"hotel": DomainGoal({"area": "north"})}, inform("hotel", "name", "acorn"))
     assert found.numbers() == {"convlab2/success": 0, "convlab2/complete": 1}
 
@@ -90,7 +84,7 @@ def test_numbers_without_requests_and_bookings_are_missing_and_the_goal_fails() 
     [*((intent, 1) for intent in ("inform", "recommend", "offerbook", "offerbooked")),
      *((intent, 0) for intent in ("select", "book", "nooffer"))],
 )  # fmt: skip
-def test_a_request_is_answered_by_some_intents(intent: str, recall: float) -> None:
+def test_a_request_is_answered_by_some_intents(intent, recall):
     found = judged(HOTEL, PHONE._replace(intent=intent))
     assert found.success == bool(recall) and found.numbers()["convlab2/inform_recall"] == recall
 
@@ -109,7 +103,7 @@ def test_a_request_is_answered_by_some_intents(intent: str, recall: float) -> No
          [inform("taxi", "car type", "red ford")], [], True),
     ],
 )  # fmt: skip
-def test_success(goal: Any, told: list[DialogueAct], bookings: list[Booking], is_success: bool) -> None:
+def test_success(goal, told, bookings, is_success):
     found = judged(goal, *told, bookings=tuple(bookings))
     assert found.success == is_success
     assert told != [WRONG_PHONE] or found.numbers()["convlab2/inform_recall"] == 1
@@ -127,7 +121,7 @@ def test_success(goal: Any, told: list[DialogueAct], bookings: list[Booking], is
         (train("noon"), [booked("train", "tr2")], 1),  # what is no time fits every time
     ],
 )
-def test_book_is_the_share_of_constraints_of_the_booked_entity(goal: Any, bookings: Any, share: float | None) -> None:
+def test_book_is_the_share_of_constraints_of_the_booked_entity(goal, bookings, share):
     assert judged(goal, inform("hotel", "name", "acorn"), bookings=tuple(bookings)).book == share
 
 
@@ -143,29 +137,29 @@ def test_book_is_the_share_of_constraints_of_the_booked_entity(goal: Any, bookin
           for pair in (("phone", "12345"), ("stars", "four"), ("area", "upstairs"))),
     ],
 )  # fmt: skip
-def test_what_is_told_in_vain_costs_precision(goal: Any, told: list[DialogueAct], precision: float) -> None:
+def test_what_is_told_in_vain_costs_precision(goal, told, precision):
     numbers = judged(goal, *told).numbers()
     assert numbers["convlab2/inform_precision"] == precision
     assert numbers["convlab2/inform_f1"] == pytest.approx(2 * precision / (precision + 1))
 
 
-def test_a_malformed_value_is_no_answer() -> None:
+def test_a_malformed_value_is_no_answer():
     numbers = judged({"hotel": DomainGoal(requests=("stars", "address"))}, inform("hotel", "stars", "four")).numbers()
     assert numbers["convlab2/inform_recall"] == 0
 
 
-def test_a_goal_that_no_entity_satisfies_fails() -> None:
+def test_a_goal_that_no_entity_satisfies_fails():
     found = judged({"hotel": DomainGoal({"area": "south"}, requests=("phone",))}, PHONE)
     assert found.domains["hotel"].success and not found.success
 
 
-def test_resemblance_is_that_of_the_best_part() -> None:
+def test_resemblance_is_that_of_the_best_part():
     pairs = (("Hills Road", "15 hills road"), ("abcd", "xabczx"), ("", "x"))
     assert [outcome.resemblance(*pair) for pair in pairs] == [100, 75, 0]
 
 
-def test_reward_pays_for_the_goal_for_the_domain_of_the_last_act_and_charges_other_turns() -> None:
-    def paid(*judging: Any, **more: Any) -> float:
+def test_reward_pays_for_the_goal_for_the_domain_of_the_last_act_and_charges_other_turns():
+    def paid(*judging, **more):
         found = judged(*judging, **more)
         return outcome.ConvLab2Reward()(outcome.TaskTurn(Exchange((), (), (), ()), None, lambda: found))
 

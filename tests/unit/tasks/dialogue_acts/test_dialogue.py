@@ -1,7 +1,5 @@
 """Belief, values and whole dialogues from the agent's side."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from worlds import DATABASE, ONTOLOGY
@@ -14,11 +12,11 @@ from rl4dialog.tasks.dialogue_acts.ontology import Database, Domain, Ontology
 from rl4dialog.tasks.dialogue_acts.templates import Templates
 
 
-def act(intent: str, slot: str = "", value: str = "") -> DialogueAct:
+def act(intent, slot="", value=""):
     return DialogueAct(intent, "restaurant", slot, value)
 
 
-def test_constraints_bookings_and_requests_are_remembered() -> None:
+def test_constraints_bookings_and_requests_are_remembered():
     belief = BeliefState(ONTOLOGY)
     assert belief.active == ""
     belief.hear([act("inform", "food", "thai"), act("inform", "day", "monday"), act("request", "phone")])
@@ -29,7 +27,7 @@ def test_constraints_bookings_and_requests_are_remembered() -> None:
     assert belief.active == "restaurant"
 
 
-def test_answers_offers_and_references_come_from_what_is_said() -> None:
+def test_answers_offers_and_references_come_from_what_is_said():
     belief = BeliefState(ONTOLOGY)
     belief.hear([act("request", "phone"), act("request", "area")])
     belief.say([act("inform", "name", "wok"), act("inform", "phone", "1"), act("book", "ref", "X7")])
@@ -37,7 +35,7 @@ def test_answers_offers_and_references_come_from_what_is_said() -> None:
     assert about.requested == ["area"] and (about.offered, about.reference) == ("wok", "X7")
 
 
-def test_new_constraint_ends_offer_and_booking_and_new_booking_value_the_reference() -> None:
+def test_new_constraint_ends_offer_and_booking_and_new_booking_value_the_reference():
     belief = BeliefState(ONTOLOGY)
     belief.hear([act("inform", "food", "thai"), act("inform", "day", "monday")])
     belief.say([act("inform", "name", "wok"), act("book", "ref", "X7")])
@@ -50,7 +48,7 @@ def test_new_constraint_ends_offer_and_booking_and_new_booking_value_the_referen
     assert about.offered == ""
 
 
-def test_booking_is_refused_once_whatever_is_said_of_it() -> None:
+def test_booking_is_refused_once_whatever_is_said_of_it():
     wanted = DomainGoal({"food": "thai"}, {}, (), {"day": "friday", "people": "3"}, {"day": "monday"})
     belief = BeliefState(ONTOLOGY)
     said = {"food": "thai", "day": "monday", "people": "3"}
@@ -67,26 +65,26 @@ GOAL = Goal("1", {"cafe": DomainGoal({"area": "north"}, requests=("phone",))})
 
 
 class Silent:
-    def act(self, belief: BeliefState, heard: list[DialogueAct]) -> list[DialogueAct]:
+    def act(self, belief, heard):
         return [DialogueAct(REQ_MORE, GENERAL)]
 
 
 @pytest.fixture
-def lexicalizer() -> Lexicalizer:
+def lexicalizer():
     return Lexicalizer(Database(CAFE, {"cafe": ENTITIES}))
 
 
-def rng(seed: int = 0) -> np.random.Generator:
+def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-def test_agent_hears_what_errors_leave(lexicalizer: Lexicalizer) -> None:
+def test_agent_hears_what_errors_leave(lexicalizer):
     deaf = SemanticErrors(1.0, Ontology([]), {})
     exchanges = simulate(Silent(), AgendaUser(CAFE), lexicalizer, GOAL, rng(), max_turns=2, errors=deaf)
     assert all(exchange.user and not exchange.heard for exchange in exchanges)
 
 
-def test_corpus_has_what_was_understood_and_said_and_its_words(lexicalizer: Lexicalizer) -> None:
+def test_corpus_has_what_was_understood_and_said_and_its_words(lexicalizer):
     exchanges = simulate(RulePolicy(lexicalizer), AgendaUser(CAFE), lexicalizer, GOAL, rng())
     plain = corpus_dialogue("7", GOAL, exchanges)
     assert (plain.id, plain.goal) == ("7", GOAL)

@@ -1,11 +1,8 @@
 """Goals drawn from the statistics of others."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable
 
 import numpy as np
 import pytest
@@ -16,7 +13,6 @@ from worlds import DATABASE, tiny_world
 from rl4dialog.core.errors import DataError
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, GoalStatistics, Shape, shape_of
 from rl4dialog.tasks.dialogue_acts.ontology import satisfies
-from rl4dialog.tasks.dialogue_acts.world import World
 from rl4dialog.tasks.town_guide.world import town_guide
 
 WORLD = tiny_world()
@@ -25,21 +21,21 @@ TRAIN = DomainGoal({"to": "museum"}, requests=("leave",))
 
 
 @functools.cache
-def small_town() -> World:
+def small_town():
     return town_guide(n_dialogues=40)
 
 
-def statistics(goals: Iterable[dict[str, DomainGoal]], held_out: Collection[str] = ()) -> GoalStatistics:
+def statistics(goals, held_out=()):
     made = [Goal(str(i), domains) for i, domains in enumerate(goals)]
     return GoalStatistics(made, DATABASE, held_out, WORLD.templates)
 
 
-def drawn(found: GoalStatistics, n: int, seed: int = 0) -> list[Goal]:
+def drawn(found, n, seed=0):
     rng = np.random.default_rng(seed)
     return [found.draw(rng)[0] for _ in range(n)]
 
 
-def test_domains_slots_and_values_are_counted() -> None:
+def test_domains_slots_and_values_are_counted():
     cheap = DomainGoal(
         {"area": "north", "food": "greek"}, {"food": "indian"}, ("phone",), {"people": "2", "day": "friday"}
     )
@@ -59,7 +55,7 @@ def test_domains_slots_and_values_are_counted() -> None:
     }
 
 
-def assert_same_shares(found: Counter, expected: Counter) -> None:
+def assert_same_shares(found, expected):
     n = found.total()
     assert found.keys() <= expected.keys()
     for item, count in expected.items():
@@ -67,7 +63,7 @@ def assert_same_shares(found: Counter, expected: Counter) -> None:
         assert abs(found[item] / n - share) <= 4 * math.sqrt(share * (1 - share) / n) + 1e-9, item
 
 
-def test_statistics_of_drawn_goals_are_those_that_were_counted() -> None:
+def test_statistics_of_drawn_goals_are_those_that_were_counted():
     world = small_town()
     counted, goals = world.goal_statistics, drawn(world.goal_statistics, 2000)
     assert_same_shares(Counter(tuple(goal.domains) for goal in goals), counted.combinations)
@@ -83,7 +79,7 @@ def test_statistics_of_drawn_goals_are_those_that_were_counted() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(["tiny", "town_guide"]), st.integers(0, 10**6))
-def test_drawn_goal_can_be_reached_and_is_not_one_of_evaluations(name: str, seed: int) -> None:
+def test_drawn_goal_can_be_reached_and_is_not_one_of_evaluations(name, seed):
     world = WORLD if name == "tiny" else small_town()
     held_out = {goal.key for split in ("val", "test") for goal in world.goals[split]}
     for goal in drawn(world.goal_statistics, 10, seed):
@@ -96,7 +92,7 @@ def test_drawn_goal_can_be_reached_and_is_not_one_of_evaluations(name: str, seed
                 assert not wanted.fail_info or not any_entity(world, domain, wanted.first_info)
 
 
-def any_entity(world: World, domain: str, constraints: dict[str, str]) -> bool:
+def any_entity(world, domain, constraints):
     spec = world.ontology[domain]
     return any(
         all(satisfies(spec, slot, entity.get(slot, ""), value) for slot, value in constraints.items())
@@ -104,7 +100,7 @@ def any_entity(world: World, domain: str, constraints: dict[str, str]) -> bool:
     )
 
 
-def test_goals_that_are_drawn_again_are_counted() -> None:
+def test_goals_that_are_drawn_again_are_counted():
     greek, indian = (
         DomainGoal({"food": food, "area": area}) for food, area in (("greek", "north"), ("indian", "dontcare"))
     )
@@ -118,7 +114,7 @@ def test_goals_that_are_drawn_again_are_counted() -> None:
     assert mean == pytest.approx(3, abs=0.5), "one of four pairs is accepted, so three others come before it"
 
 
-def test_statistics_without_a_goal_to_draw_are_an_error() -> None:
+def test_statistics_without_a_goal_to_draw_are_an_error():
     only = [{"train": TRAIN}]
     with pytest.raises(DataError, match=r"goals: statistics: all of 10,000 drawn goals are goals of val or test, too"):
         statistics(only, {Goal("", only[0]).key}).draw(np.random.default_rng(0))

@@ -1,12 +1,10 @@
 """The database against a search of every row."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import AREAS, DATABASE, FOODS, ONTOLOGY, PLACES
 
-from rl4dialog.tasks.dialogue_acts.ontology import Database, Domain, Entity, Ontology, minutes
+from rl4dialog.tasks.dialogue_acts.ontology import Database, Domain, Ontology, minutes
 
 TIMES = st.sampled_from(["08:00", "09:30", "10:30", "12:00", "14:59", "23:59", "00:00", "noon", "dontcare"])
 CONSTRAINTS = st.one_of(
@@ -26,7 +24,7 @@ CONSTRAINTS = st.one_of(
 )
 
 
-def fits(row: Entity, slot: str, value: str) -> bool:
+def fits(row, slot, value):
     if value == "dontcare":
         return True
     if slot != "arrive":
@@ -37,7 +35,7 @@ def fits(row: Entity, slot: str, value: str) -> bool:
 
 @given(CONSTRAINTS)
 @settings(max_examples=200, deadline=None)
-def test_query_equals_a_scan_of_all_rows(case: tuple[str, dict[str, str]]) -> None:
+def test_query_equals_a_scan_of_all_rows(case):
     domain, constraints = case
     rows = DATABASE.entities(domain)
     expected = [i for i, row in enumerate(rows) if all(fits(row, *item) for item in constraints.items())]
@@ -45,7 +43,7 @@ def test_query_equals_a_scan_of_all_rows(case: tuple[str, dict[str, str]]) -> No
     assert list(Database(ONTOLOGY, {domain: rows}).query(domain, dict(reversed(constraints.items())))) == expected
 
 
-def test_bounds_from_below_and_entities_without_a_time() -> None:
+def test_bounds_from_below_and_entities_without_a_time():
     ontology = Ontology([Domain("bus", ("leave",), (), (), "id", {"leave": "at least"}, times=("leave",))])
     rows = [{"id": "1", "leave": "09:00"}, {"id": "2"}, {"id": "3", "leave": "11:00"}]
     database = Database(ontology, {"bus": rows})
@@ -55,7 +53,7 @@ def test_bounds_from_below_and_entities_without_a_time() -> None:
     assert database.query("bus", {"leave": "dontcare"}) == (0, 1, 2)
 
 
-def test_entities_are_found_by_key_even_if_several_share_it() -> None:
+def test_entities_are_found_by_key_even_if_several_share_it():
     ontology = Ontology([Domain("bus", ("to",), (), (), "id")])
     database = Database(ontology, {"bus": [{"id": "7", "to": "a"}, {"id": "7", "to": "b"}, {"id": "8", "to": "a"}]})
     assert [row["to"] for row in database.named("bus", "7")] == ["a", "b"]

@@ -1,11 +1,7 @@
 """The outcome of a dialogue, by hand and against an evaluator that reads transcripts only."""
 
-from __future__ import annotations
-
 import functools
 import json
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +16,10 @@ from rl4dialog.tasks.dialogue_acts.outcome import outcome_of
 TELLING = ("inform", "recommend", "offerbook", "book", "offerbooked")
 
 
-def judged(transcript: dict[str, Any]) -> dict[str, bool]:
+def judged(transcript):
     verdicts = {}
     for name, wanted in transcript["goal"]["domains"].items():
-        told: dict[str, str] = {}
+        told = {}
         intents, booking, asked = set(), None, {}
         *turns, _ = transcript["turns"]
         for turn in turns:
@@ -57,30 +53,30 @@ def judged(transcript: dict[str, Any]) -> dict[str, bool]:
     return verdicts
 
 
-def random_agent(env: DialogueActEnv, observation: Any, rng: np.random.Generator) -> Any:
+def random_agent(env, observation, rng):
     return (rng.random(len(env.world.system_acts)) < 0.15).astype(np.int8)
 
 
-def noisy_rule_agent(env: DialogueActEnv, observation: Any, rng: np.random.Generator) -> Any:
+def noisy_rule_agent(env, observation, rng):
     return random_agent(env, observation, rng) if rng.random() < 0.3 else env.rule_action()
 
 
-def rule_agent(env: DialogueActEnv, observation: Any, rng: np.random.Generator) -> Any:
+def rule_agent(env, observation, rng):
     return env.rule_action()
 
 
 @functools.cache
-def trained_policy() -> PPO:
+def trained_policy():
     return PPO("MlpPolicy", DialogueActEnv(tiny_world), seed=0, n_steps=256, batch_size=64).learn(4096)
 
 
-def trained_agent(env: DialogueActEnv, observation: Any, rng: np.random.Generator) -> Any:
+def trained_agent(env, observation, rng):
     return trained_policy().predict(observation, deterministic=False)[0]
 
 
 @pytest.mark.parametrize("n", [150, pytest.param(2500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("agent", [random_agent, noisy_rule_agent, rule_agent, trained_agent])
-def test_transcript_alone_gives_the_same_outcome(agent: Callable[..., Any], n: int) -> None:
+def test_transcript_alone_gives_the_same_outcome(agent, n):
     env = DialogueActEnv(tiny_world, error_rate=0.2, keeps_transcripts=True)
     rng, n_successes = np.random.default_rng(0), 0
     for seed in range(n):
@@ -97,7 +93,7 @@ def test_transcript_alone_gives_the_same_outcome(agent: Callable[..., Any], n: i
     assert agent is rule_agent or n_successes < n
 
 
-def test_record_is_a_conversation_with_acts_words_and_rewards() -> None:
+def test_record_is_a_conversation_with_acts_words_and_rewards():
     env, total, is_over = DialogueActEnv(tiny_world), 0.0, False
     env.reset(seed=0, options={"goal": goals()[0]})
     while not is_over:
@@ -121,7 +117,7 @@ def test_record_is_a_conversation_with_acts_words_and_rewards() -> None:
         assert [list(act) for act in templates.parse(turn["text"], context)] == turn["acts"]
 
 
-def test_failures_say_what_was_wrong_and_how_it_ended() -> None:
+def test_failures_say_what_was_wrong_and_how_it_ended():
     env = DialogueActEnv(tiny_world, max_turns=3)
     silence = np.zeros(env.action_space.shape or (), np.int8)
     env.reset(seed=0, options={"goal": goals()[0]})
@@ -132,7 +128,7 @@ def test_failures_say_what_was_wrong_and_how_it_ended() -> None:
     assert env.transcript()["ended_by"] == "max_turns"
 
 
-def test_goals_are_reached_by_the_rule_policy_and_numbers_are_perfect() -> None:
+def test_goals_are_reached_by_the_rule_policy_and_numbers_are_perfect():
     for goal in goals():
         user, exchanges = play(rule_policy(), goal)
         outcome = outcome_of(goal, exchanges, user.is_complete, DATABASE)

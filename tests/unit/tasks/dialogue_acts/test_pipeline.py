@@ -1,9 +1,5 @@
 """Understanding, tracking and words of the agent as parts that can be replaced."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from worlds import ONTOLOGY, tiny_world
@@ -14,7 +10,7 @@ from rl4dialog.tasks.dialogue_acts.acts import DialogueAct
 from rl4dialog.tasks.dialogue_acts.pipeline import TemplateNlg, TemplateNlu, TrackedBelief, as_acts
 
 
-def rule_dialogues(n: int = 40, **parts: Any) -> list[dict[str, Any]]:
+def rule_dialogues(n=40, **parts):
     env, found = DialogueActEnv(tiny_world, **parts), []
     for seed in range(n):
         env.reset(seed=seed)
@@ -25,30 +21,30 @@ def rule_dialogues(n: int = 40, **parts: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_words_of_templates_change_nothing() -> None:
+def test_words_of_templates_change_nothing():
     in_words, in_acts = rule_dialogues(nlu=TemplateNlu, nlg=TemplateNlg), rule_dialogues()
     assert [each["outcome"] for each in in_words] == [each["outcome"] for each in in_acts]
     assert [turn["text"] for turn in in_words[3]["turns"]] == [turn["text"] for turn in in_acts[3]["turns"]]
 
 
 class Deaf:
-    def __init__(self, world: Any) -> None:
-        self.heard: list[tuple[str, list[str]]] = []
+    def __init__(self, world):
+        self.heard = []
 
-    def predict(self, utterance: str, context: list[str]) -> list[list[str]]:
+    def predict(self, utterance, context):
         self.heard.append((utterance, context))
         return [["request", "restaurant", "area", ""]]
 
 
 class Mumbling:
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world):
         pass
 
-    def generate(self, action: list[list[str]]) -> str:
+    def generate(self, action):
         return "Mhm."
 
 
-def test_agent_sees_what_its_nlu_understands_and_the_user_what_the_nlg_says() -> None:
+def test_agent_sees_what_its_nlu_understands_and_the_user_what_the_nlg_says():
     env = DialogueActEnv(tiny_world, nlu=Deaf, nlg=Mumbling)
     env.reset(seed=0)
     assert env.dialogue.heard == [DialogueAct("request", "restaurant", "area")]
@@ -60,21 +56,21 @@ def test_agent_sees_what_its_nlu_understands_and_the_user_what_the_nlg_says() ->
 
 
 class ConvLabTracker:
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world):
         self.n_sessions = 0
 
-    def init_session(self) -> None:
+    def init_session(self):
         self.n_sessions += 1
-        self.state: dict[str, Any] = {"belief_state": {"restaurant": {"semi": {"food": ""}, "book": {"day": ""}}}}
+        self.state = {"belief_state": {"restaurant": {"semi": {"food": ""}, "book": {"day": ""}}}}
 
-    def update(self, user_act: list[list[str]]) -> dict[str, Any]:
+    def update(self, user_act):
         for intent, domain, slot, value in user_act:
             if domain == "restaurant" and intent == "inform":
                 self.state["belief_state"]["restaurant"]["semi" if slot in ("food", "area") else "book"][slot] = value
         return self.state
 
 
-def test_constraints_and_bookings_come_from_the_tracker() -> None:
+def test_constraints_and_bookings_come_from_the_tracker():
     tracker = ConvLabTracker(None)
     belief = TrackedBelief(ONTOLOGY, tracker)
     belief.hear(
@@ -91,7 +87,7 @@ def test_constraints_and_bookings_come_from_the_tracker() -> None:
 
 
 @pytest.mark.parametrize("state", [None, {}, {"belief_state": []}, {"belief_state": {"restaurant": {"semi": 3}}}])
-def test_tracker_of_another_shape_is_refused(state: Any) -> None:
+def test_tracker_of_another_shape_is_refused(state):
     tracker = ConvLabTracker(None)
     belief = TrackedBelief(ONTOLOGY, tracker)
     tracker.update = lambda user_act: state
@@ -100,12 +96,12 @@ def test_tracker_of_another_shape_is_refused(state: Any) -> None:
 
 
 @pytest.mark.parametrize("found", [None, ["inform"], [["inform"]], [[1, 2, 3, 4, 5]], 7])
-def test_acts_of_another_shape_are_refused(found: Any) -> None:
+def test_acts_of_another_shape_are_refused(found):
     with pytest.raises(ConfigError, match=r"nlu must return acts as \[intent, domain, slot, value\]"):
         as_acts(found, "nlu")
 
 
-def test_acts_are_read_with_two_to_four_texts() -> None:
+def test_acts_are_read_with_two_to_four_texts():
     assert as_acts([["bye", "general"], ("inform", "restaurant", "food", "thai")], "nlu") == [
         DialogueAct("bye", "general"),
         DialogueAct("inform", "restaurant", "food", "thai"),

@@ -1,7 +1,5 @@
 """Placeholders in place of values, and what a user understands of them."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest
@@ -27,17 +25,16 @@ from rl4dialog.tasks.dialogue_acts.acts import (
     DialogueAct,
 )
 from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE
-from rl4dialog.tasks.dialogue_acts.world import World
 from rl4dialog.tasks.town_guide.world import town_guide
 
 TEMPLATES = tiny_world().templates
 
 
-def inform(slot: str, value: str, domain: str = "restaurant") -> DialogueAct:
+def inform(slot, value, domain="restaurant"):
     return DialogueAct(INFORM, domain, slot, value)
 
 
-def test_placeholder_has_a_number_from_the_second_value_on() -> None:
+def test_placeholder_has_a_number_from_the_second_value_on():
     acts = [inform("name", "1"), inform("name", "2"), inform("price", "1", "train")]
     text = " ".join(map(placeholders.placeholder, acts))
     assert text == "[restaurant_name] [restaurant_name_2] [train_price]"
@@ -49,7 +46,7 @@ def test_placeholder_has_a_number_from_the_second_value_on() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "name", "[name]", "[ ]", "[restaurant_]", "[_name]", "[]]", "[a_b_c]"])
-def test_other_brackets_are_no_placeholders(text: str) -> None:
+def test_other_brackets_are_no_placeholders(text):
     assert placeholders.placeholders_in(text) == []
     assert placeholders.filled(text, {("restaurant", "name", "1"): "x"}) == text
 
@@ -77,12 +74,12 @@ def test_other_brackets_are_no_placeholders(text: str) -> None:
         ("It is for Monday.", [DialogueAct(BOOK, BOOKING, "day", "monday")], "It is for [restaurant_day]."),
     ],
 )  # fmt: skip
-def test_values_of_an_utterance_become_placeholders(text: str, acts: list[DialogueAct], expected: str) -> None:
+def test_values_of_an_utterance_become_placeholders(text, acts, expected):
     assert placeholders.delexicalize(text, acts, "restaurant", TEMPLATES) == expected
 
 
 @pytest.mark.parametrize("with_words", [True, False])
-def test_words_of_templates_become_words_of_templates(with_words: bool) -> None:
+def test_words_of_templates_become_words_of_templates(with_words):
     acts = [inform("name", "thai north 0"), inform("food", "thai"), inform("phone", "00")]
     text = TEMPLATES.render(acts, "agent") if with_words else ""
     assert placeholders.delexicalize(text, acts, "restaurant", TEMPLATES) == (
@@ -97,21 +94,21 @@ BOOKED = DialogueAct(BOOK, "restaurant", REFERENCE, "1")
 
 
 @cache
-def world(name: str) -> World:
+def world(name):
     return tiny_world() if name == "tiny" else town_guide(n_dialogues=40)
 
 
 @cache
-def reader(name: str) -> placeholders.ReplyReader:
+def reader(name):
     return placeholders.ReplyReader(world(name).templates)
 
 
-def wanted(*slots: str, of: str = "restaurant") -> list[DialogueAct]:
+def wanted(*slots, of="restaurant"):
     return [DialogueAct(REQUEST, of, slot) for slot in slots]
 
 
 @pytest.mark.parametrize("name", ["tiny", "town_guide"])
-def test_every_act_of_a_vocabulary_is_read_from_the_words_of_templates(name: str) -> None:
+def test_every_act_of_a_vocabulary_is_read_from_the_words_of_templates(name):
     for act in world(name).system_acts.acts:
         text = world(name).templates.render(placeholders.with_placeholders([act], act.domain), "agent")
         read = reader(name).read(text, act.domain)
@@ -144,11 +141,11 @@ def test_every_act_of_a_vocabulary_is_read_from_the_words_of_templates(name: str
         ("", []),
     ],
 )  # fmt: skip
-def test_words_of_people_are_read(text: str, expected: list[DialogueAct]) -> None:
+def test_words_of_people_are_read(text, expected):
     assert reader("tiny").read(text, "restaurant") == expected
 
 
-def test_a_noun_or_a_placeholder_changes_the_domain() -> None:
+def test_a_noun_or_a_placeholder_changes_the_domain():
     read = reader("tiny").read("The [train_id] leaves at [train_leave]. What arrival time?", "restaurant")
     assert read == [
         *(DialogueAct(INFORM, "train", slot, "1") for slot in ("id", "leave")),
@@ -159,7 +156,7 @@ def test_a_noun_or_a_placeholder_changes_the_domain() -> None:
 
 
 @given(st.text(alphabet="[]_ ?.,!n'taon2 restaurantnamebook", max_size=120))
-def test_any_text_is_read_as_sayable_acts(text: str) -> None:
+def test_any_text_is_read_as_sayable_acts(text):
     found = reader("tiny").read(text, "restaurant")
     assert len(found) == len(set(found))
     ontology = world("tiny").ontology

@@ -1,9 +1,5 @@
 """Acts in words and back."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,8 +8,8 @@ from rl4dialog.tasks.camrest import ONTOLOGY
 from rl4dialog.tasks.dialogue_acts.acts import BOOKING, DONT_CARE, GENERAL, INFORM, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal
 from rl4dialog.tasks.dialogue_acts.ontology import Database
-from rl4dialog.tasks.dialogue_acts.templates import Side, Templates, Words
-from rl4dialog.tasks.dialogue_acts.world import CorpusDialogue, CorpusTurn, World, make_world
+from rl4dialog.tasks.dialogue_acts.templates import Templates, Words
+from rl4dialog.tasks.dialogue_acts.world import CorpusDialogue, CorpusTurn, make_world
 from rl4dialog.tasks.town_guide.world import town_guide
 
 # Values with what separates sentences, items and nouns.
@@ -27,11 +23,11 @@ VENUES = [
 ]  # fmt: skip
 
 
-def act(intent: str, domain: str, slot: str = "", value: str = "") -> DialogueAct:
+def act(intent, domain, slot="", value=""):
     return DialogueAct(intent, domain, slot, value)
 
 
-def venues() -> World:
+def venues():
     slots = ("food", "pricerange", "area", "name", "phone", "address", "postcode")
     system = [act(INFORM, "restaurant", slot, number) for slot in slots for number in ("1", "2")]
     system += [act(REQUEST, "restaurant", slot) for slot in slots] + [act("nooffer", "restaurant")]
@@ -44,14 +40,14 @@ WORLDS = {"venues": venues(), "town_guide": town_guide(n_dialogues=80)}
 TOWN = WORLDS["town_guide"].templates
 
 
-def values_of(world: World, domain: str, slot: str) -> list[str]:
+def values_of(world, domain, slot):
     values = {entity[slot] for entity in world.database.entities(domain) if slot in entity}
     return sorted(values | {*world.values[domain].get(slot, ())}) or ["8F00BA12" if slot == "ref" else "7"]
 
 
-def all_acts(world: World) -> dict[Side, list[DialogueAct]]:
+def all_acts(world):
 
-    def with_values(acts: tuple[DialogueAct, ...]) -> Iterator[DialogueAct]:
+    def with_values(acts):
         for each in acts:
             values = values_of(world, each.domain, each.slot) if each.value else [""]
             yield from (each._replace(value=value) for value in values)
@@ -64,7 +60,7 @@ def all_acts(world: World) -> dict[Side, list[DialogueAct]]:
 
 @pytest.mark.parametrize("side", ["user", "agent"])
 @pytest.mark.parametrize("name", ["venues", "town_guide"])
-def test_every_act_comes_back(name: str, side: Side) -> None:
+def test_every_act_comes_back(name, side):
     words, acts = WORLDS[name].templates, all_acts(WORLDS[name])[side]
     assert len(acts) > 15
     wrong = {each: words.render([each], side) for each in acts if words.parse(words.render([each], side)) != [each]}
@@ -73,7 +69,7 @@ def test_every_act_comes_back(name: str, side: Side) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), name=st.sampled_from(["venues", "town_guide"]), side=st.sampled_from(["user", "agent"]))
-def test_several_acts_come_back_in_their_order(data: st.DataObject, name: str, side: Side) -> None:
+def test_several_acts_come_back_in_their_order(data, name, side):
     words = WORLDS[name].templates
     said = data.draw(st.lists(st.sampled_from(all_acts(WORLDS[name])[side]), max_size=6, unique=True))
     assert words.parse(words.render(said, side)) == said
@@ -95,7 +91,7 @@ def test_several_acts_come_back_in_their_order(data: st.DataObject, name: str, s
         ([act(INFORM, BOOKING, "day", "friday")], "agent", "There is a booking on friday."),
     ],
 )  # fmt: skip
-def test_acts_in_words(acts: list[DialogueAct], side: Side, text: str) -> None:
+def test_acts_in_words(acts, side, text):
     assert TOWN.render(acts, side) == text
     assert TOWN.parse(text) == acts
 
@@ -111,7 +107,7 @@ def test_acts_in_words(acts: list[DialogueAct], side: Side, text: str) -> None:
         ("book the restaurant for 4 people on friday at 18:15", {"people": "4", "day": "friday", "time": "18:15"}),
     ],
 )
-def test_people_need_not_know_the_templates(text: str, expected: dict[str, str]) -> None:
+def test_people_need_not_know_the_templates(text, expected):
     found = TOWN.parse(text)
     assert {each.slot: each.value for each in found} == expected
     assert {each[:2] for each in found} == {(INFORM, "restaurant")}
@@ -124,7 +120,7 @@ def test_people_need_not_know_the_templates(text: str, expected: dict[str, str])
         "can i have the hotel's phone number",
     ],
 )
-def test_phrasings_of_a_question(text: str) -> None:
+def test_phrasings_of_a_question(text):
     assert TOWN.parse(text) == [act(REQUEST, "hotel", "phone")]
 
 
@@ -137,12 +133,12 @@ def test_phrasings_of_a_question(text: str) -> None:
         ("with any price range", ("price", DONT_CARE)),
     ],
 )
-def test_short_answers_are_about_what_was_asked(text: str, expected: tuple[str, str]) -> None:
+def test_short_answers_are_about_what_was_asked(text, expected):
     asked = [act(REQUEST, "hotel", "area")]
     assert TOWN.parse(text, asked) == [act(INFORM, "hotel", *expected)]
 
 
-def test_sentences_without_a_domain_are_about_the_last_one() -> None:
+def test_sentences_without_a_domain_are_about_the_last_one():
     found = TOWN.parse("I want a hotel. In the north, of type inn. What is the address?")
     assert found == [
         act(INFORM, "hotel"),
@@ -153,11 +149,11 @@ def test_sentences_without_a_domain_are_about_the_last_one() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", "...", "The weather is fine today.", "cheap", "blah, blah and blah?"])
-def test_text_without_an_act_gives_none(text: str) -> None:
+def test_text_without_an_act_gives_none(text):
     assert TOWN.parse(text) == []
 
 
-def test_two_slots_with_the_same_words_stay_apart() -> None:
+def test_two_slots_with_the_same_words_stay_apart():
     world = WORLDS["town_guide"]
     same = {"phone": Words(("code",), "with code {}"), "postcode": Words(("code",), "with code {}")}
     words = Templates(world.database, world.values, same)
@@ -167,5 +163,5 @@ def test_two_slots_with_the_same_words_stay_apart() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=60))
-def test_any_text_can_be_parsed(text: str) -> None:
+def test_any_text_can_be_parsed(text):
     assert isinstance(TOWN.parse(text, [act(REQUEST, "hotel", "area")]), list)

@@ -1,38 +1,33 @@
 """Dialogues of a task as samples, and the user as partner of a language model."""
 
-from __future__ import annotations
-
 import pickle
-from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import pytest
 from worlds import tiny_world
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import ConfigError, DataError
-from rl4dialog.core.types import PartnerReply, Sample
+from rl4dialog.core.types import PartnerReply
 from rl4dialog.envs.dialogue_acts import DialogueActEnv
 from rl4dialog.tasks.dialogue_acts.dialogue import Lexicalizer, RulePolicy
-from rl4dialog.tasks.dialogue_acts.goals import Goal
 from rl4dialog.tasks.dialogue_acts.ontology import Database
 from rl4dialog.tasks.dialogue_acts.placeholders import with_placeholders
 from rl4dialog.tasks.dialogue_acts.text_task import AgendaUserPartner, TaskDialogues
-from rl4dialog.tasks.dialogue_acts.world import CorpusDialogue, CorpusTurn, World, make_world
+from rl4dialog.tasks.dialogue_acts.world import CorpusDialogue, CorpusTurn, make_world
 from rl4dialog.tasks.town_guide.world import town_guide
 
 
 @cache
-def town() -> World:
+def town():
     return town_guide(n_dialogues=40)
 
 
-def samples(split: str, **arguments: Any) -> list[Sample]:
+def samples(split, **arguments):
     return [sample for sample, _ in TaskDialogues.prepare(split, town, **arguments)]
 
 
-def test_each_goal_is_a_sample_with_the_whole_dialogue() -> None:
+def test_each_goal_is_a_sample_with_the_whole_dialogue():
     found = samples("train")
     assert [sample.meta_data["goal"] for sample in found] == [goal.to_json() for goal in town().goals["train"]]
     for sample in found:
@@ -45,7 +40,7 @@ def test_each_goal_is_a_sample_with_the_whole_dialogue() -> None:
             assert " | " not in reply and "  " not in reply
 
 
-def test_replies_of_the_corpus_reach_the_goal() -> None:
+def test_replies_of_the_corpus_reach_the_goal():
     n_same = n_successes = 0
     for number, sample in enumerate(samples("train")):
         partner = AgendaUserPartner(town)
@@ -57,7 +52,7 @@ def test_replies_of_the_corpus_reach_the_goal() -> None:
     assert n_successes >= n_same > 0
 
 
-def test_goals_are_repeated_up_to_the_size() -> None:
+def test_goals_are_repeated_up_to_the_size():
     own = samples("test")
     found = samples("test", n_test=len(own) + 2)
     assert [sample.id for sample in found[len(own) :]] == [f"{own[0].id}_2", f"{own[1].id}_2"]
@@ -66,19 +61,19 @@ def test_goals_are_repeated_up_to_the_size() -> None:
     assert len(samples("train", n_test=3)) == len(town().goals["train"])
 
 
-def test_corpus_without_words_gets_those_of_templates() -> None:
+def test_corpus_without_words_gets_those_of_templates():
     (first, *_) = TaskDialogues.prepare("train", tiny_world)
     assert first[0].references == ["There is a restaurant called [restaurant_name]."]
 
 
-def test_empty_database_is_an_error() -> None:
+def test_empty_database_is_an_error():
     tiny = tiny_world()
     entities = {name: tiny.database.entities(name) for name in ("restaurant", "taxi")}
     with pytest.raises(DataError, match="hungry: the database is empty in the domain 'train', which goals are about"):
         make_world("hungry", Database(tiny.ontology, entities), tiny.dialogues)
 
 
-def test_dialogues_in_which_the_agent_says_nothing_are_an_error() -> None:
+def test_dialogues_in_which_the_agent_says_nothing_are_an_error():
     tiny = tiny_world()
     silent = {
         split: [CorpusDialogue(d.id, (CorpusTurn(d.turns[0].user, ()),), d.goal) for d in each]
@@ -87,7 +82,7 @@ def test_dialogues_in_which_the_agent_says_nothing_are_an_error() -> None:
     # The vocabulary needs some act.
     silent["train"].append(CorpusDialogue("spoken", tiny.dialogues["train"][0].turns))
 
-    def world() -> World:
+    def world():
         return make_world("silent", tiny.database, silent)
 
     with pytest.raises(DataError, match=r"the val split of silent has no dialogue in words"):
@@ -95,18 +90,18 @@ def test_dialogues_in_which_the_agent_says_nothing_are_an_error() -> None:
 
 
 @cache
-def tiny() -> World:
+def tiny():
     return tiny_world()
 
 
-def begun(goal: Goal, seed: int = 0, world: Callable[[], World] = tiny, **arguments: Any) -> AgendaUserPartner:
+def begun(goal, seed=0, world=tiny, **arguments):
     found = AgendaUserPartner(world, **arguments)
     found.reset({"goal": goal.to_json()}, seed)
     return found
 
 
 @pytest.mark.parametrize("error_rate", [0.0, 0.2])
-def test_dialogues_in_words_equal_those_in_acts(error_rate: float) -> None:
+def test_dialogues_in_words_equal_those_in_acts(error_rate):
     world = town()
     policy = RulePolicy(Lexicalizer(world.database), told=3, vocabulary=world.system_acts)
     env = DialogueActEnv(town_guide, {"n_dialogues": 40}, error_rate=error_rate, user={"patience": 3})
@@ -126,7 +121,7 @@ def test_dialogues_in_words_equal_those_in_acts(error_rate: float) -> None:
         assert partner.outcome()["success"] == info["outcome"]["success"]
 
 
-def test_agent_reads_the_state_and_people_read_what_was_said() -> None:
+def test_agent_reads_the_state_and_people_read_what_was_said():
     goal = tiny().goals["train"][0]
     partner = begun(goal)
     opening = partner.open()
@@ -152,7 +147,7 @@ def test_agent_reads_the_state_and_people_read_what_was_said() -> None:
     assert partner.failures() == []
 
 
-def test_what_is_not_offered_is_named() -> None:
+def test_what_is_not_offered_is_named():
     partner = begun(tiny().goals["train"][0])
     partner.open()
     text = "There is no [restaurant_food] food in the [restaurant_area], [restaurant_food_2]."
@@ -160,7 +155,7 @@ def test_what_is_not_offered_is_named() -> None:
     assert answer.heard == "There is no thai food in the north, [restaurant_food_2]."
 
 
-def test_replies_that_say_nothing_are_counted_and_end_in_failure() -> None:
+def test_replies_that_say_nothing_are_counted_and_end_in_failure():
     partner = begun(tiny().goals["train"][0], user={"patience": 3})
     partner.open()
     leaves = [partner.reply(["ba ba [ba]"]).leaves for _ in range(3)]
@@ -175,7 +170,7 @@ def test_replies_that_say_nothing_are_counted_and_end_in_failure() -> None:
     ]
 
 
-def test_of_many_acts_only_some_are_heard() -> None:
+def test_of_many_acts_only_some_are_heard():
     everything = " ".join(f"[restaurant_{slot}]" for slot in ("name", "name_2", "food", "area", "phone", "choice"))
     for limit, expected in ((2, 2), (None, min(6, tiny().max_system_acts))):
         partner = begun(tiny().goals["train"][0], max_system_acts=limit)
@@ -185,8 +180,8 @@ def test_of_many_acts_only_some_are_heard() -> None:
         assert partner.outcome()["placeholders_per_turn"] == 6
 
 
-def test_the_same_seed_gives_the_same_dialogue_also_in_another_process() -> None:
-    def answers(partner: AgendaUserPartner) -> list[Any]:
+def test_the_same_seed_gives_the_same_dialogue_also_in_another_process():
+    def answers(partner):
         partner.reset({"goal": tiny().goals["train"][3].to_json()}, 7)
         return [partner.open(), *(partner.reply(["[restaurant_name] [restaurant_phone]"]) for _ in range(4))]
 
@@ -200,7 +195,7 @@ def test_the_same_seed_gives_the_same_dialogue_also_in_another_process() -> None
     "meta_data",
     [{}, {"goal": None}, {"goal": {"domains": {"hotel": {}}}}, {"goal": {"domains": {"taxi": {}}}, "world": "another"}],
 )
-def test_sample_without_a_goal_of_this_world_is_an_error(meta_data: dict[str, Any]) -> None:
+def test_sample_without_a_goal_of_this_world_is_an_error(meta_data):
     with pytest.raises(DataError, match="goal"):
         AgendaUserPartner(tiny).reset(meta_data, 0)
 
@@ -214,6 +209,6 @@ def test_sample_without_a_goal_of_this_world_is_an_error(meta_data: dict[str, An
         ({"max_system_acts": 0}, r"agenda_user.*max_system_acts"),
     ],
 )
-def test_wrong_arguments_are_errors_before_any_dialogue(arguments: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_are_errors_before_any_dialogue(arguments, message):
     with pytest.raises(ConfigError, match=message):
         PartnerRegistry.check("agenda_user", arguments)

@@ -1,7 +1,5 @@
 """Observations: every bit has a name, and means what its name says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from worlds import ONTOLOGY, tiny_world
@@ -14,11 +12,11 @@ from rl4dialog.tasks.dialogue_acts.vectorizer import DEFAULT_BLOCKS, ActVectoriz
 WORLD = tiny_world()
 
 
-def vectorizer(blocks: object = DEFAULT_BLOCKS) -> ActVectorizer:
+def vectorizer(blocks=DEFAULT_BLOCKS):
     return ActVectorizer(WORLD, blocks)
 
 
-def set_bits(blocks: object, belief: BeliefState, heard: list[DialogueAct], progress: float = 0.0) -> set[str]:
+def set_bits(blocks, belief, heard, progress=0.0):
     made = vectorizer(blocks)
     silence = np.zeros(len(WORLD.system_acts), np.int8)
     bits = made.observation(delexicalized(heard), silence, belief, progress)
@@ -27,13 +25,13 @@ def set_bits(blocks: object, belief: BeliefState, heard: list[DialogueAct], prog
     return {str(name) for name, bit in zip(layout, bits, strict=True) if bit}
 
 
-def heard_belief(*acts: DialogueAct) -> BeliefState:
+def heard_belief(*acts):
     belief = BeliefState(ONTOLOGY)
     belief.hear(acts)
     return belief
 
 
-def test_blocks_say_what_is_believed_asked_and_found() -> None:
+def test_blocks_say_what_is_believed_asked_and_found():
     thai = DialogueAct("inform", "restaurant", "food", "thai")
     phone = DialogueAct("request", "restaurant", "phone")
     belief = heard_belief(thai, phone)
@@ -45,7 +43,7 @@ def test_blocks_say_what_is_believed_asked_and_found() -> None:
     assert len(set_bits(["offered"], belief, [])) == len(set_bits(["booked"], belief, [])) == 1
 
 
-def test_number_of_entities_has_a_bit_per_domain() -> None:
+def test_number_of_entities_has_a_bit_per_domain():
     everything = set_bits(["db"], BeliefState(ONTOLOGY), [])
     nothing = set_bits(["db"], heard_belief(DialogueAct("inform", "restaurant", "food", "indian")), [])
     assert len(everything) == len(nothing) == 2, "taxis are made up, and not counted"
@@ -60,6 +58,6 @@ def test_number_of_entities_has_a_bit_per_domain() -> None:
     [(["belief", "beliefs"], "beliefs"), (["db", "db"], "different blocks"), ([], "block")],
     ids=["unknown", "twice", "none"],
 )
-def test_wrong_blocks_are_refused(blocks: list[str], message: str) -> None:
+def test_wrong_blocks_are_refused(blocks, message):
     with pytest.raises(ConfigError, match=message):
         vectorizer(blocks)

@@ -1,13 +1,10 @@
 """The datapool guess_the_picture: games as samples, and as conversations with rewards."""
 
-from __future__ import annotations
-
 import pickle
-from typing import Any
 
 import pytest
 
-from rl4dialog.core.types import AGENT, PARTNER, Sample
+from rl4dialog.core.types import AGENT, PARTNER
 from rl4dialog.tasks.guess_the_picture.datapool import GuessThePicture
 from rl4dialog.tasks.guess_the_picture.partner import is_penalized
 from rl4dialog.tasks.guess_the_picture.scenes import OPEN_QUESTIONS, VIEWS, parse, scene_table
@@ -15,19 +12,19 @@ from rl4dialog.tasks.guess_the_picture.scenes import OPEN_QUESTIONS, VIEWS, pars
 N = 200
 
 
-def prepared(split: str = "train", **args: Any) -> GuessThePicture:
+def prepared(split="train", **args):
     return GuessThePicture.prepare(split, **{"n_train": N, "n_val": N, "n_test": N, **args})
 
 
-def samples(split: str = "train", **args: Any) -> list[Sample]:
+def samples(split="train", **args):
     return [sample for sample, _ in prepared(split, **args)]
 
 
-def questions(sample: Sample) -> list[str]:
+def questions(sample):
     return [*sample.references, *sample.meta_data["continuation"][1::2]]
 
 
-def test_samples_ask_for_the_first_question_about_a_scene_that_the_guesser_does_not_expect() -> None:
+def test_samples_ask_for_the_first_question_about_a_scene_that_the_guesser_does_not_expect():
     games = samples()
     assert len({sample.id for sample in games}) == N
     for sample in games:
@@ -39,7 +36,7 @@ def test_samples_ask_for_the_first_question_about_a_scene_that_the_guesser_does_
 
 
 @pytest.mark.parametrize("kind", ["none", "hard", "soft", "conservative"])
-def test_conversations_are_the_samples_with_the_rewards_of_the_game(kind: Any) -> None:
+def test_conversations_are_the_samples_with_the_rewards_of_the_game(kind):
     pool = prepared(yes_no_penalty=kind)
     found = list(pool.conversations())
     assert [game.id for game in found] == [sample.id for sample, _ in pool]
@@ -55,7 +52,7 @@ def test_conversations_are_the_samples_with_the_rewards_of_the_game(kind: Any) -
         assert game.outcome["success"] == 1.0 or len(own) == 10
 
 
-def test_conversations_can_be_read_twice_and_in_parts() -> None:
+def test_conversations_can_be_read_twice_and_in_parts():
     pool = prepared()
     assert list(pool.conversations()) == list(pool.conversations())
     first, second = pool.split([0.25, 0.75])
@@ -63,7 +60,7 @@ def test_conversations_can_be_read_twice_and_in_parts() -> None:
     assert list(pickle.loads(pickle.dumps(first)).conversations()) == list(first.conversations())
 
 
-def test_share_of_open_players_changes_the_games() -> None:
+def test_share_of_open_players_changes_the_games():
     opens = {question.text for question in OPEN_QUESTIONS}
     assert all(set(questions(sample)) <= opens for sample in samples(open_share=1))
     mixed = [set(questions(sample)) <= opens for sample in samples()]
@@ -72,7 +69,7 @@ def test_share_of_open_players_changes_the_games() -> None:
 
 
 @pytest.mark.parametrize("max_rounds", [1, 4, 12])
-def test_games_have_at_most_max_rounds(max_rounds: int) -> None:
+def test_games_have_at_most_max_rounds(max_rounds):
     games = list(prepared(max_rounds=max_rounds, open_share=0.0).conversations())
     assert max(len(game.texts(AGENT)) for game in games) == max_rounds
     assert all(game.said[-2].reward == 0.0 for game in games)

@@ -1,20 +1,15 @@
 """Penalties, guesser, partner and players."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics
 import typing
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.protocols import Player
-from rl4dialog.core.types import AGENT, Dialogue, PartnerReply
+from rl4dialog.core.types import AGENT, PartnerReply
 from rl4dialog.tasks.guess_the_picture.datapool import GuessThePicture
 from rl4dialog.tasks.guess_the_picture.partner import (
     Guesser,
@@ -36,7 +31,6 @@ from rl4dialog.tasks.guess_the_picture.scenes import (
     PROBABLY,
     QUESTIONS,
     YES,
-    Scene,
     answer,
     parse,
     scene_table,
@@ -66,11 +60,11 @@ ANSWERS = {
 
 @pytest.mark.parametrize("text", ANSWERS)
 @pytest.mark.parametrize("kind", typing.get_args(YesNoPenalty))
-def test_each_kind_penalizes_its_answers(text: str, kind: YesNoPenalty) -> None:
+def test_each_kind_penalizes_its_answers(text, kind):
     assert is_penalized(text, kind) == (kind in ANSWERS[text])
 
 
-def naive_ranks(scenes: tuple[Scene, ...], view: str, statements: list[tuple[str, set[str]]]) -> list[float]:
+def naive_ranks(scenes, view, statements):
     points = []
     for scene in scenes:
         score = scene.impression + int(scene.view == view)
@@ -87,12 +81,12 @@ def naive_ranks(scenes: tuple[Scene, ...], view: str, statements: list[tuple[str
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_rank_and_halving_are_those_of_a_naive_computation(seed: int) -> None:
+def test_rank_and_halving_are_those_of_a_naive_computation(seed):
     rng = random.Random(seed)
     scenes = scene_table(rng.choice([1, 2, 17, 200]), seed)
     hidden = rng.randrange(len(scenes))
     guesser = Guesser(scenes, hidden)
-    statements: list[tuple[str, set[str]]] = []
+    statements = []
     start = naive_ranks(scenes, scenes[hidden].view, [])[hidden]
     assert guesser.rank == guesser.start_rank == start
     for _ in range(15):
@@ -111,7 +105,7 @@ def test_rank_and_halving_are_those_of_a_naive_computation(seed: int) -> None:
 
 
 @pytest.mark.parametrize("said", [("what is it", NOT_SEEN), ("who are you ?", YES), ("is it red ?", "red"), ("", "")])
-def test_what_says_nothing_changes_nothing(said: tuple[str, str]) -> None:
+def test_what_says_nothing_changes_nothing(said):
     guesser = Guesser(scene_table(50, 0), hidden=0)
     guesser.hear(*said)
     assert guesser.rank == guesser.start_rank and guesser.left == all_values()
@@ -123,13 +117,13 @@ META = {"scene": 0, "table": {"n_scenes": 200, "seed": 0}}
 SCENE = scene_table(200, 0)[0]
 
 
-def seeing_the_scene(kind: str = "none", seed: int = BRIEF, **args: Any) -> GuessThePicturePartner:
-    partner: GuessThePicturePartner = PartnerRegistry.get("guess_the_picture", {"yes_no_penalty": kind, **args})
+def seeing_the_scene(kind="none", seed=BRIEF, **args):
+    partner = PartnerRegistry.get("guess_the_picture", {"yes_no_penalty": kind, **args})
     partner.reset(META, seed)
     return partner
 
 
-def asked(partner: GuessThePicturePartner, *questions: str) -> list[PartnerReply]:
+def asked(partner, *questions):
     history, replies = [SCENE.view], []
     for question in questions:
         replies.append(partner.reply([*history, question]))
@@ -137,7 +131,7 @@ def asked(partner: GuessThePicturePartner, *questions: str) -> list[PartnerReply
     return replies
 
 
-def test_game_is_over_when_the_distance_is_halved() -> None:
+def test_game_is_over_when_the_distance_is_halved():
     questions = ["what is it ?", "what color is it ?", "how many are there ?", "where is it ?", "who is there ?"]
     partner = seeing_the_scene()
     replies = asked(partner, "is it fun ?", *questions)
@@ -169,7 +163,7 @@ ASKED = {
 @pytest.mark.parametrize(
     ("kind", "n_penalized"), [("none", ""), ("hard", "- -"), ("soft", "---"), ("conservative", "------")]
 )
-def test_penalty_depends_on_the_answer(kind: str, n_penalized: str) -> None:
+def test_penalty_depends_on_the_answer(kind, n_penalized):
     for ((seed, question), said), mark in zip(ASKED.items(), n_penalized.ljust(len(ASKED)), strict=True):
         partner = seeing_the_scene(kind, seed)
         (reply,) = asked(partner, question)
@@ -177,47 +171,47 @@ def test_penalty_depends_on_the_answer(kind: str, n_penalized: str) -> None:
         assert reply.reward == (0.0 if reply.leaves else -1.0) - (2.0 if mark == "-" else 0.0), (kind, said)
 
 
-def test_half_of_the_games_are_answered_in_sentences() -> None:
+def test_half_of_the_games_are_answered_in_sentences():
     texts = [asked(seeing_the_scene(seed=seed), "is it foggy ?")[0].text for seed in range(400)]
     assert set(texts) == {"yes", "yes , it is"} and 160 < texts.count("yes") < 240
 
 
 @pytest.mark.parametrize("meta_info", [{}, {"scene": 3}, {"scene": 200, "table": {"n_scenes": 200, "seed": 0}}])
-def test_sample_without_a_scene_is_an_error(meta_info: dict[str, Any]) -> None:
+def test_sample_without_a_scene_is_an_error(meta_info):
     with pytest.raises(DataError, match=r"meta_data\['scene'\].*use the datapool guess_the_picture"):
         GuessThePicturePartner().reset(meta_info, seed=0)
 
 
 N_GAMES = 300
-PLAYERS: list[Callable[[], Player]] = [RandomPlayer, data_player, OpenPlayer, InformedPlayer]
+PLAYERS = [RandomPlayer, data_player, OpenPlayer, InformedPlayer]
 POOL = [sample for sample, _ in GuessThePicture.prepare("test", n_test=N_GAMES)]
 
 
-def play_games(player: Player, **args: Any) -> list[Dialogue]:
+def play_games(player, **args):
     return [play(player, GuessThePicturePartner(**args), sample, 10, seed) for seed, sample in enumerate(POOL)]
 
 
 @pytest.fixture(scope="module")
-def games() -> dict[type[Player], list[Dialogue]]:
+def games():
     return {kind: play_games(kind()) for kind in PLAYERS}
 
 
-def returns(games: list[Dialogue]) -> list[float]:
+def returns(games):
     return [sum(turn.reward for turn in game.said) for game in games]
 
 
-def questions_in(game: Dialogue) -> list[str]:
+def questions_in(game):
     return game.texts(AGENT)
 
 
-def test_players_are_ordered(games: dict[type[Player], list[Dialogue]]) -> None:
+def test_players_are_ordered(games):
     means = [statistics.mean(returns(games[kind])) for kind in PLAYERS]
     errors = [statistics.stdev(returns(games[kind])) / math.sqrt(N_GAMES) for kind in PLAYERS]
     for i in range(len(PLAYERS) - 1):
         assert means[i + 1] - means[i] > 4 * math.hypot(errors[i], errors[i + 1]), PLAYERS[i]
 
 
-def test_players_without_yes_no_questions_pay_no_penalty_for_them(games: dict[type[Player], list[Dialogue]]) -> None:
+def test_players_without_yes_no_questions_pay_no_penalty_for_them(games):
     opens = {question.text for question in OPEN_QUESTIONS}
     for game in games[OpenPlayer]:
         assert set(questions_in(game)) <= opens and len(set(questions_in(game))) == min(len(questions_in(game)), 6)
@@ -225,7 +219,7 @@ def test_players_without_yes_no_questions_pay_no_penalty_for_them(games: dict[ty
     assert statistics.mean(returns(play_games(RandomPlayer(), yes_no_penalty="soft"))) < -10
 
 
-def expected_loss(text: str, history: list[str], scenes: tuple[Scene, ...]) -> float:
+def expected_loss(text, history, scenes):
     question, left = parse(text), values_left_by(history)
     possible = [
         i
@@ -243,7 +237,7 @@ def expected_loss(text: str, history: list[str], scenes: tuple[Scene, ...]) -> f
     return total / len(possible)
 
 
-def test_informed_player_asks_the_best_question(games: dict[type[Player], list[Dialogue]]) -> None:
+def test_informed_player_asks_the_best_question(games):
     scenes = scene_table(200, 0)
     for game in games[InformedPlayer][:2]:
         texts = [turn.text for turn in game.turns]
@@ -252,7 +246,7 @@ def test_informed_player_asks_the_best_question(games: dict[type[Player], list[D
             assert losses[texts[index]] == pytest.approx(max(losses.values()))
 
 
-def test_contradictory_answers_do_not_stop_the_informed_player() -> None:
+def test_contradictory_answers_do_not_stop_the_informed_player():
     player = InformedPlayer()
     player.reset(POOL[0].meta_data or {}, 0)
     history = ["a close picture", "is it red ?", "yes", "is it red ?", "no"]

@@ -1,9 +1,6 @@
 """The tables of scenes, and questions about them."""
 
-from __future__ import annotations
-
 import functools
-from typing import Any
 
 import pytest
 from other_processes import assert_other_processes_make_the_same
@@ -11,7 +8,7 @@ from other_processes import assert_other_processes_make_the_same
 from rl4dialog.tasks.guess_the_picture import scenes
 
 
-def test_seed_decides_and_a_longer_table_starts_alike() -> None:
+def test_seed_decides_and_a_longer_table_starts_alike():
     assert scenes.scene_table(30, 1) == scenes.scene_table(60, 1)[:30] != scenes.scene_table(30, 2)
     assert_other_processes_make_the_same(functools.partial(scenes.scene_table, 20, 3))
 
@@ -24,7 +21,7 @@ def test_seed_decides_and_a_longer_table_starts_alike() -> None:
         *({"scene": True, "table": {"n_scenes": 5, "seed": 0}}, {"scene": -1, "table": {"n_scenes": 5, "seed": 0}}),
     ],
 )
-def test_sample_without_a_scene_has_no_table(meta_info: dict[str, Any]) -> None:
+def test_sample_without_a_scene_has_no_table(meta_info):
     assert scenes.table_of(meta_info) is None
 
 
@@ -35,7 +32,7 @@ AT_NIGHT = scenes.Scene(
 )
 
 
-def test_there_is_an_open_question_a_group_and_each_value_for_every_attribute() -> None:
+def test_there_is_an_open_question_a_group_and_each_value_for_every_attribute():
     assert all(scenes.parse(q.text) is scenes.parse(q.text.upper().replace(" ?", "?")) is q for q in scenes.QUESTIONS)
     n_values = sum(len(attribute.values) for attribute in scenes.ATTRIBUTES.values())
     assert (len(scenes.OPEN_QUESTIONS), len(scenes.YES_NO_QUESTIONS)) == (6, 6 + n_values)
@@ -63,14 +60,14 @@ def test_there_is_an_open_question_a_group_and_each_value_for_every_attribute() 
         ("is the weather bad ?", scenes.PROBABLY, scenes.PROBABLY),
     ],
 )
-def test_answers_about_a_picture_at_night(asked: str, brief: str, in_sentences: str) -> None:
+def test_answers_about_a_picture_at_night(asked, brief, in_sentences):
     question = scenes.parse(asked)
     assert scenes.answer(question, AT_NIGHT, False) == brief
     assert scenes.answer(question, AT_NIGHT, True) == in_sentences
 
 
 @pytest.mark.parametrize("in_sentences", [False, True])
-def test_answers_are_understood_as_what_is_true(in_sentences: bool) -> None:
+def test_answers_are_understood_as_what_is_true(in_sentences):
     for scene in scenes.scene_table(60, 0):
         for question in scenes.QUESTIONS:
             left = scenes.values_left(question, scenes.answer(question, scene, in_sentences))
@@ -79,7 +76,7 @@ def test_answers_are_understood_as_what_is_true(in_sentences: bool) -> None:
                 assert scene.values[question.attribute] in left < set(scenes.ATTRIBUTES[question.attribute].values)
 
 
-def test_open_answers_leave_one_value_and_others_a_part() -> None:
+def test_open_answers_leave_one_value_and_others_a_part():
     color, dark, red = map(scenes.parse, ("what color is it ?", "is it a dark color ?", "is it red ?"))
     others = {"yellow", "white", "black", "brown", "blue"}
     assert scenes.values_left(color, "red") == scenes.values_left(color, "it is red") == {"red"}

@@ -1,13 +1,10 @@
 """The datapool random_walks: walks as samples and as conversations."""
 
-from __future__ import annotations
-
 import statistics
-from typing import Any
 
 import pytest
 
-from rl4dialog.core.types import AGENT, PARTNER, Sample
+from rl4dialog.core.types import AGENT, PARTNER
 from rl4dialog.tasks.random_walks.datapool import RandomWalks
 from rl4dialog.tasks.random_walks.graph import WalkTask
 from rl4dialog.text.prompts import encode_prompt, encode_reply
@@ -15,11 +12,11 @@ from rl4dialog.text.tokenizer import build_tokenizer
 from rl4dialog.training.building.texts import texts_of
 
 
-def samples(split: str = "train", **args: Any) -> list[Sample]:
+def samples(split="train", **args):
     return [sample for sample, _ in RandomWalks.prepare(split, **args)]
 
 
-def test_samples_are_walks_from_the_node_in_the_prompt() -> None:
+def test_samples_are_walks_from_the_node_in_the_prompt():
     pool = RandomWalks.prepare("train")
     assert len({sample.id for sample, _ in pool}) == 1000
     for sample, _ in pool:
@@ -33,13 +30,13 @@ def test_samples_are_walks_from_the_node_in_the_prompt() -> None:
         assert walk.reached or walk.n_steps == 10
 
 
-def test_default_data_are_far_from_the_optimum() -> None:
+def test_default_data_are_far_from_the_optimum():
     graph = RandomWalks.prepare("train").graph
     assert graph.random_return() == pytest.approx(-6.932, abs=5e-4)
     assert graph.optimal_return() == -2.35
 
 
-def test_conversations_pay_the_return_of_the_walk() -> None:
+def test_conversations_pay_the_return_of_the_walk():
     pool = RandomWalks.prepare("train", n_train=4000)
     dialogues = list(pool.conversations())
     assert [dialogue.id for dialogue in dialogues] == [sample.id for sample, _ in pool]
@@ -54,7 +51,7 @@ def test_conversations_pay_the_return_of_the_walk() -> None:
     assert abs(statistics.mean(returns) - pool.graph.random_return()) < 4 * standard_error < 0.25
 
 
-def test_every_node_is_the_same_token_everywhere() -> None:
+def test_every_node_is_the_same_token_everywhere():
     data = samples()
     corpus = [text for sample in data for text in texts_of(sample)]
     tokenizer = build_tokenizer("builtin/tiny-gpt2", vocab_size=300, corpus=corpus, turn_marker="<EOU>")
@@ -68,6 +65,6 @@ def test_every_node_is_the_same_token_everywhere() -> None:
         ]
 
 
-def test_chat_template_has_no_space_before_the_reply() -> None:
+def test_chat_template_has_no_space_before_the_reply():
     pool = RandomWalks.prepare("val", format="chat_template", render_chat=lambda messages: messages[-1]["content"])
     assert getattr(pool[0][0].prompt_or_input_text, "reply_opening", None) == ""

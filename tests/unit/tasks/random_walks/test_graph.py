@@ -1,7 +1,5 @@
 """The graph and walks on it: shortest paths, and the exact returns of random walks."""
 
-from __future__ import annotations
-
 import statistics
 
 import numpy as np
@@ -15,7 +13,7 @@ SMALL = Graph({"a": [], "b": ["a"], "c": ["b", "d"], "d": ["c"], "e": ["f"], "f"
 GRAPHS = [draw_graph(n, share, 10, f"test/{n}/{share}") for n in (2, 5, 21, 26) for share in (0.15, 0.4)]
 
 
-def matrix(graph: Graph) -> np.ndarray:
+def matrix(graph):
     nodes = list(graph.edges)
     found = np.zeros((len(nodes), len(nodes)))
     for row, after in enumerate(graph.edges.values()):
@@ -26,7 +24,7 @@ def matrix(graph: Graph) -> np.ndarray:
 
 
 @pytest.mark.parametrize("graph", [SMALL, *GRAPHS])
-def test_distances_equal_those_of_floyd_and_warshall(graph: Graph) -> None:
+def test_distances_equal_those_of_floyd_and_warshall(graph):
     nodes = list(graph.edges)
     lengths = np.where(matrix(graph) > 0, 1.0, np.inf)
     np.fill_diagonal(lengths, 0)
@@ -39,7 +37,7 @@ def test_distances_equal_those_of_floyd_and_warshall(graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("graph", [SMALL, *GRAPHS])
-def test_random_return_equals_that_of_the_markov_chain(graph: Graph) -> None:
+def test_random_return_equals_that_of_the_markov_chain(graph):
     chain, not_there = matrix(graph), np.array([float(node != graph.goal) for node in graph.edges])
     distribution, expected = not_there / not_there.sum(), 0.0
     for _ in range(graph.max_steps):
@@ -48,7 +46,7 @@ def test_random_return_equals_that_of_the_markov_chain(graph: Graph) -> None:
     assert graph.random_return() == pytest.approx(expected)
 
 
-def test_drawn_graph_has_its_share_of_edges_and_reaches_the_goal() -> None:
+def test_drawn_graph_has_its_share_of_edges_and_reaches_the_goal():
     graphs = [draw_graph(20, 0.3, 10, f"test/{number}") for number in range(50)]
     shares = [sum(map(len, graph.edges.values())) / (19 * 19) for graph in graphs]
     assert statistics.mean(shares) == pytest.approx(0.3, abs=0.01)
@@ -60,7 +58,7 @@ def test_drawn_graph_has_its_share_of_edges_and_reaches_the_goal() -> None:
     assert draw_graph(20, 0.3, 10, "test/0") == graphs[0]
 
 
-def test_impossible_graph_is_an_error_that_names_the_arguments() -> None:
+def test_impossible_graph_is_an_error_that_names_the_arguments():
     message = (
         "none of 10000 graphs of 20 nodes with edge_share 0.001 has paths of fewer than 10 steps .* raise edge_share"
     )
@@ -93,7 +91,7 @@ TASK = WalkTask(Graph({"a": [], "b": ["a"], "c": ["b", "d"], "d": ["c"]}, "a", 5
         ("b, a", Walk(0, illegal=True), -5, -5),
     ],
 )
-def test_walk_is_read_until_its_end(text: str, walk: Walk, so_far: float, whole: float) -> None:
+def test_walk_is_read_until_its_end(text, walk, so_far, whole):
     assert TASK.read(text) == walk
     assert TASK.return_so_far(text) == so_far
     assert TASK.return_of(text) == whole
@@ -103,7 +101,7 @@ def test_walk_is_read_until_its_end(text: str, walk: Walk, so_far: float, whole:
     ("meta_data", "there"),
     [(None, "None"), ({}, "None"), ({"walk": "b a"}, "'b a'"), ({"walk": {"start": "b"}}, "{'start': 'b'}")],
 )
-def test_other_samples_are_an_error_that_names_the_user(meta_data: dict | None, there: str) -> None:
+def test_other_samples_are_an_error_that_names_the_user(meta_data, there):
     message = f"reward 'x' needs samples with a walk's start, .* not {there}; use the datapool random_walks"
     with pytest.raises(DataError, match=message):
         WalkTask.from_meta(meta_data, "reward 'x'")

@@ -1,7 +1,5 @@
 """The generated town, its goals and its world."""
 
-from __future__ import annotations
-
 import statistics
 
 import numpy as np
@@ -12,33 +10,31 @@ from rl4dialog.tasks.dialogue_acts.acts import DONT_CARE, INFORM, REQUEST, Dialo
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.dialogue import RulePolicy
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_text, problems
-from rl4dialog.tasks.dialogue_acts.ontology import Database
 from rl4dialog.tasks.dialogue_acts.templates import Templates
-from rl4dialog.tasks.dialogue_acts.world import World
 from rl4dialog.tasks.town_guide.world import HOTEL, RESTAURANT, TAXI, WORDS, draw_goals, make_town, town_guide
 
 
 @pytest.fixture(scope="module")
-def database() -> Database:
+def database():
     return make_town(np.random.default_rng(0))
 
 
 @pytest.fixture(scope="module")
-def goals(database: Database) -> list[Goal]:
+def goals(database):
     return draw_goals(np.random.default_rng(1), database, 600, Templates(database, words=WORDS))
 
 
-def share(goals: list[Goal], of: object) -> float:
+def share(goals, of):
     assert callable(of)
     wanted = [each for goal in goals for each in goal.domains.values()]
     return sum(bool(of(each)) for each in wanted) / len(wanted)
 
 
-def test_every_goal_can_be_reached(goals: list[Goal], database: Database) -> None:
+def test_every_goal_can_be_reached(goals, database):
     assert [problem for goal in goals for problem in problems(goal, database)] == []
 
 
-def test_first_constraints_fail_in_a_share_of_goals(goals: list[Goal], database: Database) -> None:
+def test_first_constraints_fail_in_a_share_of_goals(goals, database):
     assert 0.08 < share(goals, lambda wanted: wanted.fail_info) < 0.3
     for goal in goals:
         for name, wanted in goal.domains.items():
@@ -46,7 +42,7 @@ def test_first_constraints_fail_in_a_share_of_goals(goals: list[Goal], database:
             assert all(wanted.info[slot] != value for slot, value in wanted.fail_info.items())
 
 
-def test_bookings_of_a_goal_have_the_same_day_and_people(goals: list[Goal]) -> None:
+def test_bookings_of_a_goal_have_the_same_day_and_people(goals):
     booked = [
         [wanted.book for wanted in goal.domains.values() if wanted.book]
         for goal in goals
@@ -57,7 +53,7 @@ def test_bookings_of_a_goal_have_the_same_day_and_people(goals: list[Goal]) -> N
     assert all(first["day"] == second["day"] and first["people"] == second["people"] for first, second in pairs)
 
 
-def test_taxi_arrives_when_the_table_is_booked(goals: list[Goal]) -> None:
+def test_taxi_arrives_when_the_table_is_booked(goals):
     rides = [goal for goal in goals if TAXI in goal.domains and goal.domains.get(RESTAURANT, DomainGoal()).book]
     assert rides
     for goal in rides:
@@ -71,7 +67,7 @@ def test_taxi_arrives_when_the_table_is_booked(goals: list[Goal]) -> None:
     assert all(any(wanted.info.get("name") == end for wanted in goal.domains.values()) for goal, end in ends)
 
 
-def test_goal_in_words(database: Database) -> None:
+def test_goal_in_words(database):
     wanted = DomainGoal(
         {"food": "thai", "area": "north"},
         {"food": "greek"},
@@ -87,22 +83,22 @@ def test_goal_in_words(database: Database) -> None:
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
+def world():
     return town_guide()
 
 
-def act(intent: str, domain: str, slot: str = "", value: str = "") -> DialogueAct:
+def act(intent, domain, slot="", value=""):
     return DialogueAct(intent, domain, slot, value)
 
 
-def success(n: int, error_rate: float = 0.0, told: int = 0) -> float:
+def success(n, error_rate=0.0, told=0):
     env = DialogueActEnv(town_guide, error_rate=error_rate)
     policy = RulePolicy(env.lexicalizer, told=told)
     goals = (*env.world.goals["test"], *env.world.goals["val"], *env.world.goals["train"])
     return statistics.mean(play(env, policy, goal, seed) for seed, goal in enumerate(goals[:n]))
 
 
-def play(env: DialogueActEnv, policy: RulePolicy, goal: Goal, seed: int = 0) -> bool:
+def play(env, policy, goal, seed=0):
     env.reset(seed=seed, options={"goal": goal})
     while True:
         action = env.world.system_acts.encode(policy.act(env.dialogue.belief, env.dialogue.heard))
@@ -111,25 +107,25 @@ def play(env: DialogueActEnv, policy: RulePolicy, goal: Goal, seed: int = 0) -> 
             return bool(info["is_success"])
 
 
-def test_same_seed_gives_the_same_world(world: World) -> None:
+def test_same_seed_gives_the_same_world(world):
     same, other = town_guide(), town_guide(seed=1)
     assert (same.dialogues, same.fingerprint) == (world.dialogues, world.fingerprint)
     assert other.dialogues != world.dialogues and other.database.entities("hotel") != world.database.entities("hotel")
 
 
-def test_corpus_is_not_perfect(world: World) -> None:
+def test_corpus_is_not_perfect(world):
     noisy = statistics.mean(len(dialogue.turns) for dialogue in world.dialogues["train"])
     clean = statistics.mean(len(dialogue.turns) for dialogue in town_guide(noise=0.0).dialogues["train"])
     assert clean + 0.1 < noisy < clean + 3
 
 
-def test_repeated_constraints_help_against_errors() -> None:
+def test_repeated_constraints_help_against_errors():
     plain, careful = success(300, 0.15), success(300, 0.15, told=3)
     assert plain < 0.8 < careful < 0.95
     assert success(300, 0.3, told=3) < careful
 
 
-def ride(world: World, **info: str) -> tuple[AgendaUser, Goal]:
+def ride(world, **info):
     hotel, restaurant = (world.database.entities(name)[0]["name"] for name in ("hotel", "restaurant"))
     goal = Goal(
         "1",
@@ -147,7 +143,7 @@ def ride(world: World, **info: str) -> tuple[AgendaUser, Goal]:
     return user, goal
 
 
-def test_taxi_goes_between_the_places_that_were_found(world: World) -> None:
+def test_taxi_goes_between_the_places_that_were_found(world):
     hotel, restaurant = (world.database.entities(name)[0]["name"] for name in ("hotel", "restaurant"))
     user, _ = ride(world)
     assert user.reply([act(REQUEST, "taxi", "from")]) == [act(INFORM, "taxi", "from", hotel)]
@@ -157,7 +153,7 @@ def test_taxi_goes_between_the_places_that_were_found(world: World) -> None:
     assert user.reply([act(REQUEST, "taxi", "from")]) == [act(INFORM, "taxi", "from", restaurant)]
 
 
-def test_end_of_a_ride_is_any_other_place_when_none_was_found(world: World) -> None:
+def test_end_of_a_ride_is_any_other_place_when_none_was_found(world):
     user = AgendaUser(world.ontology, places=world.places)
     user.reset(Goal("1", {"taxi": DomainGoal({"leave": "09:00"})}), np.random.default_rng(0))
     start, end = (user.reply([act(REQUEST, "taxi", slot)])[0].value for slot in ("from", "to"))
@@ -165,7 +161,7 @@ def test_end_of_a_ride_is_any_other_place_when_none_was_found(world: World) -> N
     assert {start, end} <= set(world.places["taxi"]["to"])
 
 
-def test_offer_before_the_user_came_to_the_domain_does_not_count(world: World) -> None:
+def test_offer_before_the_user_came_to_the_domain_does_not_count(world):
     goal = Goal(
         "1", {"hotel": DomainGoal({"area": "north"}), "taxi": DomainGoal({"leave": "09:00"}, requests=("phone",))}
     )
@@ -177,7 +173,7 @@ def test_offer_before_the_user_came_to_the_domain_does_not_count(world: World) -
     assert user.reply([]) == [act(REQUEST, "taxi", "phone"), act(REQUEST, "taxi", "car")]
 
 
-def test_ride_to_another_place_than_the_user_said_is_a_failure(world: World) -> None:
+def test_ride_to_another_place_than_the_user_said_is_a_failure(world):
     env = DialogueActEnv(town_guide)
     goal = Goal("1", {"taxi": DomainGoal({"leave": "09:00"}, requests=("phone",))})
     policy = RulePolicy(env.lexicalizer)
@@ -191,5 +187,5 @@ def test_ride_to_another_place_than_the_user_said_is_a_failure(world: World) -> 
     assert env.outcome().domains["taxi"].failures == ["wrong taxi: to"]
 
 
-def test_rule_policy_succeeds() -> None:
+def test_rule_policy_succeeds():
     assert success(300) >= 0.97

@@ -1,11 +1,8 @@
 """Games as data: branches, an adversary, and the datapool."""
 
-from __future__ import annotations
-
 import pickle
 import tracemalloc
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,17 +25,17 @@ MAKERS = {
 }
 
 
-def lengths(games: datapool.PlayedGames) -> np.ndarray:
+def lengths(games):
     return (games.guesses != NO_GUESS).sum(axis=1)
 
 
-def groups(games: datapool.PlayedGames, starts: np.ndarray) -> list[datapool.PlayedGames]:
+def groups(games, starts):
     ends = [*starts[1:], len(games)]
     return [games[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_a_larger_number_keeps_the_first_games_and_seeds_differ(kind: str) -> None:
+def test_a_larger_number_keeps_the_first_games_and_seeds_differ(kind):
     few, many = (datapool.generate_games(MAKERS[kind], n, seed=2) for n in (300, 700))
     other = datapool.generate_games(MAKERS[kind], 300, seed=3)
     for name in ("words", "guesses", "kinds"):
@@ -46,7 +43,7 @@ def test_a_larger_number_keeps_the_first_games_and_seeds_differ(kind: str) -> No
     assert len(few) == 300 and (few.guesses != other.guesses).any()
 
 
-def test_every_turn_of_the_expert_has_its_branches() -> None:
+def test_every_turn_of_the_expert_has_its_branches():
     games = datapool.generate_games(MAKERS["branching"], 2000, seed=1)
     ends = np.flatnonzero(games.kinds == 0)
     for group in groups(games, np.array([0, *(ends[:-1] + 1)]))[:-1]:
@@ -60,10 +57,10 @@ def test_every_turn_of_the_expert_has_its_branches() -> None:
             assert (patterns[:, group.words[i]] == patterns[:, expert.words[0]]).all(), "same guesses, same colours"
 
 
-def test_words_of_branches_are_drawn_among_the_consistent_ones() -> None:
+def test_words_of_branches_are_drawn_among_the_consistent_ones():
     lexicon = Lexicon(("aaaab", "aaaac", "aaaad", "aaaae", "zzzzz"))
 
-    def expert(consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def expert(consistent, guesses, rng):
         return np.full(len(guesses), 4)
 
     random = PLAYERS["random"](lexicon).choose
@@ -77,7 +74,7 @@ def test_words_of_branches_are_drawn_among_the_consistent_ones() -> None:
     assert counts == pytest.approx(np.full(4, 0.25), abs=4 * np.sqrt(0.19 / second.sum()))
 
 
-def test_adversary_continues_games_from_the_third_turn() -> None:
+def test_adversary_continues_games_from_the_third_turn():
     games = datapool.generate_games(MAKERS["adversarial"], 2000, seed=1)
     for group in groups(games, np.flatnonzero(games.kinds == 0))[:-1]:
         expert = group[:1]
@@ -88,7 +85,7 @@ def test_adversary_continues_games_from_the_third_turn() -> None:
             assert set(group.guesses[row, 2:]) <= set(expert.guesses[0, :2]), "it repeats"
 
 
-def test_beginnings_of_the_expert_have_a_bad_mean_although_it_is_the_best() -> None:
+def test_beginnings_of_the_expert_have_a_bad_mean_although_it_is_the_best():
     games = datapool.generate_games(MAKERS["adversarial"], 8000, seed=0)
     expert, adversary, other = (games[games.kinds == kind].returns for kind in range(3))
     assert (adversary == -6).all()
@@ -99,33 +96,33 @@ def test_beginnings_of_the_expert_have_a_bad_mean_although_it_is_the_best() -> N
 N = 200
 
 
-def pool(split: str = "train", **args: Any) -> datapool.Wordle:
+def pool(split="train", **args):
     return datapool.Wordle.prepare(split, **{"n_train": N, "n_val": N, "n_test": N, **args})
 
 
-def samples(split: str = "train", **args: Any) -> list[Sample]:
+def samples(split="train", **args):
     return [sample for sample, _ in pool(split, **args)]
 
 
-def guesses(sample: Sample) -> list[str]:
+def guesses(sample):
     return [*sample.references, *sample.meta_data["continuation"][1::2]]
 
 
 class Repeater(Player):
-    def __init__(self, said: list[str]) -> None:
+    def __init__(self, said):
         self._said = said
 
-    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+    def reset(self, meta_info, seed):
         self._rest = iter(self._said)
 
-    def say(self, history: list[str]) -> str:
+    def say(self, history):
         return next(self._rest)
 
 
 @pytest.mark.parametrize("duplicates", ["simple", "official"])
 @pytest.mark.parametrize("letters", ["plain", "spaced"])
 @pytest.mark.parametrize("games", ["player", "branching", "adversarial"])
-def test_conversations_are_those_with_the_partner(games: str, letters: Any, duplicates: Any) -> None:
+def test_conversations_are_those_with_the_partner(games, letters, duplicates):
     made = pool(games=games, letters=letters, duplicates=duplicates)
     conversations = list(made.conversations())
     assert len(conversations) == N
@@ -139,7 +136,7 @@ def test_conversations_are_those_with_the_partner(games: str, letters: Any, dupl
 
 
 @pytest.mark.parametrize("kind", ["player", "branching"])
-def test_games_beyond_the_samples_are_learned_from_all_the_same(kind: str) -> None:
+def test_games_beyond_the_samples_are_learned_from_all_the_same(kind):
     whole, cut = pool(games=kind, n_train=700), pool(games=kind, n_train=700, max_samples=300)
     assert len(cut) == 300 and list(cut) == list(whole)[:300]
     assert list(cut.conversations()) == list(whole.conversations())
@@ -147,7 +144,7 @@ def test_games_beyond_the_samples_are_learned_from_all_the_same(kind: str) -> No
         cut.split([0.5, 0.5])
 
 
-def test_memory_does_not_grow_with_the_number_of_games() -> None:
+def test_memory_does_not_grow_with_the_number_of_games():
     made = pool(n_train=6000, max_samples=100)
     tracemalloc.start()
     n = sum(1 for _ in made.conversations())
@@ -156,7 +153,7 @@ def test_memory_does_not_grow_with_the_number_of_games() -> None:
     assert n == 6000 and peak < 3 * 2**20
 
 
-def test_source_is_known_without_reading_the_games() -> None:
+def test_source_is_known_without_reading_the_games():
     key = pool().source_key
     assert key is not None and key == pool(max_samples=5).source_key
     others = ({"seed": 1}, {"n_train": 201}, {"player": "random"}, {"letters": "spaced"}, {"word_list": 40})
@@ -169,14 +166,14 @@ def test_source_is_known_without_reading_the_games() -> None:
     ("branching", {"expert", "suboptimal"}),
     ("adversarial", {"expert", "adversary", "suboptimal"}),
 ])  # fmt: skip
-def test_kinds_say_who_played(games: str, kinds: set[str]) -> None:
+def test_kinds_say_who_played(games, kinds):
     assert {sample.meta_data["kind"] for sample in samples(games=games)} == kinds
     for split in ("val", "test"):
         first = "player" if games == "player" else "expert"
         assert {sample.meta_data["kind"] for sample in samples(split, games=games)} == {first}
 
 
-def test_roles_have_the_players_that_are_chosen() -> None:
+def test_roles_have_the_players_that_are_chosen():
     for sample in samples(games="branching", expert="repeat", suboptimal="wrong", n_branches=1):
         if sample.meta_data["kind"] == "expert":
             assert len(set(guesses(sample))) == 1
@@ -187,7 +184,7 @@ def test_roles_have_the_players_that_are_chosen() -> None:
     assert returns == sorted(returns)
 
 
-def test_counts_are_those_that_are_given() -> None:
+def test_counts_are_those_that_are_given():
     games = samples(n_train=2000, games="adversarial", n_adversarial=2, n_suboptimal=3)
     kinds = [sample.meta_data["kind"] for sample in games]
     assert kinds.count("suboptimal") == pytest.approx(3 * kinds.count("expert"), abs=3)
@@ -195,7 +192,7 @@ def test_counts_are_those_that_are_given() -> None:
     assert kinds.count("adversary") == pytest.approx(2 * long, abs=2)
 
 
-def test_start_words_are_those_of_the_player_or_the_expert() -> None:
+def test_start_words_are_those_of_the_player_or_the_expert():
     for games in ("player", "branching"):
         made = samples(games=games, start_words=["music", "ocean"])
         firsts = {sample.references[0] for sample in made if sample.meta_data["kind"] in ("player", "expert")}
@@ -204,11 +201,11 @@ def test_start_words_are_those_of_the_player_or_the_expert() -> None:
 
 @pytest.mark.parametrize("max_turns", [1, 2, 9])
 @pytest.mark.parametrize("games", ["player", "branching", "adversarial"])
-def test_games_have_at_most_max_turns(games: str, max_turns: int) -> None:
+def test_games_have_at_most_max_turns(games, max_turns):
     assert max(len(guesses(sample)) for sample in samples(games=games, max_turns=max_turns)) == max_turns
 
 
-def test_players_of_the_pool_play_its_games() -> None:
+def test_players_of_the_pool_play_its_games():
     made = pool("test", n_test=40, word_list=40, max_turns=5, p_consistent=1.0, duplicates="official", letters="spaced")
     assert list(made.players) == list(PLAYERS)
     won = {}
@@ -235,6 +232,6 @@ def test_players_of_the_pool_play_its_games() -> None:
         ({"player": "mixture", "games": "adversarial"}, "player has no meaning with games: adversarial; it belongs to"),
     ],
 )
-def test_bad_argument_is_an_error_that_names_it(args: dict[str, Any], message: str) -> None:
+def test_bad_argument_is_an_error_that_names_it(args, message):
     with pytest.raises(DataError, match=message):
         datapool.Wordle.prepare("train", **args)

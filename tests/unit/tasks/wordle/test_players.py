@@ -1,35 +1,31 @@
 """Games against their exact law, and what distinguishes partner and players."""
 
-from __future__ import annotations
-
 import functools
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.types import AGENT, Dialogue, PartnerReply, Sample
+from rl4dialog.core.types import AGENT, PartnerReply, Sample
 from rl4dialog.tasks.playing import play
 from rl4dialog.tasks.wordle import players
 from rl4dialog.tasks.wordle.datapool import generate_games, player_games
-from rl4dialog.tasks.wordle.rules import NO_WORD, OPENING, PATTERN_TEXTS, Duplicates, Letters, Lexicon, load_words
+from rl4dialog.tasks.wordle.rules import NO_WORD, OPENING, PATTERN_TEXTS, Lexicon, load_words
 
 WORDS = ("llama", "label", "belle", "allow", "geese", "speed", "erase", "steel")
 T = 6
-EXPLICIT: list[players.PlayerName] = ["random", "wrong", "repeat", "mixture", "consistent", "info_gain"]
+EXPLICIT = ["random", "wrong", "repeat", "mixture", "consistent", "info_gain"]
 """Players whose weights are known; `monte_carlo` samples."""
 
 
-def law(player: players.WordlePlayer, lexicon: Lexicon, redraw: bool) -> np.ndarray:
+def law(player, lexicon, redraw):
     n = len(lexicon)
     keeps_guesses = type(player) is players.PLAYERS["repeat"]
 
     @functools.cache
-    def rest(consistent: tuple[bool, ...], guesses: tuple[int, ...], hidden: int | None) -> np.ndarray:
+    def rest(consistent, guesses, hidden):
         found = np.zeros(T + 1)
         if len(guesses) == T:
             found[0] = 1
@@ -56,7 +52,7 @@ def law(player: players.WordlePlayer, lexicon: Lexicon, redraw: bool) -> np.ndar
 
 @pytest.mark.parametrize("duplicates", ["simple", "official"])
 @pytest.mark.parametrize("name", EXPLICIT)
-def test_hidden_word_and_redrawn_word_have_one_law(name: players.PlayerName, duplicates: Duplicates) -> None:
+def test_hidden_word_and_redrawn_word_have_one_law(name, duplicates):
     lexicon = Lexicon(WORDS, duplicates)
     player = players.PLAYERS[name](lexicon)
     hidden = law(player, lexicon, redraw=False)
@@ -65,7 +61,7 @@ def test_hidden_word_and_redrawn_word_have_one_law(name: players.PlayerName, dup
 
 
 @pytest.mark.parametrize("name", EXPLICIT)
-def test_games_follow_the_law(name: players.PlayerName) -> None:
+def test_games_follow_the_law(name):
     lexicon, n = Lexicon(WORDS), 20_000
     player = players.PLAYERS[name](lexicon)
     expected = law(player, lexicon, redraw=False)
@@ -76,7 +72,7 @@ def test_games_follow_the_law(name: players.PlayerName) -> None:
 
 
 @pytest.mark.parametrize("name", EXPLICIT)
-def test_conversations_follow_the_law(name: players.PlayerName) -> None:
+def test_conversations_follow_the_law(name):
     lexicon, n = Lexicon(WORDS), 400
     returns = []
     for i in range(n):
@@ -89,18 +85,18 @@ def test_conversations_follow_the_law(name: players.PlayerName) -> None:
     assert np.mean(returns) == pytest.approx(mean, abs=4 * error + 1e-9)
 
 
-def test_information_gain_has_its_exact_return() -> None:
+def test_information_gain_has_its_exact_return():
     lexicon = Lexicon(load_words(240))
 
     @functools.cache
-    def total(words: tuple[int, ...], turn: int) -> float:
+    def total(words, turn):
         if turn == T:
             return 0.0
         consistent = np.isin(np.arange(240), words)
         best = lexicon.most_informative(consistent)
         found = 0.0
         for guess in best:
-            parts: dict[int, list[int]] = {}
+            parts = {}
             for word in words:
                 parts.setdefault(int(lexicon.patterns[guess, word]), []).append(word)
             parts.pop(len(PATTERN_TEXTS) - 1)  # the guess itself
@@ -113,7 +109,7 @@ def test_information_gain_has_its_exact_return() -> None:
     assert returns.mean() == pytest.approx(total(tuple(range(240)), 0) / 240, abs=4 * error)
 
 
-def test_begun_games_keep_their_guesses() -> None:
+def test_begun_games_keep_their_guesses():
     lexicon = Lexicon(WORDS)
     begun = np.array(
         [
@@ -126,7 +122,7 @@ def test_begun_games_keep_their_guesses() -> None:
     words = np.array([0, 0, 0, 0])
     asked = []
 
-    def choose(consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def choose(consistent, guesses, rng):
         asked.append((guesses.tolist(), consistent.copy()))
         return np.full(len(guesses), 7)
 
@@ -139,7 +135,7 @@ def test_begun_games_keep_their_guesses() -> None:
     assert (consistent == lexicon.consistent(answered)).all()
 
 
-def test_draws_follow_the_weights() -> None:
+def test_draws_follow_the_weights():
     rng = np.random.default_rng(0)
     weights = np.array([0.0, 1.0, 0.0, 3.0, 0.0])
     counts = np.bincount(players.draw(np.broadcast_to(weights, (20_000, 5)), rng), minlength=5)
@@ -147,10 +143,10 @@ def test_draws_follow_the_weights() -> None:
     assert counts[3] / 20_000 == pytest.approx(0.75, abs=0.012)
 
     class Extreme:
-        def __init__(self, value: float) -> None:
+        def __init__(self, value):
             self.value = value
 
-        def random(self, shape: tuple[int, int]) -> np.ndarray:
+        def random(self, shape):
             return np.full(shape, self.value)
 
     tiny = np.array([[0.0, 0.1, 0.2, 0.3, 0.0]])
@@ -162,12 +158,12 @@ LEXICON = Lexicon(load_words(40))
 NAMES = list(players.PLAYERS)
 
 
-def play_one(name: players.PlayerName, seed: int, letters: Letters = "plain", word: str = "music") -> Dialogue:
+def play_one(name, seed, letters="plain", word="music"):
     sample = Sample(0, OPENING, [], {"history": [OPENING], "word": word})
     return play(players.PLAYERS[name](LEXICON, letters), players.WordlePartner(letters), sample, 6, seed)
 
 
-def agrees(name: players.PlayerName, n: int = 1000, first: int = 0) -> list[bool]:
+def agrees(name, n=1000, first=0):
     games = generate_games(partial(player_games, LEXICON, players.PLAYERS[name](LEXICON).choose, 6), n, seed=5)
     found = []
     for turn in range(first, 6):
@@ -178,16 +174,16 @@ def agrees(name: players.PlayerName, n: int = 1000, first: int = 0) -> list[bool
 
 
 @pytest.mark.parametrize("name", ["consistent", "info_gain"])
-def test_consistent_players_never_contradict_a_colour(name: players.PlayerName) -> None:
+def test_consistent_players_never_contradict_a_colour(name):
     assert all(agrees(name))
 
 
-def test_wrong_player_always_contradicts_after_the_first_guess() -> None:
+def test_wrong_player_always_contradicts_after_the_first_guess():
     assert not any(agrees("wrong", first=1))
     assert all(agrees("wrong", first=0)[:1000])
 
 
-def test_mixture_is_consistent_as_often_as_its_parts() -> None:
+def test_mixture_is_consistent_as_often_as_its_parts():
     chance = np.mean(agrees("random", 4000))
     found = np.mean(agrees("mixture", 4000))
     assert chance < found < np.mean(agrees("consistent", 100)) == 1
@@ -198,13 +194,13 @@ def test_mixture_is_consistent_as_often_as_its_parts() -> None:
     assert weights[0, :4].sum() == pytest.approx(0.34 + 0.66 * 4 / 40)
 
 
-def test_repeat_player_repeats_begun_games_as_often_as_they_do() -> None:
+def test_repeat_player_repeats_begun_games_as_often_as_they_do():
     weights = players.PLAYERS["repeat"](LEXICON).weights(np.ones((2, 40), dtype=bool), np.array([[3, 5, 3], [7, 8, 9]]))
     assert weights[0, [3, 5]].tolist() == [2, 1] and weights[1, [7, 8, 9]].tolist() == [1, 1, 1]
     assert weights.sum() == 6
 
 
-def test_monte_carlo_player_prefers_words_that_are_probably_right() -> None:
+def test_monte_carlo_player_prefers_words_that_are_probably_right():
     lexicon = Lexicon(("aaaab", "aaaac", "aaaad", "zzzzz", "bcdaa"))
     player = players.MonteCarloPlayer(lexicon, n_samples=4000)
     rng = np.random.default_rng(0)
@@ -218,7 +214,7 @@ def test_monte_carlo_player_prefers_words_that_are_probably_right() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_player_speaks_the_language_of_the_game_and_style_changes_no_guess(name: players.PlayerName) -> None:
+def test_every_player_speaks_the_language_of_the_game_and_style_changes_no_guess(name):
     plain, spaced = play_one(name, 4), play_one(name, 4, "spaced")
     assert plain.outcome["malformed"] == spaced.outcome["malformed"] == 0
     assert all(text in LEXICON.index for text in plain.texts(AGENT))
@@ -226,7 +222,7 @@ def test_every_player_speaks_the_language_of_the_game_and_style_changes_no_guess
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_start_words_are_the_first_guesses_only(name: players.PlayerName) -> None:
+def test_start_words_are_the_first_guesses_only(name):
     player = players.PLAYERS[name](LEXICON, start_words=["music", "ocean"])
     games = generate_games(partial(player_games, LEXICON, player.choose, 3), 30, seed=0)
     assert {LEXICON.words[i] for i in games.guesses[:, 0]} == {"music", "ocean"}
@@ -235,7 +231,7 @@ def test_start_words_are_the_first_guesses_only(name: players.PlayerName) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_strange_histories_do_not_stop_a_player(name: players.PlayerName) -> None:
+def test_strange_histories_do_not_stop_a_player(name):
     player = players.PLAYERS[name](LEXICON)
     player.reset({}, 0)
     contradiction, unknown = (
@@ -246,7 +242,7 @@ def test_strange_histories_do_not_stop_a_player(name: players.PlayerName) -> Non
         assert player.say(history) in LEXICON.index
 
 
-def test_answers_to_other_guesses_count() -> None:
+def test_answers_to_other_guesses_count():
     player = players.PLAYERS["consistent"](LEXICON)
     hidden = "music"
     partner = players.WordlePartner()
@@ -260,13 +256,13 @@ def test_answers_to_other_guesses_count() -> None:
         assert player.say(history) == hidden
 
 
-def hiding(word: str, **args: Any) -> players.WordlePartner:
+def hiding(word, **args):
     partner = players.WordlePartner(**args)
     partner.reset({"word": word}, seed=0)
     return partner
 
 
-def test_wrong_guesses_cost_one_and_the_word_ends_the_game() -> None:
+def test_wrong_guesses_cost_one_and_the_word_ends_the_game():
     partner = hiding("crane")
     assert partner.pays and partner.checks_samples and partner.outcomes == ("success", "malformed")
     assert partner.reply([OPENING, "clean"]) == PartnerReply("gbyyy", reward=-1.0)
@@ -276,14 +272,14 @@ def test_wrong_guesses_cost_one_and_the_word_ends_the_game() -> None:
 
 
 @pytest.mark.parametrize("nonsense", ["", "cran", "cranes", "CRANE", "c r a n e", "bbbb ", "no word", "a" * 9999, "\0"])
-def test_what_is_no_guess_costs_one_and_gets_no_colours(nonsense: str) -> None:
+def test_what_is_no_guess_costs_one_and_gets_no_colours(nonsense):
     partner = hiding("crane")
     assert partner.reply([OPENING, nonsense]) == PartnerReply("no word", reward=-1.0)
     partner.reply([OPENING, nonsense, "no word", nonsense])
     assert partner.outcome() == {"success": 0.0, "malformed": 2.0}
 
 
-def test_letters_and_colours_are_those_that_are_chosen() -> None:
+def test_letters_and_colours_are_those_that_are_chosen():
     partner = hiding("crane", letters="spaced")
     assert partner.reply([OPENING, "c l e a n"]) == PartnerReply("g b y y y", reward=-1.0)
     assert partner.reply([OPENING, "clean"]).text == "no word"
@@ -292,7 +288,7 @@ def test_letters_and_colours_are_those_that_are_chosen() -> None:
     assert hiding("abide", duplicates="official").reply([OPENING, "speed"]).text == "bbyby"
 
 
-def test_any_five_letters_are_a_guess_unless_a_list_is_given(tmp_path: Path) -> None:
+def test_any_five_letters_are_a_guess_unless_a_list_is_given(tmp_path):
     path = tmp_path / "words.txt"
     path.write_text("crane\nclean\n")
     assert hiding("crane").reply([OPENING, "zzzzz"]) == PartnerReply("bbbbb", reward=-1.0)
@@ -305,13 +301,13 @@ def test_any_five_letters_are_a_guess_unless_a_list_is_given(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("meta_info", [{}, {"word": "cran"}, {"word": "Crane"}, {"word": None}, {"word": ["crane"]}])
-def test_sample_without_a_word_is_an_error(meta_info: dict[str, Any]) -> None:
+def test_sample_without_a_word_is_an_error(meta_info):
     with pytest.raises(DataError, match=r"meta_data\['word'\] is five lower-case letters, not .*datapool wordle"):
         players.WordlePartner().reset(meta_info, seed=0)
 
 
 @pytest.mark.parametrize(("name", "value"), [("letters", "spaced"), ("duplicates", "official")])
-def test_sample_of_other_rules_is_an_error(name: str, value: str) -> None:
+def test_sample_of_other_rules_is_an_error(name, value):
     meta_info = {"word": "crane", name: value}
     with pytest.raises(DataError, match=f"has {name}: (plain|simple), but the sample was made with {name}: {value}"):
         players.WordlePartner().reset(meta_info, seed=0)
@@ -328,13 +324,13 @@ def test_sample_of_other_rules_is_an_error(name: str, value: str) -> None:
         ({"guesses": "listed", "path": "/no/such/file"}, "/no/such/file cannot be read"),
     ],
 )
-def test_list_without_use_and_use_without_list_are_errors(args: dict[str, Any], message: str) -> None:
+def test_list_without_use_and_use_without_list_are_errors(args, message):
     PartnerRegistry.check("wordle", args)
     with pytest.raises(DataError, match=message):
         PartnerRegistry.get("wordle", args)
 
 
-def test_law_of_blind_guesses_is_geometric() -> None:
+def test_law_of_blind_guesses_is_geometric():
     lexicon = Lexicon(WORDS)
     expected = [(7 / 8) ** k / 8 for k in range(T)] + [(7 / 8) ** T]
     assert law(players.PLAYERS["random"](lexicon), lexicon, redraw=False) == pytest.approx(expected)
@@ -346,7 +342,7 @@ def test_law_of_blind_guesses_is_geometric() -> None:
     ("name", "words", "expected"),
     [("mixture", 240, -3.829), ("consistent", 240, -2.127), ("mixture", 40, -3.063), ("consistent", 40, -1.485)],
 )
-def test_returns_are_those_measured(name: players.PlayerName, words: int, expected: float) -> None:
+def test_returns_are_those_measured(name, words, expected):
     lexicon, n = Lexicon(load_words(words)), 5000
     returns = generate_games(
         partial(player_games, lexicon, players.PLAYERS[name](lexicon).choose, T), n, seed=3

@@ -1,10 +1,7 @@
 """Guesses, colours, rewards and lists of words."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,7 +25,7 @@ from rl4dialog.tasks.wordle import rules
         ("eerie", "there", "yyybg", "ybybg"),
     ],
 )
-def test_colours_of_repeated_letters(guess: str, word: str, simple: str, official: str) -> None:
+def test_colours_of_repeated_letters(guess, word, simple, official):
     assert rules.colours(guess, word) == rules.colours(guess, word, "simple") == simple
     assert rules.colours(guess, word, "official") == official
 
@@ -36,16 +33,16 @@ def test_colours_of_repeated_letters(guess: str, word: str, simple: str, officia
 @pytest.mark.parametrize(
     "text", ["", "cran", "cranes", "Crane", "cr ne", "cr-ne", "crâne", "crane crane", "c r a n e", "12345", "crane\0"]
 )
-def test_anything_else_is_no_guess(text: str) -> None:
+def test_anything_else_is_no_guess(text):
     assert rules.read(text, "plain") is None
 
 
 @pytest.mark.parametrize("text", ["crane", "c r a n", "c  r a n e", "c r a ne", "C r a n e", "c\tr a n e"])
-def test_spaced_letters_have_one_space_between_them(text: str) -> None:
+def test_spaced_letters_have_one_space_between_them(text):
     assert rules.read(text, "spaced") is None
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_what_is_written_is_read_back():
     assert rules.written("crane", "plain") == "crane" and rules.written("crane", "spaced") == "c r a n e"
     assert (
         rules.read(rules.written("crane", "spaced"), "spaced")
@@ -58,7 +55,7 @@ def test_what_is_written_is_read_back() -> None:
     assert rules.read(rules.OPENING, "plain") is None and rules.read(rules.NO_WORD, "plain") is None
 
 
-def test_file_keeps_its_order(tmp_path: Path) -> None:
+def test_file_keeps_its_order(tmp_path):
     path = tmp_path / "words.txt"
     path.write_bytes(b"crane\r\nabout\nslate")
     assert rules.load_words(path=str(path)) == ("crane", "about", "slate")
@@ -87,7 +84,7 @@ def test_file_keeps_its_order(tmp_path: Path) -> None:
         ("crane\n", r"words\.txt: there is only one word"),
     ],
 )
-def test_invalid_file_is_an_error_that_names_the_line(tmp_path: Path, text: str, message: str) -> None:
+def test_invalid_file_is_an_error_that_names_the_line(tmp_path, text, message):
     path = tmp_path / "words.txt"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=message):
@@ -96,12 +93,12 @@ def test_invalid_file_is_an_error_that_names_the_line(tmp_path: Path, text: str,
 
 # With many repeated letters.
 REPEATS = ("llama", "mamma", "eerie", "there", "geese", "speed", "erase", "abide", "allow", "belle", "label", "daddy")
-DUPLICATES: list[rules.Duplicates] = ["simple", "official"]
+DUPLICATES = ["simple", "official"]
 
 
 @pytest.mark.parametrize("duplicates", DUPLICATES)
 @pytest.mark.parametrize("words", [REPEATS, rules.load_words(240)], ids=["repeats", "240"])
-def test_patterns_are_the_colours_of_the_rules(words: tuple[str, ...], duplicates: rules.Duplicates) -> None:
+def test_patterns_are_the_colours_of_the_rules(words, duplicates):
     patterns = rules.pattern_matrix(words, duplicates)
     assert patterns.shape == (len(words), len(words)) and patterns.dtype == np.uint8
     for i, guess in enumerate(words):
@@ -109,7 +106,7 @@ def test_patterns_are_the_colours_of_the_rules(words: tuple[str, ...], duplicate
             assert rules.PATTERN_TEXTS[patterns[i, j]] == rules.colours(guess, word, duplicates)
 
 
-def test_long_lists_are_coloured_in_parts() -> None:
+def test_long_lists_are_coloured_in_parts():
     words = [a + b + c + "ab" for a in "abcdefgh" for b in "abcdefgh" for c in "abcdefgh"]
     patterns = rules.pattern_matrix(words)
     for i in (0, 255, 256, 511):
@@ -118,7 +115,7 @@ def test_long_lists_are_coloured_in_parts() -> None:
 
 @pytest.mark.parametrize("duplicates", DUPLICATES)
 @pytest.mark.parametrize("guess", ["label", "melee"], ids=["of the list", "another"])
-def test_consistent_words_agree_with_all_colours(duplicates: rules.Duplicates, guess: str) -> None:
+def test_consistent_words_agree_with_all_colours(duplicates, guess):
     lexicon = rules.Lexicon(REPEATS, duplicates)
     for hidden in REPEATS:
         answered = [(each, rules.colours(each, hidden, duplicates)) for each in ("speed", guess)]
@@ -131,7 +128,7 @@ def test_consistent_words_agree_with_all_colours(duplicates: rules.Duplicates, g
         }
 
 
-def test_most_informative_guesses_have_the_highest_entropy() -> None:
+def test_most_informative_guesses_have_the_highest_entropy():
     lexicon = rules.Lexicon(rules.load_words(240))
     rng = np.random.default_rng(0)
     for size in (1, 2, 3, 10, 50, 240):

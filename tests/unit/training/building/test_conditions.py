@@ -1,11 +1,7 @@
 """Settings that cannot do what they are for, or do not go together: noted at load, refused, found by the doctor."""
 
-from __future__ import annotations
-
 import copy
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,12 +15,12 @@ from rl4dialog.training.building.components import check_components
 from rl4dialog.training.building.conditions import conditions_met, refuse_useless
 from rl4dialog.training.building.conversations import build_partner, n_weight_copies
 
-CART_POLE: dict[str, Any] = {
+CART_POLE = {
     "env": {"id": "CartPole-v1", "n_envs": 4},
     "alg": {"id": "dqn", "args": {"learning_starts": 16, "train_freq": 8, "target_update_interval": 8}},
     "train_evaluation": {"n_iters": 2, "eval_every": 1, "n_eval_episodes": 1},
 }
-GOALS: dict[str, Any] = {
+GOALS = {
     "env": {"id": "turn_goals", "n_envs": 4, "args": {"goals": ["pet", "work", "small_talk"], "max_turns": 2}},
     "datapool": {"id": "get_acquainted"},
     "speaker": {"id": "scripted"},
@@ -33,7 +29,7 @@ GOALS: dict[str, Any] = {
     "alg": {"id": "dqn", "args": {"learning_starts": 0, "train_freq": 8, "target_update_interval": 8}},
     "train_evaluation": {"n_iters": 2},
 }
-REPLAY: dict[str, Any] = {
+REPLAY = {
     "env": {"id": "dialogue_acts", "args": {"action": "composite", "n_composites": 9}},
     "task": {"id": "town_guide"},
     "reward_fn": {"id": "task_reward"},
@@ -42,12 +38,12 @@ REPLAY: dict[str, Any] = {
     "train_evaluation": {"n_iters": 9},
 }
 # Overrides of the small config.
-TEXT: dict[str, Any] = {}
-TALK: dict[str, Any] = {"env__args__max_turns": 2, "env__args__partner": {"id": "facts"}}
+TEXT = {}
+TALK = {"env__args__max_turns": 2, "env__args__partner": {"id": "facts"}}
 BASES = (CART_POLE, GOALS, REPLAY, TEXT, TALK)
 
 
-def built(folder: Path, base: dict[str, Any], overrides: dict[str, Any]) -> Any:
+def built(folder, base, overrides):
     if base in (TEXT, TALK):
         return parse_config(make_config(folder, **{**base, **overrides}), "test")
     config = copy.deepcopy(base)
@@ -60,27 +56,27 @@ def built(folder: Path, base: dict[str, Any], overrides: dict[str, Any]) -> Any:
     return parse_config(config, "test")
 
 
-def goal(name: str, **changes: Any) -> dict[str, Any]:
+def goal(name, **changes):
     return {"name": name, "questions": [f"what about {name} ?"], "words": [name], **changes}
 
 
-def partner(id: str, **args: Any) -> dict[str, Any]:
+def partner(id, **args):
     return {"env__args__partner": {"id": id, "args": args}}
 
 
-def wordle(player: str) -> dict[str, Any]:
+def wordle(player):
     return {"datapool": {"id": "wordle", "args": {"player": player, "p_consistent": 0.5}}}
 
 
-def args(**given: Any) -> dict[str, Any]:
+def args(**given):
     return {f"alg__args__{name}": value for name, value in given.items()}
 
 
-def policy(**given: Any) -> dict[str, Any]:
+def policy(**given):
     return {f"alg__policy__args__{name}": value for name, value in given.items()}
 
 
-def env(**given: Any) -> dict[str, Any]:
+def env(**given):
     return {f"env__args__{name}": value for name, value in given.items()}
 
 
@@ -96,11 +92,11 @@ EXPLORING = {"alg__args__exploration_final_eps": 1.0, "alg__args__exploration_in
 GREEDY = {"alg__args__importance_correction": "token", "alg__policy__args__generation_kwargs": {"do_sample": False}}
 RULES = [{"pattern": "a", "replies": "b"}]
 MASKABLE = {"alg__id": "nlpo", "alg__policy__id": "maskable_causal_lm_actor_critic_policy"}
-RLOO: dict[str, Any] = {"alg__id": "rloo", "env__n_envs": 4}
+RLOO = {"alg__id": "rloo", "env__n_envs": 4}
 RESET = {"alg__policy__args__reference": "reset", "alg__policy__args__reference_every": 2}
 KEEPING = {"alg__policy__args__reference": "ema", "alg__policy__args__reference_decay": 1.0}
 # What loading notes, new runs refuse, the doctor warns of, or no command accepts.
-MET: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
+MET = [
     (CART_POLE, "refuse", args(learning_starts=64), "learning_starts is 64, but the run has only 64 timesteps"),
     (CART_POLE, "refuse", args(gradient_steps=0), "gradient_steps is 0, so nothing is ever trained"),
     (CART_POLE, "refuse", args(buffer_size=31), "buffer_size is 31, less than alg.args.batch_size = 32"),
@@ -148,9 +144,7 @@ MET: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("base", "level", "overrides", "message"), MET, ids=[message[:20] for *_, message in MET])
-def test_what_a_setting_cannot_do_is_noted_at_load_and_refused_at_its_level(
-    base: dict[str, Any], level: str, overrides: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_what_a_setting_cannot_do_is_noted_at_load_and_refused_at_its_level(base, level, overrides, message, tmp_path):
     config = built(tmp_path, base, overrides)
     assert [level for met, level in conditions_met(config).items() if re.search(message, met)] == [level]
     if level == "error":
@@ -167,7 +161,7 @@ def test_what_a_setting_cannot_do_is_noted_at_load_and_refused_at_its_level(
 
 LONGER = {"train_evaluation__n_iters": 100, "env__args__max_turns": 2, "env__args__partner_replies": ["hi"]}
 SUPERVISED = {"id": "supervised", "model_type": "causal", "model_name": "m", "training_args": {}}
-WITHOUT: list[tuple[dict[str, Any], dict[str, Any]]] = [
+WITHOUT = [
     *((base, {}) for base in BASES),
     *((TEXT, {**overrides, **LONGER}) for _, _, overrides, _ in MET[16:23]),
     (CART_POLE, {"train_evaluation__n_iters": 0, "alg__args__learning_starts": 100}),  # only evaluates
@@ -183,22 +177,18 @@ WITHOUT: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("base", "overrides"), WITHOUT)
-def test_settings_that_have_their_effect_meet_no_condition(
-    base: dict[str, Any], overrides: dict[str, Any], tmp_path: Path
-) -> None:
+def test_settings_that_have_their_effect_meet_no_condition(base, overrides, tmp_path):
     assert conditions_met(built(tmp_path, base, overrides)) == {}
 
 
-def test_notes_are_added_once(tmp_path: Path) -> None:
+def test_notes_are_added_once(tmp_path):
     config = built(tmp_path, TEXT, {"lora": {"lora_dropout": 0.1}})
     for _ in range(2):
         check_components(config)
     assert len([note for note in config.warnings if note.startswith("lora.lora_dropout")]) == 1
 
 
-def test_commands_refuse_a_useless_run_before_there_is_a_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_refuse_a_useless_run_before_there_is_a_folder(tmp_path, capsys):
     config = built(tmp_path, CART_POLE, {"alg__args__learning_starts": 1000}).model_dump(mode="json", exclude_none=True)
     path = write_config(tmp_path, yaml.safe_dump(config))
     results = tmp_path / "runs"
@@ -234,39 +224,37 @@ ONLY_EPOCHS = {**SUPERVISED, "model_name": "builtin/tiny-gpt2", "training_args":
         (TALK, {**partner("self_play"), "alg": ONLY_EPOCHS}, "supervised, which has no rollouts; use language_model"),
     ],
 )
-def test_arguments_that_contradict_each_other_are_refused(
-    base: dict[str, Any], overrides: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_arguments_that_contradict_each_other_are_refused(base, overrides, message, tmp_path):
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_components(built(tmp_path, base, {"reward_fn": LENGTH, **overrides}))
 
 
-def config_of(folder: Path, args: dict[str, Any] | None = None, **overrides: Any) -> Any:
+def config_of(folder, args=None, **overrides):
     partner = {"id": "self_play", "args": args or {}}
     settings = {"reward_fn": LENGTH, "env__args__max_turns": 2, "env__args__partner": partner, **overrides}
     return parse_config(make_config(folder, **settings), "test")
 
 
-def test_self_play_is_refused_with_fsdp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_self_play_is_refused_with_fsdp(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(ConfigError, match=r"env\.args\.partner is not supported with FSDP"):
         check_components(config_of(tmp_path))
 
 
-def test_partner_has_the_format_lengths_and_sampling_of_the_agent(tmp_path: Path) -> None:
+def test_partner_has_the_format_lengths_and_sampling_of_the_agent(tmp_path):
     sampling = {"alg__policy__args__generation_kwargs": {"do_sample": True, "max_new_tokens": 7}}
     config = config_of(tmp_path, **sampling, env__args__max_partner_length=9)
     texts = Assembly(config).texts
-    side: Any = build_partner(config.env.args.partner, config, texts).side  # type: ignore[union-attr]
+    side = build_partner(config.env.args.partner, config, texts).side
     assert side.max_length == 7 and side.dialogue_format.name == "eou" and side.dialogue_format.in_conversation
     # Built-in models have 24 + 7 positions; 9 tokens leave 22 of them for the prompt.
     own = config_of(tmp_path, {"generation_kwargs": {"do_sample": False}}, **sampling, env__args__max_partner_length=9)
-    side = build_partner(own.env.args.partner, own, texts).side  # type: ignore[union-attr]
+    side = build_partner(own.env.args.partner, own, texts).side
     assert (side.max_prompt_length, side.max_length) == (22, 9)
 
 
-def test_datapool_must_have_a_dialogue_format(tmp_path: Path) -> None:
+def test_datapool_must_have_a_dialogue_format(tmp_path):
     config = config_of(tmp_path)
     texts = Assembly(config).texts
     for pool in texts.data.pools.values():
@@ -275,7 +263,7 @@ def test_datapool_must_have_a_dialogue_format(tmp_path: Path) -> None:
         build_partner(config.env.args.partner, config, texts)
 
 
-def test_copies_are_counted(tmp_path: Path) -> None:
+def test_copies_are_counted(tmp_path):
     pool, other = {"snapshot_every": 2, "pool_size": 3}, {"train_evaluation__partner": {"id": "scripted"}}
     assert n_weight_copies(config_of(tmp_path)) == (0, True)
     assert n_weight_copies(config_of(tmp_path, **other)) == (0, False)

@@ -1,11 +1,7 @@
 """Checks of conversations before anything is loaded, and the environments of turn-level goals."""
 
-from __future__ import annotations
-
 import copy
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
 import pytest
 from conversations import built
@@ -28,15 +24,13 @@ from rl4dialog.training.turn_level.environments import build_evaluation_envs, bu
 SAID = ["how are you ?"]
 
 
-def config_of(tmp_path: Path, partner: Any = None, **args: Any) -> Any:
+def config_of(tmp_path, partner=None, **args):
     chosen = {"id": "scripted", "args": {"replies": ["yes", "no"]}} if partner is None else partner
     kwargs = {f"env__args__{name}": value for name, value in args.items()}
     return parse_config(make_config(tmp_path, env__args__partner=chosen, **kwargs), "test")
 
 
-def texts_of(
-    samples: list[Sample], tokenizer: Any, dialogue_format: DialogueFormat | None = None, max_length: int = 40
-) -> Texts:
+def texts_of(samples, tokenizer, dialogue_format=None, max_length=40):
     pool = TextGenPool(samples)
     if dialogue_format is not None:
         pool.use_format(dialogue_format)
@@ -45,14 +39,14 @@ def texts_of(
     )
 
 
-def test_conversations_that_can_begin_pass(tmp_path: Path) -> None:
+def test_conversations_that_can_begin_pass(tmp_path):
     form = built("chatml", "byte_level")
     samples = [Sample(i, form.dialogue.prompt(SAID, persona), ["x"]) for i, persona in enumerate([None, "i am kind"])]
     for first in ("sample", "agent"):
         check_conversations(config_of(tmp_path, first_speaker=first), texts_of(samples, form.tokenizer, form.dialogue))
 
 
-def test_persona_that_leaves_no_room_is_told_with_its_sample(tmp_path: Path) -> None:
+def test_persona_that_leaves_no_room_is_told_with_its_sample(tmp_path):
     form = built("chatml", "byte_level")
     personas = ["i am kind", "i am kind", "i like tea " * 20]
     samples = [Sample(f"s{i}", form.dialogue.prompt(SAID, persona), ["x"]) for i, persona in enumerate(personas)]
@@ -61,7 +55,7 @@ def test_persona_that_leaves_no_room_is_told_with_its_sample(tmp_path: Path) -> 
     check_conversations(config_of(tmp_path), texts_of(samples[:2], form.tokenizer, form.dialogue))
 
 
-def test_template_that_refuses_the_first_speaker_is_told(tmp_path: Path) -> None:
+def test_template_that_refuses_the_first_speaker_is_told(tmp_path):
     form = built("llama2", "byte_level")
     texts = texts_of([Sample("s", form.dialogue.prompt(SAID), ["x"])], form.tokenizer, form.dialogue)
     check_conversations(config_of(tmp_path), texts)
@@ -70,7 +64,7 @@ def test_template_that_refuses_the_first_speaker_is_told(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("first", ["agent", "partner"])
-def test_plain_text_has_no_other_first_speaker(tmp_path: Path, first: str) -> None:
+def test_plain_text_has_no_other_first_speaker(tmp_path, first):
     form = built("chatml", "byte_level")
     partner = {"id": "rules", "args": {"rules": [{"pattern": "x", "replies": ["y"]}], "opening": "hello"}}
     texts = texts_of([Sample("s", "how are you ?", ["x"])], form.tokenizer)
@@ -78,7 +72,7 @@ def test_plain_text_has_no_other_first_speaker(tmp_path: Path, first: str) -> No
         check_conversations(config_of(tmp_path, first_speaker=first, partner=partner), texts)
 
 
-def test_template_that_rewrites_the_past_is_told_only_to_runs_with_a_partner(tmp_path: Path) -> None:
+def test_template_that_rewrites_the_past_is_told_only_to_runs_with_a_partner(tmp_path):
     tokenizer = copy.deepcopy(built("chatml", "byte_level").tokenizer)
     tokenizer.chat_template = (
         "{% for m in messages %}{% if loop.last %}{{ m.content }}{% else %}...{% endif %}{% endfor %}"
@@ -90,7 +84,7 @@ def test_template_that_rewrites_the_past_is_told_only_to_runs_with_a_partner(tmp
     check_conversations(parse_config(make_config(tmp_path), "test"), texts)
 
 
-def test_samples_without_a_continuation_cannot_be_replayed(tmp_path: Path) -> None:
+def test_samples_without_a_continuation_cannot_be_replayed(tmp_path):
     form = built("chatml", "byte_level")
     prompt = form.dialogue.prompt(SAID)
     samples = [Sample("a", prompt, ["x"], {"continuation": ["well"]}), Sample("b", prompt, ["x"])]
@@ -101,7 +95,7 @@ def test_samples_without_a_continuation_cannot_be_replayed(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("block", ["train_evaluation__generation_kwargs", "alg__policy__args__generation_kwargs"])
-def test_post_processing_is_for_single_replies(tmp_path: Path, block: str) -> None:
+def test_post_processing_is_for_single_replies(tmp_path, block):
     kwargs = {block: {"post_processing_fn": "three_sentence_summary"}}
     partner = {"env__args__partner": {"id": "scripted", "args": {"replies": ["yes"]}}}
     with pytest.raises(ConfigError, match=r"generation_kwargs\.post_processing_fn .* env\.args\.partner; remove it"):
@@ -109,14 +103,14 @@ def test_post_processing_is_for_single_replies(tmp_path: Path, block: str) -> No
     check_components(parse_config(make_config(tmp_path, **kwargs), "test"))
 
 
-def test_conversations_are_refused_with_fsdp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversations_are_refused_with_fsdp(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(ConfigError, match=r"env\.args\.partner is not supported with FSDP"):
         check_components(config_of(tmp_path))
 
 
-def test_dry_run_reaches_the_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_reaches_the_checks(tmp_path, capsys):
     from runs import train
 
     config = make_config(tmp_path, env__args__partner={"id": "replay"})
@@ -128,11 +122,11 @@ class Service(PartnerService):
     """Reads the conversation in gemma's template, which must start with a message of the user."""
 
     @property
-    def side(self) -> OutsidePartner:
+    def side(self):
         form = built("gemma", "byte_level")
         return OutsidePartner(form.dialogue, form.end, len(form.tokenizer), 40, 8)
 
-    def answers(self, observations: Any) -> Any:
+    def answers(self, observations):
         raise AssertionError
 
 
@@ -145,9 +139,7 @@ class Service(PartnerService):
         ("agent", "kind", "rejects messages of the roles system, user"),
     ],
 )
-def test_outside_partner_must_be_able_to_read_the_beginning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, persona: str | None, message: str | None
-) -> None:
+def test_outside_partner_must_be_able_to_read_the_beginning(tmp_path, monkeypatch, first, persona, message):
     keep_registries(monkeypatch)
     PartnerRegistry.add("service", Service)
     form = built("chatml", "byte_level")
@@ -158,7 +150,7 @@ def test_outside_partner_must_be_able_to_read_the_beginning(
         build_partner(config.env.args.partner, config, texts)
 
 
-def test_replies_from_elsewhere_can_be_learned_without_rollouts(tmp_path: Path) -> None:
+def test_replies_from_elsewhere_can_be_learned_without_rollouts(tmp_path):
     form = built("chatml", "byte_level")
     prompt = form.dialogue.prompt(SAID)
     replayed, single = Sample("a", prompt, ["x"], {"continuation": ["well"]}), Sample("b", prompt, ["x"])
@@ -174,7 +166,7 @@ def test_replies_from_elsewhere_can_be_learned_without_rollouts(tmp_path: Path) 
         check_conversations(parse_config(made, "test"), texts)
 
 
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "datapool": {"id": "get_acquainted", "args": {"n_train": 60, "n_val": 10, "n_test": 10}},
     "speaker": {"id": "scripted"},
     "partner": {"id": "facts"},
@@ -185,7 +177,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def goals_config(**overrides: Any) -> Any:
+def goals_config(**overrides):
     """The config; overrides are dotted keys with ``__`` for the dot, and ``None`` removes a key."""
     config = copy.deepcopy(CONFIG)
     for dotted, value in overrides.items():
@@ -203,7 +195,7 @@ def goals_config(**overrides: Any) -> Any:
     ("overrides", "message"),
     [
         ({"env__args__goals": None}, "env.args.goals: environment 'turn_goals' needs the argument 'goals'"),
-        ({"env__args__goals": []}, "env.args.goals is empty"),
+        ({"env__args__goals": []}, "env.args.goals: .*at least 1 item"),
         ({"env__args__goals": ["pets"]}, "env.args.goals\\[0\\]: unknown goal 'pets'; did you mean 'pet'"),
         ({"env__args__goals": [{"name": "a"}]}, "speaker 'scripted' says the questions of a goal, and 'a' has none"),
         ({"env__args__goals": 3}, "env.args.goals"),
@@ -234,7 +226,7 @@ def goals_config(**overrides: Any) -> Any:
         ),
     ],
 )
-def test_what_is_refused_before_anything_is_loaded(overrides: dict[str, Any], message: str | None) -> None:
+def test_what_is_refused_before_anything_is_loaded(overrides, message):
     config = goals_config(**overrides)
     if message is None:
         check_components(config)
@@ -252,12 +244,12 @@ def test_what_is_refused_before_anything_is_loaded(overrides: dict[str, Any], me
         ({"alg": {"id": "sac"}}, "alg.id: sac cannot be combined with env.id: turn_goals"),
     ],
 )
-def test_what_is_refused_when_it_is_built(overrides: dict[str, Any], message: str) -> None:
+def test_what_is_refused_when_it_is_built(overrides, message):
     with pytest.raises(ConfigError, match=message):
         build_turn_level_algorithm(goals_config(**overrides))
 
 
-def test_environments_share_models_and_have_their_own_samples() -> None:
+def test_environments_share_models_and_have_their_own_samples():
     config = goals_config(estimator={"id": "ranking_loss", "args": {"size": 4, "n_steps": 2}})
     check_components(config)
     trained = build_turn_level_algorithm(config).env

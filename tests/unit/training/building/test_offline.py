@@ -1,10 +1,6 @@
 """The log of an offline run: found without reading conversations, and relabelled one conversation at a time."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +9,6 @@ from rl4dialog.core.config import OfflineConfig, parse_config
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.types import AGENT
 from rl4dialog.data.conversations.pool import LoggedConversations
-from rl4dialog.rollouts.conversation_log import ConversationLog
 from rl4dialog.scores.parts import as_parts
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.tasks.wordle.datapool import Wordle
@@ -23,7 +18,7 @@ from rl4dialog.training.building.components import check_components
 from rl4dialog.training.building.offline import build_log, check_rewards, log_notes, reply_scores, with_scores
 from tests.runs import write_config
 
-CONFIG: dict[str, Any] = {
+CONFIG = {
     "tokenizer": {"model_name": "builtin/characters"},
     "datapool": {"id": "wordle", "args": {"n_train": 300, "n_val": 2, "n_test": 2, "max_samples": 50}},
     "env": {"args": {"max_prompt_length": 80, "max_episode_length": 6}},
@@ -36,20 +31,20 @@ CONFIG: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("RL4DIALOG_CACHE", str(tmp_path / "cache"))
 
 
-def log_of(config: Any = None) -> ConversationLog:
+def log_of(config=None):
     parts = Assembly(config or parse_config(CONFIG, "the test's config"))
     vars(parts)["end_of_turn"] = EndOfTurn(parts.tokenizer, [0], parts.turn_marker)
     return parts.log
 
 
-def test_second_start_reads_no_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_start_reads_no_conversation(monkeypatch):
     first = log_of()
 
-    def refuse(pool: Any) -> Any:
+    def refuse(pool):
         raise AssertionError("conversations are read")
 
     monkeypatch.setattr(Wordle, "conversations", refuse)
@@ -57,14 +52,14 @@ def test_second_start_reads_no_conversation(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(first) == len(second) == 300 and first.hash == second.hash
 
 
-def test_log_is_encoded_by_prepare(tmp_path: Path) -> None:
+def test_log_is_encoded_by_prepare(tmp_path):
     assert cli.main_of("prepare", ["--config_path", str(write_config(tmp_path, CONFIG))]) == 0
     assert len(list((tmp_path / "cache").glob("conversations-*"))) == 1
     log_of()
     assert len(list((tmp_path / "cache").glob("conversations-*"))) == 1
 
 
-def test_scores_take_the_place_of_the_logged_rewards() -> None:
+def test_scores_take_the_place_of_the_logged_rewards():
     pool = Wordle.prepare("train", n_train=300)
     (part,) = as_parts(lambda prompt, text, references, info: float(len(text) + len(info["history"])))
     scores = list(reply_scores(pool, Scorer([part])))
@@ -74,7 +69,7 @@ def test_scores_take_the_place_of_the_logged_rewards() -> None:
     assert [each.id for each in found] == [each.id for each in pool.conversations()]
 
 
-def test_rules_of_data_and_partner_must_be_the_same() -> None:
+def test_rules_of_data_and_partner_must_be_the_same():
     partner = {"id": "guess_the_picture", "args": {"yes_no_penalty": "hard"}}
     changed = {
         "datapool": {"id": "guess_the_picture", "args": {"yes_no_penalty": "hard"}},
@@ -91,7 +86,7 @@ def test_rules_of_data_and_partner_must_be_the_same() -> None:
         check_components(parse_config(config, "the test's config"))
 
 
-def _log_config(tmp_path: Path, *rewards: float | None, **alg: Any) -> OfflineConfig:
+def _log_config(tmp_path, *rewards, **alg):
     lines = [
         {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello", "reward": reward}]}
         for reward in rewards
@@ -104,14 +99,14 @@ def _log_config(tmp_path: Path, *rewards: float | None, **alg: Any) -> OfflineCo
     return config
 
 
-def test_conversations_without_a_reward_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_conversations_without_a_reward_are_counted(tmp_path, capfd):
     log = log_of(_log_config(tmp_path, 1.0, None, 0.0))
     assert log.n_without_reward == 1
     said = capfd.readouterr().err
     assert "1 conversations without a reward, which counts as 0" in said and "rewards: from the log" in said
 
 
-def test_log_without_any_reward_has_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_log_without_any_reward_has_none(tmp_path, capfd):
     config = _log_config(tmp_path, None, None)
     log = log_of(config)
     assert "rewards: none" in capfd.readouterr().err
@@ -119,8 +114,8 @@ def test_log_without_any_reward_has_none(tmp_path: Path, capfd: pytest.CaptureFi
         check_rewards(config, log)
 
 
-def test_log_that_teaches_nothing_is_told(tmp_path: Path) -> None:
-    def notes_of(replies: list[str], id: str | None) -> list[str]:
+def test_log_that_teaches_nothing_is_told(tmp_path):
+    def notes_of(replies, id):
         path = tmp_path / "log.jsonl"
         messages = ([{"role": "user", "content": "hi"}, {"role": "assistant", "content": reply}] for reply in replies)
         lines = [json.dumps({"id": id or number, "messages": said}) for number, said in enumerate(messages)]
@@ -138,7 +133,7 @@ def test_log_that_teaches_nothing_is_told(tmp_path: Path) -> None:
         notes_of(["", " "], None)
 
 
-def test_log_is_encoded_anew_if_another_token_ends_replies() -> None:
+def test_log_is_encoded_anew_if_another_token_ends_replies():
     parts, found = Assembly(parse_config(CONFIG, "the test's config")), []
     tokenizer = parts.tokenizer
     ends = [tokenizer.eos_token_id, tokenizer.pad_token_id]  # those of the model: the same for both

@@ -1,13 +1,9 @@
 """Rewards of a config, and of evaluation replies."""
 
-from __future__ import annotations
-
 import math
 import random
 import time
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +21,7 @@ from rl4dialog.scores.parts import AsyncReward, FunctionReward
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.training.building.rewards import RewardColumns, build_scorer, mean_reward
 
-TOOLKIT: dict[str, Any] = {"tokenizer": None, "async_calls": AsyncCalls()}
+TOOLKIT = {"tokenizer": None, "async_calls": AsyncCalls()}
 
 
 @pytest.mark.parametrize(
@@ -39,8 +35,8 @@ TOOLKIT: dict[str, Any] = {"tokenizer": None, "async_calls": AsyncCalls()}
     ],
 )
 def test_reward_that_would_compare_later_replies_with_no_reference_is_refused(
-    tmp_path: Path, id: str, args: dict[str, Any], max_turns: int, is_refused: bool
-) -> None:
+    tmp_path, id, args, max_turns, is_refused
+):
     turns = {"max_turns": max_turns, "partner_replies": ["yes"] * max_turns}
     settings = {f"env__args__{key}": each for key, each in turns.items()}
     config = make_config(tmp_path, reward_fn={"id": id, "args": args}, **settings)
@@ -56,37 +52,35 @@ REPLIES = ["good", "", "very good"]
 class AtTheEnd(RewardFunction):
     """Token by token, with something to say at the end alone."""
 
-    def __call__(
-        self, prev_observation: Any, action: int, current_observation: Any, done: bool, meta_info: Any
-    ) -> float:
+    def __call__(self, prev_observation, action, current_observation, done, meta_info):
         return meta_info["gold"] if done else 0.0
 
 
 class Batched(BatchedRewardFunction):
     """Draws numbers, which must not change the training."""
 
-    def __call__(self, prompt_texts: Any, gen_texts: Any, ref_texts: Any, dones: Any, meta_infos: Any = None) -> Any:
+    def __call__(self, prompt_texts, gen_texts, ref_texts, dones, meta_infos=None):
         random.random(), np.random.rand(), torch.rand(1)
         return [float(len(text)) for text in gen_texts]
 
 
-async def n_words(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+async def n_words(prompt_text, gen_text, ref_texts, meta_info):
     return float(len(gen_text.split()))
 
 
-def is_said(prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
+def is_said(prompt_text, gen_text, ref_texts, meta_info):
     return 1 / len(gen_text) * len(gen_text)
 
 
-def test_all_kinds_of_rewards_are_columns_and_their_weighted_sum() -> None:
+def test_all_kinds_of_rewards_are_columns_and_their_weighted_sum():
     parts = [
         RewardPart("token", Linear(0.0, 2.0, 4), AtTheEnd()),
         RewardPart("batch", 0.1, Batched(), clip=(0.0, 5.0), in_main_process=True),
         RewardPart("async", 1.0, AsyncReward(n_words, per_reply=True), in_main_process=True),
     ]
-    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index]
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
     columns = RewardColumns(Scorer(parts), iteration=100).score(SAMPLES, REPLIES)
-    assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # type: ignore[index]
+    assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
     assert columns["reward/token"] == [0.0, 0.5, 1.0]
     assert columns["reward/batch"] == [4.0, 0.0, 9.0]
     assert columns["reward/async"] == [1.0, 0.0, 2.0]
@@ -101,9 +95,7 @@ def test_all_kinds_of_rewards_are_columns_and_their_weighted_sum() -> None:
         ("raise", 3, "this evaluation has no rewards: reward 'said' failed on sample 1: ZeroDivisionError"),
     ],
 )
-def test_reward_that_fails_is_a_warning(
-    on_error: str, n_missing: int, message: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_reward_that_fails_is_a_warning(on_error, n_missing, message, caplog):
     parts = [RewardPart("said", 1.0, FunctionReward(is_said))]
     rewards = RewardColumns(Scorer(parts, on_error))
     columns = rewards.score(SAMPLES, REPLIES)
@@ -114,7 +106,7 @@ def test_reward_that_fails_is_a_warning(
     assert mean_reward(columns) == ({"reward": 1.0} if on_error == "mask" else {})
 
 
-def test_reward_that_must_work_is_an_error_unless_failures_are_masked() -> None:
+def test_reward_that_must_work_is_an_error_unless_failures_are_masked():
     parts = [RewardPart("said", 1.0, FunctionReward(is_said))]
     with pytest.raises(RewardError, match="ZeroDivisionError"):
         RewardColumns(Scorer(parts)).score(SAMPLES, REPLIES, must_work=True)

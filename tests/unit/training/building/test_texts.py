@@ -1,10 +1,6 @@
 """Lengths, language models and policies that are built from a config."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +16,7 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.language_model import build_language_model, build_warm_start_examples, warm_start_key
 from rl4dialog.training.building.policy import build_inference_policy
-from rl4dialog.training.building.texts import Lengths, Texts, run_lengths
+from rl4dialog.training.building.texts import Lengths, run_lengths
 from rl4dialog.training.doctor.model_checks import warm_start
 from rl4dialog.training.doctor.subject import Subject
 
@@ -28,7 +24,7 @@ MODELS = {"gpt2": make_gpt2, "t5": make_t5, "bart": make_bart}
 SAMPLES = [Sample(0, "w1 w2 w3", ["w4"]), Sample(1, "w1", ["w2 w3 w4"])]
 
 
-def lengths_of(tmp_path: Path, model: str, limit: int | None = None, max_new_tokens: int | None = 6) -> Lengths:
+def lengths_of(tmp_path, model, limit=None, max_new_tokens=6):
     """Of a supervised config without ``env``, on a model of 64 positions (T5: without a limit)."""
     tokenizer = make_tokenizer()
     if limit is not None:
@@ -38,7 +34,7 @@ def lengths_of(tmp_path: Path, model: str, limit: int | None = None, max_new_tok
     MODELS[model](tokenizer).save_pretrained(folder)
     config = make_config(tmp_path)
     del config["env"], config["reward_fn"]
-    alg: dict[str, Any] = {"model_type": "causal" if model == "gpt2" else "seq2seq", "model_name": str(folder)}
+    alg = {"model_type": "causal" if model == "gpt2" else "seq2seq", "model_name": str(folder)}
     alg["generation_kwargs"] = {"do_sample": False, "max_new_tokens": max_new_tokens}
     config["alg"] = {"id": "supervised", "training_args": {}, **alg}
     return run_lengths(parse_config(config, "test"), tokenizer, Data({"train": TextGenPool(SAMPLES)}, "<EOU>"))
@@ -56,33 +52,31 @@ def lengths_of(tmp_path: Path, model: str, limit: int | None = None, max_new_tok
         ("t5", 200, 200, 200),  # relative positions have no limit
     ],
 )
-def test_without_env_they_are_the_tokenizers(
-    tmp_path: Path, model: str, limit: int | None, prompt: int, total: int
-) -> None:
+def test_without_env_they_are_the_tokenizers(tmp_path, model, limit, prompt, total):
     found = lengths_of(tmp_path, model, limit)
     assert (found.prompt, found.reply, found.total, found.target) == (prompt, 6, total, None)
     assert (found.truncation_side, found.turn_end) == ("right", "<EOU>")
 
 
-def test_where_nothing_has_a_limit_the_data_decide(tmp_path: Path) -> None:
+def test_where_nothing_has_a_limit_the_data_decide(tmp_path):
     found = lengths_of(tmp_path, "t5")
     # "w2 w3 w4" with <EOU>, which the tokenizer of the test writes as one token, glued to the last word.
     assert found == Lengths(prompt=3, reply=6, truncation_side="right", total=3)
 
 
-def test_replies_that_leave_no_room_for_a_prompt_are_an_error(tmp_path: Path) -> None:
+def test_replies_that_leave_no_room_for_a_prompt_are_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"max_new_tokens is 64, which leaves no room for a prompt in the 64"):
         lengths_of(tmp_path, "gpt2", max_new_tokens=64)
 
 
-def test_decoding_settings_do_not_cut_what_is_learned(tmp_path: Path) -> None:
+def test_decoding_settings_do_not_cut_what_is_learned(tmp_path):
     config = parse_config(
         make_config(tmp_path, alg__policy__args__generation_kwargs={"do_sample": True, "max_new_tokens": 3}), "test"
     )
     assert run_lengths(config, make_tokenizer(), Data({}, "<EOU>")) == Lengths(24, 3, "left", 10, turn_end="<EOU>")
 
 
-def make_supervised(tmp_path: Path, max_length: int) -> dict[str, Any]:
+def make_supervised(tmp_path, max_length):
     """A config whose prompts and references together have no more tokens than that."""
     config = make_config(tmp_path)
     del config["env"]
@@ -97,9 +91,7 @@ def make_supervised(tmp_path: Path, max_length: int) -> dict[str, Any]:
     return config
 
 
-def test_supervised_run_learns_whole_references_and_says_what_it_cuts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_supervised_run_learns_whole_references_and_says_what_it_cuts(tmp_path, capsys):
     said = []
     for flags in (["--dry_run"], []):
         assert train(tmp_path, make_supervised(tmp_path, max_length=20), *flags) == 0
@@ -112,17 +104,13 @@ def test_supervised_run_learns_whole_references_and_says_what_it_cuts(
 
 
 @pytest.mark.parametrize("flags", [["--dry_run"], []], ids=["dry_run", "run"])
-def test_supervised_run_that_could_learn_nothing_is_refused_before_its_first_evaluation(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]
-) -> None:
+def test_supervised_run_that_could_learn_nothing_is_refused_before_its_first_evaluation(tmp_path, capsys, flags):
     assert train(tmp_path, make_supervised(tmp_path, max_length=3), *flags) == 2
     assert "there is nothing to fine-tune on" in capsys.readouterr().err
     assert not list(run_folder(tmp_path).glob("*_predictions.json"))
 
 
-def test_warm_start_says_what_it_cuts_also_in_a_dry_run_and_from_the_cache(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_warm_start_says_what_it_cuts_also_in_a_dry_run_and_from_the_cache(tmp_path, capsys):
     config = make_config(
         tmp_path,
         env__args={"max_prompt_length": 8, "max_episode_length": 4},
@@ -144,16 +132,14 @@ def test_warm_start_says_what_it_cuts_also_in_a_dry_run_and_from_the_cache(
         ({"lr_scheduler_type": "steep"}, 2, "alg.training_args: steep is not a valid"),
     ],
 )
-def test_dry_run_checks_training_arguments(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], training_args: dict[str, Any], code: int, message: str
-) -> None:
+def test_dry_run_checks_training_arguments(tmp_path, capsys, training_args, code, message):
     config = make_supervised(tmp_path, max_length=64)
     config["alg"]["training_args"] = {"num_train_epochs": 1, **training_args}
     assert train(tmp_path, config, "--dry_run") == code
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_offline_models_have_room_for_logged_replies_longer_than_generated_ones() -> None:
+def test_offline_models_have_room_for_logged_replies_longer_than_generated_ones():
     config = parse_config(walks_config(alg__policy__args__generation_kwargs={"max_new_tokens": 3}), "the test's config")
     assert isinstance(config, OfflineConfig)
     lengths = run_lengths(config, make_tokenizer(), Data({}, None))
@@ -161,7 +147,7 @@ def test_offline_models_have_room_for_logged_replies_longer_than_generated_ones(
 
 
 @pytest.mark.parametrize(("prefix", "n_models"), [("", 1), ("maskable_", 3)])
-def test_only_a_mask_needs_copies_of_the_model(tmp_path: Path, prefix: str, n_models: int) -> None:
+def test_only_a_mask_needs_copies_of_the_model(tmp_path, prefix, n_models):
     tokenizer = make_tokenizer()
     config = parse_config(make_config(tmp_path, alg__policy__id=f"{prefix}causal_lm_actor_critic_policy"), "config")
     model = make_gpt2(tokenizer)
@@ -176,10 +162,10 @@ def test_only_a_mask_needs_copies_of_the_model(tmp_path: Path, prefix: str, n_mo
 
 
 # Changed one by one: what a warm start learns of conversations changes with it.
-CHANGES: dict[str, Any] = {"max_partner_length": 1, "context_turns": 2, "end_when": {"agent": ["^i "]}}
+CHANGES = {"max_partner_length": 1, "context_turns": 2, "end_when": {"agent": ["^i "]}}
 
 
-def talking(folder: Path, **args: Any) -> Any:
+def talking(folder, **args):
     """The config of a run with conversations of two turns."""
     config = make_config(
         folder,
@@ -192,15 +178,13 @@ def talking(folder: Path, **args: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Texts, Any]:
+def built(tmp_path_factory):
     """Config, texts and model of conversations."""
     config = talking(tmp_path_factory.mktemp("talking"))
     return config, Assembly(config).texts, make_gpt2(make_tokenizer(), n_positions=600)
 
 
-def test_rules_of_conversations_and_the_last_utterance_change_what_a_warm_start_learns(
-    built: tuple[Any, Texts, Any], tmp_path: Path
-) -> None:
+def test_rules_of_conversations_and_the_last_utterance_change_what_a_warm_start_learns(built, tmp_path):
     config, texts, model = built
     key, examples = warm_start_key(config, model, texts), build_warm_start_examples(config, texts, model.config).train
     assert warm_start_key(talking(tmp_path), model, texts) == key
@@ -214,9 +198,7 @@ def test_rules_of_conversations_and_the_last_utterance_change_what_a_warm_start_
     assert warm_start_key(config, model, texts) != key
 
 
-def test_warm_start_that_memorises_is_reported_when_it_is_trained_loaded_and_examined(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_warm_start_that_memorises_is_reported_when_it_is_trained_loaded_and_examined(tmp_path, caplog):
     warm = {"n_epochs": 12, "learning_rate": 0.03, "max_samples": 4, "batch_size": 1}
     config = parse_config(make_config(tmp_path, warm_start=warm, datapool__args__context_size=1), "test")
     for _ in range(2):
@@ -228,16 +210,16 @@ def test_warm_start_that_memorises_is_reported_when_it_is_trained_loaded_and_exa
     assert found.level == "warn" and len(subject.warm_start_losses) == 13
 
 
-def test_single_replies_are_learned_without_rules(tmp_path: Path) -> None:
+def test_single_replies_are_learned_without_rules(tmp_path):
     config = parse_config(make_config(tmp_path, warm_start={"n_epochs": 1}), "test")
     key = warm_start_key(config, make_gpt2(make_tokenizer()), Assembly(config).texts)
     assert not {"frame", "rules"} & key.keys()
 
 
-def test_what_weights_and_vocabulary_do_not_say_is_in_the_key_of_a_warm_start(built: tuple[Any, Texts, Any]) -> None:
+def test_what_weights_and_vocabulary_do_not_say_is_in_the_key_of_a_warm_start(built):
     config, texts, model = built
 
-    def key() -> str:
+    def key():
         return json.dumps(warm_start_key(config, model, texts))
 
     keys = {key()}

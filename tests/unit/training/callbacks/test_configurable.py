@@ -1,12 +1,7 @@
 """Callbacks of a config, and the evaluations that they read."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
@@ -29,30 +24,23 @@ from rl4dialog.training.callbacks.configurable import (
 class Counting(BaseCallback):
     """Says no at its n-th call."""
 
-    def __init__(self, n: int = 10**6) -> None:
+    def __init__(self, n=10**6):
         super().__init__()
-        self.n, self.at = n, []  # type: ignore[var-annotated]
+        self.n, self.at = n, []
 
-    def _on_step(self) -> bool:
-        self.at.append(self.model.iteration)  # type: ignore[attr-defined]
+    def _on_step(self):
+        self.at.append(self.model.iteration)
         return len(self.at) < self.n
 
 
-def learn(
-    callback: BaseCallback,
-    evaluations: list[EvaluationResult],
-    scores: dict[int, float],
-    n_iters: int = 6,
-    rollout: Callable[[int], dict[str, float]] = lambda _: {},
-    n_done: int = 0,
-) -> Any:
+def learn(callback, evaluations, scores, n_iters=6, rollout=lambda _: {}, n_done=0):
     """What stable-baselines3 and our rollouts call; evaluations come before the callback, as in a run."""
     logger = Logger(None, [])
-    model: Any = SimpleNamespace(
+    model = SimpleNamespace(
         iteration=n_done, num_timesteps=32 * n_done, timesteps_per_iteration=32, stop_requested=False, logger=logger
     )
 
-    def evaluate() -> None:
+    def evaluate():
         if model.iteration in scores:
             evaluations.append(EvaluationResult(model.iteration, "val", {"m": scores.pop(model.iteration)}))
 
@@ -94,16 +82,14 @@ WAITED = "val m was best after iteration 1 (0.2) and has not improved in the 2 e
         ),
     ],
 )
-def test_metric_of_the_val_split_stops_the_run(
-    make: Any, before: list[EvaluationResult], scores: dict[int, float], stops_after: int, reason: str
-) -> None:
+def test_metric_of_the_val_split_stops_the_run(make, before, scores, stops_after, reason):
     evaluations = [*before]
     callback = make(evaluations)
     assert learn(callback, evaluations, {**scores}).iteration == stops_after
     assert reason in callback.stop_reason
 
 
-def test_reward_threshold_ends_after_the_iteration_that_reached_it() -> None:
+def test_reward_threshold_ends_after_the_iteration_that_reached_it():
     callback = StopOnRewardThreshold(0.35)
     model = learn(callback, [], {}, rollout=lambda n: {"rollout/task_reward": 0.1 * n})
     assert model.iteration == 4
@@ -111,9 +97,7 @@ def test_reward_threshold_ends_after_the_iteration_that_reached_it() -> None:
 
 
 @pytest.mark.parametrize(("value", "n_iters"), [(0.4, 4), (0.3, 6), (None, 6)])
-def test_run_that_is_resumed_after_the_iteration_that_reached_it_ends_there(
-    tmp_path: Path, value: float | None, n_iters: int
-) -> None:
+def test_run_that_is_resumed_after_the_iteration_that_reached_it_ends_there(tmp_path, value, n_iters):
     folder = RunFolder(tmp_path, "p", "e")
     for iteration, logged in ((3, 0.9), (4, value)):
         folder.append_jsonl("rollout_info.jsonl", {"iteration": iteration, "rollout/task_reward": logged})
@@ -123,7 +107,7 @@ def test_run_that_is_resumed_after_the_iteration_that_reached_it_ends_there(
     assert (callback.stop_reason == "rollout/task_reward is 0.4, which reaches the threshold of 0.35") == (n_iters == 4)
 
 
-def test_threshold_of_an_unknown_value_names_those_that_there_are() -> None:
+def test_threshold_of_an_unknown_value_names_those_that_there_are():
     callback, logged = (
         StopOnRewardThreshold(1.0, metric="rollout/reward"),
         {"rollout/task_reward": 0.0, "rollout/kl": 0},
@@ -132,26 +116,26 @@ def test_threshold_of_an_unknown_value_names_those_that_there_are() -> None:
         learn(callback, [], {}, rollout=lambda _: logged)
 
 
-def test_best_model_is_saved_when_there_is_a_better_one() -> None:
-    saved: list[str] = []
-    evaluations: list[EvaluationResult] = []
+def test_best_model_is_saved_when_there_is_a_better_one():
+    saved = []
+    evaluations = []
     callback = SaveBestModel("m", evaluations=evaluations, save_model=saved.append)
     n_saved = {}
 
     class Watching(ConfiguredCallbacks):
-        def _on_rollout_start(self) -> None:
+        def _on_rollout_start(self):
             super()._on_rollout_start()
-            n_saved[self.model.iteration] = len(saved)  # type: ignore[attr-defined]
+            n_saved[self.model.iteration] = len(saved)
 
     learn(Watching([("save_best_model", callback)]), evaluations, {0: 0.2, 2: 0.1, 4: 0.3, 6: 0.4})
     assert n_saved == {0: 1, 1: 1, 2: 1, 3: 1, 4: 2, 5: 2}
     assert saved == ["best_model"] * 3, "the last evaluation counts too"
 
 
-def test_best_model_that_cannot_be_written_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    evaluations: list[EvaluationResult] = []
+def test_best_model_that_cannot_be_written_is_a_warning(caplog):
+    evaluations = []
 
-    def save(folder: str) -> None:
+    def save(folder):
         raise RunFolderError(f"{folder} cannot be written: no space left on the disk")
 
     learn(SaveBestModel("m", evaluations=evaluations, save_model=save), evaluations, {0: 0.2, 2: 0.3})
@@ -167,7 +151,7 @@ def test_best_model_that_cannot_be_written_is_a_warning(caplog: pytest.LogCaptur
         (lambda build: EveryNTimesteps(96, "x", build), [3, 6]),
     ],
 )
-def test_every_n_calls_between_iterations(every: Callable[[Any], BaseCallback], at: list[int]) -> None:
+def test_every_n_calls_between_iterations(every, at):
     inner = Counting()
     learn(every(lambda id: inner), [], {})
     assert inner.at == at
@@ -175,19 +159,19 @@ def test_every_n_calls_between_iterations(every: Callable[[Any], BaseCallback], 
 
 @pytest.mark.parametrize("every", [lambda b: EveryNIterations(2, "x", b), lambda b: EveryNTimesteps(64, "x", b)])
 @pytest.mark.parametrize(("n_done", "at"), [(2, [2, 4, 6]), (3, [4, 6])])
-def test_every_n_repeats_the_call_at_the_checkpoint(every: Any, n_done: int, at: list[int]) -> None:
+def test_every_n_repeats_the_call_at_the_checkpoint(every, n_done, at):
     inner = Counting()
     learn(every(lambda id: inner), [], {}, n_done=n_done)
     assert inner.at == at, "the checkpoint is from before that call"
 
 
-def test_every_n_stops_where_its_callback_says_no() -> None:
+def test_every_n_stops_where_its_callback_says_no():
     callbacks = ConfiguredCallbacks([("every_n_iterations", EveryNIterations(2, "x", lambda id: Counting(2)))])
     assert learn(callbacks, [], {}).iteration == 4
     assert callbacks.stopped_by == "every_n_iterations: Counting returned False after iteration 4"
 
 
-def test_callbacks_tell_which_one_said_no() -> None:
+def test_callbacks_tell_which_one_said_no():
     first, second = Counting(), Counting(3)
     callbacks = ConfiguredCallbacks([("first", first), ("second", second)])
     assert callbacks.stopped_by is None
@@ -210,22 +194,22 @@ def test_callbacks_tell_which_one_said_no() -> None:
         ("number", {}, "'number' must derive from stable_baselines3.common.callbacks.BaseCallback"),
     ],
 )
-def test_what_is_wrong_is_told_before_anything_loads(id: str, args: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_is_told_before_anything_loads(id, args, message):
     CallbackRegistry.add("mine", Counting)
     CallbackRegistry.add("number", int)
     with pytest.raises(ConfigError, match=message):
         check_callback(id, args, "callbacks[0].args")
 
 
-def test_what_is_right_passes() -> None:
+def test_what_is_right_passes():
     CallbackRegistry.add("mine", Counting)
     check_callback("mine", {"n": 3}, "a")
     check_callback("every_n_iterations", {"n": 1, "callback": {"id": "mine", "args": {"n": 3}}}, "a")
     check_callback("save_best_model", {"metric": "reward"}, "a")
 
 
-def history(values: list[float | None], mode: str = "max") -> MetricHistory:
-    results = [EvaluationResult(5 * i, "val", {"m": value}) for i, value in enumerate(values)]  # type: ignore[dict-item]
+def history(values, mode="max"):
+    results = [EvaluationResult(5 * i, "val", {"m": value}) for i, value in enumerate(values)]
     return MetricHistory([EvaluationResult(0, "test", {"other": 9.0}), *results], "m", mode, "mine")
 
 
@@ -239,19 +223,17 @@ def history(values: list[float | None], mode: str = "max") -> MetricHistory:
         ([None, 0.2, None], "max", 0.0, (5, 0.2, 1)),
     ],
 )
-def test_best_counts_the_evaluations_since(
-    values: list[float | None], mode: str, min_delta: float, best: tuple[int, float, int]
-) -> None:
+def test_best_counts_the_evaluations_since(values, mode, min_delta, best):
     assert history(values, mode).best(min_delta) == best
 
 
-def test_latest_may_have_no_value_and_nothing_evaluated_is_no_best() -> None:
+def test_latest_may_have_no_value_and_nothing_evaluated_is_no_best():
     assert history([]).best() is None and history([]).latest() is None
     latest = history([0.1, None]).latest()
     assert latest is not None and latest[0] == 5 and math.isnan(latest[1])
 
 
-def test_records_of_a_run_are_its_history(tmp_path: Path) -> None:
+def test_records_of_a_run_are_its_history(tmp_path):
     folder = RunFolder(tmp_path, "p", "e")
     assert recorded_evaluations(folder) == []
     for epoch in (0, 2):

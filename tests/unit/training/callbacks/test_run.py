@@ -1,13 +1,10 @@
 """Callbacks of every run."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import json
 import math
 import os
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,9 +18,9 @@ from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Turn
 from rl4dialog.runs import run_folder as run_folder_module
 from rl4dialog.runs.run_folder import CONVERSATIONS_FILE, RunFolder
 from rl4dialog.training.callbacks import run as module
-from rl4dialog.training.callbacks.base import EvaluationResult, MetricHistory, Mode
+from rl4dialog.training.callbacks.base import EvaluationResult, MetricHistory
 from rl4dialog.training.callbacks.run import CheckpointCallback, ConversationLogCallback
-from rl4dialog.training.checkpoint import Checkpoint, CheckpointStore, newest_checkpoint
+from rl4dialog.training.checkpoint import CheckpointStore, newest_checkpoint
 from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.policy_trainee import rates_and_shown
 
@@ -36,25 +33,25 @@ class Weightless:
     is_within_iteration = False
     stops_within_iteration = True
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model):
         self._model = model
 
-    def capture_state(self) -> dict[str, Any]:
+    def capture_state(self):
         return {"iteration": self._model.iteration, "is_unfinished": self.is_within_iteration}
 
-    def save_state(self, folder: Path | None) -> None: ...
+    def save_state(self, folder): ...
 
-    def restore(self, checkpoint: Checkpoint) -> None: ...
+    def restore(self, checkpoint): ...
 
 
 class Run:
     """Its run."""
 
-    def __init__(self, folder: Path, every: int | None = 10, keep_best: str = "m", mode: Mode = "max") -> None:
+    def __init__(self, folder, every=10, keep_best="m", mode="max"):
         self.folder, self.signals = RunFolder(folder, "p", "e"), StopSignals()
         self.store = CheckpointStore(self.folder, keep_last=2)
-        tracker: Any = SimpleNamespace(run_folder=self.folder, run_ids={})
-        self.model: Any = SimpleNamespace(iteration=0, num_timesteps=0, logger=None, get_env=lambda: None)
+        tracker = SimpleNamespace(run_folder=self.folder, run_ids={})
+        self.model = SimpleNamespace(iteration=0, num_timesteps=0, logger=None, get_env=lambda: None)
         self.trainee = Weightless(self.model)
         self.evaluations = list(BEFORE)
         history = MetricHistory(self.evaluations, keep_best, mode, "train_evaluation.keep_best")
@@ -62,17 +59,17 @@ class Run:
         self.callback.init_callback(self.model)
 
     @property
-    def kept(self) -> list[str]:
+    def kept(self):
         return sorted(path.name for path in self.folder.path("checkpoints").glob("*"))
 
-    def iterate(self, received: str | None = None) -> None:
+    def iterate(self, received=None):
         """An iteration in whose update a signal may come."""
         self.callback.on_rollout_start()
         self.model.iteration += 1
         self.callback.on_rollout_end()
         self.signals.received = received
 
-    def evaluate(self, **metrics: float) -> None:
+    def evaluate(self, **metrics):
         self.model.iteration += 1
         self.callback._capture()
         self.evaluations.append(EvaluationResult(self.model.iteration, "val", metrics))
@@ -80,7 +77,7 @@ class Run:
 
 
 @pytest.mark.parametrize("every", [10, None])
-def test_signal_in_the_last_update_saves_and_stops(tmp_path: Path, every: int | None) -> None:
+def test_signal_in_the_last_update_saves_and_stops(tmp_path, every):
     run = Run(tmp_path, every)
     run.model.iteration = 1
     run.iterate(received="SIGTERM")
@@ -89,7 +86,7 @@ def test_signal_in_the_last_update_saves_and_stops(tmp_path: Path, every: int | 
     assert run.kept == ["iteration_000002"]
 
 
-def test_signal_within_an_iteration_saves_the_unfinished_one(tmp_path: Path) -> None:
+def test_signal_within_an_iteration_saves_the_unfinished_one(tmp_path):
     run = Run(tmp_path, every=2)
     run.model.iteration = 2
     run.callback.on_rollout_start()
@@ -104,7 +101,7 @@ def test_signal_within_an_iteration_saves_the_unfinished_one(tmp_path: Path) -> 
     assert run.kept == ["iteration_000002", "iteration_000004"], "the unfinished one is of no use any more"
 
 
-def test_last_iteration_is_saved_in_any_case(tmp_path: Path) -> None:
+def test_last_iteration_is_saved_in_any_case(tmp_path):
     run = Run(tmp_path, every=None)
     run.iterate()
     run.callback.on_training_end()
@@ -112,7 +109,7 @@ def test_last_iteration_is_saved_in_any_case(tmp_path: Path) -> None:
     run.callback.stop_if_asked()
 
 
-def test_value_that_is_no_number_or_not_there_is_not_the_best(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_value_that_is_no_number_or_not_there_is_not_the_best(tmp_path, caplog):
     run = Run(tmp_path, mode="min")  # what is worse than before training, 0.1, is the best of the others
     run.callback.on_training_start({}, {})
     run.evaluate(m=math.nan)
@@ -128,7 +125,7 @@ def test_value_that_is_no_number_or_not_there_is_not_the_best(tmp_path: Path, ca
     assert run.store.best["iteration"] == 7
 
 
-def test_wrong_metric_is_told_before_the_training(tmp_path: Path) -> None:
+def test_wrong_metric_is_told_before_the_training(tmp_path):
     run = Run(tmp_path, keep_best="rewrad")
     message = r"keep_best: the evaluations have no metric 'rewrad'; did you mean 'reward'\? \(they have: m, reward\)"
     with pytest.raises(ConfigError, match=message):
@@ -137,13 +134,11 @@ def test_wrong_metric_is_told_before_the_training(tmp_path: Path) -> None:
     run.callback.on_training_start({}, {})  # resumed, and perhaps with another metric
 
 
-def test_full_disk_costs_the_mark_and_not_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_full_disk_costs_the_mark_and_not_the_run(tmp_path, monkeypatch, caplog):
     run = Run(tmp_path)
     run.evaluate(m=0.5)
 
-    def full(one: Any, other: Any) -> None:
+    def full(one, other):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(run_folder_module.os, "replace", full)
@@ -152,30 +147,28 @@ def test_full_disk_costs_the_mark_and_not_the_run(
     assert run.store.best == {"iteration": 1, "metric": "m", "value": 0.5}
 
 
-def dialogue(id: str) -> Dialogue:
+def dialogue(id):
     return Dialogue(id, (Turn("u", PARTNER), Turn(f"said {id}", AGENT)), n_given=1)
 
 
-def log(tracker: Any, iteration: int, *ids: str) -> None:
+def log(tracker, iteration, *ids):
     """Log the rollout of an iteration."""
     callback = ConversationLogCallback(tracker)
-    callback.model = SimpleNamespace(  # type: ignore[assignment]
-        iteration=iteration, collector=SimpleNamespace(dialogues=list(map(dialogue, ids)))
-    )
+    callback.model = SimpleNamespace(iteration=iteration, collector=SimpleNamespace(dialogues=list(map(dialogue, ids))))
     callback._on_rollout_end()
 
 
-def logged(folder: RunFolder) -> list[tuple[int, str, str, str]]:
+def logged(folder):
     """Iteration, id, sample and last text of each line."""
     text = gzip.decompress(folder.path(CONVERSATIONS_FILE).read_bytes()).decode()
     records = map(json.loads, text.splitlines())
     return [(each["iteration"], each["id"], each["sample_id"], each["messages"][-1]["content"]) for each in records]
 
 
-def test_main_process_writes_the_conversations_of_all(tmp_path: Path) -> None:
+def test_main_process_writes_the_conversations_of_all(tmp_path):
     folder = RunFolder(tmp_path, "p", "e")
 
-    def work(process: int) -> None:
+    def work(process):
         log(SimpleNamespace(run_folder=folder) if process == 0 else None, 3, f"of {process}", f"too of {process}")
 
     in_two_processes(work, tmp_path)
@@ -186,13 +179,13 @@ def test_main_process_writes_the_conversations_of_all(tmp_path: Path) -> None:
     ]
 
 
-def test_what_other_callbacks_take_between_iterations_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_other_callbacks_take_between_iterations_does_not_count(monkeypatch):
     now, phases, infos = 0.0, list[str](), list[dict[str, Any]]()
     monkeypatch.setattr(module.time, "perf_counter", lambda: now)
-    tracker: Any = SimpleNamespace(log_rollout_infos=lambda _: 0, log_training_infos=infos.append, show=lambda: 0)
-    progress: Any = SimpleNamespace(advance=lambda **_: phases.append("advance"), enter=lambda to="": phases.append(to))
+    tracker = SimpleNamespace(log_rollout_infos=lambda _: 0, log_training_infos=infos.append, show=lambda: 0)
+    progress = SimpleNamespace(advance=lambda **_: phases.append("advance"), enter=lambda to="": phases.append(to))
     tracking = module.TrackingCallback(tracker, progress, rates_and_shown)
-    model: Any = SimpleNamespace(
+    model = SimpleNamespace(
         logger=Logger(None, []), ep_info_buffer=[], iteration=0, device=torch.device("cpu"), get_env=lambda: None
     )
     for callback in (tracking, tracking.last):

@@ -1,14 +1,9 @@
 """Every check of the doctor, on a healthy run and on a sick one."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -34,7 +29,7 @@ from rl4dialog.training.doctor.examination import CHECKS, examine, print_finding
 from rl4dialog.training.doctor.subject import N_REPLIES, Finding, NotApplicable, Subject
 from rl4dialog.training.memory import MIB, MemoryPlan
 
-EARLY: dict[str, Any] = {"id": "early_stopping", "args": {"metric": "reward"}}
+EARLY = {"id": "early_stopping", "args": {"metric": "reward"}}
 APPENDING = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -43,12 +38,12 @@ DATED = "{{ strftime_now('%F') }}" + APPENDING
 FORGETFUL = "{% for m in messages %}{% if loop.last %}{{ m.content }}{% else %}...{% endif %}{% endfor %}"
 
 
-def subject_of(tmp_path: Path, **overrides: Any) -> Subject:
+def subject_of(tmp_path, **overrides):
     return Subject(parse_config(make_config(tmp_path, **overrides), "test"), tmp_path)
 
 
 @pytest.fixture
-def subject(tmp_path: Path) -> Iterator[Subject]:
+def subject(tmp_path):
     subject = subject_of(tmp_path, datapool__args__context_size=1)
     yield subject
     subject.close()
@@ -56,7 +51,7 @@ def subject(tmp_path: Path) -> Iterator[Subject]:
 
 # -- as a whole --------------------------------------------------------------------------------------------------------
 
-ALGORITHMS: dict[str, dict[str, Any]] = {
+ALGORITHMS = {
     "nlpo": {"alg__policy__id": "maskable_causal_lm_actor_critic_policy", "alg__policy__args__top_mask": 0.9},
     "a2c": {"alg__args": {"n_steps": 16}},
     "trpo": {"alg__args": {"n_steps": 16}},
@@ -72,7 +67,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("algorithm", quick("nlpo", "rloo", of=ALGORITHMS))
-def test_healthy_runs_pass(tmp_path: Path, algorithm: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_healthy_runs_pass(tmp_path, algorithm, capsys):
     subject = subject_of(tmp_path, alg__id=algorithm, reward_fn=DENSE_REWARD, **ALGORITHMS[algorithm])
     found = examine(subject, show_tracebacks=True)
     assert list(found) == list(CHECKS)
@@ -87,7 +82,7 @@ def test_healthy_runs_pass(tmp_path: Path, algorithm: str, capsys: pytest.Captur
     assert skipped == of_others | ({"learning_rate_zero"} if algorithm == "trpo" else set())
 
 
-def test_supervised_run_skips_what_it_has_not(tmp_path: Path) -> None:
+def test_supervised_run_skips_what_it_has_not(tmp_path):
     config = make_config(tmp_path)
     del config["env"], config["reward_fn"]
     config["alg"] = {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2"}
@@ -98,7 +93,7 @@ def test_supervised_run_skips_what_it_has_not(tmp_path: Path) -> None:
     assert not any(each.level == "fail" for each in found.values())
 
 
-def test_error_of_a_part_is_told_once_and_the_others_go_on(tmp_path: Path) -> None:
+def test_error_of_a_part_is_told_once_and_the_others_go_on(tmp_path):
     found = examine(subject_of(tmp_path, alg__policy__args__model_name=str(tmp_path / "none")))
     assert found["prompts"].level in ("pass", "warn")
     assert found["weights"].level == "fail" and "none" in found["weights"].measured
@@ -106,18 +101,16 @@ def test_error_of_a_part_is_told_once_and_the_others_go_on(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_error_of_another_kind_is_a_fail_and_its_traceback_is_for_debugging(
-    subject: Subject, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, debug: bool
-) -> None:
+def test_error_of_another_kind_is_a_fail_and_its_traceback_is_for_debugging(subject, capsys, monkeypatch, debug):
     monkeypatch.setattr(examination, "CHECKS", {"metrics": CHECKS["metrics"]})
-    subject.metrics = [None]  # type: ignore[misc, list-item]
+    subject.metrics = [None]
     assert examine(subject, show_tracebacks=debug)["metrics"] == Finding(
         "fail", "AttributeError: 'NoneType' object has no attribute 'compute'", "--debug shows the traceback"
     )
     assert ("Traceback" in capsys.readouterr().err) == debug
 
 
-def test_problems_come_first_and_passed_checks_are_folded_into_a_line_each() -> None:
+def test_problems_come_first_and_passed_checks_are_folded_into_a_line_each():
     findings = {
         "fine": Finding("pass", "a very long [prompt] " * 20 + "\nits end"),
         "nothing": Finding("skip", "there is none"),
@@ -136,7 +129,7 @@ def test_problems_come_first_and_passed_checks_are_folded_into_a_line_each() -> 
     assert "end" in in_full and "there is none" in in_full
 
 
-def test_quick_examination_loads_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_examination_loads_no_model(tmp_path, monkeypatch):
     load = "rl4dialog.training.doctor.subject.build_language_model"
     monkeypatch.setattr(load, lambda *_: pytest.fail("a model is loaded"))
     config = parse_config(make_config(tmp_path, callbacks=[EARLY], warm_start={"n_epochs": 1}), "test")
@@ -148,8 +141,8 @@ def test_quick_examination_loads_no_model(tmp_path: Path, monkeypatch: pytest.Mo
     assert not any(each.level == "fail" for each in found.values())
 
 
-def test_run_without_a_language_model_has_its_settings_checked(tmp_path: Path) -> None:
-    config: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "train_evaluation": {"n_iters": 2}}
+def test_run_without_a_language_model_has_its_settings_checked(tmp_path):
+    config = {"env": {"id": "CartPole-v1"}, "train_evaluation": {"n_iters": 2}}
     config["alg"] = {"id": "dqn", "args": {"learning_starts": 1000}}
     found = examine(Subject(parse_config(config, "test"), tmp_path))
     assert found.pop("settings").level == "fail"
@@ -159,45 +152,45 @@ def test_run_without_a_language_model_has_its_settings_checked(tmp_path: Path) -
 # -- one by one --------------------------------------------------------------------------------------------------------
 
 
-def sick_positions(subject: Subject) -> None:
+def sick_positions(subject):
     """A model that numbers its positions by column when it decodes."""
     forward = subject.initial_model.transformer.forward
 
-    def by_column(*args: Any, position_ids: Any = None, **kwargs: Any) -> Any:
+    def by_column(*args, position_ids=None, **kwargs):
         return forward(*args, **kwargs)
 
     subject.initial_model.transformer.forward = by_column
 
 
-def sick_dropout(subject: Subject) -> None:
+def sick_dropout(subject):
     """A model that drops activations whatever its mode is."""
     norm = subject.initial_model.transformer.ln_f
     norm.register_forward_hook(lambda module, args, output: torch.nn.functional.dropout(output, 0.3, training=True))
 
 
-def sick_optimizer(subject: Subject) -> None:
+def sick_optimizer(subject):
     """Steps that ignore the learning rate."""
     policy = subject.algorithm.policy
     step = policy.optimizer.step
 
-    def wander() -> None:
+    def wander():
         step()
         policy._value_head.output.weight.data += 0.01
 
     policy.optimizer.step = wander
 
 
-def sick_seed(subject: Subject) -> None:
+def sick_seed(subject):
     """Sampling that knows no seed."""
     seeds = iter(range(10))
     subject.algorithm.set_random_seed = lambda seed: torch.manual_seed(next(seeds))
 
 
-def sick_rewards(value: Callable[[int], float]) -> Callable[[Subject], None]:
-    def make(subject: Subject) -> None:
+def sick_rewards(value):
+    def make(subject):
         calls = iter(range(10**6))
 
-        def pay(previous: Any, action: int, current: Any, done: bool, meta_info: Any) -> float:
+        def pay(previous, action, current, done, meta_info):
             return value(next(calls)) if done else 0.0
 
         vars(subject)["scorer"] = Scorer([RewardPart("sick", 1.0, pay)])
@@ -205,10 +198,10 @@ def sick_rewards(value: Callable[[int], float]) -> Callable[[Subject], None]:
     return make
 
 
-def sick_samples(split: str, prompt: str | None = None, reference: str | None = None) -> Callable[[Subject], None]:
+def sick_samples(split, prompt=None, reference=None):
     """Samples with a prompt that is repeated, and one reference; those of the first training sample by default."""
 
-    def make(subject: Subject) -> None:
+    def make(subject):
         known = subject.data.samples("train")[0]
         for sample in subject.data.samples(split):
             sample.prompt_or_input_text = prompt or known.prompt_or_input_text
@@ -217,11 +210,11 @@ def sick_samples(split: str, prompt: str | None = None, reference: str | None = 
     return make
 
 
-def sick_end(ids: Any) -> Callable[[Subject], None]:
+def sick_end(ids):
     return lambda subject: setattr(subject.initial_model.generation_config, "eos_token_id", ids)
 
 
-def sick_padding(subject: Subject) -> None:
+def sick_padding(subject):
     vars(subject)["tokenizer"] = make_tokenizer()
     subject.tokenizer.add_special_tokens({"pad_token": "<new>"})
     subject.initial_model.resize_token_embeddings(10)
@@ -230,7 +223,7 @@ def sick_padding(subject: Subject) -> None:
 NAN = SimpleNamespace(compute=lambda *_: {"my/score": (None, math.nan)})
 LARGE = MemoryPlan(0, 10**9 * MIB, 0, 0, 0, 0, 0)
 LONG = "so many words that no reply can be as long as this one is"
-SICK: list[tuple[str, Callable[[Subject], Any], str, str]] = [
+SICK = [
     (
         "prompts",
         sick_samples("train", "a long prompt " * 20),
@@ -273,9 +266,7 @@ SICK: list[tuple[str, Callable[[Subject], Any], str, str]] = [
 
 
 @pytest.mark.parametrize("name, make_sick, level, measured", SICK, ids=[f"{s[0]}-{s[3][:9]}" for s in SICK])
-def test_sick_run_is_told(
-    subject: Subject, name: str, make_sick: Callable[[Subject], Any], level: str, measured: str
-) -> None:
+def test_sick_run_is_told(subject, name, make_sick, level, measured):
     make_sick(subject)
     found = CHECKS[name](subject)
     assert (found.level, bool(found.advice)) == (level, True), found
@@ -294,29 +285,29 @@ def test_sick_run_is_told(
         ),
     ],
 )
-def test_disk_counts_all_that_is_kept(tmp_path: Path, overrides: dict[str, Any], kept: str, n_weights: int) -> None:
+def test_disk_counts_all_that_is_kept(tmp_path, overrides, kept, n_weights):
     subject = subject_of(tmp_path, **overrides)
     subject.results_path = tmp_path / "not" / "there"
-    subject.memory_plan = MemoryPlan(0, 100 * MIB, 0, 0, 0, 0, 0)  # type: ignore[misc]
+    subject.memory_plan = MemoryPlan(0, 100 * MIB, 0, 0, 0, 0, 0)
     measured = model_checks.disk(subject).measured
     assert f"up to {100 * n_weights} MiB for {kept}" in measured and measured.endswith(f"free in {tmp_path}")
 
 
-def test_reward_that_is_not_finite_fails_by_its_own_message(subject: Subject) -> None:
+def test_reward_that_is_not_finite_fails_by_its_own_message(subject):
     sick_rewards(lambda call: math.nan)(subject)
     with pytest.raises(RewardError, match=r"returned nan for sample .* it must return finite numbers"):
         CHECKS["reward"](subject)
     assert CHECKS["sampler_agreement"](subject).level == "pass", "needs no reward"
 
 
-def test_replies_that_never_end_are_told(subject: Subject) -> None:
+def test_replies_that_never_end_are_told(subject):
     subject.replies.response_ids.fill_(5)
     assert CHECKS["reply_ends"](subject).level == "warn"
     vars(subject)["_model_and_state"] = (None, "before its warm start", [])
     assert CHECKS["reply_ends"](subject).level == "pass", "the warm start teaches it"
 
 
-def use_template(subject: Subject, template: str) -> None:
+def use_template(subject, template):
     """As if the tokenizer's template had written the prompts."""
     subject.tokenizer.chat_template = template
     subject.config.datapool.args["format"] = "chat_template"
@@ -329,7 +320,7 @@ def use_template(subject: Subject, template: str) -> None:
     "template, max_turns, level",
     [(APPENDING, 1, "pass"), (DATED, 1, "pass"), (FORGETFUL, 1, "warn"), (FORGETFUL, 2, "fail")],
 )
-def test_chat_template_must_append(subject: Subject, template: str, max_turns: int, level: str) -> None:
+def test_chat_template_must_append(subject, template, max_turns, level):
     use_template(subject, template)
     assert subject.config.env is not None
     subject.config.env.args.max_turns = max_turns
@@ -339,7 +330,7 @@ def test_chat_template_must_append(subject: Subject, template: str, max_turns: i
     assert (f"its date is {start_time():%Y-%m-%d}: a run keeps" in found.measured) == ("strftime" in template)
 
 
-def test_chat_template_that_did_not_write_the_prompts_fails(subject: Subject) -> None:
+def test_chat_template_that_did_not_write_the_prompts_fails(subject):
     use_template(subject, APPENDING)
     sample = subject.data.samples("train")[3]
     sample.prompt_or_input_text = (sample.meta_data or {})["history"][-1]
@@ -350,7 +341,7 @@ def test_chat_template_that_did_not_write_the_prompts_fails(subject: Subject) ->
     assert CHECKS["chat_template"](subject).measured == "no prompt contains a conversation"
 
 
-def test_first_prompt_is_shown_as_the_model_reads_it(subject: Subject) -> None:
+def test_first_prompt_is_shown_as_the_model_reads_it(subject):
     sample = subject.data.samples("train")[0]
     sample.prompt_or_input_text = "do you like tea ? <EOU>"
     found = CHECKS["first_prompt"](subject)
@@ -364,11 +355,11 @@ def test_first_prompt_is_shown_as_the_model_reads_it(subject: Subject) -> None:
     twice = CHECKS["first_prompt"](subject)
     assert twice.level == "warn" and twice.advice.startswith("it starts with <|endoftext|> twice")
     sample.prompt_or_input_text = "tea " * 1000
-    subject.lengths = dataclasses.replace(subject.lengths, prompt=900)  # type: ignore[misc]
+    subject.lengths = dataclasses.replace(subject.lengths, prompt=900)
     assert len(CHECKS["first_prompt"](subject).measured) < 700
 
 
-def test_warm_start_is_examined_only_if_it_is_there(tmp_path: Path) -> None:
+def test_warm_start_is_examined_only_if_it_is_there(tmp_path):
     warm_start = {"n_epochs": 1, "max_samples": 8, "batch_size": 2}
     cold = subject_of(tmp_path, warm_start=warm_start)
     assert cold.is_cold and "not cached" in CHECKS["weights"](cold).measured
@@ -387,29 +378,29 @@ class Says(Partner):
 
     outcomes = ("success",)
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what):
         self._what = what
 
-    def reset(self, meta_info: dict[str, Any], seed: int) -> None:
+    def reset(self, meta_info, seed):
         self._fails = self._what == "fails" and seed % 2 == 0
 
-    def reply(self, history: list[str]) -> PartnerReply:
+    def reply(self, history):
         if self._fails:
             raise ConnectionError("no line")
         text = {"echoes": history[-1], "says nothing": None}.get(self._what, "i see .")
         return PartnerReply(text, leaves=self._what == "leaves")
 
-    def outcome(self) -> dict[str, float]:
+    def outcome(self):
         return {"success": 1.0}
 
 
 @pytest.fixture
-def found_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Finding]:
+def found_with(tmp_path, monkeypatch):
     """What the doctor finds in conversations with a partner that says something."""
     monkeypatch.setattr(PartnerRegistry, "_entries", dict(PartnerRegistry._entries))
     PartnerRegistry.register("says")(Says)
 
-    def find(what: str, max_turns: int = 3, **overrides: Any) -> Finding:
+    def find(what, max_turns=3, **overrides):
         subject = subject_of(
             tmp_path,
             env__args__partner={"id": "says", "args": {"what": what}},
@@ -426,7 +417,7 @@ def found_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     return find
 
 
-def test_conversation_is_shown_with_rewards_and_its_end(found_with: Callable[..., Finding]) -> None:
+def test_conversation_is_shown_with_rewards_and_its_end(found_with):
     found = found_with("i see .")
     assert found.level == "pass"
     lines = found.measured.splitlines()
@@ -449,9 +440,7 @@ def test_conversation_is_shown_with_rewards_and_its_end(found_with: Callable[...
         ("echoes", {}, "warn", r"of the partner's \d+ answers repeat the agent"),
     ],
 )
-def test_partner_who_takes_no_part_is_told(
-    found_with: Callable[..., Finding], what: str, overrides: dict[str, Any], level: str, words: str
-) -> None:
+def test_partner_who_takes_no_part_is_told(found_with, what, overrides, level, words):
     found = found_with(what, **overrides)
     assert found.level == level
     assert re.search(words, found.measured, flags=re.DOTALL)
@@ -462,12 +451,12 @@ def test_partner_who_takes_no_part_is_told(
     ("partner", "error", "words"),
     [({"id": "replay"}, DataError, "partner 'replay' needs samples"), (None, NotApplicable, "no conversation partner")],
 )
-def test_samples_are_examined_before_anything_is_said(tmp_path: Path, partner: Any, error: Any, words: str) -> None:
+def test_samples_are_examined_before_anything_is_said(tmp_path, partner, error, words):
     with pytest.raises(error, match=words):
         CHECKS["conversation"](subject_of(tmp_path, env__args__partner=partner))
 
 
-def test_metrics_of_conversations_are_not_measured_on_reference_replies(tmp_path: Path) -> None:
+def test_metrics_of_conversations_are_not_measured_on_reference_replies(tmp_path):
     of_conversations = [{"id": "conversation"}, {"id": "conversation_diversity"}]
     found = CHECKS["metrics"](subject_of(tmp_path, train_evaluation__metrics=[*of_conversations, {"id": "length"}]))
     assert (found.level, found.measured.startswith("1 scores of 4")) == ("pass", True), found
@@ -475,11 +464,11 @@ def test_metrics_of_conversations_are_not_measured_on_reference_replies(tmp_path
         CHECKS["metrics"](subject_of(tmp_path, train_evaluation__metrics=of_conversations))
 
 
-def of_walks(tmp_path: Path, **overrides: Any) -> Subject:
+def of_walks(tmp_path, **overrides):
     return Subject(parse_config(walks_config(**overrides), "test"), tmp_path)
 
 
-def test_run_on_a_log_passes_and_skips_what_it_has_not(tmp_path: Path) -> None:
+def test_run_on_a_log_passes_and_skips_what_it_has_not(tmp_path):
     subject = of_walks(tmp_path, env__args__max_episode_length=12)
     found = examine(subject, show_tracebacks=True)
     assert list(found) == list(CHECKS)
@@ -495,22 +484,20 @@ def test_run_on_a_log_passes_and_skips_what_it_has_not(tmp_path: Path) -> None:
     assert found["logged_conversations"].measured.startswith(share)
 
 
-def test_replies_that_lose_their_end_and_equal_returns_are_told(tmp_path: Path) -> None:
+def test_replies_that_lose_their_end_and_equal_returns_are_told(tmp_path):
     found = CHECKS["logged_conversations"](of_walks(tmp_path, env__args__max_episode_length=4))
     assert found.level == "warn" and "raise env.args.max_episode_length" in found.advice
     reward = {"reward_fn": {"id": "regex", "args": {"pattern": "never said"}}, "alg__rewards": "reward_fn"}
     with pytest.raises(DataError, match="nothing to learn from"):
         CHECKS["logged_rewards"](of_walks(tmp_path, **reward))
-    imitating: dict[str, Any] = {"alg__id": "bc", "alg__policy__id": "causal_lm_actor_critic_policy"}
+    imitating = {"alg__id": "bc", "alg__policy__id": "causal_lm_actor_critic_policy"}
     of_ilql = ("alg__args__polyak_rate", "alg__policy__args__guidance", "alg__policy__args__init_value")
     with pytest.raises(NotApplicable, match=r"alg\.id: bc needs no rewards"):
         CHECKS["logged_rewards"](of_walks(tmp_path, **imitating, **dict.fromkeys(of_ilql)))
 
 
 @pytest.mark.parametrize(("trained", "weight", "level"), [(1, 0, "pass"), (0, 0, "warn"), (1, math.nan, "fail")])
-def test_model_that_does_not_know_the_replies_must_be_trained(
-    tmp_path: Path, trained: int, weight: float, level: str
-) -> None:
+def test_model_that_does_not_know_the_replies_must_be_trained(tmp_path, trained, weight, level):
     subject = of_walks(tmp_path, alg__policy__args__train_prior=bool(trained))
     subject.initial_model.get_input_embeddings().weight.data += weight
     assert CHECKS["prior_likelihood"](subject).level == level

@@ -1,12 +1,8 @@
 """Examples, loss and agreement of reward models."""
 
-from __future__ import annotations
-
 import logging
 import math
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +30,7 @@ from rl4dialog.training.supervised.fine_tuning import build_training_arguments
 from rl4dialog.training.tiny_bert import tiny_bert, train_tokenizer
 
 
-def test_choices_with_ties() -> None:
+def test_choices_with_ties():
     better, worse = np.array([2.0, 0.0, 1.0]), np.array([0.0, 1.0, 1.0])
     found = comparison_metrics(better, worse, np.array([3.0, 2, 1]), np.array([2.0, 2, 5]))
     assert found["preference/accuracy"] == found["preference/accuracy_of_longer"] == pytest.approx(0.5)
@@ -42,12 +38,12 @@ def test_choices_with_ties() -> None:
     assert found["preference/log_loss"] == pytest.approx(sum(losses) / 3)
 
 
-def test_calibration_error_is_the_weighted_gap_of_the_bins() -> None:
+def test_calibration_error_is_the_weighted_gap_of_the_bins():
     probabilities, outcomes = np.array([0.81, 0.89, 0.55, 1.0]), np.array([1.0, 0.0, 1.0, 1.0])
     assert calibration_error(probabilities, outcomes) == pytest.approx((0.7 + 0.45 + 0.0) / 4)
 
 
-def test_both_kinds_have_their_numbers_and_share_the_length() -> None:
+def test_both_kinds_have_their_numbers_and_share_the_length():
     samples = [
         Sample(0, "a", [], {"rating": 1.0, "n_words": 1}),
         Sample(1, "b", [], {"worse_text": "c", "n_words": 2, "n_words_of_worse": 3}),
@@ -71,7 +67,7 @@ SAMPLES = [
 ]
 
 
-def test_batch_has_all_first_texts_before_the_worse_ones(caplog: pytest.LogCaptureFixture) -> None:
+def test_batch_has_all_first_texts_before_the_worse_ones(caplog):
     caplog.set_level(logging.WARNING, "rl4dialog")
     tokenizer = train_tokenizer(TEXTS, 300, 64)
     batch = pad_judged(tokenizer, encode_judged(SAMPLES, tokenizer, 64))
@@ -85,7 +81,7 @@ def test_batch_has_all_first_texts_before_the_worse_ones(caplog: pytest.LogCaptu
     assert "4 of 5 texts are longer than 10 tokens and lose their beginning" in caplog.text
 
 
-def test_bootstrap_draws_whole_conversations() -> None:
+def test_bootstrap_draws_whole_conversations():
     samples = [Sample(i, "a", [], {"conversation": i // 2}) for i in range(20)]
     weights = np.array(bootstrap_weights(samples, 3, seed=0))
     assert weights.shape == (20, 3) and (weights.sum(0) == 20).all()
@@ -98,7 +94,7 @@ RATINGS = [0.0, 1.0, 0.25, 0.5, 0.75]
 LOSS = RewardModelLoss("cross_entropy", 0.5, 0.1)
 
 
-def examples(tokenizer: Any) -> list[dict[str, Any]]:
+def examples(tokenizer):
     """Three ratings and two comparisons."""
     texts = [*TEXTS, " ".join(TEXTS)]
     rows = [{"input_ids": tokenizer(t)["input_ids"], "labels": y} for t, y in zip(texts, RATINGS, strict=True)]
@@ -107,14 +103,12 @@ def examples(tokenizer: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def new_model(tokenizer: Any, seed: int) -> Any:
+def new_model(tokenizer, seed):
     torch.manual_seed(seed)
     return tiny_bert(tokenizer, num_labels=1)
 
 
-def trained(
-    tmp_path: Path, batch_size: int, n_parts: int, seeds: Any = (0,), weights: Any = None, **settings: Any
-) -> tuple[list[torch.Tensor], float]:
+def trained(tmp_path, batch_size, n_parts, seeds=(0,), weights=None, **settings):
     """The heads after one step of SGD, and the loss."""
     tokenizer = train_tokenizer(TEXTS, 300, 64)
     ensemble = RewardEnsemble([new_model(tokenizer, seed) for seed in seeds])
@@ -125,19 +119,19 @@ def trained(
     if weights is not None:
         rows = [{**row, "weights": own} for row, own in zip(rows, weights, strict=True)]
     make = partial(RewardModelTrainer, loss=LOSS)
-    state = run_trainer(make, ensemble, args, partial(pad_judged, tokenizer), rows, description="Test")  # type: ignore[arg-type]
+    state = run_trainer(make, ensemble, args, partial(pad_judged, tokenizer), rows, description="Test")
     heads = [member.classifier.weight.detach() for member in ensemble.members]
     return heads, state["total_loss"] + state["unlogged_loss"]
 
 
 @pytest.mark.parametrize(("batch_size", "n_parts"), [(2, 3)])
-def test_split_batch_gives_the_same_step(tmp_path: Path, batch_size: int, n_parts: int) -> None:
+def test_split_batch_gives_the_same_step(tmp_path, batch_size, n_parts):
     ((whole,), loss), ((split,), other) = trained(tmp_path, 5, 1), trained(tmp_path, batch_size, n_parts)
     assert other == pytest.approx(loss, abs=1e-6)
     torch.testing.assert_close(split, whole, atol=1e-6, rtol=1e-5)
 
 
-def test_models_trained_together_are_those_trained_alone(tmp_path: Path) -> None:
+def test_models_trained_together_are_those_trained_alone(tmp_path):
     clipped = {"max_grad_norm": 0.01}
     weights = [[1.0, 0.0], [0.0, 2.0], [2.0, 1.0], [1.0, 0.0], [1.0, 2.0]]
     together, loss = trained(tmp_path, 5, 1, (0, 1), weights, **clipped)
@@ -151,7 +145,7 @@ def test_models_trained_together_are_those_trained_alone(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("name", "kind"), [("builtin/tiny-bert", "modernbert"), ("builtin/tiny-bert-cls", "bert")])
-def test_built_in_models_start_near_the_first_score(name: str, kind: str) -> None:
+def test_built_in_models_start_near_the_first_score(name, kind):
     tokenizer = train_tokenizer(TEXTS, 300, 48)
     blocks = make_config()
     blocks["alg"]["model_name"] = blocks["tokenizer"]["model_name"] = name
@@ -164,7 +158,7 @@ def test_built_in_models_start_near_the_first_score(name: str, kind: str) -> Non
 
 
 @pytest.mark.parametrize("n_labels", [1, 2])
-def test_a_replaced_head_is_named(n_labels: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replaced_head_is_named(n_labels, tmp_path, caplog):
     tokenizer = train_tokenizer(TEXTS, 300, 48)
     tiny_bert(tokenizer, num_labels=n_labels).save_pretrained(tmp_path)
     blocks = make_config()

@@ -1,11 +1,6 @@
 """Runs that train a reward model."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +10,6 @@ from runs import complete_run, lines, run_folder
 
 from rl4dialog.core.config import RewardModelConfig, parse_config
 from rl4dialog.core.errors import DataError
-from rl4dialog.core.feedback import Feedback
 from rl4dialog.data.judged_texts import RatedDialogues, judged_texts
 from rl4dialog.runs.report.pages import write_report_or_warn
 from rl4dialog.scores.reward_models import LearnedRewardMetric, load_reward_model
@@ -23,13 +17,13 @@ from rl4dialog.training.reward_model.models import build_judgements, loss_of
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reward_model")
     with complete_run(folder, make_config()):
         yield run_folder(folder)
 
 
-def test_card_has_what_the_model_reads_and_its_scores_on_val(run: Path) -> None:
+def test_card_has_what_the_model_reads_and_its_scores_on_val(run):
     card = json.loads((run / "model" / "reward_model.json").read_text())
     scores = [row["score"] for row in json.loads((run / "epoch_3_val_split_predictions.json").read_text())]
     assert card["mean"] == pytest.approx(np.mean(scores), abs=1e-5)
@@ -48,7 +42,7 @@ def test_card_has_what_the_model_reads_and_its_scores_on_val(run: Path) -> None:
     }
 
 
-def test_learned_reward_gives_the_scores_of_the_evaluation(run: Path) -> None:
+def test_learned_reward_gives_the_scores_of_the_evaluation(run):
     args = make_config()["datapool"]["args"]
     rows = json.loads((run / "epoch_3_test_split_predictions.json").read_text())
     texts = [sample.prompt_or_input_text for sample, _ in RatedDialogues.prepare("test", **args)]
@@ -60,7 +54,7 @@ def test_learned_reward_gives_the_scores_of_the_evaluation(run: Path) -> None:
     assert scores == pytest.approx([row["score"] for row in rows], abs=1e-5)
 
 
-def test_metrics_compare_with_constant_and_length(run: Path) -> None:
+def test_metrics_compare_with_constant_and_length(run):
     first, *_, last = lines(run / "test_split_metrics.jsonl")
     assert (first["epoch"], last["epoch"]) == (0, 3)
     assert first["metrics"].keys() == {
@@ -79,7 +73,7 @@ def test_metrics_compare_with_constant_and_length(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def feedback_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def feedback_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("feedback")
     path = write_feedback(folder / "feedback.jsonl", [each for each in mixed_feedback() if each.kind != "rating"])
     config = make_config(datapool={"id": "feedback", "args": {"path": str(path)}})
@@ -89,7 +83,7 @@ def feedback_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield run_folder(folder)
 
 
-def test_ensemble_of_preferences_is_a_reward_with_penalty(feedback_run: Path) -> None:
+def test_ensemble_of_preferences_is_a_reward_with_penalty(feedback_run):
     card = json.loads((feedback_run / "model" / "reward_model.json").read_text())
     assert (card["score"], card["members"], card["ratings"], card["scale"]) == ("log_odds", 2, [], None)
     judged = json.loads((feedback_run / "epoch_1_val_split_predictions.json").read_text())
@@ -103,7 +97,7 @@ def test_ensemble_of_preferences_is_a_reward_with_penalty(feedback_run: Path) ->
     rows = json.loads((feedback_run / "epoch_1_test_split_predictions.json").read_text())
     assert all(row["margin"] == pytest.approx(row["score"] - row["score_of_worse"]) for row in rows)
     said = [line.split(": ", 1)[1] for line in rows[0]["prompt_text"].split("\n")]
-    arguments: Any = ([""], [said[-1]], [[]], [{"history": said[:-1]}])
+    arguments = ([""], [said[-1]], [[]], [{"history": said[:-1]}])
     (scores, _) = LearnedRewardMetric(str(feedback_run)).compute(*arguments).popitem()[1]
     assert scores == pytest.approx([rows[0]["score"]], abs=1e-5)
     (penalized, _) = LearnedRewardMetric(str(feedback_run), std_penalty=1.0).compute(*arguments).popitem()[1]
@@ -111,7 +105,7 @@ def test_ensemble_of_preferences_is_a_reward_with_penalty(feedback_run: Path) ->
 
 
 @pytest.mark.parametrize("value", [-1, 1])
-def test_ratings_that_are_all_alike_start_where_comparisons_can_be_learned(tmp_path: Path, value: int) -> None:
+def test_ratings_that_are_all_alike_start_where_comparisons_can_be_learned(tmp_path, value):
     judged = [each for each in mixed_feedback() if each.kind != "rating"]
     alike = [rating("so so .", value, [f"what a day {i} !"]) for i in range(3)]
     path = write_feedback(tmp_path / "feedback.jsonl", [*judged, *alike])
@@ -122,7 +116,7 @@ def test_ratings_that_are_all_alike_start_where_comparisons_can_be_learned(tmp_p
     assert 0.2 < max(abs(row["score"]) for row in rows) < 3, "not 0, and not the log-odds of 0 or 1"
 
 
-def test_metrics_of_preferences_stand_beside_length(feedback_run: Path) -> None:
+def test_metrics_of_preferences_stand_beside_length(feedback_run):
     *_, last = lines(feedback_run / "test_split_metrics.jsonl")
     assert last["metrics"].keys() == {
         "preference/accuracy",
@@ -136,24 +130,22 @@ def test_metrics_of_preferences_stand_beside_length(feedback_run: Path) -> None:
     assert "preference/accuracy" in (feedback_run / "report.html").read_text()
 
 
-def judgements(folder: Path, given: list[Feedback], side: str = "right") -> Any:
+def judgements(folder, given, side="right"):
     path = write_feedback(folder / "feedback.jsonl", given)
     config = make_config(datapool={"id": "feedback", "args": {"path": str(path)}})
     config["tokenizer"] |= {"max_length": 16, "truncation_side": side}
-    return build_judgements(parse_config(config, "c.yml"))  # type: ignore[arg-type]
+    return build_judgements(parse_config(config, "c.yml"))
 
 
 LONG = " ".join("abcdefghijklmnopqrstuvwxyz")
 
 
-def pairs(better: str, worse: str) -> list[Feedback]:
+def pairs(better, worse):
     return [preference(better, worse, 0, (f"hi {i}",)) for i in range(8)]
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_comparisons_of_equal_texts_are_left_out_and_counted(
-    tmp_path: Path, side: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_comparisons_of_equal_texts_are_left_out_and_counted(tmp_path, side, caplog):
     given = [*pairs("good", "bad"), *pairs(f"{LONG} 1", f"{LONG} 2"), *pairs(f"1 {LONG}", f"2 {LONG}")]
     data, tokenizer, max_length = judgements(tmp_path, [*given, *pairs("same", "same ")], side)
     assert "split 'train': 8 of 16 comparisons have equal texts in the 16 tokens that the model reads" in caplog.text
@@ -178,22 +170,18 @@ def test_comparisons_of_equal_texts_are_left_out_and_counted(
         ([rating(f"a {i}", 1, (f"hello {i}",)) for i in range(8)], "all 4 judgements are the same rating, so there is"),
     ],
 )
-def test_judgements_without_differences_are_an_error(tmp_path: Path, given: list[Feedback], message: str) -> None:
+def test_judgements_without_differences_are_an_error(tmp_path, given, message):
     with pytest.raises(DataError, match=message):
         judgements(tmp_path, given)
 
 
-def test_ratings_that_are_all_alike_beside_comparisons_are_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_ratings_that_are_all_alike_beside_comparisons_are_a_warning(tmp_path, caplog):
     judgements(tmp_path, [*pairs("good", "bad"), *(rating(f"a {i}", 1, (f"hello {i}",)) for i in range(8))])
     assert "split 'train': all ratings are equal; they only move the level of the scores" in caplog.text
 
 
 @pytest.mark.parametrize(("use", "expected"), [("ratings", "squared_error"), ("all", "cross_entropy")])
-def test_loss_of_ratings_depends_on_what_there_is(
-    tmp_path: Path, use: str, expected: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_loss_of_ratings_depends_on_what_there_is(tmp_path, use, expected, caplog):
     path = write_feedback(tmp_path / "feedback.jsonl", mixed_feedback())
     config = parse_config(make_config(datapool={"id": "feedback", "args": {"path": str(path), "use": use}}), "c")
     assert isinstance(config, RewardModelConfig)

@@ -1,13 +1,10 @@
 """Examples of supervised training, of replies and of whole conversations."""
 
-from __future__ import annotations
-
 import random
-from typing import Any
 
 import numpy as np
 import pytest
-from conversations import Format, built
+from conversations import built
 from tiny import make_env, make_tokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -23,13 +20,13 @@ from rl4dialog.training.supervised.examples import IGNORED_LABEL, PaddingCollato
 MARKER = "<EOU>"
 
 
-def make_marker_tokenizer() -> Any:
+def make_marker_tokenizer():
     tokenizer = make_tokenizer()
     tokenizer.add_tokens([AddedToken(MARKER, lstrip=True, normalized=False)])
     return tokenizer
 
 
-def make_byte_tokenizer() -> Any:
+def make_byte_tokenizer():
     """Every character is a token."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE({character: i for i, character in enumerate(alphabet)}, []))
@@ -38,12 +35,12 @@ def make_byte_tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False)
 
 
-def build(samples: list[Sample], tokenizer: Any, **overrides: Any) -> list[Any]:
+def build(samples, tokenizer, **overrides):
     arguments = {"end_of_turn": None, "max_prompt_length": 6, "max_reply_length": 5, **overrides}
     return build_examples(samples, tokenizer, **arguments)[0]
 
 
-def words(tokenizer: Any, ids: list[int]) -> list[str]:
+def words(tokenizer, ids):
     return tokenizer.convert_ids_to_tokens(ids)
 
 
@@ -60,7 +57,7 @@ def words(tokenizer: Any, ids: list[int]) -> list[str]:
         ("w1 w2 w3 w4", "w5 w6", {"max_length": 3, "in_encoder": True}, "w2 w3 w4", "w5 w6 <eos>"),
     ],
 )
-def test_labels_are_the_reply_and_its_end(prompt: str, reply: str, limits: Any, read: str, learned: str) -> None:
+def test_labels_are_the_reply_and_its_end(prompt, reply, limits, read, learned):
     tokenizer = make_marker_tokenizer()
     (example,) = build([Sample(0, prompt, [reply])], tokenizer, **limits)
     ids, labels = example["input_ids"], example["labels"]
@@ -80,15 +77,15 @@ def test_labels_are_the_reply_and_its_end(prompt: str, reply: str, limits: Any, 
         (["", " "], {}, DataError, "no sample of the datapool has a reference that is not empty"),
     ],
 )
-def test_what_cannot_be_learned_is_an_error(references: list[str], limits: Any, error: Any, message: str) -> None:
+def test_what_cannot_be_learned_is_an_error(references, limits, error, message):
     with pytest.raises(error, match=message):
         build([Sample(0, "w1", references)], make_tokenizer(), **limits)
 
 
-NO_LIMITS: dict[str, Any] = {"max_prompt_length": None, "max_reply_length": None}
+NO_LIMITS = {"max_prompt_length": None, "max_reply_length": None}
 
 
-def test_prompt_gives_way_to_the_reference_its_oldest_turns_first() -> None:
+def test_prompt_gives_way_to_the_reference_its_oldest_turns_first():
     tokenizer = make_marker_tokenizer()
     sample = Sample(7, "w1 w2 <EOU> w3 w4 <EOU>", ["w5", "w5 w6", "w5 w6 w7 w8 w9", " ".join(["w5"] * 7)])
     limits = {**NO_LIMITS, "end_of_turn": MARKER, "max_length": 8, "whole_turns": True}
@@ -102,10 +99,10 @@ def test_prompt_gives_way_to_the_reference_its_oldest_turns_first() -> None:
     assert str(truncation) == ("of 4 references: 2 with a cut prompt; 1 left out, too long by themselves (samples 7)")
 
 
-def test_reply_that_leaves_no_room_for_a_turn_after_a_persona_is_left_out() -> None:
+def test_reply_that_leaves_no_room_for_a_turn_after_a_persona_is_left_out():
     tokenizer = make_tokenizer(marker="<EOU>")
     prompt = Prompt([PromptTurn("w1", " <EOU>")], ("", "w0 w0 w0", " <EOU>"))
-    shape: dict[str, Any] = {"end_of_turn": "<EOU>", "max_prompt_length": 9, "max_reply_length": None, "max_length": 10}
+    shape = {"end_of_turn": "<EOU>", "max_prompt_length": 9, "max_reply_length": None, "max_length": 10}
     samples = [Sample("fits", prompt, ["w2"]), Sample("long", prompt, ["w2 w3 w4 w5 w6"])]
     examples, truncation = build_examples(samples, tokenizer, **shape)
     assert (len(examples), truncation.left_out) == (1, ["long"])
@@ -114,14 +111,14 @@ def test_reply_that_leaves_no_room_for_a_turn_after_a_persona_is_left_out() -> N
 
 
 @pytest.mark.parametrize("max_reply_length", range(1, 9))
-def test_marker_of_several_tokens_is_learned_whole_or_not_at_all(max_reply_length: int) -> None:
+def test_marker_of_several_tokens_is_learned_whole_or_not_at_all(max_reply_length):
     tokenizer = make_byte_tokenizer()
     (example,) = build([Sample(0, "a", ["xyz"])], tokenizer, end_of_turn=MARKER, max_reply_length=max_reply_length)
     expected = "xyz<EOU>" if max_reply_length >= 8 else "xyz"[:max_reply_length]
     assert tokenizer.decode(example["input_ids"][1:]) == expected
 
 
-def test_empty_references_are_left_out_and_counted() -> None:
+def test_empty_references_are_left_out_and_counted():
     samples = [Sample(0, "w1", ["", "w2"]), Sample(1, "w3", [" \n"])]
     examples, truncation = build_examples(samples, make_tokenizer(), end_of_turn=None, **NO_LIMITS)
     assert len(examples) == 1 and str(truncation) == "of 3 references: 2 left out, empty"
@@ -131,7 +128,7 @@ def test_empty_references_are_left_out_and_counted() -> None:
 
 
 @pytest.mark.parametrize("pad_is_eos", [False, True])
-def test_batches_are_padded_right_with_a_mask_from_the_lengths(pad_is_eos: bool) -> None:
+def test_batches_are_padded_right_with_a_mask_from_the_lengths(pad_is_eos):
     tokenizer = make_tokenizer(pad_is_eos)
     examples = build([Sample(0, "w1 w2", ["w3 w4"]), Sample(1, "w1", ["w2"])], tokenizer)
     batch = PaddingCollator(tokenizer.pad_token_id)(examples)
@@ -151,7 +148,7 @@ CASES = [
     ("zephyr", "llama"),
 ]
 
-RULES: list[dict[str, Any]] = [
+RULES = [
     {},
     {"max_partner_length": 4},
     {"end_when": {"partner": ["(the )?sea.*"]}},
@@ -160,7 +157,7 @@ RULES: list[dict[str, Any]] = [
 ]
 
 
-def dialogues(form: Format, n: int, length: int) -> list[Sample]:
+def dialogues(form, n, length):
     generator = random.Random(0)
     told = [
         Dialogue(i, tuple(Turn(generator.choice(LINES), j % 2) for j in range(generator.randint(2, length))))
@@ -169,9 +166,9 @@ def dialogues(form: Format, n: int, length: int) -> list[Sample]:
     return dialogue_samples(told, form.dialogue, "dialogues")
 
 
-def rolled_out(sample: Sample, form: Format, **limits: Any) -> list[tuple[list[int], list[int]]]:
+def rolled_out(sample, form, **limits):
     """Prompts and replies of a rollout in which the agent says what the dataset says, until it is over."""
-    texts = [sample.references[0], *sample.meta_data["continuation"][1::2]]  # type: ignore[index]
+    texts = [sample.references[0], *sample.meta_data["continuation"][1::2]]
     env = make_env(
         form.tokenizer,
         end_of_turn=form.end,
@@ -197,9 +194,9 @@ def rolled_out(sample: Sample, form: Format, **limits: Any) -> list[tuple[list[i
     return found
 
 
-def rows_of(turns: list[tuple[list[int], list[int]]]) -> list[tuple[list[int], list[int]]]:
+def rows_of(turns):
     """Ids and labels of turns, one row as long as prompts continue what was before them."""
-    rows: list[tuple[list[int], list[int]]] = []
+    rows = []
     for prompt, reply in turns:
         goes_on = bool(rows) and prompt[: len(rows[-1][0])] == rows[-1][0]
         ids, labels = rows.pop() if goes_on else ([], [])
@@ -207,9 +204,7 @@ def rows_of(turns: list[tuple[list[int], list[int]]]) -> list[tuple[list[int], l
     return rows
 
 
-def learned_rows(
-    sample: Sample, form: Format, max_prompt_length: int = 400, **rules: Any
-) -> list[tuple[list[int], list[int]]]:
+def learned_rows(sample, form, max_prompt_length=400, **rules):
     """Ids and labels of the examples of a sample."""
     examples, _ = build_examples(
         [sample],
@@ -225,7 +220,7 @@ def learned_rows(
 
 @pytest.mark.parametrize("limits", [{}, {"max_prompt_length": 60}, {"context_turns": 3}], ids=["all", "long", "turns"])
 @pytest.mark.parametrize(("name", "kind"), CASES)
-def test_rows_are_those_of_a_rollout(name: str, kind: str, limits: dict[str, int]) -> None:
+def test_rows_are_those_of_a_rollout(name, kind, limits):
     form = built(name, kind)
     samples = dialogues(form, 8, 10)
     n_rows = 0
@@ -238,7 +233,7 @@ def test_rows_are_those_of_a_rollout(name: str, kind: str, limits: dict[str, int
 
 @pytest.mark.parametrize("rules", RULES, ids=["markup", "length", "partner ends", "agent ends", "all"])
 @pytest.mark.parametrize(("name", "kind"), CASES)
-def test_partners_texts_are_those_of_a_rollout(name: str, kind: str, rules: dict[str, Any]) -> None:
+def test_partners_texts_are_those_of_a_rollout(name, kind, rules):
     form = built(name, kind)
     markup, n_changed = form.dialogue.frame().markup, 0
     for i, sample in enumerate(dialogues(form, 8, 10)):
@@ -252,7 +247,7 @@ def test_partners_texts_are_those_of_a_rollout(name: str, kind: str, rules: dict
     assert n_changed > 2
 
 
-def test_encoders_have_one_example_per_turn() -> None:
+def test_encoders_have_one_example_per_turn():
     form = built("eou", "byte_level")
     for sample in dialogues(form, 6, 9):
         examples, _ = build_examples(
@@ -267,6 +262,6 @@ def test_encoders_have_one_example_per_turn() -> None:
         found = [(example["input_ids"], example["labels"]) for example in examples]
         rolled = rolled_out(sample, form)
         # A decoder starts its reply alone, and not after the prompt.
-        texts = [sample.references[0], *sample.meta_data["continuation"][1::2]]  # type: ignore[index]
+        texts = [sample.references[0], *sample.meta_data["continuation"][1::2]]
         assert [labels for _, labels in found] == [encode_reply(form.tokenizer, text, form.marker) for text in texts]
         assert found[0][0] == rolled[0][0] and len(found) == len(rolled)

@@ -1,12 +1,8 @@
 """Supervised fine-tuning, and its loss beside RL."""
 
-from __future__ import annotations
-
 import copy
 import random
 import re
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,21 +34,21 @@ from rl4dialog.training.supervised.fine_tuning import (
     warm_start,
 )
 
-LENGTHS: dict[str, Any] = {"end_of_turn": None, "max_prompt_length": 6, "max_reply_length": 6}
+LENGTHS = {"end_of_turn": None, "max_prompt_length": 6, "max_reply_length": 6}
 # Replies count on from the prompt's last word: something to learn.
 SAMPLES = [Sample(i, f"w{i}", [" ".join(f"w{j}" for j in range(i + 1, i + 2 + i % 3))]) for i in range(8)]
 
 
-def make_model(tokenizer: Any, **overrides: Any) -> Any:
+def make_model(tokenizer, **overrides):
     no_dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     return make_gpt2(tokenizer, **{**no_dropout, **overrides})
 
 
-def example_sets(model: Any, tokenizer: Any, samples: list[Sample] = SAMPLES, **kwargs: Any) -> ExampleSets:
+def example_sets(model, tokenizer, samples=SAMPLES, **kwargs):
     return build_example_sets(model.config, tokenizer, samples, **LENGTHS, **kwargs)
 
 
-def train(model: Any, tokenizer: Any, seed: int = 0, samples: list[Sample] = SAMPLES, **args: Any) -> dict[str, float]:
+def train(model, tokenizer, seed=0, samples=SAMPLES, **args):
     arguments = {"per_device_train_batch_size": 8, "num_train_epochs": 1, "learning_rate": 1e-3, **args}
     examples = example_sets(model, tokenizer, samples)
     metrics = train_supervised(model, tokenizer, examples, training_args=arguments, seed=seed)
@@ -60,11 +56,11 @@ def train(model: Any, tokenizer: Any, seed: int = 0, samples: list[Sample] = SAM
     return metrics
 
 
-def weights(model: Any) -> torch.Tensor:
+def weights(model):
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def naive_mean_loss(model: Any, examples: list[Any]) -> torch.Tensor:
+def naive_mean_loss(model, examples):
     """Token by token, without padding."""
     losses = [
         -functional.log_softmax(next_token(model, example["input_ids"][:position], [])[0], dim=-1)[label]
@@ -76,7 +72,7 @@ def naive_mean_loss(model: Any, examples: list[Any]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("batch_size", "n_accumulated"), [(8, 1), (2, 4)])
-def test_one_full_batch_step_equals_a_step_by_hand(tokenizer: Any, batch_size: int, n_accumulated: int) -> None:
+def test_one_full_batch_step_equals_a_step_by_hand(tokenizer, batch_size, n_accumulated):
     ours, by_hand = make_model(tokenizer), make_model(tokenizer)
     optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
     loss = naive_mean_loss(by_hand, build_examples(SAMPLES, tokenizer, **LENGTHS)[0])
@@ -92,7 +88,7 @@ def test_one_full_batch_step_equals_a_step_by_hand(tokenizer: Any, batch_size: i
     torch.testing.assert_close(weights(ours), weights(by_hand), rtol=1e-5, atol=1e-6)
 
 
-def test_training_does_not_depend_on_the_callers_grad_mode(tokenizer: Any) -> None:
+def test_training_does_not_depend_on_the_callers_grad_mode(tokenizer):
     with_grad, without = make_model(tokenizer), make_model(tokenizer)
     train(with_grad, tokenizer)
     with torch.no_grad():
@@ -101,26 +97,24 @@ def test_training_does_not_depend_on_the_callers_grad_mode(tokenizer: Any) -> No
 
 
 @pytest.mark.parametrize("of_dialogues", [False, True])
-def test_batches_have_examples_of_similar_length_but_dialogues_are_shuffled(
-    tokenizer: Any, of_dialogues: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_have_examples_of_similar_length_but_dialogues_are_shuffled(tokenizer, of_dialogues, monkeypatch):
     model = make_model(tokenizer)
     short, long = ({"input_ids": [5] * n, "labels": [5] * n} for n in (2, 6))
-    lengths: list[set[int]] = []
+    lengths = []
 
     class Recorder(PaddingCollator):
-        def __call__(self, examples: Any) -> dict[str, torch.Tensor]:
+        def __call__(self, examples):
             lengths.append({len(example["input_ids"]) for example in examples})
             return super().__call__(examples)
 
     monkeypatch.setattr("rl4dialog.training.supervised.fine_tuning.PaddingCollator", Recorder)
-    sets = ExampleSets([short, long] * 32, Truncation(), of_dialogues=of_dialogues)  # type: ignore[list-item]
+    sets = ExampleSets([short, long] * 32, Truncation(), of_dialogues=of_dialogues)
     arguments = {"per_device_train_batch_size": 4, "num_train_epochs": 1}
     train_supervised(model, tokenizer, sets, training_args=arguments, seed=0)
     assert len(lengths) == 16 and (sum(len(each) > 1 for each in lengths) > 8) == of_dialogues
 
 
-def test_same_seed_gives_the_same_weights_and_another_one_others(tokenizer: Any) -> None:
+def test_same_seed_gives_the_same_weights_and_another_one_others(tokenizer):
     trained = []
     for seed in (0, 0, 1):
         torch.manual_seed(random.randrange(1000))
@@ -131,7 +125,7 @@ def test_same_seed_gives_the_same_weights_and_another_one_others(tokenizer: Any)
     assert not torch.equal(trained[0], trained[2])
 
 
-def test_nothing_but_the_weights_is_changed(tokenizer: Any) -> None:
+def test_nothing_but_the_weights_is_changed(tokenizer):
     model = make_model(tokenizer)
     config, generation_config = copy.deepcopy(model.config.to_dict()), model.generation_config.to_dict()
     states = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state()
@@ -145,7 +139,7 @@ def test_nothing_but_the_weights_is_changed(tokenizer: Any) -> None:
     assert torch.equal(torch.random.get_rng_state(), states[2])
 
 
-def test_progress_and_nothing_else_is_printed(tokenizer: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_and_nothing_else_is_printed(tokenizer, capfd):
     train(make_model(tokenizer), tokenizer, num_train_epochs=3, logging_steps=1)
     printed = capfd.readouterr()
     assert printed.out == ""
@@ -154,7 +148,7 @@ def test_progress_and_nothing_else_is_printed(tokenizer: Any, capfd: pytest.Capt
     assert lines[-1].startswith("Supervised, step 3/3: loss ")
 
 
-def test_warm_start_draws_its_samples_by_the_seed(tokenizer: Any, tmp_path: Path) -> None:
+def test_warm_start_draws_its_samples_by_the_seed(tokenizer, tmp_path):
     model, drawn = make_model(tokenizer), []
     data = Data({"train": TextGenPool(SAMPLES)}, None)
     for seed in (0, 0, 1):
@@ -165,7 +159,7 @@ def test_warm_start_draws_its_samples_by_the_seed(tokenizer: Any, tmp_path: Path
     assert len({tuple(example["input_ids"]) for example in drawn[0]}) == 4
 
 
-def test_held_out_losses_are_measured_without_changing_the_warm_start(tokenizer: Any) -> None:
+def test_held_out_losses_are_measured_without_changing_the_warm_start(tokenizer):
     trained, losses = [], []
     for val_samples in (None, SAMPLES):
         model = make_model(tokenizer)
@@ -187,12 +181,12 @@ def test_held_out_losses_are_measured_without_changing_the_warm_start(tokenizer:
         ([2.0, 3.0], "lowest before training"),
     ],
 )
-def test_rising_held_out_loss_is_memorising(losses: list[float], words: str | None) -> None:
+def test_rising_held_out_loss_is_memorising(losses, words):
     found = memorised(losses)
     assert found is None if words is None else re.search(words, str(found))
 
 
-def test_diverged_training_says_so(tokenizer: Any) -> None:
+def test_diverged_training_says_so(tokenizer):
     with pytest.raises(ConfigError, match=r"diverged.*lower learning_rate"):
         train(make_model(tokenizer), tokenizer, learning_rate=1e30, max_grad_norm=0.0, num_train_epochs=4)
 
@@ -212,12 +206,12 @@ def test_diverged_training_says_so(tokenizer: Any) -> None:
         ({"lr_scheduler_type": "steep"}, r"alg\.training_args: steep is not a valid"),
     ],
 )
-def test_wrong_training_argument_is_named(tokenizer: Any, args: dict[str, Any], message: str) -> None:
+def test_wrong_training_argument_is_named(tokenizer, args, message):
     with pytest.raises(ConfigError, match=message):
         train(make_model(tokenizer), tokenizer, **args)
 
 
-def test_arguments_of_older_transformers_still_work() -> None:
+def test_arguments_of_older_transformers_still_work():
     old = {"evaluation_strategy": "epoch", "warmup_ratio": 0.1, "no_cuda": True, "group_by_length": False}
     assert known_training_args(old) == {
         "eval_strategy": "epoch",
@@ -232,11 +226,11 @@ PROMPTS, REPLIES = [[3, 4, 5], [6]], [[7, 8, 0], [9, 0]]
 
 
 @pytest.mark.parametrize("make_model", [make_gpt2, make_t5])
-def test_loss_is_the_mean_over_the_tokens_of_the_drawn_replies(make_model: Any) -> None:
+def test_loss_is_the_mean_over_the_tokens_of_the_drawn_replies(make_model):
     tokenizer = make_tokenizer()
     policy = make_policy(make_env(tokenizer), make_model(tokenizer))
     model = policy.language_model
-    examples: Any = [
+    examples = [
         {"input_ids": prompt, "labels": reply}
         if model.config.is_encoder_decoder
         else {"input_ids": prompt + reply, "labels": [-100] * len(prompt) + reply}

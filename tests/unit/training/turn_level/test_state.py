@@ -1,10 +1,6 @@
 """What a checkpoint holds of a stable-baselines3 algorithm, and what not."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -19,8 +15,8 @@ from rl4dialog.training.turn_level.environments import build_turn_level_algorith
 from rl4dialog.training.turn_level.state import capture_state, restore_state, save_state
 
 
-def dqn(net_arch: int = 8) -> Any:
-    config: Any = parse_config(
+def dqn(net_arch=8):
+    config = parse_config(
         {
             "env": {"id": "CartPole-v1", "n_envs": 2},
             "alg": {
@@ -35,13 +31,13 @@ def dqn(net_arch: int = 8) -> Any:
     return build_turn_level_algorithm(config)
 
 
-def saved(algorithm: Any, folder: Path) -> Checkpoint:
+def saved(algorithm, folder):
     save_state(algorithm, folder)
     return Checkpoint(folder, json.loads(json.dumps(capture_state(algorithm))))
 
 
 @pytest.mark.parametrize(("n_timesteps", "n_rows"), [(16, 8), (64, 20)], ids=["filling", "full"])
-def test_filled_rows_of_the_replay_buffer_are_saved(tmp_path: Path, n_timesteps: int, n_rows: int) -> None:
+def test_filled_rows_of_the_replay_buffer_are_saved(tmp_path, n_timesteps, n_rows):
     algorithm = dqn().learn(n_timesteps, log_interval=None)
     checkpoint = saved(algorithm, tmp_path)
     arrays = load_file(tmp_path / "experience.safetensors")
@@ -53,7 +49,7 @@ def test_filled_rows_of_the_replay_buffer_are_saved(tmp_path: Path, n_timesteps:
     assert other.exploration_rate == algorithm.exploration_rate and other._n_calls == algorithm._n_calls > 0
 
 
-def test_wish_to_stop_is_not_part_of_the_state(tmp_path: Path) -> None:
+def test_wish_to_stop_is_not_part_of_the_state(tmp_path):
     algorithm = dqn().learn(16, log_interval=None)
     algorithm.stop_requested = True
     other = dqn()
@@ -61,7 +57,7 @@ def test_wish_to_stop_is_not_part_of_the_state(tmp_path: Path) -> None:
     assert not other.stop_requested
 
 
-def test_weights_of_another_architecture_are_refused(tmp_path: Path) -> None:
+def test_weights_of_another_architecture_are_refused(tmp_path):
     checkpoint = saved(dqn(8).learn(16, log_interval=None), tmp_path)
     with pytest.raises(ModelError, match="does not fit the policy of the config"):
         restore_state(dqn(9), checkpoint)
@@ -73,19 +69,19 @@ class Pictures(gym.Env):
     observation_space = gym.spaces.Box(0, 255, (36, 36, 3), np.uint8)
     action_space = gym.spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return self._picture(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         return self._picture(), 1.0, False, False, {}
 
-    def _picture(self) -> np.ndarray:
+    def _picture(self):
         return self.np_random.integers(0, 256, (36, 36, 3), dtype=np.uint8)
 
 
-def ppo_on_pictures() -> Any:
-    config: Any = parse_config(
+def ppo_on_pictures():
+    config = parse_config(
         {
             "env": {"id": "pictures", "n_envs": 2},
             "alg": {"id": "ppo", "args": {"n_steps": 4, "batch_size": 4}, "policy": {"id": "mlp_policy"}},
@@ -96,7 +92,7 @@ def ppo_on_pictures() -> Any:
     return build_turn_level_algorithm(config)
 
 
-def test_images_are_restored_as_the_algorithm_sees_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_are_restored_as_the_algorithm_sees_them(tmp_path, monkeypatch):
     monkeypatch.setitem(EnvRegistry._entries, "pictures", Pictures)
     algorithm = ppo_on_pictures().learn(8, log_interval=None)
     other = ppo_on_pictures()

@@ -1,12 +1,9 @@
 """Every warning: silent on a healthy history, told on a sick one, and told once; and where it is written."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,14 +15,14 @@ from tqdm import tqdm
 from rl4dialog.core.errors import RunFolderError
 from rl4dialog.runs.run_folder import WARNINGS_FILE, RunFolder
 from rl4dialog.training.watch.checks import RunFacts, already_best
-from rl4dialog.training.watch.watcher import CHECKS, QUIET_ITERATIONS, Trouble, WatchCallback, Watcher
+from rl4dialog.training.watch.watcher import CHECKS, QUIET_ITERATIONS, WatchCallback, Watcher
 
 N_ITERATIONS = 40
 FACTS = RunFacts(target_kl=0.1, max_turns=8)
 Change = Callable[[int], dict[str, Any]]
 
 
-def healthy(i: int, rng: np.random.Generator) -> dict[str, Any]:
+def healthy(i, rng):
     """A record as a good run of PPO on small_talk logs it."""
     progress = i / N_ITERATIONS
     return {
@@ -61,19 +58,19 @@ def healthy(i: int, rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
-def told(change: Change = lambda i: {}, facts: RunFacts | None = None, n: int = N_ITERATIONS) -> list[Trouble]:
+def told(change=lambda i: {}, facts=None, n=N_ITERATIONS):
     """What is said of a healthy history with some values changed."""
     watcher, rng = Watcher(facts or FACTS), np.random.default_rng(0)
     return [trouble for i in range(1, n + 1) for trouble in watcher.observe({**healthy(i, rng), **change(i)})]
 
 
-def from_20(**values: Any) -> Change:
+def from_20(**values):
     """Values that are logged from iteration 20 on."""
     return lambda i: {f"rollout/{key}": value for key, value in values.items()} if i >= 20 else {}
 
 
 RETURNS = {"train/lowest_return": -10.0, "train/highest_return": -1.0}
-SICK: dict[str, Change] = {
+SICK = {
     "kl_negative": from_20(kl=-0.05),
     "kl_exploding": from_20(kl=0.6),
     "kl_coefficient": lambda i: {"rollout/kl_coeff": 0.05 * 1.1**i, "rollout/kl": 0.15},
@@ -105,16 +102,16 @@ SICK: dict[str, Change] = {
 }
 
 
-def test_every_check_has_a_sick_history_and_a_name_of_its_own() -> None:
+def test_every_check_has_a_sick_history_and_a_name_of_its_own():
     assert sorted(SICK) == sorted(check.name for check in CHECKS)
 
 
-def test_healthy_history_is_silent() -> None:
+def test_healthy_history_is_silent():
     assert told() == []
 
 
 @pytest.mark.parametrize("name", SICK)
-def test_sick_history_is_told_once_with_advice(name: str) -> None:
+def test_sick_history_is_told_once_with_advice(name):
     (trouble,) = told(SICK[name])
     assert trouble.name == name
     assert trouble.iteration >= 15 or name == "kl_coefficient"
@@ -122,7 +119,7 @@ def test_sick_history_is_told_once_with_advice(name: str) -> None:
     assert trouble.advice.endswith(".")
 
 
-def test_healthy_run_on_a_log_is_silent() -> None:
+def test_healthy_run_on_a_log_is_silent():
     watcher = Watcher(RunFacts())
     for i in range(1, N_ITERATIONS + 1):
         logged = {"rollout/tokens": 4096, "rollout/n_conversations": 500, "rollout/logged_return": -6.9, **RETURNS}
@@ -133,7 +130,7 @@ def test_healthy_run_on_a_log_is_silent() -> None:
 
 
 # What looks like trouble, and is none.
-FINE: dict[str, tuple[Change, RunFacts | None]] = {
+FINE = {
     "KL below 0 by its standard error": (lambda i: {"rollout/kl": -0.01, "rollout/kl_se": 0.02}, None),
     "a policy that is certain of different replies": (from_20(log_prob=-0.03), None),
     "KL a little below 0": (lambda i: {"rollout/kl": -0.02}, None),
@@ -171,11 +168,11 @@ FINE: dict[str, tuple[Change, RunFacts | None]] = {
 
 
 @pytest.mark.parametrize("what", FINE)
-def test_what_only_looks_like_trouble_is_silent(what: str) -> None:
+def test_what_only_looks_like_trouble_is_silent(what):
     assert told(*FINE[what]) == []
 
 
-def masked_by_partner(i: int) -> dict[str, Any]:
+def masked_by_partner(i):
     masked, ended = (100, 400) if i % 3 == 0 else (0, 16)
     counts = {"rollout/masked_rewards": masked, "rollout/n_episodes": ended - masked}
     return {**counts, "rollout/partner_failed": masked / ended}
@@ -183,7 +180,7 @@ def masked_by_partner(i: int) -> dict[str, Any]:
 
 BAD = RunFacts(target_kl=0.1, reward_weights={"bad": -1.0})
 # Facts, and name and words of the only warning about a history.
-WORDS: list[tuple[Change, RunFacts, str, str]] = [
+WORDS = [
     (lambda i: {"train/explained_variance": -3.0}, FACTS, "explained_variance", "4.0 times the returns' variance"),
     (
         SICK["partner_leaves_at_once"],
@@ -206,28 +203,28 @@ WORDS: list[tuple[Change, RunFacts, str, str]] = [
 
 
 @pytest.mark.parametrize(("change", "facts", "name", "words"), WORDS, ids=[name for _, _, name, _ in WORDS])
-def test_trouble_is_told_in_numbers(change: Change, facts: RunFacts, name: str, words: str) -> None:
+def test_trouble_is_told_in_numbers(change, facts, name, words):
     (trouble,) = told(change, facts)
     assert trouble.name == name and words in trouble.message
 
 
-def test_trouble_is_told_as_soon_as_a_mean_of_iterations_shows_it() -> None:
+def test_trouble_is_told_as_soon_as_a_mean_of_iterations_shows_it():
     assert [told(change)[0].iteration for change in (WORDS[1][0], WORDS[3][0])] == [22, 24]
 
 
-def test_trouble_is_told_again_when_it_was_over_for_long() -> None:
-    def change(i: int) -> dict[str, Any]:
+def test_trouble_is_told_again_when_it_was_over_for_long():
+    def change(i):
         return {"train/skipped_steps": float(i in (5, 6, 9, 9 + QUIET_ITERATIONS + 1))}
 
     assert [trouble.iteration for trouble in told(change)] == [5, 9 + QUIET_ITERATIONS + 1]
 
 
-def test_few_episodes_are_a_constant_reward_if_the_run_begins_with_them() -> None:
+def test_few_episodes_are_a_constant_reward_if_the_run_begins_with_them():
     equal = {"rollout/task_reward_std": 0.0, "rollout/task_reward": 0.5, "rollout/n_episodes": 4}
     assert "reward_constant" in [trouble.name for trouble in told(lambda i: equal, n=3)]
 
 
-def test_a_run_with_nothing_but_an_iteration_is_silent() -> None:
+def test_a_run_with_nothing_but_an_iteration_is_silent():
     watcher = Watcher(RunFacts(target_kl=0.1))
     assert not any(watcher.observe({"iteration": i, "rollout/note": "text"}) for i in range(1, 50))
 
@@ -242,12 +239,12 @@ def constant(prompt_text, gen_text, ref_texts, meta_info):
 '''
 
 
-def warnings_in(folder: Path) -> list[dict[str, Any]]:
+def warnings_in(folder):
     path = folder / WARNINGS_FILE
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
 
 
-def test_run_with_a_constant_reward_is_warned_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_with_a_constant_reward_is_warned_of_it(tmp_path, capsys):
     (tmp_path / "mine.py").write_text(CONSTANT)
     config = make_config(
         tmp_path,
@@ -266,7 +263,7 @@ def test_run_with_a_constant_reward_is_warned_of_it(tmp_path: Path, capsys: pyte
     assert "1 warning (reward_constant), with advice, in " in capsys.readouterr().out
 
 
-def test_model_at_the_highest_reward_is_reported_before_training(tmp_path: Path) -> None:
+def test_model_at_the_highest_reward_is_reported_before_training(tmp_path):
     (tmp_path / "paying.py").write_text(CONSTANT)
     config = make_config(tmp_path, imports=["./paying.py"], reward_fn={"id": "constant"})
     config["datapool"] = {"id": "small_talk", "args": {"max_size": 400}}
@@ -289,11 +286,11 @@ def test_model_at_the_highest_reward_is_reported_before_training(tmp_path: Path)
         ([1.0] * 32 + [math.nan] * 32, True),
     ],
 )
-def test_replies_are_at_the_highest_reward_if_hardly_any_could_earn_more(rewards: list[float], is_best: bool) -> None:
+def test_replies_are_at_the_highest_reward_if_hardly_any_could_earn_more(rewards, is_best):
     assert bool(already_best(rewards)) is is_best
 
 
-def continued(folder: RunFolder, n_logged: int) -> WatchCallback:
+def continued(folder, n_logged):
     """A callback at the start of a run that has been trained for some iterations."""
     for i in range(1, n_logged + 1):
         folder.append_jsonl("rollout_info.jsonl", {"iteration": i, "rollout/kl": 0.01})
@@ -306,7 +303,7 @@ def continued(folder: RunFolder, n_logged: int) -> WatchCallback:
 
 
 @pytest.mark.parametrize("message", [None, "a\u2028b"])
-def test_continued_run_tells_only_what_was_not_told(tmp_path: Path, message: str | None) -> None:
+def test_continued_run_tells_only_what_was_not_told(tmp_path, message):
     folder = RunFolder(tmp_path, "p", "e")
     if message is not None:  # otherwise it was cut off with the file
         warning = {"iteration": 2, "name": "gradient_not_finite", "message": message, "advice": "b"}
@@ -318,14 +315,14 @@ def test_continued_run_tells_only_what_was_not_told(tmp_path: Path, message: str
     assert callback.summary is not None and callback.summary.startswith("1 warning (gradient_not_finite)")
 
 
-def test_file_that_is_no_jsonl_is_named(tmp_path: Path) -> None:
+def test_file_that_is_no_jsonl_is_named(tmp_path):
     folder = RunFolder(tmp_path, "p", "e")
     folder.path(WARNINGS_FILE).write_text("half a li", encoding="utf-8")
     with pytest.raises(RunFolderError, match=r"warnings\.jsonl cannot be read"):
         continued(folder, 2)
 
 
-def test_warning_stands_above_the_progress_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warning_stands_above_the_progress_bar(tmp_path, capsys):
     console = logging.StreamHandler()
     logging.root.addHandler(console)
     try:
