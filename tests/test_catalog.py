@@ -10,7 +10,8 @@ import pytest
 
 from rl4dialog import catalog
 from rl4dialog.cli import main
-from rl4dialog.core.registry import Registry, argument_meanings
+from rl4dialog.core.arguments import parameters_of
+from rl4dialog.core.registry import Registry, _arguments, argument_meanings
 
 REGISTRIES = {name: value for name, value in vars(catalog).items() if isinstance(value, Registry)}
 IDS = [(name, id) for name, registry in REGISTRIES.items() for id in registry.ids()]
@@ -18,8 +19,12 @@ IDS = [(name, id) for name, registry in REGISTRIES.items() for id in registry.id
 
 @pytest.mark.parametrize(("name", "id"), IDS)
 def test_id_resolves_and_describes_itself(name: str, id: str) -> None:
-    summary, _ = REGISTRIES[name].describe(id)
+    registry = REGISTRIES[name]
+    summary, _ = registry.describe(id)
     assert summary.endswith(".")
+    component = registry.resolve(id)
+    taken = {*parameters_of(component), *parameters_of(registry._factory(component)), "args", "kwargs"}
+    assert set(_arguments(component)) <= taken, "the docstring describes arguments that do not exist"
 
 
 def test_list_prints_every_id(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def output_option(meaning: str) -> Option:
 
 def set_option(metavar: str, meaning: str) -> Option:
     """``--set``, stored as ``overrides``."""
-    return option("--set", meaning, dest="overrides", action="append", default=[], metavar=metavar)
+    return option("--set", meaning, dest="overrides", action="extend", nargs="+", default=[], metavar=metavar)
 
 
 def sampling_option(example: str) -> Option:
@@ -96,7 +96,7 @@ SEED = option("--seed", "random seed", default=0)
 
 # -- configs ----------------------------------------------------------------------------------------------------------
 
-_SET = set_option("KEY=VALUE", "override a config key, such as alg.args.n_epochs=3; can be repeated")
+_SET = set_option("KEY=VALUE", "override a config key, such as alg.args.n_epochs=3; takes several, and can be repeated")
 _VARIANT = option("--variant", "index of a combination of the config's 'expand' blocks", default=0)
 CONFIG = (option("--config_path", "YAML config file of the run", required=True), _SET, _VARIANT)
 OPTIONAL_CONFIG = (option("--config_path", "YAML config file of the run"), _SET, _VARIANT)

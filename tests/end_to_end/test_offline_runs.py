@@ -101,8 +101,8 @@ def test_changed_log_is_refused_on_resume(tmp_path, capsys):
 
 
 def test_ids_in_the_schema_are_those_of_the_catalog():
-    assert set(OfflineAlgorithmRegistry.ids()) <= set(OFFLINE)
-    assert set(AlgorithmRegistry.ids()) >= set(ON_POLICY)
+    assert set(OfflineAlgorithmRegistry.ids()) == set(OFFLINE)
+    assert set(AlgorithmRegistry.ids()) == set(ON_POLICY)
 
 
 GUIDANCE = "alg__policy__args__guidance"

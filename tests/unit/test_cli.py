@@ -115,3 +115,8 @@ def test_handler_that_closes_its_stream_leaves_the_standard_output_open(monkeypa
         output.close()
     stream.write("still open")
     assert stream.getvalue() == "still open"
+
+
+def test_several_overrides_may_follow_one_set():
+    parsed = make_parser().parse_args(["train", "--config_path", "a.yml", "--set", "a=1", "b=2", "--set", "c=3"])
+    assert parsed.overrides == ["a=1", "b=2", "c=3"]

@@ -279,10 +279,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         with torch.no_grad():
             clip_fraction = ((ratio - 1 > clip.high) | (1 - ratio > clip.low)).float()
         # Surrogate objective (detail 8), and the entropy bonus (detail 10).
-        if self.surrogate == "clip":
-            surrogate = clipped_surrogate(ratio, batch.advantages, clip)
-        else:
-            surrogate = clipped_weight_surrogate(ratio, log_prob, batch.advantages, clip)
+        surrogate = self._surrogate(ratio, log_prob, batch.advantages, clip)
         surrogate, entropy_loss = batch.loss_weights * surrogate, batch.loss_weights * -entropy
         return {
             "policy_gradient_loss": surrogate,
@@ -292,6 +289,14 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             # Omit the term if possible: its backward pass runs over the whole vocabulary.
             "loss": surrogate + self.ent_coef * entropy_loss if self.ent_coef else surrogate,
         }
+
+    def _surrogate(
+        self, ratio: torch.Tensor, log_prob: torch.Tensor, advantages: torch.Tensor, clip: ClipRange
+    ) -> torch.Tensor:
+        """The loss of every agent token, before weights and entropy. Shape (n_tokens,)."""
+        if self.surrogate == "clip":
+            return clipped_surrogate(ratio, advantages, clip)
+        return clipped_weight_surrogate(ratio, log_prob, advantages, clip)
 
 
 class NLPO(PPO):

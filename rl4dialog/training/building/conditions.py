@@ -211,6 +211,8 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "datapool.args.reward_scale has no effect: alg.id: bc learns from all conversations, whatever their rewards"),
         (lambda p_consistent, wordle_players: "mixture" not in wordle_players,
          "datapool.args.p_consistent has no effect on the games: none of them is played by the player mixture"),
+        (lambda has_partner, max_turns: has_partner and max_turns == 1,
+         "env.args.max_turns is 1: the partner answers once, and the model never reads it"),
         (lambda max_turns_of_task: max_turns_of_task == 1,
          "env.args.max_turns is 1: every dialogue ends with the first answer of the agent, whatever the user needs"),
         (lambda n_composites, action: action != "composite",
