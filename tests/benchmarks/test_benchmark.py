@@ -258,6 +258,7 @@ for script in scripts:
 """
 
 
+@pytest.mark.long
 def test_scripts_tell_their_arguments(tmp_path):
     """From another folder, with nothing on the path that leads to the benchmarks."""
     scripts = [str(SCRIPTS / f"{name}.py") for name in ("benchmark", "benchmark_logs", "soak")]

@@ -42,7 +42,7 @@ SUPERVISED = {**WIDE["alg__args"], "micro_batch_size": 32, "supervised_coef": 0.
     "changes",
     [
         pytest.param({}, marks=pytest.mark.long),
-        pytest.param(CONVERSATIONS, id="conversations"),
+        pytest.param(CONVERSATIONS, marks=pytest.mark.long, id="conversations"),
         pytest.param({"alg__policy__args__critic": "shared", "lora": {"r": 8}}, marks=pytest.mark.long),
         pytest.param({"alg__policy__args__gradient_checkpointing": True}, marks=pytest.mark.long),
         pytest.param({"precision": "bf16"}, marks=pytest.mark.long),

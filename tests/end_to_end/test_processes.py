@@ -105,7 +105,7 @@ def plain_config(tmp_path, algorithm, kind, model=None):
     [
         ("rloo", "causal", {}),
         pytest.param("ppo", "causal", FSDP, marks=pytest.mark.long),
-        ("nlpo", "seq2seq", FSDP),
+        pytest.param("nlpo", "seq2seq", FSDP, marks=pytest.mark.long),
         pytest.param("ppo", "causal", DEEPSPEED, marks=needs_deepspeed),
     ],
 )

@@ -2,6 +2,7 @@
 
 import functools
 
+import pytest
 from data_files import POOLS
 from feedback_files import mixed_feedback, write_feedback
 from other_processes import assert_other_processes_make_the_same
@@ -54,6 +55,7 @@ def everything(folder):
                 yield sample, prompt, weight
 
 
+@pytest.mark.long
 def test_every_datapool_is_the_same_elsewhere(tmp_path):
     write_feedback(tmp_path / "feedback", mixed_feedback(20))
     for name, (_, _, write) in POOLS.items():

@@ -8,7 +8,7 @@ from learn import ALGORITHMS, ARCHITECTURES, SEEDS, learn, share_of_target
 
 from rl4dialog.scores.rules import IncreasingNumbersReward
 
-IN_SHORT = [("gpt2", algorithm) for algorithm in ("ppo", "nlpo", "rloo")]
+IN_SHORT = [("gpt2", algorithm) for algorithm in ("ppo", "rloo")]
 pytestmark = [
     SEEDS,
     pytest.mark.parametrize(

@@ -97,6 +97,7 @@ def test_command_says_that_its_output_is_lost(monkeypatch, capsys, error, code):
     assert ("cannot write to the standard output" in capsys.readouterr().err) == bool(code)
 
 
+@pytest.mark.long
 def test_number_of_a_full_stream_leads_nowhere_afterwards():
     code = "from rl4dialog.cli import main; raise SystemExit(main(['list']))"
     read, write = os.pipe()

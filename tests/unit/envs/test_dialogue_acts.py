@@ -95,6 +95,7 @@ def test_user_hears_a_limited_number_of_acts():
     assert len(turn["acts"]) + info["unsayable_acts"] == 2
 
 
+@pytest.mark.long
 def test_agent_that_informs_of_everything_stays_below_imitation():
     env = DialogueActEnv(town_guide, {"n_dialogues": 800}, error_rate=0.15, goal_split="test")
     everything = np.array([act.intent == INFORM for act in env.world.system_acts.acts], np.int8)

@@ -553,8 +553,14 @@ if HANGS:
 """
 
 
+_LONG = pytest.mark.long
+
+
 @needs_proc
-@pytest.mark.parametrize(("kind", "end"), [("blocks", "kill"), ("blocks", "exit"), ("subproc", "exit")])
+@pytest.mark.parametrize(
+    ("kind", "end"),
+    [("blocks", "kill"), pytest.param("blocks", "exit", marks=_LONG), pytest.param("subproc", "exit", marks=_LONG)],
+)
 def test_script_leaves_no_process_however_it_ends(tmp_path, kind, end):
     text = SCRIPT + ("time.sleep(600)\n" if end == "kill" else "")
     # stable-baselines3's own workers run the script again, with torch.

@@ -44,6 +44,7 @@ def test_missing_package_is_told_with_the_install_line(name, monkeypatch):
     check_trackers(["csv"])
 
 
+@pytest.mark.long
 def test_nothing_is_imported_unless_asked_for(tmp_path):
     subprocess.run([sys.executable, "-c", BLOCKED, str(tmp_path)], check=True)
 

@@ -60,6 +60,7 @@ def test_coefficients_equal_their_definitions_with_ties_and_gaps(n_x, n_y):
     assert found.spearman_interval is None
 
 
+@pytest.mark.long
 def test_interval_contains_the_true_correlation_as_often_as_it_says():
     rng, rho = np.random.default_rng(0), 0.5
     truth = 6 / math.pi * math.asin(rho / 2)  # Spearman's of a bivariate normal distribution

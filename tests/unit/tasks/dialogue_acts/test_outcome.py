@@ -75,7 +75,9 @@ def trained_agent(env, observation, rng):
 
 
 @pytest.mark.parametrize("n", [150, pytest.param(2500, marks=pytest.mark.long)])
-@pytest.mark.parametrize("agent", [random_agent, noisy_rule_agent, rule_agent, trained_agent])
+@pytest.mark.parametrize(
+    "agent", [random_agent, noisy_rule_agent, rule_agent, pytest.param(trained_agent, marks=pytest.mark.long)]
+)
 def test_transcript_alone_gives_the_same_outcome(agent, n):
     env = DialogueActEnv(tiny_world, error_rate=0.2, keeps_transcripts=True)
     rng, n_successes = np.random.default_rng(0), 0
