@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from pydantic import ConfigDict, StrictBool, StrictFloat, StrictInt
+from pydantic import ConfigDict, StrictBool, StrictInt
 
 from rl4dialog.core.arguments import parsed
 from rl4dialog.core.cache import content_hash
@@ -42,7 +42,7 @@ class Feedback:
     kind: str  # rating, preference, correction or conversation_rating
     turns: Sequence[str]  # the conversation before the reply, oldest turn first
     replies: Sequence[JudgedReply]  # one; the two of a preference; the model's last one of a whole conversation
-    rating: StrictInt | StrictFloat | None = None  # of a reply or a whole conversation: 1 for up, -1 for down
+    rating: StrictInt | None = None  # of a reply or a whole conversation: 1 for up, -1 for down
     chosen: StrictInt | None = None  # index of the preferred reply
     correction: str | None = None
     persona: str | None = None

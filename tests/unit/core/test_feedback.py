@@ -70,7 +70,7 @@ def test_judgement_that_is_taken_back_is_another_line(tmp_path, feedback):
         ({"answer": "oh"}, "a rating has no answer, which is what the partner said after"),
         ({"kind": "conversation_rating", "replies": []}, "a conversation rating needs 1 in replies, not 0"),
         ({"rating": 5}, "rating must be -1 or 1, not 5"),
-        ({"rating": True}, "rating: input should be a valid integer or a valid number, got True"),
+        ({"rating": True}, "rating: input should be a valid integer, got True"),
         ({"chosen": 1}, "a rating has no chosen"),
         ({"turns": []}, "turns must be a list of at least one text, not []"),
         ({"turns": "hi"}, "turns: 'str' instances are not allowed"),
