@@ -81,17 +81,19 @@ def _extract(wheel: Path, requirement: str, member: str, target: Path) -> None:
 
 
 @contextlib.contextmanager
-def cache_only_without_network() -> Iterator[None]:
-    """Switch the hub's clients to offline mode if the hub's name does not resolve.
+def cache_only_without_network(name: str = "") -> Iterator[None]:
+    """Switch the hub's clients to offline mode if the hub's name does not resolve, unless ``name`` is a local folder.
 
-    The clients themselves would retry for half a minute before they fail or use their cache.
+    The clients themselves would retry for half a minute before they fail or use their cache. Where packets to the name
+    server are dropped, the question alone takes seconds, so it is asked only if the answer matters.
     """
     from huggingface_hub import constants
 
     modules: list[Any] = [constants, *([sys.modules["datasets.config"]] if "datasets.config" in sys.modules else [])]
     before = [module.HF_HUB_OFFLINE for module in modules]
     host = urllib.parse.urlsplit(constants.ENDPOINT).hostname or ""
-    if not urllib.request.getproxies() and not _resolves(host):
+    matters = not all(before) and not (name and Path(name).expanduser().is_dir())
+    if matters and not urllib.request.getproxies() and not _resolves(host):
         for module in modules:
             module.HF_HUB_OFFLINE = True
     try:

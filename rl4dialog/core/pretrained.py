@@ -112,7 +112,7 @@ def load_pretrained(auto_class: Any, name: str, what: str, hint: str, **kwargs: 
 
     failed = f"{what} {name!r} cannot be loaded"
     try:
-        with cache_only_without_network():
+        with cache_only_without_network(name):
             source = resolved_name(name)
             # transformers would add them to a model, whose weights are then frozen and not saved.
             if auto_class is not AutoTokenizer and find_adapter_config_file(source) is not None:

@@ -1,5 +1,6 @@
 import hashlib
 import importlib.util
+import sys
 import zipfile
 
 import pytest
@@ -115,6 +116,18 @@ def test_a_hub_that_does_not_resolve_is_not_asked(monkeypatch, reachable):
     monkeypatch.setattr(hub, "_resolves", lambda host: reachable)
     monkeypatch.setattr(hub.urllib.request, "getproxies", dict)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    with hub.cache_only_without_network():
+    with hub.cache_only_without_network("some/model"):
         assert constants.HF_HUB_OFFLINE is not reachable
     assert constants.HF_HUB_OFFLINE is False
+
+
+@pytest.mark.parametrize(("is_offline", "is_local"), [(True, False), (False, True)])
+def test_nobody_asks_where_the_hub_is_for_a_folder_or_offline(monkeypatch, tmp_path, is_offline, is_local):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(hub, "_resolves", lambda host: pytest.fail("asked"))
+    monkeypatch.setattr(hub.urllib.request, "getproxies", dict)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", is_offline)
+    monkeypatch.delitem(sys.modules, "datasets.config", raising=False)
+    with hub.cache_only_without_network(str(tmp_path) if is_local else "some/model"):
+        assert constants.HF_HUB_OFFLINE is is_offline
