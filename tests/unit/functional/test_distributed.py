@@ -118,6 +118,7 @@ def test_all_wait_until_the_last_has_come(tmp_path):
 
 def test_process_that_is_lost_is_named(tmp_path):
     def work(number):
+        distributed.barrier()  # both are connected
         if number == 1:
             return ""  # and leaves
         with pytest.raises(ProcessError, match="process 0 lost another process of this run") as caught:
