@@ -111,7 +111,7 @@ def sweep(args: Namespace) -> int:
         option("--output_path", "folder for runs, numbers and page; an existing one is continued", required=True),
         option("--n_jobs", "number of runs at a time", default=1),
         flag("--page_only", "run nothing; write the page again, after a change of title or metrics"),
-        set_option("KEY=VALUE", "override a key of the plan"),
+        set_option("KEY=VALUE", "override a key of the plan", nargs=1),
     ],
 )
 def benchmark(args: Namespace) -> int:

@@ -81,9 +81,9 @@ def output_option(meaning: str) -> Option:
     return option("--output", meaning, type=Path, required=True)
 
 
-def set_option(metavar: str, meaning: str) -> Option:
-    """``--set``, stored as ``overrides``."""
-    return option("--set", meaning, dest="overrides", action="extend", nargs="+", default=[], metavar=metavar)
+def set_option(metavar: str, meaning: str, nargs: int | str = "+") -> Option:
+    """``--set``, stored as ``overrides``; one at a time where a positional argument may follow."""
+    return option("--set", meaning, dest="overrides", action="extend", nargs=nargs, default=[], metavar=metavar)
 
 
 def sampling_option(example: str) -> Option:
@@ -178,7 +178,7 @@ def _chosen_config(args: Namespace) -> RunConfig:
         if args.checkpoint is not None:
             raise ConfigError("--checkpoint works only with --run; --model can be the folder of a checkpoint's model")
     if args.run_path is None:
-        if args.config_path is None:
+        if args.config_path is None or (args.model is None and "policy" not in vars(args)):
             raise ConfigError(_EITHER)
         return read_config(args)
     if args.config_path is not None:

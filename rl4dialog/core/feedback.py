@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from pydantic import ConfigDict, StrictBool, StrictInt
+from pydantic import ConfigDict, StrictBool, StrictFloat, StrictInt
 
 from rl4dialog.core.arguments import parsed
 from rl4dialog.core.cache import content_hash
@@ -165,7 +165,12 @@ def _of_record(record: Mapping[str, Any], place: str, kind: type[T]) -> T:
         )
     if record["version"] != VERSION:
         raise DataError(f"{place}: version must be {VERSION}, not {shown(record['version'])}")
-    return parsed(kind, {key: value for key, value in record.items() if key != "version"}, place)
+    found = parsed(kind, {key: value for key, value in record.items() if key != "version"}, place)
+    for each in fields(found):  # type: ignore[arg-type]
+        # A line that had no id of its own would be another one at every reading.
+        if each.default_factory is not MISSING and each.name not in record:
+            raise DataError(f"{place}: the key {each.name!r} is missing")
+    return found
 
 
 def in_words(kind: str) -> str:
@@ -195,7 +200,7 @@ class QueuedReplies:
     replies: Sequence[JudgedReply]  # in the order in which they are shown; the last one of a whole conversation
     persona: str | None = None
     strategy: str = "random"  # how they were selected
-    score: float | None = None  # and by which number, if not at random
+    score: StrictInt | StrictFloat | None = None  # and by which number, if not at random
     is_conversation: StrictBool = False
     answer: str | None = None  # what the partner said after the last reply of a whole conversation, if anything
 

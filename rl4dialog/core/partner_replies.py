@@ -57,7 +57,9 @@ def _fields(reply: PartnerReply) -> Iterator[tuple[str, Any, bool, str]]:
 
 def checked_outcome(outcome: Any, partner: str) -> dict[str, float]:
     """Check what a partner makes of a conversation."""
-    if isinstance(outcome, Mapping) and all(isinstance(key, str) and _is_finite(outcome[key]) for key in outcome):
+    if isinstance(outcome, Mapping) and all(
+        isinstance(key, str) and (isinstance(value, bool) or _is_finite(value)) for key, value in outcome.items()
+    ):
         return {key: float(value) for key, value in outcome.items()}
     wanted = "it must be a mapping of finite numbers such as {'success': 1.0}"
     raise PartnerError(f"partner {partner!r} reported the outcome {shown(outcome)}; {wanted}")

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.errors import ConfigError, PartnerError, RewardError, nearest_hint
@@ -25,7 +24,7 @@ from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.rollouts.talk import Talk, with_tokens
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import to_plain
-from rl4dialog.runs.summary import format_number, table_style
+from rl4dialog.runs.summary import format_number, number_table
 from rl4dialog.scores.conversation import ConversationMetric
 from rl4dialog.text.tokenizer import tokenizer_hash
 from rl4dialog.training.building.conversations import build_conversing
@@ -104,7 +103,7 @@ def write_simulated(
 
     def n_after(record: Record, n_done: int) -> int | None:
         # Conversations that were left out are not in the file.
-        for number in range(n_done, n):
+        for number in range(n_done, max(n, n_done + 1)):
             if all(record.get(key) == value for key, value in about(number).items()):
                 return number + 1
         return None
@@ -149,15 +148,13 @@ def conversation_line(
     return {**record, "return": talk.total if is_scored else None}
 
 
-def print_simulation(dialogues: Sequence[Dialogue], is_scored: bool, console: Console | None = None) -> None:
+def print_simulation(dialogues: Sequence[Dialogue], is_scored: bool) -> None:
     """Print length, return, outcome and end of conversations."""
-    console = console or Console()
+    console = Console()
     scores = {key.partition("/")[2]: corpus for key, (_, corpus) in ConversationMetric().compute([*dialogues]).items()}
     if not is_scored:
         del scores["return"]
-    table = Table(box=table_style(console), pad_edge=False)
-    table.add_column("metric", overflow="fold")
-    table.add_column("mean", justify="right")
+    table = number_table(console, ("metric", "mean"), whole_keys=False)
     for key, value in scores.items():
         table.add_row(Text(key), format_number(value))
     console.print()

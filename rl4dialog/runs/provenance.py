@@ -225,7 +225,8 @@ def git_state(folder: Path, tracks: str | None = None) -> GitState | None:
     untracked = [line[3:] for line in status.splitlines() if line.startswith("??")]
     command = ["git", "-C", root, "diff", "HEAD", "--no-color", "--no-ext-diff", "--no-textconv"]
     # Read up to the limit only, because the changes of a repository can be of any size.
-    with subprocess.Popen(command, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    pipe, null, diff = subprocess.PIPE, subprocess.DEVNULL, b""
+    with suppress(OSError), subprocess.Popen(command, env=_environment(), stdout=pipe, stderr=null) as process:
         assert process.stdout is not None
         diff = process.stdout.read(MAX_DIFF_BYTES + 1)
         process.kill()

@@ -90,13 +90,10 @@ def _parse_clip(bounds: Any) -> tuple[float, float] | None:
 
 @dataclass(frozen=True)
 class Constant:
-    """The same value in all iterations."""
+    """The same value in all iterations, which is the weight itself."""
 
     value: float
     schedule: Literal["constant"] = "constant"
-
-    def __call__(self, iteration: int) -> float:
-        return self.value
 
 
 @dataclass(frozen=True)
@@ -147,7 +144,7 @@ def multiply(first: Weight, second: Weight) -> Weight:
     return Product(first, second) if callable(first) or callable(second) else first * second
 
 
-_SCHEDULE = TypeAdapter[Weight](
+_SCHEDULE = TypeAdapter[Any](
     Annotated[Constant | Linear | Piecewise, Field(discriminator="schedule")],
     config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False),
 )
@@ -163,4 +160,5 @@ def parse_weight(spec: Any) -> Weight:
         return float(spec)
     if not isinstance(spec, Mapping):
         raise ValueError("must be a number or a block with a schedule")
-    return _SCHEDULE.validate_json(json.dumps(spec))  # JSON has no tuples, so lists are accepted for them
+    found = _SCHEDULE.validate_json(json.dumps(spec))  # JSON has no tuples, so lists are accepted for them
+    return found.value if isinstance(found, Constant) else found

@@ -198,7 +198,7 @@ def _turn(row: Row, line: Line, number: int, message: Message, reward: float, ag
     if ids is not None and line.tokenizer is None:
         raise row.error(f"message {number} has token_ids, but the line has no tokenizer, the hash of their tokenizer")
     for key, values in (("token_rewards", token_rewards), ("log_probs", log_probs)):
-        if values is not None and len(values) != len(ids or ()):
+        if values is not None and (ids is None or len(values) != len(ids)):
             raise row.error(f"message {number} has {len(values)} {key}, but {len(ids or ()) or 'no'} token_ids")
     return Turn(
         message["content"],

@@ -151,7 +151,8 @@ def _tokens_table(outcomes: Outcomes) -> str:
         runs = outcomes.of(label)
         thousands = [tokens_to_reward(run.rewards, run.tokens, level) / 1000 for run in runs]
         explained = [number(run.explained_variance) for run in runs]
-        rows.append([label, *(_interval(_mean_of_all(each)) for each in (thousands, explained))])
+        # Without a critic, or if all returns are equal, there is nothing to explain.
+        rows.append([label, _interval(_mean_of_all(thousands)), _interval(mean_estimate(explained))])
     return text + "\n\n" + _table(["", "tokens [thousands]", "explained variance"], rows)
 
 

@@ -76,7 +76,10 @@ class QualityPlan(Block):
 
 
 Plan = TypeVar("Plan", bound=QualityPlan)
-_BLOCKS = (QualityPlan, Group, Step, WinRate)
+
+
+def _keys(*blocks: type[Block]) -> list[str]:
+    return [field.alias or name for block in blocks for name, field in block.model_fields.items()]
 
 
 class PlannedRun:
@@ -102,8 +105,11 @@ def load_plan(path: str | Path, overrides: list[str], schema: type[Plan] = Quali
     try:
         return schema.model_validate(content)
     except ValidationError as error:
-        keys = [field.alias or name for block in _BLOCKS for name, field in block.model_fields.items()]
-        found = (validation_message([problem], content, keys).lstrip(".: ") for problem in error.errors())
+        keys = _keys(schema), _keys(Group, Step, WinRate)  # of the plan, and of its blocks
+        found = (
+            validation_message([problem], content, keys[len(problem["loc"]) > 1]).lstrip(".: ")
+            for problem in error.errors()
+        )
         raise ConfigError(f"{path}: {'; '.join(found)}") from error
 
 

@@ -94,9 +94,9 @@ def _print_table(
     objective: Objective,
     console: Console,
 ) -> None:
-    keys = dict.fromkeys(key.rsplit(".", 1)[-1] for result in results for key in result.values)
+    keys = dict.fromkeys(key for result in results for key in result.values)
     table = Table(box=table_style(console), pad_edge=False)
-    for name in ("trial", *keys):
+    for name in ("trial", *(key.rsplit(".", 1)[-1] for key in keys)):
         table.add_column(Text(name), overflow="fold")
     for name in (*[f"{objective.metric} ({SPLIT})"] * bool(objective.metric), "reward", "KL per token"):
         table.add_column(Text(name), justify="right")

@@ -105,8 +105,8 @@ def _domain_goal(name: str, given: Mapping[str, Any], ontology: Ontology, where:
         if known is None:
             raise DataError(f"{where}: unknown key {key!r}; keys are requests, {', '.join(slots)}")
         texts = found.values() if isinstance(found, Mapping) else ()
-        is_right = isinstance(found, list | tuple if key == "requests" else Mapping) and {*found} <= {*known}
-        if not is_right or not all(isinstance(text, str) for text in texts):
+        is_right = isinstance(found, list | tuple if key == "requests" else Mapping)
+        if not is_right or any(slot not in known for slot in found) or not all(isinstance(text, str) for text in texts):
             kind = f"{'a list' if key == 'requests' else 'texts'} of slots ({', '.join(known) or 'there are none'})"
             raise DataError(f"{where}: {key} must be {kind}, not {shown(found)}")
     values = {

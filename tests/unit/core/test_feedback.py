@@ -79,13 +79,16 @@ def test_judgement_that_is_taken_back_is_another_line(tmp_path, feedback):
         ({"ratng": 1}, "ratng: unknown key; did you mean 'rating'?"),
         ({"withdrawn": 1}, "withdrawn: input should be a valid boolean, got 1"),
         ({"kind": "correction", "rating": None}, "correction must be a text, not None"),
+        ({"id": ...}, "the key 'id' is missing"),
+        ({"time": ...}, "the key 'time' is missing"),
     ],
 )
 def test_wrong_line_is_told_by_its_number(tmp_path, changes, message):
     path = tmp_path / "feedback.jsonl"
     append_feedback(path, ALL[1])
+    record = {key: value for key, value in {**ALL[0].record(), **changes}.items() if value is not ...}
     with open(path, "a") as file:
-        file.write(json.dumps({**ALL[0].record(), **changes}) + "\n")
+        file.write(json.dumps(record) + "\n")
     with pytest.raises(DataError, match=re.escape(f"feedback.jsonl:2: {message}")):
         read_feedback(path)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl4dialog.core.errors import PartnerError
-from rl4dialog.core.partner_replies import checked_reply
+from rl4dialog.core.partner_replies import checked_outcome, checked_reply
 from rl4dialog.core.types import PartnerReply
 
 
@@ -77,3 +77,9 @@ def test_anything_else_is_an_error_that_names_it(answer):
 def test_invalid_fields_are_named(fields, message):
     with pytest.raises(PartnerError, match=f"partner 'mine' returned a PartnerReply whose {message}"):
         checked_reply(PartnerReply(**fields), "mine")
+
+
+def test_outcomes_are_numbers_and_may_be_true_or_false():
+    assert checked_outcome({"success": True, "turns": 3}, "mine") == {"success": 1.0, "turns": 3.0}
+    with pytest.raises(PartnerError, match="mapping of finite numbers"):
+        checked_outcome({"success": "yes"}, "mine")

@@ -127,6 +127,7 @@ WRONG = {
     "no_ids": (with_message(1, token_ids=[]), "messages[1].token_ids: list should have at least 1 item"),
     "hash": ({**with_message(1, token_ids=[1]), "tokenizer": None}, "message 1 has token_ids, but the line has no tok"),
     "length": (with_message(1, token_ids=[1, 2], token_rewards=[0.5]), "has 1 token_rewards, but 2 token_ids"),
+    "empty": (with_message(1, token_rewards=[]), "message 1 has 0 token_rewards, but no token_ids"),
     "no_length": (with_message(1, log_probs=[-0.5]), "message 1 has 1 log_probs, but no token_ids"),
     "log_probs": (with_message(1, token_ids=[1], log_probs=[-math.inf]), "messages[1].log_probs[0]: input should be"),
     "terminated": (line(terminated=1), "terminated: input should be a valid boolean, got 1"),

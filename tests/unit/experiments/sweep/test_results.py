@@ -53,3 +53,17 @@ def test_no_trial_within_the_kl_means_no_best_config(tmp_path, capsys):
     write_sweep(tmp_path, [result("t", kl=0.3, reward=1.0)], Objective(None), {})
     assert json.loads((tmp_path / "sweep.json").read_text())["best"] is None
     assert (tmp_path / "sweep.png").is_file() and "best" not in capsys.readouterr().out
+
+
+def test_each_swept_key_has_its_column_even_if_names_end_alike(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    keys = ("alg.args.learning_rate", "warm_start.learning_rate")
+    results = [result(f"trial_00{i}", i, values=dict(zip(keys, ("1", "2"), strict=True)), kl=0.5) for i in range(2)]
+    for found in results:
+        write_run(tmp_path / "s" / found.name, [1.0])
+    config = base_config(str(write_config(tmp_path, make_config(tmp_path))), [], 0)
+    write_sweep(tmp_path / "s", results, Objective("m"), config)
+    output = capsys.readouterr().out
+    assert output.count("learning_rate") == 2
+    (row,) = [line for line in output.splitlines() if "trial_001" in line and "|" in line]
+    assert [cell.strip() for cell in row.split("|")][1:4] == ["trial_001", "1", "2"]
