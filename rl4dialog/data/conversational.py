@@ -154,7 +154,7 @@ def _samples(index: int, row: Row, turns: Turns, dialogue_format: DialogueFormat
     else:
         refuse_foreign(row)
         has_reply = "completion" in row
-        reply = reply_of(row, "completion") if has_reply else ""
+        reply = reply_of(row, "completion", plain_or_messages(row, "completion")) if has_reply else ""
         notes[EMPTY] += has_reply and not reply.strip()
         yield _sample(index, row, plain_or_messages(row, "prompt"), reply, dialogue_format, {})
 
@@ -198,10 +198,10 @@ def preference_of(row: Row, as_messages: bool) -> tuple[str | list[Message], str
     if isinstance(chosen, str) or isinstance(rejected, str):
         raise row.error("chosen and rejected must both be texts, or both be lists of messages")
     if "prompt" in row and chosen[0]["role"] == "assistant":
-        return plain_or_messages(row, "prompt"), reply_of(row, "chosen"), reply_of(row, "rejected")
+        return plain_or_messages(row, "prompt"), reply_of(row, "chosen", chosen), reply_of(row, "rejected", rejected)
     # If both are equal, the last message is the reply.
     n = min(_common_length(chosen, rejected), len(chosen) - 1, len(rejected) - 1)
-    return chosen[:n], reply_of(row, "chosen", n), reply_of(row, "rejected", n)
+    return chosen[:n], reply_of(row, "chosen", chosen[n:]), reply_of(row, "rejected", rejected[n:])
 
 
 def _split_texts(row: Row, chosen: str, rejected: str, as_messages: bool) -> tuple[str | list[Message], str, str]:
@@ -247,16 +247,15 @@ def refuse_foreign(row: Row) -> None:
             raise row.error(f"column {column!r} is that of {cure}")
 
 
-def reply_of(row: Row, column: str, begin: int = 0) -> str:
-    """Return the text of a reply: a column of plain text, or its one message of the assistant from this number on."""
-    reply = plain_or_messages(row, column)
+def reply_of(row: Row, column: str, reply: str | list[Message]) -> str:
+    """Return the text of a reply, read from a column: plain text, or one message of the assistant."""
     if isinstance(reply, str):
         return reply
-    roles = [message["role"] for message in reply[begin:]]
+    roles = [message["role"] for message in reply]
     if roles != ["assistant"]:
         found = ", ".join(roles) or "nothing"
         raise row.error(f"{column} must end with one message of the assistant after the prompt, not with {found}")
-    return reply[begin]["content"]
+    return reply[0]["content"]
 
 
 def plain_or_messages(row: Row, column: str) -> str | list[Message]:

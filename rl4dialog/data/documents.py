@@ -94,8 +94,8 @@ class IMDBForSeq2Seq(TextGenPool):
         samples = [
             Sample(index, prompt, [rest], {"reference": text, "label": label})
             for index, (text, label) in enumerate(load_reviews(split, path, dataset_id, seed))
-            for prompt, rest in [_halves(text)]
             if split != "train" or label == 1
+            for prompt, rest in [_halves(text)]
         ]
         if split == "train":
             samples = samples[: share_of(len(samples), positive_ratio)]

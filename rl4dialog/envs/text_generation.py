@@ -167,7 +167,6 @@ class TextGenEnv(gym.Env):
         )
         rules = ConversationRules(max_turns, first_speaker, max_partner_length, context_turns, end_when or {})
         self.conversation = Conversation(rules, end_of_turn, max_prompt_length, prompt_truncation_side, frame, partner)
-        self._outside = outside_partner
         self._shows_seed = outside_partner is not None and outside_partner.is_seeded
         self._partners_side = None if outside_partner is None else PartnersSide(outside_partner, max_prompt_length)
         self._shares_dialogues = shares_dialogues
@@ -262,7 +261,7 @@ class TextGenEnv(gym.Env):
     @property
     def partner_is_outside(self) -> bool:
         """Whether the partner speaks through :meth:`step`."""
-        return self._outside is not None
+        return self._partners_side is not None
 
     @property
     def sample(self) -> Sample:
@@ -336,7 +335,7 @@ class TextGenEnv(gym.Env):
     def observe(self) -> dict[str, np.ndarray]:
         """Return the current state as arrays."""
         arrays = self.state.to_dict(*self._sizes, int(self.state.end_of_turn.tokenizer.pad_token_id))
-        if self._outside is not None:
+        if self.partner_is_outside:
             arrays["speaker"] = np.asarray(self.speaker, dtype=np.int64)
         if self._shows_seed:
             arrays["partner_seed"] = np.asarray(self._partner_seed, dtype=np.int64)

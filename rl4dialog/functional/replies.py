@@ -284,12 +284,11 @@ def joined_rows(turns: Iterable[Row]) -> list[Row]:
     """
     rows: list[Row] = []
     for turn in turns:
-        row = rows[-1] if rows else Row([])
-        n = len(row.ids)
-        if not rows or turn.prompt[:n] != row.ids:
+        ids = rows[-1].ids if rows else []
+        if not rows or turn.prompt[: len(ids)] != ids:
             rows.append(turn)
             continue
-        between = turn.prompt[n:]
+        row, between = rows[-1], turn.prompt[len(ids) :]
         is_agents = [*row.is_agents, *[False] * len(between), *turn.is_agents]
         rows[-1] = Row(row.prompt, [*row.response, *between, *turn.response], is_agents, row.n_turns + turn.n_turns)
     return rows

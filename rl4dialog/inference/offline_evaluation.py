@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from rl4dialog.core.errors import ConfigError, RunFolderError
@@ -16,7 +15,7 @@ from rl4dialog.data.pool import check_split
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.runs.run_folder import write_json
-from rl4dialog.runs.summary import format_interval, format_number, is_headline, print_players, table_style
+from rl4dialog.runs.summary import format_interval, format_number, is_headline, number_table, print_players
 
 
 def evaluate_split(
@@ -77,14 +76,9 @@ def print_metrics(
 ) -> None:
     """Print the scores of a split and of each turn, those of reference replies and players, and the output folder."""
     console = Console()
-    table = Table(box=table_style(console), pad_edge=False)
-    table.add_column("metric", overflow="fold")
-    table.add_column("score", justify="right")
-    if intervals:
-        table.add_column("95 % interval", justify="right")
     has_references = not gold.keys().isdisjoint(scores)
-    if has_references:
-        table.add_column("references", justify="right")
+    titles = ["metric", "score", *["95 % interval"] * bool(intervals), *["references"] * has_references]
+    table = number_table(console, titles, whole_keys=False)
     shown = [key for key in scores if is_headline(key)]
     for key in shown:
         interval = [format_interval(intervals.get(key))] if intervals else []
@@ -96,10 +90,7 @@ def print_metrics(
         console.print(Text(f"{len(scores) - len(shown)} more scores are in metrics.json", style="dim"))
     print_players(console, "model", scores, players)
     if turns:
-        table = Table(box=table_style(console), pad_edge=False)
-        table.add_column("reply", overflow="fold")
-        for number in range(1, len(turns) + 1):
-            table.add_column(str(number), justify="right")
+        table = number_table(console, ["reply", *map(str, range(1, len(turns) + 1))], whole_keys=False)
         table.add_row("number of replies", *(str(turn["n_replies"]) for turn in turns))
         for key in dict.fromkeys(key for turn in turns for key in turn if key != "n_replies" and is_headline(key)):
             table.add_row(Text(key), *(format_number(turn.get(key)) for turn in turns))

@@ -262,12 +262,12 @@ class LMActorCriticPolicy(BasePolicy):
             if self._offload_reference:
                 model.to("cpu")  # type: ignore[arg-type]
             return
-        adapters: AbstractContextManager[None] = nullcontext()
+        weights: AbstractContextManager[None] = nullcontext()
         if self._moving_reference is not None:
-            adapters = self._moving_reference.in_place()
+            weights = self._moving_reference.in_place()
         elif self.lora is not None and self.has_reference:
-            adapters = self.lora.off()
-        with adapters:
+            weights = self.lora.off()
+        with weights:
             yield self._policy_model
 
     def _autocast(self) -> torch.autocast:

@@ -144,14 +144,18 @@ class GenerationSettings:
 
     def processors(self) -> LogitsProcessorList:
         """Filters that turn the policy's distribution into the sampler's, in transformers' order."""
-        chosen: list[tuple[bool, Any, float]] = [
+        return used_filters(
             (self.repetition_penalty != 1.0, RepetitionPenaltyLogitsProcessor, self.repetition_penalty),
             (self.no_repeat_ngram_size > 0, NoRepeatNGramLogitsProcessor, self.no_repeat_ngram_size),
             (self.do_sample and self.top_k > 0, TopKLogitsWarper, self.top_k),
             (self.do_sample and self.top_p < 1, TopPLogitsWarper, self.top_p),
             (self.do_sample and self.typical_p < 1, TypicalLogitsWarper, self.typical_p),
-        ]
-        return LogitsProcessorList([make(value) for is_used, make, value in chosen if is_used])
+        )
+
+
+def used_filters(*filters: tuple[bool, Any, float]) -> LogitsProcessorList:
+    """Those filters that are used, in order, each with its setting."""
+    return LogitsProcessorList([make(value) for is_used, make, value in filters if is_used])
 
 
 class GenerationBackend(Protocol):

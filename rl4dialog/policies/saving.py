@@ -53,6 +53,7 @@ def tensors_hash(tensors: Mapping[str, Tensor]) -> str:
 
 MODEL_FOLDER = "model"
 CRITIC_FILE = "critic.safetensors"
+# Named as the keys of a policy's `states()`.
 MASK_FILE = "mask.safetensors"
 TARGET_FILE = "target.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"

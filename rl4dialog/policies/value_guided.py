@@ -18,7 +18,7 @@ import torch
 from pydantic import Field
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import LogitsProcessorList, MinPLogitsWarper, PreTrainedModel, TopKLogitsWarper, TopPLogitsWarper
+from transformers import MinPLogitsWarper, PreTrainedModel, TopKLogitsWarper, TopPLogitsWarper
 
 from rl4dialog.core.errors import ConfigError, ModelError, shown
 from rl4dialog.core.pretrained import GUIDANCE_FILE
@@ -29,7 +29,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.beam_search import Sample, guided_beams, reranked
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.decoding import Obs
-from rl4dialog.policies.generation import MIN_TEMPERATURE, GenerationSettings, StepEditor, parsed_settings
+from rl4dialog.policies.generation import MIN_TEMPERATURE, GenerationSettings, StepEditor, parsed_settings, used_filters
 from rl4dialog.policies.heads import ActionValueHeads
 from rl4dialog.policies.lagging_values import LaggingValuesMixin
 from rl4dialog.policies.models import embedding_rows
@@ -58,12 +58,11 @@ class PriorFilter:
 
         Sampled tokens ``ids`` (n,) count as kept, because rounding can differ between passes.
         """
-        chosen: list[tuple[bool, Any, float]] = [
+        warpers = used_filters(
             (self.top_k > 0, TopKLogitsWarper, self.top_k),
             (self.top_p < 1, TopPLogitsWarper, self.top_p),
             (self.min_p > 0, MinPLogitsWarper, self.min_p),
-        ]
-        warpers = LogitsProcessorList([make(value) for is_used, make, value in chosen if is_used])
+        )
         if not warpers:
             return None
         kept = ~warpers(None, logits).isneginf()  # type: ignore[arg-type]

@@ -260,6 +260,14 @@ class _Evaluation(Driver):
         ids = [_scripted_ids(self.players[row], self.env.views[row].env) for row in rows]
         return Replies.from_ids([[0]] * len(ids), ids)
 
+    def noted(self, said: Replies | None, n_before: Sequence[int]) -> Replies | None:
+        """Their tokens and log-probabilities, without the prompts: records are kept, and sent between processes."""
+        del n_before
+        if said is None:
+            return None
+        last = said.prompt_ids[:, -1:].clone(), said.prompt_mask[:, -1:].clone()
+        return Replies(*last, said.response_ids, said.response_mask, log_probs=said.log_probs)
+
     def pay(self, talks: Sequence[Talk]) -> None:
         try:
             super().pay(talks)
@@ -347,4 +355,5 @@ class Conversing:
                 rows = np.array([row for row in rows if not driver.talks[row].is_over], dtype=int)
         for talk, view in zip(driver.talks, env.views, strict=True):
             talk.dialogue = talk.with_rewards(view.env.conversation.dialogue(talk.info.get("ended_by")))
+            talk.info = {}
         return driver.talks

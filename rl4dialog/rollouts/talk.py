@@ -37,10 +37,10 @@ class Reply:
 
     def of_tokens(self, name: str) -> np.ndarray | None:
         """A number of each of its tokens, by attribute of the batch; ``None`` if it is not known. Shape (n,)."""
+        assert self.batch is not None
         numbers = getattr(self.batch, name)
         if numbers is None:
             return None
-        assert self.batch is not None
         found: np.ndarray = numbers[self.row][self.batch.response_mask[self.row]].numpy()
         return found
 

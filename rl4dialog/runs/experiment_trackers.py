@@ -226,11 +226,11 @@ _TRACKERS: dict[str, Callable[[RunDescription], ExperimentTracker]] = {
 
 def check_trackers(outputs: Collection[str]) -> None:
     """Check that the packages of the selected trackers are installed."""
-    for name in _TRACKERS:
+    for name in [name for name in _TRACKERS if name in outputs]:
         is_installed = False
         with contextlib.suppress(ValueError):  # a module without a spec, or blocked
             is_installed = find_spec(name) is not None
-        if name in outputs and not is_installed:
+        if not is_installed:
             raise ConfigError(f"the log output {name} needs the package {name}: pip install 'rl4dialog[{name}]'")
 
 

@@ -91,8 +91,9 @@ def print_runs(runs: Sequence[ListedRun], metrics: Sequence[str] = (), console: 
         algorithm = "" if each.run is None else str(flatten(each.run.config).get("alg.id", ""))
         values = (each.name, algorithm, each.state, each.progress, f"{each.changed:%Y-%m-%d %H:%M}")
         cells = dict(zip(_TITLES, values, strict=True))
-        first = [f"{key} {each.score(key)}" for key in filter(is_headline, each.keys)][:_N_METRICS]
-        scores = [each.score(key) for key in metrics] if metrics else ["\n".join(first)]
+        first = [*filter(is_headline, each.keys)][:_N_METRICS]
+        lines = "\n".join(f"{key} {each.score(key)}" for key in ([] if metrics else first))
+        scores = [each.score(key) for key in metrics] if metrics else [lines]
         table.add_row(*map(Text, [*(cells[title] for title in titles), *scores]))
     console.print(table)
 

@@ -204,7 +204,7 @@ class ConversationDiversityMetric(PerDialogueMetric):
 
 def _repetition(dialogue: Dialogue, words: list[list[str]], n: int) -> dict[str, float]:
     """Shares of the agent's n-grams that occurred in earlier utterances of each speaker."""
-    earlier: dict[int, _Grams] = {}
+    earlier: dict[int, set[_Gram]] = {}
     found, total = Counter[int](), Counter[int]()
     for i, turn in enumerate(dialogue.turns):
         if not words[i] or (i < dialogue.n_given and turn.speaker == AGENT):
@@ -213,7 +213,7 @@ def _repetition(dialogue: Dialogue, words: list[list[str]], n: int) -> dict[str,
         for speaker, before in earlier.items() if turn.speaker == AGENT else ():
             found[speaker] += sum(count for gram, count in grams.items() if gram in before)
             total[speaker] += grams.total()
-        earlier[turn.speaker] = earlier.get(turn.speaker, Counter()) + grams
+        earlier.setdefault(turn.speaker, set()).update(grams)
     return {
         "self_repetition": _share(found[AGENT], total[AGENT]),
         "partner_echo": _share(found[PARTNER], total[PARTNER]),

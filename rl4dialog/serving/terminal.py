@@ -43,7 +43,7 @@ _QUIT = Command("", "end the chat")
 
 def parse_command(line: str, commands: Mapping[str, Command]) -> tuple[str, str]:
     """Split a line that begins with a slash into command name and argument."""
-    name, argument = (part.strip() for part in f"{line[1:]} ".split(" ", 1))
+    name, argument = (part.strip() for part in line[1:].partition(" ")[::2])
     if name not in commands:
         hint = nearest_hint(f"/{name}", [f"/{known}" for known in commands])
         raise ConfigError(f"unknown command '/{name}'{hint} (/help lists the commands)")

@@ -179,9 +179,8 @@ def read_replies(
         if comment in REMOVED or reply in REMOVED:
             n_removed += 1
             continue
-        rudeness = rudeness_of(reply)
-        if rudeness_column is not None:
-            rudeness = int(_number(row, rudeness_column, (POLITE, MILD, STRONG)))
+        given = None if rudeness_column is None else int(_number(row, rudeness_column, (POLITE, MILD, STRONG)))
+        rudeness = rudeness_of(reply) if given is None else given
         yield CommentReply(comment, reply, rudeness, None if score_column is None else _number(row, score_column))
     if n_removed:
         _logger.warning("%s, %s: %d replies were left out, because a text was removed", path, split, n_removed)

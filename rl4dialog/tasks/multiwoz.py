@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -204,10 +205,9 @@ def _goal(
     text = _TAG.sub("", ". ".join(given.get("message", ())))
     domains = {name: _domain_goal(given[name]) for name in names}
     goal = goal_of({"id": id, "text": text, "domains": domains}, ONTOLOGY, where)
-    for name, found in goal.domains.items():
-        if found.fail_info and database.query(name, found.first_info):
-            domains[name]["fail_info"] = {}
-    return goal_of({"id": id, "text": text, "domains": domains}, ONTOLOGY, where)
+    found = goal.domains.items()
+    possible = [name for name, each in found if each.fail_info and database.query(name, each.first_info)]
+    return replace(goal, domains={**goal.domains, **{n: replace(goal.domains[n], fail_info={}) for n in possible}})
 
 
 def _domain_goal(given: Mapping[str, Any]) -> dict[str, Any]:

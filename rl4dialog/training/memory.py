@@ -214,13 +214,13 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         raise
     except Exception:  # code of some models depends on tensor values, which fake tensors lack
         activations = None
-    import transformers.trainer  # noqa: F401  # which the run will load, too
-
     cache = n_envs * _cache_bytes(model, rows.longest_prompt, lengths.reply)
     n_trained = _bytes_of(trained)
     pass_rows = min(n_envs, PASS_SIZE[device_type])
     vocabulary = embedding_rows(model)
     pass_logits = 2 * _FLOAT * vocabulary * max(pass_rows * rows.n_agent_tokens, 3 * n_envs)
+    if not on_gpu:
+        import transformers.trainer  # noqa: F401  # the run will load it, and it counts as memory of the program
     return MemoryPlan(
         program=0 if on_gpu else int(resident_mib() * MIB),
         weights=n_trained,

@@ -17,7 +17,7 @@ from rl4dialog.algorithms.offline.q_learning import QLearning, States
 from rl4dialog.core.arguments import Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.data.splits import share_of
-from rl4dialog.functional.losses import advantage_weights, expectile_loss, next_states, td_targets
+from rl4dialog.functional.losses import advantage_weights, expectile_loss
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.conversation_log import ConversationLog
 
@@ -214,7 +214,7 @@ class PsiLearning(QLearning):
         values = q.logsumexp(dim=-1) if self.backup == "logsumexp" else q.amax(dim=-1)
         with torch.no_grad():
             rewards = states.rewards / self.reward_scale - states.imitation_loss()
-        return td_targets(rewards, states.discounts, next_states(values, states.episodes))
+        return states.td_targets(values, rewards)
 
 
 class MCReturns(QLearning):

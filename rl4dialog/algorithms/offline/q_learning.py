@@ -68,9 +68,10 @@ class States:
         hidden = self.policy_hidden if self.turns is None else self.policy_hidden.tokens
         return -token_log_probs(self.policy.model_logits(hidden), self.batch.flat("response_ids"))
 
-    def td_targets(self, values: Tensor) -> Tensor:
+    def td_targets(self, values: Tensor, rewards: Tensor | None = None) -> Tensor:
         """R + gamma times the value of the next state, given the ``values`` of all; 0 after an episode. Shape (n,)."""
-        return td_targets(self.rewards, self.discounts, next_states(values, self.episodes))
+        rewards = self.rewards if rewards is None else rewards
+        return td_targets(rewards, self.discounts, next_states(values, self.episodes))
 
 
 class QLearning(OfflineAlgorithm):

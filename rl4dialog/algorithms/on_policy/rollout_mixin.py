@@ -30,9 +30,12 @@ from rl4dialog.rollouts.kl_controllers import FixedKLController, KLController
 
 def existing_device(name: str) -> str:
     """Check that a device exists on this machine and return its name."""
-    n_devices = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if name == "auto":
+        return name
     try:
-        if name == "auto" or (torch.device(name).index or 0) < n_devices[torch.device(name).type]:
+        device = torch.device(name)
+        n_devices = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+        if (device.index or 0) < n_devices[device.type]:
             return name
     except (RuntimeError, KeyError):
         raise ValueError("Input should be auto, cpu, cuda, cuda:<number> or mps") from None

@@ -143,7 +143,7 @@ def _completions(row: Row) -> Iterator[Record]:
     """A prompt and a reply, which TRL's KTO labels with true or false."""
     label = row.parsed(_Labelled).label
     prompt = plain_or_messages(row, "prompt")
-    yield _reply(prompt, reply_of(row, "completion"), label)
+    yield _reply(prompt, reply_of(row, "completion", plain_or_messages(row, "completion")), label)
 
 
 def _preferences(row: Row) -> Iterator[Record]:

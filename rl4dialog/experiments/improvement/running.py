@@ -261,7 +261,8 @@ def _check_same_config(stage: Stage) -> None:
         return
     before, now = flatten(load_yaml(stage.config_file)), flatten(dict(stage.written))
     changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
-    for key in changed[:1]:
+    if changed:
+        key = changed[0]
         raise ConfigError(
             f"the stage {stage.name} was started with another config: {key} was {before.get(key)!r} and is now "
             f"{now.get(key)!r} ({len(changed)} keys differ). Pass the same --set and --force, or another --output"

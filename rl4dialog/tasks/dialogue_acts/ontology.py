@@ -143,11 +143,10 @@ class Database:
         """
         key = (domain, *constraints.items())
         if key not in self._results:
-            n = len(self._entities[domain])
-            found = (1 << n) - 1
+            found = (1 << len(self._entities[domain])) - 1
             for slot, wanted in constraints.items():
                 found &= self._satisfying(domain, slot, wanted)
-            self._results[key] = tuple(i for i in range(n) if found >> i & 1)
+            self._results[key] = tuple(i for i, bit in enumerate(bin(found)[:1:-1]) if bit == "1")
         return self._results[key]
 
     def _satisfying(self, domain: str, slot: str, wanted: str) -> int:

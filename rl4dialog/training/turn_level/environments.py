@@ -267,8 +267,8 @@ def _env_factory(config: TurnLevelConfig, split: str, keeps_transcripts: bool = 
             provided[key] = functools.partial(registry.get, part.id, part.args)
     if reward is not None:
         provided["turn_reward"] = TurnRewardRegistry.get(reward.id, reward.args)
-    accepted = {key: value for key, value in provided.items() if key in _parameters(env.id)}
-    return functools.partial(build, **env.args, **accepted)
+    accepted = _parameters(env.id)
+    return functools.partial(build, **env.args, **{key: value for key, value in provided.items() if key in accepted})
 
 
 def _parameters(env_id: str) -> Collection[str]:
