@@ -21,6 +21,9 @@ settings.register_profile("short", _FUZZ, max_examples=100, derandomize=True)
 settings.register_profile("long", _FUZZ, max_examples=1000)
 settings.load_profile("short")
 
+# Workers share the cores: what a test starts as a process of its own has one thread, too.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # rouge_score's logging would write to what pytest captures, and close it when a web server sets up its own logging.
 absl.logging.get_absl_handler().python_handler.stream = sys.__stderr__
 
