@@ -20,6 +20,7 @@ def test_notebook_is_stored_as_it_ran(path):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path, tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient", reason="needs nbclient, a part of rl4dialog[dev]")
