@@ -198,17 +198,17 @@ as it reads in both directions."""
 _ALL = {**CAUSAL, **REFUSED_CAUSAL, **UNLISTED, **SEQ2SEQ, **REFUSED_SEQ2SEQ}
 
 
-def make_config(name, vocab_size=25):
+def make_config(name, vocab_size=25, **changes):
     """The config of a tiny model, without dropout."""
     common = {"vocab_size": vocab_size, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 1}
-    settings = {**common, **_ALL[name]}
+    settings = {**common, **_ALL[name], **changes}
     default = AutoConfig.for_model(name.split("/")[0], **settings)
     is_random = [key for key, value in vars(default).items() if re.search("drop|jitter", key) and is_number(value)]
     return AutoConfig.for_model(name.split("/")[0], **settings, **dict.fromkeys(is_random, 0.0))
 
 
-def make_model(name, seed=0, vocab_size=25):
+def make_model(name, seed=0, vocab_size=25, **changes):
     """A tiny model with random weights, peaked enough not to be uniform."""
     torch.manual_seed(seed)
     auto_class = AutoModelForSeq2SeqLM if name in SEQ2SEQ or name in REFUSED_SEQ2SEQ else AutoModelForCausalLM
-    return auto_class.from_config(make_config(name, vocab_size)).eval()
+    return auto_class.from_config(make_config(name, vocab_size, **changes)).eval()

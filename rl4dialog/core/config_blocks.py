@@ -356,8 +356,10 @@ class WarmStartConfig(Block):
 
 
 class GenerationConfig(Block):
-    backend: Literal["transformers", "vllm"] = "transformers"
-    """Backend that generates replies."""
+    backend: Literal["auto", "graph", "transformers", "vllm"] = "auto"
+    """Backend that generates replies: ``graph`` replays one CUDA graph per token, ``transformers`` calls the model.
+    ``auto`` is ``graph`` on a CUDA device where it is possible, otherwise ``transformers``.
+    """
     gpu_memory_utilization: float = Field(default=0.3, gt=0, le=1)
     """``vllm`` only: fraction of GPU memory for its weights and cache."""
     tensor_parallel_size: int = Field(default=1, ge=1)
@@ -368,7 +370,8 @@ class GenerationConfig(Block):
     @model_validator(mode="after")
     def _options_fit_backend(self) -> GenerationConfig:
         given = [name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default]
-        if self.backend == "transformers" and given:
+        given = [name for name in given if name != "backend"]
+        if self.backend != "vllm" and given:
             raise ValueError(f"{', '.join(given)} has a meaning only with backend: vllm")
         return self
 

@@ -10,7 +10,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -37,6 +37,7 @@ from rl4dialog.policies.generation import (
 )
 from rl4dialog.policies.gradient_steps import GradientSteps, check_optimizer, checkpoint_layers, with_defaults
 from rl4dialog.policies.gradient_steps import optimizer_class as find_optimizer
+from rl4dialog.policies.graph_sampler import LOOK_EVERY, GraphSampler, refusal, static_cache_holds
 from rl4dialog.policies.heads import ValueHead, head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_restores, check_settings
 from rl4dialog.policies.models import embedding_rows, ids_without_token
@@ -162,6 +163,8 @@ class LMActorCriticPolicy(BasePolicy):
     """The transformers Auto class that loads this policy's language model."""
     maskable = False
     """Whether a mask policy restricts the allowed tokens."""
+    sampler: Literal["auto", "graph", "transformers"] = "auto"
+    """How replies are sampled: with graphs, token by token, or with graphs on a CUDA device where possible."""
     guided = False
     """Whether values of tokens or replies guide the language model."""
     reranked = False
@@ -303,7 +306,7 @@ class LMActorCriticPolicy(BasePolicy):
         """Sample the same replies as :meth:`generate`, and yield the tokens of each step."""
         settings, limit = self._sampler(kwargs, only_sampling=NOT_IN_CONVERSATIONS)
         with torch.no_grad(), self._autocast():
-            steps = self._sample_steps(obs, settings, limit, random=random)
+            steps = self._sample_steps(obs, settings, limit, random=random, look_every=1)
         while True:
             with self._autocast():  # not around the yield, which would affect the caller's code
                 step = next(steps, None)
@@ -327,11 +330,45 @@ class LMActorCriticPolicy(BasePolicy):
             self._prompt_cache = outer
 
     def _sample_steps(
-        self, obs: Obs, settings: GenerationSettings, limit: int, **kwargs: Any
+        self,
+        obs: Obs,
+        settings: GenerationSettings,
+        limit: int,
+        lockstep: bool = False,
+        random: torch.Generator | None = None,
+        look_every: int = LOOK_EVERY,
     ) -> Generator[SampledTokens, None, Replies]:
-        decoder = self._model_decoder(self._policy_model, obs, self._prompt_cache)
+        decoder: Any = self._model_decoder(self._policy_model, obs, self._prompt_cache)
+        graphs = None if lockstep or self.eager_reason(settings) else self._graph_sampler
+        if graphs is not None and not graphs.is_busy:
+            return graphs.steps(decoder, obs, settings, limit, random, look_every)
         editors = self._step_editors(obs, settings)
-        return sample_steps(decoder, obs, settings, self.end_of_turn, limit, editors, **kwargs)
+        return sample_steps(decoder, obs, settings, self.end_of_turn, limit, editors, lockstep, random)
+
+    @classmethod
+    def graph_refusal(cls) -> str | None:
+        """Why this kind of policy cannot sample with graphs; ``None`` if it can."""
+        if cls.maskable or cls.guided:
+            return "a second model chooses among the tokens"
+        return None if cls.joins_turns else "the cross-attention of an encoder-decoder is not captured"
+
+    def eager_reason(self, settings: GenerationSettings) -> str | None:
+        """Why replies with these settings are sampled by calling the model for each token; ``None`` if with graphs."""
+        if self.sampler == "transformers":
+            return "generation.backend is transformers"
+        if self.sampler == "auto" and self.device.type != "cuda":
+            return "graphs need a CUDA device"
+        n_columns = self.max_prompt_length + self.max_reply_length
+        return self.graph_refusal() or refusal(self._policy_model.config, settings, n_columns)
+
+    @cached_property
+    def _graph_sampler(self) -> GraphSampler | None:
+        """Sampler with graphs, if the model computes the same with it."""
+        model, n_prompt, n_new = self._policy_model, self.max_prompt_length, self.max_reply_length
+        parts = model, self._trunk(model), partial(self._head, model)
+        if not static_cache_holds(*parts, self.end_of_turn.tokenizer, n_prompt):
+            return None
+        return GraphSampler(*parts, self.end_of_turn, n_prompt + n_new, n_new)
 
     def _sampler(
         self, generation_kwargs: dict[str, Any], only_sampling: str | None = None

@@ -197,7 +197,8 @@ class Decoder(ABC):
 class CausalDecoder(Decoder):
     """Decoder for decoder-only models, after prompts padded on the left (n, P); reads each distinct one once.
 
-    The last prompts of the same conversations, in the ``prompt_cache``, are not read again.
+    The last prompts of the same conversations, in the ``prompt_cache``, are not read again. ``cache`` has keys and
+    values of C columns; ``mask`` (n, C) tells the real tokens; ``positions`` end with those of the last ones.
     """
 
     def __init__(
@@ -208,37 +209,37 @@ class CausalDecoder(Decoder):
         head: Head | None = None,
         prompt_cache: PromptCache | None = None,
     ) -> None:
-        context, self._mask = trim_left_padding(prompt_ids, prompt_mask.bool())
+        context, self.mask = trim_left_padding(prompt_ids, prompt_mask.bool())
         super().__init__(head, context)
         self._trunk, self._prompt_cache = trunk, prompt_cache
-        self._positions = position_ids_from_mask(self._mask)
+        self.positions = position_ids_from_mask(self.mask)
         parameters = inspect.signature(trunk.forward).parameters
         self._takes_positions = "position_ids" in parameters
         # Mamba's cache holds a state instead of keys and values.
         self._is_state = "cache_params" in parameters
-        self._cache = DynamicCache(config=trunk.config)
+        self.cache = DynamicCache(config=trunk.config)
 
     def _first_hidden(self) -> Tensor:
-        first, repeats = distinct_rows(self.context, self._mask)
-        hidden, self._mask = self._read_prompts(self.context[first], self._mask[first], self._positions[first])
-        self._cache.reorder_cache(repeats)  # type: ignore[arg-type]
-        self._mask = self._mask[repeats]
+        first, repeats = distinct_rows(self.context, self.mask)
+        hidden, self.mask = self._read_prompts(self.context[first], self.mask[first], self.positions[first])
+        self.cache.reorder_cache(repeats)  # type: ignore[arg-type]
+        self.mask = self.mask[repeats]
         return hidden[repeats]
 
     def _hidden_after(self, ids: Tensor) -> Tensor:
-        self._mask = pad(self._mask, (0, 1), value=True)
-        self._positions = self._positions[:, -1:] + 1
-        return self._step(ids, self._mask, self._positions)
+        self.mask = pad(self.mask, (0, 1), value=True)
+        self.positions = self.positions[:, -1:] + 1
+        return self._step(ids, self.mask, self.positions)
 
     def _read_prompts(self, ids: Tensor, mask: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the states after the prompts, and the mask of the columns in the cache."""
         if self._prompt_cache is None:
             return self._step(ids, mask, positions), mask
         prompts = [row[real] for row, real in zip(ids.cpu().numpy(), mask.cpu().numpy(), strict=True)]
-        columns, n_new = self._prompt_cache.load(prompts, self._cache)
+        columns, n_new = self._prompt_cache.load(prompts, self.cache)
         columns = columns.to(ids.device)
         hidden = self._step(ids[:, -n_new:], columns, positions[:, -n_new:])
-        self._prompt_cache.store(prompts, self._cache, columns)
+        self._prompt_cache.store(prompts, self.cache, columns)
         return hidden, columns
 
     def _step(self, ids: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
@@ -247,15 +248,15 @@ class CausalDecoder(Decoder):
             # A recurrent state no longer contains the padding.
             attention_mask=None if self._is_state and mask.shape != ids.shape else mask.long(),
             use_cache=True,
-            **{"cache_params" if self._is_state else "past_key_values": self._cache},
+            **{"cache_params" if self._is_state else "past_key_values": self.cache},
             **({"position_ids": positions} if self._takes_positions else {}),
         )
         # Contiguous: for a strided view, torch's matrix product on a CPU copies the head's weights once per row.
         return output.last_hidden_state[:, -1].contiguous()
 
     def keep(self, rows: Tensor) -> None:
-        self._cache.reorder_cache(rows)  # type: ignore[arg-type]
-        self.context, self._mask, self._positions = self.context[rows], self._mask[rows], self._positions[rows]
+        self.cache.reorder_cache(rows)  # type: ignore[arg-type]
+        self.context, self.mask, self.positions = self.context[rows], self.mask[rows], self.positions[rows]
 
 
 class UncachedCausalDecoder(Decoder):

@@ -7,7 +7,7 @@ token under the policy's own distribution, and removes finished replies from the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -69,6 +69,10 @@ MIN_TEMPERATURE = 1e-15
 NOT_IN_ROLLOUTS = (
     "rollouts must sample every token from the policy, because updates need its log-probability; move it to "
     "train_evaluation.generation_kwargs (to limit the length of replies in rollouts, use max_new_tokens)"
+)
+DIVERGED = (
+    "the policy's logits are NaN or infinite, so it cannot generate replies: the training diverged. Lower its "
+    "learning_rate and train again, with precision fp32 if it was another; checkpoints and results from before are kept"
 )
 NOT_IN_CONVERSATIONS = "it is only for the evaluation of single replies, not for conversations"
 
@@ -198,6 +202,46 @@ class SampledTokens(NamedTuple):
     log_probs: Tensor
 
 
+class Choice(NamedTuple):
+    """Next tokens of n replies, and numbers of these tokens. Shapes (n,)."""
+
+    ids: Tensor
+    log_probs: Tensor  # under the policy's distribution, in nats
+    unmasked_log_probs: Tensor  # the same without the editors
+    sampler_log_probs: Tensor  # under the filtered distribution
+    truncated_mass: Tensor  # probability that the filters cut off
+
+
+def choose(
+    logits: Tensor,
+    unmasked: Tensor,
+    context: Tensor,
+    settings: GenerationSettings,
+    processors: LogitsProcessorList,
+    held_back: Tensor | None,
+    draw: Callable[[Tensor], Tensor],
+) -> Choice:
+    """Choose the next tokens from the policy's ``logits`` (n, V), which are ``unmasked`` (n, V) before the editors.
+
+    The filters read the ``context`` (n, L); tokens that are ``held_back`` (V,) are not chosen; ``draw`` draws from the
+    softmax of logits, (n, V) -> (n,). Reads no number back from the device, if no filter does.
+    """
+    allowed = processors(context, logits.clone()) if processors else logits  # type: ignore[arg-type]
+    if held_back is not None:
+        allowed = allowed.masked_fill(held_back, float("-inf"))
+    ids = draw(allowed) if settings.do_sample else allowed.argmax(dim=-1)
+    log_probs = token_log_probs(logits, ids)
+    return Choice(
+        ids,
+        log_probs,
+        log_probs if logits is unmasked else token_log_probs(unmasked, ids),
+        log_probs if allowed is logits else token_log_probs(allowed, ids),
+        torch.zeros_like(log_probs)
+        if allowed is logits
+        else (logits.softmax(dim=-1) * torch.isinf(allowed)).sum(dim=-1),
+    )
+
+
 def all_steps(steps: Generator[SampledTokens, None, Replies]) -> Replies:
     """Run :func:`sample_steps` to its end and return the replies."""
     while True:
@@ -227,45 +271,38 @@ def sample_steps(
     shape = (n_replies, max_new_tokens)
     ids = torch.zeros(shape, dtype=torch.long, device=device)
     reply_mask = torch.zeros(shape, dtype=torch.bool, device=device)
-    log_probs, unmasked_log_probs, truncated_mass, sampler = (torch.zeros(shape, device=device) for _ in range(4))
+    numbers = torch.zeros(4, *shape, device=device)  # as in Choice
+
+    def draw(allowed: Tensor) -> Tensor:
+        return torch.multinomial(allowed.softmax(dim=-1), 1, generator=random).squeeze(1)
 
     processors = settings.processors()
-    held_back = end_ids(end_of_turn, device)
     rows = torch.arange(n_replies, device=device)  # unfinished replies
     replies: list[list[int]] = [[] for _ in range(n_replies)]
     next_ids: Tensor | None = None
+    held_back: Tensor | None = None
     idle = False  # finished here, but not in all other processes
 
     for t in range(max_new_tokens):
         hidden = decoder.next_hidden(next_ids)
         logits = unmasked = scale_logits(decoder.logits(hidden), settings.temperature)
         if not unmasked.amax(dim=-1).isfinite().all():  # the maximum of a row with NaN is NaN
-            raise TrainingError(
-                "the policy's logits are NaN or infinite, so it cannot generate replies: the training diverged. Lower "
-                "its learning_rate and train again, with precision fp32 if it was another; checkpoints and results "
-                "from before are kept"
-            )
+            raise TrainingError(DIVERGED)
         for editor in editors:
             logits = editor.edit(logits, next_ids, hidden)
-        allowed = processors(decoder.context, logits.clone()) if processors else logits  # type: ignore[arg-type]
-        if t < settings.min_length and len(held_back):
-            allowed = allowed.index_fill(1, held_back, float("-inf"))
-        if settings.do_sample:
-            next_ids = torch.multinomial(allowed.softmax(dim=-1), 1, generator=random).squeeze(1)
-        else:
-            next_ids = allowed.argmax(dim=-1)
+        if t == 0 and settings.min_length:
+            held_back = ending_tokens(end_of_turn, logits)
+        elif t == settings.min_length:
+            held_back = None
+        chosen = choose(logits, unmasked, decoder.context, settings, processors, held_back, draw)
+        next_ids = chosen.ids
 
         unfinished = []
         if not idle:
             ids[rows, t] = next_ids
             reply_mask[rows, t] = True
-            chosen = token_log_probs(logits, next_ids)
-            log_probs[rows, t] = chosen
-            unmasked_log_probs[rows, t] = chosen if logits is unmasked else token_log_probs(unmasked, next_ids)
-            sampler[rows, t] = chosen if allowed is logits else token_log_probs(allowed, next_ids)
-            if allowed is not logits:
-                truncated_mass[rows, t] = (logits.softmax(dim=-1) * torch.isinf(allowed)).sum(dim=-1)
-            yield SampledTokens(rows, next_ids, chosen)
+            numbers[:, rows, t] = torch.stack(chosen[1:])
+            yield SampledTokens(rows, next_ids, chosen.log_probs)
             for i, (row, token) in enumerate(zip(rows.tolist(), next_ids.tolist(), strict=True)):
                 replies[row].append(token)
                 if not end_of_turn.is_end(replies[row]):
@@ -282,17 +319,35 @@ def sample_steps(
             for editor in editors:
                 editor.keep(keep)
 
-    length = int(reply_mask.sum(dim=1).max())
+    return sampled(obs, settings, ids, reply_mask, numbers)
+
+
+def sampled(
+    obs: Mapping[str, Tensor], settings: GenerationSettings, ids: Tensor, mask: Tensor, numbers: Tensor
+) -> Replies:
+    """Replies to the prompts of ``obs``, without columns that no reply needs. Shapes (n, T), (n, T), (4, n, T).
+
+    The numbers are those of a :class:`Choice`, in its order.
+    """
+    length = int(mask.sum(dim=1).max())
+    log_probs, unmasked_log_probs, sampler_log_probs, truncated_mass = numbers[..., :length]
     return Replies(
         obs["prompt_ids"].long(),
         obs["prompt_mask"].bool(),
         ids[:, :length],
-        reply_mask[:, :length],
-        log_probs=log_probs[:, :length],
-        unmasked_log_probs=unmasked_log_probs[:, :length],
-        truncated_mass=truncated_mass[:, :length],
-        sampler_log_probs=sampler[:, :length] if settings.truncates and settings.do_sample else None,
+        mask[:, :length],
+        log_probs=log_probs,
+        unmasked_log_probs=unmasked_log_probs,
+        truncated_mass=truncated_mass,
+        sampler_log_probs=sampler_log_probs if settings.truncates and settings.do_sample else None,
     )
+
+
+def ending_tokens(end_of_turn: EndOfTurn, logits: Tensor) -> Tensor:
+    """Whether each token ends a reply by itself. Shape (n, V) -> (V,)."""
+    ends = torch.zeros(logits.shape[-1], dtype=torch.bool, device=logits.device)
+    ends[end_ids(end_of_turn, logits.device)] = True
+    return ends
 
 
 def end_ids(end_of_turn: EndOfTurn, device: torch.device) -> Tensor:

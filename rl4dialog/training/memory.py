@@ -149,6 +149,11 @@ class MemoryPlan:
         return lasting + max(self.activations or 0, self.rollout)
 
 
+def trains_on_gpu(args: Mapping[str, Any]) -> bool:
+    """Whether an algorithm with these arguments would train on a CUDA device of this machine."""
+    return torch.cuda.is_available() and args.get("device", "auto") != "cpu"
+
+
 def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> MemoryPlan:
     """Predict the peak memory of each process of an RL run without loading weights."""
     lengths, rows = texts.lengths, row_sizes(config, texts, args)
@@ -160,7 +165,7 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
     if args.get("batch_size") and args.get("n_epochs"):  # otherwise one minibatch is the whole iteration
         n_tokens = n_rows * rows.n_agent_tokens * n_processes()
         n_rows = math.ceil(n_rows / max(1, round(n_tokens / args["batch_size"])))
-    on_gpu = torch.cuda.is_available() and args.get("device", "auto") != "cpu"
+    on_gpu = trains_on_gpu(args)
     device_type = "cuda" if on_gpu else "cpu"
     fixed_cost = FIXED_COST[device_type] if args.get("split_by_length") else math.inf
     # Grouping takes quadratic time, so of a huge minibatch, evenly spaced rows stand for all.

@@ -28,6 +28,7 @@ from rl4dialog.data.judged_texts import JudgedTexts, is_comparison
 from rl4dialog.envs.vectorize import close, worker_count
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.policies.graph_sampler import refusal
 from rl4dialog.policies.heads import hidden_size
 from rl4dialog.policies.models import embedding_rows, ids_without_token, is_listed, language_model_without_weights
 from rl4dialog.training.assembly import Assembly, part
@@ -42,7 +43,7 @@ from rl4dialog.training.building.language_model import (
 from rl4dialog.training.building.offline import check_rewards
 from rl4dialog.training.building.policy import all_arguments, policy_class
 from rl4dialog.training.building.rewards import MISSING_CLASSIFIER
-from rl4dialog.training.memory import MIB, predict_memory, row_sizes
+from rl4dialog.training.memory import MIB, predict_memory, row_sizes, trains_on_gpu
 from rl4dialog.training.policy_trainee import find_initial_critic
 from rl4dialog.training.reward_model.models import build_judgements, encode_judged, loss_of
 from rl4dialog.training.turn_level.environments import build_evaluation_envs, build_turn_level_algorithm
@@ -148,11 +149,25 @@ def _rl_rows(config: OnPolicyConfig, parts: Assembly) -> Rows:
     how_well = "about" if memory.activations is not None else "more than"
     yield "memory: peak per process", f"{how_well} {memory.total / MIB:,.0f} MiB"
     block, backend = config.own_generation_block, config.generation.backend
-    yield "generation backend", backend
+    settings = GenerationSettings.from_kwargs(block.kwargs, block.where)
+    yield "generation backend", _backend(config, parts, settings)
     measure = "sampler_kl" if backend == "vllm" else "truncated_mass"
     truncated = f"truncates the policy's distribution (see rollout/{measure})"
-    truncates = GenerationSettings.from_kwargs(block.kwargs, block.where).truncates
-    yield "sampler", truncated if truncates else "the policy's own distribution"
+    yield "sampler", truncated if settings.truncates else "the policy's own distribution"
+
+
+def _backend(config: OnPolicyConfig, parts: Assembly, settings: GenerationSettings) -> str:
+    """Who generates replies, and why it is not the one that was asked for."""
+    chosen, lengths, policy = config.generation.backend, parts.lengths, policy_class(config)
+    if chosen in ("transformers", "vllm"):
+        return chosen
+    if chosen == "auto" and not trains_on_gpu(all_arguments(config)):
+        return "transformers"
+    sizes = lengths.prompt, lengths.reply
+    with torch.device("meta"):
+        model = language_model_without_weights(config.model_name, parts.tokenizer, *sizes, policy.auto_class)
+    reason = policy.graph_refusal() or refusal(model.config, settings, sum(sizes))
+    return "graph" if reason is None else f"transformers, because {reason}"
 
 
 def _n_batches(n_tokens: int, batch_size: int) -> int:

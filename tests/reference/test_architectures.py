@@ -106,6 +106,27 @@ def test_log_probs_of_sampler_and_trainer_are_those_of_the_bare_model(name):
     close(policy.evaluate_actions(first, replies.response_ids[:, 0])[1].detach(), expected[:, 0])
 
 
+WITHOUT_STATIC_CACHE = {
+    *{"bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "lfm2", "mamba", "mamba2", "openai-gpt"},
+    *{"qwen3_next", "recurrent_gemma", "rwkv", "xlstm", "zamba2"},  # states instead of keys and values, or no cache
+    *{"bloom", "gpt_neo"},  # masks and windows of their own
+}
+
+
+@pytest.mark.parametrize("name", quick("cohere", "gptj", "mistral", "mixtral", "opt", "qwen3", of=list(CAUSAL)))
+def test_a_static_cache_gives_the_numbers_of_the_bare_model_or_is_not_used(name):
+    windows = {"sliding_window": 64} if "sliding_window" in CAUSAL[name] else {}
+    model = make_model(name, **windows)
+    policy, obs = policy_of(model, critic="none")
+    policy.sampler = "graph"
+    uses_it = policy.eager_reason(policy.settings) is None and policy._graph_sampler is not None
+    assert uses_it == (name not in WITHOUT_STATIC_CACHE)
+    replies = policy.generate(obs)
+    for row, prompt in enumerate(PROMPTS):
+        reply = replies.response_ids[row][replies.response_mask[row]].tolist()
+        close(replies.log_probs[row, : len(reply)], naive_log_probs(model, prompt, reply))
+
+
 @TRAINED
 def test_an_iteration_trains(name):
     algorithm = iteration(make_model(name))

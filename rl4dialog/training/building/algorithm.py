@@ -67,9 +67,11 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
             **supervised,
             **config.alg.args,
         )
-        settings = config.generation.model_dump()
-        if settings.pop("backend") == "vllm":
-            policy, length = built.policy, texts.lengths.prompt + texts.lengths.reply
+        settings, policy = config.generation.model_dump(), built.policy
+        if (backend := settings.pop("backend")) != "vllm":
+            policy.sampler = backend
+        else:
+            length = texts.lengths.prompt + texts.lengths.reply
             of_engine = policy.language_model, policy.end_of_turn, length
             dtype = {"fp32": "float32", "bf16": "bfloat16"}[config.precision]
             policy.backend = VLLMBackend(*of_engine, dtype, config.seed, **settings)

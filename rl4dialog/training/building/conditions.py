@@ -84,7 +84,7 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "{beams}, which is not supported with env.args.max_turns: {max_turns}, only in evaluations of single replies"),
         (lambda corrected: not corrected.do_sample,
          "alg.args.importance_correction needs {own_block}.do_sample: true; greedy replies have no distribution"),
-        (lambda corrected, backend: backend == "transformers" and not corrected.truncates,
+        (lambda corrected, backend: backend != "vllm" and not corrected.truncates,
          "alg.args.importance_correction has no effect: without filters such as {own_block}.top_k; remove it"),
         (lambda n_candidates, is_greedy: n_candidates > 1 and is_greedy,
          "alg.policy.args.guidance.n_candidates is {n_candidates}, but evaluations decode greedily; set it to 1, or "
@@ -96,6 +96,8 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda backend, is_causal: backend == "vllm" and not is_causal,
          "generation.backend: vllm is not supported with policy {policy_id!r}, only with "
          "decoder-only models without a mask"),
+        (lambda backend, graph_refusal: backend == "graph" and graph_refusal,
+         "generation.backend: graph is not possible with policy {policy_id!r}: {graph_refusal}; use auto"),
         # -- the task
         (lambda task_readers, has_task: task_readers and not has_task,
          "the key 'task' is missing, which {task_readers[0]} needs (known: {known_tasks})"),
@@ -117,7 +119,7 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda learns, policy_id: learns == "both" and policy_id not in _PLAIN_POLICIES,
          f"{{place}}.args.learns: both needs one of the policies {', '.join(_PLAIN_POLICIES)}; the partner speaks "
          "without the mask or values of {policy_id}"),
-        (lambda learns, backend: learns == "both" and backend != "transformers",
+        (lambda learns, backend: learns == "both" and backend == "vllm",
          "{place}.args.learns: both is not supported with generation.backend: vllm"),
         (lambda learns, bootstrap_truncated: learns == "both" and bootstrap_truncated,
          "{place}.args.learns: both is not supported with env.args.bootstrap_truncated: true"),
@@ -302,6 +304,7 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
     policy, pool, args, partners = policy_class(config), config.datapool, config.datapool.args, chosen_partners(config)
     values: dict[str, Any] = {"policy_id": config.policy_id, "has_rollouts": config.has_rollouts}
     values |= {"backend": config.generation.backend, "warm_start": config.warm_start}
+    values["graph_refusal"] = policy.graph_refusal()
     values["is_causal"] = issubclass(policy, CausalLMActorCriticPolicy) and not policy.maskable
     for block in config.generation_blocks:
         settings = GenerationSettings.from_kwargs(block.kwargs, block.where)

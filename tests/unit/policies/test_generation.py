@@ -9,6 +9,7 @@ from rl4dialog.functional.log_probs import mask_logits
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.answering import stream_reply
 from rl4dialog.policies.generation import GenerationSettings, SampledTokens, StepEditor, all_steps, sample_steps
+from rl4dialog.policies.graph_sampler import GraphSampler
 from rl4dialog.policies.maskable import MaskableCausalLMActorCriticPolicy
 from rl4dialog.text.end_of_turn import EndOfTurn
 from tests.tiny import causal_decoder
@@ -21,11 +22,21 @@ def model(request, tokenizer):
     return MODELS[request.param](tokenizer)
 
 
-def generate(model, tokenizer, n, n_tokens=8, end=None, editors=(), **settings):
-    ids = torch.tensor([PROMPT] * n)
-    obs = {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids)}
-    decoder, ends = causal_decoder(model, ids, torch.ones_like(ids)), end or EndOfTurn(tokenizer, [0])
-    return all_steps(sample_steps(decoder, obs, GenerationSettings(**settings), ends, n_tokens, editors))
+@pytest.fixture(params=["transformers", "graph"])
+def generate(request):
+    """Samples replies to PROMPT, token by token or from a static cache."""
+
+    def sample(model, tokenizer, n, n_tokens=8, end=None, **settings):
+        ids = torch.tensor([PROMPT] * n)
+        obs = {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids)}
+        decoder, ends = causal_decoder(model, ids, torch.ones_like(ids)), end or EndOfTurn(tokenizer, [0])
+        settings = GenerationSettings(**settings)
+        if request.param == "transformers":
+            return all_steps(sample_steps(decoder, obs, settings, ends, n_tokens))
+        sampler = GraphSampler(model, model.base_model, decoder._head, ends, len(PROMPT) + n_tokens, n_tokens)
+        return all_steps(sampler.steps(decoder, obs, settings, n_tokens))
+
+    return sample
 
 
 def next_token_logits(model):
@@ -34,7 +45,7 @@ def next_token_logits(model):
 
 
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
-def test_temperature_shapes_what_is_sampled_and_what_is_reported(model, tokenizer, temperature):
+def test_temperature_shapes_what_is_sampled_and_what_is_reported(generate, model, tokenizer, temperature):
     n = 20_000
     replies = generate(model, tokenizer, n, n_tokens=1, temperature=temperature)
     expected = (next_token_logits(model) / temperature).log_softmax(-1)
@@ -43,16 +54,25 @@ def test_temperature_shapes_what_is_sampled_and_what_is_reported(model, tokenize
     assert (observed - expected.exp()).abs().max() < 4 * 0.5 / n**0.5
 
 
-def test_greedy_equals_transformers(model, tokenizer):
-    settings = {"do_sample": False, "no_repeat_ngram_size": 2, "repetition_penalty": 1.3}
+def test_greedy_equals_transformers(generate, model, tokenizer):
+    settings = {"do_sample": False, "repetition_penalty": 1.3}
     ours = generate(model, tokenizer, 1, n_tokens=12, **settings)
     ids = torch.tensor([PROMPT])
     theirs = model.generate(ids, max_new_tokens=12, eos_token_id=0, pad_token_id=1, **settings)
     assert ours.response_ids[0].tolist() == theirs[0, len(PROMPT) :].tolist()
 
 
+def test_no_end_is_drawn_before_the_minimum_length(generate, model, tokenizer):
+    ends = EndOfTurn(tokenizer, [0, *range(5, 15)])
+    replies = generate(model, tokenizer, 200, n_tokens=6, end=ends, min_length=3)
+    lengths = replies.response_mask.sum(dim=1)
+    assert lengths.min() == 4 < lengths.max()  # the end is a token, too
+    mass = next_token_logits(model).softmax(-1)[list(ends.single_token_ids)].sum()
+    torch.testing.assert_close(replies.truncated_mass[:, 0], mass.expand(200), rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_diverged_policy_is_named(tokenizer, value):
+def test_diverged_policy_is_named(generate, tokenizer, value):
     model = make_gpt2(tokenizer)
     model.lm_head.weight.data[7] = value
     with pytest.raises(TrainingError, match=r"logits are NaN or infinite.* Lower its learning_rate"):
@@ -60,7 +80,7 @@ def test_diverged_policy_is_named(tokenizer, value):
 
 
 @pytest.mark.parametrize("settings", [{"top_k": 3}, {"top_p": 0.5}, {"typical_p": 0.5}])
-def test_filters_limit_the_sampler_and_not_the_log_probs(model, tokenizer, settings):
+def test_filters_limit_the_sampler_and_not_the_log_probs(generate, model, tokenizer, settings):
     replies = generate(model, tokenizer, 500, n_tokens=1, **settings)
     log_probs = next_token_logits(model).log_softmax(-1)
     torch.testing.assert_close(replies.log_probs[:, 0], log_probs[replies.response_ids[:, 0]], rtol=1e-4, atol=1e-4)
@@ -75,7 +95,7 @@ def test_filters_limit_the_sampler_and_not_the_log_probs(model, tokenizer, setti
         torch.testing.assert_close(kept, 1 - replies.truncated_mass, rtol=1e-3, atol=1e-4)
 
 
-def test_replies_of_unlike_length_are_right_padded_and_end_once(model, tokenizer):
+def test_replies_of_unlike_length_are_right_padded_and_end_once(generate, model, tokenizer):
     replies = generate(model, tokenizer, 200, n_tokens=20, temperature=2.0)
     lengths = replies.response_mask.sum(dim=1)
     assert lengths.min() < lengths.max()
@@ -88,7 +108,7 @@ def test_replies_of_unlike_length_are_right_padded_and_end_once(model, tokenizer
         assert length == 20 or ids[length - 1] == 0
 
 
-def test_reply_ends_at_a_marker_of_the_text():
+def test_reply_ends_at_a_marker_of_the_text(generate):
     tokenizer = make_tokenizer(marker="<EOU>")
     model = make_gpt2(tokenizer)
     end = EndOfTurn(tokenizer, [0], "<EOU>")
@@ -126,7 +146,10 @@ class OnlyOne(StepEditor):
 
 
 def test_editor_decides_what_is_drawn_and_belongs_to_the_policy(model, tokenizer):
-    replies = generate(model, tokenizer, 20, n_tokens=2, editors=[OnlyOne()])
+    ids = torch.tensor([PROMPT] * 20)
+    obs, decoder = {"prompt_ids": ids, "prompt_mask": torch.ones_like(ids)}, causal_decoder(model, ids, ids > 0)
+    steps = sample_steps(decoder, obs, GenerationSettings(), EndOfTurn(tokenizer, [0]), 2, [OnlyOne()])
+    replies = all_steps(steps)
     assert (replies.response_ids == 5).all() and (replies.log_probs == 0).all()
     expected = next_token_logits(model).log_softmax(-1)[5].expand(20)
     torch.testing.assert_close(replies.unmasked_log_probs[:, 0], expected, rtol=1e-4, atol=1e-5)
@@ -249,12 +272,19 @@ def test_mask_rollouts_and_conversations_refuse_beams_by_name():
 
 
 @pytest.mark.parametrize(
-    ("settings", "masked"),
-    [({"temperature": 2.0}, False), ({"top_k": 5}, False), ({"do_sample": False}, False), ({"top_k": 5}, True)],
+    ("settings", "masked", "sampler"),
+    [
+        ({"temperature": 2.0}, False, "transformers"),
+        ({"temperature": 2.0}, False, "graph"),
+        ({"top_k": 5}, False, "graph"),
+        ({"do_sample": False}, False, "transformers"),
+        ({"top_k": 5}, True, "transformers"),
+    ],
 )
-def test_streamed_reply_is_the_generated_one(model, tokenizer, settings, masked):
+def test_streamed_reply_is_the_generated_one(model, tokenizer, settings, masked, sampler):
     env = make_env(tokenizer, max_episode_length=12)
     policy = make_policy(env, model, critic="none", **({"policy_class": maskable_class_of(model)} if masked else {}))
+    policy.sampler = sampler
     ids = torch.tensor([PROMPT])
     for seed in range(2):
         torch.manual_seed(seed)

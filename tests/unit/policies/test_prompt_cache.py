@@ -86,7 +86,7 @@ def test_prompts_that_are_new_are_read_whole():
             ids, mask = batch(prompts)
             decoder = causal_decoder(model, ids, mask, cache)
             torch.testing.assert_close(decoder.next_logits(None), causal_decoder(model, ids, mask).next_logits(None))
-            assert torch.equal(decoder._mask, mask)
+            assert torch.equal(decoder.mask, mask)
 
 
 @pytest.mark.parametrize("name", [*WINDOWED, "gpt_neo", "bloom", "mamba"])

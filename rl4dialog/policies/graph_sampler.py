@@ -1,0 +1,455 @@
+"""Sampling of replies from a static cache; on a CUDA device, each step is replayed as one graph.
+
+A step reads and writes tensors of fixed size and address: the last tokens, keys and values of all columns, and what was
+sampled. So its kernels can be recorded once and started together. Filters, draw and log-probabilities are those of
+`generation.choose`, which the token-by-token sampler uses too: nothing in a filter needs to know of graphs, but it must
+not read a number back to Python. Prompts are read without a graph, by the same decoder.
+
+Rows that have ended stay in the batch, and their tokens are dropped, until half as many rows would do. Every few steps,
+the host reads what was sampled and decides which rows have ended. On other devices, steps are called instead of
+replayed, with the same results.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.pytorch_utils import Conv1D
+
+from rl4dialog.core.errors import TrainingError
+from rl4dialog.functional.log_probs import scale_logits
+from rl4dialog.functional.replies import Replies
+from rl4dialog.policies.decoding import TOLERANCE, CausalDecoder, Head, UncachedCausalDecoder, decoded_log_probs
+from rl4dialog.policies.generation import (
+    DIVERGED,
+    GenerationSettings,
+    SampledTokens,
+    all_steps,
+    choose,
+    ending_tokens,
+    sampled,
+)
+from rl4dialog.policies.models import UNCACHED
+from rl4dialog.text.end_of_turn import EndOfTurn
+
+LOOK_EVERY = 8
+"""Steps between looks at what was sampled, each of which waits for the device."""
+_MIN_COLUMNS = 64
+_WARM_UP_STEPS = 3  # before a capture, as torch.cuda.graph asks for
+_NOT_FINITE = -1  # in the place of a token
+
+_logger = logging.getLogger(__name__)
+
+
+class GraphSampler:
+    """Samples replies of a decoder-only model, for which there is no :func:`refusal`.
+
+    Args:
+        model: The language model. Its weights may change, but not their addresses.
+        trunk: The model without its head.
+        head: Logits of hidden states.
+        end_of_turn: Detection of reply ends.
+        max_columns: Largest number of tokens of a prompt and its reply.
+        max_new_tokens: Largest number of tokens of a reply.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        trunk: nn.Module,
+        head: Head,
+        end_of_turn: EndOfTurn,
+        max_columns: int,
+        max_new_tokens: int,
+    ) -> None:
+        self._model, self._trunk, self._head, self._end_of_turn = model, trunk, head, end_of_turn
+        self._n_columns, self._n_new, self._device = max_columns, max_new_tokens, model.device
+        self._adds_mask = model.config._attn_implementation == "eager"  # instead of choosing by it
+        self._random = torch.Generator(self._device)
+        self._ends: Tensor | None = None
+        self._buffers: _Buffers | None = None
+        self._addresses: list[int] = []
+        self._graphs: dict[tuple[int, int, GenerationSettings], Any] = {}
+        self._pool: Any = None
+        self._cast_weights: list[tuple[nn.Module, Tensor]] = []
+        self._busy = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a stream has begun and not ended: its tokens are in the only buffers."""
+        return self._busy
+
+    @torch.no_grad()
+    def steps(
+        self,
+        decoder: CausalDecoder,
+        obs: Mapping[str, Tensor],
+        settings: GenerationSettings,
+        limit: int,
+        random: torch.Generator | None = None,
+        look_every: int = LOOK_EVERY,
+    ) -> Generator[SampledTokens, None, Replies]:
+        """Sample one reply per prompt, like :func:`~rl4dialog.policies.generation.sample_steps`.
+
+        ``random`` gives one number, the seed of all draws of this call: no draw depends on earlier graphs or calls. The
+        tokens of several steps follow one another after each look.
+
+        Raises:
+            TrainingError: If logits are not finite.
+        """
+        self._busy = True
+        try:
+            return (yield from self._steps(decoder, obs, settings, limit, random, look_every))
+        finally:
+            self._busy = False
+
+    def _steps(
+        self,
+        decoder: CausalDecoder,
+        obs: Mapping[str, Tensor],
+        settings: GenerationSettings,
+        limit: int,
+        random: torch.Generator | None,
+        look_every: int,
+    ) -> Generator[SampledTokens, None, Replies]:
+        seed = torch.randint(2**62, (), device=self._device, generator=random)
+        settings, n_rows = replace(settings, max_new_tokens=None), len(decoder.context)
+        self._renew_casts()
+        with self._casts():
+            hidden = decoder.next_hidden(None)
+            n_needed, size = decoder.mask.shape[1] + self._n_new, _power_of_two(n_rows)
+            n_columns = min(_power_of_two(n_needed, _MIN_COLUMNS), max(n_needed, self._n_columns))
+            buffers = self._fitting_buffers(size, n_columns, decoder)
+            buffers.load(decoder, n_columns)
+            del decoder
+            if self._ends is None:
+                self._ends = ending_tokens(self._end_of_turn, self._head(hidden[:1]))
+            self._random.manual_seed(int(seed))
+            hidden = torch.cat([hidden, hidden[:1].expand(size - n_rows, -1)])
+            self._choose(hidden, buffers.view(size, n_columns), settings)
+
+        replies: list[list[int]] = [[] for _ in range(n_rows)]
+        unfinished, done, n_steps = list(range(n_rows)), 0, 1
+        while True:
+            # The only wait for the device: what was sampled since the last look.
+            seen = buffers.ids[:n_rows, done : done + n_steps].tolist()
+            for step in range(n_steps):
+                ids = [seen[row][step] for row in unfinished]
+                if _NOT_FINITE in ids:
+                    raise TrainingError(DIVERGED)
+                log_probs = buffers.numbers[0, unfinished, done + step]
+                yield SampledTokens(torch.tensor(unfinished), torch.tensor(ids), log_probs)
+                for row, token in zip(unfinished, ids, strict=True):
+                    replies[row].append(token)
+                unfinished = [row for row in unfinished if not self._end_of_turn.is_end(replies[row])]
+                if not unfinished:
+                    break
+            done += n_steps
+            n_steps = min(look_every, limit - done)
+            if not unfinished or not n_steps:
+                break
+            if _power_of_two(len(unfinished)) < size:
+                size = _power_of_two(len(unfinished))
+                buffers.keep(unfinished, size)
+            for _ in range(n_steps):
+                self._run(buffers, size, n_columns, settings)
+
+        # Tokens after the end of a reply never happened.
+        lengths = torch.tensor([len(reply) for reply in replies], device=self._device)
+        mask = torch.arange(self._n_new, device=self._device) < lengths.unsqueeze(1)
+        numbers = buffers.numbers[:, :n_rows].where(mask, 0.0)
+        return sampled(obs, settings, buffers.ids[:n_rows].where(mask, 0), mask, numbers)
+
+    def _run(self, buffers: _Buffers, size: int, n_columns: int, settings: GenerationSettings) -> None:
+        """One step of the first ``size`` rows: read the last tokens and choose the next ones."""
+        if self._device.type != "cuda":
+            with self._casts():
+                self._step(buffers.view(size, n_columns), settings)
+            return
+        key = size, n_columns, settings
+        if key not in self._graphs:
+            with self._casts():
+                self._graphs[key] = self._captured(buffers.view(size, n_columns), settings)
+        self._graphs[key].replay()
+
+    def _captured(self, view: _View, settings: GenerationSettings) -> Any:
+        """Record a step, and leave what it reads as it was; see the notes on CUDA graphs in torch's documentation."""
+        before, random = [tensor.clone() for tensor in view.changing], self._random.get_state()
+
+        def restore() -> None:
+            for tensor, value in zip(view.changing, before, strict=True):
+                tensor.copy_(value)
+            self._random.set_state(random)
+
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_WARM_UP_STEPS):
+                self._step(view, settings)
+                restore()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self._random)
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._step(view, settings)
+        self._pool = self._pool or graph.pool()
+        restore()
+        return graph
+
+    def _step(self, view: _View, settings: GenerationSettings) -> None:
+        mask, dtype = view.mask, self._model.dtype
+        if self._adds_mask:
+            mask = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+        # Weights are cast beforehand; a cache of other casts would outlive the capture.
+        is_cast, kind = torch.is_autocast_enabled(self._device.type), self._device.type
+        with torch.autocast(kind, torch.get_autocast_dtype(kind), enabled=is_cast, cache_enabled=False):
+            output = self._trunk(
+                input_ids=view.last_ids,
+                attention_mask=mask,
+                position_ids=view.positions,
+                past_key_values=view.cache,
+                use_cache=True,
+            )
+            view.column.add_(1)
+            view.positions.add_(1)
+            self._choose(output.last_hidden_state[:, -1].contiguous(), view, settings)
+
+    def _choose(self, hidden: Tensor, view: _View, settings: GenerationSettings) -> None:
+        """Choose the next tokens and write them to where the next step and the host read."""
+        logits = scale_logits(self._head(hidden), settings.temperature)
+        assert self._ends is not None
+        held_back = self._ends & (view.t < settings.min_length) if settings.min_length else None
+        chosen = choose(logits, logits, view.context, settings, settings.processors(), held_back, self._draw)
+        is_finite = logits.amax(dim=-1).isfinite()
+        place = view.rows, view.t.expand(len(view.rows))
+        view.ids.index_put_(place, chosen.ids.where(is_finite, _NOT_FINITE))
+        for numbers, values in zip(view.numbers, chosen[1:], strict=True):
+            numbers.index_put_(place, values)
+        view.last_ids.copy_(chosen.ids.unsqueeze(1))
+        view.context.index_copy_(1, view.t + view.first_reply_column, view.last_ids)
+        view.mask.index_fill_(3, view.column, True)
+        view.t.add_(1)
+
+    def _draw(self, allowed: Tensor) -> Tensor:
+        """Draw from the softmax of logits, by an exponential race, because torch.multinomial reads numbers back."""
+        waits = torch.empty_like(allowed).exponential_(generator=self._random)
+        return (allowed.softmax(dim=-1) / waits).argmax(dim=-1)
+
+    def _fitting_buffers(self, size: int, n_columns: int, decoder: CausalDecoder) -> _Buffers:
+        """Buffers that are large enough. Graphs of others, or of weights that have moved, are dropped."""
+        addresses = [tensor.data_ptr() for tensor in self._model.parameters()]
+        buffers = self._buffers
+        fits = buffers is not None and size <= buffers.n_rows and n_columns <= buffers.n_columns
+        if not fits:
+            n_known = (0, 0) if buffers is None else (buffers.n_rows, buffers.n_columns)
+            self._buffers = buffers = None  # free its memory first
+            n_rows, n_all = max(size, n_known[0]), max(n_columns, n_known[1])
+            self._buffers = buffers = _Buffers(decoder.cache, n_rows, n_all, self._n_new, self._device)
+        if not fits or addresses != self._addresses:
+            self._graphs.clear()
+            self._addresses = addresses
+        assert buffers is not None
+        return buffers
+
+    def _renew_casts(self) -> None:
+        """Under autocast, cast the weights that every step would cast, to tensors whose addresses stay."""
+        if not torch.is_autocast_enabled(self._device.type):
+            return
+        dtype = torch.get_autocast_dtype(self._device.type)
+        if not self._cast_weights:
+            matrices = [each for each in self._model.modules() if isinstance(each, nn.Linear | Conv1D)]
+            wide = [each for each in matrices if each.weight.dtype != dtype]
+            self._cast_weights = [(each, torch.empty_like(each.weight, dtype=dtype)) for each in wide]
+        for module, cast in self._cast_weights:
+            cast.copy_(module.weight)  # type: ignore[arg-type]
+
+    @contextmanager
+    def _casts(self) -> Iterator[None]:
+        """Let the model use the casts of its weights, with the same results as if autocast had made them."""
+        own = [module.weight for module, _ in self._cast_weights]
+        for module, cast in self._cast_weights:
+            module._parameters["weight"] = cast  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            for (module, _), weight in zip(self._cast_weights, own, strict=True):
+                module._parameters["weight"] = weight  # type: ignore[assignment]
+
+
+class _View:
+    """The part of the buffers that steps of ``size`` rows and ``n_columns`` columns use."""
+
+    def __init__(self, buffers: _Buffers, size: int, n_columns: int) -> None:
+        self.last_ids, self.positions = buffers.last_ids[:size], buffers.positions[:size]
+        self.mask, self.context = buffers.mask[:size, ..., :n_columns], buffers.context[:size]
+        self.rows, self.ids, self.numbers = buffers.rows[:size], buffers.ids, buffers.numbers
+        self.t, self.column, self.first_reply_column = buffers.t, buffers.column, buffers.first_reply_column
+        pairs = ((keys[:size, :, :n_columns], values[:size, :, :n_columns]) for keys, values in buffers.layers)
+        self.cache = Cache(layers=[_FixedLayer(*pair, buffers.column) for pair in pairs])
+        self.changing = self.last_ids, self.positions, self.mask, self.context, self.t, self.column
+
+
+class _Buffers:
+    """Tensors that steps read and write, for up to B = ``n_rows`` rows and L = ``n_columns`` keys and values of each.
+
+    Attributes:
+        last_ids: Tokens that the next step reads. Shape (B, 1).
+        positions: Their positions. Shape (B, 1).
+        mask: Columns to which they attend. Shape (B, 1, 1, L).
+        column: Column of the next token, the same for all rows. Shape (1,).
+        t: Number of sampled tokens per row. Shape (1,).
+        context: Prompts and replies for the filters, where replies begin at ``first_reply_column``. Shape (B, L).
+        rows: The reply to which each row belongs, or B for a row that is not needed. Shape (B,).
+        ids: Sampled tokens by reply. Shape (B + 1, T).
+        numbers: Their log-probabilities, in the order of :class:`~rl4dialog.policies.generation.Choice`. Shape
+            (4, B + 1, T).
+        layers: Keys and values of each layer. Shape (B, heads, L, dim).
+    """
+
+    def __init__(self, cache: DynamicCache, n_rows: int, n_columns: int, n_new: int, device: torch.device) -> None:
+        self.n_rows, self.n_columns, self.first_reply_column = n_rows, n_columns, n_columns - n_new
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self.last_ids, self.positions, self.rows = zeros(n_rows, 1), zeros(n_rows, 1), zeros(n_rows)
+        self.mask, self.context = zeros(n_rows, 1, 1, n_columns, dtype=torch.bool), zeros(n_rows, n_columns)
+        self.column, self.t = zeros(1), zeros(1)
+        self.ids, self.numbers = zeros(n_rows + 1, n_new), zeros(4, n_rows + 1, n_new, dtype=torch.float32)
+        pairs: list[Any] = [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[union-attr]
+        self.layers = [
+            tuple(like.new_zeros(n_rows, like.shape[1], n_columns, like.shape[3]) for like in pair) for pair in pairs
+        ]
+        self._views: dict[tuple[int, int], _View] = {}
+
+    def view(self, size: int, n_columns: int) -> _View:
+        """The part for steps of so many rows and columns; always the same object."""
+        if (size, n_columns) not in self._views:
+            self._views[size, n_columns] = _View(self, size, n_columns)
+        return self._views[size, n_columns]
+
+    def load(self, decoder: CausalDecoder, n_columns: int) -> None:
+        """Take over the prompts that a decoder has read, and forget everything else."""
+        n_rows, n_read = len(decoder.context), decoder.mask.shape[1]
+        for tensor in (self.last_ids, self.mask, self.t, self.positions):
+            tensor.zero_()
+        self.ids.zero_()
+        self.numbers.zero_()
+        self.rows.fill_(self.n_rows)
+        self.rows[:n_rows] = torch.arange(n_rows, device=self.rows.device)
+        self.column.fill_(n_read)
+        self.mask[:n_rows, 0, 0, :n_read] = decoder.mask
+        self.positions[:n_rows] = decoder.positions[:, -1:] + 1
+        # Columns without a token repeat one of the context, which a filter has seen anyway.
+        begin = self.first_reply_column - decoder.context.shape[1]
+        self.context[:n_rows] = decoder.context[:, :1]
+        self.context[:n_rows, begin : self.first_reply_column] = decoder.context
+        for (keys, values), layer in zip(self.layers, decoder.cache.layers, strict=True):
+            keys[:n_rows, :, :n_read] = layer.keys  # type: ignore[union-attr, assignment]
+            values[:n_rows, :, :n_read] = layer.values  # type: ignore[union-attr, assignment]
+            # Masked, but a product of 0 and what was not a number would not be 0.
+            keys[:, :, n_read:n_columns], values[:, :, n_read:n_columns] = 0, 0
+
+    def keep(self, replies: list[int], size: int) -> None:
+        """Move the rows of these replies to the first ``size`` rows."""
+        row_of = {reply: row for row, reply in enumerate(self.rows.tolist())}
+        index = torch.tensor([row_of[reply] for reply in replies], device=self.rows.device)
+        index = torch.cat([index, index[:1].expand(size - len(replies))])
+        of_layers = [each for pair in self.layers for each in pair]
+        for tensor in (self.last_ids, self.positions, self.mask, self.context, *of_layers):
+            tensor[:size] = tensor[index]
+        self.rows[:size] = self.rows[index]
+        self.rows[len(replies) :] = self.n_rows
+
+
+class _FixedLayer(CacheLayerMixin):
+    """Keys and values of one layer, written in place at a column that is the same for all rows."""
+
+    is_compileable = True
+
+    def __init__(self, keys: Tensor, values: Tensor, column: Tensor) -> None:
+        super().__init__()
+        self.keys, self.values, self._column = keys, values, column
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        pass
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        assert self.keys is not None and self.values is not None
+        self.keys.index_copy_(2, self._column, key_states.to(self.keys.dtype))
+        self.values.index_copy_(2, self._column, value_states.to(self.values.dtype))
+        return self.keys, self.values
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        assert self.keys is not None
+        return self.keys.shape[2], 0
+
+    def get_seq_length(self) -> int:
+        return self._column[0]  # type: ignore[return-value]
+
+    def get_max_length(self) -> int:
+        assert self.keys is not None
+        return self.keys.shape[2]
+
+
+def _power_of_two(n: int, at_least: int = 1) -> int:
+    return max(at_least, 1 << (n - 1).bit_length())
+
+
+_NO_CACHE = "the model has no cache of keys and values that could be kept in one place"
+
+
+def refusal(config: PretrainedConfig, settings: GenerationSettings, n_columns: int) -> str | None:
+    """Why replies cannot be sampled from a static cache of so many columns; ``None`` if they can.
+
+    Whether a model computes the same with such a cache is checked by :func:`static_cache_holds`.
+    """
+    if config.model_type in UNCACHED:
+        return _NO_CACHE
+    for layer in DynamicCache(config=config).layers:
+        if not isinstance(layer, DynamicLayer):
+            return _NO_CACHE
+        if isinstance(layer, DynamicSlidingWindowLayer) and layer.sliding_window < n_columns:
+            return f"the model attends to {layer.sliding_window} tokens, fewer than the {n_columns} of prompt and reply"
+    if settings.no_repeat_ngram_size:
+        return "no_repeat_ngram_size compares tokens in Python"
+    return None
+
+
+@torch.no_grad()
+def static_cache_holds(
+    model: PreTrainedModel, trunk: nn.Module, head: Head, tokenizer: PreTrainedTokenizerBase, n_prompt: int
+) -> bool:
+    """Whether a model's log-probabilities after prompts of ``n_prompt`` tokens are the same with a static cache."""
+    ids = torch.arange(2 * n_prompt, device=model.device).view(2, n_prompt) % 8 + 2
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    mask[1, : n_prompt // 2] = False
+    obs, greedy, n_new = {"prompt_ids": ids, "prompt_mask": mask}, GenerationSettings(do_sample=False), 4
+    sampler = GraphSampler(model, trunk, head, EndOfTurn(tokenizer, []), n_prompt + n_new, n_new)
+    random = torch.Generator(model.device)  # the global one stays as it is
+    try:
+        replies = all_steps(sampler.steps(CausalDecoder(trunk, ids, mask, head), obs, greedy, n_new, random))
+        decoder = UncachedCausalDecoder(trunk, ids, mask, head)
+        expected = decoded_log_probs(decoder, replies.response_ids)
+        expected = expected.gather(-1, replies.response_ids.unsqueeze(-1)).squeeze(-1)
+        assert replies.log_probs is not None
+        difference = float((replies.log_probs - expected).abs().max())
+    except Exception as error:  # any error of model code, or of a capture
+        _logger.warning("%s: %s; %s", type(model).__name__, error, _EAGER)
+        return False
+    if difference <= TOLERANCE[torch.bfloat16 if torch.is_autocast_enabled(model.device.type) else model.dtype]:
+        return True
+    _logger.warning("%s: its log-probabilities differ by %.2g nats; %s", type(model).__name__, difference, _EAGER)
+    return False
+
+
+_EAGER = "its static cache cannot be used, so replies are sampled token by token (generation.backend: transformers)"
