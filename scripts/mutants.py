@@ -58,7 +58,7 @@ def main() -> int:
 
 def copy_tree(folder: Path, sample: str) -> None:
     """Copy code, tests and what they read to where mutmut finds the settings of another sample."""
-    for name in ("rl4dialog", "tests", "docs"):
+    for name in ("rl4dialog", "tests", "docs", "scripts", "task_configs"):
         shutil.rmtree(folder / name, ignore_errors=True)
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "README.md", folder)
