@@ -52,12 +52,13 @@ def trim_left_padding(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return ids[:, start:], mask[:, start:]
 
 
-def left_aligned(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def left_aligned(ids: Tensor, mask: Tensor, longest: int | None = None) -> tuple[Tensor, Tensor]:
     """Move the padding of each row to the right, and drop columns that contain only padding.
 
-    For models that count positions from the first column. Shapes (B, P), (B, P) -> (B, P'), (B, P').
+    For models that count positions from the first column. The number of tokens of the ``longest`` row, if it is known,
+    need not be read from a GPU. Shapes (B, P), (B, P) -> (B, P'), (B, P').
     """
-    longest = max(int(mask.sum(dim=1).max()), 1)
+    longest = max(int(mask.sum(dim=1).max()) if longest is None else longest, 1)
     order = torch.argsort((~mask).to(torch.uint8), dim=1, stable=True)[:, :longest]
     return ids.gather(1, order), mask.gather(1, order)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,6 +40,21 @@ class Row:
     def ids(self) -> list[int]:
         """All token ids."""
         return self.prompt + self.response
+
+
+class OnHost(NamedTuple):
+    """Prompts, and where the tokens of B rows are, in main memory: what is counted or compared waits for no device."""
+
+    prompt_ids: np.ndarray  # Shape (B, P)
+    prompt: np.ndarray  # real tokens. Shape (B, P)
+    response: np.ndarray  # the agent's tokens. Shape (B, T)
+    token: np.ndarray  # all real tokens. Shape (B, T)
+
+
+class Observations(dict[str, Tensor]):
+    """Ids and masks of replies, the input of a policy, with what of them is in main memory."""
+
+    on_host: OnHost
 
 
 @dataclass
@@ -113,7 +129,10 @@ class Replies:
         prompts = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
         if "response_ids" in obs:
             masks = (obs[name].bool() for name in ("response_mask", "token_mask") if name in obs)
-            return cls(*prompts, obs["response_ids"].long(), *masks)
+            replies = cls(*prompts, obs["response_ids"].long(), *masks)
+            if isinstance(obs, Observations):
+                replies.on_host = obs.on_host
+            return replies
         response_ids = torch.nn.functional.pad(obs["context_ids"].long(), (0, 1))
         places = torch.arange(response_ids.shape[1], device=response_ids.device)
         lengths = obs["context_mask"].bool().sum(dim=1, keepdim=True)
@@ -139,28 +158,60 @@ class Replies:
 
     def __getitem__(self, rows: Tensor) -> Replies:
         """Select rows, and drop columns that none of them needs."""
-        longest = [mask[rows].sum(dim=1).max() for mask in (self.prompt_mask, self.token_mask)]
-        n_prompt, n_response = torch.stack(longest).tolist()  # together, because each read synchronizes with the GPU
-        n_prompt = max(n_prompt, 1)
+        chosen_rows, rows = rows.cpu().numpy(), rows.to(self.prompt_ids.device, non_blocking=True)
+        prompt_ids, prompt, response, token = (each[chosen_rows] for each in self.on_host)
+        n_prompt, n_response = max(prompt.sum(axis=1).max(), 1), token.sum(axis=1).max()
 
         def chosen(name: str, tensor: Tensor) -> Tensor:
             if tensor.dim() == 1:
                 return tensor[rows]
             return tensor[rows, -n_prompt:] if name.startswith("prompt") else tensor[rows, :n_response]
 
-        return self._map(chosen)
+        found = self._map(chosen)
+        found.on_host = OnHost(
+            prompt_ids[:, -n_prompt:], prompt[:, -n_prompt:], response[:, :n_response], token[:, :n_response]
+        )
+        return found
 
     def to(self, device: torch.device | str) -> Replies:
-        """Copy to another device."""
-        return self._map(lambda _, tensor: tensor.to(device))
+        """Copy to another device, all tensors of a type and shape at once."""
+        device, known = torch.device(device), self._tensors()
+        if self.prompt_ids.device.type != "cpu" or device.type == "cpu":
+            return self._map(lambda _, tensor: tensor.to(device))
+        alike: dict[Any, list[str]] = defaultdict(list)
+        for name, tensor in known.items():
+            alike[tensor.dtype, tensor.shape].append(name)
+        for names in alike.values():  # from main memory, so nothing waits for the copy
+            together = torch.stack([known[name] for name in names]).to(device, non_blocking=True)
+            known.update(zip(names, together, strict=True))
+        moved = Replies(**known)
+        moved.on_host = self.on_host
+        return moved
+
+    def _tensors(self) -> dict[str, Tensor]:
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: tensor for name, tensor in known.items() if tensor is not None}
 
     def _map(self, change: Callable[[str, Tensor], Tensor]) -> Replies:
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Replies(**{name: change(name, tensor) for name, tensor in known.items() if tensor is not None})
+        return Replies(**{name: change(name, tensor) for name, tensor in self._tensors().items()})
+
+    @cached_property
+    def on_host(self) -> OnHost:
+        """Prompts and masks in main memory; reading them from a GPU waits for it."""
+        tensors = self.prompt_ids, self.prompt_mask, self.response_mask, self.token_mask
+        return OnHost(*(tensor.cpu().numpy() for tensor in tensors))
 
     @cached_property
     def _places(self) -> Tensor:
-        return self.response_mask.flatten().nonzero().squeeze(1)
+        """Indices of the agent tokens in rows that follow one another. Shape (N,)."""
+        places = torch.from_numpy(np.flatnonzero(self.on_host.response))
+        return places.to(self.prompt_ids.device, non_blocking=True)
+
+    @property
+    def coordinates(self) -> tuple[Tensor, Tensor]:
+        """Row and column of each agent token. Shapes (N,), (N,)."""
+        n_columns = self.response_mask.shape[1]
+        return self._places // n_columns, self._places % n_columns
 
     @property
     def n_tokens(self) -> int:
@@ -174,14 +225,13 @@ class Replies:
 
     def scattered(self, flat: Tensor | np.ndarray) -> Tensor:
         """Scatter numbers of the agent tokens to their positions, with 0 elsewhere. Shape (N,) -> (B, T)."""
-        flat, mask = torch.as_tensor(flat), self.response_mask
-        return torch.zeros(mask.shape, dtype=flat.dtype, device=flat.device).masked_scatter(mask, flat)
+        flat, shape = torch.as_tensor(flat), self.response_mask.shape
+        return flat.new_zeros(shape.numel()).index_copy(0, self._places.to(flat.device), flat).view(shape)
 
     def per_row(self, numbers: str | Tensor) -> list[np.ndarray]:
         """Split an attribute, or numbers of shape (N,), into the agent tokens of each row: B arrays of shape (n,)."""
         flat = self.flat(numbers) if isinstance(numbers, str) else numbers
-        ends = self.response_mask.sum(dim=1).cumsum(dim=0).cpu().numpy()
-        return np.split(flat.cpu().numpy(), ends[:-1])
+        return np.split(flat.cpu().numpy(), self.on_host.response.sum(axis=1).cumsum()[:-1])
 
     def per_reply(self, numbers: str | Tensor) -> list[np.ndarray]:
         """Split numbers as :meth:`per_row`, but into the agent tokens of each reply, where a row has several."""
@@ -191,8 +241,7 @@ class Replies:
 
     def token_replies(self) -> Tensor:
         """Index of the reply that contains each agent token: one per row, or one per turn of a row. Shape (N,)."""
-        rows = self.response_mask.nonzero()[:, 0]
-        differs = rows.diff() != 0
+        differs = self.coordinates[0].diff() != 0
         if self.turn is not None:
             differs |= self.flat("turn").diff() != 0
         return torch.nn.functional.pad(differs.long(), (1, 0)).cumsum(dim=0)
@@ -204,7 +253,7 @@ class Replies:
 
     def token_episodes(self) -> np.ndarray:
         """Episode index of each agent token, counted from 0 without gaps. Shape (N,)."""
-        return np.repeat(self.row_episodes(), self.response_mask.sum(dim=1).cpu().numpy())
+        return np.repeat(self.row_episodes(), self.on_host.response.sum(axis=1))
 
     def split(self, micro_batch_size: int | None = None, fixed_cost: float | None = None) -> Iterable[Replies]:
         """Split into parts of at most ``micro_batch_size`` rows, each padded to its longest row.
@@ -216,11 +265,10 @@ class Replies:
         return [self] if len(groups) == 1 else (self[rows] for rows in groups)
 
     def _groups(self, fixed_cost: float | None, size: int | None) -> Sequence[Tensor]:
-        device = self.prompt_ids.device
         if fixed_cost is None:
-            return torch.arange(len(self), device=device).split(size or len(self))
-        lengths = self.prompt_mask.sum(dim=1) + self.token_mask.sum(dim=1)
-        return [torch.as_tensor(rows, device=device) for rows in length_groups(lengths.cpu().numpy(), fixed_cost, size)]
+            return torch.arange(len(self)).split(size or len(self))
+        lengths = self.on_host.prompt.sum(axis=1) + self.on_host.token.sum(axis=1)
+        return [torch.as_tensor(rows) for rows in length_groups(lengths, fixed_cost, size)]
 
     def computed(self, numbers_of: Callable[[Replies], Tensor], lockstep: bool = False) -> Tensor:
         """Numbers (B, T) from passes without gradients, on rows of similar length; in lockstep, on all rows at once."""
@@ -228,15 +276,17 @@ class Replies:
         found = torch.zeros(self.response_mask.shape, device=device)
         fixed_cost, size = (None, None) if lockstep else (FIXED_COST.get(device.type, 0), PASS_SIZE.get(device.type))
         for rows in self._groups(fixed_cost, size):
-            part = self[rows]
+            part, rows = self[rows], rows.to(device, non_blocking=True)
             found[rows, : part.response_mask.shape[1]] = numbers_of(part)
         return found
 
     @property
-    def observations(self) -> dict[str, Tensor]:
+    def observations(self) -> Observations:
         """Ids and masks, the input of a policy."""
         names = ("prompt_ids", "prompt_mask", "response_ids", "response_mask", "token_mask")
-        return {name: getattr(self, name) for name in names}
+        found = Observations({name: getattr(self, name) for name in names})
+        found.on_host = self.on_host
+        return found
 
 
 def _at_agent_tokens(name: str) -> Any:
@@ -269,7 +319,13 @@ class ReplySamples:
     def with_numbers(self, **numbers: Tensor) -> ReplySamples:
         """Copy with other numbers of the agent tokens, by attribute of the replies. Shape (N,) each."""
         scattered = {name: self.replies.scattered(flat) for name, flat in numbers.items()}
-        return ReplySamples(replace(self.replies, **scattered))
+        changed = replace(self.replies, **scattered)
+        changed.on_host = self.replies.on_host
+        return ReplySamples(changed)
+
+    def to(self, device: torch.device | str) -> ReplySamples:
+        """Copy to another device."""
+        return ReplySamples(self.replies.to(device))
 
     def split(self, micro_batch_size: int | None = None, fixed_cost: float | None = None) -> Iterator[ReplySamples]:
         """Micro-batches; see :meth:`Replies.split`."""

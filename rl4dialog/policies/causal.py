@@ -15,7 +15,6 @@ from rl4dialog.functional.masks import (
     left_aligned,
     position_ids_from_mask,
     rows_to_share,
-    trim_left_padding,
 )
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -51,15 +50,18 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
 
     def _response_hidden(self, trunk: nn.Module, replies: Replies) -> Tensor:
         if self.share_prompts and self._cache_can_be_shared:
-            cost = SHARING_COST.get(replies.prompt_ids.device.type, 0)
-            if shared := rows_to_share(replies.prompt_ids, replies.prompt_mask, cost):
-                return self._hidden_after_shared_prompts(trunk, replies, *shared)
+            device = replies.prompt_ids.device
+            prompt_ids, prompt_mask = map(torch.from_numpy, replies.on_host[:2])
+            if shared := rows_to_share(prompt_ids, prompt_mask, SHARING_COST.get(device.type, 0)):
+                on_device = (rows.to(device, non_blocking=True) for rows in shared)
+                return self._hidden_after_shared_prompts(trunk, replies, *on_device)
         ids = torch.cat([replies.prompt_ids, replies.response_ids[:, :-1]], dim=1)
         # The last token of a reply predicts no needed token, so the model does not read it.
         mask = torch.cat([replies.prompt_mask, replies.token_mask[:, 1:]], dim=1)
-        rows, steps = replies.response_mask.nonzero(as_tuple=True)
+        rows, steps = replies.coordinates
         before_first = replies.prompt_mask.sum(dim=1) - 1
-        return self._hidden(trunk, ids, mask)[rows, before_first[rows] + steps]
+        longest = (replies.on_host.prompt.sum(axis=1) + replies.on_host.token[:, 1:].sum(axis=1)).max()
+        return self._hidden(trunk, ids, mask, int(longest))[rows, before_first[rows] + steps]
 
     def _hidden_after_shared_prompts(
         self, trunk: nn.Module, replies: Replies, first: Tensor, repeats: Tensor
@@ -68,7 +70,8 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
 
         ``first`` is one row for each of the U distinct prompts (U,), ``repeats`` each reply's prompt among these (B,).
         """
-        prompt_ids, prompt_mask = trim_left_padding(replies.prompt_ids, replies.prompt_mask)
+        start = replies.prompt_ids.shape[1] - max(int(replies.on_host.prompt.sum(axis=1).max()), 1)
+        prompt_ids, prompt_mask = replies.prompt_ids[:, start:], replies.prompt_mask[:, start:]
         ids, mask = replies.response_ids[:, :-1], replies.token_mask[:, :-1]
         positions = position_ids_from_mask(torch.cat([prompt_mask, mask], dim=1))
         at_prompt, at_reply = positions[first, : prompt_ids.shape[1]], positions[:, prompt_ids.shape[1] :]
@@ -81,16 +84,16 @@ class CausalLMActorCriticPolicy(LMActorCriticPolicy):
 
         before_reply = run(prompt_ids[first], prompt_mask[first], at_prompt)[repeats, -1:]
         if not ids.shape[1]:
-            return before_reply[replies.response_mask]
+            return before_reply[replies.coordinates]
         cache.batch_select_indices(repeats)
         within_reply = run(ids, torch.cat([prompt_mask, mask], dim=1), at_reply)
-        return torch.cat([before_reply, within_reply], dim=1)[replies.response_mask]
+        return torch.cat([before_reply, within_reply], dim=1)[replies.coordinates]
 
     @staticmethod
-    def _hidden(trunk: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
+    def _hidden(trunk: nn.Module, ids: Tensor, mask: Tensor, longest: int | None = None) -> Tensor:
         """Hidden states of each row's real tokens, with positions from 0 and padding on the right. Shape (B, L, H)."""
         # Causal attention ignores padding on the right. Without a mask, the fastest attention kernel is used.
-        ids, _ = left_aligned(ids, mask)
+        ids, _ = left_aligned(ids, mask, longest)
         return trunk(input_ids=ids, use_cache=False).last_hidden_state
 
     @cached_property

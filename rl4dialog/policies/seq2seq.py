@@ -33,4 +33,4 @@ class Seq2SeqLMActorCriticPolicy(LMActorCriticPolicy):
 
     def _response_hidden(self, trunk: nn.Module, replies: Replies) -> Tensor:
         hidden: Tensor = trunk(replies.prompt_ids, replies.prompt_mask, replies.response_ids[:, :-1])
-        return hidden[replies.response_mask]
+        return hidden[replies.coordinates]

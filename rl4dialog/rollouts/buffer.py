@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -153,10 +153,15 @@ class SequenceRolloutBuffer(RolloutBuffer):
         for name, flat in numbers.items():
             setattr(self.replies, name, self.replies.scattered(flat.astype(np.float32)))
 
-    def get(self, batch_size: int | None = None) -> Generator[ReplySamples, None, None]:  # type: ignore[override]
+    def get(self, batch_size: int | None = None) -> Iterator[ReplySamples]:  # type: ignore[override]
+        """The :meth:`minibatches`, on the device of the policy."""
+        return (batch.to(self.device) for batch in self.minibatches(batch_size))
+
+    def minibatches(self, batch_size: int | None = None) -> Iterator[ReplySamples]:
         """Minibatches of whole rows in random order, each row exactly once; ``None`` yields everything at once.
 
-        They have about ``batch_size`` agent tokens over all processes and similar sizes, without a small remainder.
+        They have about ``batch_size`` agent tokens over all processes and similar sizes, without a small remainder, and
+        are in main memory, where counting and splitting waits for no GPU.
         """
         units = self._units()
         n_tokens_of = self.replies.response_mask.sum(dim=1).numpy()
@@ -183,7 +188,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
             if constant:
                 assert replies.advantages is not None
                 replies.advantages = torch.zeros_like(replies.advantages)
-        return ReplySamples(replies.to(self.device))
+        return ReplySamples(replies)
 
     def _units(self) -> list[list[int]]:
         """Groups of rows that stay together in a minibatch; by default single rows."""

@@ -151,7 +151,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         # Minibatch updates (detail 6): each epoch shuffles the replies and uses every one exactly once.
         for _ in range(self.n_epochs):
             history["approx_kl"] = []
-            for batch in self.rollout_buffer.get(self.batch_size):
+            for batch in self.rollout_buffer.minibatches(self.batch_size):  # type: ignore[attr-defined]
                 # Advantage normalization (detail 7) over the whole minibatch, before it is split into micro-batches.
                 advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
                 n_tokens = all_reduce_numbers(len(advantages))[0]
@@ -160,9 +160,9 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 # Gradient accumulation: the parts of all processes sum to the mean over the minibatch's agent tokens.
                 steps.clear()
                 sums = self._supervised_gradient(steps)
-                parts = self._parts(batch.with_numbers(**numbers))  # type: ignore[attr-defined]
+                parts = self._parts(batch.with_numbers(**numbers))
                 for i, (part, weight) in enumerate(parts):
-                    terms = self._terms(part, clip, clip_range_vf)
+                    terms = self._terms(part.to(self.device), clip, clip_range_vf)
                     means = {name: weight * values.sum() / n_tokens for name, values in terms.items()}
                     steps.backward(means["loss"], is_last=i == len(parts) - 1)
                     for name, mean in means.items():
@@ -188,8 +188,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 break
 
         # Debug variables (detail 12).
-        for name, values_of_batches in history.items():
-            values = torch.stack(values_of_batches)
+        together = torch.stack([value for values in history.values() for value in values]).cpu()
+        for name, values in zip(history, together.split([*map(len, history.values())]), strict=True):
             # Skipped minibatches are counted, but not averaged.
             self.logger.record(f"train/{name}", values[values.isfinite()].mean().item())
         self._end_update()
