@@ -43,6 +43,7 @@ class Setting:
     device: str = "cpu"
     lora: bool = False  # with the settings of LORA
     precision: Precision = "fp32"  # or bf16 for autocast; frozen weights under adapters are then bfloat16
+    backend: str = "auto"  # of our generation
 
     def __str__(self) -> str:
         critic, adapters = f"critic: {self.critic}", ["LoRA"] if self.lora else []
@@ -98,7 +99,8 @@ def run_config(setting: Setting, workload: Workload, n_episodes: int) -> OnPolic
     alg = {"args": args, "kl_div": {"coeff": KL_COEFF}, "policy": policy}
     env = {"n_envs": n_episodes, "vec_env": "dummy"}
     reward, lora = {"id": "share_of_letters"}, LORA if setting.lora else None
-    config = config_of(setting, workload, alg, env, reward_fn=reward, lora=lora)
+    backend = {"backend": setting.backend}
+    config = config_of(setting, workload, alg, env, reward_fn=reward, lora=lora, generation=backend)
     assert isinstance(config, OnPolicyConfig)
     return config
 
@@ -116,14 +118,14 @@ class Rl4dialog:
         lengths = Lengths(workload.max_prompt_length, workload.max_reply_length)
         vars(parts).update(tokenizer=tokenizer, data=Data(pools, None), lengths=lengths)
         vars(parts).update(initial_model=model, end_of_turn=end, scorer=Scorer(as_parts(share_of_letters)))
-        self._algorithm = parts.algorithm
-        self._algorithm.set_logger(Logger(folder=None, output_formats=[]))
+        self.algorithm = parts.algorithm
+        self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
 
     def iterate(self) -> Timing:
-        n_timesteps = self._algorithm.n_steps * self._algorithm.env.num_envs
+        n_timesteps = self.algorithm.n_steps * self.algorithm.env.num_envs
         started = time.perf_counter()
-        self._algorithm.learn(n_timesteps, self._timer, reset_num_timesteps=False)
-        synchronize(self._algorithm.device)
+        self.algorithm.learn(n_timesteps, self._timer, reset_num_timesteps=False)
+        synchronize(self.algorithm.device)
         total = time.perf_counter() - started
         logged = self._timer.logged
         seconds = [logged[f"time/{name}_s"] for name in ("generate", "score", "evaluate")]
@@ -131,7 +133,7 @@ class Rl4dialog:
         return Timing(total, phases, int(logged["rollout/tokens"]))
 
     def close(self) -> None:
-        self._algorithm.env.close()
+        self.algorithm.env.close()
 
 
 class _PhaseTimer(BaseCallback):
@@ -165,7 +167,7 @@ class VanillaSB3:
             "vocab_size": embedding_rows(model),
         }
         self._n_tokens = config.alg.args["n_steps"] * workload.n_episodes
-        self._algorithm: Any = stable_baselines3.PPO(
+        self.algorithm: Any = stable_baselines3.PPO(
             policy_class(config),  # type: ignore[arg-type]
             DummyVecEnv([lambda: TextGenEnv(**env_kwargs)] * workload.n_episodes),
             policy_kwargs={"model": model, "end_of_turn": end_of_turn, "critic": setting.critic},
@@ -176,14 +178,14 @@ class VanillaSB3:
 
     def iterate(self) -> Timing:
         started = time.perf_counter()
-        self._algorithm.learn(self._n_tokens, self._timer, reset_num_timesteps=False)
-        synchronize(self._algorithm.device)
+        self.algorithm.learn(self._n_tokens, self._timer, reset_num_timesteps=False)
+        synchronize(self.algorithm.device)
         ended = time.perf_counter()
         phases = {"rollout": self._timer.rollout_ended - started, "update": ended - self._timer.rollout_ended}
         return Timing(ended - started, phases, self._n_tokens)
 
     def close(self) -> None:
-        self._algorithm.env.close()
+        self.algorithm.env.close()
 
 
 def synchronize(device: torch.device | str) -> None:

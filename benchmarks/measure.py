@@ -82,7 +82,9 @@ class Result:
 def measure(
     setting: Setting, workload: Workload, names: list[str], repeats: int, cpu_time: bool = False
 ) -> list[Result]:
-    """Let contestants do iterations in turns, after one each to warm up."""
+    """Let contestants do iterations in turns, after one each to warm up; on a GPU, which may not hold all, alone."""
+    if setting.device != "cpu" and len(names) > 1:
+        return [result for name in names for result in measure(setting, workload, [name], repeats, cpu_time)]
     context = multiprocessing.get_context("spawn")
     children = {}
     for name in names:

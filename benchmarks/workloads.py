@@ -32,6 +32,15 @@ _DAILY_DIALOG_REPLIES = (4, 5, 6, 7, 8, 9, 10, 11, 12, 12, 13, 15, 16, 18, 19, 2
 
 MODEL_KINDS = ("causal", "seq2seq")
 _LLAMA: dict[str, dict[str, Any]] = {
+    "135m": {  # the shape of SmolLM2 135M
+        "vocab_size": 49152,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "tie_word_embeddings": True,
+    },
     "1b": {  # the shape of Llama 3.2 1B
         "vocab_size": 128256,
         "hidden_size": 2048,
@@ -52,7 +61,7 @@ _LLAMA: dict[str, dict[str, Any]] = {
         "dtype": torch.bfloat16,
     },
 }
-_SIZES = ("tiny", "small", "medium", "1b", "8b")
+_SIZES = ("tiny", "small", "medium", "135m", "1b", "8b")
 
 
 @dataclass(frozen=True)
@@ -90,10 +99,11 @@ WORKLOADS: dict[str, Workload] = {
     "small": Workload("small", n_epochs=1),
     "ragged": Workload("tiny", _DAILY_DIALOG_PROMPTS, _DAILY_DIALOG_REPLIES),
     "medium": Workload("medium", n_epochs=1),
+    "135m": Workload("135m", n_epochs=1),
     "1b": Workload("1b", n_epochs=1),
     "8b": Workload("8b", n_epochs=1),
 }
-"""``medium``, ``1b`` and ``8b`` are meant for a GPU, and ``8b`` for adapters in bf16."""
+"""``medium`` and larger ones are meant for a GPU, and ``8b`` for adapters in bf16."""
 
 
 def build_prompts(workload: Workload) -> tuple[PreTrainedTokenizerBase, list[Sample]]:
@@ -122,7 +132,7 @@ def build_model(
 ) -> PreTrainedModel:
     """A model of the workload's size with random weights, or a pretrained one, without dropout.
 
-    ``tiny`` has width 128 and 4 layers. ``causal`` is GPT-2 (Llama for ``1b`` and ``8b``), ``seq2seq`` is T5.
+    ``tiny`` has width 128 and 4 layers. ``causal`` is GPT-2 (Llama for ``135m``, ``1b`` and ``8b``), ``seq2seq`` is T5.
     """
     lengths = (workload.max_prompt_length, workload.max_reply_length)
     auto_class: Any = AutoModelForSeq2SeqLM if kind == "seq2seq" else AutoModelForCausalLM

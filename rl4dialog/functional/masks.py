@@ -99,6 +99,19 @@ PASS_SIZE = {"cpu": 32, "cuda": 256}
 """Number of sequences above which a pass without gradients only needs more memory, by device type."""
 
 
+def rows_per_pass(device: torch.device, n_tokens: int, n_logits: int) -> int | None:
+    """Number of rows in a pass without gradients, whose logits take at most a sixteenth of a GPU's memory.
+
+    Rows have up to ``n_tokens`` agent tokens with ``n_logits`` float32 logits each. The device decides, not what of
+    it is free, so that a run is resumed with the same passes.
+    """
+    size = PASS_SIZE.get(device.type)
+    if size is None or device.type != "cuda":
+        return size
+    memory: int = torch.cuda.get_device_properties(device).total_memory
+    return min(size, max(1, memory // 16 // (4 * n_logits * n_tokens)))
+
+
 def length_groups(lengths: np.ndarray, fixed_cost: float, max_size: int | None = None) -> list[np.ndarray]:
     """Split n sequences into groups of similar length, each padded to its longest one.
 

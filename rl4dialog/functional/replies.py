@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl4dialog.functional.masks import FIXED_COST, PASS_SIZE, length_groups, padded
+from rl4dialog.functional.masks import FIXED_COST, length_groups, padded, rows_per_pass
 
 
 @dataclass
@@ -270,11 +270,16 @@ class Replies:
         lengths = self.on_host.prompt.sum(axis=1) + self.on_host.token.sum(axis=1)
         return [torch.as_tensor(rows) for rows in length_groups(lengths, fixed_cost, size)]
 
-    def computed(self, numbers_of: Callable[[Replies], Tensor], lockstep: bool = False) -> Tensor:
-        """Numbers (B, T) from passes without gradients, on rows of similar length; in lockstep, on all rows at once."""
+    def computed(self, numbers_of: Callable[[Replies], Tensor], lockstep: bool = False, n_logits: int = 1) -> Tensor:
+        """Numbers (B, T) from passes without gradients, on rows of similar length; in lockstep, on all rows at once.
+
+        ``n_logits`` of each agent token are in memory during a pass.
+        """
         device = self.prompt_ids.device
         found = torch.zeros(self.response_mask.shape, device=device)
-        fixed_cost, size = (None, None) if lockstep else (FIXED_COST.get(device.type, 0), PASS_SIZE.get(device.type))
+        fixed_cost, size = None, None
+        if not lockstep:
+            fixed_cost, size = FIXED_COST.get(device.type, 0), rows_per_pass(device, found.shape[1], n_logits)
         for rows in self._groups(fixed_cost, size):
             part, rows = self[rows], rows.to(device, non_blocking=True)
             found[rows, : part.response_mask.shape[1]] = numbers_of(part)

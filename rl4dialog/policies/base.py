@@ -35,7 +35,13 @@ from rl4dialog.policies.generation import (
     all_steps,
     sample_steps,
 )
-from rl4dialog.policies.gradient_steps import GradientSteps, check_optimizer, checkpoint_layers, with_defaults
+from rl4dialog.policies.gradient_steps import (
+    GradientSteps,
+    check_optimizer,
+    checkpoint_layers,
+    layers_of,
+    with_defaults,
+)
 from rl4dialog.policies.gradient_steps import optimizer_class as find_optimizer
 from rl4dialog.policies.graph_sampler import LOOK_EVERY, GraphSampler, refusal, static_cache_holds
 from rl4dialog.policies.heads import ValueHead, head_is_plain, hidden_size, lm_logits
@@ -76,6 +82,8 @@ class LMActorCriticPolicy(BasePolicy):
             always float32.
         lora: Train only low-rank adapters, with these settings of :class:`~rl4dialog.policies.lora.LoRA`.
         gradient_checkpointing: Recompute activations in the backward pass instead of storing them.
+        compile: Compile each layer with ``torch.compile``, which takes up to minutes for each new shape and joins small
+            kernels. Results are the same up to rounding.
         share_prompts: Process a prompt only once for all replies to it, and for the next prompts of its conversation.
         reference: Model of the KL penalty: the ``initial`` one (with LoRA, the model without its adapters), one that
             follows the policy (``ema``: moving average over iterations, ``reset``: a copy every few iterations), or
@@ -103,6 +111,7 @@ class LMActorCriticPolicy(BasePolicy):
         precision: Precision = "fp32",
         lora: Mapping[str, Any] | None = None,
         gradient_checkpointing: bool = False,
+        compile: bool = False,
         reference: Reference = "initial",
         reference_decay: Fraction | None = None,
         reference_every: Count | None = None,
@@ -138,6 +147,9 @@ class LMActorCriticPolicy(BasePolicy):
         if gradient_checkpointing:
             for trained in filter(None, (self._policy_model, self._value_head and self._value_head.trunk)):
                 checkpoint_layers(trained)
+        if compile:
+            for layer in layers_of(self):
+                layer.compile()
         self.optimizer_class = find_optimizer(optimizer_class)
         self.optimizer_kwargs = with_defaults(self.optimizer_class, optimizer_kwargs, weight_decay)
         self.lockstep = False  # whether weights are sharded, so that all processes must run the same layers
@@ -199,6 +211,11 @@ class LMActorCriticPolicy(BasePolicy):
     def _model_decoder(self, model: PreTrainedModel, obs: Obs, cache: PromptCache | None = None) -> Decoder:
         """Create a decoder of a whole model for the prompts of observations."""
         return self._decoder(self._trunk(model), obs, partial(self._head, model), cache)
+
+    @property
+    def n_logits(self) -> int:
+        """Number of logits of a token, which may be more than there are tokens."""
+        return embedding_rows(self._policy_model)
 
     @property
     def language_model(self) -> PreTrainedModel:

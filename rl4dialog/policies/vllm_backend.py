@@ -97,7 +97,9 @@ class VLLMBackend:
         prompts = [ids[mask].tolist() for ids, mask in zip(obs["prompt_ids"].cpu(), prompt_mask.cpu(), strict=True)]
         ids, log_probs = self._write(prompts, settings, limit)
         replies = Replies.from_ids(prompts, ids, policy.device)
-        replies.log_probs = replies.unmasked_log_probs = replies.computed(policy.sequence_log_probs)
+        replies.log_probs = replies.unmasked_log_probs = replies.computed(
+            policy.sequence_log_probs, n_logits=policy.n_logits
+        )
         # vLLM reports a greedy token's log-probability without the temperature, and greedy decoding draws no sample.
         if settings.do_sample:
             sampled = torch.tensor([log_prob for of_reply in log_probs for log_prob in of_reply])

@@ -109,7 +109,7 @@ def _in_one_batch(replies: Sequence[Reply]) -> Replies:
 def evaluate(policy: LMActorCriticPolicy, replies: Replies) -> None:
     """Add values and reference log-probabilities."""
     replies.values = replies.computed(policy.predict_sequence_values, policy.lockstep)
-    replies.ref_log_probs = replies.computed(policy.reference_log_probs, policy.lockstep)
+    replies.ref_log_probs = replies.computed(policy.reference_log_probs, policy.lockstep, policy.n_logits)
 
 
 ConstantGroups = Literal["keep", "drop", "resample"]

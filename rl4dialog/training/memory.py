@@ -23,7 +23,7 @@ from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import RL4DialogError
 from rl4dialog.core.process_memory import peak_resident_mib, resident_mib
 from rl4dialog.functional.distributed import n_processes
-from rl4dialog.functional.masks import FIXED_COST, PASS_SIZE, SHARING_COST, length_groups
+from rl4dialog.functional.masks import FIXED_COST, SHARING_COST, length_groups, rows_per_pass
 from rl4dialog.policies.decoding import keeps_states
 from rl4dialog.policies.gradient_steps import checkpoint_layers
 from rl4dialog.policies.lora import LoRA
@@ -221,8 +221,8 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         activations = None
     cache = n_envs * _cache_bytes(model, rows.longest_prompt, lengths.reply)
     n_trained = _bytes_of(trained)
-    pass_rows = min(n_envs, PASS_SIZE[device_type])
     vocabulary = embedding_rows(model)
+    pass_rows = min(n_envs, rows_per_pass(torch.device(device_type), rows.n_agent_tokens, vocabulary) or n_envs)
     pass_logits = 2 * _FLOAT * vocabulary * max(pass_rows * rows.n_agent_tokens, 3 * n_envs)
     if not on_gpu:
         import transformers.trainer  # noqa: F401  # the run will load it, and it counts as memory of the program

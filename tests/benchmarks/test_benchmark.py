@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import agile_ilql, original_ilql
+from benchmarks import agile_ilql, gpu, original_ilql
 from benchmarks.agile_ilql import AgileILQL
 from benchmarks.compare import combinations, compare_offline
 from benchmarks.contestants import Rl4dialog, Setting, Timing, VanillaSB3
@@ -51,6 +51,23 @@ def test_ours_and_the_plain_loop_finish_an_iteration(workload, kind, critic):
         assert timing.total >= sum(timing.phases.values()) > 0
         if workload is SMALL:
             assert timing.n_tokens == 8 * 20
+
+
+@pytest.mark.long
+def test_gpu_script_checks_graphs_and_measures_each_contestant():
+    setting = Setting("tiny", critic="shared")
+    assert 0 < gpu.check_agreement(setting, SMALL) < 1e-4
+    limits = gpu.measured_limits("cpu", 64)
+    ours, loop, plain = gpu.measure("a cell", setting, SMALL, limits, repeats=1)
+    assert ours["n_tokens"] == plain["n_tokens"] == 8 * 20 and loop["contestant"] == "rl4dialog, token by token"
+    policy = Rl4dialog(setting, SMALL).algorithm.policy
+    n, n_trained = (sum(p.numel() for p in each.parameters()) for each in (policy.language_model, policy))
+    n_trained -= n  # without the reference
+    # 8 replies of 20 tokens after 48 on average: each step multiplies 8 rows, and the only minibatch 8 * 68 tokens.
+    sampler, update = gpu.bounds(policy, SMALL, gpu.Limits(bandwidth=1e9, arithmetic=1.0), 8)
+    assert sampler == 20 * 2 * n * 8 and update == pytest.approx(6 * n * 8 * 68)
+    sampler, update = gpu.bounds(policy, SMALL, gpu.Limits(bandwidth=1.0, arithmetic=1e20), 8)
+    assert sampler == 20 * (2 * n + 8 * 4 * 4 * 128 * 58) and update == pytest.approx(28 * n_trained)
 
 
 @pytest.mark.long

@@ -56,6 +56,29 @@ def test_recomputed_activations_give_the_same_gradients(architecture, critic):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("architecture", "kwargs"), [("llama", {"lora": LORA}), ("t5", {"critic": "separate"})])
+def test_compiled_layers_give_the_same_gradients_and_replies(architecture, kwargs, monkeypatch):
+    compiled_with = []
+
+    def compile_without_compiler(layer):
+        compiled_with.append(layer)
+        layer._compiled_call_impl = torch.compile(layer._call_impl, backend="aot_eager")
+
+    monkeypatch.setattr(torch.nn.Module, "compile", compile_without_compiler)
+    batch, found = batch_of(), []
+    for compiles in (False, True):
+        policy = policy_of(architecture, compile=compiles, **kwargs)
+        of_pass = gradients(policy, batch)
+        if architecture == "llama":
+            policy.sampler = "graph"
+        replies = policy.generate(batch.observations, do_sample=False)
+        found.append([*of_pass, replies.log_probs])
+        assert bool(compiled_with) == compiles and (architecture == "t5" or policy._graph_sampler is not None)
+    assert len(found[0]) == len(found[1]) > 1
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_recomputing_keeps_fewer_activations():
     def saved_bytes(policy):
         total = 0

@@ -371,6 +371,7 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
         "env.args.partner": config.env.args.conversation_partner is not None,
         "metric causal_perplexity": any(m.id == "causal_perplexity" for m in config.train_evaluation.metrics),
         "a reference that follows the policy (alg.policy.args.reference)": own.get("reference") in ("ema", "reset"),
+        "alg.policy.args.compile": own.get("compile", False),
         "alg.policy.args.offload_reference": own.get("offload_reference", False),
     }
     return {**values, "not_with_fsdp": [key for key, is_used in used.items() if is_used]}

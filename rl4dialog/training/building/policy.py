@@ -104,7 +104,7 @@ def inference_arguments(config: TextConfig) -> dict[str, Any]:
     """Policy arguments that matter without training."""
     if not isinstance(config, PolicyRunConfig):
         return {"generation_kwargs": without_beams(config.own_generation_block.kwargs)}
-    for_training = {"optimizer_class", "optimizer_kwargs", "weight_decay", "gradient_checkpointing"}
+    for_training = {"optimizer_class", "optimizer_kwargs", "weight_decay", "gradient_checkpointing", "compile"}
     for_training |= {"reference", "offload_reference", "reference_decay", "reference_every"}
     if not policy_class(config).guided:
         for_training.add("critic")

@@ -1,0 +1,254 @@
+"""Iterations on a GPU beside the physical bound, the plain loop and TRL: one table, and one JSON line per cell.
+
+``benchmarks/gpu.sh`` runs it. First it checks that replies from graphs are those of the loop. A decoding step takes at
+least the time to read the weights and the keys and values of all rows, or to multiply all rows; an update at least that
+of its multiplications (6 per parameter and token, 4 with adapters) and of Adam's 28 bytes per trained parameter.
+Bandwidth and arithmetic are those of a copy and of a product of matrices on the same device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks import trl_trainer
+from benchmarks.contestants import PHASES, Contestant, Rl4dialog, Setting, synchronize
+from benchmarks.plain_loop import PlainLoop
+from benchmarks.trl_trainer import TRL
+from benchmarks.workloads import WORKLOADS, Workload, build_prompts
+from rl4dialog.core.process_memory import keep_freed_memory
+from rl4dialog.functional.masks import padded
+from rl4dialog.policies.base import LMActorCriticPolicy
+from rl4dialog.runs.provenance import git_state, package_versions
+from rl4dialog.training.memory import MIB
+
+_LONG_PROMPTS = tuple(range(256, 513, 4))
+_EAGER, _OURS, _PLAIN, _TRL = "rl4dialog, token by token", "rl4dialog", "plain loop", "trl"
+
+
+def _cell(size: str, reply: int, algorithm: str = "ppo", **changes: Any) -> tuple[Setting, Workload]:
+    critic, is_large = "shared" if algorithm == "ppo" else "none", size == "8b"
+    setting = Setting(size, critic=critic, algorithm=algorithm, device="cuda", precision="bf16", lora=is_large)
+    changes = {"reply_lengths": (reply,), "batch_size": 32 if reply > 20 else 8, **changes}
+    return setting, dataclasses.replace(WORKLOADS[size], **changes)
+
+
+CELLS = {
+    "small, 20 tokens": _cell("small", 20),
+    "small, 128 tokens": _cell("small", 128),
+    "small, RLOO": _cell("small", 20, "rloo"),
+    "small, GRPO": _cell("small", 20, "grpo"),
+    "small, prompts of 512": _cell("small", 20, prompt_lengths=_LONG_PROMPTS),
+    "135m, 20 tokens": _cell("135m", 20),
+    "135m, 128 tokens": _cell("135m", 128),
+    "1b, 20 tokens": _cell("1b", 20),
+    "1b, 256 rows": _cell("1b", 20, n_episodes=256, batch_size=32),
+    "1b, 128 tokens": _cell("1b", 128),
+    "8b with LoRA, 20 tokens": _cell("8b", 20),
+    "8b with LoRA, 128 tokens": _cell("8b", 128),
+}
+
+
+class Limits(NamedTuple):
+    """What a device can do: bytes and floating-point operations (of bf16) per second."""
+
+    bandwidth: float
+    arithmetic: float
+
+
+def measured_limits(device: str, n: int) -> Limits:
+    """Limits by a copy of n * n floats, and by a product of two (n, n) matrices."""
+    matrix = torch.randn(n, n, device=device, dtype=torch.bfloat16)
+    numbers, copy = torch.empty(2, n * n, device=device)
+    copying, multiplying = _seconds(lambda: copy.copy_(numbers), device), _seconds(lambda: matrix @ matrix, device)
+    return Limits(8 * n * n / copying, 2 * n**3 / multiplying)
+
+
+def _seconds(run: Callable[[], Any], device: str, repeats: int = 10) -> float:
+    run()
+    synchronize(device)
+    started = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    synchronize(device)
+    return (time.perf_counter() - started) / repeats
+
+
+def bounds(policy: LMActorCriticPolicy, workload: Workload, limits: Limits, n_trained_rows: int) -> tuple[float, float]:
+    """Least seconds of the sampler and of the update of an iteration."""
+    config, rows, reply = policy.language_model.config.get_text_config(), workload.n_episodes, workload.max_reply_length
+    heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
+    cached = 4 * config.num_hidden_layers * heads * config.hidden_size // config.num_attention_heads  # bytes per token
+    n_parameters = sum(p.numel() for p in policy.language_model.parameters())
+    prompt = statistics.mean(workload.prompt_lengths)
+    read = 2 * n_parameters + rows * cached * (prompt + reply / 2)
+    sampler = reply * max(read / limits.bandwidth, 2 * n_parameters * rows / limits.arithmetic)
+    trained = sum(p.numel() for group in policy.optimizer.param_groups for p in group["params"])
+    factor = 6 if policy.lora is None else 4
+    multiplied = factor * n_parameters * n_trained_rows * (prompt + reply) * workload.n_epochs
+    n_steps = workload.n_epochs * workload.n_episodes // workload.batch_size
+    return sampler, multiplied / limits.arithmetic + n_steps * 28 * trained / limits.bandwidth
+
+
+def check_agreement(setting: Setting, workload: Workload) -> float:
+    """Largest difference of log-probabilities between graphs and the loop, greedy and after a change of the weights."""
+    tokenizer, samples = build_prompts(workload)
+    ours = Rl4dialog(dataclasses.replace(setting, backend="graph"), workload)
+    policy, worst = ours.algorithm.policy, 0.0
+    prompts = [tokenizer(sample.prompt_or_input_text, verbose=False)["input_ids"] for sample in samples[:16]]
+    names = "prompt_ids", "prompt_mask"
+    obs = {name: each.to(setting.device) for name, each in zip(names, padded(prompts, left=True), strict=True)}
+    for _ in range(2):
+        found = {}
+        for policy.sampler in ("graph", "transformers"):
+            found[policy.sampler] = policy.generate(obs, do_sample=False)
+        graph, loop = found["graph"], found["transformers"]
+        same = (graph.response_ids == loop.response_ids).cumprod(dim=1).bool()
+        worst = max(worst, float((graph.log_probs - loop.log_probs)[same].abs().max()))
+        with torch.no_grad():
+            for parameter in policy.actor_parameters():
+                parameter.mul_(1.01)
+    policy.sampler = "graph"
+    if (reason := policy.eager_reason(policy.settings)) or policy._graph_sampler is None:
+        raise SystemExit(f"graphs are not used: {reason}")
+    if torch.equal(policy.generate(obs).response_ids, policy.generate(obs).response_ids):
+        raise SystemExit("two samples from graphs are the same")
+    ours.close()
+    return worst
+
+
+def measure(name: str, setting: Setting, workload: Workload, limits: Limits, repeats: int) -> Iterator[dict[str, Any]]:
+    """One row per contestant, one after the other."""
+    contestants: dict[str, Callable[[], Contestant]] = {
+        _OURS: lambda: Rl4dialog(setting, workload),
+        _EAGER: lambda: Rl4dialog(dataclasses.replace(setting, backend="transformers"), workload),
+    }
+    if setting.algorithm != "grpo":
+        contestants[_PLAIN] = lambda: PlainLoop(setting, workload)
+    if setting.algorithm != "ppo" and trl_trainer.is_installed():
+        contestants[_TRL] = lambda: TRL(setting, workload)
+    for who, build in contestants.items():
+        _forget(setting.device)
+        contestant = build()
+        started = time.perf_counter()
+        contestant.iterate()
+        row: dict[str, Any] = {"cell": name, "contestant": who, "first_s": time.perf_counter() - started}
+        timings = [contestant.iterate() for _ in range(repeats)]
+        row |= {"seconds": [round(timing.total, 4) for timing in timings], "n_tokens": timings[0].n_tokens}
+        row["tokens_per_s"] = statistics.median(timing.n_tokens / timing.total for timing in timings)
+        for phase in PHASES:
+            if all(phase in timing.phases for timing in timings):
+                row[f"{phase}_s"] = statistics.median(timing.phases[phase] for timing in timings)
+        if setting.device == "cuda":
+            row["peak_mib"] = torch.cuda.max_memory_allocated() / MIB
+        if isinstance(contestant, Rl4dialog):
+            sampler, update = bounds(contestant.algorithm.policy, workload, limits, workload.n_episodes)
+            row |= {"sampler_bound_s": sampler, "update_bound_s": update}
+            row["sampler_tokens_per_s"] = row["n_tokens"] / row["rollout_s"]
+            row |= _profiled(contestant, setting.device)
+        contestant.close()
+        del contestant
+        yield row
+
+
+def _profiled(contestant: Contestant, device: str) -> dict[str, float]:
+    """Share of an iteration in which the device works, and how often Python starts kernels and waits."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
+    with profile(activities=activities) as profiler:
+        total = contestant.iterate().total
+    events = profiler.events() or []
+    busy = sum(each.self_device_time_total for each in events if each.device_type == DeviceType.CUDA) / 1e6
+
+    def n_calls(*names: str) -> int:
+        return sum(event.name.startswith(names) for event in events)
+
+    return {
+        "busy_share": busy / total,
+        "launches": n_calls("cudaLaunchKernel", "cuLaunchKernel"),
+        "graph_launches": n_calls("cudaGraphLaunch"),
+        "synchronizations": n_calls("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"),
+    }
+
+
+def _forget(device: str) -> None:
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument(
+        "--cells", nargs="+", choices=CELLS, default=list(CELLS), help="which are measured (default: all)"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="timed iterations per contestant, after one warm-up")
+    parser.add_argument("--seconds", type=float, default=480, help="begin no cell after these (default: 480)")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu is for trying the script out")
+    parser.add_argument("--tiny", action="store_true", help="replace every model by a tiny one, to try the script out")
+    parser.add_argument("--output", type=Path, required=True, help="JSON file for all that is measured")
+    args = parser.parse_args()
+    console, started = Console(width=140), time.perf_counter()
+    keep_freed_memory()
+    limits = measured_limits(args.device, 8192 if args.device == "cuda" else 512)
+    device = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
+    versions, commit = package_versions(), git_state(Path(__file__).parents[1])
+    rows: list[dict[str, Any]] = []
+    report = {"device": device, "versions": versions, "commit": commit, "limits": limits._asdict(), "rows": rows}
+    for name in args.cells:
+        setting, workload = CELLS[name]
+        setting = dataclasses.replace(setting, device=args.device)
+        if args.tiny:
+            workload = dataclasses.replace(workload, model="tiny", n_episodes=16)
+        if time.perf_counter() - started > args.seconds:
+            console.print(f"{name}: not measured, because {args.seconds:g} s are over")
+            continue
+        difference = check_agreement(setting, workload)
+        for row in measure(name, setting, workload, limits, args.repeats):
+            row["graph_difference"] = difference
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+            args.output.write_text(json.dumps(report, indent=1, default=str) + "\n", encoding="utf-8")
+    console.print(_table(rows))
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    columns = (
+        "s/iteration",
+        "sampler tokens/s",
+        "of its bound",
+        "update, of its bound",
+        "busy",
+        "launches",
+        "peak MiB",
+    )
+    table = Table("cell", "contestant", *columns)
+    for row in rows:
+        ours = "sampler_bound_s" in row
+        cells = [f"{statistics.median(row['seconds']):.3f}"]
+        cells += [
+            f"{row['sampler_tokens_per_s']:,.0f}" if ours else "",
+            f"{row['sampler_bound_s'] / row['rollout_s']:.1%}" if ours else "",
+            f"{row['update_bound_s'] / row['update_s']:.1%}" if ours else "",
+            f"{row['busy_share']:.0%}" if ours else "",
+            f"{row['launches']:,}" if ours else "",
+        ]
+        table.add_row(row["cell"], row["contestant"], *cells, f"{row.get('peak_mib', 0):,.0f}")
+    return table
+
+
+if __name__ == "__main__":
+    main()
