@@ -67,7 +67,8 @@ def test_gpu_script_checks_graphs_and_measures_each_contestant():
     sampler, update = gpu.bounds(policy, SMALL, gpu.Limits(bandwidth=1e9, arithmetic=1.0), 8)
     assert sampler == 20 * 2 * n * 8 and update == pytest.approx(6 * n * 8 * 68)
     sampler, update = gpu.bounds(policy, SMALL, gpu.Limits(bandwidth=1.0, arithmetic=1e20), 8)
-    assert sampler == 20 * (2 * n + 8 * 4 * 4 * 128 * 58) and update == pytest.approx(28 * n_trained)
+    cached = 4 * policy.language_model.config.n_layer * policy.language_model.config.n_embd
+    assert sampler == 20 * (2 * n + 8 * cached * 58) and update == pytest.approx(28 * n_trained)
 
 
 @pytest.mark.long
