@@ -135,13 +135,13 @@ def turn_advantages(
     turns: np.ndarray,
     last_values: np.ndarray,
     gamma: float,
-    gae_lambda: float,
+    gae_lambda: float | np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Advantages A_u and returns A_u + V_u at each token of turn u, 0 where mask is False. Shapes (E, L), (E, L).
 
     R_u = sum of the turn's rewards and V_u = value before its first token;  delta_u = R_u + gamma V_{u+1} - V_u; A_u =
     delta_u + gamma * lambda * A_{u+1}: :func:`generalized_advantages` with one step per turn. ``task_rewards`` are
-    without the KL penalty, and ``turns`` are the tokens' turn numbers.
+    without the KL penalty, ``turns`` are the tokens' turn numbers, and ``gae_lambda`` is a scalar or has shape (E, 1).
     """
     starts, _ = turn_bounds(turns, mask)
     n_turns = starts.sum(axis=1)

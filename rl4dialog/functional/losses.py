@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, huber_loss, logsigmoid, mse_loss
+from torch.nn.functional import binary_cross_entropy, binary_cross_entropy_with_logits, huber_loss, logsigmoid, mse_loss
 
 from rl4dialog.functional.distributed import all_reduce_numbers
 
@@ -90,6 +90,15 @@ def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_range_v
     if clip_range_vf is not None:
         values = old_values + (values - old_values).clamp(-clip_range_vf, clip_range_vf)
     return (returns - values).square()
+
+
+def bounded_value_loss(shares: Tensor, of_returns: Tensor) -> Tensor:
+    """Cross-entropy of values and returns as shares of their range, from 0 to 1. Shapes (N,), (N,) -> (N,).
+
+    Minus the entropy of the returns it is the KL divergence of two Bernoulli distributions: 0 where both are equal.
+    """
+    eps = torch.finfo(torch.float32).eps
+    return binary_cross_entropy(shares.clamp(eps, 1 - eps), of_returns.clamp(0, 1), reduction="none")
 
 
 def next_states(values: Tensor, episodes: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from rl4dialog.core.arguments import Count, Fraction, NonNegative
+from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
+from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.log_probs import NEVER, scale_logits, token_entropy, token_log_probs
 from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.beam_search import beam_search
@@ -44,7 +45,7 @@ from rl4dialog.policies.gradient_steps import (
 )
 from rl4dialog.policies.gradient_steps import optimizer_class as find_optimizer
 from rl4dialog.policies.graph_sampler import LOOK_EVERY, GraphSampler, refusal, static_cache_holds
-from rl4dialog.policies.heads import ValueHead, head_is_plain, hidden_size, lm_logits
+from rl4dialog.policies.heads import ValueBounds, ValueHead, head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_restores, check_settings
 from rl4dialog.policies.models import embedding_rows, ids_without_token
 from rl4dialog.policies.references import MovingReference, Reference, WeightCopy, check_reference
@@ -73,6 +74,11 @@ class LMActorCriticPolicy(BasePolicy):
         end_of_turn: Detection of reply ends.
         critic: ``separate`` for a separate value model (a copy of the language model's trunk with a linear head),
             ``shared`` for a linear head on the policy's trunk, or ``none`` for algorithms without values.
+        value_range: Lowest and highest value, for rewards with known limits; returns beyond them end the run. Values
+            begin in the middle, so warm the critic up (``critic_warmup_iters``).
+        value_loss: ``squared`` error, or with ``value_range`` the ``cross_entropy`` of the value as a probability.
+        critic_lr_factor: Learning rate of the critic, relative to the policy's. If it is not 1, the gradients of both
+            are scaled down separately.
         generation_kwargs: Sampling settings of rollouts; see :class:`GenerationSettings`.
         optimizer_class: Optimizer of policy and critic together: ``adam``, ``adamw``, ``adam_8bit``, ``adamw_8bit``,
             or a class.
@@ -104,6 +110,9 @@ class LMActorCriticPolicy(BasePolicy):
         model: PreTrainedModel,
         end_of_turn: EndOfTurn,
         critic: Literal["separate", "shared", "none"] = "separate",
+        value_range: tuple[float, float] | None = None,
+        value_loss: Literal["squared", "cross_entropy"] = "squared",
+        critic_lr_factor: Positive = 1.0,
         generation_kwargs: dict[str, Any] | None = None,
         optimizer_class: type[torch.optim.Optimizer] | str = torch.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
@@ -122,6 +131,8 @@ class LMActorCriticPolicy(BasePolicy):
     ) -> None:
         super().__init__(observation_space, action_space)
         self.critic_kind, self.precision = critic, precision
+        self.value_bounds = None if value_range is None else ValueBounds(*value_range, value_loss)
+        self._critic_lr_factor = critic_lr_factor
         self.end_of_turn = end_of_turn
         self.settings = GenerationSettings.from_kwargs(generation_kwargs, only_sampling=NOT_IN_ROLLOUTS)
         self.max_prompt_length = int(observation_space["prompt_ids"].shape[0])  # type: ignore[index]
@@ -161,6 +172,14 @@ class LMActorCriticPolicy(BasePolicy):
     def check_arguments(cls, args: Mapping[str, Any]) -> None:
         """Check constraints on config arguments beyond their types, before a model is loaded."""
         check_reference(args)
+        value_range = args.get("value_range")
+        if value_range is not None and not value_range[0] < value_range[1]:
+            raise ConfigError(f"alg.policy.args.value_range is {list(value_range)}; it begins with the lowest value")
+        if args.get("value_loss", "squared") != "squared" and value_range is None:
+            raise ConfigError("alg.policy.args.value_loss: cross_entropy needs alg.policy.args.value_range")
+        for name in ("value_range", "critic_lr_factor"):
+            if args.get("critic") == "none" and args.get(name) not in (None, 1.0):
+                raise ConfigError(f"alg.policy.args.{name} has no effect with alg.policy.args.critic: none; remove it")
         check_optimizer(args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {})
         if args.get("lora") is not None:
             check_settings(args["lora"])
@@ -193,7 +212,9 @@ class LMActorCriticPolicy(BasePolicy):
         trunk = copy.deepcopy(self._trunk(model)) if self.critic_kind == "separate" else None
         if trunk is not None and self.lora is None:
             trunk.requires_grad_(True)
-        self._value_head = ValueHead(hidden_size(model), trunk) if self.critic_kind != "none" else None
+        self._value_head = (
+            ValueHead(hidden_size(model), trunk, self.value_bounds) if self.critic_kind != "none" else None
+        )
         self._head_is_plain = head_is_plain(model)
 
     @abstractmethod
@@ -232,7 +253,10 @@ class LMActorCriticPolicy(BasePolicy):
 
     def make_optimizer(self, learning_rate: float) -> None:
         """Create a new optimizer for the trained parameters."""
-        trained = [*self.actor_parameters(), *self.critic_parameters()]
+        trained: list[Any] = [*self.actor_parameters(), *self.critic_parameters()]
+        if self._critic_lr_factor != 1:
+            of_critic = {"params": [*self.critic_parameters()], "lr_factor": self._critic_lr_factor}
+            trained = [{"params": [*self.actor_parameters()]}, of_critic]
         self.optimizer = self.optimizer_class(trained, lr=learning_rate, **self.optimizer_kwargs)  # type: ignore[call-arg]
 
     def update_reference(self, iteration: int) -> None:

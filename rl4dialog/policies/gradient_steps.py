@@ -161,7 +161,11 @@ class GradientSteps:
     def apply(self, max_grad_norm: float) -> Tensor:
         """Take a step with the gradient of all processes, if finite; returns its norm before it was scaled down."""
         all_reduce_gradients(self._policy.parameters())
-        grad_norm = full_tensor(nn.utils.clip_grad_norm_(self._policy.parameters(), max_grad_norm))
+        groups: list[Any] = [self._policy.parameters()]
+        if len(self._policy.optimizer.param_groups) > 1:
+            groups = [group["params"] for group in self._policy.optimizer.param_groups]
+        norms = [full_tensor(nn.utils.clip_grad_norm_(parameters, max_grad_norm)) for parameters in groups]
+        grad_norm = norms[0] if len(norms) == 1 else torch.stack(norms).norm()
         if self.guard.allows(grad_norm):
             self._policy.optimizer.step()
         return grad_norm

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 
-from rl4dialog.functional.advantages import SCALE_EPS, generalized_advantages, turn_advantages, turn_bounds
+from rl4dialog.functional.advantages import SCALE_EPS
+from rl4dialog.functional.credit import Credit, CreditRule, Episodes
 from rl4dialog.functional.distributed import all_reduce_min, all_reduce_numbers, mean_and_std, n_processes
 from rl4dialog.functional.log_probs import kl_penalized_rewards
 from rl4dialog.functional.replies import Replies, ReplySamples
 from rl4dialog.functional.rounding import is_constant, log_probs_agree
 from rl4dialog.rollouts.task_rewards import whitened
-
-Credit = Literal["token", "turn"]
 
 
 class SequenceRolloutBuffer(RolloutBuffer):
@@ -27,15 +26,15 @@ class SequenceRolloutBuffer(RolloutBuffer):
     Args:
         args: Arguments of stable-baselines3's ``RolloutBuffer``.
         normalize_rewards: Whiten the rewards (including the KL penalty) over the buffer, like RL4LMs' ``norm_reward``.
-        credit: ``token`` for one step of GAE per agent token, ``turn`` for one per turn.
-        turn_gamma: Discount factor of the step after a turn. ``None`` is ``gamma``.
-        turn_gae_lambda: Lambda of the step after a turn. ``None`` is ``gae_lambda``.
+        credit, turn_gamma, turn_gae_lambda, value_gae_lambda, gae_horizon: See
+            :class:`~rl4dialog.functional.credit.CreditRule`. For turns, ``None`` is ``gamma`` and ``gae_lambda``.
         kwargs: Keyword arguments of stable-baselines3's ``RolloutBuffer``.
 
     Attributes:
         whitened: Whether the algorithm whitens the advantages of each minibatch.
         kl_is_rounding: Whether policy and reference agree on all tokens of the iteration up to rounding. The KL penalty
             is 0 in this case.
+        episode_returns: Sum of the discounted rewards from each token on, which values predict. Shape (N,).
         constant_rewards: Whether rewards to be whitened are constant up to rounding. They become 0 in this case.
         found_constant: For each set of advantages that are compared with each other, whether they are constant up to
             rounding, so that they give no learning signal.
@@ -50,18 +49,23 @@ class SequenceRolloutBuffer(RolloutBuffer):
         credit: Credit = "token",
         turn_gamma: float | None = None,
         turn_gae_lambda: float | None = None,
+        value_gae_lambda: float | None = None,
+        gae_horizon: float | None = None,
         **kwargs: Any,
     ) -> None:
-        self.normalize_rewards, self.credit = normalize_rewards, credit
+        self.normalize_rewards = normalize_rewards
         super().__init__(*args, **kwargs)
-        self.turn_gamma = self.gamma if turn_gamma is None else turn_gamma
-        self.turn_gae_lambda = self.gae_lambda if turn_gae_lambda is None else turn_gae_lambda
+        turn_gamma = self.gamma if turn_gamma is None else turn_gamma
+        turn_gae_lambda = self.gae_lambda if turn_gae_lambda is None else turn_gae_lambda
+        of_steps = self.gamma, self.gae_lambda, turn_gamma, turn_gae_lambda
+        self.rule = CreditRule(credit, *of_steps, value_gae_lambda, gae_horizon)
 
     def reset(self) -> None:
         """Remove all replies."""
         self._added: list[Replies] = []
         self.values = np.zeros(0, dtype=np.float32)
         self.returns = np.zeros(0, dtype=np.float32)
+        self.episode_returns = np.zeros(0, dtype=np.float32)
         self.kl_is_rounding = self.constant_rewards = False
         self.found_constant: list[bool] = []
         self.full = False
@@ -101,13 +105,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
         self._set(rewards=rewards, kl_penalties=penalties, reward_scales=scales)
 
     def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
-        """Compute GAE over the agent tokens of each episode in order, skipping the partner's tokens.
-
-        With ``credit: token``, the step after the last token of a turn has ``turn_gamma`` and ``turn_gae_lambda``. With
-        ``credit: turn``, each turn is one step with these two; a token's advantage is that of its turn minus the
-        token's own KL penalty (a penalty for the whole turn would punish its first token for its last one). Both also
-        apply to the step to the value after a truncated episode.
-        """
+        """Compute the credit of the agent tokens of each episode in order, skipping the partner's tokens."""
         del last_values, dones  # unused: replies hold the value after each episode's end
         self.full = True
         if not self._added:
@@ -122,26 +120,15 @@ class SequenceRolloutBuffer(RolloutBuffer):
             array[mask] = self.replies.flat(name).numpy()[order]
             return array
 
-        rewards, values, scales, turns = map(of_episodes, ("rewards", "values", "reward_scales", "turn"))
         last = np.zeros(len(lengths), dtype=np.float32)
         assert self.replies.last_value is not None
         last[self.replies.row_episodes()] = self.replies.last_value.numpy()  # for repeated indices, the last row wins
-        is_first, is_last = turn_bounds(turns, mask)
-        twice, none = 2 * np.abs(values), np.zeros_like(values)  # each value is added once and subtracted once
-        if self.credit == "turn":
-            penalties, factors = of_episodes("kl_penalties"), (self.turn_gamma, self.turn_gae_lambda)
-            advantages, returns = turn_advantages(rewards + penalties, values, mask, turns, last, *factors)
-            advantages -= penalties
-            scales += is_first * twice - np.abs(penalties)
-            added_up, _ = turn_advantages(scales, none, mask, turns, np.abs(last), *factors)
-            added_up += np.abs(penalties)
-        else:
-            gammas = np.where(is_last, self.turn_gamma, self.gamma)
-            lambdas = np.where(is_last, self.turn_gae_lambda, self.gae_lambda)
-            advantages, returns = generalized_advantages(rewards, values, mask, last, gammas, lambdas)
-            added_up, _ = generalized_advantages(scales + twice, none, mask, np.abs(last), gammas, lambdas)
+        rewards, scales, values, turns = map(of_episodes, ("rewards", "reward_scales", "values", "turn"))
+        penalties = np.zeros_like(rewards) if self.replies.kl_penalties is None else of_episodes("kl_penalties")
+        found = self.rule(Episodes(rewards, penalties, scales, values, turns, mask, last))
         back = np.argsort(order)
-        self._set(advantages=advantages[mask][back], returns=returns[mask][back], advantage_scales=added_up[mask][back])
+        advantages, targets, scales, self.episode_returns = (numbers[mask][back] for numbers in found)
+        self._set(advantages=advantages, returns=targets, advantage_scales=scales)
         self.values, self.returns = self._numbers("values", "returns")
 
     def _numbers(self, *names: str) -> list[np.ndarray]:

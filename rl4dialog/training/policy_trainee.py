@@ -24,6 +24,7 @@ from transformers import AutoTokenizer
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig
 from rl4dialog.core.errors import CheckpointError, ConfigError
 from rl4dialog.core.pretrained import load_pretrained
+from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.envs.vectorize import close, env_states, load_env_states
 from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
 from rl4dialog.policies.base import LMActorCriticPolicy
@@ -39,9 +40,9 @@ from rl4dialog.policies.saving import (
 from rl4dialog.policies.sharding import whole_weights
 from rl4dialog.policies.value_guided import save_value_guidance
 from rl4dialog.runs.progress import Progress
-from rl4dialog.runs.run_folder import to_plain
+from rl4dialog.runs.run_folder import CONFIG_FILE, to_plain
 from rl4dialog.runs.tracking import Tracker
-from rl4dialog.training.building.policy import is_guided
+from rl4dialog.training.building.policy import is_guided, own_policy_args
 from rl4dialog.training.building.rewards import TOTAL
 from rl4dialog.training.callbacks.run import ConversationLogCallback, TrackingCallback
 from rl4dialog.training.checkpoint import Checkpoint, newest_folders, read_checkpoint
@@ -73,6 +74,11 @@ def find_initial_critic(config: OnPolicyConfig) -> Checkpoint | None:
         raise ConfigError(f"{where}: {error}; remove it to use the checkpoint before it") from error
     if not (checkpoint.path / CRITIC_FILE).is_file():
         raise ConfigError(f"{where} has no critic; name the folder of a run with an algorithm that has one")
+    saved, own = load_yaml(Path(run_folder) / CONFIG_FILE)["alg"]["policy"]["args"], own_policy_args(config)
+    for name, default in (("value_range", None), ("value_loss", "squared")):
+        theirs, ours = (args.get(name, default) for args in (saved, own))
+        if theirs != (list(ours) if isinstance(ours, tuple) else ours):
+            raise ConfigError(f"{where} was trained with alg.policy.args.{name}: {theirs}; set the same")
     return checkpoint
 
 

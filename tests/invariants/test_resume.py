@@ -116,6 +116,15 @@ VARIANTS = {
         "alg__args__supervised_batch_size": 2,
         "logging__conversations": True,  # a log that is cut back
     },
+    "critic_recipes": {
+        "alg__args__critic_epochs": 1,
+        "alg__args__value_gae_lambda": 1.0,
+        "alg__policy__args__critic_lr_factor": 3.0,
+        "alg__policy__args__value_range": [-5.0, 5.0],
+        "alg__policy__args__value_loss": "cross_entropy",
+        "alg__kl_div__coeff": 0.0,
+        "reward_fn__normalize": "none",
+    },
     "ema_and_critic_warmup": {
         "alg__policy__args__reference": "ema",
         "alg__policy__args__reference_decay": 0.7,

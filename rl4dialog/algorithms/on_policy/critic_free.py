@@ -21,8 +21,8 @@ from rl4dialog.functional.rounding import log_probs_differ
 from rl4dialog.rollouts.buffer import GroupRolloutBuffer
 from rl4dialog.rollouts.conversations import ConstantGroups
 
-_OF_CRITIC = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf", "critic_warmup_iters")
-_OF_CREDIT = ("credit", "turn_gamma", "turn_gae_lambda")
+_OF_CRITIC = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs")
+_OF_CREDIT = ("credit", "turn_gamma", "turn_gae_lambda", "value_gae_lambda", "gae_horizon")
 KLIn = Literal["reward", "loss"]
 KLEstimator = Literal["k1", "k2", "k3"]
 
@@ -45,7 +45,7 @@ class CriticFree(PPO):
         max_resampling: ``resample`` ends, with a warning, when constant groups hold this many times the tokens of an
             iteration. ``null`` is 3.
         kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef``, ``clip_range_vf``,
-            ``critic_warmup_iters``, ``credit``, ``turn_gamma`` and ``turn_gae_lambda``.
+            ``critic_warmup_iters``, ``critic_epochs``, and those of credit.
     """
 
     buffer_class = GroupRolloutBuffer

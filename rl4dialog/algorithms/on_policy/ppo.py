@@ -22,6 +22,7 @@ from rl4dialog.functional.losses import (
     ClipRange,
     LossAggregation,
     aggregation_weights,
+    bounded_value_loss,
     clipped_surrogate,
     clipped_weight_surrogate,
     sequence_log_ratio,
@@ -70,6 +71,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         supervised_loss: Computes this loss, from the policy and the number of references.
         critic_warmup_iters: Number of first iterations that train only the critic, on rollouts of the initial policy.
             The policy, its optimizer state and the KL coefficient stay as they are. A shared critic trains its head.
+        critic_epochs: Further passes over the replies of an iteration that train only the critic, also after
+            ``target_kl`` has stopped the policy (SAO, arXiv 2607.08507). A shared critic trains its head.
         kwargs: Keyword arguments of the mixin and of ``stable_baselines3.PPO``.
     """
 
@@ -92,9 +95,12 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         supervised_batch_size: Count | None = None,
         supervised_loss: Callable[[Any, int], torch.Tensor] | None = None,
         critic_warmup_iters: NonNegativeInt = 0,
+        critic_epochs: NonNegativeInt = 0,
         **kwargs: Any,
     ) -> None:
+        self.critic_epochs = critic_epochs
         own = {"clip_range_high": clip_range_high, "critic_warmup_iters": critic_warmup_iters}
+        own["critic_epochs"] = critic_epochs
         PPO.check_arguments({**kwargs, **own}, 1)
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
         self.clip_range_high = as_schedule(clip_range_high, "clip_range_high")
@@ -126,8 +132,9 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 raise ConfigError(f"alg.args.{name} has no effect without alg.args.importance_correction")
         if args.get("supervised_batch_size") is not None and not args.get("supervised_coef"):
             raise ConfigError("alg.args.supervised_batch_size has no effect without alg.args.supervised_coef")
-        if args.get("critic_warmup_iters") and args.get("vf_coef") == 0:
-            raise ConfigError("alg.args.critic_warmup_iters trains only the critic, but alg.args.vf_coef is 0")
+        for name in ("critic_warmup_iters", "critic_epochs"):
+            if args.get(name) and args.get("vf_coef") == 0:
+                raise ConfigError(f"alg.args.{name} trains only the critic, but alg.args.vf_coef is 0")
 
     def _setup_model(self) -> None:
         super()._setup_model()
@@ -143,6 +150,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         low, high, clip_range_vf = (each and each(self._current_progress_remaining) for each in schedules)
         clip = ClipRange(low, high)
         self._weigh_replies()
+        self._check_targets()
 
         # Keep tensors and read them at the end, because each read synchronizes with the GPU.
         history: dict[str, list[torch.Tensor]] = {}
@@ -178,26 +186,71 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                     stopped_early = True
                     break
 
-                if self.is_critic_warmup:  # parameters without a gradient keep their optimizer state, too
-                    for parameter in self.policy.actor_parameters():  # type: ignore[operator]
-                        parameter.grad = None
+                if self.is_critic_warmup:
+                    self._keep_policy()
                 # Global gradient clipping (detail 11).
                 history.setdefault("grad_norm", []).append(steps.apply(self.max_grad_norm))
             self._n_updates += 1
             if stopped_early:
                 break
 
-        # Debug variables (detail 12).
+        self._train_critic(clip_range_vf)
+        self._end_update()
+        self._record(history, clip, clip_range_vf)
+
+    def _keep_policy(self) -> None:
+        """Drop the policy's gradients: parameters without one keep their optimizer state, too."""
+        for parameter in self.policy.actor_parameters():  # type: ignore[operator]
+            parameter.grad = None
+
+    def _train_critic(self, clip_range_vf: float | None) -> None:
+        """Train the critic alone in further passes."""
+        steps: GradientSteps = self.policy.gradient_steps  # type: ignore[assignment]
+        for _ in range(self.critic_epochs):
+            for batch in self.rollout_buffer.minibatches(self.batch_size):  # type: ignore[attr-defined]
+                (n_tokens,) = all_reduce_numbers(batch.replies.n_tokens)
+                steps.clear()
+                parts = self._parts(batch)
+                for i, (part, weight) in enumerate(parts):
+                    moved = part.to(self.device)
+                    values = self.policy.predict_values(moved.observations).squeeze(1)
+                    loss = weight * self._value_loss(values, moved, clip_range_vf).sum() / n_tokens
+                    steps.backward(self.vf_coef * loss, is_last=i == len(parts) - 1)
+                self._keep_policy()
+                steps.apply(self.max_grad_norm)
+
+    def _check_targets(self) -> None:
+        """Check that the targets of bounded values can be reached."""
+        bounds = getattr(self.policy, "value_bounds", None)
+        if bounds is None:
+            return
+        returns = self.rollout_buffer.returns
+        low, high = float(returns.min()), float(returns.max())
+        slack = 1e-4 * (bounds.high - bounds.low)
+        if low < bounds.low - slack or high > bounds.high + slack:
+            raise ConfigError(
+                f"alg.policy.args.value_range is [{bounds.low:g}, {bounds.high:g}], but the values' targets go from "
+                f"{low:g} to {high:g}; widen it, or set alg.args.value_gae_lambda: 1 if the returns stay within it"
+            )
+
+    def _value_loss(self, values: torch.Tensor, batch: ReplySamples, clip_range_vf: float | None) -> torch.Tensor:
+        """Error of the values at each agent token. Shape (N,)."""
+        bounds = getattr(self.policy, "value_bounds", None)
+        if bounds is not None and bounds.loss == "cross_entropy":
+            return bounded_value_loss(bounds.shares(values), bounds.shares(batch.returns))
+        return value_loss(values, batch.old_values, batch.returns, clip_range_vf)
+
+    def _record(self, history: dict[str, list[torch.Tensor]], clip: ClipRange, clip_range_vf: float | None) -> None:
+        """Log the debug variables of an update (detail 12)."""
         together = torch.stack([value for values in history.values() for value in values]).cpu()
         for name, values in zip(history, together.split([*map(len, history.values())]), strict=True):
             # Skipped minibatches are counted, but not averaged.
             self.logger.record(f"train/{name}", values[values.isfinite()].mean().item())
-        self._end_update()
         if self.needs_critic:
-            self.logger.record(
-                "train/explained_variance",
-                explained_variance(self.rollout_buffer.values.flatten(), self.rollout_buffer.returns.flatten()),
-            )
+            buffer: Any = self.rollout_buffer
+            # Targets contain the values themselves, unless their lambda is 1; the returns of whole episodes do not.
+            for name, targets in (("", buffer.returns), ("return_", buffer.episode_returns)):
+                self.logger.record(f"train/{name}explained_variance", explained_variance(buffer.values, targets))
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/clip_range", clip.low)
         if self.clip_range_high is not None:
@@ -258,7 +311,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         assert entropy is not None
         terms = self._policy_terms(log_prob, entropy, batch, clip)
         # Value clipping (detail 9), off by default as in stable-baselines3.
-        terms["value_loss"] = value_loss(values, batch.old_values, batch.returns, clip_range_vf)
+        terms["value_loss"] = self._value_loss(values, batch, clip_range_vf)
         # Overall loss (detail 10): surrogate, entropy bonus and value loss.
         of_policy = 0.0 if self.is_critic_warmup else terms["loss"]
         terms["loss"] = of_policy + self.vf_coef * terms["value_loss"]

@@ -20,9 +20,10 @@ from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.process_memory import return_unused_memory
 from rl4dialog.envs.vectorize import worker_death_as_error
 from rl4dialog.functional import distributed
+from rl4dialog.functional.credit import Credit
 from rl4dialog.policies.gradient_steps import StepGuard
 from rl4dialog.policies.sharding import shard_policy, use_deepspeed
-from rl4dialog.rollouts.buffer import Credit, SequenceRolloutBuffer
+from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.conversations import ConstantGroups, GroupSettings
 from rl4dialog.rollouts.kl_controllers import FixedKLController, KLController
@@ -111,6 +112,11 @@ class LMRolloutMixin:
             conversation: a turn's tokens share its advantage, and each pays its own KL penalty.
         turn_gamma: Discount factor of the step from one turn to the next. ``null`` is ``gamma``.
         turn_gae_lambda: Lambda of the step from one turn to the next. ``null`` is ``gae_lambda``.
+        value_gae_lambda: Lambda of the values' targets; 1 gives returns, whose expected value is not the critic's own.
+            ``null`` is the lambda of the advantages.
+        gae_horizon: In the place of both lambdas, 1 - 1 / (gae_horizon * length) for an episode of so many tokens, or
+            turns with ``credit: turn``. For replication: it biases advantages, because the length depends on later
+            replies.
         join_turns: Evaluate and train on the turns of a conversation in one row, if each prompt continues the previous
             one. Results are the same up to rounding, but the model reads the history once instead of once per turn.
             Encoder-decoder models always have one row per reply.
@@ -156,12 +162,15 @@ class LMRolloutMixin:
         credit: Credit = "token",
         turn_gamma: Fraction | None = None,
         turn_gae_lambda: Fraction | None = None,
+        value_gae_lambda: Fraction | None = None,
+        gae_horizon: Positive | None = None,
         join_turns: bool = True,
         **kwargs: Unpack[TextArguments],
     ) -> None:
         self._sharding = sharding
         self._join_turns = join_turns
         self._credit = {"credit": credit, "turn_gamma": turn_gamma, "turn_gae_lambda": turn_gae_lambda}
+        self._credit |= {"value_gae_lambda": value_gae_lambda, "gae_horizon": gae_horizon}
         self._step_guard = StepGuard(on_nan_gradient)
         self.kl_controller = kl_controller or FixedKLController(0.0)
         self.collector = collector or RolloutCollector()
@@ -193,6 +202,12 @@ class LMRolloutMixin:
     def timesteps_per_iteration(self) -> int:
         """Agent tokens that an iteration counts as, in this process."""
         return int(self.n_steps * self.n_envs)  # type: ignore[attr-defined]
+
+    def _update_learning_rate(self, optimizers: Any) -> None:
+        """Set the scheduled learning rate, times the factor of each group of parameters."""
+        super()._update_learning_rate(optimizers)  # type: ignore[misc]
+        for group in self.policy.optimizer.param_groups:  # type: ignore[attr-defined]
+            group["lr"] *= group.get("lr_factor", 1.0)
 
     def _buffer_kwargs(self) -> dict[str, Any]:
         """Additional arguments of the rollout buffer."""

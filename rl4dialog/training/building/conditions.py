@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
+from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.catalog import (
     AlgorithmRegistry,
     CallbackRegistry,
@@ -38,6 +39,7 @@ from rl4dialog.training.processes import sharding
 
 _PLAIN_POLICIES = ("causal_lm_actor_critic_policy", "seq2seq_lm_actor_critic_policy")
 _OF_ENV = ("bootstrap_truncated", "max_turns", "terminate_on_eos", "max_partner_length", "max_prompt_length")
+_OF_PPO = ("value_range", "value_loss", "critic_lr_factor")  # arguments of policies that other algorithms do not read
 _TARGET = (
     "alg.args.target_update_interval is {target_update_interval:,}, but the run has only {n_timesteps:,} timesteps; "
     "lower it"
@@ -60,6 +62,10 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "{beams}, but beam search is not supported with sharded weights; remove num_beams"),
         (lambda sharded_by, critic_warmup_iters: critic_warmup_iters,
          "alg.args.critic_warmup_iters is not supported with FSDP or DeepSpeed; set critic_from to a run without them"),
+        (lambda sharded_by, critic_epochs: critic_epochs,
+         "alg.args.critic_epochs is not supported with FSDP or DeepSpeed; remove it"),
+        (lambda sharded_by, critic_lr_factor: critic_lr_factor != 1,
+         "alg.policy.args.critic_lr_factor is not supported with FSDP or DeepSpeed; remove it"),
         (lambda sharded_by, supervised_coef: supervised_coef,
          "alg.args.supervised_coef is not supported with FSDP or DeepSpeed; remove it"),
         (lambda sharded_by, chosen_target_kl: sharded_by == "deepspeed",
@@ -73,6 +79,13 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.policy.id: {policy_id} is for algorithms that learn from logs, such as ilql"),
         (lambda needs_critic, chosen_critic: needs_critic and chosen_critic == "none",
          "alg.policy.args.critic is none, but alg.id: {alg_id} needs a critic"),
+        (lambda only_of_ppo: only_of_ppo,
+         "alg.policy.args.{only_of_ppo} is not supported with alg.id: {alg_id}, only with ppo and nlpo; remove it"),
+        (lambda value_range, coeff, credit: coeff and credit != "turn",
+         "alg.policy.args.value_range: with credit: token, values include the KL penalty, which has no limit; set "
+         "alg.args.credit: turn, or alg.kl_div.coeff: 0"),
+        (lambda value_range, normalizes: normalizes,
+         "alg.policy.args.value_range: {normalizes} changes the range of the rewards; remove one of them"),
         (lambda fixed_argument: fixed_argument,
          "alg.policy.args.{fixed_argument} has no effect with alg.id: {alg_id}; remove it"),
         (lambda critic_from, reads_log: True,
@@ -335,7 +348,9 @@ def _of_policy(config: PolicyRunConfig) -> dict[str, Any]:
     if isinstance(config, OfflineConfig):
         policy: Any = policy_class(config)
         values |= {"reads_log": True, "reads_returns": algorithm.reads_returns}
-        values["fixed_argument"] = next((name for name in algorithm.policy_arguments() if name in own), None)
+        values["fixed_argument"] = next(
+            (name for name in (*algorithm.policy_arguments(), *_OF_PPO) if name in own), None
+        )
         if policy.guided:
             values["n_candidates"] = policy.guidance_class.from_settings(own.get("guidance")).n_candidates
         values["evaluation_block"] = config.evaluation_block.where
@@ -356,6 +371,10 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     if str(args.get("mask_type", "")).startswith("learned"):
         values["mask_every"] = args["target_update_iterations"]
     values |= {"coeff": config.alg.kl_div.coeff, "target_kl_of_penalty": config.alg.kl_div.target_kl}
+    if not (issubclass(algorithm, PPO) and algorithm.needs_critic):
+        values["only_of_ppo"] = next((name for name in _OF_PPO if name in own), None)
+    if config.reward_fn.normalize != "none" or config.alg.kl_div.norm_reward:
+        values["normalizes"] = "alg.kl_div.norm_reward" if config.alg.kl_div.norm_reward else "reward_fn.normalize"
     values |= {"first_speaker": config.env.args.first_speaker, "pay": config.reward_fn.pay}
     if partner := config.env.args.partner:
         values |= {name: partner.args.get(name) for name in ("opening", "snapshot_every", "latest_share")}

@@ -40,6 +40,7 @@ REPLAY = {
 # Overrides of the small config.
 TEXT = {}
 TALK = {"env__args__max_turns": 2, "env__args__partner": {"id": "facts"}}
+RANGE = {"alg__policy__args__value_range": [0.0, 1.0]}
 BASES = (CART_POLE, GOALS, REPLAY, TEXT, TALK)
 
 
@@ -129,6 +130,20 @@ MET = [
     (TEXT, "error", {**args(mask_truncated=True), **env(terminate_on_eos=False)}, "leaves out all replies with"),
     (TEXT, "error", {**RLOO, **policy(critic_from="runs/a")}, "critic_from has no effect: alg.id: rloo"),
     (TEXT, "error", args(critic_warmup_iters=4), "critic_warmup_iters is 4, more than the 2 iterations"),
+    (TEXT, "error", {**RANGE, "alg__kl_div__coeff": 0.1}, "value_range: with credit: token, values include the KL"),
+    (TEXT, "error", {**RANGE, "alg__kl_div__coeff": 0, "reward_fn__normalize": "batch"}, "reward_fn.normalize changes"),
+    (
+        TEXT,
+        "error",
+        {**RANGE, "alg__id": "a2c", "alg__args": {}},
+        "value_range is not supported with alg.id: a2c, only with ppo and",
+    ),
+    (
+        TEXT,
+        "error",
+        {"alg__policy__args__critic_lr_factor": 2, "alg__id": "a2c", "alg__args": {}},
+        "critic_lr_factor is not supported",
+    ),
     (TEXT, "error", GREEDY, "importance_correction needs alg.policy.args.generation_kwargs.do_sample: true"),
     (TEXT, "error", args(importance_correction="sequence"), "no effect: without filters such as"),
     (TEXT, "error", {**RESET, "alg__kl_div": {"coeff": 0.0}}, "reference: reset has no effect on training"),
