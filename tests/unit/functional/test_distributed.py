@@ -20,7 +20,7 @@ def test_one_process_is_left_alone():
     gradient.grad = torch.tensor([3.0, 4.0])
     assert distributed.all_reduce(value) is value
     assert (distributed.n_processes(), distributed.process_index(), distributed.is_main_process()) == (1, 0, True)
-    assert distributed.all_reduce_numbers(1, 2.5) == [1.0, 2.5]
+    assert distributed.all_reduce_numbers(1, 2.5, 2**24 + 1) == [1.0, 2.5, 2**24 + 1], "float32 has no such number"
     assert (distributed.all_reduce_min(-3), distributed.all_reduce_max(-3)) == (-3, -3)
     assert distributed.all_gather_object("x") == ["x"]
     assert distributed.full_tensor(value) is value

@@ -51,6 +51,7 @@ def test_what_is_cut_is_counted(model, tmp_path):
     log = make_log(tmp_path / "reply", model, [long])
     assert log.counts["replies without their end, which was cut"] == 1
     assert log.n_tokens.tolist() == [8] and log.returns.tolist() == [1.0]
+    assert log.counts["conversations"] == 1
     log = make_log(tmp_path / "window", model, prompt=8)
     assert log.counts["conversations whose first utterances were dropped from prompts"] >= 1
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from tiny import make_tokenizer
 
-from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, Turn
+from rl4dialog.core.types import AGENT, PARTNER, SYSTEM_KEY, Dialogue, Sample, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.functional.replies import Replies
 from rl4dialog.rollouts.conversing import Driver
-from rl4dialog.rollouts.talk import Payment, Reply, Talk, replies_in, with_tokens
+from rl4dialog.rollouts.talk import Payment, Reply, Talk, replies_in, talk_of_one_reply, with_tokens
 from rl4dialog.text.end_of_turn import EndOfTurn
 
 
@@ -78,6 +78,20 @@ def test_tokens_are_on_the_turns_that_the_agent_said():
     assert first == Turn("a", AGENT, reward=0.3, ids=(4, 0), log_probs=(-0.1, -2.5)), "all is paid on the last token"
     assert second == Turn("b", AGENT, ids=(5, 6, 7), token_rewards=(0.1, 0.0, -0.7))
     assert np.float32(found.turns[2].log_probs)[0] == np.float32(-0.1), "the shortest number is still the same"
+
+
+def test_single_reply_is_a_talk_of_one_turn():
+    sample = Sample(7, "how are you ?", ["fine", "well"], {"word": "crane"})
+    talk = talk_of_one_reply(sample, "good")
+    (only,) = talk.replies
+    assert (only.prompt, only.text, only.references, only.meta_info) == (
+        "how are you ?",
+        "good",
+        ["fine", "well"],
+        {"word": "crane"},
+    )
+    assert talk.is_single_reply and talk.dialogue.id == 7 and talk.dialogue.turns[-1] == Turn("good", AGENT)
+    assert talk_of_one_reply(Sample(8, "hi", []), "yes").replies[0].meta_info == {}
 
 
 def test_unscored_utterances_keep_their_reward():

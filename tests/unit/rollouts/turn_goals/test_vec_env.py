@@ -98,6 +98,7 @@ def test_last_observation_is_in_the_info_and_the_next_conversation_begins():
         turns = info["transcript"]["turns"]
         assert [turn["speaker"] for turn in turns] == ["partner", "agent", "partner", "agent", "partner"]
         assert [turn.get("goal") for turn in turns] == [None, "pet", None, "food", None]
+        assert ["reward" in turn for turn in turns] == [False, True, False, True, False]
         assert turns[0]["given"] and json.dumps(info["transcript"])
 
 
