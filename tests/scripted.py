@@ -75,7 +75,7 @@ class ScriptedEnv:
 class ScriptedPolicy:
     """Says what the environments' script wants, which it reads from their prompts."""
 
-    device, max_reply_length, lockstep, joins_turns = torch.device("cpu"), MAX_REPLY, False, False
+    device, max_reply_length, lockstep, joins_turns, n_logits = torch.device("cpu"), MAX_REPLY, False, False, 9
     remembering_prompts = staticmethod(nullcontext)
 
     def __init__(self, scripts):

@@ -76,7 +76,7 @@ def test_gpu_script_checks_graphs_and_measures_each_contestant():
 def test_ours_and_the_plain_loop_train_adapters_in_bf16(critic):
     setting = Setting("tiny", "causal", critic, "rloo" if critic == "none" else "ppo", lora=True, precision="bf16")
     ours, plain = Rl4dialog(setting, SMALL), PlainLoop(setting, SMALL)
-    n_trained = [sum(p.numel() for p in ours._algorithm.policy.parameters() if p.requires_grad)]
+    n_trained = [sum(p.numel() for p in ours.algorithm.policy.parameters() if p.requires_grad)]
     n_trained.append(sum(p.numel() for p in plain.trained))
     assert n_trained[0] == n_trained[1]
     for contestant in (ours, plain):
@@ -186,7 +186,7 @@ def test_the_plain_loop_computes_our_log_probs_and_values():
         log_probs, _ = plain.evaluate(batch)
         obs = {name: batch[name] for name in ("prompt_ids", "prompt_mask")}
         obs |= {"response_ids": replies, "response_mask": mask}
-        _, ours_log_probs, _ = ours._algorithm.policy.evaluate_actions(obs, replies[mask])
+        _, ours_log_probs, _ = ours.algorithm.policy.evaluate_actions(obs, replies[mask])
         torch.testing.assert_close(log_probs[mask], ours_log_probs, rtol=1e-4, atol=1e-5)
         ours.close()
 
