@@ -13,6 +13,9 @@ import dataclasses
 import gc
 import json
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -183,6 +186,21 @@ def _profiled(contestant: Contestant, device: str) -> dict[str, float]:
     }
 
 
+def measure_conversations(config: Path, backend: str, device: str, n_iters: int = 4) -> dict[str, Any]:
+    """Agent tokens per second of a shipped config with a partner, after its first iteration, from its log."""
+    with tempfile.TemporaryDirectory() as folder:
+        changes = ["warm_start=null", f"train_evaluation.n_iters={n_iters}", "train_evaluation.max_eval_samples=8"]
+        changes += [f"generation.backend={backend}", f"alg.args.device={device}"]
+        command = [sys.executable, "-m", "rl4dialog.cli", "train", "--config_path", str(config), "--set", *changes]
+        command += ["--base_path_to_store_results", folder, "--experiment_name", "run"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        (log,) = Path(folder).rglob("training_info.jsonl")
+        rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    rates = [row["time/tokens_per_s"] for row in rows if "time/tokens_per_s" in row][1:]
+    cell = f"conversation: {config.parent.name}/{config.stem}"
+    return {"cell": cell, "contestant": f"rl4dialog, {backend}", "tokens_per_s": statistics.median(rates)}
+
+
 def _forget(device: str) -> None:
     gc.collect()
     if device == "cuda":
@@ -198,6 +216,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="timed iterations per contestant, after one warm-up")
     parser.add_argument("--seconds", type=float, default=480, help="begin no cell after these (default: 480)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu is for trying the script out")
+    parser.add_argument("--config", type=Path, help="config of conversations to measure with and without graphs")
     parser.add_argument("--tiny", action="store_true", help="replace every model by a tiny one, to try the script out")
     parser.add_argument("--output", type=Path, required=True, help="JSON file for all that is measured")
     args = parser.parse_args()
@@ -222,6 +241,11 @@ def main() -> None:
             rows.append(row)
             print(json.dumps(row), flush=True)
             args.output.write_text(json.dumps(report, indent=1, default=str) + "\n", encoding="utf-8")
+    if args.config is not None:
+        for backend in ("auto", "transformers"):
+            rows.append(measure_conversations(args.config, backend, args.device))
+            print(json.dumps(rows[-1]), flush=True)
+            args.output.write_text(json.dumps(report, indent=1, default=str) + "\n", encoding="utf-8")
     console.print(_table(rows))
 
 
@@ -238,7 +262,9 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     table = Table("cell", "contestant", *columns)
     for row in rows:
         ours = "sampler_bound_s" in row
-        cells = [f"{statistics.median(row['seconds']):.3f}"]
+        cells = [
+            f"{statistics.median(row['seconds']):.3f}" if "seconds" in row else f"{row['tokens_per_s']:,.0f} tokens/s"
+        ]
         cells += [
             f"{row['sampler_tokens_per_s']:,.0f}" if ours else "",
             f"{row['sampler_bound_s'] / row['rollout_s']:.1%}" if ours else "",

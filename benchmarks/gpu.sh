@@ -7,10 +7,4 @@ python=${PYTHON:-python}
 output=${1:-docs/performance/$(date +%Y-%m-%d)-$($python -c "import torch; print(torch.cuda.get_device_name().replace(' ', '_'))").json}
 mkdir -p "$(dirname "$output")"
 $python -m pytest -q tests/invariants/test_gpu.py
-$python -m benchmarks.gpu --seconds 400 --output "$output"
-# A conversation with a partner, as graphs and as the loop sample it.
-for backend in transformers auto; do
-    $python -m rl4dialog.cli train --config_path task_configs/guess_what/llama_ppo.yml --experiment_name "$backend" \
-        --base_path_to_store_results "$(mktemp -d)" --set warm_start=null train_evaluation.n_iters=4 \
-        train_evaluation.eval_every=100 generation.backend="$backend" | tail -n 5
-done
+$python -m benchmarks.gpu --seconds 400 --config task_configs/guess_what/llama_ppo.yml --output "$output"

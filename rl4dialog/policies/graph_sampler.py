@@ -13,7 +13,7 @@ replayed, with the same results.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -80,7 +80,7 @@ class GraphSampler:
         self._graphs: dict[tuple[int, int, GenerationSettings], Any] = {}
         self._pool: Any = None
         self._cast_weights: list[tuple[nn.Module, Tensor]] = []
-        self._busy = False
+        self._busy, self._captures = False, model.device.type == "cuda"
 
     @property
     def is_busy(self) -> bool:
@@ -170,18 +170,41 @@ class GraphSampler:
 
     def _run(self, buffers: _Buffers, size: int, n_columns: int, settings: GenerationSettings) -> None:
         """One step of the first ``size`` rows: read the last tokens and choose the next ones."""
-        if self._device.type != "cuda":
-            with self._casts():
-                self._step(buffers.view(size, n_columns), settings)
+        key, view = (size, n_columns, settings), buffers.view(size, n_columns)
+        if self._captures and key not in self._graphs:
+            try:
+                with self._casts():
+                    self._graphs[key] = self._captured(view, settings)
+            except RuntimeError as error:  # such as too little memory
+                _logger.warning("no CUDA graph for %d rows (%s): their steps are called one by one", size, error)
+                self._graphs[key] = None
+        if (graph := self._graphs.get(key)) is not None:
+            graph.replay()
             return
-        key = size, n_columns, settings
-        if key not in self._graphs:
-            with self._casts():
-                self._graphs[key] = self._captured(buffers.view(size, n_columns), settings)
-        self._graphs[key].replay()
+        with self._casts():
+            self._step(view, settings)
 
     def _captured(self, view: _View, settings: GenerationSettings) -> Any:
         """Record a step, and leave what it reads as it was; see the notes on CUDA graphs in torch's documentation."""
+        restore, stream = self._restoring(view), torch.cuda.Stream()
+        try:
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(_WARM_UP_STEPS):
+                    self._step(view, settings)
+                    restore()
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            graph.register_generator_state(self._random)
+            with torch.cuda.graph(graph, pool=self._pool):
+                self._step(view, settings)
+            self._pool = self._pool or graph.pool()
+        finally:
+            restore()
+        return graph
+
+    def _restoring(self, view: _View) -> Callable[[], None]:
+        """A function that makes what a step changes what it is now."""
         before, random = [tensor.clone() for tensor in view.changing], self._random.get_state()
 
         def restore() -> None:
@@ -189,20 +212,7 @@ class GraphSampler:
                 tensor.copy_(value)
             self._random.set_state(random)
 
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UP_STEPS):
-                self._step(view, settings)
-                restore()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self._random)
-        with torch.cuda.graph(graph, pool=self._pool):
-            self._step(view, settings)
-        self._pool = self._pool or graph.pool()
-        restore()
-        return graph
+        return restore
 
     def _step(self, view: _View, settings: GenerationSettings) -> None:
         mask, dtype = view.mask, self._model.dtype

@@ -121,6 +121,41 @@ def test_next_turn_goes_on_from_the_last_prompts(tokenizer, make):
             torch.testing.assert_close(replies.log_probs, expected, rtol=0, atol=1e-5)
 
 
+def test_failed_capture_is_named_and_the_steps_are_called(tokenizer, monkeypatch, caplog):
+    policy = policy_with_graphs(tokenizer)
+    expected = policy.generate(observation(), do_sample=False)
+    policy._graph_sampler._captures = True
+
+    def fail(*args):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(graph_sampler.GraphSampler, "_captured", fail)
+    assert_same(policy.generate(observation(), do_sample=False), expected, rtol=0, atol=0)
+    assert (
+        caplog.text.count("rows (CUDA out of memory): their steps are called") == len(policy._graph_sampler._graphs) > 0
+    )
+
+
+def test_steps_made_for_a_capture_leave_no_trace(tokenizer, monkeypatch):
+    policy = policy_with_graphs(tokenizer)
+    found = []
+    for n_warm_ups in (0, 3):
+        torch.manual_seed(3)
+        found.append(policy.generate(observation(), temperature=2.0, repetition_penalty=1.5))
+        run = graph_sampler.GraphSampler._run
+
+        def with_warm_ups(sampler, buffers, size, n_columns, settings, run=run, n=n_warm_ups or 3):
+            view = buffers.view(size, n_columns)
+            restore = sampler._restoring(view)
+            for _ in range(n):
+                sampler._step(view, settings)
+                restore()
+            run(sampler, buffers, size, n_columns, settings)
+
+        monkeypatch.setattr(graph_sampler.GraphSampler, "_run", with_warm_ups)
+    assert_same(*found, rtol=0, atol=0)
+
+
 def test_two_streams_do_not_share_their_buffers(tokenizer):
     policy = policy_with_graphs(tokenizer)
     kwargs = {"do_sample": False, "min_length": 12}
