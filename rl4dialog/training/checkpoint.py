@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl4dialog.core.config import RunConfig, parse_config
+from rl4dialog.core.config import RunConfig, TextConfig, parse_config
 from rl4dialog.core.config_notes import SUBPROC
 from rl4dialog.core.errors import CheckpointError, ConfigError, RunFolderError
 from rl4dialog.core.files import json_object, read_manifest, write_manifest
@@ -251,6 +251,10 @@ def _check_same(root: Path, config: RunConfig) -> RunConfig:
         raise RunFolderError(f"{path} cannot be read, which --resume needs: {error}; {advice}") from error
     if stored.env is not None and config.env is not None and stored.env.vec_env == "subproc" != config.env.vec_env:
         _logger.warning("%s. The run in %s was started with it", SUBPROC, root)
+    if isinstance(config, TextConfig) and isinstance(stored, TextConfig):
+        backends = stored.generation.backend, config.generation.backend
+        if backends == ("transformers", "auto"):  # the first was the default before: the run goes on as it began
+            config.generation.backend = "transformers"
     free = tuple(f"{key}." for key in _FREE)
     changed = [text for key, text in _changes(stored, config) if not f"{key}.".startswith(free)]
     if changed:

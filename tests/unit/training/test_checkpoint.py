@@ -104,6 +104,15 @@ def test_run_that_says_subproc_goes_on_with_a_note(tmp_path, caplog):
         assert ("SubprocVecEnv" in caplog.text) == (kind == "blocks"), "a config that says it has its own note"
 
 
+def test_run_from_before_the_default_changed_goes_on_with_its_own_sampler(tmp_path):
+    complete_run(tmp_path, generation__backend="transformers")
+    config = config_of(tmp_path)
+    assert config.generation.backend == "auto" and is_done(tmp_path / "run", config)
+    assert config.generation.backend == "transformers"
+    with pytest.raises(ConfigError, match="generation.backend was 'transformers' and is now 'graph'"):
+        is_done(tmp_path / "run", config_of(tmp_path, generation__backend="graph"))
+
+
 def test_supervised_run_is_as_long_as_its_training_arguments_say(tmp_path):
     supervised = {
         "alg": {"id": "supervised", "model_type": "causal", "model_name": "builtin/tiny-gpt2", "training_args": {}}
