@@ -109,7 +109,7 @@ def test_run_from_before_the_default_changed_goes_on_with_its_own_sampler(tmp_pa
     config = config_of(tmp_path)
     assert config.generation.backend == "auto" and is_done(tmp_path / "run", config)
     assert config.generation.backend == "transformers"
-    with pytest.raises(ConfigError, match="generation.backend was 'transformers' and is now 'graph'"):
+    with pytest.raises(ConfigError, match=r"generation\.backend was 'transformers' and is now 'graph'"):
         is_done(tmp_path / "run", config_of(tmp_path, generation__backend="graph"))
 
 
