@@ -36,7 +36,7 @@ from rl4dialog.core.process_memory import keep_freed_memory
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.runs.provenance import git_state, package_versions
-from rl4dialog.training.memory import MIB
+from rl4dialog.training.memory import peak_mib
 
 _LONG_PROMPTS = tuple(range(256, 513, 4))
 _EAGER, _OURS, _PLAIN, _TRL = "rl4dialog, token by token", "rl4dialog", "plain loop", "trl"
@@ -156,7 +156,7 @@ def measure(name: str, setting: Setting, workload: Workload, limits: Limits, rep
             if all(phase in timing.phases for timing in timings):
                 row[f"{phase}_s"] = statistics.median(timing.phases[phase] for timing in timings)
         if setting.device == "cuda":
-            row["peak_mib"] = torch.cuda.max_memory_allocated() / MIB
+            row["peak_mib"] = peak_mib(torch.device(setting.device))
         if isinstance(contestant, Rl4dialog):
             sampler, update = bounds(contestant.algorithm.policy, workload, limits, workload.n_episodes)
             row |= {"sampler_bound_s": sampler, "update_bound_s": update}

@@ -80,12 +80,9 @@ class GraphSampler:
         self._graphs: dict[tuple[int, int, GenerationSettings], Any] = {}
         self._pool: Any = None
         self._cast_weights: list[tuple[nn.Module, Tensor]] = []
-        self._busy, self._captures = False, model.device.type == "cuda"
-
-    @property
-    def is_busy(self) -> bool:
+        self._captures = model.device.type == "cuda"
+        self.is_busy = False
         """Whether a stream has begun and not ended: its tokens are in the only buffers."""
-        return self._busy
 
     @torch.no_grad()
     def steps(
@@ -105,11 +102,11 @@ class GraphSampler:
         Raises:
             TrainingError: If logits are not finite.
         """
-        self._busy = True
+        self.is_busy = True
         try:
             return (yield from self._steps(decoder, obs, settings, limit, random, look_every))
         finally:
-            self._busy = False
+            self.is_busy = False
 
     def _steps(
         self,
@@ -130,8 +127,6 @@ class GraphSampler:
             buffers = self._fitting_buffers(size, n_columns, decoder)
             buffers.load(decoder, n_columns)
             del decoder
-            if self._ends is None:
-                self._ends = ending_tokens(self._end_of_turn, self._head(hidden[:1]))
             self._random.manual_seed(int(seed))
             hidden = torch.cat([hidden, hidden[:1].expand(size - n_rows, -1)])
             self._choose(hidden, buffers.view(size, n_columns), settings)
@@ -141,12 +136,13 @@ class GraphSampler:
         while True:
             # The only wait for the device: what was sampled since the last look.
             seen = buffers.ids[:n_rows, done : done + n_steps].tolist()
+            seen_log_probs = buffers.numbers[0, :n_rows, done : done + n_steps].cpu()
             for step in range(n_steps):
                 ids = [seen[row][step] for row in unfinished]
                 if _NOT_FINITE in ids:
                     raise TrainingError(DIVERGED)
-                log_probs = buffers.numbers[0, unfinished, done + step]
-                yield SampledTokens(torch.tensor(unfinished), torch.tensor(ids), log_probs)
+                rows = torch.tensor(unfinished)
+                yield SampledTokens(rows, torch.tensor(ids), seen_log_probs[rows, step])
                 for row, token in zip(unfinished, ids, strict=True):
                     replies[row].append(token)
                 unfinished = [row for row in unfinished if not self._end_of_turn.is_end(replies[row])]
@@ -235,7 +231,8 @@ class GraphSampler:
     def _choose(self, hidden: Tensor, view: _View, settings: GenerationSettings) -> None:
         """Choose the next tokens and write them to where the next step and the host read."""
         logits = scale_logits(self._head(hidden), settings.temperature)
-        assert self._ends is not None
+        if self._ends is None:  # in the first step of all, which is not recorded
+            self._ends = ending_tokens(self._end_of_turn, logits)
         held_back = self._ends & (view.t < settings.min_length) if settings.min_length else None
         chosen = choose(logits, logits, view.context, settings, settings.processors(), held_back, self._draw)
         is_finite = logits.amax(dim=-1).isfinite()

@@ -242,7 +242,10 @@ def _changes(stored: RunConfig, config: RunConfig) -> list[tuple[str, str]]:
 
 
 def _check_same(root: Path, config: RunConfig) -> RunConfig:
-    """Check that a config and the stored one define the same training; return the latter."""
+    """Check that a config and the stored one define the same training; return the latter.
+
+    The config gets the sampler of a run that was begun before the default changed.
+    """
     path = root / CONFIG_FILE
     try:
         stored = parse_config(json_object(path.read_text(encoding="utf-8")), str(path))

@@ -99,8 +99,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         self.critic_epochs = critic_epochs
-        own = {"clip_range_high": clip_range_high, "critic_warmup_iters": critic_warmup_iters}
-        own["critic_epochs"] = critic_epochs
+        of_critic = {"critic_warmup_iters": critic_warmup_iters, "critic_epochs": critic_epochs}
+        own = {"clip_range_high": clip_range_high, **of_critic}
         PPO.check_arguments({**kwargs, **own}, 1)
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
         self.clip_range_high = as_schedule(clip_range_high, "clip_range_high")
