@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import gguf_models
 import pytest
 from gguf_file import write_llama
 from multiwoz_files import write_multiwoz
@@ -43,6 +44,11 @@ def tiny_model(name, folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_llama(folder / "model.gguf")
         return str(folder / "model.gguf")
+    if name == "qwen3":  # whose built-in namesake has no chat template
+        tokenizer = gguf_models.qwen2()
+        for part in (tokenizer, gguf_models.tiny_model(name, tokenizer, max_position_embeddings=512)):
+            part.save_pretrained(folder)
+        return str(folder)
     return "builtin/tiny-llama" if name == "stories15m" else f"builtin/tiny-{name}"
 
 
