@@ -2,6 +2,21 @@
 
 import yaml
 
+IN_WORLDS = {
+    "worlds": {
+        "short": {"config": "config.yml", "metric": "length/words", "set": ["env.args.max_episode_length=5"]},
+        "long": {"config": "config.yml", "metric": "length/words", "ceiling": 9.0, "level": 2.0},
+    },
+    "seeds": [0, 1],
+    "runs": {
+        "PPO": {},
+        "small": {"set": ["alg.args.learning_rate=1e-6"], "set_in": {"long": ["alg.args.n_epochs=2"]}},
+        "smaller": {"adds_to": "small", "set": ["alg.args.learning_rate=1e-7"], "worlds": ["long"], "seeds": [1]},
+    },
+    "comparisons": [["PPO", "small"]],
+}
+"""Changes of a plan whose rows are trained in two worlds."""
+
 
 def write_plan(folder, **changes):
     """Write a plan for the config beside it; ``None`` removes a key."""
@@ -16,5 +31,5 @@ def write_plan(folder, **changes):
         **changes,
     }
     path = folder / "plan.yml"
-    path.write_text(yaml.safe_dump({key: value for key, value in plan.items() if value is not None}))
+    path.write_text(yaml.safe_dump({key: value for key, value in plan.items() if value is not None}, sort_keys=False))
     return path

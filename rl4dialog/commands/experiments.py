@@ -106,16 +106,20 @@ def sweep(args: Namespace) -> int:
     "compare algorithms over seeds by a plan, and write a page with tables and intervals",
     "docs/comparing.md",
     "rl4dialog benchmark plan.yml --output_path runs/comparison --n_jobs 2",
+    "rl4dialog benchmark plan.yml --output_path runs/ladder --worlds wordle --rows PPO RLOO --seeds 0 1",
     options=[
         option("plan", "the plan, a YAML file such as task_configs/benchmarks/small_talk.yml"),
         option("--output_path", "folder for runs, numbers and page; an existing one is continued", required=True),
         option("--n_jobs", "number of runs at a time", default=1),
         flag("--page_only", "run nothing; write the page again, after a change of title or metrics"),
+        option("--rows", "run only these rows", nargs="+", default=[], metavar="LABEL"),
+        option("--worlds", "run only in these worlds", nargs="+", default=[], metavar="WORLD"),
+        option("--seeds", "run only these seeds", nargs="+", type=int, default=[], metavar="SEED"),
         set_option("KEY=VALUE", "override a key of the plan", nargs=1),
     ],
 )
 def benchmark(args: Namespace) -> int:
-    from rl4dialog.experiments.quality.comparison import compare
+    from rl4dialog.experiments.quality.comparison import Selection, compare
     from rl4dialog.runs.run_folder import CONFIG_FILE
 
     check_at_least(args, n_jobs=1)
@@ -126,7 +130,8 @@ def benchmark(args: Namespace) -> int:
     output = Path(args.output_path).expanduser().absolute()
     if (output / CONFIG_FILE).exists():
         raise ConfigError(f"--output_path {output} is the folder of a run; choose a folder of its own")
-    return compare(args.plan, args.overrides, output, args.n_jobs, typed, args.page_only)
+    selection = Selection(args.rows, args.worlds, args.seeds)
+    return compare(args.plan, args.overrides, output, args.n_jobs, typed, args.page_only, selection)
 
 
 @command(

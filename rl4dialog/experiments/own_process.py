@@ -91,8 +91,13 @@ def run_tasks(next_task: Callable[[], Task | None], n_jobs: int = 1) -> None:
                     task.throw(error)
 
 
-def run_all(commands: Mapping[str, Command], n_jobs: int = 1) -> dict[str, int]:
-    """Run commands by name, even if some fail; returns the exit codes of these. See :func:`run_tasks`."""
+def run_all(
+    commands: Mapping[str, Command], n_jobs: int = 1, on_done: Callable[[str], None] = lambda name: None
+) -> dict[str, int]:
+    """Run commands by name, even if some fail; returns the exit codes of these. See :func:`run_tasks`.
+
+    ``on_done`` is called after each one that succeeds.
+    """
     failed: dict[str, int] = {}
 
     def task(name: str, number: int) -> Task:
@@ -101,6 +106,8 @@ def run_all(commands: Mapping[str, Command], n_jobs: int = 1) -> dict[str, int]:
             failed[name] = code
             output = commands[name].output
             say(f"error: {name} failed (exit code {code})" + (f", see {output}" if output else ""))
+        else:
+            on_done(name)
 
     tasks = (task(name, number) for number, name in enumerate(commands, start=1))
     run_tasks(partial(next, tasks, None), n_jobs)

@@ -2,48 +2,68 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import rl4dialog
+from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import DataError, nearest_hint
+from rl4dialog.core.files import json_line, json_object, naming_errors
+from rl4dialog.core.yaml_loader import flatten
+from rl4dialog.experiments.quality.plan import PlannedRun
 from rl4dialog.functional.statistics import Estimate
+from rl4dialog.runs.provenance import read_provenance
 from rl4dialog.runs.reading import Run, pair, read_run
 from rl4dialog.runs.report.metrics import student_interval
-from rl4dialog.runs.run_folder import read_references, read_result, write_text
+from rl4dialog.runs.run_folder import (
+    DIFF_FILE,
+    MODEL_FOLDER,
+    read_references,
+    read_result,
+    to_plain,
+    write_text,
+)
 
 Differences = Mapping[str, Sequence[float]]
 
 _TIMES = ("time/collect_s", "time/generate_s", "time/evaluate_s", "time/score_s", "time/partner_s", "time/update_s")
+_PACKAGES = ("python", "rl4dialog", "torch", "transformers")
 _KL_WINDOW = 3
 """Iterations over which the KL of an evaluation is averaged: a rollout's KL is noisy."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Numbers of one complete run of a group.
+    """Numbers of one complete run of a row.
 
     ``explained_variance`` is the share of the variance of returns that the critic explains, in the rollouts before the
     first step of the policy; ``None`` without a critic.
     """
 
-    label: str
+    world: str  # empty if the rows have configs of their own
+    row: str
     seed: int
+    config: str  # hash
     before: dict[str, float]  # test metrics before training
     after: dict[str, float]
     references: dict[str, float]  # test metrics of the reference replies, if there are any
     kls: list[float]  # KL to the reference per token, in nats, at each evaluation of the validation split
     curves: dict[str, list[float]]  # validation metrics at the same evaluations
+    spent: dict[str, list[float]]  # agent tokens, conversations and seconds until each of them, see `spending`
     rewards: list[float]  # mean task reward of each iteration's rollouts
     tokens: list[float]  # agent tokens of each iteration's rollouts
     explained_variance: float | None
     hours: float  # of rollouts and updates, without evaluations
+    peak_mib: float  # of memory
+    made_by: dict[str, Any]  # code, versions, machine, and hashes of the weights, see `origin`
     changes: dict[str, list[float]] = field(default_factory=dict)  # of the win rate's metrics, for each test sample
 
 
@@ -52,41 +72,114 @@ class Outcomes:
     """Outcomes of the complete runs of a plan, and names of those that failed or are not complete."""
 
     done: list[Outcome]
-    failed: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
-    def of(self, label: str) -> list[Outcome]:
-        """Complete runs of a group."""
-        return [outcome for outcome in self.done if outcome.label == label]
+    def of(self, row: str) -> list[Outcome]:
+        """Complete runs of a row."""
+        return [outcome for outcome in self.done if outcome.row == row]
 
-    def labels(self) -> list[str]:
-        """Labels of groups with complete runs."""
-        return list(dict.fromkeys(outcome.label for outcome in self.done))
+    def rows(self) -> list[str]:
+        """Labels of rows with complete runs."""
+        return list(dict.fromkeys(outcome.row for outcome in self.done))
+
+    def of_world(self, world: str) -> Outcomes:
+        """The part about one world."""
+        return Outcomes([outcome for outcome in self.done if outcome.world == world])
 
 
-def read_outcome(label: str, seed: int, folder: Path, keys: Sequence[str], sample_keys: Sequence[str] = ()) -> Outcome:
-    """Read a complete run: the metrics of ``keys``, and for each test sample the change of those of ``sample_keys``."""
-    result, run = read_result(folder)["test"], read_run(folder)
+def read_outcome(run: PlannedRun, folder: Path, keys: Sequence[str], sample_keys: Sequence[str] = ()) -> Outcome:
+    """Read a complete run: the metrics of ``keys``, and for each test sample the change of those of ``sample_keys``.
+
+    Numbers have six digits.
+    """
+    result, found = read_result(folder)["test"], read_run(folder)
     missing = [key for key in keys if result["after"].get(key) is None]
     if missing:
         raise DataError(
             f"the run {folder} has no test metric {missing[0]!r}{nearest_hint(missing[0], result['after'])} (it has: "
             f"{', '.join(sorted(result['after']))}); correct metrics in the plan, and write the page with --page_only"
         )
-    epochs, val = run.epochs("val"), run.metrics.get("val", {})
-    return Outcome(
-        label,
-        seed,
+    epochs, val = found.epochs("val"), found.metrics.get("val", {})
+    seconds = _seconds(found)
+    outcome = Outcome(
+        run.world,
+        run.label,
+        run.seed,
+        run.config_hash,
         {key: result["before"].get(key, math.nan) for key in keys},
         {key: result["after"][key] for key in keys},
         {key: value for key, value in read_references(folder).items() if key in keys},
-        kl_curve(run, epochs),
+        kl_curve(found, epochs),
         {key: [val.get(epoch, {}).get(key, math.nan) for epoch in epochs] for key in keys},
-        run.column("rollout/task_reward"),
-        run.column("rollout/tokens"),
-        _explained_variance(run),
-        sum(value for key in _TIMES for value in run.column(key) if not math.isnan(value)) / 3600,
+        spending(found, epochs),
+        found.column("rollout/task_reward"),
+        found.column("rollout/tokens"),
+        _explained_variance(found),
+        sum(seconds) / 3600,
+        max([mib for mib in found.column("memory/peak_mib") if mib > 0], default=math.nan),
+        origin(folder),
         score_differences(folder, sample_keys) if sample_keys else {},
     )
+    return Outcome(**_rounded(asdict(outcome)))
+
+
+def spending(run: Run, epochs: Sequence[int]) -> dict[str, list[float]]:
+    """Agent tokens, conversations and seconds of all rollouts and updates until each of these evaluations.
+
+    Tokens of conversations that were not trained on count, and so do those of the run whose critic this one began with.
+    """
+    all_tokens, trained_on = run.column("rollout/spoken_tokens"), run.column("rollout/tokens")
+    tokens = [used if math.isnan(spoken) else spoken for spoken, used in zip(all_tokens, trained_on, strict=True)]
+    spent = {"tokens": tokens, "conversations": run.column("rollout/n_episodes"), "seconds": _seconds(run)}
+    folder = flatten(run.config).get("alg.policy.args.critic_from")
+    earlier = {} if folder is None else spending(critic := read_run(folder), [len(critic.iterations)])
+    return {
+        name: [sum(values[:epoch]) + sum(earlier.get(name, [0.0])) for epoch in epochs]
+        for name, values in spent.items()
+    }
+
+
+def _seconds(run: Run) -> list[float]:
+    columns = [run.column(key) for key in _TIMES]
+    return [sum(value for value in values if not math.isnan(value)) for values in zip(*columns, strict=True)]
+
+
+def origin(folder: Path) -> dict[str, Any]:
+    """What made a run: commit, versions, machine in words, and hashes of the weights before and after training.
+
+    A run that was resumed with another commit has all of them. ``is_modified`` says whether the package had changes
+    that were not committed.
+    """
+    record = read_provenance(folder)
+    package = Path(rl4dialog.__file__).parent.name
+    code = [((start.get("git") or {}).get("package") or {}) for start in (record, *record.get("resumed", []))]
+    diff = (folder / DIFF_FILE).read_text(encoding="utf-8") if (folder / DIFF_FILE).is_file() else ""
+    new = [path for state in code for path in state.get("untracked", [])]
+    machine = record.get("hardware", {})
+    weights = sorted((folder / MODEL_FOLDER).rglob("*.safetensors"))
+    return {
+        "commit": " ".join(dict.fromkeys(str(state.get("commit")) for state in code)),
+        "is_modified": f"diff --git a/{package}/" in diff or any(path.startswith(f"{package}/") for path in new),
+        "versions": {name: record.get("versions", {}).get(name) for name in _PACKAGES},
+        "machine": {key: machine.get(key) for key in ("system", "cpu", "cpu_cores", "torch_threads")},
+        "gpus": [gpu["name"] for gpu in machine.get("gpus", [])],
+        "first_weights": str(record.get("model_hash"))[:16],
+        "last_weights": content_hash(map(_file_hash, weights))[:16],
+    }
+
+
+def _file_hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _rounded(value: Any) -> Any:
+    """A value whose numbers have six digits."""
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def kl_curve(run: Run, epochs: Sequence[int]) -> list[float]:
@@ -104,9 +197,34 @@ def _explained_variance(run: Run) -> float | None:
     return first.get("train/explained_variance") if "train/value_loss" in first else None
 
 
-def write_outcomes(outcomes: Outcomes, path: Path) -> None:
-    """Write all numbers as JSON."""
-    write_text(path, json.dumps(asdict(outcomes), indent=1) + "\n")
+def read_outcomes(path: Path) -> list[Outcome]:
+    """Read a file of :func:`write_outcomes`; none if it does not exist."""
+    if not path.is_file():
+        return []
+    try:
+        entries = json_object(path.read_text(encoding="utf-8"))["runs"]
+        return [Outcome(**{key: _with_nan(key, value) for key, value in entry.items()}) for entry in entries]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{path} must have the outcomes of `rl4dialog benchmark`, and cannot be read: {error}"
+        ) from error
+
+
+def _with_nan(key: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_nan(key, each) for each in value]
+    if isinstance(value, dict) and key != "made_by":
+        return {name: _with_nan(name, each) for name, each in value.items()}
+    return math.nan if value is None and key not in ("explained_variance", "made_by") else value
+
+
+def write_outcomes(outcomes: Sequence[Outcome], path: Path) -> None:
+    """Write all numbers as JSON: sorted, and each run in its own line, so that git merges files of several runs."""
+    ordered = sorted(outcomes, key=lambda outcome: (outcome.world, outcome.row, outcome.seed))
+    lines = (json_line(to_plain(asdict(outcome))).decode("utf-8").strip() for outcome in ordered)
+    with naming_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, '{"runs": [\n' + ",\n".join(lines) + "\n]}\n")
 
 
 def score_differences(folder: Path, keys: Sequence[str]) -> dict[str, list[float]]:

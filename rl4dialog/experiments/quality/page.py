@@ -32,9 +32,15 @@ _HOW_TO_READ = (
 def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: str) -> str:
     """Write the page, with the command that makes it, and the path of the frontier's image."""
     parts = [f"# {plan.title}", plan.about, _HOW_TO_READ]
-    if failed := outcomes.failed:
+    if failed := outcomes.missing:
         parts[-1] += f" **{len(failed)} run(s) failed and are not in the tables: {', '.join(failed)}.**"
-    labels = outcomes.labels()
+    if plan.worlds:
+        for name, world in plan.worlds.items():
+            if (found := outcomes.of_world(name)).done:
+                metrics = {world.metric: world.metric, **plan.metrics}
+                parts += [f"## {name}", _test_table(plan.model_copy(update={"metrics": metrics}), found)]
+        return "\n\n".join([*parts, *plan.notes, "## Command", f"```\n{command}\n```"]) + "\n"
+    labels = outcomes.rows()
     parts += ["## Test metrics", _test_table(plan, outcomes), "## Change by training"]
     parts.append(
         _by_label(plan, outcomes, labels, lambda runs, key: _mean_of_all([r.after[key] - r.before[key] for r in runs]))
@@ -65,7 +71,7 @@ def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: 
 
 def matched_kl(outcomes: Outcomes) -> float | None:
     """The largest KL that at least half of the runs of every group reach; ``None`` if there is none above 0."""
-    highest = [[max(run.kls, default=0.0) for run in outcomes.of(label)] for label in outcomes.labels()]
+    highest = [[max(run.kls, default=0.0) for run in outcomes.of(label)] for label in outcomes.rows()]
     lowest = min(map(median_low, highest))
     return lowest if lowest > 0 else None
 
@@ -75,7 +81,7 @@ def plot_frontier(plan: QualityPlan, outcomes: Outcomes, output_png: Path) -> No
     keys = list(plan.metrics)[:2]
     figure, all_axes = plain_figure(4.2 * len(keys), 3.8, n_columns=len(keys))
     for axes, key in zip(all_axes, keys, strict=True):
-        for i, label in enumerate(outcomes.labels()):
+        for i, label in enumerate(outcomes.rows()):
             for n, run in enumerate(outcomes.of(label)):
                 axes.plot(
                     run.kls, run.curves[key], color=f"C{i}", lw=1.2, alpha=0.7, marker="o", markersize=2.5,
@@ -93,7 +99,7 @@ def _test_table(plan: QualityPlan, outcomes: Outcomes) -> str:
     name = "before training" if len(starts) == 1 else "before training (mean)"
     before = [_number(_mean([run.before[key] for run in done])) for key in plan.metrics]
     rows = [[name, "", *before, "", "", ""]]
-    for label in outcomes.labels():
+    for label in outcomes.rows():
         runs = outcomes.of(label)
         cells = [_interval(_mean_of_all([run.after[key] for run in runs])) for key in plan.metrics]
         kl, tokens = _mean([run.kls[-1] for run in runs if run.kls]), _mean([sum(run.tokens) for run in runs])
@@ -120,7 +126,7 @@ def _win_rate_table(win_rate_of: WinRate, outcomes: Outcomes) -> str:
         f"`{win_rate_of.length}` explains."
     )
     rows = []
-    for label in outcomes.labels():
+    for label in outcomes.rows():
         changes = [run.changes for run in outcomes.of(label)]
         found = [win_rate(changes, win_rate_of.score, length) for length in (win_rate_of.length, None)]
         rows.append([label, *map(_interval, found)])
@@ -130,7 +136,7 @@ def _win_rate_table(win_rate_of: WinRate, outcomes: Outcomes) -> str:
 def _matched_text(outcomes: Outcomes, kl: float) -> str:
     text = "Change on the validation split where each run first reaches this KL, read from its evaluations by linear "
     text += "interpolation."
-    missed = [f"{run.label} with seed {run.seed}" for run in outcomes.done if max(run.kls, default=0.0) < kl]
+    missed = [f"{run.row} with seed {run.seed}" for run in outcomes.done if max(run.kls, default=0.0) < kl]
     return text + (f" These runs do not reach it and are left out: {', '.join(missed)}." if missed else "")
 
 
@@ -147,7 +153,7 @@ def _tokens_table(outcomes: Outcomes) -> str:
         f"step."
     )
     rows = []
-    for label in outcomes.labels():
+    for label in outcomes.rows():
         runs = outcomes.of(label)
         thousands = [tokens_to_reward(run.rewards, run.tokens, level) / 1000 for run in runs]
         explained = [number(run.explained_variance) for run in runs]

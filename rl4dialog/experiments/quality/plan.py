@@ -1,25 +1,30 @@
-"""Plan of a comparison: a YAML file with the steps before the runs, the runs, and the metrics of the page."""
+"""Plan of a comparison: a YAML file with the steps before the runs, the runs, and the metrics of the page.
+
+Its rows are recipes. They are compared in one world each, that of their config, or all in the same worlds.
+"""
 
 from __future__ import annotations
 
-from itertools import combinations
+import json
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from rl4dialog.core.cache import content_hash
 from rl4dialog.core.config import RunConfig, load_config
 from rl4dialog.core.config_blocks import Block
-from rl4dialog.core.errors import ConfigError, validation_message
+from rl4dialog.core.errors import ConfigError, nearest_hint, validation_message
 from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
 from rl4dialog.training.building.components import import_and_check
 
-OUTPUT = "{output}"
-"""Stands for the output folder, in commands, paths and overrides."""
+OUTPUT, SEED, WORLD = "{output}", "{seed}", "{world}"
+"""Stand for the output folder, and for a run's seed and world, in commands, paths and overrides."""
 
 
 class Step(Block):
-    """A command before the runs."""
+    """A command before the runs; with ``{seed}`` or ``{world}`` in it, one for each that the runs have."""
 
     command: list[str] = Field(min_length=1)
     """Arguments of ``rl4dialog``, such as ``[classifier, --output_dir, "{output}/judge"]``."""
@@ -27,22 +32,46 @@ class Step(Block):
     """A file or folder that the step creates; the step is skipped if it exists."""
 
 
-class Group(Block):
-    """Runs of one config with several seeds."""
-
-    config: str
-    """Config file, relative to the plan."""
-    seeds: list[int] = Field(min_length=1)
+class _WithSeeds(Block):
+    seeds: list[int] | None = Field(default=None, min_length=1)
     """Seeds, one run for each."""
-    overrides: list[str] = Field(default_factory=list, alias="set")
-    """Overrides of the config, such as ``alg.args.n_epochs=1``."""
 
     @field_validator("seeds")
     @classmethod
-    def _distinct(cls, seeds: list[int]) -> list[int]:
-        if len(set(seeds)) < len(seeds):
+    def _distinct(cls, seeds: list[int] | None) -> list[int] | None:
+        if seeds is not None and len(set(seeds)) < len(seeds):
             raise ValueError(f"a seed is listed twice: {seeds}")
         return seeds
+
+
+class World(Block):
+    """A task in which every row is trained."""
+
+    config: str
+    """Config file, relative to the plan."""
+    overrides: list[str] = Field(default_factory=list, alias="set")
+    """Overrides of the config, before those of the rows."""
+    metric: str
+    """Metric by which the rows are compared, such as ``conversation/success``."""
+    ceiling: float | None = None
+    """What the best scripted player reaches in this metric."""
+    level: float | None = None
+    """A value of the metric; the page says after how many tokens it is reached."""
+
+
+class Group(_WithSeeds):
+    """A row: runs of one config with several seeds, or of one recipe with several seeds in every world."""
+
+    config: str | None = None
+    """Config file, relative to the plan; with worlds, they have it."""
+    adds_to: str | None = None
+    """An earlier row, whose overrides come before those of this one."""
+    overrides: list[str] = Field(default_factory=list, alias="set")
+    """Overrides of the config, such as ``alg.args.n_epochs=1``."""
+    of_worlds: dict[str, list[str]] = Field(default_factory=dict, alias="set_in")
+    """More overrides, in one world only: lists by world."""
+    worlds: list[str] | None = None
+    """Worlds of this row. Default: all."""
 
 
 class WinRate(Block):
@@ -54,7 +83,7 @@ class WinRate(Block):
     """Metric key of the length that is held equal, such as ``conversation/words``."""
 
 
-class QualityPlan(Block):
+class QualityPlan(_WithSeeds):
     """Plan of a comparison."""
 
     title: str
@@ -63,16 +92,64 @@ class QualityPlan(Block):
     """First paragraph of the page."""
     steps: dict[str, Step] = Field(default_factory=dict)
     """Commands before the runs, in order, by name."""
+    worlds: dict[str, World] = Field(default_factory=dict)
+    """Tasks in which all rows are trained, by name. Default: each row has a config of its own."""
     runs: dict[str, Group] = Field(min_length=1)
-    """Groups of runs by label, such as an algorithm's name. All start from the same model."""
+    """Rows by label, such as an algorithm's name. All start from the same model."""
     overrides: list[str] = Field(default_factory=list, alias="set")
     """Overrides of all configs."""
     metrics: dict[str, str] = Field(min_length=1)
     """Metrics of the page: label by metric key. The first two are plotted."""
     win_rate: WinRate | None = None
     """Score whose win rate against the start is on the page."""
+    reference: str | None = None
+    """Row from which the differences of all others are measured. Default: the first one."""
+    comparisons: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field(default_factory=list)
+    """Pairs of rows that are tested, fixed before any result is seen: ``[[PPO, RLOO], ...]``."""
+    outcomes: str | None = None
+    """JSON file with the numbers of every run, for git, relative to the working directory. Runs in it are not repeated.
+    Default: ``outcomes.json`` in the output folder, written from the run folders there.
+    """
     notes: list[str] = Field(default_factory=list)
     """Paragraphs after the tables."""
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> QualityPlan:
+        earlier: list[str] = []
+        for label, row in self.runs.items():
+            where = f"runs.{label}"
+            if bool(self.worlds) == (row.config is not None):
+                right = "remove it: the worlds have configs" if self.worlds else "set it, or the plan's 'worlds'"
+                raise ValueError(f"{where}.config: {right}")
+            if (row.seeds or self.seeds) is None:
+                raise ValueError(f"{where}.seeds is missing; set it, or 'seeds' of the plan")
+            if row.adds_to is not None:
+                _check_names(f"{where}.adds_to", [row.adds_to], earlier)
+            _check_names(f"{where}.set_in", row.of_worlds, self.worlds)
+            _check_names(f"{where}.worlds", row.worlds or [], self.worlds)
+            earlier.append(label)
+        for key, labels in (
+            ("reference", [self.reference or earlier[0]]),
+            *(("comparisons", c) for c in self.comparisons),
+        ):
+            _check_names(key, labels, self.runs)
+        return self
+
+    def overrides_of(self, label: str, world: str = "") -> list[str]:
+        """Overrides of a row in a world, in order."""
+        row = self.runs[label]
+        before = [] if row.adds_to is None else self.overrides_of(row.adds_to, world)
+        return [*before, *row.overrides, *row.of_worlds.get(world, [])]
+
+    def seeds_of(self, label: str) -> list[int]:
+        """Seeds of a row."""
+        return self.runs[label].seeds or self.seeds or []
+
+
+def _check_names(key: str, names: Iterable[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{key}: {name!r} is none of {', '.join(known) or 'them'}{nearest_hint(name, known)}")
 
 
 Plan = TypeVar("Plan", bound=QualityPlan)
@@ -83,13 +160,24 @@ def _keys(*blocks: type[Block]) -> list[str]:
 
 
 class PlannedRun:
-    """One run of a plan; ``name`` is that of its folder, and ``config`` is resolved."""
+    """One run of a plan; ``name`` is that of its folder, and ``config`` is resolved.
 
-    def __init__(self, label: str, seed: int, config_path: Path, overrides: list[str]) -> None:
-        self.label, self.seed, self.config_path = label, seed, config_path
-        self.overrides = [*overrides, f"seed={seed}"]
-        self.name = f"{''.join(c if c.isalnum() else '_' for c in label.lower())}_seed_{seed}"
+    ``config_hash`` tells configs apart by what they set, other than how fast they run; a new key with a default changes
+    no hash, and neither does the output folder.
+    """
+
+    def __init__(
+        self, label: str, seed: int, config_path: Path, overrides: list[str], output: Path, world: str = ""
+    ) -> None:
+        self.label, self.seed, self.config_path, self.world = label, seed, config_path, world
+        self.overrides = [*filled(overrides, output, seed, world), f"seed={seed}"]
+        named = f"{world}_{label}" if world else label
+        self.name = f"{''.join(c if c.isalnum() else '_' for c in named.lower())}_seed_{seed}"
         self.config: RunConfig = load_config(config_path, self.overrides)
+        set_to = self.config.model_dump(
+            mode="json", exclude_defaults=True, exclude={"logging": True, "env": {"vec_env", "n_workers"}}
+        )
+        self.config_hash = content_hash([json.dumps(set_to, sort_keys=True).replace(str(output), OUTPUT)])[:16]
 
     def check(self) -> None:
         """Load the config's imports, and check all its components."""
@@ -105,7 +193,7 @@ def load_plan(path: str | Path, overrides: list[str], schema: type[Plan] = Quali
     try:
         return schema.model_validate(content)
     except ValidationError as error:
-        keys = _keys(schema), _keys(Group, Step, WinRate)  # of the plan, and of its blocks
+        keys = _keys(schema), _keys(Group, World, Step, WinRate)  # of the plan, and of its blocks
         found = (
             validation_message([problem], content, keys[len(problem["loc"]) > 1]).lstrip(".: ")
             for problem in error.errors()
@@ -114,26 +202,31 @@ def load_plan(path: str | Path, overrides: list[str], schema: type[Plan] = Quali
 
 
 def planned_runs(plan: QualityPlan, path: str | Path, output: Path) -> list[PlannedRun]:
-    """All runs of a plan, with their configs checked; the first seeds of all groups come first."""
-    folder = Path(path).parent
-    runs = [
-        PlannedRun(label, group.seeds[i], folder / group.config, filled([*plan.overrides, *group.overrides], output))
-        for i in range(max(len(group.seeds) for group in plan.runs.values()))
-        for label, group in plan.runs.items()
-        if i < len(group.seeds)
-    ]
+    """All runs of a plan, with their configs checked; the first seeds of all rows come first."""
+    folder, runs = Path(path).parent, []
+    for i in range(max(map(len, map(plan.seeds_of, plan.runs)))):
+        for world, place in plan.worlds.items() or [("", None)]:
+            for label, row in plan.runs.items():
+                if i >= len(plan.seeds_of(label)) or (row.worlds is not None and world not in row.worlds):
+                    continue
+                config = folder / (place or row).config  # type: ignore[operator]
+                overrides = [*plan.overrides, *(place.overrides if place else []), *plan.overrides_of(label, world)]
+                if any(text.startswith("seed=") for text in overrides):
+                    raise ConfigError(
+                        f"{path}: set: seed has no effect, because each run has one of its seeds; remove it"
+                    )
+                runs.append(PlannedRun(label, plan.seeds_of(label)[i], config, overrides, output, world))
     names = [run.name for run in runs]
-    sets = [*plan.overrides, *(text for group in plan.runs.values() for text in group.overrides)]
-    if any(text.startswith("seed=") for text in sets):
-        raise ConfigError(f"{path}: set: seed has no effect, because each run has one of its seeds; remove it")
     if len(set(names)) < len(names):
-        raise ConfigError(f"{path}: the labels {', '.join(plan.runs)} give several runs the same folder; rename one")
-    for one, other in combinations(runs, 2):
-        if one.config == other.config:
-            raise ConfigError(f"{path}: {one.name} and {other.name} have the same config; change or remove one")
+        labels = ", ".join([*plan.worlds, *plan.runs])
+        raise ConfigError(f"{path}: the labels {labels} give several runs the same folder; rename one")
+    same: dict[str, PlannedRun] = {}
+    for run in runs:
+        if (other := same.setdefault(run.config_hash, run)) is not run:
+            raise ConfigError(f"{path}: {other.name} and {run.name} have the same config; change or remove one")
     return runs
 
 
-def filled(texts: list[str], output: Path) -> list[str]:
-    """Texts with the output folder in place of :data:`OUTPUT`."""
-    return [text.replace(OUTPUT, str(output)) for text in texts]
+def filled(texts: Sequence[str], output: Path, seed: int | str = SEED, world: str = WORLD) -> list[str]:
+    """Texts with the output folder, a seed and a world in place of :data:`OUTPUT`, :data:`SEED` and :data:`WORLD`."""
+    return [text.replace(OUTPUT, str(output)).replace(SEED, str(seed)).replace(WORLD, world) for text in texts]

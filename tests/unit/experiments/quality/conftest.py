@@ -11,17 +11,22 @@ KEY, OTHER = "intent/accuracy", "lexical/meteor"
 def make_outcome(label, seed, gain, last_kl=0.2):
     curve = [0.5, 0.5 + gain / 2, 0.5 + gain]
     return Outcome(
+        "",
         label,
         seed,
+        "0123",
         {KEY: 0.5, OTHER: 0.2},
         {KEY: 0.5 + gain, OTHER: 0.2},
         {KEY: 0.9, OTHER: 1.0},
         [0.0, last_kl / 2, last_kl],
         {KEY: curve, OTHER: [0.2, 0.2, 0.2]},
+        {"tokens": [0.0, 30_000.0, 50_000.0], "conversations": [0.0, 300.0, 500.0], "seconds": [0.0, 900.0, 1800.0]},
         rewards=[0.0, gain, 2 * gain],
         tokens=[10_000, 20_000, 20_000],
         explained_variance=gain if label == "PPO" else None,
         hours=0.5,
+        peak_mib=1000.0,
+        made_by={"commit": "abc", "first_weights": "w"},
     )
 
 

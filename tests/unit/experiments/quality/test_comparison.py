@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 from child_commands import FakeProcess, replace_commands
-from plans import write_plan
+from plans import IN_WORLDS, write_plan
 from runs import make_config, write_config
 
 from rl4dialog.cli import main_of
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.experiments.quality import comparison
-from rl4dialog.experiments.quality.comparison import execute, make_steps
+from rl4dialog.experiments.quality.comparison import Selection, execute, make_steps
 from rl4dialog.experiments.quality.plan import load_plan, planned_runs
 
 
@@ -28,7 +28,7 @@ def test_steps_are_made_once_and_in_order(tmp_path, monkeypatch):
     made = []
 
     def run_command(command):
-        made.append(command)
+        made.append([*command])
         Path(command[1]).touch()
         return 0
 
@@ -98,11 +98,50 @@ def test_a_run_that_a_signal_ended_is_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "execute", lambda *args: {"ppo_seed_0": -9})
     monkeypatch.setattr(comparison, "is_done", lambda *args: True)
     for name in ("read_outcome", "write_outcomes", "plot_frontier"):
-        monkeypatch.setattr(comparison, name, lambda *args: SimpleNamespace(label="PPO", seed=0))
+        done = SimpleNamespace(world="", row="PPO", seed=0)
+        monkeypatch.setattr(comparison, name, lambda *args, done=done: done)
     monkeypatch.setattr(comparison, "markdown_page", lambda *args: "")
     runs = "runs={PPO: {config: config.yml, seeds: [0]}}"
     (tmp_path / "out" / "runs").mkdir(parents=True)
     assert comparison.compare(str(write_plan(tmp_path)), [runs], tmp_path / "out", 1, "") == 1
+
+
+def test_a_selection_names_what_the_plan_does_not_have(tmp_path):
+    _, runs = plan_of(tmp_path, **IN_WORLDS)
+    assert len(Selection(worlds=["long"], seeds=[1]).of(runs)) == 3 and Selection().of(runs) == runs
+    for selection, message in (
+        (Selection(rows=["PP"]), "--rows PP: the plan has PPO, small, smaller"),
+        (Selection(seeds=[7]), "--seeds 7: the plan has 0, 1"),
+        (Selection(rows=["smaller"], seeds=[0]), "have no run of the plan in common"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            selection.of(runs)
+
+
+@pytest.mark.long
+def test_worlds_are_run_in_pieces_and_recorded_without_their_folders(tmp_path):
+    write_config(tmp_path, make_config(tmp_path))
+    recorded, output = tmp_path / "git" / "outcomes.json", tmp_path / "out"
+    plan = str(write_plan(tmp_path, **IN_WORLDS, outcomes=str(recorded)))
+    arguments = [plan, "--output_path", str(output), "--rows", "PPO", "small", "--seeds", "0"]
+    assert main_of("benchmark", [*arguments, "--worlds", "short"]) == 0
+    first = recorded.read_text().splitlines()
+    assert len(first) == 2 + 2  # a line for each run
+    shutil.rmtree(output)
+    assert main_of("benchmark", arguments) == 0
+    assert not (output / "runs" / "short_ppo_seed_0").exists()
+    entries = json.loads(recorded.read_text())["runs"]
+    assert [(each["world"], each["row"]) for each in entries] == [
+        *(("long", "PPO"), ("long", "small"), ("short", "PPO"), ("short", "small")),
+    ]
+    assert first[1].rstrip(",") in recorded.read_text()
+    for entry in entries:
+        assert entry["spent"]["tokens"] == [0.0, sum(entry["tokens"])] and entry["spent"]["conversations"][1] > 0
+        assert entry["made_by"]["versions"]["torch"] and entry["peak_mib"] > 100
+        assert entry["made_by"]["first_weights"] != entry["made_by"]["last_weights"]
+    assert "## short" in (output / "page.md").read_text()
+    # Another config is another run.
+    assert main_of("benchmark", [*arguments, "--page_only", "--set", "set=[alg.args.n_epochs=3]"]) == 2
 
 
 @pytest.mark.long
@@ -114,8 +153,8 @@ def test_a_comparison_is_run_continued_and_written(tmp_path, monkeypatch):
     first = (output / "runs" / "ppo_seed_0" / "result.json").stat().st_mtime_ns
     assert main_of("benchmark", arguments) == 0  # one seed more
     assert (output / "runs" / "ppo_seed_0" / "result.json").stat().st_mtime_ns == first
-    done = json.loads((output / "outcomes.json").read_text())["done"]
-    assert [(outcome["label"], outcome["seed"]) for outcome in done] == [
+    done = json.loads((output / "outcomes.json").read_text())["runs"]
+    assert [(outcome["row"], outcome["seed"]) for outcome in done] == [
         *(("PPO", 0), ("PPO", 1)),
         ("PPO, small steps", 0),
     ]

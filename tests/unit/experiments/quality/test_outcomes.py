@@ -1,7 +1,7 @@
 """What runs achieved: numbers that survive the file, KL around an evaluation, win rates, statistics beside scipy's."""
 
-import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,11 +11,11 @@ from scipy import stats
 
 from rl4dialog.core.errors import DataError
 from rl4dialog.experiments.quality.outcomes import (
-    Outcome,
     at_kl,
     kl_curve,
     probability_of_improvement,
     read_outcome,
+    read_outcomes,
     score_differences,
     smoothed,
     tokens_to_reward,
@@ -25,11 +25,18 @@ from rl4dialog.experiments.quality.outcomes import (
 from rl4dialog.functional.statistics import Estimate
 
 
-def test_outcomes_are_written_with_all_numbers(outcomes, tmp_path):
-    write_outcomes(outcomes, tmp_path / "outcomes.json")
-    content = json.loads((tmp_path / "outcomes.json").read_text())
-    assert [Outcome(**each) for each in content["done"]] == outcomes.done
-    assert content["failed"] == outcomes.failed
+def test_outcomes_are_written_with_all_numbers_and_read_again(outcomes, tmp_path):
+    assert read_outcomes(tmp_path / "outcomes.json") == []
+    write_outcomes(outcomes.done[::-1], tmp_path / "outcomes.json")
+    assert read_outcomes(tmp_path / "outcomes.json") == outcomes.done
+    unknown = replace(outcomes.done[0], tokens=[math.nan], peak_mib=math.nan, before={"a": math.nan})
+    write_outcomes([unknown], tmp_path / "nan.json")
+    assert "NaN" not in (tmp_path / "nan.json").read_text()
+    (again,) = read_outcomes(tmp_path / "nan.json")
+    assert repr(again) == repr(unknown)
+
+
+RUN = SimpleNamespace(world="", label="PPO", seed=0, config_hash="0123")
 
 
 def complete_run(folder):
@@ -42,13 +49,13 @@ def complete_run(folder):
 
 
 def test_missing_validation_metrics_are_gaps_in_the_curve(tmp_path):
-    (value,) = read_outcome("PPO", 0, complete_run(tmp_path), ["length/mean"]).curves["length/mean"]
+    (value,) = read_outcome(RUN, complete_run(tmp_path), ["length/mean"]).curves["length/mean"]
     assert math.isnan(value)
 
 
 def test_unknown_metric_says_what_to_do_without_training_again(tmp_path):
     with pytest.raises(DataError, match=r"did you mean 'length/mean'.*correct metrics in the plan.*--page_only"):
-        read_outcome("PPO", 0, complete_run(tmp_path), ["length/men"])
+        read_outcome(RUN, complete_run(tmp_path), ["length/men"])
 
 
 def test_the_kl_of_an_evaluation_is_that_of_the_rollouts_around_it():

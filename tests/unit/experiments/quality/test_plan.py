@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from plans import write_plan
+from plans import IN_WORLDS, write_plan
 from runs import make_config, write_config
 
 from rl4dialog.commands.parser import make_parser
@@ -27,9 +27,43 @@ def test_runs_have_their_seed_and_overrides(tmp_path):
     assert load_plan(path, ["runs.PPO.seeds=[7]"]).runs["PPO"].seeds == [7]
 
 
+def test_rows_are_trained_in_every_world_with_the_overrides_of_both(tmp_path):
+    write_config(tmp_path, make_config(tmp_path))
+    path = write_plan(tmp_path, **IN_WORLDS)
+    runs = planned_runs(load_plan(path, []), path, tmp_path)
+    by_name = {run.name: run.config for run in runs}
+    assert list(by_name) == [
+        *("short_ppo_seed_0", "short_small_seed_0", "long_ppo_seed_0", "long_small_seed_0", "long_smaller_seed_1"),
+        *("short_ppo_seed_1", "short_small_seed_1", "long_ppo_seed_1", "long_small_seed_1"),
+    ]
+    assert [by_name[f"{world}_ppo_seed_0"].env.args.max_episode_length for world in ("short", "long")] == [5, 10]
+    smaller, small = by_name["long_smaller_seed_1"].alg.args, by_name["short_small_seed_0"].alg.args
+    assert smaller["n_epochs"] == 2 != small["n_epochs"] and smaller["learning_rate"] == 1e-7
+
+
+def test_the_hash_of_a_config_is_the_same_in_every_output_folder(tmp_path):
+    write_config(tmp_path, make_config(tmp_path))
+    path = write_plan(tmp_path, set=["datapool.args.path={output}/{seed}"])
+    hashes = [
+        [run.config_hash for run in planned_runs(load_plan(path, extra), path, output)]
+        for output, extra in (
+            (tmp_path, []),
+            (tmp_path / "other", ["runs.PPO.set=['env.vec_env=blocks','logging={}']"]),
+            (tmp_path, ["runs.PPO.set=['alg.args.n_epochs=7']"]),
+        )
+    ]
+    assert hashes[0] == hashes[1] and len({*hashes[0], *hashes[2]}) == 5
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
+        ({"runs": {"PPO": {}}}, r"runs.PPO.config: set it, or the plan's 'worlds'"),
+        ({"runs": {"PPO": {"config": "x"}}}, r"runs.PPO.seeds is missing; set it, or 'seeds' of the plan"),
+        ({**IN_WORLDS, "runs": {"PPO": {"config": "x"}}}, "runs.PPO.config: remove it: the worlds have configs"),
+        ({**IN_WORLDS, "runs": {"PPO": {"adds_to": "PPO"}}}, "runs.PPO.adds_to: 'PPO' is none of them"),
+        ({**IN_WORLDS, "runs": {"PPO": {"set_in": {"lon": []}}}}, "set_in: 'lon' is none of short, long; did you mean"),
+        ({**IN_WORLDS, "comparisons": [["PPO", "big"]]}, "comparisons: 'big' is none of PPO, small, smaller"),
         ({"title": None}, "the key 'title' is missing"),
         ({"metric": {}}, "metric: unknown key; did you mean 'metrics'"),
         ({"runs": {"PPO": {"config": "config.yml", "seed": [0]}}}, "runs.PPO.seed: unknown key; did you mean 'seeds'"),
