@@ -53,7 +53,7 @@ def test_evaluation_repeats_the_one_of_the_run(run, tmp_path):
     logged = lines(run / "test_split_metrics.jsonl")[-1]["metrics"]
     found = evaluated(tmp_path / "trained", "--run", str(run))
     assert found["metrics"] == pytest.approx(logged)
-    assert found["metrics"].keys() > {"success_in_domain/restaurant", "task/match"}
+    assert found["metrics"].keys() > {"success_in_domain/restaurant", "task/match", "task/turns_of_success"}
     low, high = found["intervals"]["episode/success"]
     assert low <= found["metrics"]["episode/success"] <= high
     rule = evaluated(tmp_path / "rule", "--run", str(run), "--policy", "rule")
