@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 
 from rl4dialog.functional.advantages import SCALE_EPS
-from rl4dialog.functional.credit import Credit, CreditRule, Episodes
+from rl4dialog.functional.credit import Baseline, Credit, CreditRule, Episodes
 from rl4dialog.functional.distributed import all_reduce_min, all_reduce_numbers, mean_and_std, n_processes
 from rl4dialog.functional.log_probs import kl_penalized_rewards
 from rl4dialog.functional.replies import Replies, ReplySamples
@@ -26,7 +26,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
     Args:
         args: Arguments of stable-baselines3's ``RolloutBuffer``.
         normalize_rewards: Whiten the rewards (including the KL penalty) over the buffer, like RL4LMs' ``norm_reward``.
-        credit, turn_gamma, turn_gae_lambda, value_gae_lambda, gae_horizon: See
+        credit, turn_gamma, turn_gae_lambda, value_gae_lambda, gae_horizon, baseline: See
             :class:`~rl4dialog.functional.credit.CreditRule`. For turns, ``None`` is ``gamma`` and ``gae_lambda``.
         kwargs: Keyword arguments of stable-baselines3's ``RolloutBuffer``.
 
@@ -51,6 +51,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
         turn_gae_lambda: float | None = None,
         value_gae_lambda: float | None = None,
         gae_horizon: float | None = None,
+        baseline: Baseline = "value",
         **kwargs: Any,
     ) -> None:
         self.normalize_rewards = normalize_rewards
@@ -58,7 +59,20 @@ class SequenceRolloutBuffer(RolloutBuffer):
         turn_gamma = self.gamma if turn_gamma is None else turn_gamma
         turn_gae_lambda = self.gae_lambda if turn_gae_lambda is None else turn_gae_lambda
         of_steps = self.gamma, self.gae_lambda, turn_gamma, turn_gae_lambda
-        self.rule = CreditRule(credit, *of_steps, value_gae_lambda, gae_horizon)
+        self.rule = CreditRule(credit, *of_steps, value_gae_lambda, gae_horizon, baseline)
+
+    def state_dict(self) -> dict[str, Any]:
+        """State that affects later advantages, equal in all processes, for :meth:`load_state_dict`."""
+        return {"rho": self.rule.rho}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a saved state."""
+        self.rule.rho = float(state["rho"])
+
+    @property
+    def logged(self) -> dict[str, float]:
+        """Numbers of the last advantages that are logged, by name."""
+        return self.rule.logged
 
     def reset(self) -> None:
         """Remove all replies."""
@@ -120,12 +134,15 @@ class SequenceRolloutBuffer(RolloutBuffer):
             array[mask] = self.replies.flat(name).numpy()[order]
             return array
 
-        last = np.zeros(len(lengths), dtype=np.float32)
+        last, groups, of_rows = np.zeros(len(lengths), dtype=np.float32), None, self.replies.row_episodes()
         assert self.replies.last_value is not None
-        last[self.replies.row_episodes()] = self.replies.last_value.numpy()  # for repeated indices, the last row wins
+        last[of_rows] = self.replies.last_value.numpy()  # for repeated indices, the last row wins
+        if self.replies.group is not None:
+            groups = np.zeros(len(lengths), dtype=np.int64)
+            groups[of_rows] = self.replies.group.numpy()
         rewards, scales, values, turns = map(of_episodes, ("rewards", "reward_scales", "values", "turn"))
         penalties = np.zeros_like(rewards) if self.replies.kl_penalties is None else of_episodes("kl_penalties")
-        found = self.rule(Episodes(rewards, penalties, scales, values, turns, mask, last))
+        found = self.rule(Episodes(rewards, penalties, scales, values, turns, mask, last, groups))
         back = np.argsort(order)
         advantages, targets, scales, self.episode_returns = (numbers[mask][back] for numbers in found)
         self._set(advantages=advantages, returns=targets, advantage_scales=scales)

@@ -255,6 +255,7 @@ class OnPolicyTrainee(PolicyTrainee):
             "kl_controller": algorithm.kl_controller.state_dict(),
             "normalizer": collector.normalizer.state_dict() if collector.normalizer is not None else None,
             "partner": collector.partner.state_dict() if collector.partner is not None else {},
+            "baseline": algorithm.rollout_buffer.state_dict(),
         }
 
     def state_of_process(self) -> dict[str, Any]:
@@ -271,6 +272,8 @@ class OnPolicyTrainee(PolicyTrainee):
         if len(envs) != (n_envs := algorithm.env.num_envs):
             raise CheckpointError(f"{checkpoint.path} has {len(envs)} environments per process, not {n_envs}")
         algorithm.kl_controller.load_state_dict(state["kl_controller"])
+        if "baseline" in state:  # checkpoints of earlier versions have none
+            algorithm.rollout_buffer.load_state_dict(state["baseline"])
         normalizer, partner = algorithm.collector.normalizer, algorithm.collector.partner
         if normalizer is not None:
             normalizer.load_state_dict(state["normalizer"])

@@ -125,6 +125,10 @@ VARIANTS = {
         "alg__kl_div__coeff": 0.0,
         "reward_fn__normalize": "none",
     },
+    "tether": {
+        **{"alg__args__baseline": "tether", "alg__args__n_generations": 2, "alg__args__gamma": 1.0},
+        "train_evaluation__n_iters": 3,
+    },
     "ema_and_critic_warmup": {
         "alg__policy__args__reference": "ema",
         "alg__policy__args__reference_decay": 0.7,

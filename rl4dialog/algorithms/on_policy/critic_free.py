@@ -22,7 +22,7 @@ from rl4dialog.rollouts.buffer import GroupRolloutBuffer
 from rl4dialog.rollouts.conversations import ConstantGroups
 
 _OF_CRITIC = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs")
-_OF_CREDIT = ("credit", "turn_gamma", "turn_gae_lambda", "value_gae_lambda", "gae_horizon")
+_OF_CREDIT = ("credit", "turn_gamma", "turn_gae_lambda", "value_gae_lambda", "gae_horizon", "baseline")
 KLIn = Literal["reward", "loss"]
 KLEstimator = Literal["k1", "k2", "k3"]
 
@@ -64,15 +64,14 @@ class CriticFree(PPO):
     ) -> None:
         self.constant_groups = constant_groups
         self.max_resampling = 3 if max_resampling is None else max_resampling
-        self.group_size, self.kl_in, self.kl_estimator = n_generations, kl_in, kl_estimator
-        super().__init__(*args, normalize_advantage=normalize_advantage, **kwargs)
-        n_envs = self.env.num_envs if self.env is not None else n_generations
-        own = {"n_generations": n_generations, "constant_groups": constant_groups, "max_resampling": max_resampling}
-        self.check_arguments({**kwargs, **own}, n_envs)
+        self.kl_in, self.kl_estimator = kl_in, kl_estimator
+        super().__init__(*args, n_generations=n_generations, normalize_advantage=normalize_advantage, **kwargs)
+        own = {"constant_groups": constant_groups, "max_resampling": max_resampling}
+        self.check_arguments({**kwargs, **own}, 0)
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
-        super().check_arguments(args, n_envs)
+        super().check_arguments({"n_generations": 4, **args}, n_envs)
         for name in (*_OF_CRITIC, *_OF_CREDIT):
             if name in args:
                 raise ConfigError(
@@ -81,9 +80,6 @@ class CriticFree(PPO):
                 )
         if args.get("max_resampling") is not None and args.get("constant_groups") != "resample":
             raise ConfigError("alg.args.max_resampling has no effect without alg.args.constant_groups: resample")
-        n_generations = args.get("n_generations", 4)
-        if n_envs % n_generations:
-            raise ConfigError(f"alg.args.n_generations is {n_generations}, which does not divide env.n_envs = {n_envs}")
 
     @abstractmethod
     def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import stable_baselines3
 import torch
@@ -16,6 +16,7 @@ from rl4dialog.algorithms.on_policy.rollout_mixin import LMRolloutMixin
 from rl4dialog.algorithms.schedules import ScheduleSettings, as_schedule
 from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.functional.credit import Baseline
 from rl4dialog.functional.distributed import all_reduce, all_reduce_max, all_reduce_numbers, n_processes
 from rl4dialog.functional.log_probs import BeyondCap, Correction, effective_share, sampler_weights
 from rl4dialog.functional.losses import (
@@ -73,6 +74,11 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             The policy, its optimizer state and the KL coefficient stay as they are. A shared critic trains its head.
         critic_epochs: Further passes over the replies of an iteration that train only the critic, also after
             ``target_kl`` has stopped the policy (SAO, arXiv 2607.08507). A shared critic trains its head.
+        n_generations: Number of conversations about each prompt; must divide the number of environments.
+        baseline: What advantages compare returns with: ``value``, the critic in generalized advantage estimation;
+            ``tether``, the critic mixed with the other conversations about the same prompt, in a share that it learns
+            (arXiv 2608.16739); ``evpo``, the critic, or the mean of the iteration while this is better (arXiv
+            2604.19485). The last two have a lambda of 1.
         kwargs: Keyword arguments of the mixin and of ``stable_baselines3.PPO``.
     """
 
@@ -96,12 +102,15 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         supervised_loss: Callable[[Any, int], torch.Tensor] | None = None,
         critic_warmup_iters: NonNegativeInt = 0,
         critic_epochs: NonNegativeInt = 0,
+        n_generations: Annotated[int, Field(ge=2)] | None = None,
+        baseline: Baseline = "value",
         **kwargs: Any,
     ) -> None:
-        self.critic_epochs = critic_epochs
+        self.critic_epochs, self._baseline, self.group_size = critic_epochs, baseline, n_generations or self.group_size
         of_critic = {"critic_warmup_iters": critic_warmup_iters, "critic_epochs": critic_epochs}
-        own = {"clip_range_high": clip_range_high, **of_critic}
-        PPO.check_arguments({**kwargs, **own}, 1)
+        own = {"clip_range_high": clip_range_high, "n_generations": n_generations, **of_critic}
+        own |= {"baseline": baseline} if baseline != "value" else {}
+        PPO.check_arguments({**kwargs, **own}, self.group_size)
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
         self.clip_range_high = as_schedule(clip_range_high, "clip_range_high")
         self.ratio, self.surrogate = ratio, surrogate
@@ -114,10 +123,13 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             # The parent warns about a small last minibatch, but minibatches have similar sizes here.
             warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
             super().__init__(*args, **kwargs)
+        if self.env is not None:
+            _check_groups(n_generations, self.env.num_envs)
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
         super().check_arguments(args, n_envs)
+        _check_groups(args.get("n_generations"), n_envs)
         if args.get("clip_range_high") is not None:
             names = {"clip_range": 0.2, "clip_range_high": None}
             low, high = (FloatSchedule(as_schedule(args.get(name, default), name)) for name, default in names.items())
@@ -135,6 +147,11 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         for name in ("critic_warmup_iters", "critic_epochs"):
             if args.get(name) and args.get("vf_coef") == 0:
                 raise ConfigError(f"alg.args.{name} trains only the critic, but alg.args.vf_coef is 0")
+        if (baseline := args.get("baseline")) in get_args(Baseline):
+            _check_baseline(baseline, args)
+
+    def _buffer_kwargs(self) -> dict[str, Any]:
+        return {**super()._buffer_kwargs(), "baseline": self._baseline}
 
     def _setup_model(self) -> None:
         super()._setup_model()
@@ -162,19 +179,11 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             for batch in self.rollout_buffer.minibatches(self.batch_size):  # type: ignore[attr-defined]
                 # Advantage normalization (detail 7) over the whole minibatch, before it is split into micro-batches.
                 advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
-                n_tokens = all_reduce_numbers(len(advantages))[0]
-                numbers = {"advantages": advantages, "loss_weights": self._loss_weights(batch)}
+                batch = batch.with_numbers(advantages=advantages, loss_weights=self._loss_weights(batch))
 
-                # Gradient accumulation: the parts of all processes sum to the mean over the minibatch's agent tokens.
                 steps.clear()
                 sums = self._supervised_gradient(steps)
-                parts = self._parts(batch.with_numbers(**numbers))
-                for i, (part, weight) in enumerate(parts):
-                    terms = self._terms(part.to(self.device), clip, clip_range_vf)
-                    means = {name: weight * values.sum() / n_tokens for name, values in terms.items()}
-                    steps.backward(means["loss"], is_last=i == len(parts) - 1)
-                    for name, mean in means.items():
-                        sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
+                sums |= self._gradient(batch, lambda part: self._terms(part, clip, clip_range_vf))
                 sums = dict(zip(sums, all_reduce(torch.stack(list(sums.values()))), strict=True))
                 for name, value in sums.items():
                     history.setdefault(name, []).append(value)
@@ -203,19 +212,36 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         for parameter in self.policy.actor_parameters():  # type: ignore[operator]
             parameter.grad = None
 
+    def _gradient(
+        self, batch: ReplySamples, terms_of: Callable[[ReplySamples], dict[str, torch.Tensor]]
+    ) -> dict[str, torch.Tensor]:
+        """Accumulate the gradient of a minibatch's mean loss; returns this process's part of the mean of each term.
+
+        Micro-batches are on the device; the parts of all processes sum to the mean over the minibatch's agent tokens.
+        """
+        (n_tokens,) = all_reduce_numbers(batch.replies.n_tokens)
+        sums: dict[str, torch.Tensor] = {}
+        parts, steps = self._parts(batch), self.policy.gradient_steps
+        for i, (part, weight) in enumerate(parts):
+            terms = terms_of(part.to(self.device))
+            means = {name: weight * values.sum() / n_tokens for name, values in terms.items()}
+            steps.backward(means["loss"], is_last=i == len(parts) - 1)  # type: ignore[union-attr, operator]
+            for name, mean in means.items():
+                sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
+        return sums
+
     def _train_critic(self, clip_range_vf: float | None) -> None:
         """Train the critic alone in further passes."""
         steps: GradientSteps = self.policy.gradient_steps  # type: ignore[assignment]
+
+        def terms_of(part: ReplySamples) -> dict[str, torch.Tensor]:
+            values = self.policy.predict_values(part.observations).squeeze(1)
+            return {"loss": self.vf_coef * self._value_loss(values, part, clip_range_vf)}
+
         for _ in range(self.critic_epochs):
             for batch in self.rollout_buffer.minibatches(self.batch_size):  # type: ignore[attr-defined]
-                (n_tokens,) = all_reduce_numbers(batch.replies.n_tokens)
                 steps.clear()
-                parts = self._parts(batch)
-                for i, (part, weight) in enumerate(parts):
-                    moved = part.to(self.device)
-                    values = self.policy.predict_values(moved.observations).squeeze(1)
-                    loss = weight * self._value_loss(values, moved, clip_range_vf).sum() / n_tokens
-                    steps.backward(self.vf_coef * loss, is_last=i == len(parts) - 1)
+                self._gradient(batch, terms_of)
                 self._keep_policy()
                 steps.apply(self.max_grad_norm)
 
@@ -350,6 +376,28 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         if self.surrogate == "clip":
             return clipped_surrogate(ratio, advantages, clip)
         return clipped_weight_surrogate(ratio, log_prob, advantages, clip)
+
+
+def _check_groups(n_generations: int | None, n_envs: int) -> None:
+    if n_generations and n_envs % n_generations:
+        raise ConfigError(f"alg.args.n_generations is {n_generations}, which does not divide env.n_envs = {n_envs}")
+
+
+def _check_baseline(baseline: Baseline, args: Mapping[str, Any]) -> None:
+    """Check that a baseline has what it needs, and that nothing else speaks of the same."""
+    chosen = f"alg.args.baseline: {baseline}"
+    if args.get("vf_coef") == 0:
+        raise ConfigError(f"{chosen} needs a trained critic, but alg.args.vf_coef is 0; remove one of them")
+    fixed: dict[str, Any] = {} if baseline == "value" else {"gae_lambda": 1, "turn_gae_lambda": 1, "gae_horizon": None}
+    for name, value in fixed.items():
+        if args.get(name) not in (None, value):
+            raise ConfigError(f"alg.args.{name} has no effect with {chosen}, whose lambda is 1; remove it")
+    if baseline == "tether":
+        if not args.get("n_generations"):
+            raise ConfigError(f"{chosen} compares conversations about one prompt; set alg.args.n_generations: 4")
+        for name, factor in (("gamma", args.get("gamma", 0.99)), ("turn_gamma", args.get("turn_gamma"))):
+            if factor not in (None, 1):
+                raise ConfigError(f"{chosen} compares whole conversations, but alg.args.{name} is {factor:g}; set 1")
 
 
 class NLPO(PPO):

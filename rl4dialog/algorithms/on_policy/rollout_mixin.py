@@ -319,7 +319,7 @@ class LMRolloutMixin:
 
         # Episode statistics, as in stable-baselines3, for `rollout/ep_rew_mean`; then the means of the rollout.
         algorithm._update_info_buffer([{"episode": episode} for episode in stats.episodes], np.array([]))
-        for name, value in {**stats.means, **stats.seconds}.items():
+        for name, value in {**stats.means, **stats.seconds, **rollout_buffer.logged}.items():
             algorithm.logger.record(name, value)
         algorithm.logger.record("rollout/kl_coeff", self.kl_controller.coeff)
         algorithm.logger.record("rollout/kl_is_rounding", float(rollout_buffer.kl_is_rounding))

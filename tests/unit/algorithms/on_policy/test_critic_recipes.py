@@ -1,14 +1,17 @@
 """What trains the critic apart from the policy: bounds, a rate and passes of its own."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
 import torch
-from collected import collected
+from collected import collect, collected, make
 from learn import ALGORITHMS
 from tiny import make_llama, make_tokenizer
+from two_processes import in_two_processes
 
+from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.losses import bounded_value_loss
 from rl4dialog.policies.heads import ValueBounds
@@ -113,3 +116,50 @@ def test_explained_variance_of_returns_is_not_flattered_by_the_values():
     algorithm.train()
     logged = algorithm.logger.name_to_value
     assert logged["train/return_explained_variance"] < logged["train/explained_variance"]
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+def test_tether_groups_conversations_and_learns_its_share(critic):
+    settings = {"policy_kwargs": {"critic": critic}, "baseline": "tether", "n_generations": 2, "value_gae_lambda": 1.0}
+    algorithm = algorithm_of(**settings, vf_coef=5.0, critic_epochs=2)
+    shares = []
+    for _ in range(4):
+        replies = algorithm.rollout_buffer.replies
+        assert set(np.bincount(replies.group[np.unique(replies.episode, return_index=True)[1]])) <= {0, 2}
+        algorithm.train()
+        collect(algorithm, reset=False)
+        shares.append(algorithm.logger.name_to_value["rollout/tether_rho"])
+    assert 0 < shares[-1] < 0.2
+    state = json.loads(json.dumps(algorithm.rollout_buffer.state_dict()))
+    again = algorithm_of(**settings)
+    again.rollout_buffer.load_state_dict(state)
+    assert again.rollout_buffer.state_dict() == state
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"baseline": "tether"}, "tether compares conversations about one prompt; set alg.args.n_generations"),
+        ({"baseline": "tether", "n_generations": 2}, "but alg.args.gamma is 0.99; set 1"),
+        ({"baseline": "tether", "n_generations": 3, "gamma": 1.0}, "n_generations is 3, which does not divide"),
+        ({"baseline": "tether", "n_generations": 2, "gamma": 1, "turn_gamma": 0.9}, "alg.args.turn_gamma is 0.9"),
+        ({"baseline": "evpo", "gae_lambda": 0.95}, "alg.args.gae_lambda has no effect with alg.args.baseline: evpo"),
+        ({"baseline": "evpo", "gae_horizon": 1.0}, "alg.args.gae_horizon has no effect with alg.args.baseline: evpo"),
+        ({"baseline": "value", "vf_coef": 0}, "baseline: value needs a trained critic, but alg.args.vf_coef is 0"),
+    ],
+)
+def test_baselines_say_what_they_need(arguments, words):
+    with pytest.raises(ConfigError, match=words):
+        PPO.check_arguments(arguments, 4)
+    if "value" not in arguments.values():
+        with pytest.raises(ConfigError, match=words):
+            make(PPO, n_envs=4, **arguments)
+
+
+def test_processes_mix_one_baseline(tmp_path):
+    def work(number):
+        algorithm = algorithm_of(baseline="tether", n_generations=2, seed=3 + number)
+        return algorithm.rollout_buffer.state_dict()["rho"], algorithm.rollout_buffer.replies.n_tokens
+
+    (rho, _), (same, _) = in_two_processes(work, tmp_path)
+    assert rho == same != 0
