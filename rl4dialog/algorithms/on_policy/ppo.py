@@ -108,7 +108,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
     ) -> None:
         self.critic_epochs, self._baseline, self.group_size = critic_epochs, baseline, n_generations or self.group_size
         of_critic = {"critic_warmup_iters": critic_warmup_iters, "critic_epochs": critic_epochs}
-        own = {"clip_range_high": clip_range_high, "n_generations": n_generations, **of_critic}
+        own: dict[str, Any] = {"clip_range_high": clip_range_high, "n_generations": n_generations, **of_critic}
         own |= {"baseline": baseline} if baseline != "value" else {}
         PPO.check_arguments({**kwargs, **own}, self.group_size)
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
@@ -147,8 +147,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         for name in ("critic_warmup_iters", "critic_epochs"):
             if args.get(name) and args.get("vf_coef") == 0:
                 raise ConfigError(f"alg.args.{name} trains only the critic, but alg.args.vf_coef is 0")
-        if (baseline := args.get("baseline")) in get_args(Baseline):
-            _check_baseline(baseline, args)
+        if args.get("baseline") in get_args(Baseline):
+            _check_baseline(args["baseline"], args)
 
     def _buffer_kwargs(self) -> dict[str, Any]:
         return {**super()._buffer_kwargs(), "baseline": self._baseline}
@@ -221,11 +221,12 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         """
         (n_tokens,) = all_reduce_numbers(batch.replies.n_tokens)
         sums: dict[str, torch.Tensor] = {}
-        parts, steps = self._parts(batch), self.policy.gradient_steps
+        steps: GradientSteps = self.policy.gradient_steps  # type: ignore[assignment]
+        parts = self._parts(batch)
         for i, (part, weight) in enumerate(parts):
             terms = terms_of(part.to(self.device))
             means = {name: weight * values.sum() / n_tokens for name, values in terms.items()}
-            steps.backward(means["loss"], is_last=i == len(parts) - 1)  # type: ignore[union-attr, operator]
+            steps.backward(means["loss"], is_last=i == len(parts) - 1)
             for name, mean in means.items():
                 sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
         return sums
@@ -383,7 +384,7 @@ def _check_groups(n_generations: int | None, n_envs: int) -> None:
         raise ConfigError(f"alg.args.n_generations is {n_generations}, which does not divide env.n_envs = {n_envs}")
 
 
-def _check_baseline(baseline: Baseline, args: Mapping[str, Any]) -> None:
+def _check_baseline(baseline: str, args: Mapping[str, Any]) -> None:
     """Check that a baseline has what it needs, and that nothing else speaks of the same."""
     chosen = f"alg.args.baseline: {baseline}"
     if args.get("vf_coef") == 0:
