@@ -117,6 +117,7 @@ class SelfPlayPartner(PartnerService):
             precision=agent.precision,
             share_prompts=agent.share_prompts,
         )
+        policy.sampler = agent.sampler
         return _Opponent(iteration, weights, policy)
 
     def begin_iteration(self, iteration: int) -> None:

@@ -44,7 +44,7 @@ from rl4dialog.policies.gradient_steps import (
     with_defaults,
 )
 from rl4dialog.policies.gradient_steps import optimizer_class as find_optimizer
-from rl4dialog.policies.graph_sampler import LOOK_EVERY, GraphSampler, refusal, static_cache_holds
+from rl4dialog.policies.graph_sampler import LOOK_EVERY, GraphSampler, eager_reason, refusal, static_cache_holds
 from rl4dialog.policies.heads import ValueBounds, ValueHead, head_is_plain, hidden_size, lm_logits
 from rl4dialog.policies.lora import LoRA, check_restores, check_settings
 from rl4dialog.policies.models import embedding_rows, ids_without_token
@@ -380,7 +380,7 @@ class LMActorCriticPolicy(BasePolicy):
         look_every: int = LOOK_EVERY,
     ) -> Generator[SampledTokens, None, Replies]:
         decoder: Any = self._model_decoder(self._policy_model, obs, self._prompt_cache)
-        graphs = None if lockstep or self.eager_reason(settings) else self._graph_sampler
+        graphs = None if self.eager_reason(settings) else self._graph_sampler
         if graphs is not None and not graphs.is_busy:
             return graphs.steps(decoder, obs, settings, limit, random, look_every)
         editors = self._step_editors(obs, settings)
@@ -395,12 +395,13 @@ class LMActorCriticPolicy(BasePolicy):
 
     def eager_reason(self, settings: GenerationSettings) -> str | None:
         """Why replies with these settings are sampled by calling the model for each token; ``None`` if with graphs."""
-        if self.sampler == "transformers":
-            return "generation.backend is transformers"
-        if self.sampler == "auto" and self.device.type != "cuda":
-            return "graphs need a CUDA device"
+        of_model = "its processes run the same layers together" if self.lockstep else self._model_refusal
+        return eager_reason(self.sampler, self.device.type, settings, of_model)
+
+    @cached_property
+    def _model_refusal(self) -> str | None:
         n_columns = self.max_prompt_length + self.max_reply_length
-        return self.graph_refusal() or refusal(self._policy_model.config, settings, n_columns)
+        return self.graph_refusal() or refusal(self._policy_model.config, n_columns)
 
     @cached_property
     def _graph_sampler(self) -> GraphSampler | None:

@@ -305,7 +305,6 @@ class Seq2SeqDecoder(Decoder):
         self._prompt_mask = self._prompt_mask[rows]
 
 
-@torch.no_grad()
 def cache_holds(model: PreTrainedModel) -> bool:
     """Whether a decoder-only model generates the same with and without a cache, including with padded prompts.
 
@@ -313,20 +312,45 @@ def cache_holds(model: PreTrainedModel) -> bool:
     """
     if model.config.model_type in CACHED | UNCACHED:
         return model.config.model_type in CACHED
-    ids = torch.arange(2, 10, device=model.device).view(2, 4)
-    mask = torch.tensor([[True] * 4, [False, False, True, True]], device=model.device)
     trunk, head = model.base_model, partial(lm_logits, model, is_plain=head_is_plain(model))
-    expected = decoded_log_probs(UncachedCausalDecoder(trunk, ids, mask, head), ids)
+
+    def decode(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        return ids, decoded_log_probs(CausalDecoder(trunk, ids, mask, head), ids)
+
+    instead = "cache cannot be used, so prompt and reply are processed again for every generated token"
+    return decodes_the_same(model, trunk, head, decode, 4, instead)
+
+
+@torch.no_grad()
+def decodes_the_same(
+    model: PreTrainedModel,
+    trunk: Any,
+    head: Head,
+    decode: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    n_prompt: int,
+    instead: str,
+) -> bool:
+    """Whether log-probabilities of tokens are those without a cache; if not, a warning says what is done ``instead``.
+
+    ``decode`` gets B prompts of ``n_prompt`` tokens, some padded, with their mask; it returns replies (B, T) and the
+    log-probabilities of their tokens (B, T), or of all tokens (B, T, V).
+    """
+    ids = torch.arange(2 * n_prompt, device=model.device).view(2, n_prompt) % 8 + 2
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    mask[1, : n_prompt // 2] = False
     try:
-        difference = float((decoded_log_probs(CausalDecoder(trunk, ids, mask, head), ids) - expected).abs().max())
-    except Exception:  # any error of model code that does not support the cache
-        difference = math.inf
-    if difference <= TOLERANCE[model.dtype]:
+        replies, found = decode(ids, mask)
+        expected = decoded_log_probs(UncachedCausalDecoder(trunk, ids, mask, head), replies)
+        if found.ndim == 2:
+            expected = expected.gather(-1, replies.unsqueeze(-1)).squeeze(-1)
+        difference = float((found - expected).abs().max())
+        reason = f"its log-probabilities differ by {difference:.2g} nats"
+    except Exception as error:  # any error of model code, or of a capture
+        difference, reason = math.inf, str(error) or type(error).__name__
+    half = torch.is_autocast_enabled(model.device.type)
+    if difference <= TOLERANCE[torch.bfloat16 if half else model.dtype]:
         return True
-    _logger.warning(
-        "%s: its cache cannot be used, so prompt and reply are processed again for every generated token",
-        type(model).__name__,
-    )
+    _logger.warning("%s: %s; its %s", type(model).__name__, reason, instead)
     return False
 
 

@@ -27,7 +27,7 @@ from transformers.pytorch_utils import Conv1D
 from rl4dialog.core.errors import TrainingError
 from rl4dialog.functional.log_probs import scale_logits
 from rl4dialog.functional.replies import Replies
-from rl4dialog.policies.decoding import TOLERANCE, CausalDecoder, Head, UncachedCausalDecoder, decoded_log_probs
+from rl4dialog.policies.decoding import CausalDecoder, Head, decodes_the_same
 from rl4dialog.policies.generation import (
     DIVERGED,
     GenerationSettings,
@@ -415,10 +415,22 @@ def _power_of_two(n: int, at_least: int = 1) -> int:
 _NO_CACHE = "the model has no cache of keys and values that could be kept in one place"
 
 
-def refusal(config: PretrainedConfig, settings: GenerationSettings, n_columns: int) -> str | None:
-    """Why replies cannot be sampled from a static cache of so many columns; ``None`` if they can.
+def eager_reason(sampler: str, device_type: str, settings: GenerationSettings, of_model: str | None) -> str | None:
+    """Why replies are sampled by calling the model for each token; ``None`` if they are sampled with graphs.
 
-    Whether a model computes the same with such a cache is checked by :func:`static_cache_holds`.
+    ``of_model`` is the reason of the policy or of its model (:func:`refusal`), if there is one.
+    """
+    if sampler == "transformers":
+        return "generation.backend is transformers"
+    if sampler == "auto" and device_type != "cuda":
+        return "graphs need a CUDA device"
+    return of_model or ("no_repeat_ngram_size compares tokens in Python" if settings.no_repeat_ngram_size else None)
+
+
+def refusal(config: PretrainedConfig, n_columns: int) -> str | None:
+    """Why a model cannot have a static cache of so many columns; ``None`` if it can.
+
+    Whether it computes the same with such a cache is checked by :func:`static_cache_holds`.
     """
     if config.model_type in UNCACHED:
         return _NO_CACHE
@@ -427,36 +439,22 @@ def refusal(config: PretrainedConfig, settings: GenerationSettings, n_columns: i
             return _NO_CACHE
         if isinstance(layer, DynamicSlidingWindowLayer) and layer.sliding_window < n_columns:
             return f"the model attends to {layer.sliding_window} tokens, fewer than the {n_columns} of prompt and reply"
-    if settings.no_repeat_ngram_size:
-        return "no_repeat_ngram_size compares tokens in Python"
     return None
 
 
-@torch.no_grad()
 def static_cache_holds(
     model: PreTrainedModel, trunk: nn.Module, head: Head, tokenizer: PreTrainedTokenizerBase, n_prompt: int
 ) -> bool:
     """Whether a model's log-probabilities after prompts of ``n_prompt`` tokens are the same with a static cache."""
-    ids = torch.arange(2 * n_prompt, device=model.device).view(2, n_prompt) % 8 + 2
-    mask = torch.ones_like(ids, dtype=torch.bool)
-    mask[1, : n_prompt // 2] = False
-    obs, greedy, n_new = {"prompt_ids": ids, "prompt_mask": mask}, GenerationSettings(do_sample=False), 4
+    greedy, n_new = GenerationSettings(do_sample=False), 4
     sampler = GraphSampler(model, trunk, head, EndOfTurn(tokenizer, []), n_prompt + n_new, n_new)
     random = torch.Generator(model.device)  # the global one stays as it is
-    try:
-        replies = all_steps(sampler.steps(CausalDecoder(trunk, ids, mask, head), obs, greedy, n_new, random))
-        decoder = UncachedCausalDecoder(trunk, ids, mask, head)
-        expected = decoded_log_probs(decoder, replies.response_ids)
-        expected = expected.gather(-1, replies.response_ids.unsqueeze(-1)).squeeze(-1)
+
+    def decode(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        obs, decoder = {"prompt_ids": ids, "prompt_mask": mask}, CausalDecoder(trunk, ids, mask, head)
+        replies = all_steps(sampler.steps(decoder, obs, greedy, n_new, random))
         assert replies.log_probs is not None
-        difference = float((replies.log_probs - expected).abs().max())
-    except Exception as error:  # any error of model code, or of a capture
-        _logger.warning("%s: %s; %s", type(model).__name__, error, _EAGER)
-        return False
-    if difference <= TOLERANCE[torch.bfloat16 if torch.is_autocast_enabled(model.device.type) else model.dtype]:
-        return True
-    _logger.warning("%s: its log-probabilities differ by %.2g nats; %s", type(model).__name__, difference, _EAGER)
-    return False
+        return replies.response_ids, replies.log_probs
 
-
-_EAGER = "its static cache cannot be used, so replies are sampled token by token (generation.backend: transformers)"
+    instead = "static cache cannot be used, so replies are sampled token by token (generation.backend: transformers)"
+    return decodes_the_same(model, trunk, head, decode, n_prompt, instead)

@@ -241,25 +241,32 @@ def _changes(stored: RunConfig, config: RunConfig) -> list[tuple[str, str]]:
     ]
 
 
-def _check_same(root: Path, config: RunConfig) -> RunConfig:
-    """Check that a config and the stored one define the same training; return the latter.
-
-    The config gets the sampler of a run that was begun before the default changed.
-    """
+def stored_config(root: Path) -> RunConfig:
+    """The config with which a run was started."""
     path = root / CONFIG_FILE
     try:
-        stored = parse_config(json_object(path.read_text(encoding="utf-8")), str(path))
+        return parse_config(json_object(path.read_text(encoding="utf-8")), str(path))
     except (OSError, ValueError, ConfigError) as error:
         advice = "pass --overwrite to replace the run, or choose another --experiment_name"
         raise RunFolderError(f"{path} cannot be read, which --resume needs: {error}; {advice}") from error
+
+
+def with_first_sampler(config: RunConfig, stored: RunConfig) -> RunConfig:
+    """A config with ``generation.backend: transformers`` if its run began with this when it was the default."""
+    if isinstance(config, TextConfig) and isinstance(stored, TextConfig):
+        generation = config.generation
+        if (stored.generation.backend, generation.backend) == ("transformers", "auto"):
+            return config.model_copy(update={"generation": generation.model_copy(update={"backend": "transformers"})})
+    return config
+
+
+def _check_same(root: Path, config: RunConfig) -> RunConfig:
+    """Check that a config and the stored one define the same training; return the latter."""
+    stored = stored_config(root)
     if stored.env is not None and config.env is not None and stored.env.vec_env == "subproc" != config.env.vec_env:
         _logger.warning("%s. The run in %s was started with it", SUBPROC, root)
-    if isinstance(config, TextConfig) and isinstance(stored, TextConfig):
-        backends = stored.generation.backend, config.generation.backend
-        if backends == ("transformers", "auto"):  # the first was the default before: the run goes on as it began
-            config.generation.backend = "transformers"
-    free = tuple(f"{key}." for key in _FREE)
-    changed = [text for key, text in _changes(stored, config) if not f"{key}.".startswith(free)]
+    free, now = tuple(f"{key}." for key in _FREE), with_first_sampler(config, stored)
+    changed = [text for key, text in _changes(stored, now) if not f"{key}.".startswith(free)]
     if changed:
         more = [f"and {n} more"] if (n := len(changed) - _MAX_SHOWN) > 0 else []
         advice = "Use its own config (--resume), replace it with --overwrite, or name another --experiment_name"

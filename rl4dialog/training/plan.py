@@ -28,7 +28,7 @@ from rl4dialog.data.judged_texts import JudgedTexts, is_comparison
 from rl4dialog.envs.vectorize import close, worker_count
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.policies.graph_sampler import refusal
+from rl4dialog.policies.graph_sampler import eager_reason, refusal
 from rl4dialog.policies.heads import hidden_size
 from rl4dialog.policies.models import embedding_rows, ids_without_token, is_listed, language_model_without_weights
 from rl4dialog.training.assembly import Assembly, part
@@ -148,26 +148,17 @@ def _rl_rows(config: OnPolicyConfig, parts: Assembly) -> Rows:
         yield f"memory: {what}", known
     how_well = "about" if memory.activations is not None else "more than"
     yield "memory: peak per process", f"{how_well} {memory.total / MIB:,.0f} MiB"
-    block, backend = config.own_generation_block, config.generation.backend
+    block, backend = config.own_generation_block, str(config.generation.backend)
     settings = GenerationSettings.from_kwargs(block.kwargs, block.where)
-    yield "generation backend", _backend(config, parts, settings)
+    if backend != "vllm":
+        policy, n_columns = policy_class(config), parts.lengths.prompt + parts.lengths.reply
+        of_model = policy.graph_refusal() or refusal(parts.initial_model.config, n_columns)
+        reason = eager_reason(backend, "cuda" if trains_on_gpu(args) else "cpu", settings, of_model)
+        backend = "graph" if reason is None else f"transformers, because {reason}"
+    yield "generation backend", backend
     measure = "sampler_kl" if backend == "vllm" else "truncated_mass"
     truncated = f"truncates the policy's distribution (see rollout/{measure})"
     yield "sampler", truncated if settings.truncates else "the policy's own distribution"
-
-
-def _backend(config: OnPolicyConfig, parts: Assembly, settings: GenerationSettings) -> str:
-    """Who generates replies, and why it is not the one that was asked for."""
-    chosen, lengths, policy = config.generation.backend, parts.lengths, policy_class(config)
-    if chosen in ("transformers", "vllm"):
-        return chosen
-    if chosen == "auto" and not trains_on_gpu(all_arguments(config)):
-        return "transformers"
-    sizes = lengths.prompt, lengths.reply
-    with torch.device("meta"):
-        model = language_model_without_weights(config.model_name, parts.tokenizer, *sizes, policy.auto_class)
-    reason = policy.graph_refusal() or refusal(model.config, settings, sum(sizes))
-    return "graph" if reason is None else f"transformers, because {reason}"
 
 
 def _n_batches(n_tokens: int, batch_size: int) -> int:

@@ -16,7 +16,7 @@ from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.kl_controllers import build_kl_controller
 from rl4dialog.training.building.conversations import AnyPartner, build_partner, build_task_rewards, env_kwargs
 from rl4dialog.training.building.language_model import build_auxiliary_examples
-from rl4dialog.training.building.policy import policy_class, policy_kwargs
+from rl4dialog.training.building.policy import policy_class, policy_kwargs, set_sampler
 from rl4dialog.training.building.rewards import build_reward_normalizer
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.supervised.fine_tuning import SupervisedLoss
@@ -68,9 +68,8 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
             **config.alg.args,
         )
         settings, policy = config.generation.model_dump(), built.policy
-        if (backend := settings.pop("backend")) != "vllm":
-            policy.sampler = backend
-        else:
+        set_sampler(policy, config)
+        if settings.pop("backend") == "vllm":
             length = texts.lengths.prompt + texts.lengths.reply
             of_engine = policy.language_model, policy.end_of_turn, length
             dtype = {"fp32": "float32", "bf16": "bfloat16"}[config.precision]

@@ -31,6 +31,7 @@ from rl4dialog.core.reward_parts import RewardPart, names_needing
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
 from rl4dialog.policies.generation import GenerationSettings
+from rl4dialog.policies.graph_sampler import eager_reason
 from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
 from rl4dialog.tasks.turn_goals import TurnGoal, chosen_goals
 from rl4dialog.training.building.conversations import abilities, chosen_partners, plays_itself
@@ -110,7 +111,7 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "generation.backend: vllm is not supported with policy {policy_id!r}, only with "
          "decoder-only models without a mask"),
         (lambda backend, graph_refusal: backend == "graph" and graph_refusal,
-         "generation.backend: graph is not possible with policy {policy_id!r}: {graph_refusal}; use auto"),
+         "generation.backend: graph is not possible here, because {graph_refusal}; use auto"),
         # -- the task
         (lambda task_readers, has_task: task_readers and not has_task,
          "the key 'task' is missing, which {task_readers[0]} needs (known: {known_tasks})"),
@@ -317,10 +318,12 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
     policy, pool, args, partners = policy_class(config), config.datapool, config.datapool.args, chosen_partners(config)
     values: dict[str, Any] = {"policy_id": config.policy_id, "has_rollouts": config.has_rollouts}
     values |= {"backend": config.generation.backend, "warm_start": config.warm_start}
-    values["graph_refusal"] = policy.graph_refusal()
     values["is_causal"] = issubclass(policy, CausalLMActorCriticPolicy) and not policy.maskable
     for block in config.generation_blocks:
         settings = GenerationSettings.from_kwargs(block.kwargs, block.where)
+        values["graph_refusal"] = values.get("graph_refusal") or eager_reason(
+            "graph", "cuda", settings, policy.graph_refusal()
+        )
         if settings.num_beams > 1:
             values["beams"] = f"{block.where}.num_beams is {settings.num_beams}"
         if block.kwargs.get("post_processing_fn") is not None:

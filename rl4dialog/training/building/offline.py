@@ -26,7 +26,7 @@ from rl4dialog.rollouts.conversation_log import ConversationEncoder, Conversatio
 from rl4dialog.runs.progress import say
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.tokenizer import encoding_key, tokenizer_hash
-from rl4dialog.training.building.policy import all_arguments, placeholder_env, policy_class, policy_kwargs
+from rl4dialog.training.building.policy import all_arguments, placeholder_env, policy_class, policy_kwargs, set_sampler
 from rl4dialog.training.building.texts import return_prefix, with_own_returns
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def build_offline_algorithm(parts: Assembly) -> Any:
         )
     except (AssertionError, TypeError, ValueError) as error:
         raise ConfigError(f"alg.args do not fit {config.alg.id!r}: {error}") from error
+    set_sampler(built.policy, config)
     if len(built.kept) < len(log):
         returns = log.returns[built.kept]
         returned = f"with returns from {returns.min():g} to {returns.max():g}"

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry, PolicyRegistry, PostProcessorRegistry
 from rl4dialog.core.config import GenerationBlock, OfflineConfig, PolicyRunConfig, TextConfig
 from rl4dialog.core.config_blocks import inner_component
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.types import Sample
 from rl4dialog.envs.text_generation import TextGenEnv
@@ -91,7 +91,17 @@ def build_inference_policy(parts: Assembly, model: PreTrainedModel, **changes: A
         unused["critic"] = "none"
     args = {**inference_arguments(config), **unused, "precision": config.precision, **changes}
     args |= {"model": model, "end_of_turn": end_of_turn}
-    return policy(env.observation_space, env.action_space, lambda _: 0.0, **args)
+    built = policy(env.observation_space, env.action_space, lambda _: 0.0, **args)
+    set_sampler(built, config)
+    return built
+
+
+def set_sampler(policy: LMActorCriticPolicy, config: TextConfig) -> None:
+    """Let a policy sample as ``generation.backend`` says; as by default with vLLM, if a run does not set it up."""
+    backend = config.generation.backend
+    policy.sampler = "auto" if backend == "vllm" else backend
+    if backend == "graph" and (reason := policy.eager_reason(policy.settings)) is not None:
+        raise GenerationError(f"generation.backend: graph is not possible here, because {reason}; use auto")
 
 
 def placeholder_env(parts: Assembly, model: PreTrainedModel, end_of_turn: EndOfTurn) -> TextGenEnv:

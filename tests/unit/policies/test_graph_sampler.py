@@ -176,9 +176,9 @@ def test_reasons_against_graphs_are_named(tokenizer):
     assert "second model" in maskable_class_of(policy.language_model).graph_refusal()
     seq2seq = make_policy(make_env(tokenizer), make_t5(tokenizer))
     assert "cross-attention" in seq2seq.graph_refusal()
-    policy.language_model.config.sliding_window, policy.language_model.config.layer_types = 4, ["sliding_attention"] * 2
-    policy.sampler = "graph"
-    assert "attends to 4 tokens, fewer than the 18" in policy.eager_reason(policy.settings)
+    narrow = policy_with_graphs(tokenizer)
+    narrow.language_model.config.sliding_window, narrow.language_model.config.layer_types = 4, ["sliding_attention"] * 2
+    assert "attends to 4 tokens, fewer than the 18" in narrow.eager_reason(narrow.settings)
 
 
 def test_wrong_static_cache_is_found_and_replaced(tokenizer, monkeypatch, caplog):

@@ -17,6 +17,8 @@ from rl4dialog.training.checkpoint import (
     find_run,
     is_done,
     remove_checkpoints_after,
+    stored_config,
+    with_first_sampler,
 )
 
 STRAY = ["iteration_000020_backup", "iteration_best", "iteration_000030.old"]
@@ -105,10 +107,10 @@ def test_run_that_says_subproc_goes_on_with_a_note(tmp_path, caplog):
 
 
 def test_run_from_before_the_default_changed_goes_on_with_its_own_sampler(tmp_path):
-    complete_run(tmp_path, generation__backend="transformers")
+    root = complete_run(tmp_path, generation__backend="transformers")
     config = config_of(tmp_path)
-    assert config.generation.backend == "auto" and is_done(tmp_path / "run", config)
-    assert config.generation.backend == "transformers"
+    assert is_done(root, config) and config.generation.backend == "auto", "a check changes nothing"
+    assert with_first_sampler(config, stored_config(root)).generation.backend == "transformers"
     with pytest.raises(ConfigError, match=r"generation\.backend was 'transformers' and is now 'graph'"):
         is_done(tmp_path / "run", config_of(tmp_path, generation__backend="graph"))
 

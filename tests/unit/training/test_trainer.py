@@ -66,3 +66,21 @@ def test_bootstrapped_conversations_are_named(tmp_path, bootstraps, expected):
         env__args__bootstrap_truncated=bootstraps,
     )
     assert found["bootstrapped conversations"].startswith(expected)
+
+
+SEQ2SEQ = {"alg__policy": {"id": "seq2seq_lm_actor_critic_policy", "args": {"model_name": "builtin/tiny-t5"}}}
+
+
+@pytest.mark.parametrize(
+    ("on_gpu", "overrides", "expected"),
+    [
+        (False, {}, "transformers, because graphs need a CUDA device"),
+        (True, {}, "graph"),
+        (True, {"generation__backend": "transformers"}, "transformers, because generation.backend is transformers"),
+        (True, SEQ2SEQ, "transformers, because the cross-attention of an encoder-decoder is not captured"),
+    ],
+)
+def test_sampler_is_named_with_the_reason(tmp_path, monkeypatch, on_gpu, overrides, expected):
+    monkeypatch.setattr(plan_module, "trains_on_gpu", lambda args: on_gpu)
+    reward = {"id": "length_penalty", "args": {"max_length": 5}}
+    assert plan(tmp_path, reward_fn=reward, **overrides)["generation backend"].startswith(expected)

@@ -93,6 +93,8 @@ EXPLORING = {"alg__args__exploration_final_eps": 1.0, "alg__args__exploration_in
 GREEDY = {"alg__args__importance_correction": "token", "alg__policy__args__generation_kwargs": {"do_sample": False}}
 RULES = [{"pattern": "a", "replies": "b"}]
 MASKABLE = {"alg__id": "nlpo", "alg__policy__id": "maskable_causal_lm_actor_critic_policy"}
+SEQ2SEQ = {"alg__policy__id": "seq2seq_lm_actor_critic_policy"}
+GRAPH = {"generation__backend": "graph"}
 RLOO = {"alg__id": "rloo", "env__n_envs": 4}
 RESET = {"alg__policy__args__reference": "reset", "alg__policy__args__reference_every": 2}
 KEEPING = {"alg__policy__args__reference": "ema", "alg__policy__args__reference_decay": 1.0}
@@ -147,6 +149,9 @@ MET = [
     (TEXT, "error", GREEDY, "importance_correction needs alg.policy.args.generation_kwargs.do_sample: true"),
     (TEXT, "error", args(importance_correction="sequence"), "no effect: without filters such as"),
     (TEXT, "error", {**RESET, "alg__kl_div": {"coeff": 0.0}}, "reference: reset has no effect on training"),
+    (TEXT, "error", GRAPH | MASKABLE, "graph is not possible here, because a second model chooses among the tokens"),
+    (TEXT, "error", GRAPH | policy(generation_kwargs={"no_repeat_ngram_size": 2}), "because no_repeat_ngram_size"),
+    (TEXT, "error", GRAPH | SEQ2SEQ, "because the cross-attention of an encoder-decoder is not captured; use auto"),
     (TEXT, "error", policy(reference="none"), "coeff is 0.1, but alg.policy.args.reference is none"),
     (TALK, "note", partner("rules", rules=RULES, opening="hi"), "opening has no effect"),
     (TALK, "note", partner("self_play", snapshot_every=2), "makes no copies: snapshot_every is 2, and n_iters 2"),

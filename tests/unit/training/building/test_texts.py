@@ -6,10 +6,10 @@ import pytest
 import torch
 from guided_runs import walks_config
 from runs import make_config, run_folder, train
-from tiny import make_bart, make_gpt2, make_t5, make_tokenizer
+from tiny import make_bart, make_gpt2, make_llama, make_t5, make_tokenizer
 
 from rl4dialog.core.config import OfflineConfig, parse_config
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.types import Sample
 from rl4dialog.data.pool import Data, TextGenPool
 from rl4dialog.functional.replies import Replies
@@ -153,12 +153,23 @@ def test_only_a_mask_needs_copies_of_the_model(tmp_path, prefix, n_models):
     model = make_gpt2(tokenizer)
     parts = Assembly(config)
     vars(parts).update(tokenizer=tokenizer, data=Data({}, None), lengths=Lengths(8, 4))
+    config.generation.backend = "transformers"
     policy = build_inference_policy(parts, model)
+    assert policy.sampler == "transformers", "also in evaluations of a run without rollouts"
     n_weights = sum(parameter.numel() for parameter in model.parameters())
     assert sum(parameter.numel() for parameter in policy.parameters()) == n_models * n_weights
     replies = Replies.from_ids([[3, 4]], [[5, 6]], torch.device("cpu"))
     if not policy.maskable:
         torch.testing.assert_close(policy.reference_log_probs(replies), policy.sequence_log_probs(replies))
+
+
+def test_graphs_that_a_model_cannot_have_are_refused_not_replaced(tmp_path):
+    tokenizer, config = make_tokenizer(), parse_config(make_config(tmp_path, generation__backend="graph"), "config")
+    model, parts = make_llama(tokenizer), Assembly(config)
+    model.config.sliding_window, model.config.layer_types = 4, ["sliding_attention"] * 2
+    vars(parts).update(tokenizer=tokenizer, data=Data({}, None), lengths=Lengths(8, 4))
+    with pytest.raises(GenerationError, match=r"not possible here, because the model attends to 4 tokens.*; use auto"):
+        build_inference_policy(parts, model)
 
 
 # Changed one by one: what a warm start learns of conversations changes with it.
