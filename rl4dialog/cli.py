@@ -76,6 +76,12 @@ def _run(name: str, args: argparse.Namespace) -> int:
             raise
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except RuntimeError as error:
+        if args.debug or "out of memory" not in str(error):
+            raise
+        less = "lower alg.args.micro_batch_size, which changes no result; docs/hyperparameters.md has more under memory"
+        print(f"error: {error}: {less}. What was saved before is kept.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         if args.debug:
             raise

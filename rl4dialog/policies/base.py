@@ -433,9 +433,11 @@ class LMActorCriticPolicy(BasePolicy):
         return replies
 
     def weights_will_change(self) -> None:
-        """Notify the backend that its copy of the weights is outdated."""
+        """Notify the backend that its copy of the weights is outdated, and free memory for an update."""
         if self.backend is not None:
             self.backend.weights_will_change()
+        if (graphs := vars(self).get("_graph_sampler")) is not None:
+            graphs.release()
 
     def predict_sequence_values(self, replies: Replies) -> Tensor:
         """Value of the state before each response token, 0 where masked. Shape (B, T)."""

@@ -13,7 +13,7 @@ replayed, with the same results.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -35,11 +35,13 @@ from rl4dialog.policies.generation import (
     all_steps,
     choose,
     ending_tokens,
+    sample_steps,
     sampled,
 )
 from rl4dialog.policies.models import UNCACHED
 from rl4dialog.text.end_of_turn import EndOfTurn
 
+_Key = tuple[int, int, GenerationSettings]  # rows, columns
 LOOK_EVERY = 8
 """Steps between looks at what was sampled, each of which waits for the device."""
 _MIN_COLUMNS = 64
@@ -61,6 +63,9 @@ class GraphSampler:
         max_new_tokens: Largest number of tokens of a reply.
     """
 
+    _graphs: dict[_Key, Any]
+    _pool: Any
+
     def __init__(
         self,
         model: PreTrainedModel,
@@ -77,10 +82,11 @@ class GraphSampler:
         self._ends: Tensor | None = None
         self._buffers: _Buffers | None = None
         self._addresses: list[int] = []
-        self._graphs: dict[tuple[int, int, GenerationSettings], Any] = {}
-        self._pool: Any = None
+        self._drop_graphs()
         self._cast_weights: list[tuple[nn.Module, Tensor]] = []
         self._captures = model.device.type == "cuda"
+        # Small caches stay, with their graphs. The device decides, not what of it is free.
+        self._n_kept_bytes = torch.cuda.get_device_properties(model.device).total_memory // 16 if self._captures else 0
         self.is_busy = False
         """Whether a stream has begun and not ended: its tokens are in the only buffers."""
 
@@ -122,14 +128,16 @@ class GraphSampler:
         self._renew_casts()
         with self._casts():
             hidden = decoder.next_hidden(None)
-            n_needed, size = decoder.mask.shape[1] + self._n_new, _power_of_two(n_rows)
-            n_columns = min(_power_of_two(n_needed, _MIN_COLUMNS), max(n_needed, self._n_columns))
-            buffers = self._fitting_buffers(size, n_columns, decoder)
-            buffers.load(decoder, n_columns)
+            n_needed, size = decoder.mask.shape[1] + self._n_new, power_of_two(n_rows)
+            n_columns = min(power_of_two(n_needed, _MIN_COLUMNS), max(n_needed, self._n_columns))
+            if (buffers := self._loaded_buffers(size, n_columns, decoder)) is not None:
+                self._random.manual_seed(int(seed))
+                hidden = torch.cat([hidden, hidden[:1].expand(size - n_rows, -1)])
+                self._choose(hidden, buffers.view(size, n_columns), settings)
             del decoder
-            self._random.manual_seed(int(seed))
-            hidden = torch.cat([hidden, hidden[:1].expand(size - n_rows, -1)])
-            self._choose(hidden, buffers.view(size, n_columns), settings)
+        if buffers is None:
+            decoder = CausalDecoder(self._trunk, obs["prompt_ids"], obs["prompt_mask"], self._head)
+            return (yield from sample_steps(decoder, obs, settings, self._end_of_turn, limit, random=random))
 
         replies: list[list[int]] = [[] for _ in range(n_rows)]
         unfinished, done, n_steps = list(range(n_rows)), 0, 1
@@ -152,8 +160,8 @@ class GraphSampler:
             n_steps = min(look_every, limit - done)
             if not unfinished or not n_steps:
                 break
-            if _power_of_two(len(unfinished)) < size:
-                size = _power_of_two(len(unfinished))
+            if power_of_two(len(unfinished)) < size:
+                size = power_of_two(len(unfinished))
                 buffers.keep(unfinished, size)
             for _ in range(n_steps):
                 self._run(buffers, size, n_columns, settings)
@@ -173,7 +181,10 @@ class GraphSampler:
                     self._graphs[key] = self._captured(view, settings)
             except RuntimeError as error:  # such as too little memory
                 _logger.warning("no CUDA graph for %d rows (%s): their steps are called one by one", size, error)
-                self._graphs[key] = None
+                # A generator may stay in a capture that failed, so other graphs are recorded again, with a new one.
+                random, self._random = self._random, torch.Generator(self._device)
+                self._random.set_state(random.get_state())
+                self._drop_graphs({key} | {each for each, graph in self._graphs.items() if graph is None})
         if (graph := self._graphs.get(key)) is not None:
             graph.replay()
             return
@@ -192,12 +203,17 @@ class GraphSampler:
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             graph.register_generator_state(self._random)
-            with torch.cuda.graph(graph, pool=self._pool):
+            # The outer context returns to this stream also after a capture that failed.
+            with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=self._pool):
                 self._step(view, settings)
             self._pool = self._pool or graph.pool()
         finally:
             restore()
         return graph
+
+    def _drop_graphs(self, without: Iterable[_Key] = ()) -> None:
+        """Forget all graphs and their memory; steps ``without`` a graph are not recorded again."""
+        self._graphs, self._pool = dict.fromkeys(without), None
 
     def _restoring(self, view: _View) -> Callable[[], None]:
         """A function that makes what a step changes what it is now."""
@@ -250,21 +266,38 @@ class GraphSampler:
         waits = torch.empty_like(allowed).exponential_(generator=self._random)
         return (allowed.softmax(dim=-1) / waits).argmax(dim=-1)
 
-    def _fitting_buffers(self, size: int, n_columns: int, decoder: CausalDecoder) -> _Buffers:
-        """Buffers that are large enough. Graphs of others, or of weights that have moved, are dropped."""
+    def _loaded_buffers(self, size: int, n_columns: int, decoder: CausalDecoder) -> _Buffers | None:
+        """Buffers with the prompts that a decoder has read, if there is memory for them.
+
+        Graphs of other buffers, or of weights that have moved, are dropped.
+        """
         addresses = [tensor.data_ptr() for tensor in self._model.parameters()]
         buffers = self._buffers
-        fits = buffers is not None and size <= buffers.n_rows and n_columns <= buffers.n_columns
-        if not fits:
-            n_known = (0, 0) if buffers is None else (buffers.n_rows, buffers.n_columns)
+        n_known = (0, 0) if buffers is None else (buffers.n_rows, buffers.n_columns)
+        n_rows, n_all = max(size, n_known[0]), max(n_columns, n_known[1])
+        if buffers is None or (n_rows, n_all) != n_known:
             self._buffers = buffers = None  # free its memory first
-            n_rows, n_all = max(size, n_known[0]), max(n_columns, n_known[1])
-            self._buffers = buffers = _Buffers(decoder.cache, n_rows, n_all, self._n_new, self._device)
-        if not fits or addresses != self._addresses:
-            self._graphs.clear()
+            self._drop_graphs()
+        if addresses != self._addresses:
+            self._drop_graphs()
             self._addresses = addresses
-        assert buffers is not None
-        return buffers
+        try:
+            self._buffers = buffers = buffers or _Buffers(n_rows, n_all, self._n_new, self._device)
+            buffers.load(decoder, n_columns)
+            return buffers
+        except torch.OutOfMemoryError as error:
+            what = "no static cache of %d rows with %d tokens (%s): these replies are sampled token by token"
+            _logger.warning(what, n_rows, n_all, error)
+        self._buffers = None
+        return None
+
+    def release(self) -> None:
+        """Before an update, free what takes much of a GPU's memory. The next call makes it again."""
+        layers = [] if self._buffers is None else self._buffers.layers
+        tensors = [each for pair in layers for each in pair] + [cast for _, cast in self._cast_weights]
+        if sum(tensor.nbytes for tensor in tensors) > self._n_kept_bytes:
+            self._buffers, self._cast_weights = None, []
+            self._drop_graphs()
 
     def _renew_casts(self) -> None:
         """Under autocast, cast the weights that every step would cast, to tensors whose addresses stay."""
@@ -272,8 +305,7 @@ class GraphSampler:
             return
         dtype = torch.get_autocast_dtype(self._device.type)
         if not self._cast_weights:
-            matrices = [each for each in self._model.modules() if isinstance(each, nn.Linear | Conv1D)]
-            wide = [each for each in matrices if each.weight.dtype != dtype]
+            wide = wide_matrices(self._model, dtype)
             self._cast_weights = [(each, torch.empty_like(each.weight, dtype=dtype)) for each in wide]
         for module, cast in self._cast_weights:
             cast.copy_(module.weight)  # type: ignore[arg-type]
@@ -321,7 +353,7 @@ class _Buffers:
         layers: Keys and values of each layer. Shape (B, heads, L, dim).
     """
 
-    def __init__(self, cache: DynamicCache, n_rows: int, n_columns: int, n_new: int, device: torch.device) -> None:
+    def __init__(self, n_rows: int, n_columns: int, n_new: int, device: torch.device) -> None:
         self.n_rows, self.n_columns, self.first_reply_column = n_rows, n_columns, n_columns - n_new
 
         def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
@@ -331,10 +363,7 @@ class _Buffers:
         self.mask, self.context = zeros(n_rows, 1, 1, n_columns, dtype=torch.bool), zeros(n_rows, n_columns)
         self.column, self.t = zeros(1), zeros(1)
         self.ids, self.numbers = zeros(n_rows + 1, n_new), zeros(4, n_rows + 1, n_new, dtype=torch.float32)
-        pairs: list[Any] = [(layer.keys, layer.values) for layer in cache.layers]  # type: ignore[union-attr]
-        self.layers = [
-            tuple(like.new_zeros(n_rows, like.shape[1], n_columns, like.shape[3]) for like in pair) for pair in pairs
-        ]
+        self.layers: list[tuple[Tensor, ...]] = []
         self._views: dict[tuple[int, int], _View] = {}
 
     def view(self, size: int, n_columns: int) -> _View:
@@ -359,9 +388,14 @@ class _Buffers:
         begin = self.first_reply_column - decoder.context.shape[1]
         self.context[:n_rows] = decoder.context[:, :1]
         self.context[:n_rows, begin : self.first_reply_column] = decoder.context
-        for (keys, values), layer in zip(self.layers, decoder.cache.layers, strict=True):
-            keys[:n_rows, :, :n_read] = layer.keys  # type: ignore[union-attr, assignment]
-            values[:n_rows, :, :n_read] = layer.values  # type: ignore[union-attr, assignment]
+        for i, layer in enumerate(decoder.cache.layers):
+            read: Any = layer.keys, layer.values  # type: ignore[union-attr]
+            if i == len(self.layers):
+                shapes = ((self.n_rows, each.shape[1], self.n_columns, each.shape[3]) for each in read)
+                self.layers.append(tuple(each.new_zeros(shape) for each, shape in zip(read, shapes, strict=True)))
+            keys, values = self.layers[i]
+            keys[:n_rows, :, :n_read], values[:n_rows, :, :n_read] = read
+            layer.keys = layer.values = None  # type: ignore[union-attr]  # its memory is for the layers that follow
             # Masked, but a product of 0 and what was not a number would not be 0.
             keys[:, :, n_read:n_columns], values[:, :, n_read:n_columns] = 0, 0
 
@@ -408,7 +442,14 @@ class _FixedLayer(CacheLayerMixin):
         return self.keys.shape[2]
 
 
-def _power_of_two(n: int, at_least: int = 1) -> int:
+def wide_matrices(model: nn.Module, dtype: torch.dtype) -> list[nn.Linear | Conv1D]:
+    """Modules whose weights autocast would cast to a narrower type in each pass."""
+    matrices = [each for each in model.modules() if isinstance(each, nn.Linear | Conv1D)]
+    return [each for each in matrices if each.weight.dtype != dtype]
+
+
+def power_of_two(n: int, at_least: int = 1) -> int:
+    """The smallest power of two that is not below a number and ``at_least``."""
     return max(at_least, 1 << (n - 1).bit_length())
 
 
@@ -420,8 +461,8 @@ def eager_reason(sampler: str, device_type: str, settings: GenerationSettings, o
 
     ``of_model`` is the reason of the policy or of its model (:func:`refusal`), if there is one.
     """
-    if sampler == "transformers":
-        return "generation.backend is transformers"
+    if sampler in ("transformers", "vllm"):
+        return f"generation.backend is {sampler}"
     if sampler == "auto" and device_type != "cuda":
         return "graphs need a CUDA device"
     return of_model or ("no_repeat_ngram_size compares tokens in Python" if settings.no_repeat_ngram_size else None)

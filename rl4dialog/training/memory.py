@@ -25,13 +25,15 @@ from rl4dialog.core.process_memory import peak_resident_mib, resident_mib
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.functional.masks import FIXED_COST, SHARING_COST, length_groups, rows_per_pass
 from rl4dialog.policies.decoding import keeps_states
+from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.gradient_steps import checkpoint_layers
+from rl4dialog.policies.graph_sampler import eager_reason, power_of_two, refusal, wide_matrices
 from rl4dialog.policies.lora import LoRA
 from rl4dialog.policies.models import CACHED, UNCACHED, embedding_rows, language_model_without_weights
 from rl4dialog.text.prompts import encoder_of
 from rl4dialog.training.building.conversations import n_weight_copies
 from rl4dialog.training.building.policy import policy_class
-from rl4dialog.training.building.texts import Texts
+from rl4dialog.training.building.texts import Lengths, Texts
 
 _FLOAT = 4
 
@@ -140,7 +142,7 @@ class MemoryPlan:
     # Tensors kept for the backward pass of a micro-batch or of the supervised loss, whichever has more, including
     # logits; ``None`` if the model's code cannot be traced without its weights.
     activations: int | None
-    rollout: int  # KV cache of the replies being generated, and the logits of a pass without gradients
+    rollout: int  # KV cache of the replies being generated, casts of weights, logits of a pass without gradients
 
     @property
     def total(self) -> int:
@@ -152,6 +154,16 @@ class MemoryPlan:
 def trains_on_gpu(args: Mapping[str, Any]) -> bool:
     """Whether an algorithm with these arguments would train on a CUDA device of this machine."""
     return torch.cuda.is_available() and args.get("device", "auto") != "cpu"
+
+
+def why_without_graphs(
+    config: OnPolicyConfig, model: PreTrainedModel, lengths: Lengths, args: Mapping[str, Any]
+) -> str | None:
+    """Why the rollouts of a run will not be sampled with graphs; ``None`` if they will."""
+    policy, device_type = policy_class(config), "cuda" if trains_on_gpu(args) else "cpu"
+    of_model = policy.graph_refusal() or refusal(model.config, lengths.prompt + lengths.reply)
+    settings = GenerationSettings.from_kwargs(config.own_generation_block.kwargs)
+    return eager_reason(config.generation.backend, device_type, settings, of_model)
 
 
 def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]) -> MemoryPlan:
@@ -190,6 +202,7 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         can_share = model.config.model_type in CACHED and not keeps_states(model)
         if not (model.config.is_encoder_decoder or (pays and can_share)):
             n_prompts = n_rows
+        has_graphs = why_without_graphs(config, model, lengths, args) is None
         if config.lora is not None:
             LoRA(model.bfloat16() if half else model, config.lora)
     weights = [*model.parameters(), *(model.base_model.parameters() if critic == "separate" else ())]
@@ -219,7 +232,11 @@ def predict_memory(config: OnPolicyConfig, texts: Texts, args: Mapping[str, Any]
         raise
     except Exception:  # code of some models depends on tensor values, which fake tensors lack
         activations = None
-    cache = n_envs * _cache_bytes(model, rows.longest_prompt, lengths.reply)
+    if has_graphs:  # what they keep during an update is at most a sixteenth of the memory
+        cache = power_of_two(n_envs) * _cache_bytes(model, lengths.prompt, lengths.reply)
+        cache += sum(2 * each.weight.numel() for each in wide_matrices(model, torch.bfloat16) if half)
+    else:
+        cache = n_envs * _cache_bytes(model, rows.longest_prompt, lengths.reply)
     n_trained = _bytes_of(trained)
     vocabulary = embedding_rows(model)
     pass_rows = min(n_envs, rows_per_pass(torch.device(device_type), rows.n_agent_tokens, vocabulary) or n_envs)

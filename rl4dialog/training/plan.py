@@ -28,7 +28,6 @@ from rl4dialog.data.judged_texts import JudgedTexts, is_comparison
 from rl4dialog.envs.vectorize import close, worker_count
 from rl4dialog.policies.architecture_check import examine
 from rl4dialog.policies.generation import GenerationSettings
-from rl4dialog.policies.graph_sampler import eager_reason, refusal
 from rl4dialog.policies.heads import hidden_size
 from rl4dialog.policies.models import embedding_rows, ids_without_token, is_listed, language_model_without_weights
 from rl4dialog.training.assembly import Assembly, part
@@ -43,7 +42,7 @@ from rl4dialog.training.building.language_model import (
 from rl4dialog.training.building.offline import check_rewards
 from rl4dialog.training.building.policy import all_arguments, policy_class
 from rl4dialog.training.building.rewards import MISSING_CLASSIFIER
-from rl4dialog.training.memory import MIB, predict_memory, row_sizes, trains_on_gpu
+from rl4dialog.training.memory import MIB, predict_memory, row_sizes, why_without_graphs
 from rl4dialog.training.policy_trainee import find_initial_critic
 from rl4dialog.training.reward_model.models import build_judgements, encode_judged, loss_of
 from rl4dialog.training.turn_level.environments import build_evaluation_envs, build_turn_level_algorithm
@@ -148,16 +147,11 @@ def _rl_rows(config: OnPolicyConfig, parts: Assembly) -> Rows:
         yield f"memory: {what}", known
     how_well = "about" if memory.activations is not None else "more than"
     yield "memory: peak per process", f"{how_well} {memory.total / MIB:,.0f} MiB"
-    block, backend = config.own_generation_block, str(config.generation.backend)
-    settings = GenerationSettings.from_kwargs(block.kwargs, block.where)
-    if backend != "vllm":
-        policy, n_columns = policy_class(config), parts.lengths.prompt + parts.lengths.reply
-        of_model = policy.graph_refusal() or refusal(parts.initial_model.config, n_columns)
-        reason = eager_reason(backend, "cuda" if trains_on_gpu(args) else "cpu", settings, of_model)
-        backend = "graph" if reason is None else f"transformers, because {reason}"
-    yield "generation backend", backend
-    measure = "sampler_kl" if backend == "vllm" else "truncated_mass"
-    truncated = f"truncates the policy's distribution (see rollout/{measure})"
+    reason = why_without_graphs(config, parts.initial_model, parts.lengths, args)
+    has_vllm, of_policy = config.generation.backend == "vllm", f"transformers, because {reason}" if reason else "graph"
+    yield "generation backend", "vllm" if has_vllm else of_policy
+    settings = GenerationSettings.from_kwargs(config.own_generation_block.kwargs)
+    truncated = f"truncates the policy's distribution (see rollout/{'sampler_kl' if has_vllm else 'truncated_mass'})"
     yield "sampler", truncated if settings.truncates else "the policy's own distribution"
 
 

@@ -3,6 +3,7 @@ import io
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,14 @@ def test_handler_that_closes_its_stream_leaves_the_standard_output_open(monkeypa
 def test_several_overrides_may_follow_one_set():
     parsed = make_parser().parse_args(["train", "--config_path", "a.yml", "--set", "a=1", "b=2", "--set", "c=3"])
     assert parsed.overrides == ["a=1", "b=2", "c=3"]
+
+
+@pytest.mark.parametrize("kind", ["CUDA", "MPS backend"])
+def test_lack_of_memory_is_one_paragraph_with_advice(kind, monkeypatch, capsys):
+    def fail(args):
+        raise RuntimeError(f"{kind} out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setitem(COMMANDS, "list", replace(COMMANDS["list"], run=fail))
+    assert main(["list"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith(f"error: {kind} out of memory. Tried") and "lower alg.args.micro_batch_size" in message

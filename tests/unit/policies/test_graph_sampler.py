@@ -121,19 +121,47 @@ def test_next_turn_goes_on_from_the_last_prompts(tokenizer, make):
             torch.testing.assert_close(replies.log_probs, expected, rtol=0, atol=1e-5)
 
 
+def out_of_memory(*args):
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
 def test_failed_capture_is_named_and_the_steps_are_called(tokenizer, monkeypatch, caplog):
     policy = policy_with_graphs(tokenizer)
+    torch.manual_seed(3)
+    expected = policy.generate(observation(), temperature=2.0)
+    sampler = policy._graph_sampler
+    sampler._captures, first = True, sampler._random
+    monkeypatch.setattr(graph_sampler.GraphSampler, "_captured", out_of_memory)
+    torch.manual_seed(3)
+    assert_same(policy.generate(observation(), temperature=2.0), expected, rtol=0, atol=0)
+    assert caplog.text.count("rows (CUDA out of memory): their steps are called") == len(sampler._graphs) > 0
+    assert sampler._random is not first, "it may be part of the capture for ever"
+    assert sampler._pool is None
+
+
+def test_replies_are_sampled_token_by_token_where_there_is_no_memory_for_a_cache(tokenizer, monkeypatch, caplog):
+    policy = policy_with_graphs(tokenizer)
+    obs = observation(PROMPTS * 2)
+    policy.generate(observation(), do_sample=False)
+    with monkeypatch.context() as less:
+        less.setattr(graph_sampler._Buffers, "load", out_of_memory)
+        replies = policy.generate(obs, do_sample=False)
+    assert "no static cache of 16 rows with 18 tokens (CUDA out of memory): these replies are" in caplog.text
+    assert_same(policy.generate(obs, do_sample=False), replies, rtol=0, atol=1e-5)
+    assert policy._graph_sampler._buffers.n_rows == 16
+
+
+def test_memory_is_freed_for_an_update_unless_it_is_little(tokenizer):
+    policy = policy_with_graphs(tokenizer, precision="bf16")
     expected = policy.generate(observation(), do_sample=False)
-    policy._graph_sampler._captures = True
-
-    def fail(*args):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(graph_sampler.GraphSampler, "_captured", fail)
+    sampler, cache = policy._graph_sampler, policy._graph_sampler._buffers
+    sampler._n_kept_bytes = 10**9
+    policy.weights_will_change()
+    assert sampler._buffers is cache and sampler._cast_weights
+    sampler._n_kept_bytes = 1000
+    policy.weights_will_change()
+    assert sampler._buffers is None and not sampler._cast_weights and not sampler._graphs
     assert_same(policy.generate(observation(), do_sample=False), expected, rtol=0, atol=0)
-    assert (
-        caplog.text.count("rows (CUDA out of memory): their steps are called") == len(policy._graph_sampler._graphs) > 0
-    )
 
 
 def test_steps_made_for_a_capture_leave_no_trace(tokenizer, monkeypatch):

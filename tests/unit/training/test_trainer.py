@@ -8,6 +8,7 @@ from runs import make_config
 from tiny import make_gpt2
 
 from rl4dialog.core.config import KINDS, parse_config
+from rl4dialog.training import memory
 from rl4dialog.training import plan as plan_module
 from rl4dialog.training import trainer as module
 from rl4dialog.training.building import components
@@ -81,6 +82,7 @@ SEQ2SEQ = {"alg__policy": {"id": "seq2seq_lm_actor_critic_policy", "args": {"mod
     ],
 )
 def test_sampler_is_named_with_the_reason(tmp_path, monkeypatch, on_gpu, overrides, expected):
-    monkeypatch.setattr(plan_module, "trains_on_gpu", lambda args: on_gpu)
+    monkeypatch.setattr(memory, "trains_on_gpu", lambda args: on_gpu)
+    monkeypatch.setattr(memory, "rows_per_pass", lambda *args: None)  # would ask the GPU for its memory
     reward = {"id": "length_penalty", "args": {"max_length": 5}}
     assert plan(tmp_path, reward_fn=reward, **overrides)["generation backend"].startswith(expected)
