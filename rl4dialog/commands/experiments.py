@@ -112,6 +112,7 @@ def sweep(args: Namespace) -> int:
         option("--output_path", "folder for runs, numbers and page; an existing one is continued", required=True),
         option("--n_jobs", "number of runs at a time", default=1),
         flag("--page_only", "run nothing; write the page again, after a change of title or metrics"),
+        option("--verify", "repeat this many random runs that are complete, and compare them", type=int, metavar="N"),
         option("--rows", "run only these rows", nargs="+", default=[], metavar="LABEL"),
         option("--worlds", "run only in these worlds", nargs="+", default=[], metavar="WORLD"),
         option("--seeds", "run only these seeds", nargs="+", type=int, default=[], metavar="SEED"),
@@ -119,18 +120,23 @@ def sweep(args: Namespace) -> int:
     ],
 )
 def benchmark(args: Namespace) -> int:
-    from rl4dialog.experiments.quality.comparison import Selection, compare
+    from rl4dialog.experiments.quality.comparison import Selection, compare, verify
     from rl4dialog.runs.run_folder import CONFIG_FILE
 
-    check_at_least(args, n_jobs=1)
-    if args.page_only and args.n_jobs > 1:
-        raise ConfigError("--n_jobs has no effect with --page_only, which runs nothing; remove one of them")
+    check_at_least(args, n_jobs=1, verify=1)
+    if args.page_only and args.verify:
+        raise ConfigError("--page_only runs nothing, and --verify repeats runs; remove one of them")
+    for name, why in (("page_only", "runs nothing"), ("verify", "repeats one run after another")):
+        if getattr(args, name) and args.n_jobs > 1:
+            raise ConfigError(f"--n_jobs has no effect with --{name}, which {why}; remove one of them")
     overrides = "".join(f" \\\n    --set {text}" for text in args.overrides)
     typed = f"rl4dialog benchmark {args.plan} --output_path {args.output_path} --n_jobs {args.n_jobs}{overrides}"
     output = Path(args.output_path).expanduser().absolute()
     if (output / CONFIG_FILE).exists():
         raise ConfigError(f"--output_path {output} is the folder of a run; choose a folder of its own")
     selection = Selection(args.rows, args.worlds, args.seeds)
+    if args.verify:
+        return verify(args.plan, args.overrides, output, args.verify, selection)
     return compare(args.plan, args.overrides, output, args.n_jobs, typed, args.page_only, selection)
 
 

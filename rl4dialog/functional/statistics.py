@@ -47,6 +47,17 @@ def wilson_interval(n_successes: float, n_trials: int) -> Interval:
     return Interval(max(centre - half, 0.0), min(centre + half, 1.0))
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values, which control the probability of any false finding (Holm 1979).
+
+    A test without a p-value yet, which is NaN, counts as one of them.
+    """
+    p, n = np.asarray(p_values, dtype=float), len(p_values)
+    order, adjusted = np.argsort(p), np.empty(n)
+    adjusted[order] = np.maximum.accumulate(np.minimum((n - np.arange(n)) * p[order], 1.0))
+    return adjusted.tolist()
+
+
 def spearman(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """Spearman's rank correlation, shapes (N,); NaN if a column is constant or empty."""
     return math.nan if _has_no_order(x) or _has_no_order(y) else float(stats.spearmanr(x, y).statistic)

@@ -1,21 +1,30 @@
-"""A comparison from its plan to its page: its steps in order, then its runs in parallel processes."""
+"""A comparison from its plan to its page: its steps in order, then its runs in parallel; and runs that are repeated."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rl4dialog.core.errors import ConfigError, RunFolderError
 from rl4dialog.experiments.own_process import Command, run_all, run_command, say, train_arguments
-from rl4dialog.experiments.quality.outcomes import Outcome, Outcomes, read_outcome, read_outcomes, write_outcomes
-from rl4dialog.experiments.quality.page import markdown_page, plot_frontier
+from rl4dialog.experiments.quality.outcomes import (
+    Outcome,
+    Outcomes,
+    judge_repetition,
+    read_outcome,
+    read_outcomes,
+    write_outcomes,
+)
+from rl4dialog.experiments.quality.page import markdown_page, plot_frontier, plot_worlds, worlds_page
 from rl4dialog.experiments.quality.plan import PlannedRun, QualityPlan, filled, load_plan, planned_runs
 from rl4dialog.runs.run_folder import only_writer, write_text
 from rl4dialog.training.checkpoint import is_done
 
 OUTCOMES_FILE, PAGE_FILE, PICTURE_FILE = "outcomes.json", "page.md", "frontier.png"
-RUNS_FOLDER = "runs"
+CURVES_FILE, DOTS_FILE = "curves.png", "final.png"
+RUNS_FOLDER, REPEATED_FOLDER = "runs", "repeated"
 
 
 @dataclass(frozen=True)
@@ -42,46 +51,50 @@ class Selection:
 
 
 class Ledger:
-    """The outcomes of a plan: those that are complete in the output folder, and those in the plan's own file."""
+    """The runs of a plan and their outcomes, from complete run folders in the output folder and from the plan's file."""
 
-    def __init__(self, plan: QualityPlan, runs: Sequence[PlannedRun], output: Path) -> None:
-        self._plan, self._runs, self._output = plan, runs, output
-        self.path = output / OUTCOMES_FILE if plan.outcomes is None else Path(plan.outcomes)
+    def __init__(self, plan_path: str, overrides: Sequence[str], output: Path) -> None:
+        self.plan: QualityPlan = load_plan(plan_path, list(overrides))
+        self.runs, self.output = planned_runs(self.plan, plan_path, output), output
+        self.path = output / OUTCOMES_FILE if self.plan.outcomes is None else Path(self.plan.outcomes)
 
     def folder(self, run: PlannedRun) -> Path:
         """Run folder."""
-        return self._output / RUNS_FOLDER / run.name
+        return self.output / RUNS_FOLDER / run.name
 
-    def recorded(self) -> dict[str, Outcome]:
-        """Outcomes in the plan's file of runs with the configs of the plan, by name of the run."""
-        entries = [] if self._plan.outcomes is None else read_outcomes(self.path)
-        found = {(each.world, each.row, each.seed, each.config): each for each in entries}
-        keys = {run.name: (run.world, run.label, run.seed, run.config_hash) for run in self._runs}
-        return {name: found[key] for name, key in keys.items() if key in found}
+    def metrics(self, world: str) -> list[str]:
+        """Metrics of the runs in a world; the first one is that by which they are compared."""
+        own = [self.plan.worlds[world].metric] if world else []
+        return list(dict.fromkeys([*own, *self.plan.metrics]))
 
-    def read(self, run: PlannedRun) -> Outcome:
+    def read(self, run: PlannedRun, folder: Path) -> Outcome:
         """The outcome of a complete run."""
-        plan, world = self._plan, self._plan.worlds.get(run.world)
-        keys = dict.fromkeys([*([] if world is None else [world.metric]), *plan.metrics])
-        of_samples = [] if plan.win_rate is None else [plan.win_rate.score, plan.win_rate.length]
-        return read_outcome(run, self.folder(run), list(keys), of_samples)
+        rate = self.plan.win_rate
+        return read_outcome(run, folder, self.metrics(run.world), [] if rate is None else [rate.score, rate.length])
+
+    def _entries(self) -> dict[tuple[str, str, int], Outcome]:
+        return {} if self.plan.outcomes is None else {each.key: each for each in read_outcomes(self.path)}
 
     def write(self, outcomes: Sequence[Outcome]) -> None:
-        """Write outcomes to the file; in the plan's own one, those of other runs stay."""
-        new = {(each.world, each.row, each.seed): each for each in outcomes}
-        others = [] if self._plan.outcomes is None else read_outcomes(self.path)
-        write_outcomes(
-            [*(each for each in others if (each.world, each.row, each.seed) not in new), *new.values()], self.path
-        )
+        """Write outcomes to the file; those of other runs stay in a plan's own one."""
+        write_outcomes(list((self._entries() | {each.key: each for each in outcomes}).values()), self.path)
+
+    def recorded(self) -> dict[str, Outcome]:
+        """Outcomes in the plan's own file, of runs with the same config, by name of the run."""
+        entries = self._entries()
+        found = {run.name: entries.get(run.key) for run in self.runs}
+        return {run.name: each for run in self.runs if (each := found[run.name]) and each.config == run.config_hash}
 
     def found(self) -> Outcomes:
-        """All outcomes of the plan that there are, in its order."""
-        recorded = self.recorded()
-        complete = {run.name: self.read(run) for run in self._runs if is_done(self.folder(run), run.config)}
-        known = {**recorded, **complete}
-        order = {label: i for i, label in enumerate(self._plan.runs)}
+        """All outcomes that there are, in the order of the plan."""
+        complete = [run for run in self.runs if is_done(self.folder(run), run.config)]
+        known = self.recorded() | {run.name: self.read(run, self.folder(run)) for run in complete}
+        if not known:
+            where = self.output if self.plan.outcomes is None else f"{self.output} or {self.path}"
+            raise RunFolderError(f"no run of the plan is complete in {where}; look there for the logs of failed ones")
+        order = {label: i for i, label in enumerate(self.plan.runs)}
         done = sorted(known.values(), key=lambda each: (order[each.row], each.seed))
-        return Outcomes(done, [run.name for run in self._runs if run.name not in known])
+        return Outcomes(done, [run.name for run in self.runs if run.name not in known])
 
 
 def compare(
@@ -98,33 +111,66 @@ def compare(
     With ``page_only``, nothing is run, and the page is about the runs that are complete. Returns the exit code: 0 if
     all runs are complete, otherwise that of the first failed run (1 if a signal ended it).
     """
-    plan: QualityPlan = load_plan(plan_path, list(overrides))
-    runs = planned_runs(plan, plan_path, output)
-    ledger, chosen = Ledger(plan, runs, output), selection.of(runs)
+    ledger = Ledger(plan_path, overrides, output)
+    plan, chosen = ledger.plan, selection.of(ledger.runs)
     failed: dict[str, int] = {}
     if not page_only:
         recorded = ledger.recorded()
         chosen = [run for run in chosen if run.name not in recorded]
-        for run in chosen:
-            run.check()
-        try:
-            output.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunFolderError(f"--output_path {output} is not a folder and cannot become one: {error}") from error
+        prepare(chosen, output)
         with only_writer(output):
             if chosen:
                 make_steps(plan, output, chosen)
-            failed = execute(chosen, output, n_jobs, lambda run: ledger.write([ledger.read(run)]))
+            failed = execute(chosen, output, n_jobs, lambda run: ledger.write([ledger.read(run, ledger.folder(run))]))
     outcomes = ledger.found()
-    if not outcomes.done:
-        raise RunFolderError(f"no run of the plan is complete in {output}; look there for the logs of failed ones")
-    ledger.write(outcomes.done)
     output.mkdir(parents=True, exist_ok=True)
-    if not plan.worlds:
+    ledger.write(outcomes.done)
+    if plan.worlds:
+        plot_worlds(plan, outcomes, output / CURVES_FILE, output / DOTS_FILE)
+        page = worlds_page(plan, outcomes, command, CURVES_FILE, DOTS_FILE)
+    else:
         plot_frontier(plan, outcomes, output / PICTURE_FILE)
-    write_text(output / PAGE_FILE, markdown_page(plan, outcomes, command, PICTURE_FILE))
+        page = markdown_page(plan, outcomes, command, PICTURE_FILE)
+    write_text(output / PAGE_FILE, page)
     say(f"{output / PAGE_FILE}")
     return max(1, next(iter(failed.values()))) if failed else 0
+
+
+def verify(plan_path: str, overrides: Sequence[str], output: Path, n_runs: int, selection: Selection) -> int:
+    """Repeat random runs that are complete, one after another, and judge whether they give the same again.
+
+    See :func:`judge_repetition`. Returns the exit code: 0 if all do, 1 if one does not, or that of a failed run.
+    """
+    ledger = Ledger(plan_path, overrides, output)
+    known = {each.key: each for each in ledger.found().done}
+    complete = [run for run in selection.of(ledger.runs) if run.key in known]
+    chosen = random.sample(complete, min(n_runs, len(complete)))
+    prepare(chosen, output)
+    results = []
+    with only_writer(output):
+        make_steps(ledger.plan, output, chosen)
+        for run in chosen:
+            recorded, folder = known[run.key], output / REPEATED_FOLDER / run.name
+            say(f"{run.name}, which is repeated")
+            threads = str(recorded.made_by["machine"]["torch_threads"])
+            flags = ["--overwrite"] if folder.exists() else []
+            if code := run_command(_arguments(run, folder, *flags), environment={"OMP_NUM_THREADS": threads}):
+                return code
+            row = [each for each in known.values() if (each.world, each.row) == (run.world, run.label)]
+            metric = ledger.metrics(run.world)[0]
+            results.append(judge_repetition(recorded, ledger.read(run, folder), metric, row))
+            say(f"{run.name}: {results[-1][1]}")
+    return int(not all(is_same for is_same, _ in results))
+
+
+def prepare(runs: Sequence[PlannedRun], output: Path) -> None:
+    """Check the configs of runs, and make the output folder."""
+    for run in runs:
+        run.check()
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(f"--output_path {output} is not a folder and cannot become one: {error}") from error
 
 
 def make_steps(plan: QualityPlan, output: Path, runs: Sequence[PlannedRun] = ()) -> None:
@@ -149,8 +195,11 @@ def execute(
     commands, by_name = {}, {run.name: run for run in runs}
     for run in runs:
         folder = output / RUNS_FOLDER / run.name
-        overrides = [text for override in run.overrides for text in ("--set", override)]
-        arguments = train_arguments(run.config_path, folder, "--resume", "auto", *overrides)
         if not is_done(folder, run.config):
-            commands[run.name] = Command(arguments, output / f"{run.name}.log")
+            commands[run.name] = Command(_arguments(run, folder, "--resume", "auto"), output / f"{run.name}.log")
     return run_all(commands, n_jobs, lambda name: on_done(by_name[name]))
+
+
+def _arguments(run: PlannedRun, folder: Path, *flags: str) -> list[str]:
+    overrides = [text for override in run.overrides for text in ("--set", override)]
+    return train_arguments(run.config_path, folder, *flags, *overrides)

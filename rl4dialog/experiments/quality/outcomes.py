@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 import rl4dialog
 from rl4dialog.core.cache import content_hash
@@ -36,6 +37,7 @@ Differences = Mapping[str, Sequence[float]]
 
 _TIMES = ("time/collect_s", "time/generate_s", "time/evaluate_s", "time/score_s", "time/partner_s", "time/update_s")
 _PACKAGES = ("python", "rl4dialog", "torch", "transformers")
+_OF_TIME = ("hours", "peak_mib", "spent.seconds")
 _KL_WINDOW = 3
 """Iterations over which the KL of an evaluation is averaged: a rollout's KL is noisy."""
 
@@ -65,6 +67,11 @@ class Outcome:
     peak_mib: float  # of memory
     made_by: dict[str, Any]  # code, versions, machine, and hashes of the weights, see `origin`
     changes: dict[str, list[float]] = field(default_factory=dict)  # of the win rate's metrics, for each test sample
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """World, row and seed."""
+        return self.world, self.row, self.seed
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,8 @@ def read_outcome(run: PlannedRun, folder: Path, keys: Sequence[str], sample_keys
             f"{', '.join(sorted(result['after']))}); correct metrics in the plan, and write the page with --page_only"
         )
     epochs, val = found.epochs("val"), found.metrics.get("val", {})
+    if run.world and not epochs:
+        raise DataError(f"the run {folder} has no evaluation of the val split, from which curves over tokens are read")
     seconds = _seconds(found)
     outcome = Outcome(
         run.world,
@@ -220,11 +229,39 @@ def _with_nan(key: str, value: Any) -> Any:
 
 def write_outcomes(outcomes: Sequence[Outcome], path: Path) -> None:
     """Write all numbers as JSON: sorted, and each run in its own line, so that git merges files of several runs."""
-    ordered = sorted(outcomes, key=lambda outcome: (outcome.world, outcome.row, outcome.seed))
+    ordered = sorted(outcomes, key=lambda outcome: outcome.key)
     lines = (json_line(to_plain(asdict(outcome))).decode("utf-8").strip() for outcome in ordered)
     with naming_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, '{"runs": [\n' + ",\n".join(lines) + "\n]}\n")
+
+
+def judge_repetition(recorded: Outcome, repeated: Outcome, metric: str, row: Sequence[Outcome]) -> tuple[bool, str]:
+    """Whether a repeated run gives the same as the recorded one, and what was found.
+
+    On the same machine, with the same commit and versions, all numbers and the last weights must be identical. Anywhere
+    else sums may be rounded in another order, which changes a run as much as another seed does. There, the metric must
+    be within the 99 % prediction interval of the row's seeds (Student's t): one of a hundred sound runs is outside.
+    """
+    one, other = (flatten(to_plain(asdict(each))) for each in (recorded, repeated))
+    changed = [key for key in one if one[key] != other.get(key) and key not in _OF_TIME]
+    places = ("made_by.commit", "made_by.versions", "made_by.machine", "made_by.gpus", "made_by.is_modified")
+    moved = [f"{key} {one[key]} is now {other.get(key)}" for key in changed if key.startswith(places)]
+    if recorded.made_by["is_modified"]:
+        moved.append("the recorded run had changes that were not committed")
+    if not (results := [key for key in changed if not key.startswith(places)]):
+        return True, "identical"
+    if not moved:
+        key, same = results[0], "machine, code and versions are the same"
+        return False, f"differs, although {same}: {key} {one[key]} is now {other.get(key)}"
+    values, now = [run.after[metric] for run in row], repeated.after[metric]
+    elsewhere = f"elsewhere ({'; '.join(moved)}), {metric} {recorded.after[metric]:g} is now {now:g}"
+    if len(values) < 3:
+        return False, f"{elsewhere}; a row of {len(values)} seed(s) does not say whether that is much"
+    spread = float(np.std(values, ddof=1)) * math.sqrt(1 + 1 / len(values))
+    low, high = stats.t.interval(0.99, len(values) - 1, float(np.mean(values)), max(spread, 1e-9))
+    is_near = bool(low <= now <= high)
+    return is_near, f"{elsewhere}, which is {'within' if is_near else 'OUTSIDE'} [{low:.4g}, {high:.4g}] of its row"
 
 
 def score_differences(folder: Path, keys: Sequence[str]) -> dict[str, list[float]]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median_low
+from statistics import median_high, median_low
+
+from scipy import stats
 
 from rl4dialog.experiments.quality.outcomes import (
     Outcome,
@@ -17,7 +20,7 @@ from rl4dialog.experiments.quality.outcomes import (
     win_rate,
 )
 from rl4dialog.experiments.quality.plan import QualityPlan, WinRate
-from rl4dialog.functional.statistics import Estimate
+from rl4dialog.functional.statistics import Estimate, holm
 from rl4dialog.runs.plots import plain_figure, save_figure
 from rl4dialog.runs.reading import number
 from rl4dialog.runs.report.metrics import mean_estimate
@@ -27,6 +30,17 @@ _HOW_TO_READ = (
     "Numbers are means over seeds, with 95 % intervals over seeds (Student's t) in brackets. A number without one "
     "is of a single seed, or all seeds gave the same."
 )
+_OF_WORLDS = (
+    "Numbers are means over seeds, with 95 % intervals over seeds (Student's t) in brackets; IQM is the mean of the "
+    "middle half. Differences are between runs of the same seed, and so are their intervals. *At equal tokens* is the "
+    "validation metric once as many agent tokens are spent as the shortest run has, and *tokens to* a level the median "
+    "over seeds; both are read from the evaluations by linear interpolation. Tokens are all that the agent says in "
+    "training, those of a critic's warmup included. Seconds are those of rollouts and updates."
+)
+_OF_COMPARISONS = (
+    "Fixed in the plan before the runs. p is that of a paired t test; the last column is adjusted for all {n} tests of "
+    "the plan (Holm 1979)."
+)
 
 
 def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: str) -> str:
@@ -34,12 +48,6 @@ def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: 
     parts = [f"# {plan.title}", plan.about, _HOW_TO_READ]
     if failed := outcomes.missing:
         parts[-1] += f" **{len(failed)} run(s) failed and are not in the tables: {', '.join(failed)}.**"
-    if plan.worlds:
-        for name, world in plan.worlds.items():
-            if (found := outcomes.of_world(name)).done:
-                metrics = {world.metric: world.metric, **plan.metrics}
-                parts += [f"## {name}", _test_table(plan.model_copy(update={"metrics": metrics}), found)]
-        return "\n\n".join([*parts, *plan.notes, "## Command", f"```\n{command}\n```"]) + "\n"
     labels = outcomes.rows()
     parts += ["## Test metrics", _test_table(plan, outcomes), "## Change by training"]
     parts.append(
@@ -47,14 +55,8 @@ def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: 
     )
     if plan.win_rate is not None:
         parts += ["## Win rate against the start", _win_rate_table(plan.win_rate, outcomes)]
-    if (kl := matched_kl(outcomes)) is not None:
-
-        def change(runs: Sequence[Outcome], key: str) -> Estimate:
-            curves = [[value - run.curves[key][0] for value in run.curves[key]] for run in runs]
-            return mean_estimate([at_kl(run.kls, curve, kl) for run, curve in zip(runs, curves, strict=True)])
-
-        parts += [f"## At the same KL: {kl:.3f} nats per token", _matched_text(outcomes, kl)]
-        parts += [_by_label(plan, outcomes, labels, change), f"![metric against KL]({picture})"]
+    if same := _same_kl(plan, outcomes):
+        parts += [*same, f"![metric against KL]({picture})"]
     if len(labels) > 1:
         if _counts_tokens(outcomes):
             parts += ["## Tokens to the same training reward", _tokens_table(outcomes)]
@@ -67,6 +69,18 @@ def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: 
         parts += ["## Probability of improvement", text, _by_label(plan, outcomes, labels[1:], probability)]
     parts += [*plan.notes, "## Command", f"```\n{command}\n```"]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _same_kl(plan: QualityPlan, outcomes: Outcomes) -> list[str]:
+    if (kl := matched_kl(outcomes)) is None:
+        return []
+
+    def change(runs: Sequence[Outcome], key: str) -> Estimate:
+        curves = [[value - run.curves[key][0] for value in run.curves[key]] for run in runs]
+        return mean_estimate([at_kl(run.kls, curve, kl) for run, curve in zip(runs, curves, strict=True)])
+
+    table = _by_label(plan, outcomes, outcomes.rows(), change)
+    return [f"## At the same KL: {kl:.3f} nats per token", _matched_text(outcomes, kl), table]
 
 
 def matched_kl(outcomes: Outcomes) -> float | None:
@@ -91,6 +105,148 @@ def plot_frontier(plan: QualityPlan, outcomes: Outcomes, output_png: Path) -> No
         axes.set_ylabel(f"{plan.metrics[key]} (validation)")
     all_axes[0].legend(loc="best", frameon=False, fontsize="small")
     save_figure(figure, output_png)
+
+
+def paired_differences(ours: Sequence[Outcome], others: Sequence[Outcome], metric: str) -> list[float]:
+    """Differences of a test metric between the runs of two rows that have the same seed."""
+    theirs = {run.seed: run.after[metric] for run in others}
+    return [run.after[metric] - theirs[run.seed] for run in ours if run.seed in theirs]
+
+
+def worlds_page(plan: QualityPlan, outcomes: Outcomes, command: str, curves: str, dots: str) -> str:
+    """Write the page, with the command that makes it, and the paths of both images."""
+    parts = [f"# {plan.title}", plan.about, _HOW_TO_READ, f"![final metrics]({dots})"]
+    for name in plan.worlds:
+        found = outcomes.of_world(name)
+        if found.done:
+            own_metrics = plan.model_copy(update={"metrics": {plan.worlds[name].metric: plan.worlds[name].metric}})
+            parts += [f"## {name}", _world_table(plan, name, found), *_starts(found), *_same_kl(own_metrics, found)]
+    if plan.comparisons:
+        parts += ["## Comparisons", _comparisons(plan, outcomes)]
+    parts += ["## Curves", f"![curves over tokens]({curves})", "## Runs", _made_by(outcomes)]
+    if names := outcomes.missing:
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        parts.append(f"**{len(names)} run(s) are missing or failed: {', '.join(names[:10])}{more}.**")
+    parts += [*plan.notes, "## Command", f"```\n{command}\n```"]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _world_table(plan: QualityPlan, name: str, outcomes: Outcomes) -> str:
+    world, reference = plan.worlds[name], plan.reference or next(iter(plan.runs))
+    metric, base = world.metric, outcomes.of(reference)
+    shortest = min(run.spent["tokens"][-1] for run in outcomes.done)
+    columns: dict[str, Callable[[list[Outcome]], str]] = {
+        "seeds": lambda runs: str(len(runs)),
+        metric: lambda runs: _interval(mean_estimate([run.after[metric] for run in runs])),
+        "IQM": lambda runs: _number(float(stats.trim_mean([run.after[metric] for run in runs], 0.25))),
+        f"more than {reference}": lambda runs: _interval(mean_estimate(paired_differences(runs, base, metric))),
+    }
+    if (ceiling := world.ceiling) is not None:
+        # The differences of all runs, over what is left to gain for those of the reference.
+        columns["of the way to the ceiling"] = lambda runs: _number(
+            _mean(paired_differences(runs, base, metric)) / (ceiling - _mean([run.after[metric] for run in base]))
+        )
+    columns["at equal tokens"] = lambda runs: _interval(
+        mean_estimate([at_kl(run.spent["tokens"], run.curves[metric], shortest) for run in runs])
+    )
+    if (level := world.level) is not None:
+        columns[f"tokens to {level:g}"] = lambda runs: _median_of_reached(
+            [at_kl(run.curves[metric], run.spent["tokens"], level) for run in runs]
+        )
+    for key in plan.metrics:
+        columns[plan.metrics[key]] = lambda runs, key=key: _interval(mean_estimate([run.after[key] for run in runs]))
+    for what in ("tokens", "conversations", "seconds"):
+        columns[what] = lambda runs, what=what: f"{_mean([run.spent[what][-1] for run in runs]):,.0f}"
+    rows = [[label, *(cell(outcomes.of(label)) for cell in columns.values())] for label in outcomes.rows()]
+    about = f"Equal tokens: {shortest:,.0f}." + ("" if ceiling is None else f" Ceiling: {ceiling:g}.")
+    return f"{about}\n\n{_table(['', *columns], rows)}"
+
+
+def _median_of_reached(tokens: Sequence[float]) -> str:
+    """The median, of which runs that do not reach the level take more than any other, and how many reach it."""
+    median = median_high([math.inf if math.isnan(each) else each for each in tokens])
+    shown = "never" if median == math.inf else f"{median:,.0f}"
+    return f"{shown} ({sum(map(math.isfinite, tokens))} of {len(tokens)})"
+
+
+def _starts(outcomes: Outcomes) -> list[str]:
+    """Names runs that did not begin with the same weights as most of their seed."""
+    found = []
+    for seed in sorted({run.seed for run in outcomes.done}):
+        starts = {run.row: run.made_by["first_weights"] for run in outcomes.done if run.seed == seed}
+        usual = Counter(starts.values()).most_common(1)[0][0]
+        found += [f"{row} with seed {seed}" for row, start in starts.items() if start != usual]
+    return (
+        [f"**These runs began with other weights than the rest of their seed: {', '.join(found)}.**"] if found else []
+    )
+
+
+def _comparisons(plan: QualityPlan, outcomes: Outcomes) -> str:
+    rows, p_values = [], []
+    for name, world in plan.worlds.items():
+        found = outcomes.of_world(name)
+        for ours, others in plan.comparisons:
+            differences = paired_differences(found.of(ours), found.of(others), world.metric)
+            estimate = mean_estimate(differences)
+            p_values.append(
+                math.nan if estimate.interval is None else float(stats.ttest_1samp(differences, 0.0).pvalue)
+            )
+            rows.append([name, ours, others, str(len(differences)), _interval(estimate)])
+    adjusted = holm(p_values)
+    cells = [[*row, *map(_p, ps)] for row, ps in zip(rows, zip(p_values, adjusted, strict=True), strict=True)]
+    header = ["world", "row", "compared with", "pairs", "difference", "p", "adjusted p"]
+    return _OF_COMPARISONS.format(n=len(rows)) + "\n\n" + _table(header, cells)
+
+
+def _p(value: float) -> str:
+    return "n/a" if math.isnan(value) else "< .001" if value < 0.001 else f"{value:.3f}".lstrip("0")
+
+
+def _made_by(outcomes: Outcomes) -> str:
+    """How many runs were made by which code, with which versions, on which machine."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    for run in outcomes.done:
+        made, machine = run.made_by, run.made_by["machine"]
+        versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
+        of_machine = f"{machine['cpu']}, {machine['cpu_cores']} cores, {machine['torch_threads']} threads per run"
+        commit = made["commit"][:10] + (", with changes" if made["is_modified"] else "")
+        counts[commit, versions, ", ".join([of_machine, *made["gpus"]])] += 1
+    return _table(["runs", "commit", "versions", "machine"], [[str(n), *key] for key, n in counts.items()])
+
+
+def plot_worlds(plan: QualityPlan, outcomes: Outcomes, curves_png: Path, dots_png: Path) -> None:
+    """Plot the metric of each world: curves over tokens, and means after training with intervals.
+
+    Curves have a row of axes for each row, where those of the reference are gray, and a column for each world.
+    """
+    names = [name for name in plan.worlds if outcomes.of_world(name).done]
+    labels, reference = outcomes.rows(), plan.reference or next(iter(plan.runs))
+    size = len(labels), len(names)
+    figure, axes = plain_figure(3.0 * size[1] + 0.5, 1.5 * size[0] + 0.5, *size, sharey="col")
+    dots, dot_axes = plain_figure(3.0 * size[1] + 1.5, 0.28 * size[0] + 1.2, 1, size[1], sharey=True)
+    for column, name in enumerate(names):
+        world, found = plan.worlds[name], outcomes.of_world(name)
+        for row, label in enumerate(labels):
+            here = axes[row * size[1] + column]
+            for each, color in dict([(reference, "gray"), (label, "C0")]).items():
+                for run in found.of(each):
+                    here.plot(run.spent["tokens"], run.curves[world.metric], color=color, linewidth=0.8, alpha=0.6)
+            if world.ceiling is not None:
+                here.axhline(world.ceiling, color="gray", linestyle="--", linewidth=1)
+            here.set_title(f"{label}, {name}", fontsize="small")
+            final = mean_estimate([run.after[world.metric] for run in found.of(label)])
+            low, high = (final.interval.low, final.interval.high) if final.interval else (final.value, final.value)
+            dot_axes[column].plot([low, high], [row, row], color="C0", linewidth=1.5)
+            dot_axes[column].plot(final.value, row, "o", color="C0", markersize=4)
+        axes[-size[1] + column].set_xlabel(f"agent tokens ({world.metric})", fontsize="small")
+        dot_axes[column].set_title(name, fontsize="small")
+        dot_axes[column].set_xlabel(world.metric)
+        if world.ceiling is not None:
+            dot_axes[column].axvline(world.ceiling, color="gray", linestyle="--", linewidth=1)
+    dot_axes[0].set_yticks(range(size[0]), labels, fontsize="small")
+    dot_axes[0].invert_yaxis()
+    save_figure(figure, curves_png)
+    save_figure(dots, dots_png)
 
 
 def _test_table(plan: QualityPlan, outcomes: Outcomes) -> str:

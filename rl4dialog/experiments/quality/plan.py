@@ -170,6 +170,7 @@ class PlannedRun:
         self, label: str, seed: int, config_path: Path, overrides: list[str], output: Path, world: str = ""
     ) -> None:
         self.label, self.seed, self.config_path, self.world = label, seed, config_path, world
+        self.key = world, label, seed
         self.overrides = [*filled(overrides, output, seed, world), f"seed={seed}"]
         named = f"{world}_{label}" if world else label
         self.name = f"{''.join(c if c.isalnum() else '_' for c in named.lower())}_seed_{seed}"

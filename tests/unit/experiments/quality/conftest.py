@@ -6,6 +6,15 @@ from rl4dialog.experiments.quality.outcomes import Outcome, Outcomes
 from rl4dialog.experiments.quality.plan import QualityPlan
 
 KEY, OTHER = "intent/accuracy", "lexical/meteor"
+MADE_BY = {
+    "commit": "abcdef",
+    "is_modified": False,
+    "versions": {"python": "3", "torch": "2"},
+    "machine": {"system": "Linux", "cpu": "a CPU", "cpu_cores": 2, "torch_threads": 1},
+    "gpus": [],
+    "first_weights": "w",
+    "last_weights": "v",
+}
 
 
 def make_outcome(label, seed, gain, last_kl=0.2):
@@ -26,7 +35,7 @@ def make_outcome(label, seed, gain, last_kl=0.2):
         explained_variance=gain if label == "PPO" else None,
         hours=0.5,
         peak_mib=1000.0,
-        made_by={"commit": "abc", "first_weights": "w"},
+        made_by=MADE_BY,
     )
 
 

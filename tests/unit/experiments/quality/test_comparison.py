@@ -80,6 +80,7 @@ def test_mistakes_of_the_command_line_are_told(tmp_path, capsys):
         (["--output_path", str(output), "--n_jobs", "0"], "--n_jobs must be at least 1"),
         (nothing, "no run of the plan is complete"),
         ([*nothing, "--n_jobs", "2"], "--n_jobs has no effect with --page_only"),
+        ([*nothing, "--verify", "2"], "--page_only runs nothing, and --verify repeats runs"),
     ):
         assert main_of("benchmark", [plan, *arguments]) == 2
         assert message in capsys.readouterr().err and not output.exists()
@@ -98,7 +99,7 @@ def test_a_run_that_a_signal_ended_is_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "execute", lambda *args: {"ppo_seed_0": -9})
     monkeypatch.setattr(comparison, "is_done", lambda *args: True)
     for name in ("read_outcome", "write_outcomes", "plot_frontier"):
-        done = SimpleNamespace(world="", row="PPO", seed=0)
+        done = SimpleNamespace(key=("", "PPO", 0), row="PPO", seed=0)
         monkeypatch.setattr(comparison, name, lambda *args, done=done: done)
     monkeypatch.setattr(comparison, "markdown_page", lambda *args: "")
     runs = "runs={PPO: {config: config.yml, seeds: [0]}}"
@@ -140,6 +141,7 @@ def test_worlds_are_run_in_pieces_and_recorded_without_their_folders(tmp_path):
         assert entry["made_by"]["versions"]["torch"] and entry["peak_mib"] > 100
         assert entry["made_by"]["first_weights"] != entry["made_by"]["last_weights"]
     assert "## short" in (output / "page.md").read_text()
+    assert main_of("benchmark", [plan, "--output_path", str(output), "--verify", "1", "--worlds", "short"]) == 0
     # Another config is another run.
     assert main_of("benchmark", [*arguments, "--page_only", "--set", "set=[alg.args.n_epochs=3]"]) == 2
 

@@ -1,6 +1,7 @@
 """What runs achieved: numbers that survive the file, KL around an evaluation, win rates, statistics beside scipy's."""
 
 import math
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from scipy import stats
 from rl4dialog.core.errors import DataError
 from rl4dialog.experiments.quality.outcomes import (
     at_kl,
+    judge_repetition,
     kl_curve,
     probability_of_improvement,
     read_outcome,
@@ -24,6 +26,8 @@ from rl4dialog.experiments.quality.outcomes import (
 )
 from rl4dialog.functional.statistics import Estimate
 
+KEY, OTHER = "intent/accuracy", "lexical/meteor"
+
 
 def test_outcomes_are_written_with_all_numbers_and_read_again(outcomes, tmp_path):
     assert read_outcomes(tmp_path / "outcomes.json") == []
@@ -34,6 +38,26 @@ def test_outcomes_are_written_with_all_numbers_and_read_again(outcomes, tmp_path
     assert "NaN" not in (tmp_path / "nan.json").read_text()
     (again,) = read_outcomes(tmp_path / "nan.json")
     assert repr(again) == repr(unknown)
+
+
+@pytest.mark.parametrize(
+    ("changes", "made_by", "is_same", "found"),
+    [
+        ({"hours": 9.0, "peak_mib": 1.0}, {}, True, "identical"),
+        ({"hours": 9.0}, {"commit": "later"}, True, "identical"),
+        ({"rewards": [0.0, 0.1, 0.3]}, {}, False, r"although machine, code and versions are the same: rewards \[0.0"),
+        ({}, {"last_weights": "other"}, False, "are the same: made_by.last_weights v is now other"),
+        ({"after": {KEY: 0.64, OTHER: 0.2}}, {"commit": "later"}, True, "commit abcdef is now later.*is within"),
+        ({"after": {KEY: 0.71, OTHER: 0.2}}, {"versions": {"torch": "3"}}, False, "is OUTSIDE"),
+    ],
+)
+def test_a_repeated_run_is_judged_by_where_it_was_repeated(outcomes, changes, made_by, is_same, found):
+    row = outcomes.of("PPO")  # .60 to .64
+    repeated = replace(row[0], **{"made_by": {**row[0].made_by, **made_by}, **changes})
+    verdict, text = judge_repetition(row[0], repeated, KEY, row)
+    assert verdict == is_same and re.search(found, text)
+    if "is within" in text:
+        assert not judge_repetition(row[0], repeated, KEY, row[:2])[0]
 
 
 RUN = SimpleNamespace(world="", label="PPO", seed=0, config_hash="0123")

@@ -5,10 +5,13 @@ from dataclasses import replace
 
 import pytest
 from matplotlib import image
+from scipy import stats
 
 from rl4dialog.experiments.quality.outcomes import Outcomes
-from rl4dialog.experiments.quality.page import markdown_page, matched_kl, plot_frontier
-from rl4dialog.experiments.quality.plan import WinRate
+from rl4dialog.experiments.quality.page import markdown_page, matched_kl, plot_frontier, plot_worlds, worlds_page
+from rl4dialog.experiments.quality.plan import QualityPlan, WinRate
+
+KEY, OTHER = "intent/accuracy", "lexical/meteor"
 
 
 def table(page, heading):
@@ -82,3 +85,64 @@ def test_a_mean_without_the_number_of_one_run_is_none(plan, outcomes):
     runs = [replace(first, after={**first.after, next(iter(plan.metrics)): math.nan}), *others]
     page = markdown_page(plan, Outcomes(runs), "c", "p.png")
     assert table(page, "Test metrics")["PPO"][1] == table(page, "Change by training")["PPO"][0] == "n/a"
+
+
+@pytest.fixture
+def ladder(outcomes):
+    """A plan of two worlds, in the second of which RLOO has not run, and its outcomes."""
+    runs = [
+        replace(run, world=world, after={**run.after, KEY: run.after[KEY] + 0.1 * (run.seed % 2)})
+        for world in "ab"
+        for run in outcomes.done
+        if (world, run.row) != ("b", "RLOO")
+    ]
+    world = {"config": "x.yml", "metric": KEY, "ceiling": 0.81, "level": 0.55}
+    plan = {
+        "title": "A title",
+        "worlds": {"a": world, "b": world},
+        "seeds": [0, 1, 2, 3, 4],
+        "runs": {"PPO": {}, "RLOO": {}},
+        "reference": "RLOO",
+        "comparisons": [["PPO", "RLOO"]],
+        "metrics": {OTHER: "METEOR"},
+    }
+    return QualityPlan.model_validate(plan), Outcomes(runs, ["b_rloo_seed_0"])
+
+
+def test_rows_of_a_world_are_compared_by_seed(ladder):
+    plan, outcomes = ladder
+    page = worlds_page(plan, outcomes, "command", "curves.png", "dots.png")
+    rows = table(page, "a\n")
+    cells = {row: dict(zip(rows[""], rows[row], strict=True)) for row in ("PPO", "RLOO")}
+    assert cells["PPO"]["IQM"] == "0.657"  # of .60, .71, .62, .73, .64
+    assert cells["PPO"]["more than RLOO"] == "0.050 [0.025, 0.075]"  # gains of .10, .11, .12 instead of .06
+    assert cells["RLOO"]["more than RLOO"] == "0.000"
+    assert cells["PPO"]["of the way to the ceiling"] == f"{0.05 / (0.81 - (0.56 + 0.66 + 0.56) / 3):.3f}"
+    assert cells["PPO"]["tokens to 0.55"] == "25,000 (5 of 5)"  # that of seed 2, whose first .06 cost 30,000
+    assert cells["RLOO"]["tokens to 0.55"] == "43,333 (3 of 3)"
+    assert cells["RLOO"]["tokens"] == "50,000" and cells["RLOO"]["METEOR"].startswith("0.200")
+    assert set(table(page, "b\n")) == {"", "---", "PPO"}
+    assert "**1 run(s) are missing or failed: b_rloo_seed_0.**" in page and "other weights" not in page
+
+
+def test_comparisons_are_adjusted_for_all_of_the_plan(ladder):
+    plan, outcomes = ladder
+    page = worlds_page(plan, outcomes, "command", "curves.png", "dots.png")
+    rows = table(page, "Comparisons")
+    p = stats.ttest_rel([0.6, 0.71, 0.62], [0.56, 0.66, 0.56]).pvalue
+    assert rows["a"][2:] == ["3", "0.050 [0.025, 0.075]", f"{p:.3f}"[1:], f"{2 * p:.3f}"[1:]]
+    assert rows["b"][2:] == ["0", "n/a", "n/a", "n/a"]
+
+
+def test_a_run_that_began_elsewhere_is_named(ladder):
+    plan, outcomes = ladder
+    odd = replace(outcomes.done[0], made_by={**outcomes.done[0].made_by, "first_weights": "other"})
+    same_seed = replace(odd, row="third", made_by=outcomes.done[0].made_by)
+    plan = plan.model_copy(update={"runs": {**plan.runs, "third": plan.runs["PPO"]}})
+    page = worlds_page(plan, Outcomes([odd, *outcomes.done[1:], same_seed]), "c", "curves.png", "dots.png")
+    assert "other weights than the rest of their seed: PPO with seed 0." in page
+
+
+def test_worlds_are_drawn(ladder, tmp_path):
+    plot_worlds(*ladder, tmp_path / "curves.png", tmp_path / "dots.png")
+    assert all(image.imread(tmp_path / name).std() > 0.01 for name in ("curves.png", "dots.png"))
