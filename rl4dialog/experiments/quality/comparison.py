@@ -51,7 +51,7 @@ class Selection:
 
 
 class Ledger:
-    """The runs of a plan and their outcomes, from complete run folders in the output folder and from the plan's file."""
+    """The runs of a plan and their outcomes, from complete run folders and from the plan's own file."""
 
     def __init__(self, plan_path: str, overrides: Sequence[str], output: Path) -> None:
         self.plan: QualityPlan = load_plan(plan_path, list(overrides))
