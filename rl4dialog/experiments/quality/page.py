@@ -135,9 +135,13 @@ def _world_table(plan: QualityPlan, name: str, outcomes: Outcomes) -> str:
     world, reference = plan.worlds[name], plan.reference or next(iter(plan.runs))
     metric, base = world.metric, outcomes.of(reference)
     shortest = min(run.spent["tokens"][-1] for run in outcomes.done)
+
+    def mean_of(number_of: Callable[[Outcome], float]) -> Callable[[list[Outcome]], str]:
+        return lambda runs: _interval(mean_estimate(list(map(number_of, runs))))
+
     columns: dict[str, Callable[[list[Outcome]], str]] = {
         "seeds": lambda runs: str(len(runs)),
-        metric: lambda runs: _interval(mean_estimate([run.after[metric] for run in runs])),
+        metric: mean_of(lambda run: run.after[metric]),
         "IQM": lambda runs: _number(float(stats.trim_mean([run.after[metric] for run in runs], 0.25))),
         f"more than {reference}": lambda runs: _interval(mean_estimate(paired_differences(runs, base, metric))),
     }
@@ -146,17 +150,14 @@ def _world_table(plan: QualityPlan, name: str, outcomes: Outcomes) -> str:
         columns["of the way to the ceiling"] = lambda runs: _number(
             _mean(paired_differences(runs, base, metric)) / (ceiling - _mean([run.after[metric] for run in base]))
         )
-    columns["at equal tokens"] = lambda runs: _interval(
-        mean_estimate([at_kl(run.spent["tokens"], run.curves[metric], shortest) for run in runs])
-    )
+    columns["at equal tokens"] = mean_of(lambda run: at_kl(run.spent["tokens"], run.curves[metric], shortest))
     if (level := world.level) is not None:
         columns[f"tokens to {level:g}"] = lambda runs: _median_of_reached(
             [at_kl(run.curves[metric], run.spent["tokens"], level) for run in runs]
         )
-    for key in plan.metrics:
-        columns[plan.metrics[key]] = lambda runs, key=key: _interval(mean_estimate([run.after[key] for run in runs]))
+    columns |= {name: mean_of(lambda run, key=key: run.after[key]) for key, name in plan.metrics.items()}  # type: ignore[misc]
     for what in ("tokens", "conversations", "seconds"):
-        columns[what] = lambda runs, what=what: f"{_mean([run.spent[what][-1] for run in runs]):,.0f}"
+        columns[what] = lambda runs, what=what: f"{_mean([run.spent[what][-1] for run in runs]):,.0f}"  # type: ignore[misc]
     rows = [[label, *(cell(outcomes.of(label)) for cell in columns.values())] for label in outcomes.rows()]
     about = f"Equal tokens: {shortest:,.0f}." + ("" if ceiling is None else f" Ceiling: {ceiling:g}.")
     return f"{about}\n\n{_table(['', *columns], rows)}"
