@@ -206,6 +206,10 @@ class PolicyRunConfig(TextConfig):
         return GenerationBlock("alg.policy.args.generation_kwargs", self.alg.policy.args.generation_kwargs or {})
 
     @property
+    def critic_reads(self) -> str:
+        return str((self.alg.policy.args.model_extra or {}).get("critic_reads", "history"))
+
+    @property
     def saves_memory(self) -> bool:
         return bool((self.alg.policy.args.model_extra or {}).get("gradient_checkpointing"))
 

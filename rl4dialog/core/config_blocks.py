@@ -158,6 +158,8 @@ class EnvArgs(Block):
     """
     max_partner_length: int | None = Field(default=None, ge=1, le=1_000_000)
     """Maximum length of a partner's utterance in tokens; the rest is cut. ``null`` means no limit."""
+    max_secret_length: int = Field(default=256, ge=1, le=1_000_000)
+    """Maximum length of a secret in tokens, with ``alg.policy.args.critic_reads: secret``. A longer one is an error."""
     context_turns: int | None = Field(default=None, ge=1)
     """Maximum number of utterances in a prompt. ``null`` means all that fit into ``max_prompt_length``."""
     end_when: EndWhenConfig = Field(default_factory=lambda: EndWhenConfig())

@@ -234,6 +234,13 @@ class Partner(ABC):
             seed: Seed for the partner's random numbers in this conversation.
         """
 
+    def secret(self) -> str:
+        """Return what the partner knows and the agent does not, such as its goal, for ``critic_reads: secret``.
+
+        It is fixed by :meth:`reset`, before the agent speaks, and independent of what the agent will say.
+        """
+        return ""
+
     def expect(self, history: list[str]) -> None:  # noqa: B027 (most partners need not prepare)
         """Begin to prepare the answer to a history, an empty one before :meth:`open`, without waiting or raising.
 

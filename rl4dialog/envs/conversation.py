@@ -30,7 +30,7 @@ from rl4dialog.core.types import (
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.dialogue_text import persona_in
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.text.prompts import History, PaddedIds, with_turns
+from rl4dialog.text.prompts import History, PaddedIds, encode_reply, with_turns
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -117,6 +117,29 @@ class Conversation:
             self._guarded("failed to begin with", lambda partner: partner.reset(self.meta_info, seed))
             if self.rules.first_speaker == "partner":
                 self.partner.expect([])
+
+    def secret_ids(self, max_length: int, persona_key: str | None = None) -> list[int]:
+        """Token ids, with the end of an utterance, of what the partner of the prepared conversation knows.
+
+        This is the partner's own :meth:`~rl4dialog.core.protocols.Partner.secret`; for one outside of the environment,
+        the persona with this key in the sample's ``meta_data``; without a partner, the sample's references.
+        """
+        if self.partner is not None:
+            told = self._guarded("failed to tell the secret of", lambda partner: partner.secret())
+            what = f"the secret of partner {self._partners_name!r}"
+            text = checked_reply(told, self._partners_name).text
+        elif persona_key is not None:
+            what, text = f"the partner's persona, meta_data[{persona_key!r}],", persona_in(self.meta_info, persona_key)
+        else:
+            what, text = "its references, which are the secret without a partner,", " ".join(self.sample.references)
+        if not text:
+            advice = "but alg.policy.args.critic_reads: secret needs it; use critic_reads: history"
+            raise DataError(f"sample {self.sample.id!r}: {what} has no text, {advice}")
+        ids = encode_reply(self._tokenizer, text, self._end_of_turn.marker)
+        if len(ids) > max_length:
+            advice = f"but env.args.max_secret_length is {max_length}; raise it"
+            raise DataError(f"sample {self.sample.id!r}: {what} has {len(ids)} tokens with its end, {advice}")
+        return ids
 
     def start(self) -> None:
         """Start the prepared conversation."""

@@ -121,6 +121,8 @@ class TextGenEnv(gym.Env):
         context_turns: Limit of the utterances in a prompt.
         end_when: Patterns that end a conversation.
         shares_dialogues: Whether the infos contain the conversation, for rewards in the main process.
+        max_secret_length: S, for observations with what the partner of the conversation knows (``secret_ids``,
+            ``secret_mask``), which only a critic may read; by default they have none.
 
     Attributes:
         state: State of the utterance in progress.
@@ -153,6 +155,7 @@ class TextGenEnv(gym.Env):
         context_turns: int | None = None,
         end_when: Mapping[str, Sequence[str]] | None = None,
         shares_dialogues: bool = False,
+        max_secret_length: int | None = None,
     ) -> None:
         super().__init__()
         if not samples:
@@ -180,6 +183,8 @@ class TextGenEnv(gym.Env):
         self._before_order: Mapping[str, Any] = {}  # state of the random generator before the order was drawn
         self._sample_was_drawn = False
         self._partner_seed = 0
+        self._secret, self._max_secret_length = list[int](), max_secret_length
+        self._persona_key = None if outside_partner is None else outside_partner.persona_key
 
         P, T, V = max_prompt_length, max_episode_length, vocab_size
         of_speaker: dict[str, spaces.Space] = {}
@@ -188,9 +193,10 @@ class TextGenEnv(gym.Env):
             of_speaker["speaker"] = spaces.Discrete(2)
             of_speaker |= {"partner_seed": spaces.Discrete(2**31)} if self._shows_seed else {}
         self._sizes = P, T
+        of_secret = [] if max_secret_length is None else [("secret", max_secret_length)]
         of_texts = {
             f"{name}_{what}": spaces.Box(0, high, (size,), np.int64)
-            for name, size in (("prompt", P), ("context", T))
+            for name, size in (("prompt", P), ("context", T), *of_secret)
             for what, high in (("ids", V - 1), ("mask", 1))
         }
         self.observation_space = spaces.Dict({**of_texts, **of_speaker})
@@ -339,6 +345,10 @@ class TextGenEnv(gym.Env):
             arrays["speaker"] = np.asarray(self.speaker, dtype=np.int64)
         if self._shows_seed:
             arrays["partner_seed"] = np.asarray(self._partner_seed, dtype=np.int64)
+        if self._max_secret_length is not None:
+            n_before, pad = self._max_secret_length - len(self._secret), int(self.tokenizer.pad_token_id)
+            arrays["secret_ids"] = np.array([pad] * n_before + self._secret, dtype=np.int64)
+            arrays["secret_mask"] = np.array([0] * n_before + [1] * len(self._secret), dtype=np.int64)
         return arrays
 
     def blank(self) -> dict[str, np.ndarray]:
@@ -368,9 +378,11 @@ class TextGenEnv(gym.Env):
         return sample if isinstance(sample, Sample) else sample[0]
 
     def _prepare_episode(self, sample: Sample, partner_seed: int) -> None:
-        self._partner_seed, self._pending, self.speaker = partner_seed, None, AGENT
+        self._partner_seed, self._pending, self.speaker, self._secret = partner_seed, None, AGENT, []
         self.at_work = "the partner"
         self.conversation.prepare(sample, partner_seed)
+        if self._max_secret_length is not None:
+            self._secret = self.conversation.secret_ids(self._max_secret_length, self._persona_key)
 
     def _begin_utterance(self) -> None:
         talk, sizes = self.conversation, (self.max_prompt_length, self.max_episode_length)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl4dialog.core.errors import ModelError
 from rl4dialog.functional.masks import FIXED_COST, length_groups, padded, rows_per_pass
 
 
@@ -49,6 +50,8 @@ class OnHost(NamedTuple):
     prompt: np.ndarray  # real tokens. Shape (B, P)
     response: np.ndarray  # the agent's tokens. Shape (B, T)
     token: np.ndarray  # all real tokens. Shape (B, T)
+    secret_ids: np.ndarray | None = None  # Shape (B, S)
+    secret: np.ndarray | None = None  # real tokens. Shape (B, S)
 
 
 class Observations(dict[str, Tensor]):
@@ -61,7 +64,8 @@ class Observations(dict[str, Tensor]):
 class Replies:
     """B prompts and replies. Numbers are ``None`` until they are computed, and undefined outside agent tokens.
 
-    Prompts are padded on the left, shape (B, P), replies on the right, shape (B, T), as all numbers of tokens.
+    Prompts are padded on the left, shape (B, P), replies on the right, shape (B, T), as all numbers of tokens. Secrets,
+    which only a critic may read, are padded on the left, shape (B, S).
     """
 
     prompt_ids: Tensor
@@ -86,6 +90,8 @@ class Replies:
     truncated_mass: Tensor | None = None  # probability cut off by the sampler's filters; None if not reported
     sampler_log_probs: Tensor | None = None  # with filters; None if these are the policy's own, or nothing was drawn
     importance_weights: Tensor | None = None  # correct for the sampler's distribution
+    secret_ids: Tensor | None = None  # what the partner knows; None if no critic reads it
+    secret_mask: Tensor | None = None  # True at real tokens
     # Of rows, shape (B,):
     episode: Tensor | None = None  # number of the conversation, whose replies are in order
     group: Tensor | None = None  # number shared by conversations about the same prompt
@@ -129,26 +135,48 @@ class Replies:
         prompts = obs["prompt_ids"].long(), obs["prompt_mask"].bool()
         if "response_ids" in obs:
             masks = (obs[name].bool() for name in ("response_mask", "token_mask") if name in obs)
-            replies = cls(*prompts, obs["response_ids"].long(), *masks)
+            replies = cls(*prompts, obs["response_ids"].long(), *masks).with_secrets(obs)
             if isinstance(obs, Observations):
                 replies.on_host = obs.on_host
             return replies
         response_ids = torch.nn.functional.pad(obs["context_ids"].long(), (0, 1))
         places = torch.arange(response_ids.shape[1], device=response_ids.device)
         lengths = obs["context_mask"].bool().sum(dim=1, keepdim=True)
-        return cls(*prompts, response_ids, response_mask=places == lengths, token_mask=places <= lengths)
+        replies = cls(*prompts, response_ids, response_mask=places == lengths, token_mask=places <= lengths)
+        return replies.with_secrets(obs)
+
+    def with_secrets(self, obs: Mapping[str, Tensor]) -> Replies:
+        """The same replies, with the secrets of their observations, if these show any."""
+        if "secret_ids" not in obs:
+            return self
+        return replace(self, secret_ids=obs["secret_ids"].long(), secret_mask=obs["secret_mask"].bool())
+
+    def behind_secrets(self) -> Replies:
+        """The same tokens, behind prompts that begin with the secret: what a critic reads that reads it."""
+        if self.secret_ids is None or self.secret_mask is None:
+            raise ModelError("the critic reads the secrets of conversations, but these replies come without them")
+        prompt_ids, prompt, response, token, secret_ids, secret = self.on_host
+        assert secret_ids is not None and secret is not None
+        ids, is_real = np.concatenate([secret_ids, prompt_ids], axis=1), np.concatenate([secret, prompt], axis=1)
+        # Padding between the two moves to the left, so that the mask has no holes.
+        order = np.argsort(is_real, axis=1, kind="stable")[:, -max(is_real.sum(axis=1).max(), 1) :]
+        on_host = OnHost(*(np.take_along_axis(each, order, axis=1) for each in (ids, is_real)), response, token)
+        prompts = (torch.from_numpy(each).to(self.prompt_ids.device, non_blocking=True) for each in on_host[:2])
+        found = Replies(*prompts, self.response_ids, self.response_mask, self.token_mask)
+        found.on_host = on_host
+        return found
 
     @classmethod
     def concatenate(cls, batches: Sequence[Replies]) -> Replies:
         """Concatenate the rows of several batches, which must have the same numbers."""
-        n_prompt = max(batch.prompt_ids.shape[1] for batch in batches)
-        n_response = max(batch.response_ids.shape[1] for batch in batches)
+        of_ids = [name for name in batches[0]._tensors() if name.endswith("_ids")]
+        longest = {_kind(name): max(getattr(batch, name).shape[1] for batch in batches) for name in of_ids}
 
         def widened(name: str, tensor: Tensor) -> Tensor:
             if tensor.dim() == 1:
                 return tensor
-            missing = (n_prompt if name.startswith("prompt") else n_response) - tensor.shape[1]
-            return torch.nn.functional.pad(tensor, (missing, 0) if name.startswith("prompt") else (0, missing))
+            missing = longest[_kind(name)] - tensor.shape[1]
+            return torch.nn.functional.pad(tensor, (0, missing) if _kind(name) == "response" else (missing, 0))
 
         parts = [batch._map(widened) for batch in batches]
         return parts[0]._map(lambda name, _: torch.cat([getattr(part, name) for part in parts]))
@@ -159,18 +187,18 @@ class Replies:
     def __getitem__(self, rows: Tensor) -> Replies:
         """Select rows, and drop columns that none of them needs."""
         chosen_rows, rows = rows.cpu().numpy(), rows.to(self.prompt_ids.device, non_blocking=True)
-        prompt_ids, prompt, response, token = (each[chosen_rows] for each in self.on_host)
-        n_prompt, n_response = max(prompt.sum(axis=1).max(), 1), token.sum(axis=1).max()
+        host = OnHost(*(None if each is None else each[chosen_rows] for each in self.on_host))
+        needed = {"prompt": max(host.prompt.sum(axis=1).max(), 1), "response": host.token.sum(axis=1).max()}
+        if host.secret is not None:
+            needed["secret"] = max(host.secret.sum(axis=1).max(), 1)
 
-        def chosen(name: str, tensor: Tensor) -> Tensor:
-            if tensor.dim() == 1:
-                return tensor[rows]
-            return tensor[rows, -n_prompt:] if name.startswith("prompt") else tensor[rows, :n_response]
+        def columns(name: str) -> slice:
+            n = needed[_kind(name)]
+            return slice(n) if _kind(name) == "response" else slice(-n, None)
 
-        found = self._map(chosen)
-        found.on_host = OnHost(
-            prompt_ids[:, -n_prompt:], prompt[:, -n_prompt:], response[:, :n_response], token[:, :n_response]
-        )
+        found = self._map(lambda name, tensor: tensor[rows] if tensor.dim() == 1 else tensor[rows, columns(name)])
+        arrays = host._asdict().items()
+        found.on_host = OnHost(*(None if each is None else each[:, columns(name)] for name, each in arrays))
         return found
 
     def to(self, device: torch.device | str) -> Replies:
@@ -199,7 +227,8 @@ class Replies:
     def on_host(self) -> OnHost:
         """Prompts and masks in main memory; reading them from a GPU waits for it."""
         tensors = self.prompt_ids, self.prompt_mask, self.response_mask, self.token_mask
-        return OnHost(*(tensor.cpu().numpy() for tensor in tensors))
+        secret = self.secret_ids, self.secret_mask
+        return OnHost(*(None if tensor is None else tensor.cpu().numpy() for tensor in (*tensors, *secret)))
 
     @cached_property
     def _places(self) -> Tensor:
@@ -288,10 +317,16 @@ class Replies:
     @property
     def observations(self) -> Observations:
         """Ids and masks, the input of a policy."""
-        names = ("prompt_ids", "prompt_mask", "response_ids", "response_mask", "token_mask")
-        found = Observations({name: getattr(self, name) for name in names})
+        masks = ("prompt_mask", "response_mask", "token_mask", "secret_mask")
+        known, names = self._tensors(), ("prompt_ids", "response_ids", "secret_ids", *masks)
+        found = Observations({name: known[name] for name in names if name in known})
         found.on_host = self.on_host
         return found
+
+
+def _kind(name: str) -> str:
+    """Whose width an attribute has: that of prompts, of secrets or of responses."""
+    return first if (first := name.partition("_")[0]) in ("prompt", "secret") else "response"
 
 
 def _at_agent_tokens(name: str) -> Any:
@@ -376,5 +411,6 @@ def joined_turns(replies: Replies) -> Replies:
     for name in (each.name for each in fields(replies)):
         numbers = getattr(replies, name)
         if numbers is not None and getattr(joined, name) is None:
-            setattr(joined, name, numbers[last] if numbers.dim() == 1 else joined.scattered(replies.flat(name)))
+            is_of_rows = numbers.dim() == 1 or _kind(name) == "secret"
+            setattr(joined, name, numbers[last] if is_of_rows else joined.scattered(replies.flat(name)))
     return joined

@@ -335,6 +335,8 @@ class LoadedPolicy(Assembly):
             return self.policy
         if not isinstance(config, OnPolicyConfig) or not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
             raise ModelError(f"the run's algorithm, {config.alg.id}, has no critic, so there are no values")
+        if config.critic_reads == "secret":
+            raise ModelError("the run's critic also reads the partner's secret (critic_reads), so texts have no values")
         if folder is None and self.run is not None:
             with suppress(RunFolderError):
                 folder = find_checkpoint(self.run)

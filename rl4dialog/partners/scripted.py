@@ -128,6 +128,9 @@ class FactsPartner(Partner):
         facts = sample_texts(meta_info, self._key, "facts", _FACTS_HINT, at_least=1)
         self._facts = [(fact, self._words(fact)) for fact in facts]
 
+    def secret(self) -> str:
+        return " ".join(fact for fact, _ in self._facts)
+
     def reply(self, history: list[str]) -> str:
         if "?" not in history[-1]:
             return self._otherwise

@@ -74,6 +74,8 @@ class LMActorCriticPolicy(BasePolicy):
         end_of_turn: Detection of reply ends.
         critic: ``separate`` for a separate value model (a copy of the language model's trunk with a linear head),
             ``shared`` for a linear head on the policy's trunk, or ``none`` for algorithms without values.
+        critic_reads: What a ``separate`` critic reads: the ``history``, as the policy does, or before it also the
+            ``secret`` of the conversation, such as the partner's goal. Only in training.
         value_range: Lowest and highest value, for rewards with known limits; returns beyond them end the run. Values
             begin in the middle, so warm the critic up (``critic_warmup_iters``).
         value_loss: ``squared`` error, or with ``value_range`` the ``cross_entropy`` of the value as a probability.
@@ -110,6 +112,7 @@ class LMActorCriticPolicy(BasePolicy):
         model: PreTrainedModel,
         end_of_turn: EndOfTurn,
         critic: Literal["separate", "shared", "none"] = "separate",
+        critic_reads: Literal["history", "secret"] = "history",
         value_range: tuple[float, float] | None = None,
         value_loss: Literal["squared", "cross_entropy"] = "squared",
         critic_lr_factor: Positive = 1.0,
@@ -132,7 +135,7 @@ class LMActorCriticPolicy(BasePolicy):
         super().__init__(observation_space, action_space)
         self.critic_kind, self.precision = critic, precision
         self.value_bounds = None if value_range is None else ValueBounds(*value_range, value_loss)
-        self._critic_lr_factor = critic_lr_factor
+        self._critic_lr_factor, self._reads_secret = critic_lr_factor, critic_reads == "secret"
         self.end_of_turn = end_of_turn
         self.settings = GenerationSettings.from_kwargs(generation_kwargs, only_sampling=NOT_IN_ROLLOUTS)
         self.max_prompt_length = int(observation_space["prompt_ids"].shape[0])  # type: ignore[index]
@@ -177,8 +180,13 @@ class LMActorCriticPolicy(BasePolicy):
             raise ConfigError(f"alg.policy.args.value_range is {list(value_range)}; it begins with the lowest value")
         if args.get("value_loss", "squared") != "squared" and value_range is None:
             raise ConfigError("alg.policy.args.value_loss: cross_entropy needs alg.policy.args.value_range")
-        for name in ("value_range", "critic_lr_factor"):
-            if args.get("critic") == "none" and args.get(name) not in (None, 1.0):
+        if args.get("critic") == "shared" and args.get("critic_reads") == "secret":
+            raise ConfigError(
+                "alg.policy.args.critic: shared reads with the policy, which must not read the secret; with "
+                "critic_reads: secret use critic: separate"
+            )
+        for name in ("value_range", "critic_lr_factor", "critic_reads"):
+            if args.get("critic") == "none" and args.get(name) not in (None, 1.0, "history"):
                 raise ConfigError(f"alg.policy.args.{name} has no effect with alg.policy.args.critic: none; remove it")
         check_optimizer(args.get("optimizer_class", "adam"), args.get("optimizer_kwargs") or {})
         if args.get("lora") is not None:
@@ -496,7 +504,7 @@ class LMActorCriticPolicy(BasePolicy):
         if head is None:
             return torch.zeros(replies.n_tokens, device=replies.prompt_ids.device)
         if head.trunk is not None:
-            policy_hidden = self._hidden_states(head.trunk, replies)
+            policy_hidden = self._hidden_states(head.trunk, replies.behind_secrets() if self._reads_secret else replies)
         return head(policy_hidden if policy_hidden is not None else self._policy_hidden(replies))
 
     # -- stable-baselines3's API: of tokens, and of whole replies where an observation has `response_ids` -----------

@@ -217,7 +217,7 @@ class RolloutCollector:
             while all_reduce_max(int(active.any())) if policy.lockstep else active.any():
                 rows = np.flatnonzero(active)
                 if not len(rows):
-                    _keep_in_step(policy, rollout.observations)
+                    evaluate(policy, rollout.say(np.zeros(1, dtype=int)))  # the same passes as in other processes
                     continue
                 settled = rollout.step(rows)
                 self._info_numbers.add([rollout.infos[row] for row in settled], series)
@@ -249,12 +249,6 @@ class RolloutCollector:
         if self.normalizer is not None:
             self.normalizer.normalize(buffer.replies)
         return stats, rollout.observations
-
-
-def _keep_in_step(policy: LMActorCriticPolicy, observations: dict[str, np.ndarray]) -> None:
-    """Run the same forward passes as the other processes and discard the results."""
-    obs = {name: torch.as_tensor(array[:1], device=policy.device) for name, array in observations.items()}
-    evaluate(policy, policy.generate(obs))
 
 
 def _terminal_value(policy: LMActorCriticPolicy, observation: dict[str, np.ndarray]) -> float:

@@ -172,7 +172,7 @@ class Driver:
     def say(self, rows: np.ndarray) -> Replies:
         """Utterances of the agent in some environments."""
         tensors = {name: torch.as_tensor(a, device=self.policy.device) for name, a in self._observed(rows).items()}
-        return self.policy.generate(tensors, **self._generation_kwargs)
+        return self.policy.generate(tensors, **self._generation_kwargs).with_secrets(tensors)
 
     def noted(self, said: Replies | None, n_before: Sequence[int]) -> Replies | None:
         """Take a batch of one side's replies, if any, while the environments step; conversations had as many before."""

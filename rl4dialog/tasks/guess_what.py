@@ -122,6 +122,9 @@ class GuessWhatPartner(Partner):
             cure = f"use the datapool guess_what (things: {', '.join(THINGS)})"
             raise DataError(f"partner 'guess_what' needs samples whose meta_data['thing'] is {there}; {cure}")
 
+    def secret(self) -> str:
+        return self._thing
+
     def reply(self, history: list[str]) -> PartnerReply | str:
         question = parse(history[-1])
         if question is None:

@@ -69,9 +69,8 @@ class _Outline(Assembly):
     def initial_model(self) -> PreTrainedModel:
         lengths, auto_class = self.lengths, policy_class(self.config).auto_class
         with torch.device("meta"):
-            return language_model_without_weights(
-                self.config.model_name, self.tokenizer, lengths.prompt, lengths.room, auto_class
-            )
+            fit = (self.tokenizer, lengths.secret + lengths.prompt, lengths.room)
+            return language_model_without_weights(self.config.model_name, *fit, auto_class)
 
 
 def _text_rows(config: TextConfig) -> Rows:

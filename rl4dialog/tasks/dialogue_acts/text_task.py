@@ -111,6 +111,9 @@ class AgendaUserPartner(Partner):
         self._n_placeholders = self._n_unparsed = 0
         self._dialogue.listen(self._user.reset(goal, rng))
 
+    def secret(self) -> str:
+        return goal_text(self._dialogue.goal.domains, self._world.templates)
+
     def open(self) -> PartnerReply:
         return self._said()
 

@@ -170,6 +170,9 @@ class GuessThePicturePartner(Partner):
         self._in_sentences = random.Random(seed).random() < 0.5
         self._n_rounds = 0
 
+    def secret(self) -> str:
+        return " ".join([self._scene.view, *self._scene.values.values()])
+
     def reply(self, history: list[str]) -> PartnerReply:
         question = parse(history[-1])
         said = NOT_UNDERSTOOD if question is None else answer(question, self._scene, self._in_sentences)

@@ -278,6 +278,9 @@ class WordlePartner(Partner):
                 raise DataError(f"partner 'wordle' {problem}; set the same in datapool.args and in the partner's args")
         self._word = word
 
+    def secret(self) -> str:
+        return rules.written(self._word, self._letters)
+
     def reply(self, history: list[str]) -> PartnerReply:
         guess = rules.read(history[-1], self._letters)
         if guess is None or not self._is_allowed(guess):

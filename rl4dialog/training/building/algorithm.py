@@ -96,5 +96,5 @@ def _partner_and_env_kwargs(parts: Assembly, config: OnPolicyConfig) -> tuple[An
     of_model: dict[str, Any] = {"end_of_turn": parts.end_of_turn, "vocab_size": embedding_rows(parts.initial_model)}
     partner = None if chosen is None else build_partner(chosen, config, texts, **of_model)
     kwargs = env_kwargs(config, texts, list(texts.data.pools["train"]), scorer.parts, partner)
-    shares = kwargs["shares_dialogues"] or config.logging.conversations
-    return partner, {**kwargs, **of_model, "shares_dialogues": shares}
+    of_rollouts = {"shares_dialogues": kwargs["shares_dialogues"] or config.logging.conversations}
+    return partner, {**kwargs, **of_model, **of_rollouts, "max_secret_length": texts.lengths.secret or None}

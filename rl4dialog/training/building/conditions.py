@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
@@ -27,6 +28,7 @@ from rl4dialog.core.config import (
     TurnLevelConfig,
 )
 from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.protocols import Partner
 from rl4dialog.core.reward_parts import RewardPart, names_needing
 from rl4dialog.functional.distributed import n_processes
 from rl4dialog.policies.causal import CausalLMActorCriticPolicy
@@ -87,6 +89,8 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.args.credit: turn, or alg.kl_div.coeff: 0"),
         (lambda value_range, normalizes: normalizes,
          "alg.policy.args.value_range: {normalizes} changes the range of the rewards; remove one of them"),
+        (lambda critic_reads, needs_critic: critic_reads == "secret" and not needs_critic,
+         "alg.policy.args.critic_reads has no effect: alg.id: {alg_id} has no critic; remove it"),
         (lambda fixed_argument: fixed_argument,
          "alg.policy.args.{fixed_argument} has no effect with alg.id: {alg_id}; remove it"),
         (lambda critic_from, reads_log: True,
@@ -137,6 +141,10 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "{place}.args.learns: both is not supported with generation.backend: vllm"),
         (lambda learns, bootstrap_truncated: learns == "both" and bootstrap_truncated,
          "{place}.args.learns: both is not supported with env.args.bootstrap_truncated: true"),
+        (lambda learns, critic_reads: learns == "both" and critic_reads == "secret",
+         "{place}.args.learns: both is not supported with alg.policy.args.critic_reads: secret"),
+        (lambda has_secret, critic_reads: not has_secret and critic_reads == "secret",
+         "alg.policy.args.critic_reads is secret, but the partner {partner_id!r} has no secret; use history"),
         (lambda copies_every, in_evaluations: copies_every and in_evaluations,
          "{place}.args.snapshot_every: evaluations have no copies; remove it, or {place} for the initial policy"),
         # -- others
@@ -223,6 +231,8 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "partner 'self_play': with latest_share: 1 only the newest copy is an opponent, and no older one of the pool"),
         (lambda max_partner_length, max_prompt_length: max_partner_length >= max_prompt_length,
          "env.args.max_partner_length is {max_partner_length:,}, but prompts have only {max_prompt_length:,} tokens"),
+        (lambda max_secret_length, critic_reads: critic_reads != "secret" and max_secret_length != 256,  # the default
+         "env.args.max_secret_length has no effect without alg.policy.args.critic_reads: secret"),
         (lambda reward_scale, alg_id: alg_id == "bc" and reward_scale != 1,
          "datapool.args.reward_scale has no effect: alg.id: bc learns from all conversations, whatever their rewards"),
         (lambda p_consistent, wordle_players: "mixture" not in wordle_players,
@@ -330,7 +340,7 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
             values["post_processed"] = block.where
     values |= {"evaluation_partner": config.train_evaluation.partner, "has_partner": bool(partners)}
     if config.env is not None:
-        values |= {name: getattr(config.env.args, name) for name in _OF_ENV}
+        values |= {name: getattr(config.env.args, name) for name in (*_OF_ENV, "max_secret_length")}
     readers = [(DataPoolRegistry, pool.id, "datapool")]
     readers += [(PartnerRegistry, chosen.id, place) for chosen, place in partners]
     found = [f"{place}.id: {id}" for registry, id, place in readers if registry.takes(id, "world")]
@@ -352,7 +362,7 @@ def _of_policy(config: PolicyRunConfig) -> dict[str, Any]:
         policy: Any = policy_class(config)
         values |= {"reads_log": True, "reads_returns": algorithm.reads_returns}
         values["fixed_argument"] = next(
-            (name for name in (*algorithm.policy_arguments(), *_OF_PPO) if name in own), None
+            (name for name in (*algorithm.policy_arguments(), *_OF_PPO, "critic_reads") if name in own), None
         )
         if policy.guided:
             values["n_candidates"] = policy.guidance_class.from_settings(own.get("guidance")).n_candidates
@@ -410,6 +420,10 @@ def _of_partners(config: RunConfig) -> Iterator[dict[str, Any]]:
             values |= {"plays_itself": True, **{name: chosen.args.get(key) for name, key in keys.items()}}
         if config.env is not None and config.env.args.first_speaker == "partner":
             values["can_open"] = abilities(chosen).can_open
+        if not values["in_evaluations"] and isinstance(config, OnPolicyConfig) and config.critic_reads == "secret":
+            can = abilities(chosen)
+            found = can if inspect.isclass(can) else type(can)
+            values["has_secret"] = getattr(found, "secret", None) is not Partner.secret
         yield values
         # A partner and the datapool of its games play by the same rules.
         pools = {**DataPoolRegistry.defaults(config.datapool.id), **config.datapool.args}

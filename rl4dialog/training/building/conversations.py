@@ -256,6 +256,7 @@ def check_conversations(config: TextConfig, texts: Texts) -> None:
     if args.conversation_partner is not None:
         texts.data.pools["train"].frame()
     _check_partners_data(config, args, texts)
+    _check_secrets(config, args, texts)
     rules, lengths = ConversationRules(first_speaker=args.first_speaker), texts.lengths
     conversation = Conversation(rules, _end_of_turn(texts), lengths.prompt, lengths.truncation_side)
 
@@ -270,6 +271,27 @@ def check_conversations(config: TextConfig, texts: Texts) -> None:
         return (prompt.opening, prompt.agent_opening, prompt.last_markup) if isinstance(prompt, Prompt) else None
 
     _check_starts(texts, opening, start)
+
+
+def _check_secrets(config: TextConfig, args: EnvArgs, texts: Texts) -> None:
+    """Check that the critic can read a secret, if it does, before the prompt of every train sample."""
+    lengths, chosen, key = texts.lengths, args.conversation_partner, None
+    if not lengths.secret:
+        return
+    n, n_positions = lengths.secret + lengths.prompt, named_model_positions(config.model_name)
+    n, reply = (n, "") if config.is_encoder_decoder else (n + lengths.room, " + max_episode_length")
+    if n_positions is not None and n > n_positions:
+        names = f"env.args.max_secret_length + max_prompt_length{reply}"
+        raise ConfigError(f"{names} is {n}, but {config.model_name!r} has only {n_positions} positions; reduce one")
+    partner = None
+    if chosen is not None:
+        key = {**PartnerRegistry.defaults(chosen.id), **chosen.args}.get("persona_key", OutsidePartner.persona_key)
+        partner = build_partner(chosen, config, texts) if hasattr(abilities(chosen), "secret") else None
+    assert partner is None or isinstance(partner, Partner)
+    conversation = Conversation(ConversationRules(), _end_of_turn(texts), lengths.prompt, partner=partner)
+    for sample in texts.data.samples("train"):
+        conversation.prepare(sample, seed=0)
+        conversation.secret_ids(lengths.secret, key)
 
 
 def _check_partners_data(config: TextConfig, args: EnvArgs, texts: Texts) -> None:

@@ -105,7 +105,7 @@ _logger = logging.getLogger(__name__)
 def build_language_model(config: TextConfig, texts: Texts) -> PreTrainedModel:
     """Load or create the language model, and warm-start it if configured. Warm starts are cached by content."""
     auto_class = policy_class(config).auto_class
-    fit = (texts.tokenizer, texts.lengths.prompt, texts.lengths.room)
+    fit = (texts.tokenizer, texts.lengths.secret + texts.lengths.prompt, texts.lengths.room)
     model = load_language_model(config.model_name, *fit, auto_class, derive_seed(config.seed, "model"))
     examine(model, config.model_name)
     if config.warm_start is None:

@@ -117,7 +117,7 @@ def inference_arguments(config: TextConfig) -> dict[str, Any]:
     for_training = {"optimizer_class", "optimizer_kwargs", "weight_decay", "gradient_checkpointing", "compile"}
     for_training |= {"reference", "offload_reference", "reference_decay", "reference_every"}
     if not policy_class(config).guided:
-        for_training.add("critic")
+        for_training |= {"critic", "critic_reads"}
     return {name: value for name, value in own_policy_args(config).items() if name not in for_training}
 
 

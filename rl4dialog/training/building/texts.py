@@ -12,7 +12,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from rl4dialog.catalog import DataPoolRegistry, OfflineAlgorithmRegistry, TaskRegistry
-from rl4dialog.core.config import OfflineConfig, RunConfig, TextConfig
+from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, RunConfig, TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.pretrained import has_random_weights
@@ -104,6 +104,7 @@ class Lengths:
     # the number of the model's positions.
     total: int | None = None
     turn_end: str | None = None  # text after every turn of a prompt, if prompts are truncated by whole turns
+    secret: int = 0  # maximum length of what only the critic reads, before a prompt; 0 if it reads nothing else
 
     @property
     def room(self) -> int:
@@ -130,6 +131,7 @@ def run_lengths(
         # Logged replies can be longer than generated ones, and the model has to read them.
         total=args.max_prompt_length + args.max_episode_length if isinstance(config, OfflineConfig) else None,
         turn_end=data.turn_marker,  # as in rollouts
+        secret=args.max_secret_length if isinstance(config, OnPolicyConfig) and config.critic_reads == "secret" else 0,
     )
 
 
