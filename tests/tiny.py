@@ -32,9 +32,9 @@ from rl4dialog.text.end_of_turn import EndOfTurn
 WORDS = [f"w{i}" for i in range(12)] + [str(i) for i in range(10)]
 
 
-def make_tokenizer(pad_is_eos=False, marker=None):
+def make_tokenizer(pad_is_eos=False, marker=None, words=WORDS):
     """One token per word, with end, padding and perhaps a turn marker."""
-    vocab = ["<eos>", "<pad>", "<unk>", *WORDS, *([marker] if marker else [])]
+    vocab = ["<eos>", "<pad>", "<unk>", *words, *([marker] if marker else [])]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocab)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(

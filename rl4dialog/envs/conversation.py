@@ -30,7 +30,7 @@ from rl4dialog.core.types import (
 from rl4dialog.data.dialogue_format import DialogueFormat
 from rl4dialog.data.dialogue_text import persona_in
 from rl4dialog.text.end_of_turn import EndOfTurn
-from rl4dialog.text.prompts import History, PaddedIds, encode_reply, with_turns
+from rl4dialog.text.prompts import History, PaddedIds, encoder_of, with_turns
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -135,7 +135,7 @@ class Conversation:
         if not text:
             advice = "but alg.policy.args.critic_reads: secret needs it; use critic_reads: history"
             raise DataError(f"sample {self.sample.id!r}: {what} has no text, {advice}")
-        ids = encode_reply(self._tokenizer, text, self._end_of_turn.marker)
+        ids = encoder_of(self._tokenizer).ids(text + Frame.plain(self._end_of_turn.marker).to_agent)
         if len(ids) > max_length:
             advice = f"but env.args.max_secret_length is {max_length}; raise it"
             raise DataError(f"sample {self.sample.id!r}: {what} has {len(ids)} tokens with its end, {advice}")

@@ -94,6 +94,8 @@ WRONG = [
         ("critic_epochs trains only the critic", "vf_coef"),
     ),
     ({"alg__policy__args__value_range": [1, 0]}, ("value_range is [1", "begins with the lowest value")),
+    ({"alg__policy__args__critic": "shared", "alg__policy__args__critic_reads": "secret"}, ("use critic: separate",)),
+    ({"alg__policy__args__critic_reads": "all"}, ("alg.policy.args.critic_reads", "'secret'")),
     ({"alg__policy__args__value_range": [1]}, ("alg.policy.args.value_range",)),
     ({"alg__policy__args__value_loss": "cross_entropy"}, ("value_loss: cross_entropy needs", "value_range")),
     ({"alg__args__credit": "turns"}, ("alg.args.credit", "did you mean 'turn'")),

@@ -120,6 +120,7 @@ VARIANTS = {
         "alg__args__critic_epochs": 1,
         "alg__args__value_gae_lambda": 1.0,
         "alg__policy__args__critic_lr_factor": 3.0,
+        "alg__policy__args__critic_reads": "secret",  # the references
         "alg__policy__args__value_range": [-5.0, 5.0],
         "alg__policy__args__value_loss": "cross_entropy",
         "alg__kl_div__coeff": 0.0,
@@ -141,6 +142,15 @@ VARIANTS = {
         "lora": {"r": 2, "target_modules": ["c_attn"]},
     },
     "self_play": {**SELF_PLAY, "env__vec_env": "blocks", "env__n_workers": 2},
+    "secret_of_the_partner": {
+        "datapool": {"id": "guess_what", "args": {"n_train": 40, "n_val": 4, "n_test": 4}},
+        "env__args": {"max_prompt_length": 40, "max_episode_length": 5, "max_turns": 2, "bootstrap_truncated": True},
+        "env__args__partner": {"id": "guess_what"},
+        "env__vec_env": "blocks",
+        "alg__policy__args__critic_reads": "secret",
+        "reward_fn": {"id": "length_penalty", "args": {"max_length": 3}},
+        "train_evaluation__metrics": [{"id": "conversation"}],
+    },
     "self_play_both": {**SELF_PLAY, "env__args__partner": {"id": "self_play", "args": {"learns": "both"}}},
     "self_play_lora": {**SELF_PLAY, "lora": {"r": 2, "target_modules": ["c_attn"]}},
 }

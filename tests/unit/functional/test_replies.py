@@ -42,6 +42,21 @@ def test_chosen_rows_have_no_columns_that_none_of_them_needs_and_are_put_togethe
     assert again.episode is not None and again.episode.tolist() == [4, 9, 4] and again.log_probs is None
 
 
+def test_secrets_have_a_width_of_their_own():
+    ids, mask = torch.tensor([[0, 0, 7], [0, 0, 0], [0, 5, 6]]), torch.tensor([[0, 0, 1], [0, 0, 0], [0, 1, 1]])
+    whole = batch().with_secrets({"secret_ids": ids, "secret_mask": mask})
+    parts = [whole[torch.tensor(rows)] for rows in ([2, 1], [0])]
+    assert [part.secret_ids.shape[1] for part in parts] == [2, 1]
+    again = Replies.from_observations(Replies.concatenate(parts)[torch.tensor([2, 1, 0])].to("cpu").observations)
+    assert torch.equal(again.secret_ids, ids[:, 1:]) and torch.equal(again.secret_mask, mask[:, 1:].bool())
+    read = again.behind_secrets()
+    assert rows_of_ids(read) == [([7, 3], RESPONSES[0]), (PROMPTS[1], RESPONSES[1]), ([5, 6, 7, 8], RESPONSES[2])]
+    assert read.prompt_mask.int().diff(dim=1).min() >= 0, "the mask has no holes"
+    on_host, read = read.on_host, Replies(read.prompt_ids, read.prompt_mask, read.response_ids, read.response_mask)
+    assert all(np.array_equal(one, other) for one, other in zip(on_host[:4], read.on_host[:4], strict=True))
+    assert rows_of_ids(again) == rows_of_ids(whole), "what the policy reads is as before"
+
+
 def test_numbers_of_agent_tokens_are_taken_out_and_put_back():
     replies = batch()
     assert replies.flat("response_ids").tolist() == [11, 12, 13, 14, 15, 16, 17]

@@ -61,6 +61,11 @@ def test_run_starts_with_the_critic_of_the_other(folder):
             ConfigError,
             "was trained with alg.policy.args.value_range: None; set the same",
         ),
+        (
+            {"alg__policy__args__critic": "separate", "alg__policy__args__critic_reads": "secret"},
+            ConfigError,
+            "was trained with alg.policy.args.critic_reads: history; set the same",
+        ),
         ({"alg__policy__args__critic": "separate"}, ModelError, "does not fit a policy with critic 'separate'"),
     ],
 )

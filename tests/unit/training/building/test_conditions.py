@@ -97,6 +97,8 @@ SEQ2SEQ = {"alg__policy__id": "seq2seq_lm_actor_critic_policy"}
 GRAPH = {"generation__backend": "graph"}
 RLOO = {"alg__id": "rloo", "env__n_envs": 4}
 RESET = {"alg__policy__args__reference": "reset", "alg__policy__args__reference_every": 2}
+BC = {"id": "bc", "policy": {"id": "causal_lm_actor_critic_policy", "args": {"model_name": "builtin/tiny-gpt2"}}}
+SECRET = {"alg__policy__args__critic_reads": "secret"}
 KEEPING = {"alg__policy__args__reference": "ema", "alg__policy__args__reference_decay": 1.0}
 # What loading notes, new runs refuse, the doctor warns of, or no command accepts.
 MET = [
@@ -146,6 +148,12 @@ MET = [
         {"alg__policy__args__critic_lr_factor": 2, "alg__id": "a2c", "alg__args": {}},
         "critic_lr_factor is not supported",
     ),
+    (TEXT, "error", {**RLOO, **SECRET}, "critic_reads has no effect: alg.id: rloo has no critic"),
+    (TEXT, "error", {"alg": BC, **SECRET}, "critic_reads has no effect with alg.id: bc; remove it"),
+    (TALK, "error", {**SECRET, **HTTP}, "critic_reads is secret, but the partner 'http' has no secret"),
+    (TALK, "error", {**SECRET, **partner("replay")}, "the partner 'replay' has no secret"),
+    (TALK, "error", {**SECRET, **partner("self_play", learns="both")}, "learns: both is not supported with .*secret"),
+    (TEXT, "note", env(max_secret_length=9), "max_secret_length has no effect without"),
     (TEXT, "error", GREEDY, "importance_correction needs alg.policy.args.generation_kwargs.do_sample: true"),
     (TEXT, "error", args(importance_correction="sequence"), "no effect: without filters such as"),
     (TEXT, "error", {**RESET, "alg__kl_div": {"coeff": 0.0}}, "reference: reset has no effect on training"),
@@ -192,6 +200,8 @@ WITHOUT = [
     (TEXT, {**RLOO, "alg__policy__args__critic": "none"}),
     (TEXT, {"alg__kl_div": {"coeff": 0.1, "target_kl": 0.1}}),
     (TEXT, {"alg__args__critic_warmup_iters": 2}),  # trains only the critic
+    *((base, {**SECRET, "env__args__max_secret_length": 9}) for base in (TEXT, TALK)),
+    (TALK, {**SECRET, **partner("self_play")}),
     (TEXT, {"alg__args__critic_warmup_iters": 2, "train_evaluation__n_iters": 0}),
 ]
 
