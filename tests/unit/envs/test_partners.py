@@ -1,15 +1,17 @@
 """Whatever a partner does, the conversation goes on or fails with a message; those that wait are asked at once."""
 
 import json
+import re
 import threading
 import time
 
 import numpy as np
 import pytest
 from http_servers import Server
-from partners import ANSWERS, LONG, Failing
+from partners import ANSWERS, LONG, Failing, RulesService
 from tiny import make_env, make_env_kwargs, make_samples, make_tokenizer
 
+from rl4dialog.core.errors import DataError, PartnerError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import PARTNER, PartnerReply, Prompt, PromptTurn, Sample
 from rl4dialog.envs.utterance_view import UtteranceView
@@ -173,3 +175,68 @@ def test_requests_of_all_environments_are_under_way_together(vec_env, first_spea
         env.close()
     n_openings = 3 * N_ENVS if first_speaker == "partner" else 0
     assert len(server.requests) == 2 * N_TURNS * N_ENVS + n_openings
+
+
+class Knows(ScriptedPartner):
+    """Knows a text, which may depend on the seed."""
+
+    def __init__(self, told):
+        super().__init__(["w1", "w2"])
+        self._told = told
+
+    def reset(self, meta_info, seed):
+        super().reset(meta_info, seed)
+        self._seed = seed
+
+    def secret(self):
+        return self._told(self._seed) if callable(self._told) else self._told
+
+
+def secrets_in(observation):
+    return observation["secret_ids"][observation["secret_mask"] == 1].tolist()
+
+
+def test_secret_is_shown_from_the_first_observation_to_the_last_and_again_after_resuming():
+    view = talk_with(Knows(lambda seed: f"w{seed % 7} w3"), max_secret_length=5)
+    observation, _ = view.reset(seed=0)
+    first, state = secrets_in(observation), view.state_dict()
+    tokenizer = view.env.tokenizer
+    assert len(first) == 3 and tokenizer.decode(first[1:]) == "w3 <EOU>"
+    shown = [secrets_in(view.step(np.array([3, 0, -1, -1, -1]))[0]) for _ in range(3)]
+    assert shown == [first] * 3 and view.env.conversation.n_turns == 3
+    assert {tuple(secrets_in(view.reset()[0])) for _ in range(5)} != {tuple(first)}
+    again = talk_with(Knows(lambda seed: f"w{seed % 7} w3"), max_secret_length=5)
+    assert secrets_in(again.load_state_dict(state)) == first
+    assert observation["secret_ids"].shape == (5,) and view.observation_space.contains(observation)
+    assert not any(name.startswith("secret") for name in talk_with(Knows("w1")).reset(seed=0)[0])
+
+
+def test_secret_is_the_persona_of_a_partner_outside_and_without_one_the_references():
+    samples = [Sample("s", "w0", ["w1 w2", "w3"])]
+    env = make_env(make_tokenizer(), samples=samples, max_secret_length=4)
+    assert env.tokenizer.decode(secrets_in(env.reset(seed=0)[0])) == "w1 w2 w3"
+    tokenizer = make_tokenizer(marker="<EOU>")
+    side = RulesService([{"pattern": "x", "replies": "w1"}], tokenizer=tokenizer).side
+    persona = {"history": ["w0"], "partner_persona": ["w4", "w5"]}
+    samples = [Sample("s", Prompt([PromptTurn("w0", " <EOU>")]), [], persona)]
+    view = talk_with(None, outside_partner=side, samples=samples, max_secret_length=4)
+    assert tokenizer.decode(secrets_in(view.reset(seed=0)[0])) == "w4 w5 <EOU>"
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "message"),
+    [
+        ("", DataError, "sample 0: the secret of partner 'Knows' has no text, but .*critic_reads: secret needs it"),
+        ("w1 " * 5, DataError, "the secret of partner 'Knows' has 6 tokens .*max_secret_length is 5; raise it"),
+        (3, PartnerError, "partner 'Knows' returned 3, of type int"),
+        (lambda seed: {}[seed], PartnerError, "'Knows' failed to tell the secret of sample 0: KeyError"),
+    ],
+)
+def test_secret_that_no_critic_can_read_is_refused(told, error, message):
+    view = talk_with(Knows(told), max_secret_length=5, samples=DIALOGUES[:1])
+    if error is DataError:
+        with pytest.raises(error, match=message):
+            view.reset(seed=0)
+        return
+    observation, _ = view.reset(seed=0)
+    assert not secrets_in(observation) and re.search(message, say(view, 9)[1]["error"])

@@ -149,7 +149,7 @@ MET = [
         "critic_lr_factor is not supported",
     ),
     (TEXT, "error", {**RLOO, **SECRET}, "critic_reads has no effect: alg.id: rloo has no critic"),
-    (TEXT, "error", {"alg": BC, **SECRET}, "critic_reads has no effect with alg.id: bc; remove it"),
+    (TEXT, "error", {"alg": BC, **SECRET}, "critic_reads has no effect with alg"),
     (TALK, "error", {**SECRET, **HTTP}, "critic_reads is secret, but the partner 'http' has no secret"),
     (TALK, "error", {**SECRET, **partner("replay")}, "the partner 'replay' has no secret"),
     (TALK, "error", {**SECRET, **partner("self_play", learns="both")}, "learns: both is not supported with .*secret"),

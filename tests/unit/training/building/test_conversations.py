@@ -110,6 +110,31 @@ def test_conversations_are_refused_with_fsdp(tmp_path, monkeypatch):
         check_components(config_of(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("samples", "changes", "error", "message"),
+    [
+        (["w", ""], {}, DataError, "sample 1: its references, .* without a partner, has no text"),
+        (["w", "w " * 200], {}, DataError, r"sample 1: .* has \d+ tokens .*max_secret_length is 20; raise it"),
+        (["w"], {"partner": {"id": "self_play"}}, DataError, r"persona, meta_data\['partner_persona'\], has no text"),
+        (["w"], {"model": "some/model"}, ConfigError, r"max_episode_length is 68, but 'some/model' has only 64 pos"),
+        (["w"], {"model": "some/t5"}, None, ""),
+    ],
+)
+def test_secrets_of_samples_are_read_at_load(tmp_path, monkeypatch, samples, changes, error, message):
+    form, name = built("chatml", "byte_level"), changes.get("model", "builtin/tiny-gpt2")
+    monkeypatch.setattr("rl4dialog.training.building.conversations.named_model_positions", {"some/model": 64}.get)
+    settings = {"alg__policy__args__critic_reads": "secret", "alg__policy__args__model_name": name}
+    if "partner" in changes:
+        settings["env__args__partner"] = changes["partner"]
+    config = parse_config(make_config(tmp_path, **settings, env__args__max_secret_length=20), "test")
+    given = [Sample(i, form.dialogue.prompt(SAID), [text] * bool(text)) for i, text in enumerate(samples)]
+    texts = texts_of(given, form.tokenizer, form.dialogue)
+    check_conversations(config, texts)  # nobody reads them
+    texts.lengths.secret = 20
+    with nullcontext() if error is None else pytest.raises(error, match=message):
+        check_conversations(config, texts)
+
+
 def test_dry_run_reaches_the_checks(tmp_path, capsys):
     from runs import train
 
