@@ -53,6 +53,10 @@ class OnHost(NamedTuple):
     secret_ids: np.ndarray | None = None  # Shape (B, S)
     secret: np.ndarray | None = None  # real tokens. Shape (B, S)
 
+    def mapped(self, change: Callable[[str, np.ndarray], np.ndarray]) -> OnHost:
+        """The arrays after a change of each, given its name."""
+        return self._replace(**{name: change(name, each) for name, each in self._asdict().items() if each is not None})
+
 
 class Observations(dict[str, Tensor]):
     """Ids and masks of replies, the input of a policy, with what of them is in main memory."""
@@ -160,10 +164,10 @@ class Replies:
         ids, is_real = np.concatenate([secret_ids, prompt_ids], axis=1), np.concatenate([secret, prompt], axis=1)
         # Padding between the two moves to the left, so that the mask has no holes.
         order = np.argsort(is_real, axis=1, kind="stable")[:, -max(is_real.sum(axis=1).max(), 1) :]
-        on_host = OnHost(*(np.take_along_axis(each, order, axis=1) for each in (ids, is_real)), response, token)
-        prompts = (torch.from_numpy(each).to(self.prompt_ids.device, non_blocking=True) for each in on_host[:2])
-        found = Replies(*prompts, self.response_ids, self.response_mask, self.token_mask)
-        found.on_host = on_host
+        ids, is_real = (np.take_along_axis(each, order, axis=1) for each in (ids, is_real))
+        prompts = [torch.from_numpy(each).to(self.prompt_ids.device, non_blocking=True) for each in (ids, is_real)]
+        found = Replies(prompts[0], prompts[1], self.response_ids, self.response_mask, self.token_mask)
+        found.on_host = OnHost(ids, is_real, response, token)
         return found
 
     @classmethod
@@ -187,7 +191,7 @@ class Replies:
     def __getitem__(self, rows: Tensor) -> Replies:
         """Select rows, and drop columns that none of them needs."""
         chosen_rows, rows = rows.cpu().numpy(), rows.to(self.prompt_ids.device, non_blocking=True)
-        host = OnHost(*(None if each is None else each[chosen_rows] for each in self.on_host))
+        host = self.on_host.mapped(lambda _, array: array[chosen_rows])
         needed = {"prompt": max(host.prompt.sum(axis=1).max(), 1), "response": host.token.sum(axis=1).max()}
         if host.secret is not None:
             needed["secret"] = max(host.secret.sum(axis=1).max(), 1)
@@ -197,8 +201,7 @@ class Replies:
             return slice(n) if _kind(name) == "response" else slice(-n, None)
 
         found = self._map(lambda name, tensor: tensor[rows] if tensor.dim() == 1 else tensor[rows, columns(name)])
-        arrays = host._asdict().items()
-        found.on_host = OnHost(*(None if each is None else each[:, columns(name)] for name, each in arrays))
+        found.on_host = host.mapped(lambda name, array: array[:, columns(name)])
         return found
 
     def to(self, device: torch.device | str) -> Replies:
@@ -227,8 +230,8 @@ class Replies:
     def on_host(self) -> OnHost:
         """Prompts and masks in main memory; reading them from a GPU waits for it."""
         tensors = self.prompt_ids, self.prompt_mask, self.response_mask, self.token_mask
-        secret = self.secret_ids, self.secret_mask
-        return OnHost(*(None if tensor is None else tensor.cpu().numpy() for tensor in (*tensors, *secret)))
+        secret = (tensor for tensor in (self.secret_ids, self.secret_mask) if tensor is not None)
+        return OnHost(*(tensor.cpu().numpy() for tensor in (*tensors, *secret)))
 
     @cached_property
     def _places(self) -> Tensor:
