@@ -24,6 +24,9 @@ class Guest(Partner):
         self.wish = random.Random(seed).choice(self.drinks)
         self.is_served = False
 
+    def secret(self):
+        return self.wish
+
     def open(self):
         return "hello ! i am thirsty ."
 

@@ -212,6 +212,17 @@ def test_values_are_those_of_the_newest_checkpoint(copied, critic):
     assert rl4dialog.load_policy(copied, checkpoint=1, trust=True).values(["snow <EOU>"], ["no"])[0] != found[1]
 
 
+def test_values_of_a_critic_that_reads_secrets_are_refused(copied):
+    config = read(copied / "config.json")
+    config["alg"]["policy"]["args"]["critic_reads"] = "secret"
+    (copied / "config.json").write_text(json.dumps(config))
+    save_checkpoint(copied, policy_with_critic(copied), 1)
+    loaded = rl4dialog.load_policy(copied, trust=True)
+    assert len(loaded.log_probs(["snow <EOU>"], ["no"])[0]) > 0
+    with pytest.raises(ModelError, match="the run's critic also reads the partner's secret"):
+        loaded.values(["snow <EOU>"], ["no"])
+
+
 def test_values_of_adapters_are_read_around_the_base_model(copied):
     config = read(copied / "config.json")
     (copied / "config.json").write_text(json.dumps({**config, "lora": {"r": 2}}))
