@@ -232,6 +232,24 @@ def test_copies_continue_a_conversation_independently(id):
     assert answers[0] == answers[1] == answers[2]
 
 
+@pytest.mark.parametrize(
+    ("id", "args", "meta_info", "secret"),
+    [
+        ("facts", {}, {"partner_persona": ["i own a dog .", "i sing ."]}, "i own a dog . i sing ."),
+        ("guess_what", {}, {"thing": "apple"}, "apple"),
+        ("wordle", {"letters": "spaced"}, {"word": "crane"}, "c r a n e"),
+        ("guess_the_picture", {}, {"scene": 1, "table": {"n_scenes": 4, "seed": 0}}, None),
+        ("scripted", {}, META_INFO, ""),
+    ],
+)
+def test_secret_is_what_the_partner_knows_from_the_start(id, args, meta_info, secret):
+    partner = PartnerRegistry.get(id, args)
+    partner.reset(meta_info, 3)
+    told = partner.secret()
+    partner.reply(["is it an apple ?"])
+    assert told == partner.secret() and (told == secret or (secret is None and len(told.split()) > 6))
+
+
 def test_partners_import_no_torch():
     ids = ", ".join(repr(id) for id in (*ARGS, "http", "openai"))
     code = (

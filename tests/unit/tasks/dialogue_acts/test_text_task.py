@@ -45,6 +45,7 @@ def test_replies_of_the_corpus_reach_the_goal():
     for number, sample in enumerate(samples("train")):
         partner = AgendaUserPartner(town)
         partner.reset(sample.meta_data, number)
+        assert partner.secret() == sample.meta_data["goal_text"]
         partner.open()
         answers = [partner.reply([reply]) for reply in (*sample.references, *sample.meta_data["continuation"][1::2])]
         n_same += [a.text for a in answers[:-1]] == sample.meta_data["continuation"][::2]
