@@ -166,6 +166,10 @@ class EnvArgs(Block):
     """Regular expressions that end a conversation, after the partner's answer."""
     priority_scale: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Samples are drawn with probability proportional to ``weight ** priority_scale``. 0 means uniform sampling."""
+    once: bool = False
+    """Whether each sample is talked about at most once in the whole run, like people whom one meets only once. Each
+    environment has its own part of the samples; the run stops with an error when one has used up its part.
+    """
     bootstrap_truncated: bool = False
     """Whether the critic's value of the last state is added to the return of a conversation whose last reply was cut at
     ``max_episode_length``. Nothing is added after ``max_turns``, which is a rule of the task: rewards of whole

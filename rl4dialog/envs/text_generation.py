@@ -123,6 +123,8 @@ class TextGenEnv(gym.Env):
         shares_dialogues: Whether the infos contain the conversation, for rewards in the main process.
         max_secret_length: S, for observations with what the partner of the conversation knows (``secret_ids``,
             ``secret_mask``), which only a critic may read; by default they have none.
+        part: Number of this environment and of all, whose samples are all different and occur once; by default, all
+            samples occur in rounds.
 
     Attributes:
         state: State of the utterance in progress.
@@ -156,6 +158,7 @@ class TextGenEnv(gym.Env):
         end_when: Mapping[str, Sequence[str]] | None = None,
         shares_dialogues: bool = False,
         max_secret_length: int | None = None,
+        part: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
         if not samples:
@@ -177,7 +180,11 @@ class TextGenEnv(gym.Env):
         # Not copied, because the environments of a process share it.
         self._samples = samples
         self._weights = samples.weights if isinstance(samples, SharedSamples) else sampling_weights(samples)
-        self._priority_scale = priority_scale
+        self._priority_scale, self._part = priority_scale, part
+        if part is not None and self._weights is not None and priority_scale:
+            raise ConfigError(
+                "env.args.once: the samples have weights, by which they would repeat; set priority_scale: 0"
+            )
         self._order = np.zeros(0, dtype=np.int32)
         self._n_left = 0
         self._before_order: Mapping[str, Any] = {}  # state of the random generator before the order was drawn
@@ -247,7 +254,7 @@ class TextGenEnv(gym.Env):
         """Perform the first half of :meth:`reset`, which does not wait for the partner."""
         super().reset(seed=seed)
         if seed is not None:
-            self._n_left = 0
+            self._n_left, self._before_order = 0, {}
         given = (options or {}).get("sample")
         self._sample_was_drawn = given is None
         sample = given or self._next_sample()
@@ -359,15 +366,22 @@ class TextGenEnv(gym.Env):
 
     def _next_sample(self) -> Sample:
         if not self._n_left:
+            if self._part is not None and self._before_order:
+                raise DataError(
+                    f"env.args.once: an environment has talked about all {len(self._order)} samples of its part of "
+                    f"{len(self._samples)}; use more samples, or fewer iterations"
+                )
             self._before_order = self.np_random.bit_generator.state
             self._draw_order()
-            self._n_left = len(self._samples)
+            self._n_left = len(self._order)
         self._n_left -= 1
         return self._sample_in_order(self._n_left)
 
     def _draw_order(self) -> None:
         n = len(self._samples)
-        if self._weights is None or self._priority_scale == 0:
+        if self._part is not None:
+            order = self.np_random.permutation(np.arange(n)[self._part[0] :: self._part[1]])
+        elif self._weights is None or self._priority_scale == 0:
             order = self.np_random.permutation(n)
         else:
             order = self.np_random.choice(n, size=n, p=sampling_probabilities(self._weights, self._priority_scale))

@@ -63,6 +63,7 @@ def make_vec_env(
     vec_env: str | None = None,
     n_workers: int | None = None,
     timeout_s: float | None = None,
+    once_among: tuple[int, int] | None = None,
 ) -> VecEnv:
     """Vectorize :class:`UtteranceView`.
 
@@ -74,12 +75,15 @@ def make_vec_env(
             default ``blocks`` if rewards or the partner run in the environments, and ``dummy`` otherwise.
         n_workers: Number of workers for ``blocks``; by default one per core.
         timeout_s: Time limit of the rewards of a reply.
+        once_among: For samples that occur once: the number of the first environment, and that in all processes.
     """
     vec_env = check_workers(env_kwargs, vec_env)
     samples = env_kwargs["samples"]
     env_kwargs = {**env_kwargs, "samples": samples if isinstance(samples, SharedSamples) else SharedSamples(samples)}
-    build = functools.partial(make_utterance_env, env_kwargs, timeout_s, ends_process=vec_env == "subproc")
-    return vectorize([build] * n_envs, vec_env, n_workers, timeout_s)
+    build = functools.partial(make_utterance_env, timeout_s=timeout_s, ends_process=vec_env == "subproc")
+    parts = [None if once_among is None else (once_among[0] + i, once_among[1]) for i in range(n_envs)]
+    builds = [functools.partial(build, {**env_kwargs, "part": part}) for part in parts]
+    return vectorize(builds, vec_env, n_workers, timeout_s)
 
 
 def check_workers(env_kwargs: Mapping[str, Any], vec_env: str | None = None) -> str:

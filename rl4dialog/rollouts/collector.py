@@ -244,6 +244,7 @@ class RolloutCollector:
         series.update({name: [*numbers] for name, numbers in of_partner.items()})
         if groups.size > 1:
             series["rollout/constant_groups"] = [float(constant) for constant in rollout.groups.found_constant]
+        stats.n_spoken = rollout.n_spoken
         summarize(stats, buffer.replies, series)
         self._info_numbers.check(stats.means, iteration)
         if self.normalizer is not None:

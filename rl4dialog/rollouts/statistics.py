@@ -63,6 +63,7 @@ class RolloutStats:
     """Statistics of one iteration's rollout."""
 
     n_tokens: int = 0  # number of agent tokens to train on
+    n_spoken: int = 0  # number of all agent tokens, those of conversations that are left out included
     n_masked: int = 0  # number of episodes excluded because a reward or the partner failed
     last_failure: str | None = None  # message of the last reward that failed, if known
     means: dict[str, float] = field(default_factory=dict)  # averages to log, by key (rollout/...)
@@ -105,6 +106,7 @@ def summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[floa
         for name, values in theirs.items():
             numbers[name].extend(values)
     counts = {"n_episodes": len(stats.episodes), "tokens": stats.n_tokens, "masked_rewards": stats.n_masked}
+    counts["spoken_tokens"] = stats.n_spoken
     stats.means = {
         **{name: float(np.mean(values)) for name, values in numbers.items() if values},
         "rollout/task_reward_std": float(np.std(numbers["rollout/task_reward"])),
@@ -112,6 +114,8 @@ def summarize(stats: RolloutStats, replies: Replies, series: dict[str, list[floa
         "rollout/distinct_replies": len(distinct) / len(numbers["rollout/reply_length"]),
         **{f"rollout/{name}": int(n) for name, n in zip(counts, all_reduce_numbers(*counts.values()), strict=True)},
     }
+    if stats.means["rollout/spoken_tokens"] == stats.means["rollout/tokens"]:
+        del stats.means["rollout/spoken_tokens"]  # as in most runs
 
 
 def check_progress(stats: RolloutStats, n_partner_failed: float) -> None:

@@ -33,7 +33,12 @@ from rl4dialog.policies.models import embedding_rows, ids_without_token, is_list
 from rl4dialog.training.assembly import Assembly, part
 from rl4dialog.training.building.algorithm import check_env_workers
 from rl4dialog.training.building.conditions import refuse_useless
-from rl4dialog.training.building.conversations import check_conversations, n_weight_copies, plays_itself
+from rl4dialog.training.building.conversations import (
+    check_conversations,
+    fewest_conversations,
+    n_weight_copies,
+    plays_itself,
+)
 from rl4dialog.training.building.language_model import (
     build_auxiliary_examples,
     build_supervised_examples,
@@ -133,6 +138,9 @@ def _rl_rows(config: OnPolicyConfig, parts: Assembly) -> Rows:
         yield from _conversation_rows(config, parts, args)
     cut = "those whose last reply is cut at max_episode_length; none at max_turns"
     yield "bootstrapped conversations", cut if env.args.bootstrap_truncated else "none"
+    if env.args.once:
+        n = len(parts.texts.data.pools["train"])
+        yield "samples, each for one conversation", f"{n:,}, and at least {fewest_conversations(config):,} are needed"
     if args.get("n_generations"):
         yield "replies per prompt", f"{args['n_generations']}"
     if args.get("batch_size") and args.get("n_epochs"):

@@ -126,6 +126,7 @@ VARIANTS = {
         "alg__kl_div__coeff": 0.0,
         "reward_fn__normalize": "none",
     },
+    "each_sample_once": {"env__args__once": True},
     "tether": {
         **{"alg__args__baseline": "tether", "alg__args__n_generations": 2, "alg__args__gamma": 1.0},
         "train_evaluation__n_iters": 3,

@@ -9,7 +9,7 @@ from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.envs.vectorize import check_workers, close, make_vec_env
-from rl4dialog.functional.distributed import n_processes
+from rl4dialog.functional.distributed import n_processes, process_index
 from rl4dialog.policies.models import embedding_rows
 from rl4dialog.policies.vllm_backend import VLLMBackend
 from rl4dialog.rollouts.collector import RolloutCollector
@@ -30,7 +30,9 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
     env, kl, reward, texts, scorer = config.env, config.alg.kl_div, config.reward_fn, parts.texts, parts.scorer
     assert scorer is not None
     partner, kwargs = _partner_and_env_kwargs(parts, config)
-    vec_env = make_vec_env(kwargs, env.n_envs // n_processes(), env.vec_env, env.n_workers, reward.timeout_s)
+    n_envs = env.n_envs // n_processes()
+    once_among = (process_index() * n_envs, env.n_envs) if env.args.once else None
+    vec_env = make_vec_env(kwargs, n_envs, env.vec_env, env.n_workers, reward.timeout_s, once_among)
     service = partner if isinstance(partner, PartnerService) else None
     algorithm = AlgorithmRegistry.resolve(config.alg.id)
     of_policy = policy_kwargs(parts, config)

@@ -41,7 +41,7 @@ from rl4dialog.training.building.policy import all_arguments, evaluation_kwargs,
 from rl4dialog.training.processes import sharding
 
 _PLAIN_POLICIES = ("causal_lm_actor_critic_policy", "seq2seq_lm_actor_critic_policy")
-_OF_ENV = ("bootstrap_truncated", "max_turns", "terminate_on_eos", "max_partner_length", "max_prompt_length")
+_OF_ENV = ("bootstrap_truncated", "max_turns", "terminate_on_eos", "max_partner_length", "max_prompt_length", "once")
 _OF_PPO = ("value_range", "value_loss", "critic_lr_factor")  # arguments of policies that other algorithms do not read
 _TARGET = (
     "alg.args.target_update_interval is {target_update_interval:,}, but the run has only {n_timesteps:,} timesteps; "
@@ -148,6 +148,11 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda copies_every, in_evaluations: copies_every and in_evaluations,
          "{place}.args.snapshot_every: evaluations have no copies; remove it, or {place} for the initial policy"),
         # -- others
+        (lambda once, has_rollouts: once and not has_rollouts,
+         "env.args.once has no effect with alg.id: {alg_id}, which has no rollouts; remove it"),
+        (lambda once, n_generations: once and n_generations > 1,
+         "env.args.once: alg.args.n_generations is {n_generations}, so each sample is talked about as often; remove "
+         "one of them, or use an algorithm without groups"),
         (lambda goals, vec_env: vec_env != "dummy",
          "env.vec_env: {vec_env} cannot be combined with env.id: turn_goals, all in the main process; remove it"),
         (lambda critic_warmup_iters, n_iters: critic_warmup_iters > n_iters,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rl4dialog.catalog import PartnerRegistry
-from rl4dialog.core.config import TextConfig
+from rl4dialog.core.config import OnPolicyConfig, TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
 from rl4dialog.core.protocols import BatchedConversationReward, Partner, PartnerService
@@ -26,6 +27,7 @@ from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.rollouts.task_rewards import TaskRewards
 from rl4dialog.scores.scoring import Scorer
 from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
+from rl4dialog.training.building.policy import all_arguments
 from rl4dialog.training.building.texts import Texts
 
 _POOL = ("snapshot_every", "pool_size", "latest_share", "learns")
@@ -248,6 +250,16 @@ def build_task_rewards(scorer: Scorer) -> TaskRewards:
     return TaskRewards(scorer.parts, replace(scorer, parts=in_main).values)
 
 
+def fewest_conversations(config: OnPolicyConfig) -> int:
+    """How many conversations a run begins at least: if all are as long as they can be.
+
+    Each environment ends one per iteration or more, and begins another one at the end of the run.
+    """
+    n_tokens = all_arguments(config)["n_steps"] * config.env.n_envs
+    longest = config.env.args.max_turns * config.env.args.max_episode_length
+    return config.n_iters * max(config.env.n_envs, math.ceil(n_tokens / longest)) + config.env.n_envs
+
+
 def check_conversations(config: TextConfig, texts: Texts) -> None:
     """Check the dialogue format, and that all samples can start a conversation, with each partner of the run."""
     if config.env is None:
@@ -255,6 +267,13 @@ def check_conversations(config: TextConfig, texts: Texts) -> None:
     args = config.env.args
     if args.conversation_partner is not None:
         texts.data.pools["train"].frame()
+    if isinstance(config, OnPolicyConfig) and args.once:
+        n, needed = len(texts.data.pools["train"]), fewest_conversations(config)
+        if n < needed:
+            raise ConfigError(
+                f"env.args.once: the run needs at least {needed:,} samples, one for each conversation, and the train "
+                f"split has {n:,}; use more samples, or fewer iterations, environments or steps"
+            )
     _check_partners_data(config, args, texts)
     _check_secrets(config, args, texts)
     rules, lengths = ConversationRules(first_speaker=args.first_speaker), texts.lengths

@@ -20,7 +20,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 from tiny import make_env, make_env_kwargs, make_samples, make_tokenizer
 
-from rl4dialog.core.errors import EnvWorkerError, RewardError
+from rl4dialog.core.errors import DataError, EnvWorkerError, RewardError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs import vectorize
 from rl4dialog.envs.vectorize import BlockVecEnv, close, make_vec_env, worker_count, worker_death_as_error
@@ -660,3 +660,32 @@ def test_other_errors_are_left_as_they_are():
 def test_environment_that_cannot_be_built_is_told():
     with pytest.raises(EnvWorkerError, match="died while its environment was built"):
         make(max_turns=2)
+
+
+@pytest.mark.parametrize("vec_env", ["dummy", "blocks"])
+def test_each_sample_occurs_once_in_the_environments_of_all_processes(vec_env):
+    """Two processes of two environments have 3, 3, 2 and 2 of the 10 samples."""
+    kwargs = make_env_kwargs(samples=make_samples(10))
+
+    def build(process):
+        env = make_vec_env(kwargs, 2, vec_env, n_workers=2, once_among=(2 * process, 4))
+        env.seed(3)
+        env.reset()
+        return env
+
+    def draw(env, **indices):
+        return [info["sample_id"] for _, info in env.env_method("reset", **indices)]
+
+    first, second = build(0), build(1)
+    talked_about = [info["sample_id"] for env in (first, second) for info in env.reset_infos] + draw(first)
+    states = first.env_method("state_dict")
+    last = draw(first)
+    for index, state in enumerate(states):  # as when a run goes on
+        first.env_method("load_state_dict", state, indices=[index])
+    assert draw(first) == last
+    talked_about += draw(second) + last
+    assert sorted(talked_about) == list(range(10))
+    for env in (first, second):
+        with pytest.raises((DataError, EnvWorkerError), match=r"env\.args\.once: an environment has talked about all"):
+            draw(env)
+        env.close()

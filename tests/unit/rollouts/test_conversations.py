@@ -129,6 +129,7 @@ def test_constant_groups_are_kept_or_dropped_or_replaced(constant, expected, n_e
     assert [id for (id,) in stored_ids(found)] == expected
     assert found.stats.n_tokens == len(expected) and len(found.stats.episodes) == n_episodes
     assert found.stats.means["rollout/constant_groups"] == 0.5
+    assert found.stats.means.get("rollout/spoken_tokens", 4) == n_episodes
     # Rewards are those of all replies of the policy, also of those that are left out.
     assert found.stats.means["rollout/task_reward"] == pytest.approx(5.25)
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import yaml
-from runs import make_config, write_config
+from runs import make_config, train, write_config
 
 from rl4dialog import cli
 from rl4dialog.core.config import parse_config
@@ -243,6 +243,11 @@ ONLY_EPOCHS = {**SUPERVISED, "model_name": "builtin/tiny-gpt2", "training_args":
         (TEXT, args(supervised_batch_size=4), "supervised_batch_size has no effect without alg.args.supervised"),
         (TEXT, policy(reference="ema"), "alg.policy.args.reference: ema needs reference_decay, such as"),
         (TEXT, policy(reference_decay=0.9), "reference_decay has no effect without reference: ema"),
+        (
+            TEXT,
+            {**RLOO, **env(once=True)},
+            "env.args.once: alg.args.n_generations is 4, so each sample is talked about",
+        ),
         (TALK, partner("self_play", **BOTH), "learns: both trains the current policy on both sides"),
         (TALK, partner("self_play", pool_size=3), "pool_size has no effect without snapshot_every"),
         (TALK, partner("self_play", snapshot_every=-1), "env.args.partner.args.snapshot_every"),
@@ -257,6 +262,12 @@ ONLY_EPOCHS = {**SUPERVISED, "model_name": "builtin/tiny-gpt2", "training_args":
 def test_arguments_that_contradict_each_other_are_refused(base, overrides, message, tmp_path):
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_components(built(tmp_path, base, {"reward_fn": LENGTH, **overrides}))
+
+
+def test_a_run_that_needs_more_samples_is_refused_before_it_begins(tmp_path, capsys):
+    config = make_config(tmp_path, **env(once=True), train_evaluation__n_iters=999)
+    assert train(tmp_path, config, "--dry_run") == 2
+    assert re.search(r"once: the run needs at least [\d,]+ samples.*the train split has \d+", capsys.readouterr().err)
 
 
 def config_of(folder, args=None, **overrides):
