@@ -63,6 +63,11 @@ class ComponentConfig(Block):
     """Arguments of the component."""
 
 
+class MetricConfig(ComponentConfig):
+    append_to_texts: str = ""
+    """Text that the metric reads after each reply and reference, such as ``<EOU>``."""
+
+
 def inner_component(chosen: Any, what: str) -> ComponentConfig:
     """Parse a component given inside other arguments, either as an id or as ``{id: ..., args: {...}}``."""
     try:
@@ -330,8 +335,8 @@ class BatchedEvaluationConfig(TrainEvaluationConfig):
 
 
 class TextEvaluationConfig(BatchedEvaluationConfig):
-    metrics: list[ComponentConfig] = Field(default_factory=list)
-    """Metrics to compute."""
+    metrics: list[MetricConfig] = Field(default_factory=list)
+    """Metrics to compute. One reads ``append_to_texts``, such as ``<EOU>``, after each reply and reference."""
     generation_kwargs: dict[str, Any] | None = None
     """Generation settings for evaluation. Default: the settings for rollouts. Decoding is greedy unless ``do_sample``
     is set, and uses beam search with ``num_beams``.

@@ -69,7 +69,8 @@ def _type_name(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin is list:
-        return f"list of {'`{id, args}`' if block_of(arguments[0]) else _type_name(arguments[0])}"
+        block = block_of(arguments[0])
+        return "list of " + (f"`{{{', '.join(block.model_fields)}}}`" if block else _type_name(arguments[0]))
     return "block" if origin is dict or block_of(annotation) else _PLAIN[annotation]
 
 

@@ -205,11 +205,11 @@ def compute_metrics(
             if not rows:
                 _logger.warning("%s has no score: no reply of %s has references", type(metric).__name__, split_name)
                 continue
-            talk_of = [i for i, _ in rows]
+            talk_of, marker = [i for i, _ in rows], getattr(metric, "append_to_texts", "")
             found = metric.compute(
                 [reply.prompt for _, reply in rows],
-                [reply.text for _, reply in rows],
-                [reply.references for _, reply in rows],
+                [reply.text + marker for _, reply in rows],
+                [[text + marker for text in reply.references] for _, reply in rows],
                 [reply.meta_info for _, reply in rows],
                 model,
                 split_name,

@@ -117,6 +117,18 @@ ERRORS = [
     ("ilql", {"alg__args__polyak_rate": 2.0}, "alg.args.polyak_rate"),
     ("ilql", {"alg__args__batch_size": 1024}, "batch_size is 1024 agent tokens, but an iteration has only 256"),
     ("ilql", {"alg__args__cql_temperature": 2.0}, "no effect without alg.args.cql_weight"),
+    (
+        "ilql",
+        {"alg__args__imitation_beta": 2.0},
+        "no effect without alg.args.imitation: exp or sign",
+    ),
+    ("ilql", {"alg__args__imitation": "sign", "alg__args__imitation_beta": 2.0}, "a share of at most 1 with imitation"),
+    ("ilql", {"alg__args__value_min": 1.0, "alg__args__value_max": -1.0}, "value_min is 1; it must be below value_max"),
+    (
+        "ilql_of_replies",
+        {"alg__args__imitation": "exp"},
+        "imitation: exp weighs tokens, but values are of replies",
+    ),
     ("ilql", {GUIDANCE: {"bta": 2.0}}, "unknown key 'alg.policy.args.guidance.bta'; did you mean"),
     ("ilql", {GUIDANCE: {"prior": {"min_p": 1.5}}}, "guidance.prior.min_p"),
     ("ilql", {GUIDANCE: {"num_beams": 3}}, "num_beams has a meaning only with"),

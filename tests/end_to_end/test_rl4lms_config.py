@@ -156,3 +156,49 @@ def test_building_blocks_in_the_form_of_rl4lms_readme_work(tmp_path):
     assert info["rollout/task_reward"] == 1.0
     metrics = lines(run_folder(tmp_path) / "test_split_metrics.jsonl")[-1]["metrics"]
     assert metrics["custom_metrics/my_metric"] == 0.7
+
+
+def test_algorithm_and_policy_in_the_form_of_rl4lms_readme_train(tmp_path):
+    (tmp_path / "own_parts.py").write_text(
+        "from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm\n"
+        "from rl4dialog import AlgorithmRegistry, PolicyRegistry\n"
+        "from rl4dialog.policies.causal import CausalLMActorCriticPolicy\n"
+        "class MyPolicy(CausalLMActorCriticPolicy):\n"
+        "    n_evaluated = 0\n"
+        "    def evaluate_actions(self, obs, actions):\n"
+        "        evaluated = super().evaluate_actions(obs, actions)\n"
+        "        MyPolicy.n_evaluated += len(evaluated.log_prob)\n"
+        "        return evaluated\n"
+        "class MyOnPolicyAlgorithm(OnPolicyAlgorithm):\n"
+        "    def __init__(self, policy, env, n_epochs=2, batch_size=8, **args):\n"
+        "        fixed = {'gamma': 1.0, 'gae_lambda': 1.0, 'ent_coef': 0.0, 'vf_coef': 0.5, 'max_grad_norm': 1.0}\n"
+        "        super().__init__(policy, env, use_sde=False, sde_sample_freq=-1, **fixed, **args)\n"
+        "        self.n_epochs, self.batch_size = n_epochs, batch_size\n"
+        "    def train(self) -> None:\n"
+        "        n_advantages = 0\n"
+        "        for epoch in range(self.n_epochs):\n"
+        "            for rollout_data in self.rollout_buffer.get(self.batch_size):\n"
+        "                values, log_prob, entropy = self.policy.evaluate_actions(\n"
+        "                    rollout_data.observations, rollout_data.actions)\n"
+        "                loss = -(rollout_data.advantages * log_prob).mean()\n"
+        "                self.policy.optimizer.zero_grad()\n"
+        "                loss.backward()\n"
+        "                self.policy.optimizer.step()\n"
+        "                n_advantages += len(rollout_data.advantages)\n"
+        "        self.logger.record('train/n_advantages', n_advantages)\n"
+        "        self.logger.record('train/n_evaluated', MyPolicy.n_evaluated)\n"
+        "AlgorithmRegistry.add('my_algorithm', MyOnPolicyAlgorithm)\n"
+        "PolicyRegistry.add('my_policy', MyPolicy)\n",
+        encoding="utf-8",
+    )
+    reward = {"id": "length_penalty", "args": {"min_length": 8}}  # differs from reply to reply
+    config = make_config(tmp_path, imports=["./own_parts.py"], reward_fn=reward)
+    config["alg"] |= {
+        "id": "my_algorithm",
+        "args": {"n_steps": 16, "n_epochs": 3, "batch_size": 8, "learning_rate": 1e-3},
+    }
+    config["alg"]["policy"]["id"] = "my_policy"
+    folder = trained_run(tmp_path, config)
+    rollouts, updates = (lines(folder / f"{name}_info.jsonl") for name in ("rollout", "training"))
+    assert updates[0]["train/n_advantages"] == 3 * rollouts[0]["rollout/tokens"] == updates[0]["train/n_evaluated"]
+    assert abs(rollouts[0]["rollout/kl"]) < 1e-4 < abs(rollouts[1]["rollout/kl"]), "the policy has moved"

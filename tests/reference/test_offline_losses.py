@@ -1,5 +1,6 @@
 """Losses and gradients of the offline algorithms against loops over single tokens, one unpadded pass for each."""
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -78,7 +79,10 @@ def expected_loss(learner, name, per_turn, cql_weight):
             estimate, prior = q_lagging[i][t.id], t.log_prior.detach()[t.id]
             rest = 0.0 if last else None
             weight = 1.0
-            if name == "ilql":
+            if name in ILQL_WEIGHTS:
+                limits = {"value_min": -math.inf, "value_max": math.inf} | CASES[name][1]
+                estimate = estimate.clamp(limits["value_min"], limits["value_max"])
+                weight = ILQL_WEIGHTS[name](float(estimate - v[i].detach()))
                 after = rest if last else v[i + 1].detach()
                 v_loss = abs(0.7 - float(estimate < v[i].detach())) * (estimate - v[i]) ** 2
             elif name in ("cql", "sarsa"):
@@ -119,8 +123,15 @@ def expected_loss(learner, name, per_turn, cql_weight):
     return total / n
 
 
+ILQL_WEIGHTS = {
+    "ilql": lambda advantage: 1.0,
+    "ilql_exp": lambda advantage: math.exp(min(0.5 * advantage, 0.05)),
+    "ilql_sign": lambda advantage: 0.8 if advantage > 0 else 0.2,
+}
 CASES = {
     "ilql": (ILQL, {}),
+    "ilql_exp": (ILQL, {"imitation": "exp", "imitation_beta": 0.5, "max_log_weight": 0.05, "value_max": 0.2}),
+    "ilql_sign": (ILQL, {"imitation": "sign", "imitation_beta": 0.8, "value_min": -0.3}),
     "sarsa": (CQL, {"backup": "data"}),
     "cql": (CQL, {}),
     "mc": (MCReturns, {}),
@@ -145,6 +156,18 @@ def test_gradient_is_that_of_a_loop(name, kind, discount_per, tmp_path):
     part_trunks(learner.policy)
     loss = expected_loss(learner, name, discount_per == "turn", cql_weight)
     assert_gradients(learner, loss, [whole_batch(learner)])
+
+
+def test_lagging_values_become_the_trained_ones_every_few_steps(tmp_path):
+    model = make_gpt2(marked_tokenizer())
+    learner = make_learner(ILQL, make_log(tmp_path, model), model, hard_update_every=3, polyak_rate=0.5)
+    trained, lagging = (heads.output.output.bias.data for heads in (learner.policy.heads, learner.policy._target_heads))
+    distances = []
+    for learner._n_updates in range(6):
+        lagging.copy_(trained + 1)
+        learner._after_step()
+        distances.append(round(float((lagging - trained).sum()), 4))
+    assert distances == [0.5, 0.5, 0.0, 0.5, 0.5, 0.0]
 
 
 @pytest.mark.parametrize("architecture", MODELS)

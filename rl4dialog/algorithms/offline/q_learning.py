@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,11 +14,18 @@ from pydantic import Field
 from torch import Tensor
 
 from rl4dialog.algorithms.offline.base import OfflineAlgorithm, weighted_means
-from rl4dialog.core.arguments import Fraction, NonNegative, Positive
+from rl4dialog.core.arguments import Count, Fraction, NonNegative, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.advantages import Turns
 from rl4dialog.functional.log_probs import token_log_probs
-from rl4dialog.functional.losses import conservative_penalty, expectile_loss, next_states, q_loss, td_targets
+from rl4dialog.functional.losses import (
+    advantage_weights,
+    conservative_penalty,
+    expectile_loss,
+    next_states,
+    q_loss,
+    td_targets,
+)
 from rl4dialog.functional.replies import Replies
 
 
@@ -89,6 +97,7 @@ class QLearning(OfflineAlgorithm):
         cql_temperature: Temperature of the penalty.
         huber_delta: Limit of Huber's loss for Q; ``null`` is the squared error.
         polyak_rate: Share of the trained values in the lagging copy that each optimizer step adds.
+        hard_update_every: Number of optimizer steps after which the lagging copy becomes the trained values, too.
         kwargs: Keyword arguments of :class:`~rl4dialog.algorithms.offline.base.OfflineAlgorithm`.
     """
 
@@ -105,11 +114,12 @@ class QLearning(OfflineAlgorithm):
         cql_temperature: Positive = 1.0,
         huber_delta: Positive | None = None,
         polyak_rate: Fraction = 0.005,
+        hard_update_every: Count | None = None,
         **kwargs: Any,
     ) -> None:
         self.policy_weight, self.v_weight = policy_weight, v_weight
         self.cql_weight, self.cql_temperature, self.huber_delta = cql_weight, cql_temperature, huber_delta
-        self.polyak_rate = polyak_rate
+        self.polyak_rate, self.hard_update_every = polyak_rate, hard_update_every
         super().__init__(*args, **kwargs)
 
     @classmethod
@@ -185,7 +195,9 @@ class QLearning(OfflineAlgorithm):
         return expectile_loss(states.target_q - states.values, 0.5)
 
     def _after_step(self) -> None:
-        self.policy.update_targets(self.polyak_rate)  # type: ignore[operator]
+        policy: Any = self.policy
+        is_hard = self.hard_update_every is not None and (self._n_updates + 1) % self.hard_update_every == 0
+        policy.update_targets(1.0 if is_hard else self.polyak_rate)
 
 
 class ILQL(QLearning):
@@ -198,14 +210,61 @@ class ILQL(QLearning):
     Args:
         args: Arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
         tau: Expectile: 0.5 is the value of the behaviour in the log, and near 1 that of its best actions.
+        imitation: Weights of the tokens that the language model imitates, by their advantage A = min_j Q_j - V:
+            ``all`` 1, ``exp`` exp(``imitation_beta`` A), ``sign`` ``imitation_beta`` if A > 0, else the rest to 1.
+        imitation_beta: A number per unit of reward, or with ``sign`` a share of at most 1.
+        max_log_weight: Largest exponent with ``exp``; ``null`` for none.
+        value_min: Smallest value that V learns from, and that advantages have; the same for ``value_max``.
+        value_max: Largest one.
         kwargs: Keyword arguments of :class:`~rl4dialog.algorithms.offline.q_learning.QLearning`.
     """
 
     policy_kinds = ("guided", "reranked")
 
-    def __init__(self, *args: Any, tau: Annotated[float, Field(gt=0, lt=1)] = 0.7, **kwargs: Any) -> None:
-        self.tau = tau
+    def __init__(
+        self,
+        *args: Any,
+        tau: Annotated[float, Field(gt=0, lt=1)] = 0.7,
+        imitation: Literal["all", "exp", "sign"] = "all",
+        imitation_beta: NonNegative = 1.0,
+        max_log_weight: Positive | None = None,
+        value_min: float | None = None,
+        value_max: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.tau, self.imitation, self.imitation_beta = tau, imitation, imitation_beta
+        self.max_log_weight = math.inf if max_log_weight is None else max_log_weight
+        self.limits = -math.inf if value_min is None else value_min, math.inf if value_max is None else value_max
         super().__init__(*args, **kwargs)
+
+    @classmethod
+    def check_policy(cls, policy: Any, given: Mapping[str, Any], args: Mapping[str, Any]) -> None:
+        super().check_policy(policy, given, args)
+        weights, low, high = args["imitation"], args["value_min"], args["value_max"]
+        if policy.reranked and weights != "all":
+            raise ConfigError(f"alg.args.imitation: {weights} weighs tokens, but values are of replies; remove it")
+        for name, of in (("imitation_beta", ("exp", "sign")), ("max_log_weight", ("exp",))):
+            if name in given and weights not in of:
+                raise ConfigError(f"alg.args.{name} has no effect without alg.args.imitation: {' or '.join(of)}")
+        if weights == "sign" and args["imitation_beta"] > 1:
+            raise ConfigError("alg.args.imitation_beta is a share of at most 1 with imitation: sign")
+        if low is not None and high is not None and low >= high:
+            raise ConfigError(f"alg.args.value_min is {low:g}; it must be below value_max, {high:g}")
+
+    def _lagging(self, states: States) -> Tensor:
+        """Lagging estimates of the logged actions, within the limits. Shape (n,)."""
+        return states.target_q.clamp(*self.limits)
+
+    def _imitation(self, states: States) -> dict[str, Tensor]:
+        terms = super()._imitation(states)
+        if not terms or self.imitation == "all":
+            return terms
+        advantages = self._lagging(states) - states.values.detach()
+        if self.imitation == "exp":
+            weights = advantage_weights(self.imitation_beta * advantages, 1.0, self.max_log_weight)
+        else:
+            weights = (advantages > 0) * (2 * self.imitation_beta - 1) + 1 - self.imitation_beta
+        return {"policy_loss": weights * terms["policy_loss"], "weight_mean": weights}
 
     def _q_targets(self, states: States) -> Tensor:
         # V(s') stands for the best logged action there, so no maximum over actions is needed.
@@ -213,7 +272,7 @@ class ILQL(QLearning):
 
     def _v_loss(self, states: States) -> Tensor:
         # |tau - 1(u < 0)| u^2 with u = min_j Q_j(s, a) - V(s) of the lagging heads.
-        return expectile_loss(states.target_q - states.values, self.tau)
+        return expectile_loss(self._lagging(states) - states.values, self.tau)
 
 
 class CQL(QLearning):

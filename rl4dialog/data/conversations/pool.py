@@ -43,19 +43,21 @@ class _Tweets(TypedRow):
     transitions: dict[str, dict[str, list[str]]]
 
 
-def game_rows(read: Callable[[], Iterable[Row]], seed: int) -> Iterator[Row]:
+def game_rows(read: Callable[[], Iterable[Row]], seed: int, true_words: bool = False) -> Iterator[Row]:
     """Yield each game as a line of a conversation log.
 
     As ILQL does by default, a game gets any hidden word that its colours allow, drawn with equal probability, and for
-    each guess any word with its colours; so the same game has the same words in every reading. A game that no word
-    allows is left out, as there. Every guess but the hidden word costs 1.
+    each guess any word with its colours; so the same game has the same words in every reading. With ``true_words``, the
+    hidden word is the day's. A game that no such word allows is left out, as there. Every guess but the hidden word
+    costs 1.
     """
     for row in read():
         tweets = row.parsed(_Tweets)
         words = sorted(tweets.transitions)
-        for number, (_, colours) in enumerate(tweets.games):
+        for number, (of_day, colours) in enumerate(tweets.games):
             rng = random.Random(derive_seed(seed, "tweets", number))
-            if (word := _hidden_word(colours, tweets.transitions, words, rng)) is not None:
+            possible = [word for word in (of_day,) if word in tweets.transitions] if true_words else words
+            if (word := _hidden_word(colours, tweets.transitions, possible, rng)) is not None:
                 guesses = [rng.choice(tweets.transitions[word][each]) for each in colours]
                 yield Row(_record(number, word, guesses, colours), f"{row.place}, game {number}")
 
@@ -239,6 +241,7 @@ class LoggedConversations(TextGenPool):
             By default the one whose columns the first row has.
         agent: Role of the agent in ``messages``, for lines that do not name it.
         split_seed: Random seed of this sampling, and of the words of ``tweets``.
+        true_words: Whether the hidden words of ``tweets`` are those of the day, not drawn.
         reward_scale: Factor of all rewards.
         reward_shift: Number added to the scaled reward of each utterance of the agent.
         min_turns: Leave out conversations with fewer utterances of the agent.
@@ -270,6 +273,7 @@ class LoggedConversations(TextGenPool):
         format: FormatName = "eou",
         held_out_share: HeldOutShare | None = None,
         split_seed: int = 0,
+        true_words: bool = False,
         reward_scale: float = 1.0,
         reward_shift: float = 0.0,
         min_turns: Count = 1,
@@ -295,8 +299,11 @@ class LoggedConversations(TextGenPool):
             _logger.info("%s: layout %s (%s)", first.place, layout, how)
             if unread := unread_columns(first, layout):
                 _logger.warning("%s: these columns are not read: %s", first.place, ", ".join(unread))
+        if true_words and layout != "tweets":
+            raise DataError(f"datapool 'conversations': true_words is for layout: tweets, not {layout}")
         if layout == "tweets":
-            readers = {name: functools.partial(game_rows, read, split_seed) for name, read in readers.items()}
+            seed = split_seed
+            readers = {name: functools.partial(game_rows, read, seed, true_words) for name, read in readers.items()}
             layout = "messages"
         rows = split_reader(split, readers, str(path), held_out_share, split_seed)
 
@@ -325,6 +332,7 @@ class LoggedConversations(TextGenPool):
         pool = cls(samples, lambda: (dialogue for dialogue, _ in read()))
         pool.use_format(dialogue_format)
         settings = [layout, agent, format, held_out_share, split_seed, reward_scale, reward_shift, min_turns, max_size]
+        settings += [True] if true_words else []  # logs that were encoded before keep their key
         pool.source_key = {"files": _file_hashes(path), "split": split, "settings": settings}
         return pool
 

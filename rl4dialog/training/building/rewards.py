@@ -15,7 +15,7 @@ from rl4dialog.catalog import MetricRegistry, RewardFunctionRegistry
 from rl4dialog.core.async_calls import AsyncCalls
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.config_blocks import RewardConfig
-from rl4dialog.core.errors import RewardError
+from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.reward_parts import FinishedReplies, clip_bounds, names_needing
@@ -195,6 +195,13 @@ def reward_builder(toolkit: Mapping[str, Any]) -> Callable[[str, dict[str, Any]]
 
 def build_metrics(config: TextConfig, toolkit: Mapping[str, Any]) -> list[BaseMetric | DialogueMetric]:
     """Build the metrics of ``train_evaluation``."""
-    build = reward_builder(toolkit)
-    chosen = [(metric.id, metric.args) for metric in config.train_evaluation.metrics]
-    return [MetricRegistry.get(id, args, **offered(toolkit, args), build_part=build) for id, args in chosen]
+    build, metrics = reward_builder(toolkit), []
+    for i, chosen in enumerate(config.train_evaluation.metrics):
+        metric = MetricRegistry.get(chosen.id, chosen.args, **offered(toolkit, chosen.args), build_part=build)
+        if chosen.append_to_texts:
+            if isinstance(metric, DialogueMetric):
+                where = f"train_evaluation.metrics[{i}].append_to_texts"
+                raise ConfigError(f"{where}: {chosen.id} measures whole conversations, not texts; remove it")
+            metric.append_to_texts = chosen.append_to_texts
+        metrics.append(metric)
+    return metrics

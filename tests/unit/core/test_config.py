@@ -235,7 +235,7 @@ def test_page_of_the_docs_tells_type_default_and_bounds(capsys):
     assert re.search(
         r"## env\.args\n.*\| `max_prompt_length` \| integer, at least 1, at most 1,000,000 \|  \| ", page, re.DOTALL
     )
-    assert "| `metrics` | list of `{id, args}` | `[]` | " in page
+    assert "| `metrics` | list of `{id, args, append_to_texts}` | `[]` | " in page
 
 
 @pytest.mark.parametrize("model", sorted(MODELS, key=lambda model: model.__name__), ids=lambda model: model.__name__)

@@ -100,6 +100,7 @@ def test_run_that_was_trained_here_needs_no_trust_but_for_code():
 
 _HARMLESS = {
     "a text or pattern that is matched, shown or written to the model": (
+        "append_to_texts",
         *("concept_end_token", "concept_separator_token", "greeting", "instructions", "keywords", "opening"),
         *("opening_request", "otherwise", "pattern", "prefix", "prompt", "prompt_prefix", "prompt_suffix", "replies"),
         *("prompt_template", "rubric", "rules", "system", "partner_replies", "agent", "partner", "start_words"),

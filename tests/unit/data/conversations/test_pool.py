@@ -28,9 +28,9 @@ TRANSITIONS = {
 }
 
 
-def games(found, seed=0, transitions=TRANSITIONS):
+def games(found, seed=0, transitions=TRANSITIONS, **kwargs):
     rows = [Row({"games": found, "transitions": transitions}, "t.json")]
-    return [dict(row.values) for row in game_rows(lambda: rows, seed)]
+    return [dict(row.values) for row in game_rows(lambda: rows, seed, **kwargs)]
 
 
 def test_words_of_tweets_have_their_colours_and_are_drawn_by_seed():
@@ -49,6 +49,9 @@ def test_words_of_tweets_have_their_colours_and_are_drawn_by_seed():
     assert set(firsts) == {"build", "ghost"} and abs(firsts["build"] - firsts["ghost"]) < 60
     found = games([["panic", [MISS]], ["panic", ["<g><b><b><b><b>"]], ["panic", [HIT]]])
     assert [game["id"] for game in found] == [0, 2]
+    days = [["slate", [MISS, HIT]], ["crane", [NEAR, HIT]], ["panic", [MISS, HIT]], ["crane", [MISS, HIT]]] * 9
+    found = games(days, true_words=True)
+    assert [(game["id"] % 4, game["meta_data"]["word"]) for game in found] == [(0, "slate"), (3, "crane")] * 9
 
 
 @pytest.mark.parametrize(
@@ -284,6 +287,8 @@ def test_limits(write, caplog):
     assert sum(cut in message for message in caplog.messages) == 1, "nothing is left out by the second"
     with pytest.raises(DataError, match=r"has no samples in split 'train' \(source: .*log\.jsonl\)"):
         LoggedConversations.prepare("train", path, min_turns=4)
+    with pytest.raises(DataError, match="true_words is for layout: tweets, not messages"):
+        LoggedConversations.prepare("train", path, true_words=True)
 
 
 def test_rewards_are_scaled_then_shifted(write):

@@ -16,10 +16,13 @@ from rl4dialog.core.errors import ConfigError, RewardError
 from rl4dialog.core.protocols import BatchedRewardFunction, RewardFunction
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.core.types import Sample
+from rl4dialog.rollouts.talk import talk_of_one_reply
 from rl4dialog.scores.composite import Linear
+from rl4dialog.scores.overlap import ChrfMetric
 from rl4dialog.scores.parts import AsyncReward, FunctionReward
 from rl4dialog.scores.scoring import Scorer
-from rl4dialog.training.building.rewards import RewardColumns, build_scorer, mean_reward
+from rl4dialog.training.building.rewards import RewardColumns, build_metrics, build_scorer, mean_reward
+from rl4dialog.training.talks import compute_metrics
 
 TOOLKIT = {"tokenizer": None, "async_calls": AsyncCalls()}
 
@@ -114,3 +117,17 @@ def test_reward_that_must_work_is_an_error_unless_failures_are_masked():
     slow = [RewardPart("slow", 1.0, FunctionReward(lambda *_: time.sleep(600)))]
     with pytest.raises(RewardError, match=r"'slow' failed on sample 0: TimeoutError: no result after 0\.05 s"):
         RewardColumns(Scorer(slow, timeout_s=0.05)).score(SAMPLES, REPLIES, must_work=True)
+
+
+def test_metrics_of_texts_read_what_is_appended_to_replies_and_references(tmp_path):
+    def built(id):
+        metrics = [{"id": id, "append_to_texts": "<EOU>"}]
+        return build_metrics(parse_config(make_config(tmp_path, train_evaluation__metrics=metrics), "config"), TOOLKIT)
+
+    talks = [talk_of_one_reply(sample, reply) for sample, reply in zip(SAMPLES, REPLIES, strict=True)]
+    prompts = [sample.prompt_or_input_text for sample in SAMPLES]
+    expected = ChrfMetric().compute(prompts, [f"{reply}<EOU>" for reply in REPLIES], [["good<EOU>"]] * 3)
+    assert compute_metrics(built("chrf"), talks, "test", None) == expected
+    assert expected != ChrfMetric().compute(prompts, REPLIES, [["good"]] * 3)
+    with pytest.raises(ConfigError, match=r"metrics\[0\]\.append_to_texts: conversation measures whole conversations"):
+        built("conversation")
