@@ -1,14 +1,16 @@
 """Iterations on a GPU beside the physical bound, the plain loop and TRL: one table, and one JSON line per cell.
 
-``benchmarks/gpu.sh`` runs it. First it checks that replies from graphs are those of the loop. A decoding step takes at
-least the time to read the weights and the keys and values of all rows, or to multiply all rows; an update at least that
-of its multiplications (6 per parameter and token, 4 with adapters) and of Adam's 28 bytes per trained parameter.
-Bandwidth and arithmetic are those of a copy and of a product of matrices on the same device.
+``benchmarks/gpu.sh`` runs it. Each cell is a process with a time limit, and its failure is a row with an ``error``.
+First, a cell checks that replies from graphs are those of the loop. A decoding step takes at least the time to read the
+weights and the keys and values of all rows, or to multiply all rows; an update at least that of its multiplications (6
+per parameter and token, 4 with adapters) and of Adam's 28 bytes per trained parameter. Bandwidth and arithmetic are
+those of a copy and of a product of matrices on the same device.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import gc
 import json
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,12 +35,15 @@ from benchmarks.contestants import PHASES, Contestant, Rl4dialog, Setting, synch
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.trl_trainer import TRL
 from benchmarks.workloads import WORKLOADS, Workload, build_prompts
+from rl4dialog import cli
 from rl4dialog.core.process_memory import keep_freed_memory
 from rl4dialog.functional.masks import padded
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.runs.provenance import git_state, package_versions
 from rl4dialog.training.memory import peak_mib
 
+_LEAST_S = 20.0  # a cell is not begun with less time
+_LONG_S = 15.0  # after these, a contestant does no further iteration
 _LONG_PROMPTS = tuple(range(256, 513, 4))
 _EAGER, _OURS, _PLAIN, _TRL = "rl4dialog, token by token", "rl4dialog", "plain loop", "trl"
 
@@ -49,18 +55,19 @@ def _cell(size: str, reply: int, algorithm: str = "ppo", **changes: Any) -> tupl
     return setting, dataclasses.replace(WORKLOADS[size], **changes)
 
 
+# The most informative ones first: there may be no time for the last.
 CELLS = {
     "small, 20 tokens": _cell("small", 20),
-    "small, 128 tokens": _cell("small", 128),
-    "small, RLOO": _cell("small", 20, "rloo"),
-    "small, GRPO": _cell("small", 20, "grpo"),
-    "small, prompts of 512": _cell("small", 20, prompt_lengths=_LONG_PROMPTS),
-    "135m, 20 tokens": _cell("135m", 20),
     "135m, 128 tokens": _cell("135m", 128),
     "1b, 20 tokens": _cell("1b", 20),
-    "1b, 256 rows": _cell("1b", 20, n_episodes=256, batch_size=32),
-    "1b, 128 tokens": _cell("1b", 128),
+    "small, RLOO": _cell("small", 20, "rloo"),
     "8b with LoRA, 20 tokens": _cell("8b", 20),
+    "small, prompts of 512": _cell("small", 20, prompt_lengths=_LONG_PROMPTS),
+    "small, GRPO": _cell("small", 20, "grpo"),
+    "1b, 256 rows": _cell("1b", 20, n_episodes=256, batch_size=32),
+    "small, 128 tokens": _cell("small", 128),
+    "1b, 128 tokens": _cell("1b", 128),
+    "135m, 20 tokens": _cell("135m", 20),
     "8b with LoRA, 128 tokens": _cell("8b", 128),
 }
 
@@ -106,11 +113,14 @@ def bounds(policy: LMActorCriticPolicy, workload: Workload, limits: Limits, n_tr
     return sampler, multiplied / limits.arithmetic + n_steps * 28 * trained / limits.bandwidth
 
 
-def check_agreement(setting: Setting, workload: Workload) -> float:
-    """Largest difference of log-probabilities between graphs and the loop, greedy and after a change of the weights."""
+def check_agreement(setting: Setting, workload: Workload) -> dict[str, float]:
+    """Share of equal greedy tokens of graphs and loop, and the largest difference of their log-probabilities.
+
+    The second time, after a change of the weights. Tokens after the first that differs are not compared.
+    """
     tokenizer, samples = build_prompts(workload)
     ours = Rl4dialog(dataclasses.replace(setting, backend="graph"), workload)
-    policy, worst = ours.algorithm.policy, 0.0
+    policy, worst, shares = ours.algorithm.policy, 0.0, []
     prompts = [tokenizer(sample.prompt_or_input_text, verbose=False)["input_ids"] for sample in samples[:16]]
     names = "prompt_ids", "prompt_mask"
     obs = {name: each.to(setting.device) for name, each in zip(names, padded(prompts, left=True), strict=True)}
@@ -120,7 +130,8 @@ def check_agreement(setting: Setting, workload: Workload) -> float:
             found[policy.sampler] = policy.generate(obs, do_sample=False)
         graph, loop = found["graph"], found["transformers"]
         same = (graph.response_ids == loop.response_ids).cumprod(dim=1).bool()
-        worst = max(worst, float((graph.log_probs - loop.log_probs)[same].abs().max()))
+        worst = max(worst, float(((graph.log_probs - loop.log_probs) * same).abs().max()))
+        shares.append(float(same.float().mean()))
         with torch.no_grad():
             for parameter in policy.actor_parameters():
                 parameter.mul_(1.01)
@@ -130,7 +141,7 @@ def check_agreement(setting: Setting, workload: Workload) -> float:
     if torch.equal(policy.generate(obs).response_ids, policy.generate(obs).response_ids):
         raise SystemExit("two samples from graphs are the same")
     ours.close()
-    return worst
+    return {"graph_difference": worst, "graph_same_share": min(shares)}
 
 
 def measure(name: str, setting: Setting, workload: Workload, limits: Limits, repeats: int) -> Iterator[dict[str, Any]]:
@@ -145,38 +156,52 @@ def measure(name: str, setting: Setting, workload: Workload, limits: Limits, rep
         contestants[_TRL] = lambda: TRL(setting, workload)
     for who, build in contestants.items():
         _forget(setting.device)
-        contestant = build()
-        started = time.perf_counter()
-        contestant.iterate()
-        row: dict[str, Any] = {"cell": name, "contestant": who, "first_s": time.perf_counter() - started}
-        timings = [contestant.iterate() for _ in range(repeats)]
-        row |= {"seconds": [round(timing.total, 4) for timing in timings], "n_tokens": timings[0].n_tokens}
-        row["tokens_per_s"] = statistics.median(timing.n_tokens / timing.total for timing in timings)
-        for phase in PHASES:
-            if all(phase in timing.phases for timing in timings):
-                row[f"{phase}_s"] = statistics.median(timing.phases[phase] for timing in timings)
-        if setting.device == "cuda":
-            row["peak_mib"] = peak_mib(torch.device(setting.device))
-        if isinstance(contestant, Rl4dialog):
-            sampler, update = bounds(contestant.algorithm.policy, workload, limits, workload.n_episodes)
-            row |= {"sampler_bound_s": sampler, "update_bound_s": update}
-            row["sampler_tokens_per_s"] = row["n_tokens"] / row["rollout_s"]
-            row |= _profiled(contestant, setting.device)
-        contestant.close()
-        del contestant
+        row: dict[str, Any] = {"cell": name, "contestant": who}
+        try:
+            row |= _measured(build(), setting, workload, limits, repeats)
+        except Exception as error:  # such as too little memory; the next contestant may need less
+            row["error"] = f"{type(error).__name__}: {error}"
         yield row
+
+
+def _measured(
+    contestant: Contestant, setting: Setting, workload: Workload, limits: Limits, repeats: int
+) -> dict[str, Any]:
+    started = time.perf_counter()
+    contestant.iterate()
+    row: dict[str, Any] = {"first_s": time.perf_counter() - started}
+    timings = [contestant.iterate()]
+    while len(timings) < repeats and time.perf_counter() - started < _LONG_S:
+        timings.append(contestant.iterate())
+    row |= {"seconds": [round(timing.total, 4) for timing in timings], "n_tokens": timings[0].n_tokens}
+    row["tokens_per_s"] = statistics.median(timing.n_tokens / timing.total for timing in timings)
+    for phase in PHASES:
+        if all(phase in timing.phases for timing in timings):
+            row[f"{phase}_s"] = statistics.median(timing.phases[phase] for timing in timings)
+    if setting.device == "cuda":
+        row["peak_mib"] = peak_mib(torch.device(setting.device))
+    if isinstance(contestant, Rl4dialog):
+        sampler, update = bounds(contestant.algorithm.policy, workload, limits, workload.n_episodes)
+        row |= {"sampler_bound_s": sampler, "update_bound_s": update}
+        row["sampler_tokens_per_s"] = row["n_tokens"] / row["rollout_s"]
+        row |= _profiled(contestant, setting.device)
+    contestant.close()
+    return row
 
 
 def _profiled(contestant: Contestant, device: str) -> dict[str, float]:
     """Share of an iteration in which the device works, and how often Python starts kernels and waits."""
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
+    activities = [ProfilerActivity.CUDA] if device == "cuda" else [ProfilerActivity.CPU]
     with profile(activities=activities) as profiler:
         total = contestant.iterate().total
-    events = profiler.events() or []
-    busy = sum(each.self_device_time_total for each in events if each.device_type == DeviceType.CUDA) / 1e6
+    # The tree of events that torch makes of these takes longer than the iteration.
+    results: Any = profiler.profiler
+    events = results.kineto_results.events()
+    busy = sum(each.duration_ns() for each in events if each.device_type() == DeviceType.CUDA) / 1e9
+    counts = Counter(event.name() for event in events)
 
     def n_calls(*names: str) -> int:
-        return sum(event.name.startswith(names) for event in events)
+        return sum(n for name, n in counts.items() if name.startswith(names))
 
     return {
         "busy_share": busy / total,
@@ -186,16 +211,19 @@ def _profiled(contestant: Contestant, device: str) -> dict[str, float]:
     }
 
 
-def measure_conversations(config: Path, backend: str, device: str, n_iters: int = 4) -> dict[str, Any]:
+def measure_conversations(config: Path, backend: str, device: str, n_iters: int = 3) -> dict[str, Any]:
     """Agent tokens per second of a shipped config with a partner, after its first iteration, from its log."""
     with tempfile.TemporaryDirectory() as folder:
         changes = ["warm_start=null", f"train_evaluation.n_iters={n_iters}", "train_evaluation.max_eval_samples=8"]
         changes += [f"generation.backend={backend}", f"alg.args.device={device}"]
-        command = [sys.executable, "-m", "rl4dialog.cli", "train", "--config_path", str(config), "--set", *changes]
+        command = ["train", "--config_path", str(config), "--set", *changes]
         command += ["--base_path_to_store_results", folder, "--experiment_name", "run"]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        (log,) = Path(folder).rglob("training_info.jsonl")
-        rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+        with contextlib.redirect_stdout(sys.stderr):
+            code = cli.main(command)
+        logs = [*Path(folder).rglob("training_info.jsonl")]
+        if code or not logs:
+            raise RuntimeError(f"the run ended with exit code {code}")
+        rows = [json.loads(line) for line in logs[0].read_text(encoding="utf-8").splitlines()]
     rates = [row["time/tokens_per_s"] for row in rows if "time/tokens_per_s" in row][1:]
     cell = f"conversation: {config.parent.name}/{config.stem}"
     return {"cell": cell, "contestant": f"rl4dialog, {backend}", "tokens_per_s": statistics.median(rates)}
@@ -214,39 +242,66 @@ def main() -> None:
         "--cells", nargs="+", choices=CELLS, default=list(CELLS), help="which are measured (default: all)"
     )
     parser.add_argument("--repeats", type=int, default=3, help="timed iterations per contestant, after one warm-up")
-    parser.add_argument("--seconds", type=float, default=480, help="begin no cell after these (default: 480)")
+    parser.add_argument("--seconds", type=float, default=480, help="time for all cells (default: 480)")
+    parser.add_argument("--cell_seconds", type=float, default=100, help="time limit of a cell (default: 100)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu is for trying the script out")
     parser.add_argument("--config", type=Path, help="config of conversations to measure with and without graphs")
     parser.add_argument("--tiny", action="store_true", help="replace every model by a tiny one, to try the script out")
     parser.add_argument("--output", type=Path, required=True, help="JSON file for all that is measured")
+    parser.add_argument("--only", help=argparse.SUPPRESS)  # a cell or a backend, in a process of its own
     args = parser.parse_args()
-    console, started = Console(width=140), time.perf_counter()
-    keep_freed_memory()
-    limits = measured_limits(args.device, 8192 if args.device == "cuda" else 512)
-    device = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
-    versions, commit = package_versions(), git_state(Path(__file__).parents[1])
-    rows: list[dict[str, Any]] = []
-    report = {"device": device, "versions": versions, "commit": commit, "limits": limits._asdict(), "rows": rows}
-    for name in args.cells:
-        setting, workload = CELLS[name]
-        setting = dataclasses.replace(setting, device=args.device)
-        if args.tiny:
-            workload = dataclasses.replace(workload, model="tiny", n_episodes=16)
-        if time.perf_counter() - started > args.seconds:
-            console.print(f"{name}: not measured, because {args.seconds:g} s are over")
-            continue
-        difference = check_agreement(setting, workload)
-        for row in measure(name, setting, workload, limits, args.repeats):
-            row["graph_difference"] = difference
-            rows.append(row)
+    if args.only is not None:
+        for row in _rows_of(args):
+            print(json.dumps(row, default=str), flush=True)
+        return
+    ends = time.perf_counter() + args.seconds
+    report: dict[str, Any] = {"versions": package_versions(), "commit": git_state(Path(__file__).parents[1])}
+    rows = report["rows"] = []
+    jobs = [*args.cells[:4], *(("auto", "transformers") if args.config is not None else ()), *args.cells[4:]]
+    for job in jobs:
+        found = list(_in_own_process(job, min(args.cell_seconds, ends - time.perf_counter())))
+        for row in found:
             print(json.dumps(row), flush=True)
-            args.output.write_text(json.dumps(report, indent=1, default=str) + "\n", encoding="utf-8")
-    if args.config is not None:
-        for backend in ("auto", "transformers"):
-            rows.append(measure_conversations(args.config, backend, args.device))
-            print(json.dumps(rows[-1]), flush=True)
-            args.output.write_text(json.dumps(report, indent=1, default=str) + "\n", encoding="utf-8")
-    console.print(_table(rows))
+        rows += found
+        args.output.write_text(json.dumps(report, indent=1, default=str) + "\n", encoding="utf-8")
+    Console(width=140).print(_table(rows))
+
+
+def _rows_of(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Rows of one job, in this process."""
+    keep_freed_memory()
+    if args.only not in CELLS:
+        yield measure_conversations(args.config, args.only, args.device)
+        return
+    setting, workload = CELLS[args.only]
+    setting = dataclasses.replace(setting, device=args.device)
+    if args.tiny:
+        workload = dataclasses.replace(workload, model="tiny", n_episodes=16)
+    device = torch.cuda.get_device_name() if args.device == "cuda" else "CPU"
+    limits = measured_limits(args.device, 8192 if args.device == "cuda" else 512)
+    agreement = check_agreement(setting, workload)
+    for row in measure(args.only, setting, workload, limits, args.repeats):
+        yield {**row, **agreement, **limits._asdict(), "device": device}
+
+
+def _in_own_process(job: str, seconds: float) -> Iterator[dict[str, Any]]:
+    """Rows of a job, and how its process ended, if it failed."""
+    cell = job if job in CELLS else f"conversation, {job}"
+    if seconds < _LEAST_S:
+        yield {"cell": cell, "error": "not begun, because the time is over"}
+        return
+    command, error = [sys.executable, "-m", "benchmarks.gpu", *sys.argv[1:], "--only", job], ""
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as messages:
+        try:
+            code = subprocess.run(command, stdout=output, stderr=messages, timeout=seconds).returncode
+            error = f"exit code {code}" if code else ""
+        except subprocess.TimeoutExpired:
+            error = f"ended after {seconds:.0f} s"
+        output.seek(0)
+        messages.seek(0)
+        yield from (json.loads(line) for line in output if line.startswith("{") and line.endswith("}\n"))
+        if error:
+            yield {"cell": cell, "error": error, "messages": messages.read()[-3000:]}
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
@@ -261,18 +316,17 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     )
     table = Table("cell", "contestant", *columns)
     for row in rows:
-        ours = "sampler_bound_s" in row
-        cells = [
-            f"{statistics.median(row['seconds']):.3f}" if "seconds" in row else f"{row['tokens_per_s']:,.0f} tokens/s"
-        ]
-        cells += [
-            f"{row['sampler_tokens_per_s']:,.0f}" if ours else "",
-            f"{row['sampler_bound_s'] / row['rollout_s']:.1%}" if ours else "",
-            f"{row['update_bound_s'] / row['update_s']:.1%}" if ours else "",
-            f"{row['busy_share']:.0%}" if ours else "",
-            f"{row['launches']:,}" if ours else "",
-        ]
-        table.add_row(row["cell"], row["contestant"], *cells, f"{row.get('peak_mib', 0):,.0f}")
+        who = row.get("contestant", "")
+        if "error" in row:
+            table.add_row(row["cell"], who, row["error"][:60])
+            continue
+        ours, per_s = "sampler_bound_s" in row, row["tokens_per_s"]
+        cells = [f"{statistics.median(row['seconds']):.3f}" if "seconds" in row else f"{per_s:,.0f} tokens/s"]
+        if ours:
+            cells += [f"{row['sampler_tokens_per_s']:,.0f}", f"{row['sampler_bound_s'] / row['rollout_s']:.1%}"]
+            cells += [f"{row['update_bound_s'] / row['update_s']:.1%}", f"{row['busy_share']:.0%}"]
+            cells.append(f"{row['launches']:,}")
+        table.add_row(row["cell"], who, *cells, *[""] * (6 - len(cells)), f"{row.get('peak_mib', 0):,.0f}")
     return table
 
 

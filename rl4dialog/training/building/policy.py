@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torch.cuda import is_bf16_supported
 from transformers import PreTrainedModel
 
 from rl4dialog.catalog import AlgorithmRegistry, OfflineAlgorithmRegistry, PolicyRegistry, PostProcessorRegistry
@@ -21,6 +23,8 @@ from rl4dialog.text.end_of_turn import EndOfTurn, end_of_sequence_ids
 
 if TYPE_CHECKING:
     from rl4dialog.training.assembly import Assembly
+
+_logger = logging.getLogger(__name__)
 
 
 def policy_class(config: TextConfig) -> type[LMActorCriticPolicy]:
@@ -97,7 +101,13 @@ def build_inference_policy(parts: Assembly, model: PreTrainedModel, **changes: A
 
 
 def set_sampler(policy: LMActorCriticPolicy, config: TextConfig) -> None:
-    """Let a policy sample as ``generation.backend`` says; as by default with vLLM, if a run does not set it up."""
+    """Let a policy sample as ``generation.backend`` says; as by default with vLLM, if a run does not set it up.
+
+    It must be on its device, whose lack of bfloat16 is told here.
+    """
+    if policy.precision == "bf16" and policy.device.type == "cuda" and not is_bf16_supported(False):
+        what = "precision: bf16 is emulated on this GPU, which has no bfloat16 arithmetic; fp32 is faster"
+        _logger.warning(what)
     backend = config.generation.backend
     policy.sampler = "auto" if backend == "vllm" else backend
     if backend == "graph" and (reason := policy.eager_reason(policy.settings)) is not None:

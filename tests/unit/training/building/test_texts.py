@@ -1,6 +1,7 @@
 """Lengths, language models and policies that are built from a config."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from rl4dialog.data.pool import Data, TextGenPool
 from rl4dialog.functional.replies import Replies
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.language_model import build_language_model, build_warm_start_examples, warm_start_key
-from rl4dialog.training.building.policy import build_inference_policy
+from rl4dialog.training.building.policy import build_inference_policy, set_sampler
 from rl4dialog.training.building.texts import Lengths, run_lengths
 from rl4dialog.training.doctor.model_checks import warm_start
 from rl4dialog.training.doctor.subject import Subject
@@ -170,6 +171,14 @@ def test_graphs_that_a_model_cannot_have_are_refused_not_replaced(tmp_path):
     vars(parts).update(tokenizer=tokenizer, data=Data({}, None), lengths=Lengths(8, 4))
     with pytest.raises(GenerationError, match=r"not possible here, because the model attends to 4 tokens.*; use auto"):
         build_inference_policy(parts, model)
+
+
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_emulated_bfloat16_is_told(tmp_path, monkeypatch, caplog, has_bf16):
+    monkeypatch.setattr("rl4dialog.training.building.policy.is_bf16_supported", lambda emulated: has_bf16 or emulated)
+    policy = SimpleNamespace(precision="bf16", device=torch.device("cuda"))
+    set_sampler(policy, parse_config(make_config(tmp_path, precision="bf16"), "config"))
+    assert ("precision: bf16 is emulated on this GPU" in caplog.text) != has_bf16 and policy.sampler == "auto"
 
 
 # Changed one by one: what a warm start learns of conversations changes with it.
