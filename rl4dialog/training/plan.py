@@ -88,6 +88,8 @@ def _text_rows(config: TextConfig) -> Rows:
         yield f"{split} samples", f"{len(pool):,}"
     yield "longest prompt", f"{parts.lengths.prompt} tokens"
     yield "longest reply", f"{parts.lengths.reply} tokens"
+    if parts.lengths.secret:
+        yield "longest secret, which only the critic reads", f"{parts.lengths.secret} tokens"
     n_parameters = sum(parameter.numel() for parameter in parts.initial_model.parameters())
     yield "model parameters", f"{n_parameters:,}"
     n_rows = embedding_rows(parts.initial_model)
