@@ -39,7 +39,7 @@ from rl4dialog.core.config_blocks import (
 from rl4dialog.core.config_notes import config_notes
 from rl4dialog.core.errors import ConfigError, nearest_hint, shown
 from rl4dialog.core.types import is_whole_number
-from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
+from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml, shipped_path
 
 TURN_GOALS = "turn_goals"
 """Id of the environment whose agent chooses a goal for each of its turns."""
@@ -434,12 +434,13 @@ OFFLINE = ("awac", "bc", "chai", "cql", "decision_transformer", "filtered_bc", "
 """Ids of the toolkit's algorithms that learn from logged conversations."""
 ON_POLICY = ("a2c", "grpo", "nlpo", "ppo", "rloo", "trpo")
 """Ids of the toolkit's algorithms that learn from rollouts of text."""
-_KINDS_BY_ALG: dict[str, type[RunConfig]] = {
+OF_ONE_KIND: dict[str, type[RunConfig]] = {
     "supervised": SupervisedConfig,
     "reward_model": RewardModelConfig,
     **dict.fromkeys(OFFLINE, OfflineConfig),
     **dict.fromkeys(ON_POLICY, OnPolicyConfig),
 }
+"""Ids of the toolkit's algorithms for language models, with their kind of run."""
 
 
 def kind_of(config: Mapping[str, Any]) -> type[RunConfig]:
@@ -449,7 +450,16 @@ def kind_of(config: Mapping[str, Any]) -> type[RunConfig]:
     id, alg = id_of(config, "alg"), config.get("alg")
     # A custom algorithm that learns from rollouts has a KL penalty.
     is_offline = id is not None and isinstance(alg, Mapping) and alg.get("policy") and alg.get("kl_div") is None
-    return _KINDS_BY_ALG.get(id or "", OfflineConfig if is_offline else OnPolicyConfig)
+    return OF_ONE_KIND.get(id or "", OfflineConfig if is_offline else OnPolicyConfig)
+
+
+def start_from(id: str) -> str:
+    """Advice to begin with a shipped config of an algorithm."""
+    shipped = {"supervised": "small_talk/gpt2_supervised", "reward_model": "ratings/small_talk"}
+    shipped |= {each: f"random_walks/llama_{each}" for each in OFFLINE}
+    shipped |= {each: f"small_talk/gpt2_{each}" for each in ON_POLICY}
+    path = Path(f"task_configs/{shipped.get(id, f'town_guide/{id}')}.yml")
+    return f"start from {path if shipped_path(path).exists() else 'task_configs/cart_pole/ppo.yml'}"
 
 
 def text_config(config: RunConfig) -> TextConfig:
@@ -468,7 +478,20 @@ def text_config(config: RunConfig) -> TextConfig:
 def load_config(path: str | Path, overrides: Iterable[str] = (), variant: int = 0) -> RunConfig:
     """Read a config file, apply overrides and validate the result; an error lists all problems."""
     config, n_variants = expand_variants(load_yaml(path), variant)
-    checked = parse_config(apply_overrides(config, overrides), str(path))
+    before, kind, overrides = id_of(config, "alg"), kind_of(config), list(overrides)
+    apply_overrides(config, overrides)
+    id = id_of(config, "alg")
+    try:
+        checked = parse_config(config, str(path))
+    except ConfigError as error:
+        if before is None or id is None or kind_of(config) is kind:
+            raise
+        problem = str(error).removeprefix(f"{path}: ")
+        raise ConfigError(
+            f"{path} is for {before}; alg.id: {id} needs other keys, so {start_from(id)} ({problem})"
+        ) from error
+    if before != id:
+        checked.switch.before, checked.switch.chosen = before, [text.partition("=")[0] for text in overrides]
     if n_variants > 1:
         checked.warnings.append(f"the config has {n_variants} variants; this is number {variant} (see --variant)")
     return checked

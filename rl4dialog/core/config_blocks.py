@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
@@ -427,6 +428,14 @@ class AlgConfig(OfAKind):
     """Arguments of the algorithm. On text, ``n_steps`` and ``batch_size`` are counted in agent tokens."""
 
 
+@dataclass
+class Switch:
+    """The algorithm that a config was written for, if an override names another one, and all overridden keys."""
+
+    before: str | None = None
+    chosen: Sequence[str] = ()
+
+
 class RunConfig(OfAKind):
     """Config of a complete run."""
 
@@ -449,6 +458,12 @@ class RunConfig(OfAKind):
     logging: LoggingConfig = Field(default_factory=LoggingConfig)
     """Additional log outputs."""
     _warnings: list[str] = PrivateAttr(default_factory=list)
+    _switch: Switch = PrivateAttr(default_factory=Switch)
+
+    @property
+    def switch(self) -> Switch:
+        """The override of ``alg.id``, until the config is adapted to it."""
+        return self._switch
 
     @property
     def warnings(self) -> list[str]:

@@ -74,7 +74,7 @@ _StrictLoader.add_implicit_resolver(
 
 def load_yaml(path: str | Path) -> dict[str, Any]:
     """Read a config file; ``task_configs/...`` is a shipped one, if there is no such file here."""
-    path = _shipped(Path(path))
+    path = shipped_path(Path(path))
     if not path.exists():
         near = ", ".join(sorted(str(p) for p in path.parent.glob("*.y*ml"))) if path.parent.is_dir() else ""
         raise ConfigError(f"config file {path} does not exist" + (f"; other files there: {near}" if near else ""))
@@ -89,7 +89,7 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"config file {path} cannot be read as UTF-8 text: {error}") from error
 
 
-def _shipped(path: Path) -> Path:
+def shipped_path(path: Path) -> Path:
     """The file that comes with the package, if the path names one and there is none of that name here."""
     if path.exists() or path.parts[:1] != ("task_configs",):
         return path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,8 +21,11 @@ from rl4dialog.functional.rounding import log_probs_differ
 from rl4dialog.rollouts.buffer import GroupRolloutBuffer
 from rl4dialog.rollouts.conversations import ConstantGroups
 
-_OF_CRITIC = ("gamma", "gae_lambda", "vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs")
-_OF_CREDIT = ("credit", "turn_gamma", "turn_gae_lambda", "value_gae_lambda", "gae_horizon", "baseline")
+_OF_CRITIC = ("vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs")
+_OF_CREDIT = (
+    *("gamma", "gae_lambda", "value_gae_lambda", "gae_horizon", "baseline"),
+    *("credit", "turn_gamma", "turn_gae_lambda"),
+)
 KLIn = Literal["reward", "loss"]
 KLEstimator = Literal["k1", "k2", "k3"]
 
@@ -50,6 +53,10 @@ class CriticFree(PPO):
 
     buffer_class = GroupRolloutBuffer
     needs_critic = False
+    no_meaning: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(_OF_CRITIC, "has no critic"),
+        **dict.fromkeys(_OF_CREDIT, "gives all tokens of a conversation the advantage of its total reward"),
+    }
 
     def __init__(
         self,
@@ -72,7 +79,7 @@ class CriticFree(PPO):
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
         super().check_arguments({"n_generations": 4, **args}, n_envs)
-        for name in (*_OF_CRITIC, *_OF_CREDIT):
+        for name in cls.no_meaning:
             if name in args:
                 raise ConfigError(
                     f"alg.args.{name} has no meaning without a critic: all tokens of a conversation have the advantage "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -142,6 +142,7 @@ class LMRolloutMixin:
 
     buffer_class: type[SequenceRolloutBuffer] = SequenceRolloutBuffer
     needs_critic = True  # whether the algorithm uses values
+    no_meaning: ClassVar[Mapping[str, str]] = {}  # arguments of parent classes that are refused, with the reason
     maskable = False  # whether the policy must be maskable, or must not be
     group_size = 1  # number of consecutive environments with the same sequence of prompts
     constant_groups: ConstantGroups = "keep"

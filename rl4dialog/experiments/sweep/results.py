@@ -13,13 +13,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rl4dialog.core.config_blocks import id_of
 from rl4dialog.core.plugins import absolute_import
 from rl4dialog.core.yaml_loader import apply_overrides, expand_variants, load_yaml
 from rl4dialog.experiments.sweep.running import SPLIT, Objective, TrialResult, best_trial, run_names
 from rl4dialog.experiments.sweep.space import shown_values
 from rl4dialog.runs.plots import plain_figure, save_figure, smooth, smoothing_window
 from rl4dialog.runs.reading import read_run
-from rl4dialog.runs.run_folder import write_json, write_text
+from rl4dialog.runs.run_folder import CONFIG_FILE, write_json, write_text
 from rl4dialog.runs.summary import format_number, table_style
 
 RESULT_FILE, PICTURE_FILE, BEST_FILE = "sweep.json", "sweep.png", "best.yml"
@@ -80,6 +81,10 @@ def base_config(config_path: str, overrides: Sequence[str], variant: int) -> dic
 def best_config(best: TrialResult, objective: Objective, config: dict[str, Any], n_trials: int) -> str:
     """Return the config of the best trial as YAML, with a header."""
     config = apply_overrides(config, [f"{key}={value}" for key, value in best.values.items()])
+    if best.runs and (path := best.runs[0] / CONFIG_FILE).exists():
+        written, used = config["alg"], load_yaml(path).get("alg", {})
+        if used and (used["args"], id_of(used, "policy")) != (written.get("args", {}), id_of(written, "policy")):
+            config["alg"] = used  # as it was adapted to an overridden alg.id
     header = (
         f"# {best.name}, the best of {n_trials} trials: {objective.metric} {best.value:.6g} on the {SPLIT} split.\n"
         f"# {'; '.join(f'{key}: {value}' for key, value in best.values.items())}\n"

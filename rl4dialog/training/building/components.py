@@ -44,6 +44,7 @@ from rl4dialog.training.building.conditions import conditions_met
 from rl4dialog.training.building.conversations import check_partner
 from rl4dialog.training.building.policy import build_post_processor, check_chosen, own_policy_args, policy_class
 from rl4dialog.training.building.rewards import metrics_and_rewards
+from rl4dialog.training.building.switching import switch_algorithm
 from rl4dialog.training.callbacks.base import IterationCallback
 from rl4dialog.training.processes import sharding
 from rl4dialog.training.reward_model.models import check_model_names
@@ -110,6 +111,7 @@ def _check_offline(config: OfflineConfig) -> None:
     id, policy_id = config.alg.id, config.alg.policy.id
     if id in AlgorithmRegistry and id not in OfflineAlgorithmRegistry:
         raise ConfigError(f"alg.id: {id} learns from rollouts, which needs the key 'alg.kl_div'")
+    check_fits("alg.id", id, OfflineAlgorithmRegistry, TurnAlgorithmRegistry, "env.id: text_generation")
     check_chosen(config, OfflineAlgorithmRegistry)
     algorithm, policy = OfflineAlgorithmRegistry.resolve(id), policy_class(config)
     kind = "reranked" if policy.reranked else "guided" if policy.guided else "plain"
@@ -213,6 +215,7 @@ def _check_on_policy(config: OnPolicyConfig) -> None:
     run = f"env.id: {config.env.id}"
     check_fits("alg.id", config.alg.id, AlgorithmRegistry, TurnAlgorithmRegistry, run)
     check_fits("alg.policy.id", config.alg.policy.id, PolicyRegistry, TurnPolicyRegistry, run)
+    switch_algorithm(config)
     _check_text(config)
     check_chosen(config, AlgorithmRegistry)
     algorithm, policy = AlgorithmRegistry.resolve(config.alg.id), policy_class(config)

@@ -38,11 +38,11 @@ from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
 from rl4dialog.tasks.turn_goals import TurnGoal, chosen_goals
 from rl4dialog.training.building.conversations import abilities, chosen_partners, plays_itself
 from rl4dialog.training.building.policy import all_arguments, evaluation_kwargs, own_policy_args, policy_class
+from rl4dialog.training.building.switching import OF_PPO
 from rl4dialog.training.processes import sharding
 
 _PLAIN_POLICIES = ("causal_lm_actor_critic_policy", "seq2seq_lm_actor_critic_policy")
 _OF_ENV = ("bootstrap_truncated", "max_turns", "terminate_on_eos", "max_partner_length", "max_prompt_length", "once")
-_OF_PPO = ("value_range", "value_loss", "critic_lr_factor")  # arguments of policies that other algorithms do not read
 _TARGET = (
     "alg.args.target_update_interval is {target_update_interval:,}, but the run has only {n_timesteps:,} timesteps; "
     "lower it"
@@ -367,7 +367,7 @@ def _of_policy(config: PolicyRunConfig) -> dict[str, Any]:
         policy: Any = policy_class(config)
         values |= {"reads_log": True, "reads_returns": algorithm.reads_returns}
         values["fixed_argument"] = next(
-            (name for name in (*algorithm.policy_arguments(), *_OF_PPO, "critic_reads") if name in own), None
+            (name for name in (*algorithm.policy_arguments(), *OF_PPO, "critic_reads") if name in own), None
         )
         if policy.guided:
             values["n_candidates"] = policy.guidance_class.from_settings(own.get("guidance")).n_candidates
@@ -390,7 +390,7 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
         values["mask_every"] = args["target_update_iterations"]
     values |= {"coeff": config.alg.kl_div.coeff, "target_kl_of_penalty": config.alg.kl_div.target_kl}
     if not (issubclass(algorithm, PPO) and algorithm.needs_critic):
-        values["only_of_ppo"] = next((name for name in _OF_PPO if name in own), None)
+        values["only_of_ppo"] = next((name for name in OF_PPO if name in own), None)
     if config.reward_fn.normalize != "none" or config.alg.kl_div.norm_reward:
         values["normalizes"] = "alg.kl_div.norm_reward" if config.alg.kl_div.norm_reward else "reward_fn.normalize"
     values |= {"first_speaker": config.env.args.first_speaker, "pay": config.reward_fn.pay}

@@ -32,7 +32,7 @@ from rl4dialog.catalog import (
     TurnRewardRegistry,
     TurnWarmStartRegistry,
 )
-from rl4dialog.core.config import TURN_GOALS, TurnLevelConfig
+from rl4dialog.core.config import OF_ONE_KIND, TURN_GOALS, TurnLevelConfig, start_from
 from rl4dialog.core.config_blocks import ComponentConfig
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.protocols import Partner
@@ -195,8 +195,9 @@ def _check_blocks(config: TurnLevelConfig, run: str) -> None:
 
 def check_fits(key: str, id: str, registry: Registry, other: Registry, run: str) -> None:
     """Check that an algorithm or a policy is not one of another kind of run, which has another registry."""
-    if id in other and id not in registry:
-        raise ConfigError(f"{key}: {id} cannot be combined with {run}; use one of {', '.join(registry.ids())}")
+    if id not in registry and (id in other or (key == "alg.id" and id in OF_ONE_KIND)):
+        another = f", or {start_from(id)}" if key == "alg.id" else ""
+        raise ConfigError(f"{key}: {id} cannot be combined with {run}; use one of {', '.join(registry.ids())}{another}")
 
 
 def build_turn_level_algorithm(config: TurnLevelConfig, **changes: Any) -> Any:

@@ -1,6 +1,7 @@
 """Files and table of a sweep."""
 
 import json
+from dataclasses import replace
 
 from runs import make_config, write_config
 from sweeps import result, write_run
@@ -42,6 +43,16 @@ def test_best_config_is_written_and_trains_from_any_folder(tmp_path, capsys):
     assert (folder / "sweep.png").read_bytes().startswith(b"\x89PNG")
     output = capsys.readouterr().out
     assert "Trials: 2 complete, 1 pruned, 1 failed (trial_002)" in output
+
+
+def test_best_config_of_another_algorithm_has_what_its_run_used(tmp_path):
+    path = str(write_config(tmp_path, make_config(tmp_path, alg__args__vf_coef=0.5)))
+    folder, best = tmp_path / "s", result("trial_000", 0.5, values={"alg.id": "grpo"}, kl=0.1, reward=1.0)
+    write_run(folder / best.name, [1.0, 2.0])
+    used = make_config(tmp_path, alg__id="grpo", alg__args__n_generations=2)
+    (folder / best.name / "config.json").write_text(json.dumps(used))
+    write_sweep(folder, [replace(best, runs=[folder / best.name])], Objective("m"), base_config(path, [], 0))
+    assert load_config(folder / "best.yml").alg.args == used["alg"]["args"]
 
 
 def test_no_trial_within_the_kl_means_no_best_config(tmp_path, capsys):
