@@ -9,18 +9,14 @@ _ROLE = re.compile(r":(?:class|func|meth|mod|data|attr):<code>~?([\w.]+)</code>"
 _CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
 
 # Guides come before lists of everything, and before pages for contributors.
-_SEARCH_BOOST = {
-    "Contributing": 0.2,
-    "Reference": 0.3,
-    "Explanation": 0.7,
-}
+_SEARCH_BOOST = {"Contributing": 0.2, "Commands, keys and ids": 0.3, "Background": 0.7}
 
 
 def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
     """Weigh the page in the search by its place in the navigation."""
-    section = page.ancestors[-1].title if page.ancestors else ""
-    if section in _SEARCH_BOOST:
-        page.meta.setdefault("search", {"boost": _SEARCH_BOOST[section]})
+    boosts = [_SEARCH_BOOST[each.title] for each in page.ancestors if each.title in _SEARCH_BOOST]
+    if boosts:
+        page.meta.setdefault("search", {"boost": min(boosts)})
     return markdown
 
 
