@@ -14,7 +14,7 @@ _NAMES = {
     "rl4dialog.catalog": (
         *("AlgorithmRegistry", "CallbackRegistry", "DataPoolRegistry", "EnvRegistry", "MetricRegistry"),
         *("NlgRegistry", "NluRegistry", "OfflineAlgorithmRegistry", "PartnerRegistry", "PolicyRegistry"),
-        *("PostProcessorRegistry", "RewardFunctionRegistry", "TaskRegistry", "TrackerRegistry"),
+        *("InfoFnRegistry", "PostProcessorRegistry", "RewardFunctionRegistry", "TaskRegistry", "TrackerRegistry"),
         *("TurnAlgorithmRegistry", "TurnPolicyRegistry", "TurnRewardRegistry", "TurnWarmStartRegistry"),
     ),
     "rl4dialog.core.protocols": (

@@ -307,6 +307,8 @@ TurnPolicyRegistry = Registry(
     "turn-level policy", {"mlp_policy": "rl4dialog.policies.plain:mlp_policy"}, provided=("observation_space",)
 )
 
+InfoFnRegistry = Registry("info function", {"returns": "rl4dialog.rollouts.statistics:spread_of_returns"})
+
 CallbackRegistry = Registry(
     "callback",
     {

@@ -25,6 +25,7 @@ KINDS = {
     "algorithms": "AlgorithmRegistry",
     "offline-algorithms": "OfflineAlgorithmRegistry",
     "callbacks": "CallbackRegistry",
+    "info-functions": "InfoFnRegistry",
     "environments": "EnvRegistry",
     "tasks": "TaskRegistry",
     "nlus": "NluRegistry",

@@ -244,7 +244,7 @@ class OfflineConfig(PolicyRunConfig):
     """Config of a run that learns from logged conversations."""
 
     has_rollouts = False
-    not_logged = ("log_infos",)
+    not_logged = ("log_infos", "info_fns")
     alg: OfflineAlgConfig
     """Algorithm and policy."""
 
@@ -263,7 +263,7 @@ class SupervisedConfig(TextConfig):
     """Config of a supervised fine-tuning run on the references."""
 
     has_rollouts = False
-    not_logged = ("log_infos", "conversations")
+    not_logged = ("log_infos", "info_fns", "conversations")
     alg: SupervisedAlgConfig
     """Model and fine-tuning settings."""
 
@@ -318,7 +318,7 @@ class RewardModelConfig(RunConfig):
     """Config of a run that trains a reward model on judgements of replies or dialogues."""
 
     has_rollouts = False
-    not_logged = ("log_infos", "conversations")
+    not_logged = ("log_infos", "info_fns", "conversations")
     alg: RewardModelAlgConfig
     """Model and training settings."""
     tokenizer: TextTokenizerConfig
@@ -383,7 +383,7 @@ class TurnLevelConfig(RunConfig):
     """Config of a stable-baselines3 or sb3-contrib run in an environment with plain gymnasium spaces."""
 
     has_rollouts = True
-    not_logged = ("log_infos", "conversations")
+    not_logged = ("log_infos", "info_fns", "conversations")
     alg: TurnLevelAlgConfig
     """Algorithm and policy."""
     env: TurnLevelEnvConfig

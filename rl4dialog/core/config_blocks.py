@@ -395,6 +395,8 @@ class LoggingConfig(Block):
     """Log outputs and experiment trackers, in addition to the ``.jsonl`` files."""
     log_infos: list[str] = Field(default_factory=list)
     """Names of numbers in the environments' infos. Their means are logged."""
+    info_fns: list[ComponentConfig] = Field(default_factory=list)
+    """Functions of the rollout of an iteration, whose numbers are logged as ``rollout/info/<id>/<name>``."""
     conversations: bool = False
     """Write all conversations of the rollouts to ``conversations.jsonl.gz``, with rewards and token ids."""
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import numpy as np
@@ -27,7 +27,15 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.buffer import SequenceRolloutBuffer
 from rl4dialog.rollouts.conversations import EndedConversation, EvaluatedRows, Groups, GroupSettings, evaluate
 from rl4dialog.rollouts.conversing import Driver
-from rl4dialog.rollouts.statistics import InfoNumbers, RolloutStats, check_progress, measure_sampler, summarize
+from rl4dialog.rollouts.statistics import (
+    InfoNumbers,
+    RolloutRecord,
+    RolloutStats,
+    check_progress,
+    measure_sampler,
+    measured,
+    summarize,
+)
 from rl4dialog.rollouts.talk import Talk, with_tokens
 from rl4dialog.rollouts.task_rewards import RewardNormalizer, TaskRewards
 from rl4dialog.text.tokenizer import tokenizer_hash
@@ -157,6 +165,7 @@ class RolloutCollector:
         normalizer: Normalizes and clips the rewards for training. Logged rewards are not affected.
         log_infos: Names of numbers in the environments' infos or in their ``meta_info``. Their means over an iteration
             are logged as ``rollout/info/<name>``.
+        info_fns: Functions of a `RolloutRecord` by id; their numbers are logged as ``rollout/info/<id>/<name>``.
         max_turns: Maximum number of turns of a conversation, if it is known. With 1 there is nothing to join, so
             replies are evaluated at once.
         partner: The partner, if it answers from this process.
@@ -175,6 +184,7 @@ class RolloutCollector:
     bootstrap_truncated: bool = False
     normalizer: RewardNormalizer | None = None
     log_infos: Sequence[str] = ()
+    info_fns: Mapping[str, Callable[[RolloutRecord], Mapping[str, float]]] = field(default_factory=dict)
     max_turns: int | None = None
     partner: PartnerService | None = None
     has_partner: bool = False
@@ -211,6 +221,7 @@ class RolloutCollector:
         groups = groups or GroupSettings()
         rollout = Rollout(self, policy, env, observations, groups, iteration, join_turns)
         stats, series = rollout.stats, rollout.series
+        turns: list[tuple[dict[str, Any], float]] = []  # infos and rewards, if functions read them
         active = np.ones(env.num_envs, dtype=bool)
         n_wanted: np.ndarray | None = None  # episodes of each environment, known once enough tokens are collected
         with nullcontext() if self.max_turns == 1 else rollout.remembering_prompts():
@@ -225,6 +236,7 @@ class RolloutCollector:
                 for row in settled:
                     talk = rollout.talks[row]
                     step_rewards[row] = math.nan if talk.error is not None else talk.replies[-1].reward
+                    turns += [(rollout.infos[row], step_rewards[row])] if self.info_fns else []
                     rollout.take(row)
                 if n_wanted is None and rollout.groups.is_enough(n_tokens):
                     n_wanted = rollout.n_begun.reshape(-1, groups.size).max(axis=1).repeat(groups.size)
@@ -245,6 +257,9 @@ class RolloutCollector:
         if groups.size > 1:
             series["rollout/constant_groups"] = [float(constant) for constant in rollout.groups.found_constant]
         stats.n_spoken = rollout.n_spoken
+        returns = [episode["r"] for episode in stats.episodes]
+        record = RolloutRecord([info for info, _ in turns], [paid for _, paid in turns], returns, buffer.replies)
+        series.update(measured(self.info_fns, record))
         summarize(stats, buffer.replies, series)
         self._info_numbers.check(stats.means, iteration)
         if self.normalizer is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,35 @@ def numbers_in(info: Mapping[str, Any]) -> dict[str, float]:
         for name, value in source.items():
             if isinstance(value, (bool, int, float, np.number, np.bool_)) and math.isfinite(value):
                 found[str(name)] = float(value)
+    return found
+
+
+@dataclass(frozen=True)
+class RolloutRecord:
+    """What functions under ``logging.info_fns`` read of an iteration; of several processes, that of their own."""
+
+    infos: Sequence[Mapping[str, Any]]  # of each complete turn, with ``prompt_text``, ``gen_text`` and ``meta_info``
+    rewards: Sequence[float]  # of these turns, as earned; NaN if the reward failed
+    returns: Sequence[float]  # of the conversations that did not fail, as earned
+    replies: Replies  # to train on, with log-probabilities, values and ``task_rewards``
+
+
+def spread_of_returns(record: RolloutRecord) -> dict[str, float]:
+    """Median, lowest and highest return of a conversation."""
+    low, median, high = np.quantile(record.returns, (0.0, 0.5, 1.0))
+    return {"min": low, "median": median, "max": high}
+
+
+def measured(
+    functions: Mapping[str, Callable[[RolloutRecord], Mapping[str, float]]], record: RolloutRecord
+) -> dict[str, list[float]]:
+    """The numbers of functions by id, as series ``rollout/info/<id>/<name>``."""
+    found: dict[str, list[float]] = {}
+    for id, function in functions.items():
+        try:
+            found |= {f"{PREFIX}{id}/{name}": [float(number)] for name, number in function(record).items()}
+        except Exception as error:
+            raise ConfigError(f"logging.info_fns: {id} failed: {type(error).__name__}: {error}") from error
     return found
 
 

@@ -96,6 +96,7 @@ def test_what_was_logged_once_is_written_once(tmp_path):
     [
         ({"callbacks": [{"id": "stop_on_reward_threshold", "args": {"threshold": 1.0}}]}, "acts on rollouts"),
         ({"logging": {"log_infos": ["x"]}}, "has no meaning with alg.id: supervised, which makes no rollouts"),
+        ({"logging": {"info_fns": [{"id": "returns"}]}}, "logging.info_fns has no meaning with alg.id: supervised"),
         ({"logging": {"conversations": True}}, "logging.conversations has no meaning with alg.id: supervised"),
     ],
 )
@@ -105,3 +106,18 @@ def test_supervised_run_refuses_what_needs_rollouts(tmp_path, refused, extra, me
     with pytest.raises(ConfigError, match="'every_n_timesteps' acts on rollouts"):
         check_without_rollouts("every_n_timesteps", {}, "callbacks[0]")
     check_without_rollouts("stop_on_reward_threshold", {"metric": "length/words"}, "callbacks[0]")
+
+
+@pytest.mark.parametrize(
+    ("info_fns", "message"),
+    [
+        ([{"id": "retuns"}], "unknown info function 'retuns'; did you mean 'returns'?"),
+        (
+            [{"id": "returns", "args": {"n": 1}}],
+            "logging.info_fns[0].args.n: info function 'returns' has no argument 'n'",
+        ),
+        ([{"id": "returns"}, {"id": "returns"}], "logging.info_fns[1]: returns is listed twice; remove one"),
+    ],
+)
+def test_wrong_functions_of_rollouts_are_refused(tmp_path, refused, info_fns, message):
+    refused(train(tmp_path, make_config(tmp_path, logging={"info_fns": info_fns})), message)

@@ -135,6 +135,7 @@ def test_callback_by_example_logs_and_stops(tmp_path):
     folder = trained_run(tmp_path, make_config(tmp_path, **chosen))
     (info,) = lines(folder / "rollout_info.jsonl")
     assert info["rollout/questions"] == 1 and 0 <= info["rollout/info/utterance_truncated"] <= 1
+    assert info["rollout/info/returns/min"] <= info["rollout/task_reward"] <= info["rollout/info/returns/max"]
     (row,) = lines(folder / "progress.json")[1:]
     assert row["rollout/questions"] == info["rollout/questions"] and "eval/val/reward" in row
     assert "stopped after iteration 1 of 2 by question_watch" in (folder / "log.txt").read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rl4dialog.catalog import AlgorithmRegistry
+from rl4dialog.catalog import AlgorithmRegistry, InfoFnRegistry
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.errors import ConfigError, GenerationError
 from rl4dialog.core.protocols import PartnerService
@@ -57,6 +57,7 @@ def build_algorithm(parts: Assembly, config: OnPolicyConfig) -> Any:
                 bootstrap_truncated=env.args.bootstrap_truncated,
                 normalizer=build_reward_normalizer(reward),
                 log_infos=config.logging.log_infos,
+                info_fns={each.id: InfoFnRegistry.get(each.id, each.args) for each in config.logging.info_fns},
                 max_turns=env.args.max_turns,
                 partner=service,
                 has_partner=partner is not None,

@@ -15,6 +15,7 @@ from rl4dialog.catalog import (
     AlgorithmRegistry,
     CallbackRegistry,
     DataPoolRegistry,
+    InfoFnRegistry,
     OfflineAlgorithmRegistry,
     PolicyRegistry,
     TaskRegistry,
@@ -142,6 +143,10 @@ def check_components(config: RunConfig) -> None:
     check_outputs(config.logging.outputs)
     for i, component in enumerate(config.callbacks):
         check_callback(component.id, component.args, f"callbacks[{i}].args")
+    for i, component in enumerate(config.logging.info_fns):
+        InfoFnRegistry.check(component.id, component.args, f"logging.info_fns[{i}].args")
+        if component.id in (each.id for each in config.logging.info_fns[:i]):
+            raise ConfigError(f"logging.info_fns[{i}]: {component.id} is listed twice; remove one")
     _CHECKS[type(config)](config)
     for message, level in conditions_met(config).items():
         if level == "error":

@@ -8,6 +8,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, n_words_reward, policy_class_of
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
+from rl4dialog.catalog import InfoFnRegistry
 from rl4dialog.core.errors import ConfigError, PartnerError, RewardError
 from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.envs.utterance_view import UtteranceView
@@ -80,6 +81,29 @@ def test_numbers_of_the_infos_are_logged_and_unknown_ones_refused():
     assert logged["rollout/info/utterance_truncated"] == logged["rollout/cut_replies"]
     with pytest.raises(ConfigError, match=r"have no number 'utterance_cut'.*\(they have: .*utterance_truncated"):
         collected(RolloutCollector(TaskRewards(parts), log_infos=["utterance_cut"]), parts)
+
+
+def test_functions_read_the_whole_rollout():
+    records = []
+
+    def seen(record):
+        records.append(record)
+        return {"n_turns": len(record.infos), "mean": np.mean(record.rewards)}
+
+    parts = [RewardPart("words", 1.0, n_words_reward)]
+    functions = {"returns": InfoFnRegistry.get("returns"), "seen": seen}
+    algorithm = collected(RolloutCollector(TaskRewards(parts), info_fns=functions), parts)
+    logged, (record,) = algorithm.logger.name_to_value, records
+    earned = [u.task_rewards.sum() for u in rows_of(algorithm.rollout_buffer)]
+    assert sorted(record.returns) == pytest.approx(sorted(earned)) == sorted(record.rewards)
+    assert [info["reward_parts"]["words"].sum() for info in record.infos] == pytest.approx(record.rewards)
+    assert record.replies.n_tokens == algorithm.rollout_buffer.replies.n_tokens
+    for name, expected in (("min", np.min), ("median", np.median), ("max", np.max)):
+        assert logged[f"rollout/info/returns/{name}"] == pytest.approx(expected(earned))
+    assert logged["rollout/info/seen/mean"] == pytest.approx(logged["rollout/task_reward"])
+    assert logged["rollout/info/seen/n_turns"] == logged["rollout/n_episodes"]
+    with pytest.raises(ConfigError, match=r"logging\.info_fns: wrong failed: ZeroDivisionError"):
+        collected(RolloutCollector(TaskRewards(parts), info_fns={"wrong": lambda record: {"x": 1 / 0}}), parts)
 
 
 class Watching(BaseCallback):

@@ -122,6 +122,7 @@ _HARMLESS = {
     ),
     "a block, whose names are looked at": (
         *("args", "callback", "compute_args", "end_when", "generation_kwargs", "guidance", "net_arch", "pools"),
+        "info_fns",
         *("callbacks", "metrics", "optimizer_kwargs", "rewards", "settings", "weights", "training_args", "lora"),
         "accelerator_config",
         *("lr_scheduler_kwargs", "optim_args", "optim_target_modules", "activation_checkpointing_kwargs"),
