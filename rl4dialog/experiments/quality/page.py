@@ -45,11 +45,8 @@ _OF_COMPARISONS = (
 
 def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: str) -> str:
     """Write the page, with the command that makes it, and the path of the frontier's image."""
-    parts = [f"# {plan.title}", plan.about, _HOW_TO_READ]
-    if failed := outcomes.missing:
-        parts[-1] += f" **{len(failed)} run(s) failed and are not in the tables: {', '.join(failed)}.**"
     labels = outcomes.rows()
-    parts += ["## Test metrics", _test_table(plan, outcomes), "## Change by training"]
+    parts = ["## Test metrics", _test_table(plan, outcomes), "## Change by training"]
     parts.append(
         _by_label(plan, outcomes, labels, lambda runs, key: _mean_of_all([r.after[key] - r.before[key] for r in runs]))
     )
@@ -67,11 +64,18 @@ def markdown_page(plan: QualityPlan, outcomes: Outcomes, command: str, picture: 
 
         text = f"Share of pairs of runs in which the row's run has a higher test metric than that of {labels[0]}."
         parts += ["## Probability of improvement", text, _by_label(plan, outcomes, labels[1:], probability)]
-    parts += [*plan.notes, "## Command", f"```\n{command}\n```"]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return _page(plan, outcomes, _HOW_TO_READ, parts, command)
 
 
-def _same_kl(plan: QualityPlan, outcomes: Outcomes) -> list[str]:
+def _page(plan: QualityPlan, outcomes: Outcomes, how_to_read: str, parts: Sequence[str], command: str) -> str:
+    if (n := len(outcomes.missing)) > 0:
+        names = ", ".join(outcomes.missing[:10]) + (f" and {n - 10} more" if n > 10 else "")
+        how_to_read += f" **{n} run(s) failed or are missing, and are not in the tables: {names}.**"
+    whole = [f"# {plan.title}", plan.about, how_to_read, *parts, *plan.notes, "## Command", f"```\n{command}\n```"]
+    return "\n\n".join(part for part in whole if part) + "\n"
+
+
+def _same_kl(plan: QualityPlan, outcomes: Outcomes, heading: str = "##") -> list[str]:
     if (kl := matched_kl(outcomes)) is None:
         return []
 
@@ -80,7 +84,7 @@ def _same_kl(plan: QualityPlan, outcomes: Outcomes) -> list[str]:
         return mean_estimate([at_kl(run.kls, curve, kl) for run, curve in zip(runs, curves, strict=True)])
 
     table = _by_label(plan, outcomes, outcomes.rows(), change)
-    return [f"## At the same KL: {kl:.3f} nats per token", _matched_text(outcomes, kl), table]
+    return [f"{heading} At the same KL: {kl:.3f} nats per token", _matched_text(outcomes, kl), table]
 
 
 def matched_kl(outcomes: Outcomes) -> float | None:
@@ -115,26 +119,22 @@ def paired_differences(ours: Sequence[Outcome], others: Sequence[Outcome], metri
 
 def worlds_page(plan: QualityPlan, outcomes: Outcomes, command: str, curves: str, dots: str) -> str:
     """Write the page, with the command that makes it, and the paths of both images."""
-    parts = [f"# {plan.title}", plan.about, _HOW_TO_READ, f"![final metrics]({dots})"]
-    for name in plan.worlds:
-        found = outcomes.of_world(name)
-        if found.done:
-            own_metrics = plan.model_copy(update={"metrics": {plan.worlds[name].metric: plan.worlds[name].metric}})
-            parts += [f"## {name}", _world_table(plan, name, found), *_starts(found), *_same_kl(own_metrics, found)]
+    parts = [f"![metrics after training]({dots})"]
+    for name, world in plan.worlds.items():
+        if (found := outcomes.of_world(name)).done:
+            alone = plan.model_copy(update={"metrics": {world.metric: world.metric}})
+            same_kl = _same_kl(alone, found, "###")
+            parts += [f"## {name}", _world_table(plan, name, found), *_starts(found), *same_kl]
     if plan.comparisons:
         parts += ["## Comparisons", _comparisons(plan, outcomes)]
     parts += ["## Curves", f"![curves over tokens]({curves})", "## Runs", _made_by(outcomes)]
-    if names := outcomes.missing:
-        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-        parts.append(f"**{len(names)} run(s) are missing or failed: {', '.join(names[:10])}{more}.**")
-    parts += [*plan.notes, "## Command", f"```\n{command}\n```"]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return _page(plan, outcomes, _OF_WORLDS, parts, command)
 
 
 def _world_table(plan: QualityPlan, name: str, outcomes: Outcomes) -> str:
     world, reference = plan.worlds[name], plan.reference or next(iter(plan.runs))
     metric, base = world.metric, outcomes.of(reference)
-    shortest = min(run.spent["tokens"][-1] for run in outcomes.done)
+    shortest = min(filter(None, (run.spent["tokens"][-1] for run in outcomes.done)), default=math.nan)
 
     def mean_of(number_of: Callable[[Outcome], float]) -> Callable[[list[Outcome]], str]:
         return lambda runs: _interval(mean_estimate(list(map(number_of, runs))))

@@ -16,7 +16,7 @@ KEY, OTHER = "intent/accuracy", "lexical/meteor"
 
 def table(page, heading):
     """Cells of the table under a heading, by the first cell."""
-    lines = [line for line in page.split(f"## {heading}")[1].split("\n## ")[0].splitlines() if line.startswith("|")]
+    lines = [line for line in page.split(f"## {heading}")[1].split("\n##")[0].splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {row[0]: row[1:] for row in rows}
 
@@ -30,7 +30,7 @@ def test_the_tables_have_means_and_intervals(plan, outcomes):
     assert test["reference replies"][1:3] == ["0.900", "1.000"]
     assert table(page, "Change by training")["RLOO"] == ["0.060", "0.000"]
     assert table(page, "Probability of improvement")["RLOO"] == ["0.000", "0.500"]
-    assert "**1 run(s) failed and are not in the tables: rloo_seed_3.**" in page
+    assert "**1 run(s) failed or are missing, and are not in the tables: rloo_seed_3.**" in page
     assert "```\nrl4dialog benchmark x.yml\n```" in page
     alone = markdown_page(plan, Outcomes(outcomes.of("PPO")), "c", "p.png")
     assert "Probability of improvement" not in alone and "rloo" not in alone
@@ -122,7 +122,11 @@ def test_rows_of_a_world_are_compared_by_seed(ladder):
     assert cells["RLOO"]["tokens to 0.55"] == "43,333 (3 of 3)"
     assert cells["RLOO"]["tokens"] == "50,000" and cells["RLOO"]["METEOR"].startswith("0.200")
     assert set(table(page, "b\n")) == {"", "---", "PPO"}
-    assert "**1 run(s) are missing or failed: b_rloo_seed_0.**" in page and "other weights" not in page
+    assert (
+        "**1 run(s) failed or are missing, and are not in the tables: b_rloo_seed_0.**" in page
+        and "other weights" not in page
+    )
+    assert "IQM is the mean of the middle half" in page and "### At the same KL" in page
 
 
 def test_comparisons_are_adjusted_for_all_of_the_plan(ladder):
