@@ -123,6 +123,7 @@ ERRORS = [
         "no effect without alg.args.imitation: exp or sign",
     ),
     ("ilql", {"alg__args__imitation": "sign", "alg__args__imitation_beta": 2.0}, "a share of at most 1 with imitation"),
+    ("ilql", {"alg__args__imitation": "exp", "alg__args__policy_weight": 0.0}, "because alg.args.policy_weight is 0"),
     ("ilql", {"alg__args__value_min": 1.0, "alg__args__value_max": -1.0}, "value_min is 1; it must be below value_max"),
     (
         "ilql_of_replies",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from pages import yaml_of
-from runs import lines, module_run
+from runs import lines, module_run, trained_run
 
 from rl4dialog import cli
 from rl4dialog.data.conversations.pool import LoggedConversations
@@ -33,6 +33,25 @@ def test_evaluation_has_the_scores_of_the_ranking_and_fixed_agents(folder):
     players = json.loads((folder / "test_split_players.json").read_text())
     assert players.keys() == PLAYERS
     assert players["best_order"]["task/different_goals"] == players["round_robin"]["task/different_goals"] == 4
+
+
+def test_custom_reward_that_is_due_after_every_turn_pays_the_goals(tmp_path):
+    (tmp_path / "my_goal_reward.py").write_text(
+        "from rl4dialog import BatchedConversationReward, RewardFunctionRegistry\n"
+        "@RewardFunctionRegistry.register('words_of_the_partner')\n"
+        "class WordsOfThePartner(BatchedConversationReward):\n"
+        "    def __init__(self, factor=1.0, pays_now=False):\n"
+        "        self.factor = factor if pays_now else float('nan')\n"
+        "    def __call__(self, dialogues, overs):\n"
+        "        return [self.factor * len(dialogue.turns[-1].text.split()) for dialogue in dialogues]\n",
+        encoding="utf-8",
+    )
+    config = config_of_page(tmp_path) | {"imports": ["./my_goal_reward.py"]}
+    config["reward_fn"] = {"id": "words_of_the_partner", "args": {"factor": 0.5}}
+    run = trained_run(tmp_path, config)
+    for record in json.loads((run / "epoch_6_test_split_predictions.json").read_text(encoding="utf-8")):
+        answers = [turn["text"] for turn in record["turns"] if turn["speaker"] == "partner" and not turn.get("given")]
+        assert record["episode/return"] == pytest.approx(0.5 * sum(len(answer.split()) for answer in answers))
 
 
 def test_evaluate_finds_the_logged_metrics_again(folder, tmp_path):

@@ -243,6 +243,8 @@ class ILQL(QLearning):
         weights, low, high = args["imitation"], args["value_min"], args["value_max"]
         if policy.reranked and weights != "all":
             raise ConfigError(f"alg.args.imitation: {weights} weighs tokens, but values are of replies; remove it")
+        if weights != "all" and not args["policy_weight"]:
+            raise ConfigError(f"alg.args.imitation: {weights} has no effect, because alg.args.policy_weight is 0")
         for name, of in (("imitation_beta", ("exp", "sign")), ("max_log_weight", ("exp",))):
             if name in given and weights not in of:
                 raise ConfigError(f"alg.args.{name} has no effect without alg.args.imitation: {' or '.join(of)}")
