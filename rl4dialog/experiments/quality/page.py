@@ -114,7 +114,8 @@ def plot_frontier(plan: QualityPlan, outcomes: Outcomes, output_png: Path) -> No
 def paired_differences(ours: Sequence[Outcome], others: Sequence[Outcome], metric: str) -> list[float]:
     """Differences of a test metric between the runs of two rows that have the same seed."""
     theirs = {run.seed: run.after[metric] for run in others}
-    return [run.after[metric] - theirs[run.seed] for run in ours if run.seed in theirs]
+    # Rounded, because equal differences have no spread, and not a tiny one that would look like certainty.
+    return [round(run.after[metric] - theirs[run.seed], 9) for run in ours if run.seed in theirs]
 
 
 def worlds_page(plan: QualityPlan, outcomes: Outcomes, command: str, curves: str, dots: str) -> str:

@@ -90,7 +90,9 @@ def student_interval(value: float, *groups: Values) -> Interval | None:
     known = [np.asarray(values, float)[~np.isnan(values)] for values in groups]
     if min(map(len, known)) < 2:
         return None
-    parts = [((float(np.std(each, ddof=1)) / math.sqrt(len(each))) ** 2, len(each) - 1) for each in known]
+    # Equal values have no variance, although that of their rounded mean may be above 0.
+    spread = [float(np.std(each, ddof=1)) if np.ptp(each) > 0 else 0.0 for each in known]
+    parts = [((sd / math.sqrt(len(each))) ** 2, len(each) - 1) for sd, each in zip(spread, known, strict=True)]
     variance = sum(part for part, _ in parts)
     if not variance > 0:
         return None

@@ -8,8 +8,16 @@ from matplotlib import image
 from scipy import stats
 
 from rl4dialog.experiments.quality.outcomes import Outcomes
-from rl4dialog.experiments.quality.page import markdown_page, matched_kl, plot_frontier, plot_worlds, worlds_page
+from rl4dialog.experiments.quality.page import (
+    markdown_page,
+    matched_kl,
+    paired_differences,
+    plot_frontier,
+    plot_worlds,
+    worlds_page,
+)
 from rl4dialog.experiments.quality.plan import QualityPlan, WinRate
+from rl4dialog.runs.report.metrics import mean_estimate
 
 KEY, OTHER = "intent/accuracy", "lexical/meteor"
 
@@ -136,6 +144,13 @@ def test_comparisons_are_adjusted_for_all_of_the_plan(ladder):
     p = stats.ttest_rel([0.6, 0.71, 0.62], [0.56, 0.66, 0.56]).pvalue
     assert rows["a"][2:] == ["3", "0.050 [0.025, 0.075]", f"{p:.3f}"[1:], f"{2 * p:.3f}"[1:]]
     assert rows["b"][2:] == ["0", "n/a", "n/a", "n/a"]
+
+
+def test_equal_differences_are_no_certainty(ladder):
+    _, outcomes = ladder
+    base = outcomes.of_world("b").of("PPO")
+    better = [replace(run, after={**run.after, KEY: run.after[KEY] + 0.02}) for run in base]
+    assert mean_estimate(paired_differences(better, base, KEY)).interval is None
 
 
 def test_a_run_that_began_elsewhere_is_named(ladder):

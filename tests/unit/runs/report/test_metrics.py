@@ -87,6 +87,7 @@ def test_intervals_over_runs_are_students_and_welchs():
 
 def test_values_without_spread_have_no_interval():
     assert mean_estimate([0.5]) == Estimate(0.5) and mean_estimate([1.0, 1.0]) == Estimate(1.0)
+    assert mean_estimate([0.05] * 3).interval is None  # whose standard deviation is 8e-18 by numpy
     assert math.isnan(mean_estimate([]).value) and mean_estimate([]).interval is None
     assert student_interval(0.0, [1.0, 2.0], [1.0, math.nan]) is None
 
