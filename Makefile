@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH := $(shell grep -i '^torch==' constraints.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-offline demo-game test test-long test-portable expected mutants benchmark check image docs sbom clean
+.PHONY: help install demo demo-offline demo-game test test-long test-portable test-trl expected mutants benchmark check image docs sbom clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -43,6 +43,15 @@ test-portable: $(STAMP) ## Run the tests that compare numbers as on an old proce
 	$(OLD_CPU) $(BIN)/python -m pytest --numprocesses auto -m 'not long' tests/reference tests/invariants \
 	    tests/unit/functional tests/unit/rollouts
 
+TRL := .venv-trl
+
+test-trl: ## Compare the losses of policies with those of TRL, in an environment of their own
+	$(PYTHON) -m venv $(TRL)
+	$(TRL)/bin/python -m pip install --quiet $(TORCH)
+	$(TRL)/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' trl
+	$(TRL)/bin/python -c 'import trl'
+	$(TRL)/bin/python -m pytest tests/reference/test_trl.py
+
 expected: $(STAMP) ## Re-run the quick shipped configs, and compare their results with the expected ones
 	$(BIN)/python scripts/check_expected.py --output_path runs/expected
 
@@ -71,4 +80,4 @@ sbom: $(STAMP) ## List the packages of .venv and their licences in sbom.json, in
 	$(BIN)/cyclonedx-py environment --output-reproducible --output-file sbom.json $(BIN)/python
 
 clean: ## Remove .venv and build leftovers
-	rm -rf $(VENV) build dist site sbom.json *.egg-info
+	rm -rf $(VENV) $(TRL) build dist site sbom.json *.egg-info

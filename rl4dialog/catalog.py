@@ -179,6 +179,7 @@ AlgorithmRegistry = Registry(
         "grpo": "rl4dialog.algorithms.on_policy.critic_free:GRPO",
         "nlpo": "rl4dialog.algorithms.on_policy.ppo:NLPO",
         "ppo": "rl4dialog.algorithms.on_policy.ppo:PPO",
+        "reinforce": "rl4dialog.algorithms.on_policy.critic_free:Reinforce",
         "rloo": "rl4dialog.algorithms.on_policy.critic_free:RLOO",
         "trpo": "rl4dialog.algorithms.on_policy.trpo:TRPO",
     },

@@ -4,7 +4,7 @@ import pytest
 from collected import collect, make
 from tiny import make_gpt2, make_t5, make_tokenizer
 
-from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO
+from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO, Reinforce
 from rl4dialog.algorithms.on_policy.ppo import A2C, NLPO, PPO
 from rl4dialog.algorithms.on_policy.trpo import TRPO
 from rl4dialog.core.reward_parts import RewardPart
@@ -24,6 +24,7 @@ ALGORITHMS = {
     "a2c": (A2C, {"gamma": 1.0, "ent_coef": 0.01, "use_rms_prop": False, "normalize_advantage": True}),
     "trpo": (TRPO, {"gamma": 1.0, "target_kl": 0.03, "n_critic_updates": 4, "cg_max_steps": 8}),
     "rloo": (RLOO, _CLIPPED),
+    "reinforce": (Reinforce, _CLIPPED),
     "grpo": (GRPO, _CLIPPED),
 }
 ARCHITECTURES = {

@@ -7,7 +7,7 @@ from torch.nn.utils import clip_grad_norm_
 from rl4dialog import AlgorithmRegistry
 
 
-@AlgorithmRegistry.register("reinforce")
+@AlgorithmRegistry.register("my_reinforce")
 class Reinforce(OnPolicyAlgorithm):
     """One gradient step on advantage times log-probability, over all replies of an iteration."""
 

@@ -432,7 +432,7 @@ KINDS: tuple[type[RunConfig], ...] = (
 
 OFFLINE = ("awac", "bc", "chai", "cql", "decision_transformer", "filtered_bc", "ilql", "mc_returns", "psi_learning")
 """Ids of the toolkit's algorithms that learn from logged conversations."""
-ON_POLICY = ("a2c", "grpo", "nlpo", "ppo", "rloo", "trpo")
+ON_POLICY = ("a2c", "grpo", "nlpo", "ppo", "reinforce", "rloo", "trpo")
 """Ids of the toolkit's algorithms that learn from rollouts of text."""
 OF_ONE_KIND: dict[str, type[RunConfig]] = {
     "supervised": SupervisedConfig,

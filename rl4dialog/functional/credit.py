@@ -152,3 +152,27 @@ class CreditRule:
         gammas = np.where(is_last, self.turn_gamma, self.gamma)
         decays = np.where(is_last, lambdas[1], lambdas[0])
         return generalized_advantages(of.rewards, of.values, of.mask, of.last_values, gammas, decays)
+
+
+@dataclass
+class RewardMeans:
+    """Mean rewards by key, in which the past counts half after each ``half_life`` by which the policy has moved.
+
+    v <- v + (r - v) / n with n <- 2^(-KL / half_life) n + 1. For rewards 0 and 1 this is SPO's alpha / (alpha + beta)
+    (arXiv 2509.13232), without its limits of the factor; the KL adds up those of all updates since the last reward.
+
+    Attributes:
+        half_life: KL in nats per token.
+        moved: Sum of the KLs of all updates, in nats per token.
+        means: Mean, weight n, and ``moved`` at the last reward, by key.
+    """
+
+    half_life: float
+    moved: float = 0.0
+    means: dict[str, tuple[float, float, float]] = field(default_factory=dict)
+
+    def add(self, key: str, reward: float) -> None:
+        """Count a reward."""
+        mean, weight, moved = self.means.get(key, (0.0, 0.0, self.moved))
+        weight = float(weight * 2 ** ((moved - self.moved) / self.half_life) + 1)
+        self.means[key] = mean + (reward - mean) / weight, weight, self.moved

@@ -56,6 +56,12 @@ def is_constant(
     return low <= high
 
 
+def is_rounding(values: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Whether each number is 0 up to rounding; ``scales`` are sums of the absolute values in it. Shape (N,) -> (N,)."""
+    found: np.ndarray = np.abs(values) <= _RESOLUTION * scales
+    return found
+
+
 def log_probs_agree(log_probs: np.ndarray, others: np.ndarray, precision: str) -> bool:
     """Whether the log-probabilities (N,) of two passes agree in all processes up to rounding. All must call this."""
     gaps = _gaps(torch.as_tensor(log_probs), torch.as_tensor(others))

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+import itertools
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 
 from rl4dialog.functional.advantages import SCALE_EPS
-from rl4dialog.functional.credit import Baseline, Credit, CreditRule, Episodes
-from rl4dialog.functional.distributed import all_reduce_min, all_reduce_numbers, mean_and_std, n_processes
+from rl4dialog.functional.credit import Baseline, Credit, CreditRule, Episodes, RewardMeans
+from rl4dialog.functional.distributed import (
+    all_gather_object,
+    all_reduce_min,
+    all_reduce_numbers,
+    mean_and_std,
+    n_processes,
+)
 from rl4dialog.functional.log_probs import kl_penalized_rewards
 from rl4dialog.functional.replies import Replies, ReplySamples
-from rl4dialog.functional.rounding import is_constant, log_probs_agree
+from rl4dialog.functional.rounding import is_constant, is_rounding, log_probs_agree
 from rl4dialog.rollouts.task_rewards import whitened
+
+RewardBaseline = Literal["none", "batch", "running", "prompt"]
+_ALL = ""  # key of the mean over all prompts
 
 
 class SequenceRolloutBuffer(RolloutBuffer):
@@ -32,6 +43,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
 
     Attributes:
         whitened: Whether the algorithm whitens the advantages of each minibatch.
+        samples: Key of the sample of each episode, by its number.
         kl_is_rounding: Whether policy and reference agree on all tokens of the iteration up to rounding. The KL penalty
             is 0 in this case.
         episode_returns: Sum of the discounted rewards from each token on, which values predict. Shape (N,).
@@ -41,6 +53,7 @@ class SequenceRolloutBuffer(RolloutBuffer):
     """
 
     whitened = False
+    samples: Sequence[str] = ()
 
     def __init__(
         self,
@@ -199,7 +212,74 @@ class SequenceRolloutBuffer(RolloutBuffer):
         return [[row] for row in range(len(self.replies))]
 
 
-class GroupRolloutBuffer(SequenceRolloutBuffer):
+class EpisodeRolloutBuffer(SequenceRolloutBuffer):
+    """Assigns to every token of a conversation the advantage of its total reward."""
+
+    def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
+        """Compute the advantage of each episode."""
+        del last_values, dones
+        replies = self.replies
+        episodes, of_tokens = replies.row_episodes(), replies.token_episodes()
+        totals, scales = (
+            np.bincount(episodes, weights=[row.sum() for row in replies.per_row(name)])
+            for name in ("rewards", "reward_scales")
+        )
+        of_each = self._advantages(totals, scales)[of_tokens]
+        self._set(advantages=of_each, advantage_scales=np.abs(of_each), returns=totals[of_tokens])
+        self.full = True
+
+    @abstractmethod
+    def _advantages(self, totals: np.ndarray, scales: np.ndarray) -> np.ndarray:
+        """Advantages of E episodes, from their rewards and the sizes of the numbers in them. All have shape (E,)."""
+
+
+class BaselineRolloutBuffer(EpisodeRolloutBuffer):
+    """Compares the total reward of each conversation with a ``baseline`` that needs neither critic nor groups.
+
+    ``none`` is 0. ``batch`` whitens the rewards over the conversations of the iteration (REINFORCE++, arXiv
+    2501.03262). ``running`` is the mean of earlier iterations. ``prompt`` is the same for each prompt, or the mean of
+    all where a prompt is new, and advantages are whitened (SPO, arXiv 2509.13232). The first iteration of these two is
+    compared with its own mean. Past rewards count half after each ``half_life`` in nats per token.
+    """
+
+    def __init__(self, *args: Any, baseline: RewardBaseline, half_life: float, **kwargs: Any) -> None:
+        self._baseline, self.means = baseline, RewardMeans(half_life)
+        super().__init__(*args, **kwargs)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"moved": self.means.moved, "means": {key: [*mean] for key, mean in self.means.means.items()}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.means.moved = float(state["moved"])
+        self.means.means = {key: tuple(mean) for key, mean in state["means"].items()}
+
+    @property
+    def logged(self) -> dict[str, float]:
+        return self._logged
+
+    def _advantages(self, totals: np.ndarray, scales: np.ndarray) -> np.ndarray:
+        baselines, self._logged = np.zeros_like(totals), dict[str, float]()
+        if self._baseline in ("running", "prompt"):
+            known, (mean, _) = self.means.means, mean_and_std(totals)
+            of_all = known.get(_ALL, (mean,))[0]
+            assert self.replies.episode is not None
+            episodes = self.replies.episode.unique().tolist()
+            keys = [self.samples[i] if self._baseline == "prompt" else _ALL for i in episodes]
+            baselines = np.array([known.get(key, (of_all,))[0] for key in keys])
+            n_known, n = all_reduce_numbers(sum(key in known for key in keys), len(keys))
+            self._logged = {"rollout/known_baselines": n_known / n}
+            for key, total in itertools.chain(*all_gather_object([*zip(keys, totals.tolist(), strict=True)])):
+                for each in {key, _ALL}:
+                    self.means.add(each, total)
+        advantages, sizes = totals - baselines, scales + np.abs(baselines)
+        if self._baseline in ("none", "running"):
+            return np.where(is_rounding(advantages, sizes), 0.0, advantages)
+        self.found_constant.append(is_constant(advantages, sizes, of_all_processes=True))
+        mean, deviation = mean_and_std(advantages, unbiased=True)
+        return (advantages - mean) / (deviation + SCALE_EPS) * (not self.found_constant[-1])
+
+
+class GroupRolloutBuffer(EpisodeRolloutBuffer):
     """Assigns to every token of a conversation the advantage of its total reward within its group.
 
     ``advantages_of`` computes advantages from the rewards of the conversations about one prompt, (n,) -> (n,). With
@@ -216,18 +296,9 @@ class GroupRolloutBuffer(SequenceRolloutBuffer):
         self._advantages_of, self._scale_by_batch = advantages_of, scale_by_batch
         super().__init__(*args, **kwargs)
 
-    def compute_returns_and_advantage(self, last_values: Any = None, dones: Any = None) -> None:
-        """Compute the advantage of each episode within its group.
-
-        Advantages are 0 in a group with one episode, or with rewards that are constant up to rounding.
-        """
-        del last_values, dones
-        replies = self.replies
-        episodes, of_tokens = replies.row_episodes(), replies.token_episodes()
-        totals, scales = (
-            np.bincount(episodes, weights=[row.sum() for row in replies.per_row(name)])
-            for name in ("rewards", "reward_scales")
-        )
+    def _advantages(self, totals: np.ndarray, scales: np.ndarray) -> np.ndarray:
+        """Advantages within each group: 0 in one with one episode, or with rewards constant up to rounding."""
+        episodes = self.replies.row_episodes()
         advantages: np.ndarray = np.zeros_like(totals)
         for rows in self._units():
             members = np.unique(episodes[rows])
@@ -237,9 +308,7 @@ class GroupRolloutBuffer(SequenceRolloutBuffer):
                 advantages[members] = self._advantages_of(totals[members])
         if self._scale_by_batch:
             advantages = advantages / (mean_and_std(totals, unbiased=True)[1] + SCALE_EPS)
-        of_each = advantages[of_tokens]
-        self._set(advantages=of_each, advantage_scales=np.abs(of_each), returns=totals[of_tokens])
-        self.full = True
+        return advantages
 
     def _units(self) -> list[list[int]]:
         """Rows grouped by prompt, to keep the replies of a group together."""

@@ -141,6 +141,7 @@ class Rollout(Driver):
             ended = EndedConversation(replies, len(self.stats.episodes), group, last_value)
             total = float(sum(reply.rewards.sum() for reply in replies))  # type: ignore[union-attr]
             self.stats.episodes.append({"r": total, "l": float(ended.n_tokens)})
+            self.stats.samples.append(f"{i}:{info['sample_id']}")
             self.keep(self.groups.add(group, ended))
         self.n_done[row] += 1
         if self._settings.keeps_dialogues and not failed:

@@ -99,6 +99,7 @@ class RolloutStats:
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # duration by phase (time/..._s)
     # Reward and length of each episode, in the format of stable-baselines3's monitor.
     episodes: list[dict[str, float]] = field(default_factory=list)
+    samples: list[str] = field(default_factory=list)  # side and sample id of each episode
 
 
 def measure_sampler(replies: Replies, series: dict[str, list[float]]) -> None:

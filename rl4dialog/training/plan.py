@@ -145,6 +145,13 @@ def _rl_rows(config: OnPolicyConfig, parts: Assembly) -> Rows:
         yield "samples, each for one conversation", f"{n:,}, and at least {fewest_conversations(config):,} are needed"
     if args.get("n_generations"):
         yield "replies per prompt", f"{args['n_generations']}"
+    if args.get("baseline") == "prompt":
+        n_of_one, n_prompts = (
+            row_sizes(config, parts.texts, args).n_agent_tokens,
+            len(parts.texts.data.samples("train")),
+        )
+        n_conversations = config.n_iters * max(n_tokens / n_of_one, env.n_envs)
+        yield "conversations per prompt", f"at least {n_conversations / n_prompts:.2g} in the run"
     if args.get("batch_size") and args.get("n_epochs"):
         n_batches = _n_batches(n_tokens, args["batch_size"])
         yield "minibatches per epoch", f"about {n_batches} of {args['batch_size']} agent tokens"

@@ -76,6 +76,7 @@ ALGORITHMS = {
     "a2c": {"batch_size": None, "n_epochs": None},
     "trpo": {"n_epochs": None, "n_critic_updates": 2, "cg_max_steps": 3},
     "rloo": {"n_generations": 2},
+    "reinforce": {"baseline": "prompt"},
     "grpo": {"n_generations": 2},
 }
 

@@ -15,7 +15,7 @@ from rl4dialog.core.reward_parts import RewardPart
 from rl4dialog.rollouts.collector import RolloutCollector
 from rl4dialog.rollouts.task_rewards import RewardNormalizer
 
-NAMES = ("ppo", "nlpo", "a2c", "trpo", "rloo", "grpo")
+NAMES = ("ppo", "nlpo", "a2c", "trpo", "rloo", "grpo", "reinforce")
 NOISE = {"fp32": 3e-7, "bf16": 5e-3}
 """Of the KL between equal models, per token and in nats."""
 
@@ -77,7 +77,7 @@ def test_constant_rewards_and_a_kl_of_rounding_make_no_step(algorithm, make_mode
 @pytest.mark.parametrize("algorithm", NAMES)
 def test_the_same_reward_for_all_replies_moves_no_policy(algorithm):
     """The critic still learns what they earn."""
-    settings = {"gamma": 1.0, "gae_lambda": 1.0} if algorithm not in ("rloo", "grpo") else {}
+    settings = {"gamma": 1.0, "gae_lambda": 1.0} if ALGORITHMS[algorithm][0].needs_critic else {}
     if algorithm in ("ppo", "nlpo", "a2c"):
         settings["vf_coef"] = 0.0  # by itself: the critic shares the policy's trunk
     trained = build(algorithm, half, **settings)
@@ -88,6 +88,14 @@ def test_the_same_reward_for_all_replies_moves_no_policy(algorithm):
     assert all(torch.equal(*pair) for pair in zip(actor, trained.policy.actor_parameters(), strict=True))
     assert trained.logger.name_to_value["train/constant_advantages"] == 1
     assert (step > 0) == (algorithm == "trpo")
+
+
+@pytest.mark.parametrize("baseline", ["running", "prompt"])
+def test_the_same_reward_in_all_iterations_moves_no_policy(baseline):
+    trained = build("reinforce", half, baseline=baseline)
+    for reset in (True, False, False):
+        collect(trained, reset)
+        assert largest_step(trained) == 0
 
 
 @pytest.mark.parametrize(("algorithm", "normalize_rewards"), covering(NAMES, (True, False)))

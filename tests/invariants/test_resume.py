@@ -24,6 +24,7 @@ SETTINGS = {
     "trpo": {"cg_max_steps": 2, "n_critic_updates": 1, "batch_size": 16},
     "rloo": {"n_epochs": 1, "batch_size": 16, "n_generations": 2},
     "grpo": {"n_epochs": 1, "batch_size": 16, "n_generations": 2},
+    "reinforce": {"n_epochs": 1, "batch_size": 16, "baseline": "prompt"},
 }
 
 

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 # A2C takes one step where the others take many.
-N_ITERS = {"ppo": 12, "nlpo": 12, "a2c": 60, "trpo": 25, "rloo": 25, "grpo": 28}
+N_ITERS = {"ppo": 12, "nlpo": 12, "a2c": 60, "trpo": 25, "rloo": 25, "grpo": 28, "reinforce": 25}
 
 
 def test_emits_a_token(algorithm, architecture, seed):

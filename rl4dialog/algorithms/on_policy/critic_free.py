@@ -1,4 +1,4 @@
-"""RLOO and GRPO, whose baseline is the mean of a group of replies to the same prompt."""
+"""REINFORCE, RLOO and GRPO, whose baselines need no critic: means of rewards."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import torch
 from pydantic import Field
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
-from rl4dialog.core.arguments import Count
+from rl4dialog.core.arguments import Count, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.advantages import group_advantages, leave_one_out_advantages
+from rl4dialog.functional.distributed import all_reduce_numbers
 from rl4dialog.functional.log_probs import kl_estimates
 from rl4dialog.functional.losses import ClipRange
 from rl4dialog.functional.replies import ReplySamples
 from rl4dialog.functional.rounding import log_probs_differ
-from rl4dialog.rollouts.buffer import GroupRolloutBuffer
+from rl4dialog.rollouts.buffer import BaselineRolloutBuffer, GroupRolloutBuffer, RewardBaseline
 from rl4dialog.rollouts.conversations import ConstantGroups
 
 _OF_CRITIC = ("vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs")
@@ -31,27 +32,20 @@ KLEstimator = Literal["k1", "k2", "k3"]
 
 
 class CriticFree(PPO):
-    """Base of RLOO and GRPO: PPO's clipped surrogate, with the same advantage for all tokens of a conversation.
+    """Base of REINFORCE, RLOO and GRPO: PPO's clipped surrogate, with one advantage for all tokens of a conversation.
 
-    Minibatches never split the replies to a prompt. With ``kl_in: reward``, the penalty of each token is its log ratio
-    to the reference (k1). With ``kl_in: loss``, the estimate is a term of the loss, weighted by the KL controller's
-    coefficient. As a loss term, k1 has an expected gradient of 0, while k2 has the gradient of the KL.
+    With ``kl_in: reward``, the penalty of each token is its log ratio to the reference (k1). With ``kl_in: loss``, the
+    estimate is a term of the loss, weighted by the KL controller's coefficient. As a loss term, k1 has an expected
+    gradient of 0, while k2 has the gradient of the KL.
 
     Args:
         args: Arguments of :class:`PPO`.
-        n_generations: Number of replies to each prompt; must divide the number of environments.
         kl_in: Where the KL penalty is applied: ``reward`` or ``loss``.
         kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``.
-        constant_groups: Groups whose replies all have the same task reward, which gives no advantage: ``keep``,
-            ``drop`` them, or ``resample``: collect other groups instead, until there are ``n_steps`` tokens per
-            environment without them (DAPO). If all groups are constant, they are kept.
-        max_resampling: ``resample`` ends, with a warning, when constant groups hold this many times the tokens of an
-            iteration. ``null`` is 3.
         kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef``, ``clip_range_vf``,
             ``critic_warmup_iters``, ``critic_epochs``, and those of credit.
     """
 
-    buffer_class = GroupRolloutBuffer
     needs_critic = False
     no_meaning: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(_OF_CRITIC, "has no critic"),
@@ -61,39 +55,24 @@ class CriticFree(PPO):
     def __init__(
         self,
         *args: Any,
-        n_generations: Annotated[int, Field(ge=2)] = 4,
         kl_in: KLIn = "reward",
         kl_estimator: KLEstimator = "k1",
         normalize_advantage: bool = False,
-        constant_groups: ConstantGroups = "keep",
-        max_resampling: Count | None = None,
         **kwargs: Any,
     ) -> None:
-        self.constant_groups = constant_groups
-        self.max_resampling = 3 if max_resampling is None else max_resampling
         self.kl_in, self.kl_estimator = kl_in, kl_estimator
-        super().__init__(*args, n_generations=n_generations, normalize_advantage=normalize_advantage, **kwargs)
-        own = {"constant_groups": constant_groups, "max_resampling": max_resampling}
-        self.check_arguments({**kwargs, **own}, 0)
+        self.check_arguments(kwargs, 0)
+        super().__init__(*args, normalize_advantage=normalize_advantage, **kwargs)
 
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
-        super().check_arguments({"n_generations": 4, **args}, n_envs)
+        super().check_arguments(args, n_envs)
         for name in cls.no_meaning:
             if name in args:
                 raise ConfigError(
                     f"alg.args.{name} has no meaning without a critic: all tokens of a conversation have the advantage "
                     f"of its total reward; remove it, or use another algorithm, such as ppo"
                 )
-        if args.get("max_resampling") is not None and args.get("constant_groups") != "resample":
-            raise ConfigError("alg.args.max_resampling has no effect without alg.args.constant_groups: resample")
-
-    @abstractmethod
-    def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:
-        """Advantages of the conversations about one prompt, from their rewards. Shape (n,) -> (n,)."""
-
-    def _buffer_kwargs(self) -> dict[str, Any]:
-        return {"advantages_of": self._advantages_of}
 
     def _reward_kl_coeff(self) -> float:
         return self.kl_controller.coeff if self.kl_in == "reward" else 0.0
@@ -114,7 +93,106 @@ class CriticFree(PPO):
         return terms
 
 
-class RLOO(CriticFree):
+class Reinforce(CriticFree):
+    """REINFORCE: the advantage of a conversation is its reward minus a baseline without critic and groups.
+
+    With ``n_epochs: 1`` and one minibatch, the gradient is that of REINFORCE. Further updates are clipped as in PPO.
+
+    Args:
+        args: Arguments of :class:`CriticFree`.
+        baseline: ``none``; ``batch``: rewards are whitened over the iteration (REINFORCE++, arXiv 2501.03262);
+            ``running``: mean of earlier iterations; ``prompt``: mean of the prompt in earlier iterations, which needs
+            prompts that come back, and advantages are whitened (SPO, arXiv 2509.13232).
+        kl_half_life: For ``running`` and ``prompt``: past rewards count half when the policy has moved so far, in nats
+            per token. ``null`` is 0.06.
+        kwargs: Keyword arguments of :class:`CriticFree`.
+    """
+
+    buffer_class = BaselineRolloutBuffer
+    no_meaning: ClassVar[Mapping[str, str]] = {
+        name: why for name, why in CriticFree.no_meaning.items() if name != "baseline"
+    }
+
+    def __init__(
+        self,
+        *args: Any,
+        baseline: RewardBaseline = "batch",
+        kl_half_life: Positive | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.check_arguments({"baseline": baseline, "kl_half_life": kl_half_life}, 0)
+        self._of_buffer = {"baseline": baseline, "half_life": kl_half_life or 0.06}
+        super().__init__(*args, **kwargs)
+
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
+        super().check_arguments(args, n_envs)
+        baseline = args.get("baseline", "batch")
+        if args.get("kl_half_life") is not None and baseline not in ("running", "prompt"):
+            raise ConfigError(f"alg.args.kl_half_life has no effect with alg.args.baseline: {baseline}; remove it")
+
+    def _buffer_kwargs(self) -> dict[str, Any]:
+        return self._of_buffer
+
+    def train(self) -> None:
+        """Update the policy and, for means of earlier iterations, measure how far it has moved."""
+        super().train()
+        buffer: Any = self.rollout_buffer
+        if buffer.means.means:
+            # KL(rollout policy || policy) by the k3 estimate, on the tokens of the rollout.
+            total, n_tokens = 0.0, buffer.replies.n_tokens
+            for part, weight in self._parts(ReplySamples(buffer.replies)):
+                replies = part.to(self.device).replies
+                log_ratio = (self.policy.sequence_log_probs(replies) - replies.log_probs)[replies.response_mask]  # type: ignore[operator]
+                total += weight * float((log_ratio.exp() - 1 - log_ratio).sum())
+            total, n_tokens = all_reduce_numbers(total, n_tokens)
+            buffer.means.moved += min(total / n_tokens, 1e6)
+
+
+class GroupBased(CriticFree):
+    """Base of RLOO and GRPO, whose minibatches never split the replies to a prompt.
+
+    Args:
+        args: Arguments of :class:`CriticFree`.
+        n_generations: Number of replies to each prompt; must divide the number of environments.
+        constant_groups: Groups whose replies all have the same task reward, which gives no advantage: ``keep``,
+            ``drop`` them, or ``resample``: collect other groups instead, until there are ``n_steps`` tokens per
+            environment without them (DAPO). If all groups are constant, they are kept.
+        max_resampling: ``resample`` ends, with a warning, when constant groups hold this many times the tokens of an
+            iteration. ``null`` is 3.
+        kwargs: Keyword arguments of :class:`CriticFree`.
+    """
+
+    buffer_class = GroupRolloutBuffer
+
+    def __init__(
+        self,
+        *args: Any,
+        n_generations: Annotated[int, Field(ge=2)] = 4,
+        constant_groups: ConstantGroups = "keep",
+        max_resampling: Count | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.check_arguments({"constant_groups": constant_groups, "max_resampling": max_resampling}, 0)
+        self.constant_groups = constant_groups
+        self.max_resampling = 3 if max_resampling is None else max_resampling
+        super().__init__(*args, n_generations=n_generations, **kwargs)
+
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
+        super().check_arguments({"n_generations": 4, **args}, n_envs)
+        if args.get("max_resampling") is not None and args.get("constant_groups") != "resample":
+            raise ConfigError("alg.args.max_resampling has no effect without alg.args.constant_groups: resample")
+
+    @abstractmethod
+    def _advantages_of(self, rewards: np.ndarray) -> np.ndarray:
+        """Advantages of the conversations about one prompt, from their rewards. Shape (n,) -> (n,)."""
+
+    def _buffer_kwargs(self) -> dict[str, Any]:
+        return {"advantages_of": self._advantages_of}
+
+
+class RLOO(GroupBased):
     """RLOO: the advantage of a reply is its reward minus the mean of the other replies to the same prompt.
 
     With ``n_epochs: 1`` and one minibatch, the gradient is that of REINFORCE. Further updates are clipped as in PPO.
@@ -124,19 +202,19 @@ class RLOO(CriticFree):
         return leave_one_out_advantages(rewards)
 
 
-class GRPO(CriticFree):
+class GRPO(GroupBased):
     """GRPO: the advantage of a reply is its reward, normalized over the replies to the same prompt.
 
     Losses are averaged over the agent tokens of a minibatch by default, as in all algorithms here. The paper first
     averages over each reply (``loss_aggregation: sequence_mean``).
 
     Args:
-        args: Arguments of :class:`CriticFree`.
+        args: Arguments of :class:`GroupBased`.
         scale_rewards: Divide by the standard deviation of the rewards of the ``group`` (``true``), of all replies of
             the iteration (``batch``; Liu et al. 2025, arXiv 2508.08221), or not at all (``none`` or ``false``).
         kl_in: Where the KL penalty is applied: ``reward`` or ``loss``. Default: ``loss``, as in the paper.
         kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``. Default: ``k3``, as in the paper.
-        kwargs: Keyword arguments of :class:`CriticFree`.
+        kwargs: Keyword arguments of :class:`GroupBased`.
     """
 
     def __init__(

@@ -315,6 +315,7 @@ class LMRolloutMixin:
             return False
         # KL penalty per token (Ziegler et al. 2019, arXiv 1909.08593). Advantages: GAE (Schulman et al. 2016,
         # arXiv 1506.02438), or those of GroupRolloutBuffer.
+        rollout_buffer.samples = stats.samples
         rollout_buffer.compute_rewards(self._reward_kl_coeff(), algorithm.policy.precision)
         rollout_buffer.compute_returns_and_advantage()
 

@@ -226,6 +226,10 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda turn_factor, credit: credit != "turn", "alg.args.{turn_factor} has no effect without credit: turn"),
         (lambda pay, max_turns: pay == "turn" and max_turns == 1,
          "reward_fn.pay: turn has no effect: env.args.max_turns is 1"),
+        (lambda baseline, n_prompts, n_iters, n_steps, n_envs:
+            baseline == "prompt" and n_iters * n_steps * n_envs < n_prompts,
+         "alg.args.baseline: prompt needs prompts that come back, but the run has fewer tokens than the {n_prompts:,} "
+         "prompts of datapool.args.n_train; lower it, or use running"),
         (lambda opening, first_speaker: first_speaker != "partner",
          "env.args.partner.args.opening has no effect without env.args.first_speaker: partner"),
         (lambda snapshot_every, n_iters: snapshot_every >= n_iters,
@@ -401,6 +405,7 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
     values["turn_factor"] = next((key for key in ("turn_gamma", "turn_gae_lambda") if key in config.alg.args), None)
     values["weightless_rewards"] = _weightless(config.reward_fn.id, config.reward_fn.args, "args")
     values["turns_of_games"] = config.datapool.args.get("max_turns")
+    values["n_prompts"] = {**DataPoolRegistry.defaults(config.datapool.id), **config.datapool.args}.get("n_train")
     used = {
         "lora": config.lora is not None,
         "generation.backend: vllm": config.generation.backend == "vllm",

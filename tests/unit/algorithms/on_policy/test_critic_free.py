@@ -1,12 +1,19 @@
-"""Arguments of RLOO and GRPO, which a constructor checks as a config does."""
+"""REINFORCE's baselines, and arguments of RLOO and GRPO, which a constructor checks as a config does."""
 
+import json
+
+import collected
+import numpy as np
 import pytest
+from grouped import make_group_algorithm
+from rows import rows_of
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
-from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO
+from rl4dialog.algorithms.on_policy.critic_free import GRPO, RLOO, Reinforce
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.envs.utterance_view import UtteranceView
+from rl4dialog.functional.credit import RewardMeans
 
 
 def make(algorithm, n_envs=4, **kwargs):
@@ -47,6 +54,7 @@ def test_defaults_are_those_of_the_papers():
         ({"clip_range_high": 0.1}, r"clip_range_high is 0\.1, below alg\.args\.clip_range = 0\.2"),
         ({"credit": "turn"}, r"alg\.args\.credit has no .* the advantage of its total reward.* such as ppo"),
         ({"turn_gamma": 0.5}, r"alg\.args\.turn_gamma has no .* the advantage of its total reward.* such as ppo"),
+        ({"baseline": "evpo"}, r"alg\.args\.baseline has no meaning without a critic"),
         ({"turn_gae_lambda": 1.0}, r"alg\.args\.turn_gae_lambda has no .* the advantage of its total reward"),
     ],
 )
@@ -55,3 +63,71 @@ def test_constructor_and_config_refuse_the_same(arguments, words):
         make(GRPO, **arguments)
     with pytest.raises(ConfigError, match=words):
         GRPO.check_arguments(arguments, 4)
+
+
+def totals_and_advantages(trained, reset=False):
+    """Reward, advantage and sample of each conversation of a rollout, and KL of the update that follows it."""
+    rows = rows_of(collected.collect(trained, reset))
+    for row in rows:
+        assert len(set(row.advantages.tolist())) == 1
+    totals, advantages = np.array([[float(row.rewards.sum()), float(row.advantages[0])] for row in rows]).T
+    samples = [trained.rollout_buffer.samples[row.episode] for row in rows]
+    trained.train()
+    return totals, advantages, samples
+
+
+@pytest.mark.parametrize("baseline", ["none", "batch", "running", "prompt"])
+def test_advantage_of_reinforce_is_the_reward_minus_what_was_known_before(baseline):
+    kwargs = {"kl_half_life": 0.001} if baseline in ("running", "prompt") else {}
+    trained = make_group_algorithm(
+        Reinforce, make_gpt2(make_tokenizer()), n_generations=None, baseline=baseline, **kwargs
+    )
+    known = {}  # weighted rewards and weights by sample
+    for iteration in range(3):
+        moved_before = trained.rollout_buffer.means.moved
+        totals, advantages, samples = totals_and_advantages(trained, reset=iteration == 0)
+        of_all = known.get("all", [totals.mean(), 1.0])
+        expected = np.zeros(len(totals))
+        if baseline in ("running", "prompt"):
+            keys = samples if baseline == "prompt" else ["all"] * len(totals)
+            expected = np.array([(known.get(key, of_all)[0] / known.get(key, of_all)[1]) for key in keys])
+            assert trained.rollout_buffer.logged["rollout/known_baselines"] == np.mean([key in known for key in keys])
+        expected = totals - expected
+        if baseline in ("batch", "prompt"):
+            expected = (expected - expected.mean()) / (expected.std(ddof=1) + 1e-4)
+        np.testing.assert_allclose(advantages, expected, rtol=1e-3, atol=1e-4)
+        for key, total in [*zip(samples, totals, strict=True), *[("all", total) for total in totals]]:
+            before = known.get(key, [0.0, 0.0])
+            known[key] = [before[0] + total, before[1] + 1]
+        moved = trained.rollout_buffer.means.moved - moved_before
+        assert (moved > 0) == (baseline in ("running", "prompt"))
+        known = {key: [number * 2 ** (-moved / 0.001) for number in pair] for key, pair in known.items()}
+    state = json.loads(json.dumps(trained.rollout_buffer.state_dict()))
+    again = make_group_algorithm(Reinforce, make_gpt2(make_tokenizer()), n_generations=None, baseline=baseline)
+    again.rollout_buffer.load_state_dict(state)
+    assert again.rollout_buffer.means.means == trained.rollout_buffer.means.means
+    assert again.rollout_buffer.means.moved == trained.rollout_buffer.means.moved
+
+
+def test_means_of_zeros_and_ones_are_those_of_spo():
+    means, alpha, beta = RewardMeans(half_life=0.06), 0.0, 0.0
+    for reward, moved in [(1, 0.0), (0, 0.03), (0, 0.0), (1, 0.2), (1, 0.01)]:
+        means.moved += moved
+        rho = 2 ** (-moved / 0.06)
+        alpha, beta = rho * alpha + reward, rho * beta + 1 - reward
+        means.add("a", reward)
+        assert means.means["a"][0] == pytest.approx(alpha / (alpha + beta))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"kl_half_life": 0.1}, "kl_half_life has no effect with alg.args.baseline: batch"),
+        ({"vf_coef": 0.5}, "vf_coef has no meaning without a critic"),
+    ],
+)
+def test_reinforce_refuses_what_has_no_effect(arguments, words):
+    with pytest.raises(ConfigError, match=words):
+        make(Reinforce, **arguments)
+    with pytest.raises(ConfigError, match=words):
+        Reinforce.check_arguments(arguments, 4)
