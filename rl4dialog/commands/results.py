@@ -1,4 +1,4 @@
-"""Commands that show or compute results: ``runs``, ``report``, ``evaluate``, ``generate`` and ``simulate``."""
+"""Commands that show or compute results, such as ``report``, ``evaluate`` and ``simulate``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 from rl4dialog.commands.options import (
     MODEL,
     POLICY,
+    RUN,
     SEED,
+    TRUST,
     check_at_least,
     command,
     flag,
@@ -18,6 +20,7 @@ from rl4dialog.commands.options import (
     option,
     output_option,
     sampling_option,
+    set_option,
     split_option,
 )
 from rl4dialog.core.errors import ConfigError
@@ -93,6 +96,46 @@ def evaluate(args: Namespace) -> None:
         raise ConfigError("--by_turn compares replies of language models; this run has none")
     else:
         evaluate_agent(agent, args.split, folder, {**about, "policy": agent.name})
+
+
+@command(
+    "critic",
+    "measure how good the critic of a run is: its values beside the returns of conversations from the same states",
+    "docs/families/critic.md",
+    "rl4dialog critic --run runs/my_project/my_run",
+    options=[
+        *(RUN, TRUST, SEED),
+        option("--checkpoint", "checkpoint of the run: iteration, last or best", default="last"),
+        split_option("val", "dataset split of the conversations"),
+        option("--n_states", "number of states, each of another conversation", default=200),
+        option("--n_continuations", "number of continuations of each state", default=32),
+        option("--n_ordered", "number of states in which utterances are compared", default=40),
+        set_option("KEY=VALUE", "override a config key, such as train_evaluation.eval_batch_size=500"),
+    ],
+)
+def critic(args: Namespace) -> None:
+    check_at_least(args, n_states=10, n_continuations=2, n_ordered=0)
+
+    from rl4dialog.inference.offline_evaluation import print_metrics
+    from rl4dialog.inference.saved_run import find_checkpoint
+    from rl4dialog.runs.plots import plot_calibration
+    from rl4dialog.runs.run_folder import CRITIC_MEASURE_FILE, write_json
+    from rl4dialog.training.critic_measure import CriticMeasure, critic_statistics
+
+    loaded = load_model(Namespace(**vars(args), model=None, config_path=None))
+    measure = CriticMeasure(loaded, loaded.policy, loaded.policy_with_critic, args.seed)
+    states, returns, seen = measure.drawn(loaded.data.samples(args.split), args.n_states, args.n_continuations)
+    alternatives = measure.alternatives(states[: args.n_ordered], args.n_continuations)
+    found = critic_statistics(states, returns, seen, alternatives)
+    found["notes"] += measure.notes
+    path = Path(args.run_path).expanduser() / CRITIC_MEASURE_FILE
+    about = {"checkpoint": find_checkpoint(path.parent, args.checkpoint).name, "split": args.split, "seed": args.seed}
+    about |= {"n_states": len(states), "n_continuations": args.n_continuations}
+    of_states = [{"id": s.sample.id, "turn": s.turn + 1, "value": s.value} for s in states]
+    write_json(path, {**about, **found, "states": of_states})
+    plot_calibration(found["bins"], path.with_suffix(".png"))
+    print_metrics(args.split, len(states), found["metrics"], {}, path)
+    print("", *found["notes"], sep="\n")
 
 
 @command(

@@ -87,6 +87,10 @@ class IterationsEvaluationConfig(TextEvaluationConfig):
     """Number of iterations. Required unless ``alg.id`` is ``supervised`` or ``reward_model``, where an iteration is an
     epoch.
     """
+    value_rank_states: int | None = Field(default=None, ge=10)
+    """Algorithms with a critic only: number of states, such as 32, on which each evaluation measures the critic, as the
+    metric ``value_rank``. Default: none.
+    """
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Signatures of rewards and metrics are those of RL4LMs, so its classes can be use
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -224,6 +225,8 @@ class Partner(ABC):
     """Whether its answers take time elsewhere, so that :meth:`expect` should be called before they are needed."""
     rules: tuple[str, ...] = ()
     """Arguments that must have the same values in the datapool with the same id, which plays by the same rules."""
+    unrepeatable: str | None = None
+    """Why a conversation cannot be repeated up to some turn and then continued differently; ``None`` if it can."""
 
     @abstractmethod
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
@@ -240,6 +243,14 @@ class Partner(ABC):
         It is fixed by :meth:`reset`, before the agent speaks, and independent of what the agent will say.
         """
         return ""
+
+    def reseed(self, seed: int) -> None:
+        """Draw other random numbers from now on; by default, from each `random.Random` and `Generator` attribute."""
+        for value in vars(self).values():
+            if isinstance(value, random.Random):
+                value.seed(seed)
+            elif isinstance(value, np.random.Generator):
+                value.bit_generator.state = type(value.bit_generator)(seed).state
 
     def expect(self, history: list[str]) -> None:  # noqa: B027 (most partners need not prepare)
         """Begin to prepare the answer to a history, an empty one before :meth:`open`, without waiting or raising.

@@ -68,6 +68,18 @@ def kendall_tau_b(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return math.nan if _has_no_order(x) or _has_no_order(y) else float(stats.kendalltau(x, y).statistic)
 
 
+def split_half_reliability(samples: NDArray[np.float64]) -> float:
+    """Reliability of the means of N rows, from those of two halves of each row (Spearman 1910, Brown 1910).
+
+    It is the share of the means' variance that is not noise; NaN if the means of a half are all equal. Shape (N, K).
+    """
+    one, other = samples[:, ::2].mean(axis=1), samples[:, 1::2].mean(axis=1)
+    if _has_no_order(one) or _has_no_order(other):
+        return math.nan
+    r = max(float(np.corrcoef(one, other)[0, 1]), 0.0)
+    return 2 * r / (1 + r)
+
+
 def _has_no_order(values: NDArray[np.float64]) -> bool:
     return len(values) == 0 or bool((values == values[0]).all())
 

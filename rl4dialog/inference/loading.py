@@ -269,6 +269,8 @@ class LoadedPolicy(Assembly):
 
     def values(self, prompts: Sequence[str], replies: Sequence[str]) -> list[list[float]]:
         """Compute the critic's value before each token of each reply, including the end token."""
+        if isinstance(self.config, OnPolicyConfig) and self.config.critic_reads == "secret":
+            raise ModelError("the run's critic also reads the partner's secret (critic_reads), so texts have no values")
         policy = self.policy_with_critic
         with torch.no_grad():
             return self._per_token(prompts, replies, policy, policy.predict_sequence_values)
@@ -335,8 +337,6 @@ class LoadedPolicy(Assembly):
             return self.policy
         if not isinstance(config, OnPolicyConfig) or not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
             raise ModelError(f"the run's algorithm, {config.alg.id}, has no critic, so there are no values")
-        if config.critic_reads == "secret":
-            raise ModelError("the run's critic also reads the partner's secret (critic_reads), so texts have no values")
         if folder is None and self.run is not None:
             with suppress(RunFolderError):
                 folder = find_checkpoint(self.run)
@@ -346,7 +346,7 @@ class LoadedPolicy(Assembly):
                 f"language model, and there is no checkpoint; set train_evaluation.save_every to keep checkpoints"
             )
         critic = config.alg.policy.args.model_dump().get("critic", "separate")
-        policy = self._as_trained(folder / MODEL_FOLDER, critic=critic)
+        policy = self._as_trained(folder / MODEL_FOLDER, critic=critic, critic_reads=config.critic_reads)
         load_state_beside(policy, folder, CRITIC_FILE)
         return policy
 

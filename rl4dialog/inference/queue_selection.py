@@ -25,10 +25,11 @@ from rl4dialog.core.types import AGENT, Dialogue, Sample, Turn
 from rl4dialog.data.dialogue_text import dialogue_text, persona_in, replied
 from rl4dialog.data.splits import shuffled
 from rl4dialog.inference.loading import LoadedPolicy
-from rl4dialog.inference.simulation import begin_conversing, is_kept
+from rl4dialog.inference.simulation import begin_conversing
 from rl4dialog.runs.progress import Progress
 from rl4dialog.scores.reward_models import RewardModel
 from rl4dialog.training.random_state import random_states_kept
+from rl4dialog.training.talks import is_kept
 
 Strategy = Literal["random", "uncertain", "disagreement", "gap"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
@@ -99,7 +100,7 @@ def _conversations(loaded: LoadedPolicy, samples: Sequence[Sample], seed: int) -
                 torch.manual_seed(derive_seed(seed, "batch", start))
                 talks = conversing(loaded.policy, batch, seeds, **loaded.generation_kwargs)
             for talk in talks:
-                yield talk.dialogue if is_kept(talk, loaded) else None
+                yield talk.dialogue if is_kept(talk, loaded.config) else None
             progress.advance(len(batch))
 
 

@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from rl4dialog.core.errors import ConfigError, PartnerError, RewardError, nearest_hint
+from rl4dialog.core.errors import ConfigError, nearest_hint
 from rl4dialog.core.files import ContinuedFile, Record
 from rl4dialog.core.protocols import Player
 from rl4dialog.core.seeding import derive_seed
@@ -29,6 +29,7 @@ from rl4dialog.scores.conversation import ConversationMetric
 from rl4dialog.text.tokenizer import tokenizer_hash
 from rl4dialog.training.building.conversations import build_conversing
 from rl4dialog.training.random_state import random_states_kept
+from rl4dialog.training.talks import is_kept
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def simulate_to_file(simulation: Simulation, path: Path) -> int:
             torch.manual_seed(derive_seed(simulation.seed, "simulation", "batch", numbers.start))
             talks = conversing(loaded.policy, samples, seeds, players, **kwargs)
         for number, talk in zip(numbers, talks, strict=True):
-            kept = is_kept(talk, loaded)
+            kept = is_kept(talk, config)
             yield conversation_line(number, talk, tokenizer, bootstraps, is_scored) if kept else None
 
     size = config.train_evaluation.eval_batch_size
@@ -171,18 +172,6 @@ def _new_player(simulation: Simulation) -> Callable[[], Player]:
         f"--player {simulation.player!r} is no player of datapool {simulation.loaded.config.datapool.id!r}"
         f"{nearest_hint(str(simulation.player), pool.players)} ({known})"
     )
-
-
-def is_kept(talk: Talk, loaded: LoadedPolicy) -> bool:
-    """Whether a conversation worked; one that failed is left out if the run masks such failures."""
-    if talk.error is None:
-        return True
-    env, reward = loaded.config.env, loaded.config.reward_fn
-    if talk.partner_failed and not (env is not None and env.args.partner_on_error == "mask"):
-        raise PartnerError(talk.error)
-    if not talk.partner_failed and not (reward is not None and reward.on_error == "mask"):
-        raise RewardError(talk.error)
-    return False
 
 
 def simulated_dialogue(record: Record) -> Dialogue:

@@ -31,6 +31,7 @@ class ServerPartner(Partner):
     """A partner behind a server: all environments of a process send their requests before the first one waits."""
 
     waits = True
+    unrepeatable = "its server may answer the same conversation differently"
 
     def __init__(self, calls: AsyncCalls) -> None:
         self._calls, self._slots = calls, _Slots(calls.concurrency)

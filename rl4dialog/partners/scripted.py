@@ -71,6 +71,7 @@ class ReplayPartner(Partner):
 
     gives_references = True
     checks_samples = True
+    unrepeatable = "it says the lines of one recorded dialogue, whatever the agent says, and nobody knows its others"
 
     def __init__(self) -> None:
         self._continuation: list[str] = []

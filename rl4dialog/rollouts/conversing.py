@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
 from numbers import Integral
 from typing import Any
 
@@ -28,6 +29,7 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.references import WeightCopy
 from rl4dialog.rollouts.talk import Talk, replies_in
 from rl4dialog.rollouts.task_rewards import TaskRewards
+from rl4dialog.text.end_of_turn import EndOfTurn
 from rl4dialog.text.prompts import encode_reply
 
 
@@ -129,7 +131,7 @@ class Driver:
         Returns the environments whose turn is now complete, or failed; in the others a partner in this process is next.
         """
         # 1. Each side speaks, in one batch.
-        speakers = self.observations["speaker"][rows] if "speaker" in self.observations else np.full(len(rows), AGENT)
+        speakers = self.speakers(rows)
         mine, theirs = rows[speakers == AGENT], rows[speakers == PARTNER]
         self.actions = np.full(self.observations["context_ids"].shape, PADDING_ACTION, dtype=np.int64)
         with self.timed("generate"):
@@ -140,7 +142,7 @@ class Driver:
                 if len(theirs) and self.partner.learns:
                     answered = self.partner.replies(self._observed(theirs))
                 elif len(theirs):
-                    failures = self._ask(self.partner, theirs)
+                    failures = self.ask(self.partner, theirs)
         for replies, places in ((said, mine), (answered, theirs)):
             if replies is not None:
                 ids = replies.response_ids.masked_fill(~replies.response_mask, PADDING_ACTION).cpu().numpy()
@@ -169,6 +171,10 @@ class Driver:
                 self.pay(talks)
         return settled
 
+    def speakers(self, rows: np.ndarray) -> np.ndarray:
+        """Whose turn it is in some environments."""
+        return self.observations["speaker"][rows] if "speaker" in self.observations else np.full(len(rows), AGENT)
+
     def say(self, rows: np.ndarray) -> Replies:
         """Utterances of the agent in some environments."""
         tensors = {name: torch.as_tensor(a, device=self.policy.device) for name, a in self._observed(rows).items()}
@@ -192,7 +198,7 @@ class Driver:
     def _observed(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         return {name: array[rows] for name, array in self.observations.items()}
 
-    def _ask(self, partner: PartnerService, rows: np.ndarray) -> dict[int, str]:
+    def ask(self, partner: PartnerService, rows: np.ndarray) -> dict[int, str]:
         """Write answers of a partner into the actions; returns why it has no valid one, by environment."""
         answers, problems = partner_answers(partner, self._observed(rows), self._partner_timeout_s)
         for row, ids in zip(rows, answers, strict=True):
@@ -249,16 +255,78 @@ def _stacked(observations: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndar
     return {name: np.stack([each[name] for each in observations]) for name in observations[0]}
 
 
+@dataclass(frozen=True)
+class Begun:
+    """The beginning of a conversation, which is repeated before it goes on with other random numbers."""
+
+    steps: Sequence[tuple[int, Sequence[int]]] = ()  # speaker and token ids of each step of the environment
+    seeds: Mapping[int, int] = field(default_factory=dict)  # new seeds of a partner in the environment, by step
+    words: Sequence[int] = ()  # first tokens of a single reply
+
+
+ValuesOf = Callable[[Replies], torch.Tensor]
+"""Computes the value of the state before each token. Shape (B, T)."""
+
+
 class _Evaluation(Driver):
     """Conversations about given samples, of which one whose reward or partner fails ends there."""
 
     players: Sequence[Player] | None = None  # who speak instead of the policy
+    begun: Sequence[Begun] = ()  # beginnings to repeat; then the talks note their steps
+    values_of: ValuesOf | None = None  # computes values of the policy's utterances
+
+    def step(self, rows: np.ndarray) -> list[int]:
+        speakers = zip(rows, self.speakers(rows), strict=True) if self.begun else ()
+        for row in rows if self.begun else ():
+            seed = self.begun[row].seeds.get(len(self.talks[row].steps))
+            if seed is not None and (partner := self.env.views[row].env.conversation.partner) is not None:
+                partner.reseed(seed)
+        settled = super().step(rows)
+        for row, speaker in speakers:
+            ids = self.actions[row][self.actions[row] != PADDING_ACTION]
+            self.talks[row].steps.append((int(speaker), ids.tolist()))
+        return settled
 
     def say(self, rows: np.ndarray) -> Replies:
-        if self.players is None:
-            return super().say(rows)
-        ids = [_scripted_ids(self.players[row], self.env.views[row].env) for row in rows]
-        return Replies.from_ids([[0]] * len(ids), ids)
+        ids = self._given(rows)
+        if self.players is not None:
+            ids = [_scripted_ids(self.players[row], self.env.views[row].env) for row in rows]
+        elif not ids and self.begun and self.begun[rows[0]].words:
+            ids = self._completed(rows)
+        if ids:
+            return Replies.from_ids([[0]] * len(ids), ids)
+        said = super().say(rows)
+        if self.values_of is not None:
+            with torch.no_grad():
+                said.values = said.computed(self.values_of)
+        return said
+
+    def ask(self, partner: PartnerService, rows: np.ndarray) -> dict[int, str]:
+        if not (given := self._given(rows)):
+            return super().ask(partner, rows)
+        for row, ids in zip(rows, given, strict=True):
+            self.actions[row, : len(ids)] = ids
+        return {}
+
+    def _given(self, rows: np.ndarray) -> list[list[int]]:
+        """Token ids of the next steps, if they are repeated ones."""
+        left = [self.begun[row].steps[len(self.talks[row].steps) :] for row in rows if self.begun]
+        return [list(steps[0][1]) for steps in left if steps]
+
+    def _completed(self, rows: np.ndarray) -> list[list[int]]:
+        """Single replies with equally many first tokens, after which a decoder-only model reads on."""
+        words, settings = [list(self.begun[row].words) for row in rows], asdict(self.policy.settings)
+        seen = zip(self.observations["prompt_ids"][rows], self.observations["prompt_mask"][rows], words, strict=True)
+        prompts = [ids[mask == 1].tolist() + said for ids, mask, said in seen]
+        read = Replies.from_ids(prompts, words, self.policy.device)
+        settings["max_new_tokens"] = self.policy.reply_limit() - len(words[0])
+        settings["min_length"] = max(settings["min_length"] - len(words[0]), 0)
+        obs = {"prompt_ids": read.prompt_ids, "prompt_mask": read.prompt_mask}
+        rest = self.policy.generate(obs, **settings).per_row("response_ids")
+        # A marker may begin among the first tokens.
+        return [
+            _up_to_end(said + more.tolist(), self.policy.end_of_turn) for said, more in zip(words, rest, strict=True)
+        ]
 
     def noted(self, said: Replies | None, n_before: Sequence[int]) -> Replies | None:
         """Their tokens and log-probabilities, without the prompts: records are kept, and sent between processes."""
@@ -266,7 +334,7 @@ class _Evaluation(Driver):
         if said is None:
             return None
         last = said.prompt_ids[:, -1:].clone(), said.prompt_mask[:, -1:].clone()
-        return Replies(*last, said.response_ids, said.response_mask, log_probs=said.log_probs)
+        return Replies(*last, said.response_ids, said.response_mask, log_probs=said.log_probs, values=said.values)
 
     def pay(self, talks: Sequence[Talk]) -> None:
         try:
@@ -289,6 +357,10 @@ def _scripted_ids(player: Player, env: TextGenEnv) -> list[int]:
         raise DataError(
             f"player {type(player).__name__} failed on sample {env.sample.id!r}: {type(error).__name__}: {error}"
         ) from error
+    return _up_to_end(ids, end)
+
+
+def _up_to_end(ids: list[int], end: EndOfTurn) -> list[int]:
     return next((ids[:n] for n in range(1, len(ids)) if end.is_end(ids[:n])), ids)
 
 
@@ -330,6 +402,8 @@ class Conversing:
         samples: Sequence[Sample],
         seeds: Sequence[int],
         players: Sequence[Player] | None = None,
+        begun: Sequence[Begun] = (),
+        values_of: ValuesOf | None = None,
         **generation_kwargs: Any,
     ) -> list[Talk]:
         """Hold one conversation about each sample, all of them at once, in the order of the samples.
@@ -340,6 +414,8 @@ class Conversing:
             seeds: Seed of the partner, and of the player, in each conversation.
             players: One player per sample, who speaks instead of the policy, within the same length limits. It is a
                 ``ConfigError`` if no token ends an utterance, and a ``DataError`` if a player fails.
+            begun: One beginning per sample, which is repeated first; the talks then have their ``steps``.
+            values_of: Computes values of the policy's utterances, which those of the talks then have.
             generation_kwargs: Generation settings; by default those of the policy.
         """
         limit = policy.reply_limit(**generation_kwargs)
@@ -347,11 +423,15 @@ class Conversing:
         for player, sample, seed in zip(players or (), samples, seeds, strict=players is not None):
             player.reset(sample.meta_data or {}, derive_seed(seed, "player"))
         driver = _Evaluation(policy, env, env.observations, *self._settings, generation_kwargs)
-        driver.players = players
+        driver.players, driver.begun, driver.values_of = players, begun, values_of
         rows = np.arange(len(samples))
         with driver.remembering_prompts():
             while rows.size:
-                driver.step(rows)
+                # Those with a step to repeat go first.
+                repeated = [
+                    row for row in map(int, rows) if begun and len(driver.talks[row].steps) < len(begun[row].steps)
+                ]
+                driver.step(np.array(repeated) if repeated else rows)
                 rows = np.array([row for row in rows if not driver.talks[row].is_over], dtype=int)
         for talk, view in zip(driver.talks, env.views, strict=True):
             talk.dialogue = talk.with_rewards(view.env.conversation.dialogue(talk.info.get("ended_by")))

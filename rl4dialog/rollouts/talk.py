@@ -78,6 +78,8 @@ class Talk:
     error: str | None = None  # message of a failed reward or partner; the conversation ended there
     partner_failed: bool = False  # whether it was the partner
     is_single_reply: bool = False  # whether there is no partner
+    # Speaker and token ids of each step of the environment, if they are to be repeated.
+    steps: list[tuple[int, list[int]]] = field(default_factory=list)
 
     @property
     def total(self) -> float:

@@ -148,6 +148,17 @@ def plot_correlations(
     save_figure(figure, output_png)
 
 
+def plot_calibration(bins: Sequence[Mapping[str, float]], output_png: str | Path) -> None:
+    """Plot the mean return over the mean value of each bin of states; a perfect critic's are on the diagonal."""
+    figure, (axes,) = plain_figure(4.5, 4.0)
+    values, returns = ([each[key] for each in bins] for key in ("value", "mean_return"))
+    axes.plot(values, values, color="gray", linestyle="--", linewidth=1)
+    axes.plot(values, returns, color=_REWARD_COLOR, linewidth=2, marker="o", markersize=4)
+    axes.set_xlabel("value of the critic")
+    axes.set_ylabel("mean return of the continuations")
+    save_figure(figure, output_png)
+
+
 def save_figure(figure: Any, path: str | Path) -> None:
     """Write a figure to a file, in the format of its suffix; an existing file is replaced at the end."""
     with replaced(path) as temporary:

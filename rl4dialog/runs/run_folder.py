@@ -52,6 +52,7 @@ RESULT_FILE = "result.json"
 REPORT_FILE = "report.html"
 PLAYERS_FILE = "test_split_players.json"
 REFERENCES_FILE = "test_split_references.json"
+CRITIC_MEASURE_FILE = "critic.json"
 MODEL_FOLDER = "model"
 EVALUATIONS_FOLDER = "evaluations"
 LOCK_FILE = ".lock"
@@ -69,7 +70,7 @@ _REPLACED = ".replaced"
 # Files and folders that a run creates, as patterns: overwriting removes these and nothing else.
 _KNOWN_FILES = (
     *(CONFIG_FILE, LOG_FILE, *_RECORDS, CSV_FILE, JSON_FILE, PROVENANCE_FILE, DIFF_FILE, RESULT_FILE, PLAYERS_FILE),
-    *(REFERENCES_FILE, _PREDICTIONS, REPORT_FILE, "reward_curve.png", ".*.tmp"),
+    *(REFERENCES_FILE, _PREDICTIONS, REPORT_FILE, CRITIC_MEASURE_FILE, "critic.png", "reward_curve.png", ".*.tmp"),
 )
 _KNOWN_FOLDERS = (
     *(MODEL_FOLDER, BEST_MODEL_FOLDER, CHECKPOINTS_FOLDER, EVALUATIONS_FOLDER, TENSORBOARD_FOLDER),
@@ -376,6 +377,12 @@ def read_references(run: str | Path) -> dict[str, float]:
     with suppress(ValueError, AttributeError, TypeError):
         return _numbers(_read_or(Path(run) / REFERENCES_FILE))
     return {}
+
+
+def read_critic(run: str | Path) -> dict[str, Any]:
+    """Read what ``rl4dialog critic`` measured; empty if it did not, or the file is damaged."""
+    found = _read_or(Path(run) / CRITIC_MEASURE_FILE)
+    return found if isinstance(found, dict) and "metrics" in found else {}
 
 
 def _read_or(path: Path) -> Any:

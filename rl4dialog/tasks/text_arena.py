@@ -68,6 +68,10 @@ class TextArenaGame:
             raise DataError(f"text_arena: {self._name.removesuffix(_RAW)} is over before the agent's first move")
         return text
 
+    def reseed(self, seed: int) -> None:
+        """Draw other random numbers from now on."""
+        self._random = OwnRandom(seed)
+
     def move(self, text: str) -> str:
         """Make the agent's move, and those of the others, and return what the agent then sees."""
         with self._random.in_use():
@@ -224,6 +228,9 @@ class TextArenaPartner(Partner):
         if "game_seed" in meta_info and meta_info.get("history") != [self._opening]:
             cause = "which was made with another version of textarena or of the opponent"
             raise DataError(f"partner 'text_arena': the game begins differently from the sample, {cause}")
+
+    def reseed(self, seed: int) -> None:
+        self._game.reseed(seed)
 
     def open(self) -> str:
         return self._opening

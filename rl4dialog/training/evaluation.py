@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,7 @@ class Evaluator:
         self._kwargs = evaluation_kwargs(config)
         self._post_process = build_post_processor(config.evaluation_block)
         self._values = value_numbers(config, texts.lengths, self._settings.eval_batch_size)
+        self.value_ranks: Callable[[Sequence[Sample]], dict[str, float]] | None = None
 
     def begin_run(self, policy: LMActorCriticPolicy) -> None:
         """Prepare the partner of conversations, before a policy is trained or its weights are restored."""
@@ -86,6 +87,8 @@ class Evaluator:
         """Evaluate a policy after ``epoch`` iterations. Empty in all processes but the main one."""
         with random_states_kept():  # so the number of evaluations does not affect training
             result = self._judged(policy, split, reward_must_work)
+        if self.value_ranks is not None and result.talks:
+            result.metrics |= self.value_ranks(self.samples(split))
         result.reward_error = self._rewards.error if self._rewards is not None else None
         if self._values is not None and result.talks and not policy.lockstep:
             of_values, records = self._values.of_evaluation(policy, self.samples(split), result.talks)

@@ -8,6 +8,7 @@ its partners. The initial model is not saved: on resume it is rebuilt and its ha
 
 from __future__ import annotations
 
+import logging
 import os
 from abc import abstractmethod
 from collections import deque
@@ -22,8 +23,10 @@ from stable_baselines3.common.logger import Logger
 from transformers import AutoTokenizer
 
 from rl4dialog.core.config import OfflineConfig, OnPolicyConfig, PolicyRunConfig
-from rl4dialog.core.errors import CheckpointError, ConfigError
+from rl4dialog.core.errors import CheckpointError, ConfigError, DataError, PartnerError, RewardError
 from rl4dialog.core.pretrained import load_pretrained
+from rl4dialog.core.seeding import derive_seed
+from rl4dialog.core.types import Sample
 from rl4dialog.core.yaml_loader import load_yaml
 from rl4dialog.envs.vectorize import close, env_states, load_env_states
 from rl4dialog.functional.distributed import all_gather_object, n_processes, process_index
@@ -46,12 +49,14 @@ from rl4dialog.training.building.policy import is_guided, own_policy_args
 from rl4dialog.training.building.rewards import TOTAL
 from rl4dialog.training.callbacks.run import ConversationLogCallback, TrackingCallback
 from rl4dialog.training.checkpoint import Checkpoint, newest_folders, read_checkpoint
+from rl4dialog.training.critic_measure import MIN_ITERATIONS, N_CONTINUATIONS, CriticMeasure, value_ranks
 from rl4dialog.training.evaluation import Evaluation
-from rl4dialog.training.random_state import random_state, set_random_state
+from rl4dialog.training.random_state import random_state, random_states_kept, set_random_state
 from rl4dialog.training.trainee import TextTrainee
 from rl4dialog.training.watch.checks import RunFacts
 from rl4dialog.training.watch.watcher import WatchCallback
 
+_logger = logging.getLogger(__name__)
 PARTNER_FILE = "partner.safetensors"
 
 
@@ -236,6 +241,8 @@ class OnPolicyTrainee(PolicyTrainee):
         # First, because a warm start can take hours.
         critic_from = find_initial_critic(config) if checkpoint is None else None
         super().__init__(config, tracker, checkpoint)
+        if config.train_evaluation.value_rank_states is not None:
+            self.evaluator.value_ranks = self._value_ranks
         if critic_from is not None:
             load_initial_critic(self.algorithm.policy, critic_from, self._reference_hash)
 
@@ -244,6 +251,22 @@ class OnPolicyTrainee(PolicyTrainee):
         config, scorer = self._config, self.parts.scorer
         weights = {part.name: part.weight_at(1) for part in scorer.parts} if scorer is not None else {}
         return RunFacts(config.precision, config.alg.kl_div.target_kl, weights, config.env.args.max_turns)
+
+    def _value_ranks(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """Rank correlations of the critic's values with returns of a few states; none if they cannot be computed."""
+        policy, n = self.algorithm.policy, self._config.train_evaluation.value_rank_states
+        seed, partner = derive_seed(self._config.seed, "critic"), self.algorithm.collector.partner
+        assert n is not None
+        try:
+            with random_states_kept():  # so that training stays the same
+                measure = CriticMeasure(self.parts, policy, policy, seed, partner)
+                ranks, warning = value_ranks(*measure.drawn(samples, n, N_CONTINUATIONS)[:2])
+        except (DataError, PartnerError, RewardError) as error:
+            _logger.warning("this evaluation does not measure the critic: %s", error)
+            return {}
+        if warning and self.iteration >= MIN_ITERATIONS:
+            _logger.warning(warning)
+        return ranks
 
     @property
     def stops_within_iteration(self) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rl4dialog.catalog import OfflineAlgorithmRegistry
 from rl4dialog.core.config import OfflineConfig, TextConfig
-from rl4dialog.core.errors import ConfigError
+from rl4dialog.core.errors import ConfigError, PartnerError, RewardError
 from rl4dialog.core.protocols import BaseMetric, DialogueMetric, MetricResult
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import Sample, reply_dialogue
@@ -177,6 +177,18 @@ def converse(
     """Hold one conversation about each sample; the seed of the partner depends on the sample's index."""
     seeds = [derive_seed(seed, "partner", row) for row in rows]
     return conversing(policy, samples, seeds, **generation_kwargs)
+
+
+def is_kept(talk: Talk, config: TextConfig) -> bool:
+    """Whether a conversation worked; one that failed is left out if the run masks such failures."""
+    if talk.error is None:
+        return True
+    env, reward = config.env, config.reward_fn
+    if talk.partner_failed and not (env is not None and env.args.partner_on_error == "mask"):
+        raise PartnerError(talk.error)
+    if not talk.partner_failed and not (reward is not None and reward.on_error == "mask"):
+        raise RewardError(talk.error)
+    return False
 
 
 def compute_metrics(

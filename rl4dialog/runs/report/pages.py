@@ -37,7 +37,7 @@ from rl4dialog.runs.report.metrics import (
 )
 from rl4dialog.runs.report.overview import NOT_WRITTEN, facts, missing, run_warnings, subtitle
 from rl4dialog.runs.report.samples import SampleSet, extreme_utterances, failure_counts, sample_set, what_they_are
-from rl4dialog.runs.run_folder import REPORT_FILE, run_state, to_plain
+from rl4dialog.runs.run_folder import REPORT_FILE, read_critic, run_state, to_plain
 from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.scores.reward_models import KEY as SCORE
 
@@ -123,6 +123,7 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
         browsers=browsers,
         utterances=extreme_utterances(after or before),
         failures=failure_counts(before, after, browsers[0].samples if browsers else []),
+        critic=read_critic(run.path),
         provenance={key: as_text(value) for key, value in flatten(run.provenance).items()},
     )
 

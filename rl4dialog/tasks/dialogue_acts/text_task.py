@@ -101,7 +101,7 @@ class AgendaUserPartner(Partner):
         if meta_info.get("world", world.fingerprint) != world.fingerprint:
             raise DataError(f"the goal is one of another world, or the database of {world.name} has changed")
         goal = goal_of(meta_info["goal"], world.ontology, "meta_data['goal']")
-        rng = np.random.default_rng(seed)
+        self._rng = rng = np.random.default_rng(seed)  # an attribute, so that it can be reseeded
         self._user = AgendaUser(world.ontology, places=world.places, **self._settings)
         self._reader = ReplyReader(world.templates)
         errors = SemanticErrors(self._error_rate, world.ontology, world.values)

@@ -36,7 +36,7 @@ from rl4dialog.policies.generation import GenerationSettings
 from rl4dialog.policies.graph_sampler import eager_reason
 from rl4dialog.scores.conversation import OutcomeReward, PartnerReward
 from rl4dialog.tasks.turn_goals import TurnGoal, chosen_goals
-from rl4dialog.training.building.conversations import abilities, chosen_partners, plays_itself
+from rl4dialog.training.building.conversations import abilities, chosen_partners, plays_itself, why_unmeasured
 from rl4dialog.training.building.policy import all_arguments, evaluation_kwargs, own_policy_args, policy_class
 from rl4dialog.training.building.switching import OF_PPO
 from rl4dialog.training.processes import sharding
@@ -153,6 +153,10 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
         (lambda once, n_generations: once and n_generations > 1,
          "env.args.once: alg.args.n_generations is {n_generations}, so each sample is talked about as often; remove "
          "one of them, or use an algorithm without groups"),
+        (lambda value_rank_states, unmeasured: True,
+         "train_evaluation.value_rank_states measures the critic, but {unmeasured}; remove it"),
+        (lambda value_rank_states, sharded_by: True,
+         "train_evaluation.value_rank_states is not supported with FSDP or DeepSpeed; remove it"),
         (lambda goals, vec_env: vec_env != "dummy",
          "env.vec_env: {vec_env} cannot be combined with env.id: turn_goals, all in the main process; remove it"),
         (lambda critic_warmup_iters, n_iters: critic_warmup_iters > n_iters,
@@ -365,7 +369,8 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
 def _of_policy(config: PolicyRunConfig) -> dict[str, Any]:
     registry = OfflineAlgorithmRegistry if isinstance(config, OfflineConfig) else AlgorithmRegistry
     algorithm, own = registry.resolve(config.alg.id), own_policy_args(config)
-    values = {**all_arguments(config), "lora_dropout": (config.lora or {}).get("lora_dropout")}
+    values = {**all_arguments(config), "value_rank_states": config.train_evaluation.value_rank_states}
+    values |= {"unmeasured": why_unmeasured(config), "lora_dropout": (config.lora or {}).get("lora_dropout")}
     values |= {"data_parallel": algorithm.data_parallel, "critic_from": config.alg.policy.args.critic_from}
     if isinstance(config, OfflineConfig):
         policy: Any = policy_class(config)

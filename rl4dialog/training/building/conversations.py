@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rl4dialog.catalog import PartnerRegistry
+from rl4dialog.catalog import AlgorithmRegistry, PartnerRegistry
 from rl4dialog.core.config import OnPolicyConfig, TextConfig
 from rl4dialog.core.config_blocks import ComponentConfig, EnvArgs
 from rl4dialog.core.errors import ConfigError, DataError, RL4DialogError
@@ -227,11 +227,21 @@ def build_conversing(config: TextConfig, texts: Texts, scorer: Scorer | None) ->
     if chosen is None:
         return None
     partner = build_partner(chosen, config, texts, is_evaluation=True)
-    is_scored = scorer is not None and config.train_evaluation.score_predictions
-    parts = scorer.parts if scorer is not None and is_scored else []
+    is_scored = config.train_evaluation.score_predictions
+    return conversing_with(partner, config, texts, scorer if is_scored else None)
+
+
+def conversing_with(
+    partner: AnyPartner | None, config: TextConfig, texts: Texts, scorer: Scorer | None, n_secret: int = 0
+) -> Conversing:
+    """Build conversations with a partner, or single replies without one; the scorer pays for them.
+
+    With `n_secret`, observations show secrets of at most that length.
+    """
     timeout_s = config.reward_fn.timeout_s if config.reward_fn is not None else None
     samples = [Sample(0, "", [])]  # each conversation is given its own
-    kwargs = env_kwargs(config, texts, samples, parts, partner)
+    kwargs = env_kwargs(config, texts, samples, scorer.parts if scorer is not None else [], partner)
+    kwargs["max_secret_length"] = n_secret or None
     service = partner if isinstance(partner, PartnerService) else None
 
     def make_env(policy: LMActorCriticPolicy, max_length: int) -> UtteranceView:
@@ -240,8 +250,22 @@ def build_conversing(config: TextConfig, texts: Texts, scorer: Scorer | None) ->
         side = {"outside_partner": service.side} if service is not None else {}
         return make_utterance_env({**kwargs, **of_model, **side, "max_episode_length": max_length}, timeout_s)
 
-    rewards = build_task_rewards(scorer) if scorer is not None and is_scored else None
+    rewards = build_task_rewards(scorer) if scorer is not None else None
     return Conversing(make_env, service, rewards, max(config.n_iters or 1, 1), timeout_s)
+
+
+def why_unmeasured(config: TextConfig) -> str | None:
+    """Why the critic of a run cannot be measured; ``None`` if it can."""
+    if not isinstance(config, OnPolicyConfig) or not AlgorithmRegistry.resolve(config.alg.id).needs_critic:
+        return f"alg.id: {config.alg.id} has no critic"
+    if all_arguments(config).get("vf_coef") == 0:
+        return "alg.args.vf_coef is 0, so the critic is never trained"
+    if (chosen := config.env.args.conversation_partner) is None:
+        return None
+    reason = getattr(PartnerRegistry.resolve(chosen.id), "unrepeatable", None)
+    if plays_itself(chosen) and (chosen.args.get("snapshot_every") or chosen.args.get("learns") == "both"):
+        reason = "only with the current policy, which is not trained on both sides"
+    return reason and f"conversations with partner {chosen.id!r} cannot be repeated: {reason}"
 
 
 def build_task_rewards(scorer: Scorer) -> TaskRewards:

@@ -14,6 +14,7 @@ from rl4dialog.functional.statistics import (
     ratio_standard_error,
     repeated_share,
     spearman,
+    split_half_reliability,
     wilson_interval,
 )
 
@@ -92,3 +93,15 @@ def test_all_statistics_see_the_same_rows():
 def test_resamples_without_a_value_are_left_out():
     (found,) = bootstrap_intervals(lambda rows: [math.nan if rows.min() else 1.0], 3, n_resamples=50)
     assert found == Interval(1.0, 1.0) and 1.0 in found and 1.1 not in found
+
+
+def test_reliability_is_that_of_the_whole_from_two_halves():
+    one, other = np.array([1.0, 2, 3, 4]), np.array([2.0, 1, 4, 3])
+    r = 0.6  # of these
+    samples = np.stack([one - 1, other, one + 1, other], axis=1)
+    assert split_half_reliability(samples) == pytest.approx(2 * r / (1 + r))
+    assert split_half_reliability(np.stack([one, -one], axis=1)) == 0
+    assert math.isnan(split_half_reliability(np.stack([one, np.ones(4)], axis=1)))
+    rng = np.random.default_rng(0)
+    noisy = rng.normal(size=(4000, 1)) + rng.normal(size=(4000, 8))
+    assert split_half_reliability(noisy) == pytest.approx(1 / (1 + 1 / 8), abs=0.02)
