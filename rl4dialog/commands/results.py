@@ -129,10 +129,10 @@ def critic(args: Namespace) -> None:
     found = critic_statistics(states, returns, seen, alternatives)
     found["notes"] += measure.notes
     path = Path(args.run_path).expanduser() / CRITIC_MEASURE_FILE
-    about = {"checkpoint": find_checkpoint(path.parent, args.checkpoint).name, "split": args.split, "seed": args.seed}
-    about |= {"n_states": len(states), "n_continuations": args.n_continuations}
-    of_states = [{"id": s.sample.id, "turn": s.turn + 1, "value": s.value} for s in states]
-    write_json(path, {**about, **found, "states": of_states})
+    about = {"checkpoint": find_checkpoint(path.parent, args.checkpoint).name, "split": args.split}
+    sizes = {"seed": args.seed, "n_states": len(states), "n_continuations": args.n_continuations}
+    of_states = [{"id": state.sample.id, "turn": state.turn + 1, "value": state.value} for state in states]
+    write_json(path, {**about, **sizes, **found, "states": of_states})
     plot_calibration(found["bins"], path.with_suffix(".png"))
     print_metrics(args.split, len(states), found["metrics"], {}, path)
     print("", *found["notes"], sep="\n")
