@@ -6,6 +6,9 @@ Importing this package imports no torch; what is named here is loaded when it is
 from __future__ import annotations
 
 import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 __version__ = "0.1.0"
@@ -27,7 +30,42 @@ _NAMES = {
     "rl4dialog.inference.turn_level_agent": ("load_agent",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
-__all__ = ["__version__", *_MODULES]
+__all__ = ["__version__", "train", *_MODULES]
+
+
+def train(
+    config_path: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    run: str | Path = "rl4dialog_exps/rl4dialog_experiment",
+    overwrite: bool = False,
+) -> Any:
+    """Train as ``rl4dialog train`` does, and load the trained policy; a run that is complete is only loaded.
+
+    Args:
+        config_path: A YAML file; ``task_configs/...`` is a shipped one.
+        overrides: Values by config key, such as ``{"alg.args.n_epochs": 3}``.
+        run: The run folder.
+        overwrite: Whether to replace an existing run.
+
+    Returns:
+        For a language model, a :class:`~rl4dialog.inference.loading.LoadedPolicy`; for another environment, its policy.
+    """
+    from rl4dialog.commands.parser import COMMANDS, make_parser
+    from rl4dialog.core.config import TurnLevelConfig, load_config, text_config
+    from rl4dialog.inference.loading import load_policy
+    from rl4dialog.inference.turn_level_agent import load_agent
+
+    folder = Path(run).expanduser().absolute()
+    settings = [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
+    if not (is_plain := isinstance(config := load_config(config_path, settings), TurnLevelConfig)):
+        text_config(config)
+    argv = ["train", "--config_path", str(config_path), "--base_path_to_store_results", str(folder.parents[1])]
+    argv += ["--project_name", folder.parent.name, "--experiment_name", folder.name, *["--overwrite"] * overwrite]
+    argv += [text for setting in settings for text in ("--set", setting)]
+    args = make_parser().parse_args(argv)
+    args.argv = argv
+    COMMANDS["train"].run(args)
+    return (load_agent if is_plain else load_policy)(folder, trust=True)
 
 
 def __getattr__(name: str) -> Any:

@@ -23,7 +23,8 @@ _RESUMABLE = ("train", "sweep", "benchmark", "improve")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``rl4dialog``."""
-    parser, given = make_parser(), list(sys.argv[1:] if argv is None else argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    parser = make_parser(shows_all="--all" in given)
     if given and not given[0].startswith("-") and given[0] not in COMMANDS:
         known = f"the commands are {', '.join(COMMANDS)}"
         parser.error(f"unknown command {given[0]!r}{nearest_hint(given[0], COMMANDS)} ({known})")

@@ -69,35 +69,47 @@ def _possible() -> str:
 
 @command(
     "init",
-    "write a commented config for your own table of prompts and replies",
+    "write a commented config for your data, or a recipe for a GPU",
     "docs/configs.md",
     "rl4dialog init --data replies.csv",
     "rl4dialog init --data questions.jsonl --prompt question --reply answer --model builtin/tiny-gpt2",
+    "rl4dialog init --recipe qwen3_24gb --data replies.csv",
     options=[
         option("--data", "table with prompts: a .csv, .tsv, .jsonl or .json file", type=Path),
+        option("--recipe", "shipped config for a GPU: qwen3_8gb, qwen3_24gb or qwen3_80gb", metavar="NAME"),
         option("--prompt", "column with the prompts (default: guessed)", metavar="COLUMN"),
         option("--reply", "column with reference replies (default: guessed)", metavar="COLUMN"),
-        option("--model", "folder, hub id or built-in model (default: builtin/smollm2-135m-instruct)"),
+        option("--model", "folder, hub id or built-in model (default: the recipe's, or builtin/smollm2-135m-instruct)"),
         option("--reward", "id of a reward (default: meteor, or a length without replies)", metavar="ID"),
         option("--output", "the config", type=Path, default=Path("config.yml")),
         flag("--overwrite", "replace an existing file"),
     ],
 )
 def init(args: Namespace) -> None:
-    from rl4dialog.experiments.new_config import CHAT_MODEL, config_text, read_table, write_config
+    from rl4dialog.experiments.new_config import CHAT_MODEL, config_text, read_table, recipe_text, write_config
 
-    data, model = args.data, args.model
-    if data is None:
+    data, model, output = args.data, args.model, str(args.output)
+    if data is None and args.recipe is None:
         data = Path(_asked("Table with prompts (a .csv, .tsv, .jsonl or .json file)", "--data"))
         model = model or _asked(f"Model (Enter for {CHAT_MODEL})", "--model") or None
-    table = read_table(data.expanduser(), args.prompt, args.reply)
-    write_config(args.output, config_text(table, str(args.output), model or CHAT_MODEL, args.reward), args.overwrite)
-    columns = ", ".join(f"{key}: {name}" for key, name in table.columns.items() if name is not None)
-    print(f"{args.output} is written, with the columns {columns}{' (guessed)' if table.guessed else ''}.")
-    if table.unread:
-        print(f"Columns that it does not use: {', '.join(table.unread)}.")
-    if table.has_rewards:
-        print("It does not use the rewards of the log; docs/rated_logs.md shows how to learn from them.")
+    if data is None and (args.prompt or args.reply):
+        raise ConfigError("--prompt and --reply name columns of --data, which is missing")
+    table = None if data is None else read_table(data.expanduser(), args.prompt, args.reply)
+    if args.recipe is not None:
+        text = recipe_text(args.recipe, output, table, model, args.reward)
+    else:
+        assert table is not None
+        text = config_text(table, output, model or CHAT_MODEL, args.reward)
+    write_config(args.output, text, args.overwrite)
+    if table is None:
+        print(f"{args.output} is written, with the recipe's own data; --data replaces it.")
+    else:
+        columns = ", ".join(f"{key}: {name}" for key, name in table.columns.items() if name is not None)
+        print(f"{args.output} is written, with the columns {columns}{' (guessed)' if table.guessed else ''}.")
+        if table.unread:
+            print(f"Columns that it does not use: {', '.join(table.unread)}.")
+        if table.has_rewards:
+            print("It does not use the rewards of the log; docs/rated_logs.md shows how to learn from them.")
     print(f"Next:\n  rl4dialog doctor --config_path {args.output}\n  rl4dialog train --config_path {args.output}")
 
 

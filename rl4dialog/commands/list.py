@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl4dialog.commands.options import command, flag, option
 from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.core.yaml_loader import shipped_path
 
 if TYPE_CHECKING:
     from rl4dialog.core.registry import Registry
@@ -37,18 +39,28 @@ KINDS = {
     "turn-level-rewards": "TurnRewardRegistry",
     "turn-level-warm-starts": "TurnWarmStartRegistry",
 }  # kind of component, and its registry in the catalog
+_CONFIGS = "configs"
+RECOMMENDED = {
+    "small_talk/gpt2_ppo.yml": "one reply to each prompt; a tiny model, no network",
+    "openers/smollm2_ppo.yml": "a chat model with LoRA, on a GPU or two CPU cores",
+    "guess_what/llama_ppo.yml": "conversations with a partner, and a critic",
+    "ratings/small_talk.yml": "a reward model from ratings",
+    "comment_reply/llama_ilql.yml": "from logged replies with rewards",
+    "town_guide/ppo.yml": "an agent for a task, with a simulated user",
+}
+"""Shipped configs to start from, by what for."""
 
 
 @command(
     "list",
-    "list the components available to configs, with their arguments, or explain one",
+    "list shipped configs and components, or explain one",
     "docs/catalog.md",
     "rl4dialog list rewards",
     "rl4dialog list ppo",
     options=[
         option(
             "name",
-            f"kind of component to list (default: all): {', '.join(KINDS)}; or an id to explain, such as ppo",
+            f"kind to list: {', '.join([_CONFIGS, *KINDS])}; or an id to explain, such as ppo (default: the kinds)",
             nargs="?",
             metavar="KIND_OR_ID",
         ),
@@ -76,32 +88,56 @@ def list_components(args: Namespace) -> None:
     load_entry_points()
     load_imports(args.imports, Path.cwd())
     registries = {kind: getattr(catalog, name) for kind, name in KINDS.items()}
+    if args.name == _CONFIGS:
+        _print_configs(_shipped_configs())
+        return
     if args.name is not None and args.name not in KINDS:
         _explain(args.name, registries)
         return
-    kinds = {kind: registries[kind] for kind in ([args.name] if args.name else KINDS)}
     if args.markdown:
         from rl4dialog.core.reference_pages import catalog_page
 
-        print(catalog_page(kinds), end="")
+        print(catalog_page({args.name: registries[args.name]} if args.name else registries), end="")
         return
-    for kind, registry in kinds.items():
-        print(f"{kind}:")
-        width = max(map(len, registry.ids()), default=0)
-        for id in registry.ids():
-            summary, arguments = registry.describe(id)
-            print(f"  {id:<{width}}  {summary}")
-            if args.name:
-                indent = " " * (width + 4)
-                print(textwrap.fill(f"({arguments})", _WIDTH, initial_indent=indent, subsequent_indent=indent + " "))
-    more = "" if args.name else "; rl4dialog list KIND has arguments"
-    print(f"\nrl4dialog list ID explains one, such as ppo{more}")
+    if args.name is None:
+        found = {_CONFIGS: [f"{path.parent.name}/{path.name}" for path in _shipped_configs()]}
+        found |= {kind: registry.ids() for kind, registry in registries.items()}
+        for kind, ids in found.items():
+            examples = ", ".join([*(RECOMMENDED if kind == _CONFIGS else ids)][:3])
+            print(f"{kind:<23}{len(ids):>4}  {examples}{', ...' if len(ids) > 3 else ''}")
+        print("\nrl4dialog list KIND lists one kind, such as rewards; rl4dialog list ID explains one, such as ppo")
+        return
+    registry = registries[args.name]
+    print(f"{args.name}:")
+    width = max(map(len, registry.ids()), default=0)
+    for id in registry.ids():
+        summary, arguments = registry.describe(id)
+        print(f"  {id:<{width}}  {summary}")
+        indent = " " * (width + 4)
+        print(textwrap.fill(f"({arguments})", _WIDTH, initial_indent=indent, subsequent_indent=indent + " "))
+    print("\nrl4dialog list ID explains one, such as ppo")
+
+
+def _shipped_configs() -> list[Path]:
+    """Configs and plans that come with the package."""
+    folder = shipped_path(Path("task_configs", next(iter(RECOMMENDED)))).parents[1]
+    return sorted(path for path in folder.glob("*/*.yml") if path.parent.name != "accelerate")
+
+
+def _print_configs(paths: Sequence[Path]) -> None:
+    print("To start from, as --config_path task_configs/...:")
+    for name, purpose in RECOMMENDED.items():
+        print(f"  {name:<30}{purpose}")
+    print("\nAll, by task:")
+    for task, of_task in itertools.groupby(paths, lambda path: path.parent.name):
+        names = f"{task}/: {', '.join(path.name for path in of_task)}"
+        print(textwrap.fill(names, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False))
 
 
 def _explain(id: str, registries: Mapping[str, Registry]) -> None:
     found = [registry for registry in registries.values() if id in registry]
     if not found:
-        known = [*KINDS, *(each for registry in registries.values() for each in registry.ids())]
+        known = [_CONFIGS, *KINDS, *(each for registry in registries.values() for each in registry.ids())]
         raise ConfigError(f"unknown kind or id {id!r}{nearest_hint(id, known)} (rl4dialog list prints all)")
     for registry in found:
         print(f"{registry.kind} {id}\n")

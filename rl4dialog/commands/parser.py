@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rl4dialog import __version__
 from rl4dialog.commands.experiments import benchmark, reproduce, sweep
@@ -28,6 +28,7 @@ _GROUPS = {
     "Publish": (export, push_to_hub),
 }
 COMMANDS = {command.name: command for commands in _GROUPS.values() for command in commands}
+_FIRST = ("init", "train", "doctor", "chat", "ui", "report", "evaluate", "list")
 _NAME_WIDTH = max(map(len, COMMANDS)) + 4
 _WIDTH = 80
 _FIRST_STEPS = (
@@ -45,14 +46,18 @@ The exit code is 0 for success, 2 for an error with an explanation, 75 for a run
 130 for other commands that were interrupted, and 1 for an unexpected error."""
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser(shows_all: bool = False) -> argparse.ArgumentParser:
+    """Make the parser, whose help lists all commands or those that most people need."""
+    groups = _GROUPS if shows_all else {"Commands": [COMMANDS[name] for name in _FIRST]}
+    more = "" if shows_all else f"{len(COMMANDS) - len(_FIRST)} more commands: rl4dialog --help --all"
     parser = argparse.ArgumentParser(
         prog="rl4dialog",
         usage="rl4dialog COMMAND [OPTIONS]",
-        description=f"Reinforcement learning for dialogue language models\n\n{_commands()}",
+        description=f"Reinforcement learning for dialogue language models\n\n{_commands(groups)}{more}",
         epilog=f"{_examples(_FIRST_STEPS)}\n\nDocumentation: docs/get_started.md",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--all", action="help", help="show all commands and exit")
     parser.add_argument("--version", action="version", version=f"rl4dialog {__version__}")
     subparsers = parser.add_subparsers(
         dest="command", required=True, metavar="command", prog="rl4dialog", help=argparse.SUPPRESS
@@ -70,10 +75,10 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _commands() -> str:
-    """All commands by purpose, with what they do."""
+def _commands(groups: Mapping[str, Sequence[Command]]) -> str:
+    """Commands by purpose, with what they do."""
     lines, indent = [], " " * _NAME_WIDTH
-    for title, commands in _GROUPS.items():
+    for title, commands in groups.items():
         lines.append(f"{title}:")
         for each in commands:
             start = f"  {each.name:<{_NAME_WIDTH - 2}}"

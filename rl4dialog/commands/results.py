@@ -47,8 +47,8 @@ def runs(args: Namespace) -> None:
 
 @command(
     "report",
-    "write the report of a run, or a comparison of several, as one HTML file",
-    "docs/runs.md",
+    "write the report of a run or a comparison of several, as HTML",
+    "docs/after_a_run.md",
     "rl4dialog report runs/my_project/my_run",
     "rl4dialog report runs/my_project/my_run runs/my_project/other_run --output comparison.html",
     options=[

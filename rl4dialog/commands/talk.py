@@ -54,6 +54,7 @@ _SITUATIONS = (
     options=[*MODEL, POLICY, _SHOW_REWARD, *JUDGING],
 )
 def chat(args: Namespace) -> None:
+    from rl4dialog.core.config import OnPolicyConfig
     from rl4dialog.inference.chat_agent import ChatAgent
     from rl4dialog.inference.loading import LoadedPolicy
     from rl4dialog.serving.chat import Chat
@@ -63,6 +64,11 @@ def chat(args: Namespace) -> None:
     read_line = console_reader(sys.stdin, write_verbatim)
     if isinstance(chosen, LoadedPolicy):
         models = [ChatAgent(chosen, model_name(args))]
+        if isinstance(chosen.config, OnPolicyConfig) and chosen.config.env.args.max_turns == 1:
+            write_verbatim(
+                "It was trained for one reply, not for a second turn: /reset begins anew, and docs/conversations.md "
+                "shows how to train several turns.\n"
+            )
         talk = Chat(models, feedback, args.seed, args.show_reward, show_tokens=False)
         TerminalChat(talk, read_line, write_verbatim).run()
     else:

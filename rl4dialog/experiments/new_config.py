@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from typing import Any
 import yaml
 
 from rl4dialog.core.config import parse_config
-from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
+from rl4dialog.core.errors import ConfigError, DataError, RunFolderError, nearest_hint
 from rl4dialog.core.files import naming_errors
+from rl4dialog.core.yaml_loader import shipped_path
 from rl4dialog.data.rows import Row, read_rows, table_suffix
 from rl4dialog.runs.run_folder import write_text
 from rl4dialog.training.building.components import import_and_check
@@ -51,6 +53,10 @@ class Table:
     n_reply_words: int | None
     unread: Sequence[str] = ()
     has_rewards: bool = False
+
+    @property
+    def has_replies(self) -> bool:
+        return any(self.columns.get(key) is not None for key in ("dialogue", "references"))
 
 
 def read_table(path: Path, prompt: str | None = None, reply: str | None = None) -> Table:
@@ -97,32 +103,76 @@ def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | 
     reference replies, and a length without.
     """
     is_tiny = model.startswith("builtin/tiny-")
-    has_replies = any(table.columns.get(key) is not None for key in ("dialogue", "references"))
-    if is_tiny and not has_replies:
+    if is_tiny and not table.has_replies:
         raise ConfigError(
             f"{model} has random weights, so it first has to learn replies, but {table.path} has none; give the column "
             f"with replies (--reply), or a pretrained model (--model)"
         )
-    by_default = _SIMILARITY if has_replies else _LENGTH
-    columns = ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in table.columns.items())
     n_prompt, n_reply = _tokens(table.n_prompt_words, 512), _tokens(table.n_reply_words or 40, 128)
     text = _TEMPLATE.format(
         name=name,
         data=table.path.name,
         model=model,
+        datapool=_datapool(table, "eou" if is_tiny else "chat_template"),
+        reward=_reward(table, reward),
+        n_prompt=n_prompt,
+        n_reply=n_reply,
+        start=_WARM_START.format(n_epochs=max(3, math.ceil(_N_LEARNED / table.n_rows))) if is_tiny else _LORA,
+        metrics="\n".join(
+            f"    - id: {id}" for id in (["chrf"] if table.has_replies else []) + ["length", "diversity"]
+        ),
+    )
+    return _checked(text)
+
+
+def recipe_text(
+    recipe: str, name: str, table: Table | None = None, model: str | None = None, reward: str | None = None
+) -> str:
+    """Write a shipped recipe for a GPU, with one's own data, model and reward instead of those that it has.
+
+    Raises:
+        ConfigError: If there is no such recipe.
+    """
+    folder = shipped_path(Path("task_configs/recipes/qwen3_8gb.yml")).parent
+    known = {path.stem: path for path in sorted(folder.glob("*.yml"))}
+    if (id := recipe.replace("-", "_")) not in known:
+        raise ConfigError(f"unknown recipe {recipe!r}{nearest_hint(id, known)} (known: {', '.join(known)})")
+    text = known[id].read_text(encoding="utf-8")
+    script = f"python scripts/train_text_generation.py --config_path task_configs/recipes/{id}.yml"
+    text = text.replace(script, f"rl4dialog train --config_path {name}")
+    if model is not None:
+        text = re.sub(r"(?<=model_name: ).*", lambda _: model, text)
+    if table is not None:
+        text = _with_block(text, "datapool", _datapool(table, "chat_template"))
+        text = text.replace("    - id: meteor\n", "    - id: chrf\n" if table.has_replies else "")
+    if table is not None or reward is not None:
+        text = _with_block(text, "reward_fn", f"reward_fn:\n{_reward(table, reward)}\n  normalize: batch\n")
+    return _checked(text)
+
+
+def _with_block(text: str, key: str, block: str) -> str:
+    return re.sub(rf"^{key}:\n(?: .*\n)+", lambda _: block, text, flags=re.MULTILINE)
+
+
+def _datapool(table: Table, dialogue_format: str) -> str:
+    columns = ", ".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in table.columns.items())
+    return _DATAPOOL.format(
         columns="{" + columns + "}",
         guess="  # guessed from their names" if table.guessed else "",
         pool=_POOLS[table_suffix(table.path)],
         path=json.dumps(str(table.path), ensure_ascii=False),
-        format="eou" if is_tiny else "chat_template",
-        reward=by_default if reward is None else f"  id: {reward}",
-        n_prompt=n_prompt,
-        n_reply=n_reply,
-        start=_WARM_START.format(n_epochs=max(3, math.ceil(_N_LEARNED / table.n_rows))) if is_tiny else _LORA,
-        metrics="\n".join(f"    - id: {id}" for id in (["chrf"] if has_replies else []) + ["length", "diversity"]),
+        format=dialogue_format,
     )
-    config = parse_config(yaml.safe_load(text), "the new config")
-    import_and_check(config, Path("config.yml").absolute())
+
+
+def _reward(table: Table | None, id: str | None) -> str:
+    if id is not None:
+        return f"  id: {id}"
+    return _SIMILARITY if table is not None and table.has_replies else _LENGTH
+
+
+def _checked(text: str) -> str:
+    import_and_check(parse_config(yaml.safe_load(text), "the new config"), Path("config.yml").absolute())
     return text
 
 
@@ -174,6 +224,15 @@ def _tokens(n_words: int, limit: int) -> int:
     return min(limit, max(32, 16 * math.ceil((_TOKENS_PER_WORD * n_words + 8) / 16)))
 
 
+_DATAPOOL = """\
+datapool:
+  id: {pool}
+  args:
+    path: {path}
+    columns: {columns}{guess}
+    format: {format}
+    held_out_share: 0.1  # of the rows, for validation, and as many for the test
+"""
 _TEMPLATE = """\
 # PPO on {data}. To check it, to train, and to talk to the model:
 #   rl4dialog doctor --config_path {name}
@@ -184,14 +243,7 @@ seed: 0
 tokenizer:
   model_name: {model}
 
-datapool:
-  id: {pool}
-  args:
-    path: {path}
-    columns: {columns}{guess}
-    format: {format}
-    held_out_share: 0.1  # of the rows, for validation, and as many for the test
-
+{datapool}
 # What the model is trained for. `rl4dialog list rewards` prints all; `judge` asks a language model, `learned_reward` is
 # a reward model, and docs/your_own/reward.md shows how to write one.
 reward_fn:

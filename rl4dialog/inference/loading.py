@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 from stable_baselines3.common.utils import get_device
@@ -203,18 +203,40 @@ class LoadedPolicy(Assembly):
         kwargs = {**without_beams(self.generation_kwargs), **generation_kwargs}
         return self._generate([prompt], None, seed, kwargs)[0]
 
+    @property
+    def model(self) -> PreTrainedModel:
+        """The trained language model, of transformers."""
+        return self.policy.language_model
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the test split after training; none without a complete run."""
+        found = read_result(self.run) if self.run is not None and is_complete(self.run) else {}
+        return dict(found.get("test", {}).get("after", {}))
+
+    @overload
+    def generate(self, prompts: str, *args: Any, **generation_kwargs: Any) -> str: ...
+    @overload
+    def generate(self, prompts: Sequence[str], *args: Any, **generation_kwargs: Any) -> list[str]: ...
     def generate(
-        self, prompts: Sequence[str], batch_size: int | None = None, seed: int | None = None, **generation_kwargs: Any
-    ) -> list[str]:
-        """Generate a reply to each prompt.
+        self,
+        prompts: str | Sequence[str],
+        batch_size: int | None = None,
+        seed: int | None = None,
+        **generation_kwargs: Any,
+    ) -> str | list[str]:
+        """Generate a reply to a prompt, or to each of several.
 
         Args:
-            prompts: Prompts in the format of the datapool.
+            prompts: One prompt or several, in the format of the datapool.
             batch_size: Prompts per batch; by default as in the run's evaluations.
             seed: Random seed of the sampling; torch's random state is restored afterwards.
             generation_kwargs: Overrides of :attr:`generation_kwargs`.
         """
-        return self._generate(prompts, batch_size, seed, {**self.generation_kwargs, **generation_kwargs})
+        is_one = isinstance(prompts, str)
+        kwargs = {**self.generation_kwargs, **generation_kwargs}
+        found = self._generate([prompts] if is_one else prompts, batch_size, seed, kwargs)
+        return found[0] if is_one else found
 
     def _generate(
         self, prompts: Sequence[str], batch_size: int | None, seed: int | None, kwargs: dict[str, Any]

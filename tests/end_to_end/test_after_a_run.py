@@ -8,12 +8,12 @@ import pytest
 import torch
 from http_servers import Server, saying
 from pages import blocks
-from runs import complete_run, make_config, run_folder, start_commands_here
+from runs import SHORT, complete_run, make_config, run_folder, start_commands_here, write_config
 
 import rl4dialog
 from rl4dialog import cli
 from rl4dialog.core.config import parse_config
-from rl4dialog.core.errors import ConfigError, DataError, ModelError, RunFolderError
+from rl4dialog.core.errors import ConfigError, DataError, ModelError, RL4DialogError, RunFolderError
 from rl4dialog.core.files import write_manifest
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.policies.saving import save_policy, weights_hash
@@ -372,3 +372,15 @@ def test_custom_policy_is_published_only_with_trust(copied, tmp_path, refused):
     publish = ["push_to_hub", "--run", str(copied), "--repo_id", "jane/tea", "--dry_run"]
     refused(cli.main(publish), "'my_policy'", "is custom code", "--trust")
     assert cli.main([*publish, "--trust"]) == 0
+
+
+def test_python_trains_and_returns_the_trained_policy(tmp_path):
+    config = write_config(tmp_path, make_config(tmp_path, **SHORT))
+    run = rl4dialog.train(config, {"alg.args.n_epochs": 2, "seed": 1}, tmp_path / "project" / "run")
+    assert (run.config.alg.args["n_epochs"], run.config.seed) == (2, 1)
+    assert run.metrics == json.loads((tmp_path / "project/run/result.json").read_text())["test"]["after"]
+    assert run.model is run.policy.language_model
+    assert isinstance(run.generate("hello", seed=1), str)
+    assert [run.generate("hello", seed=1)] == run.generate(["hello"], seed=1)
+    with pytest.raises(RL4DialogError, match="trains no language model"):
+        rl4dialog.train("task_configs/ratings/small_talk.yml", run=tmp_path / "project" / "other")

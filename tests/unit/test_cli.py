@@ -1,6 +1,7 @@
 import errno
 import io
 import os
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 import rl4dialog
 from rl4dialog import cli
 from rl4dialog.cli import LenientStream, lenient_output, main
+from rl4dialog.commands.list import RECOMMENDED
 from rl4dialog.commands.parser import COMMANDS, make_parser
 
 ROOT = Path(__file__).parents[2]
@@ -31,11 +33,33 @@ def test_misspelled_commands_get_a_suggestion(capsys):
     assert "unknown command 'trian'; did you mean 'train'?" in error and ", ".join(COMMANDS) in error
 
 
-def test_help_names_every_command(capsys):
+@pytest.mark.parametrize(
+    ("argv", "names"),
+    [
+        (["--help"], ["init", "train", "doctor", "chat", "ui", "report", "evaluate", "list"]),
+        (["--help", "--all"], list(COMMANDS)),
+        (["--all"], list(COMMANDS)),
+    ],
+)
+def test_help_names_the_first_commands_or_all(argv, names, capsys):
     with pytest.raises(SystemExit):
-        main(["--help"])
+        main(argv)
     printed = capsys.readouterr().out
-    assert all(f"\n  {name} " in printed for name in COMMANDS)
+    assert [name for name in COMMANDS if f"\n  {name} " in printed] == [name for name in COMMANDS if name in names]
+    assert ("rl4dialog --help --all" in printed) == (argv == ["--help"])
+    assert len(printed.splitlines()) <= 30 or "--all" in argv
+
+
+def test_list_shows_kinds_then_one_kind_and_configs_to_start_from(capsys):
+    assert main(["list"]) == 0
+    kinds = capsys.readouterr().out
+    assert len(kinds.splitlines()) <= 40 and "rl4dialog list KIND" in kinds
+    assert re.search(r"^algorithms +6  a2c, grpo, nlpo, \.\.\.$", kinds, re.MULTILINE)
+    assert main(["list", "configs"]) == 0
+    first, _, by_task = capsys.readouterr().out.partition("All, by task")
+    assert all(name in first and (ROOT / "task_configs" / name).exists() for name in RECOMMENDED)
+    assert all(f"{name.partition('/')[0]}/: " in by_task for name in RECOMMENDED)
+    assert all(f"task_configs/{name}" in (ROOT / "README.md").read_text(encoding="utf-8") for name in RECOMMENDED)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -5,7 +5,9 @@ import pytest
 import yaml
 
 from rl4dialog.cli import main
+from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.experiments.new_config import TINY_MODEL, config_text, read_table
 
 
@@ -108,3 +110,38 @@ def test_bad_tables_are_explained(tmp_path):
 def test_without_a_terminal_flags_are_needed(capsys):
     assert main(["init"]) == 2
     assert "needs --data" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("recipe", "table", "flags", "expected"),
+    [
+        ("qwen3_8gb", None, [], {"tokenizer.model_name": "Qwen/Qwen3-0.6B", "datapool.id": "daily_dialog"}),
+        ("qwen3-24gb", "prompt,reply", [], {"datapool.id": "csv", "reward_fn.args.synonyms": False}),
+        (
+            "qwen3_80gb",
+            "prompt,n",
+            ["--model", "a/b"],
+            {"reward_fn.id": "length_penalty", "tokenizer.model_name": "a/b"},
+        ),
+        ("qwen3_8gb", "prompt,reply", ["--reward", "chrf"], {"reward_fn.id": "chrf", "reward_fn.normalize": "batch"}),
+    ],
+)
+def test_recipe_gets_own_data_model_and_reward(tmp_path, monkeypatch, capsys, recipe, table, flags, expected):
+    monkeypatch.chdir(tmp_path)
+    data = [] if table is None else ["--data", str(write_csv(tmp_path, table, "some words,other words"))]
+    assert main(["init", "--recipe", recipe, *data, *flags]) == 0
+    config = load_config("config.yml")
+    found = flatten(config.model_dump(mode="json"))
+    assert {key: found[key] for key in expected} == expected
+    assert found["alg.policy.args.model_name"] == found["tokenizer.model_name"]
+    assert ("meteor" in str(config.train_evaluation.metrics)) == (table is None)
+    text = Path("config.yml").read_text(encoding="utf-8")
+    assert "rl4dialog train --config_path config.yml" in text and "scripts/" not in text
+    assert "config.yml is written, with the " in capsys.readouterr().out
+
+
+def test_unknown_recipes_list_the_known_ones(capsys):
+    assert main(["init", "--recipe", "qwen3_12gb"]) == 2
+    assert "unknown recipe 'qwen3_12gb'; did you mean 'qwen3" in (error := capsys.readouterr().err)
+    assert "(known: qwen3_24gb, qwen3_80gb, qwen3_8gb)" in error
+    assert main(["init", "--recipe", "qwen3_8gb", "--reply", "x"]) == 2
