@@ -48,11 +48,11 @@ def train(
         overwrite: Whether to replace an existing run.
 
     Returns:
-        For a language model, a :class:`~rl4dialog.inference.loading.LoadedPolicy`; for another environment, its policy.
+        For a language model, a :class:`~rl4dialog.inference.loading.TrainedRun`; for another environment, its policy.
     """
     from rl4dialog.commands.parser import COMMANDS, make_parser
     from rl4dialog.core.config import TurnLevelConfig, load_config, text_config
-    from rl4dialog.inference.loading import load_policy
+    from rl4dialog.inference.loading import TrainedRun
     from rl4dialog.inference.turn_level_agent import load_agent
 
     folder = Path(run).expanduser().absolute()
@@ -65,7 +65,7 @@ def train(
     args = make_parser().parse_args(argv)
     args.argv = argv
     COMMANDS["train"].run(args)
-    return (load_agent if is_plain else load_policy)(folder, trust=True)
+    return load_agent(folder, trust=True) if is_plain else TrainedRun(folder)
 
 
 def __getattr__(name: str) -> Any:

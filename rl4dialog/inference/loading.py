@@ -203,17 +203,6 @@ class LoadedPolicy(Assembly):
         kwargs = {**without_beams(self.generation_kwargs), **generation_kwargs}
         return self._generate([prompt], None, seed, kwargs)[0]
 
-    @property
-    def model(self) -> PreTrainedModel:
-        """The trained language model, of transformers."""
-        return self.policy.language_model
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Metrics of the test split after training; none without a complete run."""
-        found = read_result(self.run) if self.run is not None and is_complete(self.run) else {}
-        return dict(found.get("test", {}).get("after", {}))
-
     @overload
     def generate(self, prompts: str, *args: Any, **generation_kwargs: Any) -> str: ...
     @overload
@@ -233,10 +222,10 @@ class LoadedPolicy(Assembly):
             seed: Random seed of the sampling; torch's random state is restored afterwards.
             generation_kwargs: Overrides of :attr:`generation_kwargs`.
         """
-        is_one = isinstance(prompts, str)
         kwargs = {**self.generation_kwargs, **generation_kwargs}
-        found = self._generate([prompts] if is_one else prompts, batch_size, seed, kwargs)
-        return found[0] if is_one else found
+        if isinstance(prompts, str):
+            return self._generate([prompts], batch_size, seed, kwargs)[0]
+        return self._generate(prompts, batch_size, seed, kwargs)
 
     def _generate(
         self, prompts: Sequence[str], batch_size: int | None, seed: int | None, kwargs: dict[str, Any]
@@ -436,6 +425,16 @@ class LoadedPolicy(Assembly):
 
     def _around(self, model: PreTrainedModel, **changes: Any) -> LMActorCriticPolicy:
         return build_inference_policy(self, model, **changes).to(get_device("auto"))
+
+
+class TrainedRun:
+    """A run that was just trained: its language ``model``, ``policy`` and test ``metrics``, ``generate`` and ``chat``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.loaded = folder, load_policy(folder, trust=True)
+        self.config, self.policy = self.loaded.config, self.loaded.policy
+        self.model, self.metrics = self.policy.language_model, read_result(folder).get("test", {}).get("after", {})
+        self.generate, self.chat = self.loaded.generate, self.loaded.chat
 
 
 def _check_as_many(prompts: Sequence[Any], **others: Sequence[Any] | None) -> None:
