@@ -428,7 +428,7 @@ class LoadedPolicy(Assembly):
 
 
 class TrainedRun:
-    """A run that was just trained: its language ``model``, ``policy`` and test ``metrics``, ``generate`` and ``chat``."""
+    """A run that was just trained: its ``model``, ``policy``, test ``metrics``, ``generate`` and ``chat``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.loaded = folder, load_policy(folder, trust=True)
