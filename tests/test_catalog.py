@@ -10,6 +10,7 @@ import pytest
 
 from rl4dialog import catalog
 from rl4dialog.cli import main
+from rl4dialog.commands.list import KINDS
 from rl4dialog.core.arguments import parameters_of
 from rl4dialog.core.registry import Registry, _arguments, argument_meanings
 
@@ -28,10 +29,10 @@ def test_id_resolves_and_describes_itself(name: str, id: str) -> None:
 
 
 def test_list_prints_every_id(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    printed = capsys.readouterr().out
-    for _, id in IDS:
-        assert f"  {id} " in printed
+    for kind, name in KINDS.items():
+        assert main(["list", kind]) == 0
+        printed = capsys.readouterr().out
+        assert all(f"  {id} " in printed for of_kind, id in IDS if of_kind == name)
 
 
 def test_list_explains_an_id(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ from rl4dialog.training.building.conditions import conditions_met
 from rl4dialog.training.building.conversations import build_conversing, check_conversations
 from rl4dialog.training.building.offline import check_rewards, log_notes
 from rl4dialog.training.building.policy import all_arguments, build_inference_policy
+from rl4dialog.training.building.texts import format_args
 from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject, judged
 from rl4dialog.training.random_state import random_states_kept
 
@@ -42,8 +43,9 @@ SPARE_ROWS = 0.05
 # Fraction of sampled replies. With fewer than one of 32, the model has not learned to end replies.
 ENDED_SHARE = 1 / 32
 
-# Length at which a displayed prompt is cut.
-_N_SHOWN = 600
+# Length at which a part of a displayed prompt is shortened.
+_N_SHOWN = 300
+_NO_LIMIT = 10**9
 
 # Logged conversations that are read, and those whose loss is measured.
 N_READ, N_SCORED = 256, 16
@@ -69,12 +71,25 @@ def settings(subject: Subject) -> Finding:
 
 
 def first_prompt(subject: Subject) -> Finding:
-    """Show the first prompt of the train split as model input, special tokens included."""
-    tokenizer, lengths = subject.tokenizer, subject.lengths
-    prompt = subject.data.samples("train")[0].prompt_or_input_text
-    ids = encode_prompt(tokenizer, prompt, lengths.prompt, lengths.truncation_side, lengths.turn_end)
-    text = str(tokenizer.decode(ids, skip_special_tokens=False))
-    shown = text if len(text) <= _N_SHOWN else f"{text[: _N_SHOWN // 2]} [...] {text[-_N_SHOWN // 2 :]}"
+    """Show a prompt of the train split as model input, with special tokens, and mark what is cut."""
+    tokenizer, lengths, samples = subject.tokenizer, subject.lengths, _some_samples(subject)
+
+    def encoded(sample: Sample, limit: int) -> list[int]:
+        text = sample.prompt_or_input_text
+        return encode_prompt(tokenizer, text, limit, lengths.truncation_side, lengths.turn_end)
+
+    # The first one that is too long, or else the first.
+    sample = next((each for each in samples if len(encoded(each, _NO_LIMIT)) > lengths.prompt), samples[0])
+    ids, whole = encoded(sample, lengths.prompt), encoded(sample, _NO_LIMIT)
+    n = next((i for i, (one, other) in enumerate(zip(ids, whole, strict=False)) if one != other), len(ids))
+    before, cut, after = (
+        _shortened(str(tokenizer.decode(part, skip_special_tokens=False)))
+        for part in (ids[:n], whole[n : len(whole) - len(ids) + n], ids[n:])
+    )
+    shown = f"{before}[cut by max_prompt_length {lengths.prompt}: {cut}]{after}" if cut else before + after
+    context_size = (format_args(subject.config) or {}).get("context_size")
+    if context_size is not None and len((sample.meta_data or {}).get("history", ())) == context_size:
+        shown = f"[cut by context_size {context_size}: earlier utterances, if any]{shown}"
     if tokenizer.bos_token_id is not None and ids[:2] == [tokenizer.bos_token_id] * 2:
         return Finding("warn", shown, f"it starts with {tokenizer.bos_token} twice: remove it from the data")
     if tokenizer.chat_template and not _has_chat_format(subject):
@@ -83,10 +98,14 @@ def first_prompt(subject: Subject) -> Finding:
     return Finding("pass", shown)
 
 
+def _shortened(text: str) -> str:
+    return text if len(text) <= _N_SHOWN else f"{text[: _N_SHOWN // 2]} [...] {text[-_N_SHOWN // 2 :]}"
+
+
 def prompts(subject: Subject) -> Finding:
     """Fraction of prompts that are longer than ``max_prompt_length`` and get truncated."""
     texts, limit = [sample.prompt_or_input_text for sample in _some_samples(subject)], subject.lengths.prompt
-    lengths = [len(encode_prompt(subject.tokenizer, text, 10**9)) for text in texts]
+    lengths = [len(encode_prompt(subject.tokenizer, text, _NO_LIMIT)) for text in texts]
     advice = "raise env.args.max_prompt_length, or shorten the context"
     return _judged_lengths(lengths, limit, f"prompts are truncated to {limit} tokens", advice)
 

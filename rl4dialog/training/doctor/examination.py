@@ -77,6 +77,8 @@ def print_findings(findings: dict[str, Finding], console: Console | None = None,
     if in_full:
         console.print(table)
     if not show_all:
+        if (prompt := findings.get("first_prompt")) is not None and prompt.level == "pass":
+            console.print(Text.assemble(("A prompt as the model reads it:\n", "dim"), prompt.measured))
         for name, found in ordered:
             if found.level == "pass":
                 line = Text.assemble(("pass  ", _STYLES["pass"]), f"{name}: {' '.join(found.measured.split())}")

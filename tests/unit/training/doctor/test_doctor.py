@@ -342,10 +342,12 @@ def test_chat_template_that_did_not_write_the_prompts_fails(subject):
 
 
 def test_first_prompt_is_shown_as_the_model_reads_it(subject):
+    subject.lengths = dataclasses.replace(subject.lengths, prompt=900)
     sample = subject.data.samples("train")[0]
     sample.prompt_or_input_text = "do you like tea ? <EOU>"
     found = CHECKS["first_prompt"](subject)
-    assert found == Finding("pass", subject.tokenizer.decode(subject.tokenizer("do you like tea ? <EOU>")["input_ids"]))
+    whole = subject.tokenizer.decode(subject.tokenizer("do you like tea ? <EOU>")["input_ids"])
+    assert found.level == "pass" and found.measured.rpartition("any]")[2] == whole
     subject.tokenizer.chat_template = APPENDING
     assert CHECKS["first_prompt"](subject).level == "warn", "an unused template"
     use_template(subject, APPENDING)
@@ -355,8 +357,18 @@ def test_first_prompt_is_shown_as_the_model_reads_it(subject):
     twice = CHECKS["first_prompt"](subject)
     assert twice.level == "warn" and twice.advice.startswith("it starts with <|endoftext|> twice")
     sample.prompt_or_input_text = "tea " * 1000
-    subject.lengths = dataclasses.replace(subject.lengths, prompt=900)
-    assert len(CHECKS["first_prompt"](subject).measured) < 700
+    assert len(CHECKS["first_prompt"](subject).measured) < 1000
+
+
+def test_what_is_cut_of_the_first_prompt_is_marked(subject):
+    sample, limit = subject.data.samples("train")[0], 12
+    sample.prompt_or_input_text = "we drank green tea <EOU> did you like it ? <EOU>"
+    context_size = subject.config.datapool.args.get("context_size", 5)
+    sample.meta_data = {"history": ["did you like it ?"] * context_size}
+    subject.lengths = dataclasses.replace(subject.lengths, prompt=limit)
+    shown = CHECKS["first_prompt"](subject).measured
+    assert f"[cut by context_size {context_size}: earlier utterances, if any]" in shown
+    assert shown.endswith(f"[cut by max_prompt_length {limit}: we drank green tea<EOU>] did you like it ?<EOU>")
 
 
 def test_warm_start_is_examined_only_if_it_is_there(tmp_path):
