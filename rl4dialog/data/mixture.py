@@ -51,7 +51,16 @@ def checked_pools(pools: Sequence[PoolBlock]) -> list[PoolShare]:
 
 
 class Mixture(TextGenPool):
-    """Samples of several datapools by share, such as corrections of users together with older data."""
+    """Samples of several datapools by share, such as corrections of users together with older data.
+
+    Args:
+        pools: The datapools: ``id``, ``args`` as for the datapool alone, and ``share``, a positive number. Shares are
+            relative: 1 and 3 are a quarter and three quarters.
+        size: Number of samples in ``train``; by default the smallest for which every pool is whole, so that pools are
+            only repeated.
+        seed: Random seed of the order of the samples in ``train``.
+        build_pool: Builds a pool from id and arguments.
+    """
 
     def __init__(
         self,
@@ -81,16 +90,6 @@ class Mixture(TextGenPool):
 
         Shares are those of ``train``. A pool that is too small for its share is repeated, and one that is too large
         loses its last samples; the log says so. ``val`` and ``test`` are all samples of all pools.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            pools: The datapools: ``id``, ``args`` as for the datapool alone, and ``share``, a positive number. Shares
-                are relative: 1 and 3 are a quarter and three quarters.
-            size: Number of samples in ``train``; by default the smallest for which every pool is whole, so that pools
-                are only repeated.
-            seed: Random seed of the order of the samples in ``train``.
-            render_chat: Formats chat messages as a prompt; passed to pools that take it.
-            build_pool: Builds a pool from id and arguments.
         """
         check_split(split)
         assert build_pool is not None

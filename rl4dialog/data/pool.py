@@ -32,6 +32,10 @@ class TextGenPool:
             reply to the first utterance; all later utterances are in the meta data as ``continuation``, for the partner
             ``replay``.
         context_size: Number of utterances in a prompt; a dialogue's first utterances are not used as replies.
+        n_train: Number of dialogues or games in ``train``. A larger number keeps the first ones; likewise below.
+        n_val: Their number in ``val``.
+        n_test: Their number in ``test``.
+        seed: Random seed of what is generated.
         max_size: Keep only the first samples.
         format: Format of prompts: ``eou`` or ``chat_template``.
         render_chat: Formats chat messages as a prompt; required for ``chat_template``.

@@ -8,22 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.errors import DataError, shown
+from rl4dialog.data.rows import packaged_yaml
 from rl4dialog.tasks.dialogue_acts import world
 from rl4dialog.tasks.dialogue_acts.acts import NO_OFFER, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_of
-from rl4dialog.tasks.dialogue_acts.ontology import Database, Domain, Ontology
+from rl4dialog.tasks.dialogue_acts.ontology import Database, Ontology
 
 RESTAURANT = "restaurant"
-ONTOLOGY = Ontology(
-    [
-        Domain(
-            RESTAURANT,
-            informable=("food", "pricerange", "area"),
-            requestable=("address", "phone", "postcode", "food", "pricerange", "area"),
-        )
-    ],
-    {"center": "centre", "asian": "asian oriental", "moderately": "moderate"},
-)
+ONTOLOGY = Ontology.of(packaged_yaml(Path(__file__).with_suffix(".yaml")))
 # The goal's text gives what the user wants first; the goal's slots give what it wants if there is no such venue.
 _FALLBACK = re.compile(r"no such venue how about (?:the |an? )?(.+?) (type of food|price range|area|part of town)")
 _FIRST = {

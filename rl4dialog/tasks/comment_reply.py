@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from rl4dialog.core.arguments import Count
@@ -21,17 +22,15 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, limit_samples, size_of
-from rl4dialog.data.rows import Row
+from rl4dialog.data.rows import Row, packaged_yaml
 from rl4dialog.data.small_talk.grammar import LISTENER, TELLER, TOPICS, Frame, Phrases, parse_phrases, pick
 from rl4dialog.data.splits import HeldOutShare, SplitPath, file_readers, read_split
 
 RewardName = Literal["rudeness", "noised", "upvotes", "upvote_count"]
 
 POLITE, MILD, STRONG = 0, 1, 2
-WORDS = {
-    MILD: ("duh", "yawn", "whatever", "obviously", "so what", "who asked", "oh please", "get over it"),
-    STRONG: ("shut up", "stupid", "fool", "clown", "loser", "idiot", "dumb"),
-}
+_TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))
+WORDS: dict[int, list[str]] = _TABLE["words"]
 """Words of each level of rudeness. The grammar has no other rude words, and uses these in no other sense."""
 
 _SPACE = r"\s+"
@@ -56,50 +55,9 @@ def noised(rudeness: int, rng: random.Random) -> int:
     return POLITE if rng.random() < 0.5 else STRONG
 
 
-# The phrases have the vocabulary, slots and marks of small_talk. One that starts with ``+`` or ``-`` is said only by a
-# speaker who likes or dislikes the thing that the comment is about.
-COMMENTS = parse_phrases("""\
-+ i {did} {one} {place} {when}, and it {joy}.
-+ i {did} {one} with {my_kin} {when}. it was {good}!
-+ {these} are so {good}, everyone should {do} one.
-+ {my_kin} and i love {these}. who else does?
-- i {did} {one} {place} {when}, but it {woe}.
-- i {did} {one} with {my_kin} {when}. it was too {bad}.
-- {these} are too {bad}, i will never {do} one again.
-- why do so many people {do} {these}? they are {bad}.
-{my_kin} says {these} are better than {others}. is that true?
-should i {do} {one} or {other}?
-what is the best place to {do} {one}?
-has anyone here heard of {these} {place}?""")
-
-REPLIES = parse_phrases("""\
-+ i love {many} too.
-+ {many} are {good}.
-+ i {did} {one} {past_day}, and it {joy}.
-+ {my_kin} {did} {one} {past_day}. it was {good}!
-- i think {others} are better.
-- for me {many} are often too {bad}.
-- i {did} {one} {past_day}, but it {woe}.
-- {my_kin} {did} {one} {past_day}. it was too {bad}.
-my advice is to {do} {other} first.
-i never {did} one myself.
-you should ask {new_name} about {many}.
-{my_kin} likes {others} more.""")
-"""What replies say about the thing; every reply has one of these, whatever its rudeness."""
-
-BEFORE = {
-    POLITE: ("thank you for your comment.", "good question.", "i see what you mean.", ""),
-    MILD: ("duh,", "yawn.", "so what?", "who asked?", "oh please,"),
-    STRONG: ("shut up.", "what a stupid comment.", "only a fool would say that.", "dumb as ever, i see."),
-}
-
-AFTER = {
-    POLITE: ("have a nice day!", "i hope that helps.", ""),
-    MILD: ("whatever.", "obviously.", "get over it."),
-    STRONG: ("you clown.", "go away, loser.", "you are an idiot."),
-}
-
-
+COMMENTS, REPLIES = parse_phrases(_TABLE["comments"]), parse_phrases(_TABLE["replies"])
+BEFORE: dict[int, list[str]] = _TABLE["before"]
+AFTER: dict[int, list[str]] = _TABLE["after"]
 SHARES = {POLITE: 0.5, MILD: 0.3, STRONG: 0.2}  # shares of the levels of rudeness
 MEAN_UPVOTES = {POLITE: 4, MILD: 6, STRONG: -3}  # expected upvotes by rudeness
 UPVOTE_RANGE = 3  # upvotes are uniform on the whole numbers up to this far from their mean
@@ -213,7 +171,28 @@ _OF_UPVOTES = ("upvotes", "upvote_count")
 
 
 class CommentReplies(TextGenPool):
-    """Comments with replies of different rudeness and upvotes: generated ones, or those of a file."""
+    """Comments with replies of different rudeness and upvotes: generated ones, or those of a file.
+
+    Args:
+        reward: The logged reward of a reply (Snell et al. 2022, arXiv 2206.11871). ``rudeness``: ``-scale`` times its
+            rudeness (0, 1 or 2). ``noised``: the same, with 1 replaced by 0 or 2, at random. ``upvotes``: 1 if it has
+            more upvotes than downvotes, otherwise -1. ``upvote_count``: the difference of both.
+        scale: Scale of the rudeness in the reward.
+        path: Instead of generated replies: CSV or JSON lines files. A file per split (``{train: FILE, val: FILE, test:
+            FILE}``), a folder with ``train.csv`` and so on, or one file.
+        parent_column: With ``path``: column with the comment.
+        reply_column: With ``path``: column with the reply.
+        score_column: With ``path``: column with the reply's upvotes minus its downvotes, if they are the reward.
+        rudeness_column: With ``path``: column with the rudeness of the reply (0, 1 or 2). By default, a short list of
+            rude words decides, which misses most of the rudeness of real texts.
+        held_out_share: With ``path``: share of ``train`` for each of ``val`` and ``test`` without a file.
+        split_seed: With ``path``: random seed of this sampling.
+        n_train: Number of generated replies in ``train``; by default 5000. A larger number keeps the first ones;
+            likewise below.
+        n_val: Number of generated replies in ``val``; by default 500.
+        n_test: Number of generated replies in ``test``; by default 500.
+        seed: Random seed of the replies and of ``noised``.
+    """
 
     has_rewards = True
 
@@ -238,31 +217,7 @@ class CommentReplies(TextGenPool):
         format: FormatName = "eou",
         render_chat: RenderChat | None = None,
     ) -> CommentReplies:
-        """Load one split.
-
-        Args:
-            split: ``train``, ``val`` or ``test``. No generated comment is in two splits.
-            reward: The logged reward of a reply (Snell et al. 2022, arXiv 2206.11871). ``rudeness``: ``-scale`` times
-                its rudeness (0, 1 or 2). ``noised``: the same, with 1 replaced by 0 or 2, at random. ``upvotes``: 1 if
-                it has more upvotes than downvotes, otherwise -1. ``upvote_count``: the difference of both.
-            scale: Scale of the rudeness in the reward.
-            path: Instead of generated replies: CSV or JSON lines files. A file per split (``{train: FILE, val: FILE,
-                test: FILE}``), a folder with ``train.csv`` and so on, or one file.
-            parent_column: With ``path``: column with the comment.
-            reply_column: With ``path``: column with the reply.
-            score_column: With ``path``: column with the reply's upvotes minus its downvotes, if they are the reward.
-            rudeness_column: With ``path``: column with the rudeness of the reply (0, 1 or 2). By default, a short list
-                of rude words decides, which misses most of the rudeness of real texts.
-            held_out_share: With ``path``: share of ``train`` for each of ``val`` and ``test`` without a file.
-            split_seed: With ``path``: random seed of this sampling.
-            n_train: Number of generated replies in ``train``; by default 5000. A larger number keeps the first ones;
-                likewise below.
-            n_val: Number of generated replies in ``val``; by default 500.
-            n_test: Number of generated replies in ``test``; by default 500.
-            seed: Random seed of the replies and of ``noised``.
-            max_size: Keep only the first samples.
-            format: ``eou`` or ``chat_template``.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+        """Load one split. No generated comment is in two splits.
 
         Returns:
             A pool with one sample per reply. The prompt is the comment, and the reference is the reply. The meta data

@@ -171,7 +171,14 @@ class CuriousPlayer(AcquaintedPlayer):
 
 
 class GetAcquainted(TextGenPool):
-    """Generated dialogues of two people with personas of five facts, who ask about each other, without files."""
+    """Generated dialogues of two people with personas of five facts, who ask about each other, without files.
+
+    Args:
+        n_turns: Turns of a dialogue, after the partner's greeting.
+        goals_in_prompt: Whether there is one sample for each utterance after the greeting, of both sides. Prompts then
+            begin with the persona of who speaks and, if it is the agent, with the goal of the reply. A supervised run
+            on them teaches one model both roles of ``env.id: turn_goals``.
+    """
 
     @classmethod
     def prepare(
@@ -186,20 +193,7 @@ class GetAcquainted(TextGenPool):
         format: FormatName = "eou",
         render_chat: RenderChat | None = None,
     ) -> GetAcquainted:
-        """Generate the dialogues of one split.
-
-        Args:
-            split: ``train``, ``val`` or ``test``; each has its own random numbers.
-            n_train: Number of dialogues in ``train``. A larger number keeps the first ones; likewise below.
-            n_val: Number of dialogues in ``val``.
-            n_test: Number of dialogues in ``test``.
-            n_turns: Turns of a dialogue, after the partner's greeting.
-            seed: Random seed of the dialogues.
-            goals_in_prompt: Whether there is one sample for each utterance after the greeting, of both sides. Prompts
-                then begin with the persona of who speaks and, if it is the agent, with the goal of the reply. A
-                supervised run on them teaches one model both roles of ``env.id: turn_goals``.
-            format: ``eou`` or ``chat_template``.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
+        """Generate the dialogues of one split, which has its own random numbers.
 
         Returns:
             A pool with one sample per dialogue. The prompt has the agent's persona and the partner's greeting, and the
@@ -207,9 +201,6 @@ class GetAcquainted(TextGenPool):
             ``continuation`` with all later utterances, and ``goals``: the topic of each utterance, or ``small_talk``.
             With ``goals_in_prompt``, instead of the last two, the ``goal`` of the reply: ``None`` if it is the
             partner's, and ``small_talk`` if it is "nothing special .".
-
-        Raises:
-            DataError: If the split is unknown.
         """
         dialogue_format = DialogueFormat(format, None, render_chat, in_conversation=goals_in_prompt)
         dialogues = generate_dialogues(split, size_of(split, n_train, n_val, n_test), n_turns, seed)

@@ -1,17 +1,6 @@
 """Twenty questions: the partner thinks of a thing, and the agent asks yes/no questions until it can guess it.
 
-All things differ in at least one property. Fruits and vegetables count as food and not as alive. Players over 20,000
-games each, of 8 turns, with a return of ``success - 0.05 * turns``:
-
-=========================== ======= ===== ======
-player                      success turns return
-=========================== ======= ===== ======
-`BlindPlayer`               0.18    7.3   -0.18
-`CarelessPlayer`            0.41    7.5   +0.03
-the data: mixed, share 0.4  0.43    7.6   +0.06
-`ConsistentPlayer`          0.50    7.7   +0.11
-`InformationGainPlayer`     1.00    5.8   +0.71
-=========================== ======= ===== ======
+How well the players do is in docs/conversations.md.
 """
 
 from __future__ import annotations
@@ -22,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.arguments import Count, Fraction
@@ -31,40 +21,16 @@ from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply, Sample
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, size_of
+from rl4dialog.data.rows import packaged_yaml
 from rl4dialog.tasks import playing
 from rl4dialog.tasks.playing import MixedPlayer, SeededPlayer, play, with_game
 
 MAX_TURNS = 8
 
-_THINGS = """
-dog mouse elephant frog duck penguin eagle bee butterfly spider shark whale tree rose
-apple banana potato pizza cookie sandwich
-car bus ship airplane bicycle
-chair plate pot book key coin ring button needle ball balloon kite drum guitar umbrella
-"""
-THINGS = tuple(_THINGS.split())
-
-_YES = {
-    "is it alive": "dog mouse elephant frog duck penguin eagle bee butterfly spider shark whale tree rose",
-    "is it food": "apple banana potato pizza cookie sandwich",
-    "is it made by people": """
-        pizza cookie sandwich car bus ship airplane bicycle chair plate pot book key coin ring button needle ball
-        balloon kite drum guitar umbrella
-    """,
-    "is it made of metal": "car bus ship airplane bicycle pot key coin ring needle",
-    "is it round": "apple pizza cookie plate pot coin ring button ball balloon drum",
-    "is it flat": "pizza cookie plate book key coin button kite",
-    "is it smaller than a hand": "mouse frog bee butterfly spider apple potato cookie key coin ring button needle",
-    "is it bigger than a car": "elephant whale tree bus ship airplane",
-    "can it fly": "duck eagle bee butterfly airplane balloon kite",
-    "does it make sounds": "dog mouse elephant frog duck penguin eagle bee whale car bus ship airplane drum guitar",
-    "do you find it in water": "frog duck penguin shark whale ship",
-    "do you find it in most kitchens": "apple banana potato pizza cookie sandwich chair plate pot",
-}
-
-PROPERTIES = {words: frozenset(things.split()) for words, things in _YES.items()}
+_TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))
+THINGS = tuple(_TABLE["things"].split())
+PROPERTIES = {words: frozenset(things.split()) for words, things in _TABLE["properties"].items()}
 """By words of the question, the things for which the answer is yes."""
-
 
 OPENING = "guess what i think of"
 YES, NO, NOT_UNDERSTOOD = "yes", "no", "i do not understand"
@@ -214,7 +180,13 @@ def data_player(consistent_share: float = 0.4, max_turns: int = MAX_TURNS) -> Mi
 
 
 class GuessWhat(TextGenPool):
-    """Games of twenty questions about everyday things, played by scripted players, without files or network."""
+    """Games of twenty questions about everyday things, played by scripted players, without files or network.
+
+    Args:
+        consistent_share: Share of games by a player who asks at random, but never twice; the others are played by one
+            who repeats questions and guesses early.
+        max_turns: Number of turns after which a game is lost; use the same number in ``env.args``.
+    """
 
     @classmethod
     def prepare(
@@ -233,25 +205,10 @@ class GuessWhat(TextGenPool):
 
         All splits have the same 40 things; ``val`` and ``test`` are other games about them.
 
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            n_train: Number of games in ``train``. A larger number keeps the first ones; likewise below.
-            n_val: Number of games in ``val``.
-            n_test: Number of games in ``test``.
-            consistent_share: Share of games by a player who asks at random, but never twice; the others are played by
-                one who repeats questions and guesses early.
-            max_turns: Number of turns after which a game is lost; use the same number in ``env.args``.
-            seed: Random seed of the games.
-            format: ``eou`` or ``chat_template``.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
-
         Returns:
             A pool with one sample per game. The prompt is the partner's opening line and the reference is the first
             question. In the meta data are ``history``, the ``thing`` and the ``continuation``, which contains all later
             utterances, starting with the partner's answer; it includes lost games.
-
-        Raises:
-            DataError: If the split is unknown.
         """
         n_games = size_of(split, n_train, n_val, n_test)
         dialogue_format = DialogueFormat(format, None, render_chat)

@@ -1,7 +1,4 @@
-"""MultiWOZ 2.1: seven domains in Cambridge (Eric et al. 2020, arXiv 1907.01669), from ConvLab-2's files.
-
-Domains and constraints are in the order of ConvLab-2's vectors.
-"""
+"""MultiWOZ 2.1: seven domains in Cambridge (Eric et al. 2020, arXiv 1907.01669), from ConvLab-2's files."""
 
 from __future__ import annotations
 
@@ -13,62 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rl4dialog.core.errors import DataError, shown
+from rl4dialog.data.rows import packaged_yaml
 from rl4dialog.tasks.dialogue_acts import world
 from rl4dialog.tasks.dialogue_acts.acts import BOOKING, GENERAL, ActVocabulary, DialogueAct
 from rl4dialog.tasks.dialogue_acts.goals import Goal, goal_of
-from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Database, Domain, Entity, Ontology
+from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Database, Entity, Ontology
 
-_CONTACT = ("address", "phone", "postcode")
-ONTOLOGY = Ontology(
-    [
-        Domain(
-            "attraction",
-            informable=("type", "name", "area"),
-            requestable=(*_CONTACT, "entrance fee", "area", "type", "pricerange", "openhours"),
-        ),
-        Domain(
-            "restaurant",
-            informable=("food", "pricerange", "name", "area"),
-            requestable=(*_CONTACT, "food", "pricerange", "area"),
-            bookable=("people", "day", "time"),
-            times=("time",),
-        ),
-        Domain(
-            "train",
-            informable=("leaveAt", "destination", "day", "arriveBy", "departure"),
-            requestable=("duration", "price", "trainID", "arriveBy", "leaveAt"),
-            bookable=("people",),
-            key="trainID",
-            bounds={"leaveAt": "at least", "arriveBy": "at most"},
-        ),
-        Domain(
-            "hotel",
-            informable=("name", "area", "parking", "pricerange", "stars", "internet", "type"),
-            requestable=(*_CONTACT, "pricerange", "internet", "parking", "area", "type", "stars"),
-            bookable=("people", "day", "stay"),
-        ),
-        Domain(
-            "taxi",
-            informable=("leaveAt", "destination", "departure", "arriveBy"),
-            requestable=("car type", "phone"),
-            key="car type",
-            times=("leaveAt", "arriveBy"),
-            generated=("car type", "phone"),
-            required=(("leaveAt", "arriveBy"), ("departure",), ("destination",)),
-        ),
-        Domain("hospital", informable=("department",), requestable=_CONTACT, key="department"),
-        Domain("police", informable=(), requestable=_CONTACT),
-    ],
-    {
-        **{"center": "centre", "mutliple sports": "multiple sports", "night club": "nightclub"},
-        **{"portugese": "portuguese", "swimming pool": "swimmingpool"},
-    },
-)
-_SLOTS = {
-    **{"Addr": "address", "Arrive": "arriveBy", "Car": "car type", "Choice": CHOICE, "Depart": "departure"},
-    **{"Dest": "destination", "Fee": "entrance fee", "Id": "trainID", "Leave": "leaveAt", "Open": "openhours"},
-    **{"Post": "postcode", "Price": "pricerange", "Ref": REFERENCE, "Ticket": "price", "none": ""},
-}
+_TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))
+ONTOLOGY = Ontology.of(_TABLE)
 BOOKING_SLOTS = frozenset({"", "day", "name", "people", "stay", "time", REFERENCE})
 """Slots of acts of the domain `booking`."""
 
@@ -77,7 +26,7 @@ def slot_of(domain: str, spelling: str) -> str:
     """The database's name of a slot."""
     if (domain, spelling) == ("train", "Time"):
         return "duration"
-    return _SLOTS.get(spelling, spelling.lower())
+    return str(_TABLE["slots"].get(spelling, spelling.lower()))
 
 
 TAXI = "taxi"

@@ -252,7 +252,18 @@ MAX_TURNS = 50
 
 
 class TextArenaGames(TextGenPool):
-    """Games of TextArena, each with its own random seed; needs the package textarena."""
+    """Games of TextArena, each with its own random seed; needs the package textarena.
+
+    Args:
+        game: As for the partner ``text_arena``, like the next four.
+        n_players: Number of players.
+        position: Number of the agent among the players.
+        opponent: How other players choose their moves.
+        settings: Arguments of the game.
+        player: Who demonstrates the agent's side, for supervised training: ``random`` or ``module:function``, as for
+            the opponent; ``None`` for nobody.
+        max_turns: Number of turns after which a demonstrated game ends; use the same number in ``env.args``.
+    """
 
     @classmethod
     def prepare(
@@ -273,23 +284,6 @@ class TextArenaGames(TextGenPool):
         render_chat: RenderChat | None = None,
     ) -> TextArenaGames:
         """Begin the games of one split.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            game: As for the partner ``text_arena``, like the next four.
-            n_players: Number of players.
-            position: Number of the agent among the players.
-            opponent: How other players choose their moves.
-            settings: Arguments of the game.
-            player: Who demonstrates the agent's side, for supervised training: ``random`` or ``module:function``, as
-                for the opponent; ``None`` for nobody.
-            n_train: Number of games in ``train``.
-            n_val: Number of games in ``val``.
-            n_test: Number of games in ``test``.
-            max_turns: Number of turns after which a demonstrated game ends; use the same number in ``env.args``.
-            seed: Random seed of the games.
-            format: ``eou`` or ``chat_template``.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
         Returns:
             A pool with one sample per game. The prompt is what the agent sees before its first move. With a player, the

@@ -18,14 +18,7 @@ from rl4dialog.data.small_talk.grammar import generate_dialogue
 
 
 class SmallTalk(TextGenPool):
-    """Small generated dialogues with acts and emotions, from a seeded grammar, without files or network.
-
-    Args:
-        seed: Random seed of the dialogues.
-        n_train: Number of dialogues in ``train``. A larger number keeps the first ones; likewise below.
-        n_val: Number of dialogues in ``val``.
-        n_test: Number of dialogues in ``test``.
-    """
+    """Small generated dialogues with acts and emotions, from a seeded grammar, without files or network."""
 
     @classmethod
     def prepare(

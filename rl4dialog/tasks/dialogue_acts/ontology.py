@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from rl4dialog.core.errors import DataError, nearest_hint
 from rl4dialog.tasks.dialogue_acts.acts import DONT_CARE
@@ -44,6 +44,10 @@ class Domain:
         return (*own, self.key, REFERENCE, CHOICE)
 
 
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
+
+
 class Ontology:
     """The domains of a world, and other spellings of values, in lower case, with the usual one."""
 
@@ -51,6 +55,14 @@ class Ontology:
         self.domains: Mapping[str, Domain] = {domain.name: domain for domain in domains}
         self.synonyms: Mapping[str, str] = dict(synonyms or {})
         self.only = next(iter(self.domains)) if len(self.domains) == 1 else ""  # name of the only domain
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Ontology:
+        """The ontology of a table of the package: fields of `Domain` by name, with lists for tuples, and synonyms."""
+        domains = [
+            Domain(name, **{key: _as_tuple(each) for key, each in d.items()}) for name, d in table["domains"].items()
+        ]
+        return cls(domains, table["synonyms"])
 
     def __contains__(self, name: str) -> bool:
         return name in self.domains

@@ -10,29 +10,12 @@ import difflib
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Literal, NamedTuple
 
-from rl4dialog.tasks.dialogue_acts.acts import (
-    BOOK,
-    BOOKING,
-    BYE,
-    DONT_CARE,
-    GENERAL,
-    GREET,
-    INFORM,
-    NO_BOOK,
-    NO_OFFER,
-    OFFER_BOOK,
-    OFFER_BOOKED,
-    RECOMMEND,
-    REQ_MORE,
-    REQUEST,
-    SELECT,
-    THANK,
-    WELCOME,
-    DialogueAct,
-)
-from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, REFERENCE, Database
+from rl4dialog.data.rows import packaged_yaml
+from rl4dialog.tasks.dialogue_acts.acts import BOOKING, DONT_CARE, GENERAL, INFORM, REQUEST, DialogueAct
+from rl4dialog.tasks.dialogue_acts.ontology import REFERENCE, Database
 
 Side = Literal["user", "agent"]
 
@@ -44,52 +27,15 @@ class Words(NamedTuple):
     phrase: str = ""  # words around a value of the slot, such as ``in the {}``. Default: ``with NOUN {}``
 
 
-SLOTS = {
-    "name": Words(("name",), "called {}"),
-    "food": Words(("kind of food", "type of food", "food", "cuisine"), "serving {} food"),
-    "price": Words(("price range", "price"), "in the {} price range"),
-    "pricerange": Words(("price range", "price"), "in the {} price range"),
-    "area": Words(("area", "part of town"), "in the {}"),
-    "phone": Words(("phone number", "phone", "telephone number")),
-    "address": Words(("address",), "at the address {}"),
-    "type": Words(("type", "kind"), "of type {}"),
-    "stars": Words(("number of stars", "stars"), "with {} stars"),
-    "day": Words(("day",), "on {}"),
-    "time": Words(("time",), "at {}"),
-    "people": Words(("number of people", "people"), "for {} people"),
-    "stay": Words(("number of nights", "nights"), "for {} nights"),
-    "from": Words(("starting point",), "from {}"),
-    "to": Words(("destination",), "to {}"),
-    "leave": Words(("departure time",), "leaving after {}"),
-    "arrive": Words(("arrival time",), "arriving by {}"),
-    REFERENCE: Words(("reference number", "reference")),
-    CHOICE: Words(("number of choices", "choices"), "as one of {} choices"),
-}
+_TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))
+SLOTS = {slot: Words(tuple(nouns), *phrase) for slot, (nouns, *phrase) in _TABLE["slots"].items()}
 """Words of common slots. A slot that is not here is called by its name."""
-
 # What begins a sentence; the first of each is written, all are read. The noun of the domain follows.
-_OPENINGS: Mapping[tuple[str, Side], tuple[str, ...]] = {
-    (INFORM, "user"): (
-        *("I am looking for a", "I'm looking for a", "I want a", "I need a", "I would like a"),
-        "find me a",
-    ),
-    (INFORM, "agent"): ("There is a", "There are", "I have a", "I found a", "It is a"),
-    (NO_OFFER, "agent"): ("There is no", "There are no", "I have no", "I found no", "I cannot find a"),
-    (RECOMMEND, "agent"): ("I recommend a", "I suggest a", "How about a"),
-    (SELECT, "agent"): ("Would you prefer a", "Do you prefer a"),
-    (OFFER_BOOK, "agent"): ("Shall I book a", "Should I book a", "Would you like me to book a"),
-    (BOOK, "agent"): ("I booked a", "I have booked a"),
-    (OFFER_BOOKED, "agent"): ("I found and booked a", "I have found and booked a"),
-    (NO_BOOK, "agent"): ("I cannot book a", "I could not book a", "I was unable to book a"),
+_OPENINGS: Mapping[tuple[str, Side], Sequence[str]] = {
+    (intent, side): openings for side, each in _TABLE["openings"].items() for intent, openings in each.items()
 }
 _BOOKING_OF_USER = "Please book a"
-_GENERAL = {
-    BYE: ("Goodbye", "bye", "bye bye", "good bye", "that is all", "that's all"),
-    THANK: ("Thank you", "thanks", "thank you very much", "thanks a lot"),
-    GREET: ("Hello", "hi", "good morning", "good evening"),
-    WELCOME: ("You are welcome", "you're welcome", "my pleasure"),
-    REQ_MORE: ("Can I help you with anything else?", "is there anything else", "anything else", "what else"),
-}
+_GENERAL: Mapping[str, Sequence[str]] = _TABLE["general"]
 _GENERAL_OF = {text.lower().strip("?"): intent for intent, texts in _GENERAL.items() for text in texts}
 _INTENTS = {
     opening.removesuffix(" a").lower(): intent for (intent, _), openings in _OPENINGS.items() for opening in openings

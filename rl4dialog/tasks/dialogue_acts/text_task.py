@@ -155,7 +155,14 @@ class AgendaUserPartner(Partner):
 
 
 class TaskDialogues(TextGenPool):
-    """Dialogues of a task with the user's goal, for the partner ``agenda_user``."""
+    """Dialogues of a task with the user's goal, for the partner ``agenda_user``.
+
+    Args:
+        world: What returns the world.
+        n_val: Number of samples in ``val``. If there are fewer goals, each occurs several times, with another seed of
+            the user. Default: one per dialogue.
+        n_test: The same for ``test``.
+    """
 
     @classmethod
     def prepare(
@@ -171,15 +178,6 @@ class TaskDialogues(TextGenPool):
 
         The user speaks in the words of templates, as in a simulation. The agent's words are those of the corpus, with
         placeholders such as ``[restaurant_phone]`` in place of values.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            world: What returns the world.
-            n_val: Number of samples in ``val``. If there are fewer goals, each occurs several times, with another seed
-                of the user. Default: one per dialogue.
-            n_test: The same for ``test``.
-            format: ``eou`` or ``chat_template``.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
         Returns:
             A pool with one sample per goal. The prompt is the user's first utterance, and the reference is the agent's

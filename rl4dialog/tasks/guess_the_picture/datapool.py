@@ -25,7 +25,16 @@ from rl4dialog.tasks.playing import play, with_game
 
 
 class GuessThePicture(TextGenPool):
-    """Games about hidden scenes, in which scripted players ask questions, without pictures, files or network."""
+    """Games about hidden scenes, in which scripted players ask questions, without pictures, files or network.
+
+    Args:
+        n_scenes: Number of scenes that the guesser ranks.
+        open_share: Share of games by a player who asks no yes/no questions; the others are played by one who asks at
+            random.
+        yes_no_penalty: Penalty in the rewards of :meth:`conversations`; must be the partner's.
+        max_rounds: Number of questions after which a game is over; must be the partner's.
+        seed: Random seed of the scenes and the games.
+    """
 
     has_rewards = True
 
@@ -51,27 +60,10 @@ class GuessThePicture(TextGenPool):
         All splits have the same scenes; ``val`` and ``test`` are other games about them. The hidden scenes are those
         to which the guesser gives no points at first.
 
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            n_train: Number of games in ``train``. A larger number keeps the first ones; likewise below.
-            n_val: Number of games in ``val``.
-            n_test: Number of games in ``test``.
-            n_scenes: Number of scenes that the guesser ranks.
-            open_share: Share of games by a player who asks no yes/no questions; the others are played by one who asks
-                at random.
-            yes_no_penalty: Penalty in the rewards of :meth:`conversations`; must be the partner's.
-            max_rounds: Number of questions after which a game is over; must be the partner's.
-            seed: Random seed of the scenes and the games.
-            format: ``eou`` or ``chat_template``.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
-
         Returns:
             A pool with one sample per game. The prompt is the caption and the reference is the first question. In the
             meta data are ``history``, the number of the hidden ``scene``, the ``table`` of all scenes and the
             ``continuation``, which contains all later utterances, starting with the partner's answer.
-
-        Raises:
-            DataError: If the split is unknown.
         """
         n_games = size_of(split, n_train, n_val, n_test)
         dialogue_format = DialogueFormat(format, None, render_chat)

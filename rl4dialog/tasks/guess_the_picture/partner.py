@@ -1,15 +1,6 @@
 """The partner, who answers questions about the hidden scene, beside the guesser, who ranks all scenes; and players.
 
-Players over 5,000 games each, with the mean return for each kind of ``yes_no_penalty``:
-
-========================= ======= ====== ====== ====== ====== ============
-player                    success rounds none   hard   soft   conservative
-========================= ======= ====== ====== ====== ====== ============
-`RandomPlayer`            0.81    7.0    -6.00  -10.28 -14.42 -18.88
-the data: half of each    0.89    4.9    -3.91  -6.10  -8.14  -11.18
-`OpenPlayer`              1.00    2.8    -1.81  -1.81  -1.81  -3.43
-`InformedPlayer`          1.00    2.0    -1.00  -1.01  -1.02  -1.02
-========================= ======= ====== ====== ====== ====== ============
+How well the players do is in docs/conversations.md.
 """
 
 from __future__ import annotations

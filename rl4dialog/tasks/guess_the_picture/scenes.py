@@ -6,10 +6,12 @@ import functools
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import is_whole_number
+from rl4dialog.data.rows import packaged_yaml
 from rl4dialog.tasks import playing
 
 
@@ -26,43 +28,13 @@ class Attribute:
     states: str = "it is"  # begin of whole sentences with the value
 
 
-def _attribute(name: str, others: str, group: str, *words: str) -> Attribute:
-    in_group = tuple(group.split(", "))
-    return Attribute(name, (*others.split(", "), *in_group), frozenset(in_group), *words)
+def _attribute(name: str, others: list[str], group: list[str], **words: str) -> Attribute:
+    return Attribute(name, (*others, *group), frozenset(group), **words)
 
 
-ATTRIBUTES = {
-    attribute.name: attribute
-    for attribute in (
-        _attribute(
-            *("thing", "a car, a bus, a boat, a bicycle", "a dog, a cat, a horse, a bird"),
-            *("what is it", "is it an animal"),
-        ),
-        _attribute("color", "red, yellow, white", "black, brown, blue", "what color is it", "is it a dark color"),
-        _attribute(
-            *("number", "two, three, four", "five, six, seven"),
-            *("how many are there", "are there more than four", "are there", "there are"),
-        ),
-        _attribute(
-            *("place", "in a park, on a beach, in a field, in a forest"),
-            *("in a street, at a station, at a market, in a harbor", "where is it", "is it in a town"),
-        ),
-        _attribute(
-            "weather", "sunny, cloudy, windy", "rainy, snowy, foggy", "how is the weather", "is the weather bad"
-        ),
-        _attribute(
-            *("person", "a man, a woman", "a boy, a girl"),
-            *("who is there", "is there a child", "is there", "there is"),
-        ),
-    )
-}
-
-VIEWS = {
-    "a picture at night": frozenset({"color", "weather"}),
-    "a close picture": frozenset({"place", "number"}),
-    "a picture from far away": frozenset({"thing", "person"}),
-    "a blurred picture": frozenset({"number", "person"}),
-}
+_TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))
+ATTRIBUTES = {name: _attribute(name, **attribute) for name, attribute in _TABLE["attributes"].items()}
+VIEWS = {view: frozenset(names) for view, names in _TABLE["views"].items()}
 """By view, which is also the caption of a picture, the attributes that are hard to see in it."""
 
 N_IMPRESSIONS = 4

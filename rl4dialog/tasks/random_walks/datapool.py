@@ -16,7 +16,14 @@ from rl4dialog.tasks.random_walks.graph import NODES, Graph, WalkTask, draw_grap
 
 
 class RandomWalks(TextGenPool):
-    """Random walks on a seeded graph, from which shortest paths can be learned; without files or network."""
+    """Random walks on a seeded graph, from which shortest paths can be learned; without files or network.
+
+    Args:
+        n_nodes: Number of nodes, including the goal; they are named ``a``, the goal, to ``z``.
+        edge_share: Probability of each possible edge.
+        max_steps: Number of steps after which a walk has failed. Its return is then ``-max_steps``.
+        graph_seed: Random seed of the graph.
+    """
 
     has_rewards = True
 
@@ -41,19 +48,6 @@ class RandomWalks(TextGenPool):
 
         All splits have the same graph, and walk number ``i`` starts at start node ``i % (n_nodes - 1)``. A number of
         walks that is a multiple of ``n_nodes - 1`` therefore has all start nodes equally often.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            n_nodes: Number of nodes, including the goal; they are named ``a``, the goal, to ``z``.
-            edge_share: Probability of each possible edge.
-            max_steps: Number of steps after which a walk has failed. Its return is then ``-max_steps``.
-            graph_seed: Random seed of the graph.
-            n_train: Number of walks in ``train``. A larger number keeps the first ones; likewise below.
-            n_val: Number of walks in ``val``.
-            n_test: Number of walks in ``test``.
-            seed: Random seed of the walks.
-            format: ``eou`` or ``chat_template``.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
         Returns:
             A pool with one sample per walk. The prompt names the start node, and the reference is the walk: the nodes

@@ -11,63 +11,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
 from rl4dialog.core.arguments import Fraction
+from rl4dialog.data.rows import packaged_yaml
 from rl4dialog.tasks.dialogue_acts.acts import GENERAL, INFORM, REQ_MORE, REQUEST, DialogueAct
 from rl4dialog.tasks.dialogue_acts.agenda import AgendaUser
 from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState, Lexicalizer, RulePolicy, corpus_dialogue, simulate
 from rl4dialog.tasks.dialogue_acts.goals import DomainGoal, Goal, goal_text
-from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, Database, Domain, Entity, Ontology
+from rl4dialog.tasks.dialogue_acts.ontology import CHOICE, Database, Entity, Ontology
 from rl4dialog.tasks.dialogue_acts.templates import Templates, Words
 from rl4dialog.tasks.dialogue_acts.world import SPLITS, CorpusDialogue, World, make_world
 
 RESTAURANT, HOTEL, SIGHT, TAXI = "restaurant", "hotel", "sight", "taxi"
-ONTOLOGY = Ontology(
-    [
-        Domain(
-            RESTAURANT,
-            informable=("food", "price", "area", "name"),
-            requestable=("phone", "address", "postcode", "price", "area", "food"),
-            bookable=("day", "time", "people"),
-            times=("time",),
-        ),
-        Domain(
-            HOTEL,
-            informable=("type", "stars", "price", "area", "parking", "internet", "name"),
-            requestable=("phone", "address", "postcode", "type", "stars", "price", "area", "parking", "internet"),
-            bookable=("day", "people", "stay"),
-        ),
-        Domain(
-            SIGHT,
-            informable=("type", "area", "fee", "name"),
-            requestable=("phone", "address", "postcode", "type", "area", "fee", "hours"),
-        ),
-        Domain(
-            TAXI,
-            informable=("from", "to", "leave", "arrive"),
-            requestable=("car", "phone"),
-            key="car",
-            bounds={"leave": "at least", "arrive": "at most"},
-            generated=("car", "phone"),
-            required=(("from",), ("to",), ("leave", "arrive")),
-        ),
-    ],
-    {"center": "centre", "moderately priced": "moderate", "inexpensive": "cheap"},
-)
-WORDS = {
-    "restaurant": Words(("restaurant", "place to eat")),
-    "hotel": Words(("hotel", "place to stay")),
-    "sight": Words(("sight", "attraction")),
-    "taxi": Words(("taxi", "cab")),
-    "fee": Words(("entrance fee", "fee")),
-    "hours": Words(("opening hours", "hours")),
-    "parking": Words(("parking",), "with parking: {}"),
-    "internet": Words(("internet", "wifi"), "with internet: {}"),
-}
+_TABLE = packaged_yaml(Path(__file__).with_suffix(".yaml"))
+ONTOLOGY = Ontology.of(_TABLE)
+WORDS = {name: Words(tuple(nouns), *phrase) for name, (nouns, *phrase) in _TABLE["words"].items()}
 """Words of domains and slots, where the usual ones do not fit; see `templates`."""
 BOOKING_VALUES = {
     "day": ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
@@ -76,21 +39,7 @@ BOOKING_VALUES = {
     "stay": ("2", "3", "4", "5"),
 }
 
-_AREAS = ("centre", "north", "east", "south", "west")
-_PRICES = ("cheap", "moderate", "expensive")
-_FOODS = ("italian", "indian", "chinese", "thai", "french", "greek", "turkish", "seafood", "vegetarian", "british")
-_YES_NO = ("yes", "no")
-_LODGINGS = ("inn", "guest house", "hostel")
-_SIGHTS = ("museum", "gallery", "park", "theatre", "castle", "church")
-_FEES = ("free", "3 pounds", "5 pounds", "8 pounds")
-_HOURS = ("09:00 to 17:00", "10:00 to 18:00", "10:00 to 20:00", "12:00 to 22:00")
-_FIRST = ("amber", "brass", "copper", "crooked", "golden", "ivory", "lucky", "old", "quiet", "red", "silver", "wild")
-_TABLES = ("fork", "kettle", "ladle", "lantern", "orchard", "oven", "pan", "pepper", "spoon", "table")
-_BEDS = ("acorn", "badger", "heron", "meadow", "otter", "pillow", "robin", "swan", "thistle", "willow")
-_FOUNDERS = ("alder", "birch", "cedar", "corbett", "fairley", "hazel", "lindow", "marlow", "quince", "rowan")
-_STREETS = ("abbey", "bridge", "chapel", "ferry", "garden", "harbour", "market", "mill", "river", "station")
-_COLOURS = ("black", "blue", "green", "grey", "red", "white")
-_CARS = ("estate", "minibus", "saloon", "van")
+_CARS = _TABLE["colour"], _TABLE["car"]
 
 
 def make_town(rng: np.random.Generator, n_restaurants: int = 40, n_hotels: int = 30, n_sights: int = 30) -> Database:
@@ -99,28 +48,26 @@ def make_town(rng: np.random.Generator, n_restaurants: int = 40, n_hotels: int =
         ONTOLOGY,
         {
             RESTAURANT: [
-                {"name": name, "food": pick(rng, _FOODS), "price": pick(rng, _PRICES), **_site(rng)}
-                for name in _names(rng, _FIRST, _TABLES, n_restaurants)
+                {"name": name, "food": _drawn(rng, "food"), "price": _drawn(rng, "price"), **_site(rng)}
+                for name in _names(rng, "first_word", "table", n_restaurants)
             ],
             HOTEL: [
                 {
-                    **{"name": name, "type": pick(rng, _LODGINGS), "stars": str(rng.integers(1, 6))},
-                    **{"price": pick(rng, _PRICES), "parking": pick(rng, _YES_NO), "internet": pick(rng, _YES_NO)},
+                    **{"name": name, "type": _drawn(rng, "lodging"), "stars": str(rng.integers(1, 6))},
+                    **{"price": _drawn(rng, "price"), "parking": _yes_or_no(rng), "internet": _yes_or_no(rng)},
                     **_site(rng),
                 }
-                for name in _names(rng, _FIRST, _BEDS, n_hotels)
+                for name in _names(rng, "first_word", "bed", n_hotels)
             ],
             SIGHT: [
                 {
                     "name": name,
                     "type": name.split()[-1],
-                    "fee": pick(rng, _FEES),
-                    "hours": pick(rng, _HOURS),
-                    **_site(rng),
+                    **{"fee": _drawn(rng, "fee"), "hours": _drawn(rng, "hours"), **_site(rng)},
                 }
-                for name in _names(rng, _FOUNDERS, _SIGHTS, n_sights)
+                for name in _names(rng, "founder", "sight", n_sights)
             ],
-            TAXI: [{"car": f"{colour} {car}", "phone": _phone(rng)} for colour in _COLOURS for car in _CARS],
+            TAXI: [{"car": " ".join(words), "phone": _phone(rng)} for words in itertools.product(*_CARS)],
         },
     )
 
@@ -136,8 +83,17 @@ def pick(rng: np.random.Generator, values: Sequence[str]) -> str:
     return values[int(rng.integers(len(values)))]
 
 
-def _names(rng: np.random.Generator, first: Sequence[str], second: Sequence[str], n: int) -> list[str]:
+def _drawn(rng: np.random.Generator, of: str) -> str:
+    return pick(rng, _TABLE[of])
+
+
+def _yes_or_no(rng: np.random.Generator) -> str:
+    return pick(rng, ("yes", "no"))
+
+
+def _names(rng: np.random.Generator, first_of: str, second_of: str, n: int) -> list[str]:
     """Draw `n` different names of two words."""
+    first, second = _TABLE[first_of], _TABLE[second_of]
     numbers = rng.choice(len(first) * len(second), n, replace=False)
     return [f"{first[i % len(first)]} {second[i // len(first)]}" for i in numbers]
 
@@ -145,8 +101,8 @@ def _names(rng: np.random.Generator, first: Sequence[str], second: Sequence[str]
 def _site(rng: np.random.Generator) -> Entity:
     letters = "".join(chr(ord("a") + int(i)) for i in rng.integers(26, size=2))
     return {
-        "area": pick(rng, _AREAS),
-        "address": f"{rng.integers(1, 100)} {pick(rng, _STREETS)} {pick(rng, ('street', 'lane', 'road'))}",
+        "area": _drawn(rng, "area"),
+        "address": f"{rng.integers(1, 100)} {_drawn(rng, 'street')} {pick(rng, ('street', 'lane', 'road'))}",
         "postcode": f"tg{rng.integers(1, 10)} {rng.integers(1, 10)}{letters}",
         "phone": _phone(rng),
     }

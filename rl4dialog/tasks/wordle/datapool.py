@@ -166,7 +166,29 @@ _DEFAULTS: dict[GamesName, dict[str, Any]] = {
 
 
 class Wordle(TextGenPool):
-    """Games of Wordle by scripted players, without files or network; also as logged conversations with rewards."""
+    """Games of Wordle by scripted players, without files or network; also as logged conversations with rewards.
+
+    Args:
+        word_list: Packaged list of hidden words and guesses: 40 or 240. By default 240, unless there is a ``path``.
+        path: A file with one word per line, instead. V words take V² bytes of memory.
+        letters: How guesses and colours are written: ``plain`` (``crane``) or ``spaced`` (``c r a n e``), for the
+            tokenizers of pretrained models; as in the partner.
+        duplicates: How repeated letters are coloured, ``simple`` or ``official``; as in the partner.
+        games: ``player``: of one player. ``branching``: of an expert, and before each of its turns, games in which
+            another player continues it. ``adversarial``: of an expert, an adversary that continues it from the third
+            turn, and another player, so that the expert's beginnings have a bad mean.
+        player: For ``games: player``: the player; by default ``mixture``.
+        expert: For the other games: the best player; by default ``info_gain``.
+        suboptimal: For the other games: the other player; by default ``mixture``.
+        adversary: For ``games: adversarial``; by default ``repeat``.
+        n_branches: For ``games: branching``: games that branch off before each turn of the expert; by default 1.
+        n_adversarial: For ``games: adversarial``: continuations of each game of the expert; by default 4.
+        n_suboptimal: For ``games: adversarial``: games of the other player for each of the expert; by default 1.
+        p_consistent: Probability that the player ``mixture`` makes a consistent guess.
+        start_words: First guesses of ``player`` or ``expert``, one of which is drawn.
+        max_turns: Number of turns after which a game is lost; use the same number in ``env.args``.
+        max_samples: Number of games, the first ones, that are samples, too. All are conversations to learn from.
+    """
 
     has_rewards = True
 
@@ -205,34 +227,6 @@ class Wordle(TextGenPool):
 
         All splits have the same words. In ``val`` and ``test``, whatever ``games`` says, there are only whole games of
         ``player`` or ``expert``, so that all words are equally likely.
-
-        Args:
-            split: ``train``, ``val`` or ``test``.
-            n_train: Number of games in ``train``. A larger number keeps the first ones; likewise below.
-            n_val: Number of games in ``val``.
-            n_test: Number of games in ``test``.
-            word_list: Packaged list of hidden words and guesses: 40 or 240. By default 240, unless there is a ``path``.
-            path: A file with one word per line, instead. V words take V² bytes of memory.
-            letters: How guesses and colours are written: ``plain`` (``crane``) or ``spaced`` (``c r a n e``), for the
-                tokenizers of pretrained models; as in the partner.
-            duplicates: How repeated letters are coloured, ``simple`` or ``official``; as in the partner.
-            games: ``player``: of one player. ``branching``: of an expert, and before each of its turns, games in which
-                another player continues it. ``adversarial``: of an expert, an adversary that continues it from the
-                third turn, and another player, so that the expert's beginnings have a bad mean.
-            player: For ``games: player``: the player; by default ``mixture``.
-            expert: For the other games: the best player; by default ``info_gain``.
-            suboptimal: For the other games: the other player; by default ``mixture``.
-            adversary: For ``games: adversarial``; by default ``repeat``.
-            n_branches: For ``games: branching``: games that branch off before each turn of the expert; by default 1.
-            n_adversarial: For ``games: adversarial``: continuations of each game of the expert; by default 4.
-            n_suboptimal: For ``games: adversarial``: games of the other player for each of the expert; by default 1.
-            p_consistent: Probability that the player ``mixture`` makes a consistent guess.
-            start_words: First guesses of ``player`` or ``expert``, one of which is drawn.
-            max_turns: Number of turns after which a game is lost; use the same number in ``env.args``.
-            max_samples: Number of games, the first ones, that are samples, too. All are conversations to learn from.
-            seed: Random seed of the games.
-            format: ``eou`` or ``chat_template``.
-            render_chat: Formats chat messages as a prompt; required for ``chat_template``.
 
         Returns:
             A pool with one sample per game, up to ``max_samples``. The prompt is the partner's opening line and the
