@@ -28,7 +28,7 @@ from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
 from rl4dialog.core.feedback import QueuedReplies, append_feedback, read_pairs, write_queue
 from rl4dialog.data.dialogue_text import dialogue_text
 from rl4dialog.data.ratings import judged_dialogue
-from rl4dialog.data.small_talk.pool import UTILITY_REWARD, SimulatedPerson, utility
+from rl4dialog.data.small_talk.pool import BEST_N_WORDS, PER_WORD, QUESTION, SimulatedPerson, utility
 from rl4dialog.experiments.improvement.running import Plan, improve, make_plan, train_stage, write_files
 from rl4dialog.experiments.improvement.stages import COMPARISON, POLICY, REWARD_MODEL, read_verdict
 from rl4dialog.experiments.own_process import run_command
@@ -72,6 +72,15 @@ class LoopResult:
     verdict: str | None = None
     accuracy: Estimate | None = None
     policy: PolicyResult | None = None
+
+
+_N_WORDS = {"min_length": BEST_N_WORDS, "max_length": BEST_N_WORDS, "per_word": PER_WORD}
+UTILITY_PARTS = [
+    {"id": "regex", "weight": QUESTION, "args": {"pattern": r"\?"}},
+    {"id": "length_penalty", "args": _N_WORDS},
+]
+UTILITY_REWARD = {"id": "composite", "args": {"rewards": UTILITY_PARTS}}
+"""The person's utility as a ``reward_fn``, to measure how much of it could be gained."""
 
 
 def write_votes(queue: Path, n: int, person: SimulatedPerson, output: Path) -> None:

@@ -238,15 +238,6 @@ def _load_from_hub(split: str, dataset_id: str) -> list[Exchange]:
 
 
 # Reads personas from the files of convogym, ConvAI2 and Synthetic-Persona-Chat.
-#
-# =============================== =================================================================================
-# file                            content
-# =============================== =================================================================================
-# convogym's CSV                  a persona per row, in the columns ``Fact 1``, ``Fact 2``, ...; empty cells are skipped
-# ConvAI2's text                  the lines ``your persona:`` and ``partner's persona:`` of each dialogue
-# Synthetic-Persona-Chat's CSV    a pair per row, in the columns ``user 1 personas`` and ``user 2 personas``, one fact
-#                                 per line
-# =============================== =================================================================================
 Persona = tuple[str, ...]
 _FACT = "fact"
 _USERS = ("user 1 personas", "user 2 personas")

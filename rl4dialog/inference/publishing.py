@@ -27,48 +27,6 @@ from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.training.building.policy import is_guided, policy_class
 
 CARD_FILE = "README.md"
-_CARD = """---
-{metadata}
----
-
-# {name}
-
-{what}
-
-| | |
-|---|---|
-{facts}
-
-## Effect of training
-
-{measured}
-
-| metric | before | after |
-|---|---|---|
-{metrics}
-
-## Usage
-
-```python
-from transformers import AutoTokenizer, {auto_class}
-
-tokenizer = AutoTokenizer.from_pretrained("{repo_id}")
-model = {auto_class}.from_pretrained("{repo_id}")
-```
-
-{prompts}
-
-## Training
-
-Trained with rl4dialog and this config:
-
-```yaml
-{config}```
-
-Versions: {versions}.
-"""
-
-
 _MEASURED = "Metrics on the test split, before and after training:"
 _MEASURED_WITH_VALUES = (
     "Metrics on the test split, before and after training. The tokens were chosen with the values, **which are not "
@@ -84,7 +42,8 @@ def model_card(repo_id: str, config: TextConfig, result: Mapping[str, Any], prov
         for key, value in after.items()
         if is_headline(key)
     ]
-    text = _CARD.format(
+    template = Path(__file__).with_name("model_card.txt").read_text(encoding="utf-8")
+    text = template.format(
         metadata=_metadata(name, config, after).to_yaml(),
         name=name,
         repo_id=repo_id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -36,7 +35,7 @@ def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
     """
     from matplotlib.ticker import MaxNLocator
 
-    run = _read(run_path)
+    run = read_iterations(run_path)
     iterations, target = run.column("iteration"), number(flatten(run.config).get("alg.kl_div.target_kl"))
     has_kl = any("rollout/kl" in row for row in run.iterations)
     figure, all_axes = plain_figure(7.0, 4.8, n_rows=1 + has_kl, height_ratios=(3, 2)[: 1 + has_kl])
@@ -55,59 +54,6 @@ def plot_reward_curve(run_path: str | Path, output_png: str | Path) -> None:
     save_figure(figure, output_png)
 
 
-def plot_comparison(runs: Mapping[str, Sequence[str | Path]], output_png: str | Path) -> None:
-    """Plot reward and KL of groups of run folders, by label, over the collected agent tokens.
-
-    Each line is the mean over the runs of a group, which differ in their seed; the band spans the minimum and maximum.
-    All curves are smoothed over a tenth of a run. Runs of unequal length are cut to the shortest.
-    """
-    figure, all_axes = _comparison_figure(runs, "task reward per episode", "KL per token [nats]")
-    for i, (label, folders) in enumerate(runs.items()):
-        found = list(map(_read, folders))
-        if not all("rollout/tokens" in row for run in found for row in run.iterations):
-            raise DataError(f"{label} has no agent tokens to plot over; `rl4dialog report` compares runs of all kinds")
-        length = min(len(run.iterations) for run in found)
-        window = smoothing_window(length)
-        tokens = mean_curve([list(itertools.accumulate(run.column("rollout/tokens")[:length])) for run in found])
-        for axes, key in zip(all_axes, ("rollout/task_reward", "rollout/kl"), strict=True):
-            _draw_band(axes, tokens, [smooth(run.column(key)[:length], window) for run in found], f"C{i}", label)
-    _save_comparison(figure, all_axes, "agent tokens", output_png)
-
-
-def plot_evaluations(
-    runs: Mapping[str, Sequence[str | Path]], metric: str, output_png: str | Path, split: str = "val"
-) -> None:
-    """Plot a metric of groups of run folders over the iterations, with bands like :func:`plot_comparison`."""
-    figure, all_axes = _comparison_figure(runs, f"{metric}, {split} split")
-    for i, (label, folders) in enumerate(runs.items()):
-        evaluations = [read_run(folder).metrics.get(split, {}) for folder in folders]
-        for folder, found in zip(folders, evaluations, strict=True):
-            known = found[max(found)] if found else {}
-            if metric not in known:
-                raise DataError(f"{folder} has no metric {metric!r} of {split}; it has {', '.join(sorted(known))}")
-        epochs = [sorted(found) for found in evaluations]
-        if any(other != epochs[0] for other in epochs):
-            raise DataError(f"the runs of {label} were evaluated after different iterations")
-        curves = [[found[epoch][metric] for epoch in epochs[0]] for found in evaluations]
-        _draw_band(all_axes[0], epochs[0], curves, f"C{i}", label)
-    _save_comparison(figure, all_axes, "iteration", output_png)
-
-
-def _comparison_figure(runs: Mapping[str, Sequence[str | Path]], *y_labels: str) -> tuple[Any, list[Any]]:
-    if not runs or not all(runs.values()):
-        raise DataError("there are no runs to compare")
-    figure, all_axes = plain_figure(7.0, 2.0 + 2.0 * len(y_labels), n_rows=len(y_labels))
-    for axes, name in zip(all_axes, y_labels, strict=True):
-        axes.set_ylabel(name)
-    return figure, all_axes
-
-
-def _save_comparison(figure: Any, all_axes: Sequence[Any], x_label: str, output_png: str | Path) -> None:
-    all_axes[0].legend(loc="best", frameon=False, fontsize="small")
-    all_axes[-1].set_xlabel(x_label)
-    save_figure(figure, output_png)
-
-
 def plain_figure(
     width: float, height: float, n_rows: int = 1, n_columns: int = 1, **arrangement: Any
 ) -> tuple[Any, list[Any]]:
@@ -122,13 +68,6 @@ def plain_figure(
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     return figure, all_axes
-
-
-def _draw_band(axes: Any, x: Sequence[float], curves: Sequence[Sequence[float]], color: str, label: str) -> None:
-    """Draw the mean of the curves, and a band from the lowest to the highest."""
-    axes.plot(x, mean_curve(curves), color=color, linewidth=2, label=label)
-    lowest, highest = ([f(values) for values in zip(*curves, strict=True)] for f in (min, max))
-    axes.fill_between(x, lowest, highest, color=color, alpha=0.15, linewidth=0)
 
 
 def plot_correlations(
@@ -192,7 +131,8 @@ def smooth(values: Sequence[float], window: int) -> list[float]:
     return smoothed
 
 
-def _read(folder: str | Path) -> Run:
+def read_iterations(folder: str | Path) -> Run:
+    """Read a run that has iterations to plot."""
     run = read_run(folder)
     if not run.iterations:
         raise DataError(f"{folder} has no iterations in {ROLLOUT_INFO_FILE}: there is nothing to plot")

@@ -41,16 +41,13 @@ class ConversationMetric(PerDialogueMetric):
             "return": [float(sum(turn.reward for turn in dialogue.said)) for dialogue in dialogues],
         }
         for cause in get_args(EndedBy):
-            scores[f"ended_by_{cause}"] = [_is_cause(dialogue, cause) for dialogue in dialogues]
+            ends = (dialogue.ended_by for dialogue in dialogues)
+            scores[f"ended_by_{cause}"] = [math.nan if end is None else float(end == cause) for end in ends]
         for key in dict.fromkeys(key for dialogue in dialogues for key in dialogue.outcome):
             scores.setdefault(key, [float(dialogue.outcome.get(key, math.nan)) for dialogue in dialogues])
         if all(map(math.isnan, scores["return"])):
             del scores["return"]
         return {f"conversation/{key}": values for key, values in scores.items()}
-
-
-def _is_cause(dialogue: Dialogue, cause: str) -> float:
-    return math.nan if dialogue.ended_by is None else float(dialogue.ended_by == cause)
 
 
 class OutcomeReward(ConversationReward):

@@ -49,7 +49,10 @@ class HfEvaluateMetric(TextMetric):
     def measure(self, batch: Batch) -> MetricResult:
         inputs: dict[str, Any] = {"predictions": batch.gen_texts}
         if self.needs_references:
-            several = any(_is_list(features["references"]) for features in self._features)
+            from datasets import List, Sequence
+
+            kinds = [features["references"] for features in self._features]
+            several = any(isinstance(kind, (List, Sequence, list)) for kind in kinds)
             inputs["references"] = batch.ref_texts if several else [references[0] for references in batch.ref_texts]
         if "sources" in self._inputs:
             inputs["sources"] = batch.prompt_texts
@@ -62,12 +65,6 @@ class HfEvaluateMetric(TextMetric):
         if not scores:
             raise DataError(f"{self._who} returned no number: {found!r}")
         return scores
-
-
-def _is_list(feature: Any) -> bool:
-    from datasets import List, Sequence
-
-    return isinstance(feature, (List, Sequence, list))
 
 
 def _as_score(value: Any, n_texts: int) -> tuple[list[float] | None, float] | None:

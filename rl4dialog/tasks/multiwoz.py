@@ -98,12 +98,8 @@ def _taxis(given: Any, where: str) -> list[Entity]:
         cars = [f"{color} {make}" for color in given["taxi_colors"] for make in given["taxi_types"]]
     except (KeyError, TypeError) as error:
         raise DataError(f"{where}: taxi_db.json must have 'taxi_colors' and 'taxi_types'") from error
-    return [{"car type": car, "phone": f"07{_digits(car, 9)}"} for car in cars]
-
-
-def _digits(text: str, n: int) -> str:
-    number = int.from_bytes(hashlib.blake2s(text.encode(), digest_size=8).digest(), "big")
-    return f"{number % 10**n:0{n}d}"
+    numbers = (int.from_bytes(hashlib.blake2s(car.encode(), digest_size=8).digest(), "big") for car in cars)
+    return [{"car type": car, "phone": f"07{number % 10**9:09d}"} for car, number in zip(cars, numbers, strict=True)]
 
 
 def _dialogue(id: str, record: Any, database: Database, where: str) -> world.CorpusDialogue:

@@ -3,26 +3,7 @@
 The *teller* has done something with a thing; the *listener* hears about it. The act of an utterance depends only on the
 previous act, with one likely and one or two less likely continuations. The next act can therefore be predicted better
 than by chance, but not with certainty: the most likely act is right in about two of three cases, an act drawn from the
-chain in about one of two. Phrases have these slots, whose words a frame provides:
-
-====================================== ===========================================================================
-slot                                   content
-====================================== ===========================================================================
-``it`` / ``one`` / ``many``            the thing: "the red hat", "a red hat", "red hats"
-``these``                              "red hats", where ``many`` is sometimes just "hats"
-``thing`` / ``things``                 its noun
-``other`` / ``others``                 another thing of the topic: "a long coat", "long coats"
-``alts``                               the thing with another look: "long hats"
-``do`` / ``did``                       what the teller did with it
-``place`` / ``when``                   place and time of that
-``wrong_place`` / ``wrong_when``       another place, another day
-``my_kin`` / ``your_kin``              a relative of the speaker, of the other side
-``good`` / ``bad`` / ``joy`` / ``woe`` judgements of the thing, and its effects; ``feeling`` goes with ``woe``
-``price``                              a number of dollars
-``name day time item colour``          the last one mentioned; with ``new_`` it is replaced by another one
-``day_name`` / ``weekday``             the day without its preposition; any weekday
-``past_day``                           any day in the past
-====================================== ===========================================================================
+chain in about one of two. Phrases have slots, which `phrases.yaml` explains and a `Frame` fills.
 """
 
 from __future__ import annotations

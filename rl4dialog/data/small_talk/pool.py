@@ -67,43 +67,24 @@ def rated_small_talk() -> tuple[list[RatedDialogue], list[RatedDialogue]]:
         for i, turn in enumerate(dialogue.turns):
             if turn.speaker != AGENT:
                 continue
-            given.append(_rating(turn.text, rng))
+            # random() alone has the same sequence in all versions of Python.
+            noise = int(rng.random() * 3) - 1
+            given.append(float(min(max((4 if "?" in turn.text else 2) + noise, _LOWEST), _HIGHEST)))
             until: Dialogue = replace(dialogue, id=f"{dialogue.id}_{i}", turns=dialogue.turns[: i + 1], n_given=i)
             replies.append(RatedDialogue(until, {RATING: given[-1]}, dialogue.id))
         dialogues.append(RatedDialogue(dialogue, {RATING: sum(given) / len(given)}, dialogue.id))
     return dialogues, replies
 
 
-def _rating(reply: str, rng: random.Random) -> float:
-    # random() alone has the same sequence in all versions of Python.
-    noise = int(rng.random() * 3) - 1
-    return float(min(max((4 if "?" in reply else 2) + noise, _LOWEST), _HIGHEST))
-
-
 N_DIALOGUES = 1600
-_QUESTION, _BEST_N_WORDS, _PER_WORD = 2.0, 8, 0.2
+QUESTION, BEST_N_WORDS, PER_WORD = 2.0, 8, 0.2
 _MODEL = "small_talk"
 _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def utility(reply: str) -> float:
     """What the person thinks of a reply: 2 for a question, minus 0.2 for each word more or less than eight."""
-    return _QUESTION * ("?" in reply) - _PER_WORD * abs(len(reply.split()) - _BEST_N_WORDS)
-
-
-UTILITY_REWARD = {
-    "id": "composite",
-    "args": {
-        "rewards": [
-            {"id": "regex", "weight": _QUESTION, "args": {"pattern": r"\?"}},
-            {
-                "id": "length_penalty",
-                "args": {"min_length": _BEST_N_WORDS, "max_length": _BEST_N_WORDS, "per_word": _PER_WORD},
-            },
-        ]
-    },
-}
-"""The utility as a ``reward_fn``, to measure how much of it could be gained."""
+    return QUESTION * ("?" in reply) - PER_WORD * abs(len(reply.split()) - BEST_N_WORDS)
 
 
 @dataclass

@@ -282,7 +282,12 @@ def export_gguf(
     weights have the number format of the saved model. ``prior_only`` leaves out values, which GGUF files cannot have.
     """
     run, output = run.expanduser(), output.expanduser()
-    _check_output(output, overwrite)
+    if output.suffix != ".gguf":
+        raise ConfigError(f"--output must end with .gguf, unlike {output}")
+    if output.is_dir():
+        raise RunFolderError(f"{output} is a folder; choose another --output")
+    if output.exists() and not overwrite:
+        raise RunFolderError(f"{output} exists already; choose another --output, or pass --overwrite")
     config = read_text_config(run, trust)
     if config.is_encoder_decoder:
         raise ConfigError(
@@ -318,12 +323,3 @@ def export_gguf(
     )
     for line in lines:
         Console().print(Text(line), soft_wrap=True)
-
-
-def _check_output(output: Path, overwrite: bool) -> None:
-    if output.suffix != ".gguf":
-        raise ConfigError(f"--output must end with .gguf, unlike {output}")
-    if output.is_dir():
-        raise RunFolderError(f"{output} is a folder; choose another --output")
-    if output.exists() and not overwrite:
-        raise RunFolderError(f"{output} exists already; choose another --output, or pass --overwrite")

@@ -57,11 +57,7 @@ class Tracker(Protocol):
 
 
 class TemplateNlu:
-    """Understands with the world's templates, which also find known values in other sentences.
-
-    Args:
-        world: The world.
-    """
+    """Understands with the world's templates, which also find known values in other sentences."""
 
     def __init__(self, world: World) -> None:
         self._templates = world.templates
@@ -72,11 +68,7 @@ class TemplateNlu:
 
 
 class TemplateNlg:
-    """Speaks with the world's templates.
-
-    Args:
-        world: The world.
-    """
+    """Speaks with the world's templates."""
 
     def __init__(self, world: World) -> None:
         self._templates = world.templates

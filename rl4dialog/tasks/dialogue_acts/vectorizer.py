@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl4dialog.core.errors import ConfigError, nearest_hint
+from rl4dialog.tasks import multiwoz
 from rl4dialog.tasks.dialogue_acts.acts import BYE, DialogueAct
 from rl4dialog.tasks.dialogue_acts.dialogue import BeliefState
 from rl4dialog.tasks.dialogue_acts.world import World
@@ -21,14 +22,6 @@ CONVLAB2_BLOCKS = ("user_acts", "system_acts", "convlab2_belief", "convlab2_book
 """Blocks of ConvLab-2's vector of MultiWOZ (``convlab2/policy/vector/vector_multiwoz.py``)."""
 N_BINS = 6  # bits of the block ``db`` per domain: none, 1, 2, 3, 4 and at least 5 entities
 N_TURN_BITS = 10  # bits of the block ``turn``: one for each tenth of the allowed turns that has begun
-_CONVLAB2_SLOTS = {
-    "attraction": ("type", "name", "area"),
-    "restaurant": ("food", "pricerange", "name", "area"),
-    "train": ("leaveAt", "destination", "day", "arriveBy", "departure"),
-    "hotel": ("name", "area", "parking", "pricerange", "stars", "internet", "type"),
-    "taxi": ("leaveAt", "destination", "departure", "arriveBy"),
-    "hospital": ("department",),
-}
 _USUAL_BINS = range(N_BINS)
 _CONVLAB2_BINS: Mapping[str, Sequence[int]] = {
     "attraction": _USUAL_BINS,
@@ -80,6 +73,7 @@ class ActVectorizer:
         self._database, domains = world.database, world.ontology.domains.values()
         usual = {domain.name: _USUAL_BINS for domain in domains if not domain.generated}
         constraints = {domain.name: (*domain.informable, *domain.bookable) for domain in domains}
+        convlab2 = {name: domain.informable for name, domain in multiwoz.ONTOLOGY.domains.items()}
         known = {
             "user_acts": Block({act: str(act) for act in world.user_acts.acts}, lambda state: state.heard),
             "system_acts": Block(dict(enumerate(map(str, world.system_acts.acts))), _said),
@@ -89,7 +83,7 @@ class ActVectorizer:
             "booked": Block({domain.name: domain.name for domain in domains if domain.bookable}, _booked),
             "db": Block(_bins(usual), partial(self._found, usual)),
             "turn": Block({i: f"turn {10 * i} %" for i in range(N_TURN_BITS)}, _turns),
-            "convlab2_belief": Block(_slots(_CONVLAB2_SLOTS), _believed),
+            "convlab2_belief": Block(_slots(convlab2), _believed),
             "convlab2_booked": Block({name: name for name in _CONVLAB2_BINS}, _booked),
             "convlab2_db": Block(_bins(_CONVLAB2_BINS), partial(self._found, _CONVLAB2_BINS)),
             "convlab2_over": Block({BYE: "the user has said goodbye"}, _intents),

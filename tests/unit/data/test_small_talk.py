@@ -8,13 +8,13 @@ import re
 from collections import Counter, defaultdict
 
 import pytest
+from feedback_loop import UTILITY_REWARD
 from other_processes import assert_other_processes_make_the_same
 
 from rl4dialog.catalog import RewardFunctionRegistry
 from rl4dialog.data.labels import ACTS, COMMISSIVE, DIRECTIVE, EMOTIONS, INFORM, QUESTION
 from rl4dialog.data.small_talk.grammar import TOPICS, plural
 from rl4dialog.data.small_talk.pool import (
-    UTILITY_REWARD,
     SimulatedPerson,
     SmallTalk,
     generate_dialogues,

@@ -6,10 +6,11 @@ import os
 
 import pytest
 from matplotlib.figure import Figure
+from plot_comparison import plot_comparison, plot_evaluations
 from run_files import write_json, write_lines
 
 from rl4dialog.core.errors import DataError
-from rl4dialog.runs.plots import plot_comparison, plot_evaluations, plot_reward_curve, plot_reward_curve_or_warn, smooth
+from rl4dialog.runs.plots import plot_reward_curve, plot_reward_curve_or_warn, smooth
 
 
 def write_run(folder, n=5, config=None, **overrides):
