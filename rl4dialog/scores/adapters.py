@@ -24,13 +24,15 @@ Key = str | Mapping[str, float] | None
 
 
 class _OfMetric:
-    """A reward that pays a metric's score. Subclasses set ``build_metric``, and accept its arguments too."""
+    """A reward that pays a metric's score. Subclasses name its class as ``metric``, and accept its arguments too."""
 
-    build_metric: Callable[..., BaseMetric]  # the metric's class
+    build_metric: Callable[..., BaseMetric]
     key: Key = None  # that is used, or several with weights; by default the metric's ``key``, or its only one
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, metric: type[BaseMetric] | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if metric is not None:
+            cls.build_metric = metric
         if hasattr(cls, "build_metric"):
             _declare_arguments(cls)
 

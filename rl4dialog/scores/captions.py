@@ -184,11 +184,9 @@ class SpiderMetric(SpiceMetric):
         return {"lexical/spider": [self._spice_coeff * a + self._cider_coeff * b for a, b in pairs]}
 
 
-class SpiderReward(BatchedMetricReward):
+class SpiderReward(BatchedMetricReward, metric=SpiderMetric):
     """Weighted sum of SPICE and CIDEr of the reply.
 
     CIDEr weights words by how rare they are in the references of all replies scored together, which are those that end
     in the same step of the environments: with few environments (``env.n_envs``) it is noisy, and with one it is 0.
     """
-
-    build_metric = SpiderMetric

@@ -127,7 +127,5 @@ def _read_database(folder: Any) -> Any:
     return reader
 
 
-class MeteorReward(MetricReward):
+class MeteorReward(MetricReward, metric=MeteorMetric):
     """METEOR of the reply."""
-
-    build_metric = MeteorMetric

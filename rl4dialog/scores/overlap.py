@@ -77,10 +77,8 @@ class SacreBleuMetric(SacreMetric):
         super().__init__("sacre_bleu", BLEU, args, {"smooth_method": smoothing, "effective_order": True})
 
 
-class SacreBleuReward(MetricReward):
+class SacreBleuReward(MetricReward, metric=SacreBleuMetric):
     """Sentence BLEU of the reply, computed by sacrebleu."""
-
-    build_metric = SacreBleuMetric
 
 
 class BleuMetric(SacreBleuMetric):
@@ -97,10 +95,8 @@ class BleuMetric(SacreBleuMetric):
         super().__init__(tokenize="none", smooth_method="none", force=True)
 
 
-class BleuReward(MetricReward):
+class BleuReward(MetricReward, metric=BleuMetric):
     """Smoothed sentence BLEU of the reply."""
-
-    build_metric = BleuMetric
 
 
 class ChrfMetric(SacreMetric):
@@ -126,10 +122,8 @@ class ChrfMetric(SacreMetric):
         super().__init__("chrf", CHRF, {**args, "whitespace": whitespace, "eps_smoothing": eps_smoothing})
 
 
-class ChrfReward(MetricReward):
+class ChrfReward(MetricReward, metric=ChrfMetric):
     """Character n-gram F-score of the reply."""
-
-    build_metric = ChrfMetric
 
 
 class TerMetric(SacreMetric):
@@ -153,10 +147,8 @@ class TerMetric(SacreMetric):
         super().__init__("ter", TER, {**args, "case_sensitive": case_sensitive})
 
 
-class TerReward(MetricReward):
+class TerReward(MetricReward, metric=TerMetric):
     """1 - translation edit rate of the reply, as in RL4LMs; at most 1, and below 0 for long wrong replies."""
-
-    build_metric = TerMetric
 
     def score(self, prompt_text: str, gen_text: str, ref_texts: list[str], meta_info: dict[str, Any]) -> float:
         return 1.0 - super().score(prompt_text, gen_text, ref_texts, meta_info)
@@ -187,20 +179,17 @@ class RougeMetric(SentenceMetric):
         return {f"lexical/rouge_{name}": [float(each[name].fmeasure) for each in best] for name in ROUGE_TYPES}
 
 
-class RougeReward(MetricReward):
+class RougeReward(MetricReward, metric=RougeMetric):
     """ROUGE F-measure of the reply."""
-
-    build_metric = RougeMetric
 
     def __init__(self, rouge_type: RougeType = "rouge1", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.key = f"lexical/rouge_{rouge_type}"
 
 
-class RougeCombinedReward(MetricReward):
+class RougeCombinedReward(MetricReward, metric=RougeMetric):
     """Mean of ROUGE-1, ROUGE-2 and ROUGE-L of the reply."""
 
-    build_metric = RougeMetric
     key = {f"lexical/rouge_{name}": 1 / 3 for name in ("rouge1", "rouge2", "rougeL")}  # noqa: RUF012 (never changes)
 
 
@@ -274,10 +263,9 @@ class RougeLMaxMetric(SentenceMetric):
         return text[: words[-1].end()] if words else ""
 
 
-class RougeLMaxReward(MetricReward):
+class RougeLMaxReward(MetricReward, metric=RougeLMaxMetric):
     """ROUGE-L of the reply against the best reference."""
 
-    build_metric = RougeLMaxMetric
     key = "lexical/rouge_l_max"
 
 

@@ -219,7 +219,7 @@ class LearnedRewardMetric(SentenceMetric):
         return {KEY: logits[:, self._class].tolist()}
 
 
-class LearnedReward(BatchedMetricReward):
+class LearnedReward(BatchedMetricReward, metric=LearnedRewardMetric):
     """A classifier's or reward model's score of the reply, minus a baseline.
 
     Args:
@@ -227,8 +227,6 @@ class LearnedReward(BatchedMetricReward):
             the reference earns 0.
         kwargs: Arguments of the metric, and ``shaping_fn``.
     """
-
-    build_metric = LearnedRewardMetric
 
     def __init__(self, baseline: float | Literal["reference"] = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -39,10 +39,8 @@ class DatesMetric(SentenceMetric):
         return {"synthetic/dates_in_text": [float(_DATE.search(text) is not None) for text in batch.gen_texts]}
 
 
-class SentencesWithDatesReward(MetricReward):
+class SentencesWithDatesReward(MetricReward, metric=DatesMetric):
     """1 for a reply that contains a date such as 2024-12-31, otherwise 0."""
-
-    build_metric = DatesMetric
 
 
 def increasing_numbers_score(text: str, min_tokens: Count) -> float:
@@ -81,10 +79,8 @@ class IncreasingNumbersMetric(SentenceMetric):
         return {"synthetic/increasing_numbers_in_text": scores}
 
 
-class IncreasingNumbersReward(MetricReward):
+class IncreasingNumbersReward(MetricReward, metric=IncreasingNumbersMetric):
     """Share of the reply that is an increasing sequence of numbers."""
-
-    build_metric = IncreasingNumbersMetric
 
 
 class KeywordReward(SentenceRewardFunction):

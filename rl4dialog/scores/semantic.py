@@ -196,10 +196,8 @@ class BertScoreMetric(SentenceMetric):
         return {"semantic/bert_score": scores}
 
 
-class BertScoreReward(BatchedMetricReward):
+class BertScoreReward(BatchedMetricReward, metric=BertScoreMetric):
     """BERTScore F1 of the reply."""
-
-    build_metric = BertScoreMetric
 
 
 class BleurtMetric(SentenceMetric):
@@ -236,15 +234,13 @@ class BleurtMetric(SentenceMetric):
         return {"semantic/bleurt": scores}
 
 
-class BleurtReward(BatchedMetricReward):
+class BleurtReward(BatchedMetricReward, metric=BleurtMetric):
     """BLEURT of the reply against the best reference.
 
     Args:
         checkpoint: RL4LMs' name for ``config_name``.
         kwargs: Arguments of the metric, and ``shaping_fn``.
     """
-
-    build_metric = BleurtMetric
 
     def __init__(self, checkpoint: BleurtCheckpoint | None = None, **kwargs: Any) -> None:
         if checkpoint is not None:

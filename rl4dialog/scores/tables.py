@@ -212,8 +212,7 @@ class ParentTottoMetric(TextMetric):
         return found
 
 
-class ParentReward(MetricReward):
+class ParentReward(MetricReward, metric=ParentTottoMetric):
     """PARENT F-score of the reply against its references and its table (ToTTo samples)."""
 
-    build_metric = ParentTottoMetric
     key = "table_to_text/parent_overall_f_score"

@@ -32,15 +32,13 @@ class RudenessMetric(SentenceMetric):
         }
 
 
-class RudenessReward(MetricReward):
+class RudenessReward(MetricReward, metric=RudenessMetric):
     """``-scale`` times the rudeness of the reply, which is 0, 1 or 2 by its words; see the metric `rudeness`.
 
     Args:
         scale: Cost of each level.
         kwargs: Arguments of `MetricReward`.
     """
-
-    build_metric = RudenessMetric
 
     def __init__(self, scale: float = 5.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -6,9 +6,9 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from pathlib import Path
 
-from rl4dialog.core.types import EndedBy
+from rl4dialog.data.rows import packaged_yaml
 from rl4dialog.functional.statistics import Interval
 from rl4dialog.runs.reading import Run
 from rl4dialog.runs.report.metrics import sample_intervals
@@ -53,38 +53,7 @@ class Curve:
     high: Sequence[float] = field(default_factory=list)
 
 
-_ENDS = {cause: f"rollout/ended_by/{cause}" for cause in get_args(EndedBy)}
-_PANELS = (
-    Panel("Task reward", "per episode", {"task reward": "rollout/task_reward"}),
-    Panel("Success rate", "share of the last episodes", {"share": "rollout/success_rate"}),
-    Panel("Episode length", "steps, mean of the last episodes", {"steps": "rollout/ep_len_mean"}),
-    Panel("Exploration rate", "probability of a random action", {"rate": "rollout/exploration_rate"}),
-    Panel("KL to the reference", "nats/token", {"KL": "rollout/kl"}, target="alg.kl_div.target_kl"),
-    Panel("KL coefficient", "penalty per nat", {"coefficient": "rollout/kl_coeff"}),
-    Panel("Reply length", "tokens", {"tokens": "rollout/reply_length"}),
-    Panel("Replies cut at the length limit", "share", {"share": "rollout/cut_replies"}),
-    Panel("Turns per conversation", "utterances of the agent", {"turns": "rollout/turns"}),
-    Panel("Ends of conversations", "share", _ENDS, has_legend=True),
-    Panel("Return of the logged conversations", "mean of the minibatches", {"return": "rollout/logged_return"}),
-    Panel("Passes over the log", "", {"epochs": "rollout/epoch"}),
-    Panel("Imitation loss", "nats/token", {"loss": "train/policy_loss"}),
-    Panel("Loss of Q", "", {"loss": "train/q_loss"}),
-    Panel("Loss of V", "", {"loss": "train/v_loss"}),
-    Panel("Conservative penalty", "before its weight", {"penalty": "train/cql_loss"}),
-    Panel("Q of logged tokens", "reward", {"Q": "train/q_mean", "target": "train/target_q"}, has_legend=True),
-    Panel("V", "reward", {"V": "train/v_mean"}),
-    Panel("Advantages of logged tokens", "reward, mean of absolute values", {"advantage": "train/advantage_abs"}),
-    Panel("Effective sample size of the weights", "share of tokens", {"share": "train/effective_share"}),
-    Panel("Entropy", "nats/token", {"entropy": "train/entropy_loss"}, sign=-1),
-    Panel("Clip fraction", "share of tokens", {"fraction": "train/clip_fraction"}),
-    Panel("KL of an update", "nats/token", {"KL": "train/approx_kl"}),
-    Panel("Policy loss", "", {"loss": "train/policy_gradient_loss"}),
-    Panel("Value loss", "", {"loss": "train/value_loss"}),
-    Panel("Explained variance", "of the returns, by the critic", {"share": "train/explained_variance"}),
-    Panel("Gradient norm", "before clipping", {"norm": "train/grad_norm"}),
-    Panel("Speed", "agent tokens per second", {"tokens": "time/tokens_per_s"}),
-    Panel("Speed", "timesteps per second", {"timesteps": "time/steps_per_s"}),
-)
+_PANELS = tuple(Panel(**panel) for panel in packaged_yaml(Path(__file__).with_suffix(".yaml"))["panels"])
 
 
 def panels(runs: Sequence[Run]) -> list[Panel]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from rl4dialog.data.rows import packaged_yaml
 from rl4dialog.functional.statistics import CONFIDENCE, Estimate, Interval, wilson_interval
 from rl4dialog.runs.reading import Predictions, Run, number, pair, read_run
 
@@ -28,20 +29,13 @@ NOT_A_MEAN = "It is not the mean of the scores per reply, so there is no interva
 Direction = Literal["higher", "lower"]
 Values = Sequence[float] | NDArray[np.float64]
 
-# Patterns of metrics and which of their values are better. The first one that matches counts.
-_DIRECTIONS: tuple[tuple[Direction, str], ...] = (
-    ("higher", "reward reward/* */return */success success_in_domain/* conversation/reward_model rudeness/polite"),
-    ("higher", "conversation/complete conversation/match conversation/inform_f1 conversation_diversity/distinct-*"),
-    ("lower", "conversation/rank conversation/malformed conversation/invalid_move conversation/unparsed"),
-    ("lower", "conversation/acts_per_turn conversation_diversity/* rudeness/* lexical/ter fluency_metrics/*"),
-    ("lower", "consistency/persona_contradiction shortest_path/illegal task/turns_of_success task/acts_per_turn"),
-    ("lower", "diversity_metrics/self_bleu diversity_metrics/seq-rep-* agreement/mse loss/*"),
-    ("lower", "*/log_loss */calibration_error"),
-    ("higher", "lexical/* semantic/* table_to_text/* intent/accuracy consistency/* persona_ranking/* synthetic/*"),
-    ("higher", "diversity_metrics/distinct-* diversity_metrics/entropy-* shortest_path/* agreement/* q_rank"),
-    ("higher", "task/complete task/match task/book task/inform_* task/goals_followed task/p@* task/r@* task/mrr"),
-    ("higher", "task/potential preference/accuracy goal_followed"),
-)
+# Patterns of metrics, and which of their values are better. The first one that matches counts.
+_DIRECTIONS: list[tuple[str, Direction]] = [
+    (pattern, better)
+    for each in packaged_yaml(Path(__file__).with_suffix(".yaml"))["directions"]
+    for better, patterns in each.items()
+    for pattern in patterns.split()
+]
 
 
 def direction(key: str, config: Mapping[str, Any] | None = None) -> Direction | None:
@@ -55,8 +49,7 @@ def direction(key: str, config: Mapping[str, Any] | None = None) -> Direction | 
             return "lower" if declared.get("mode") == "min" else "higher"
     if key in {f"reward/{name}" for name in _charged(config or {})}:
         return "lower"
-    found = (better for better, patterns in _DIRECTIONS for each in patterns.split() if fnmatchcase(key, each))
-    return next(found, None)
+    return next((better for pattern, better in _DIRECTIONS if fnmatchcase(key, pattern)), None)
 
 
 def _declared(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
