@@ -25,7 +25,16 @@ from rl4dialog.core.errors import DataError, shown
 from rl4dialog.core.feedback import KINDS, Feedback, counted, read_feedback
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn, given_turns, is_number, is_whole_number
 from rl4dialog.data.messages import read_messages
-from rl4dialog.data.rows import FilePath, Row, TypedRow, expand_path, parse_json, read_lines, read_rows
+from rl4dialog.data.rows import (
+    FilePath,
+    Row,
+    TypedRow,
+    expand_path,
+    packaged_yaml,
+    parse_json,
+    read_lines,
+    read_rows,
+)
 from rl4dialog.data.small_talk.pool import rated_small_talk
 from rl4dialog.data.splits import prepared_folder
 
@@ -149,23 +158,8 @@ def read_chitchat(folder: Path) -> list[RatedDialogue]:
 # The files are those of Li et al. 2021, "Conversations Are Not Flat: Modeling the Dynamic Information Flow across
 # Dialogue Utterances" (https://github.com/ictnlp/DialoFlow), one per chatbot, with one row per rater of a conversation.
 # The evaluation is that of Gunasekara et al. 2020, "Overview of the Ninth Dialog System Technology Challenge: DSTC9".
-_URL = (
-    "https://raw.githubusercontent.com/ictnlp/DialoFlow/a86140824890ad5a09b764181d305a1d97eb1dd3/FlowScore/data/"
-    "chatbot{}.json"
-)
-_HASHES = (
-    "1106454ac56344e86da4cc072fdee12bfa7c515b3a991c0e90da6e54a092085c",
-    "eff39594dd2d895f76604f368d48c72c08a1e72c618f727dc4668270733ee6bb",
-    "96604aed90fdb548bedf50ab7b81c382bf9431ac42a3d6cef0f1fa776c5379c5",
-    "d4946a53a84790567a1ac3dba40157a2e9a5246167a3ed1778dd126fcc8c0bf0",
-    "1cfc061bb9b5e2144ade3ffa546735b5b2a42618cbeb04c1464bb5165fc43c61",
-    "3cb78055481bfe3db5306fd324e841045409efe664e830466462e5984108a9e1",
-    "9d90e73ba360cba845172b0a1d4dca1d028c91167a9bdd58054a06027ad57b3b",
-    "c59ae66ecf34354bcc36c001e75c87cf3967d4f639cf83fafdaf5884b0f38bb3",
-    "ece5688b18e23d2f0577dfb4dd85f915b04e1477e32e382fcf7e201499342c37",
-    "676216cefccfdf34c79f2a5d67dc3670541d3d869486cdc56f5e7dfd43fc7858",
-    "8bbc99aecb1471b49f56298148ab85da5f592dc2998ef6eeb9c1e471c1350571",
-)
+_FILES = packaged_yaml(Path(__file__).with_suffix(".yaml"))
+_URL, _HASHES = _FILES["url"], _FILES["sha256"]
 _TEXT = "context"
 _NOT_RATED = "N/A"
 _SPEAKERS = {"User": PARTNER, "System": AGENT}

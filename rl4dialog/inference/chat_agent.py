@@ -52,12 +52,10 @@ class ChatAgent:
 
     @property
     def persona(self) -> str | None:
-        """The persona or system message that all prompts of the run share, if there is one."""
         return self._loaded.persona
 
     @property
     def beta(self) -> float | None:
-        """Weight of the values that guide the policy; ``None`` if none do."""
         return self._loaded.beta
 
     def stream(
@@ -83,7 +81,6 @@ class ChatAgent:
             yield part
 
     def n_prompt_tokens(self, prompt: str) -> int:
-        """Return the number of tokens of a prompt as the policy reads it."""
         return len(self._loaded.prompt_ids(prompt))
 
     def score(self, prompt: str, reply: str, meta_info: dict[str, Any], on_error: str = "raise") -> ReplyScores:

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from rl4dialog.core.config import TextConfig
-from rl4dialog.core.files import json_value
 from rl4dialog.data.judged_texts import FeedbackPool
 from rl4dialog.data.pool import Data
 from rl4dialog.functional.log_probs import kl_estimates
@@ -30,6 +29,7 @@ from rl4dialog.runs.run_folder import (
     REFERENCES_FILE,
     RunFolder,
     is_complete,
+    read_or_nothing,
     read_references,
     write_result,
 )
@@ -50,7 +50,7 @@ def compare_models(
     tokens of the replies (k3).
     """
     resolved, models = config.model_dump(mode="json"), {"before": str(before), "after": str(after)}
-    is_same = _read(folder / MODELS_FILE) == models and _read(folder / CONFIG_FILE) == resolved
+    is_same = read_or_nothing(folder / MODELS_FILE) == models and read_or_nothing(folder / CONFIG_FILE) == resolved
     if is_same and is_complete(folder):
         return
     run_folder = RunFolder(folder.parent.parent, folder.parent.name, folder.name, overwrite=True, resume=is_same)
@@ -141,10 +141,3 @@ def _log_probs(loaded: LoadedPolicy, said: Sequence[tuple[str, str]]) -> list[li
         with torch.no_grad():
             found += loaded.log_probs(prompts, replies)
     return found
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json_value(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None

@@ -361,31 +361,31 @@ def read_result(run: str | Path) -> dict[str, Any]:
 
 
 def _result(folder: Path) -> dict[str, Any]:
-    result = _read_or(folder / RESULT_FILE)
+    result = read_or_nothing(folder / RESULT_FILE)
     return result if isinstance(result, dict) and "iterations" in result else {}
 
 
 def read_players(run: str | Path) -> dict[str, dict[str, float]]:
     """Read the test metrics of the datapool's scripted players; empty if there are none, or the file is damaged."""
     with suppress(ValueError, AttributeError, TypeError):
-        return {name: _numbers(metrics) for name, metrics in _read_or(Path(run) / PLAYERS_FILE).items()}
+        return {name: _numbers(metrics) for name, metrics in read_or_nothing(Path(run) / PLAYERS_FILE).items()}
     return {}
 
 
 def read_references(run: str | Path) -> dict[str, float]:
     """Read the test metrics of the reference replies; empty if there are none, or the file is damaged."""
     with suppress(ValueError, AttributeError, TypeError):
-        return _numbers(_read_or(Path(run) / REFERENCES_FILE))
+        return _numbers(read_or_nothing(Path(run) / REFERENCES_FILE))
     return {}
 
 
 def read_critic(run: str | Path) -> dict[str, Any]:
     """Read what ``rl4dialog critic`` measured; empty if it did not, or the file is damaged."""
-    found = _read_or(Path(run) / CRITIC_MEASURE_FILE)
+    found = read_or_nothing(Path(run) / CRITIC_MEASURE_FILE)
     return found if isinstance(found, dict) and "metrics" in found else {}
 
 
-def _read_or(path: Path) -> Any:
+def read_or_nothing(path: Path) -> Any:
     """The JSON of a file; an empty object if it is missing or damaged."""
     with suppress(OSError, ValueError):
         return json_value(path.read_text(encoding="utf-8"))

@@ -76,6 +76,12 @@ class SentenceMetric(TextMetric):
         return {key: (scores, sum(scores) / len(scores)) for key, scores in self.sentence_scores(batch).items()}
 
 
+class ReplyMetric(SentenceMetric):
+    """A metric that scores each reply, and needs no references."""
+
+    needs_references = False
+
+
 class PerDialogueMetric(DialogueMetric):
     """A metric that scores each conversation; the score of all is the mean of those that have one."""
 

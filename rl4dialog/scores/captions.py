@@ -166,7 +166,6 @@ class SpiderMetric(SpiceMetric):
     Args:
         spice_coeff: Weight of SPICE.
         cider_coeff: Weight of CIDEr.
-        kwargs: Arguments of SPICE.
     """
 
     def __init__(self, spice_coeff: float = 0.5, cider_coeff: float = 0.5, **kwargs: Any) -> None:

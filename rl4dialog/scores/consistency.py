@@ -17,7 +17,7 @@ from rl4dialog.core.arguments import Count
 from rl4dialog.core.errors import ConfigError, DataError, ModelError
 from rl4dialog.core.protocols import MetricResult
 from rl4dialog.core.types import AGENT, Dialogue
-from rl4dialog.scores.base import Batch, PerDialogueMetric, SentenceMetric, mean_of_known, meta_data_there
+from rl4dialog.scores.base import Batch, PerDialogueMetric, ReplyMetric, mean_of_known, meta_data_there
 from rl4dialog.scores.classifiers import SequenceClassifier
 from rl4dialog.text.words import split_sentences
 
@@ -88,7 +88,7 @@ _PERCENTILES = np.array(
 _WEIGHTS_URL = "https://github.com/tingofurro/summac/raw/master/summac_conv_vitc_sent_perc_e.bin"
 
 
-class SummaCZSMetric(SentenceMetric):
+class SummaCZSMetric(ReplyMetric):
     """SummaC-ZS: mean score of the best premise for each sentence of the text; 0 if all sentences are very short.
 
     Args:
@@ -102,8 +102,6 @@ class SummaCZSMetric(SentenceMetric):
         max_doc_sents: Maximum number of units of the prompt.
         batch_size: Pairs per forward pass.
     """
-
-    needs_references = False
 
     def __init__(
         self,
@@ -134,7 +132,7 @@ class SummaCZSMetric(SentenceMetric):
         return float(self._op2((entailment if self._use_entailment else 1.0) - contradiction))
 
 
-class SummaCConvMetric(SentenceMetric):
+class SummaCConvMetric(ReplyMetric):
     """SummaC-Conv: probability that the text is consistent, from a trained layer over histograms of the premises.
 
     The defaults are those of the published layer. RL4LMs uses the layer untrained, with random weights.
@@ -149,8 +147,6 @@ class SummaCConvMetric(SentenceMetric):
         max_doc_sents: Maximum number of units of the prompt.
         batch_size: Pairs per forward pass.
     """
-
-    needs_references = False
 
     def __init__(
         self,
@@ -267,7 +263,7 @@ def _load_weights(start_file: str | None, n_inputs: int, who: str) -> dict[str, 
     return weights
 
 
-class PersonaConsistencyMetric(SentenceMetric, PerDialogueMetric):
+class PersonaConsistencyMetric(ReplyMetric, PerDialogueMetric):
     """C score of the replies, and the share of replies that contradict the persona.
 
     It measures replies, and conversations, whose scores are means over all utterances of the agent.
@@ -282,15 +278,13 @@ class PersonaConsistencyMetric(SentenceMetric, PerDialogueMetric):
         batch_size: Pairs of reply and sentence per forward pass.
     """
 
-    needs_references = False
-
     def __init__(self, model_name: str = DEFAULT_MODEL, batch_size: Count = 64) -> None:
         self._nli = NliModel(model_name, batch_size, "metric 'persona_consistency'")
 
     def compute(self, *args: Any, **kwargs: Any) -> MetricResult:
         """Measure replies, like a ``BaseMetric``, or conversations, like a ``DialogueMetric``."""
         of_replies = "generated_texts" in kwargs or (len(args) > 1 and isinstance(args[1], Sequence))
-        return (SentenceMetric if of_replies else PerDialogueMetric).compute(self, *args, **kwargs)
+        return (ReplyMetric if of_replies else PerDialogueMetric).compute(self, *args, **kwargs)
 
     def dialogue_scores(self, dialogues: list[Dialogue]) -> dict[str, list[float]]:
         replies = [(text, dialogue.meta_data) for dialogue in dialogues for text in dialogue.texts(AGENT)]

@@ -13,7 +13,7 @@ from statistics import mean, median, pstdev
 from rl4dialog.core.arguments import Count
 from rl4dialog.core.protocols import MetricResult
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue
-from rl4dialog.scores.base import Batch, PerDialogueMetric, SentenceMetric, TextMetric
+from rl4dialog.scores.base import Batch, PerDialogueMetric, ReplyMetric, TextMetric
 from rl4dialog.text.words import split_words
 
 _Gram = tuple[str, ...]
@@ -112,7 +112,7 @@ def _conditional_entropy(counts: _Grams, shorter: _Grams) -> float:
 
 
 @dataclass(eq=False)
-class SelfBleuMetric(SentenceMetric):
+class SelfBleuMetric(ReplyMetric):
     """Mean BLEU of each text against all others as references, 0 to 1; 1 if all texts are identical.
 
     It is sacrebleu's smoothed sentence BLEU. Counts are shared between the comparisons, so the run time is linear
@@ -123,7 +123,6 @@ class SelfBleuMetric(SentenceMetric):
         lowercase: Whether to ignore case.
     """
 
-    needs_references = False
     max_ngram_order: Count = 4
     lowercase: bool = False
 

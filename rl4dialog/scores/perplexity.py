@@ -116,8 +116,6 @@ class ReplyPerplexityMetric(TextMetric):
         splits: Splits to measure. Other splits do not get the metric, which takes a while with large models.
     """
 
-    needs_references = False
-
     def __init__(
         self,
         model_name: str,

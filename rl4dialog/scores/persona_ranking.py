@@ -211,7 +211,6 @@ class PersonaRankingReward(PersonaRanking, BatchedConversationReward):
             comparisons: every further turn costs something, and the scale depends on the lengths of the personas.
             Unlike convogym's, the distractors are the same in all turns of a conversation.
         pays_now: Whether a turn is paid as soon as it is over, instead of all turns at the end; passed by the toolkit.
-        kwargs: Arguments of the candidates and of the scorer.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from rl4dialog.core.protocols import BatchedConversationReward
 from rl4dialog.core.types import Dialogue
 from rl4dialog.data.dialogue_text import FORMAT, dialogue_text, reply_text
 from rl4dialog.scores.adapters import BatchedMetricReward
-from rl4dialog.scores.base import Batch, PerDialogueMetric, SentenceMetric
+from rl4dialog.scores.base import Batch, PerDialogueMetric, ReplyMetric
 from rl4dialog.scores.classifiers import SequenceClassifier, label_index
 
 CARD_FILE = "reward_model.json"
@@ -149,7 +149,7 @@ KEY = "semantic/learned_automodel_metric"
 Output = Literal["probability", "log_probability", "logit"]
 
 
-class LearnedRewardMetric(SentenceMetric):
+class LearnedRewardMetric(ReplyMetric):
     """Probability of one class of a sequence classifier, or the single output of a reward model.
 
     RL4LMs applies the softmax to a single output too, which always gives 1. The model of a run with ``alg.id:
@@ -166,8 +166,6 @@ class LearnedRewardMetric(SentenceMetric):
         output: ``probability`` (the default for classes), ``log_probability`` (in nats) or ``logit`` (the default and
             only choice for a single output).
     """
-
-    needs_references = False
 
     def __init__(
         self,
@@ -225,7 +223,6 @@ class LearnedReward(BatchedMetricReward, metric=LearnedRewardMetric):
     Args:
         baseline: A number, or ``reference`` for the score of the sample's first reference, so that a reply as good as
             the reference earns 0.
-        kwargs: Arguments of the metric, and ``shaping_fn``.
     """
 
     def __init__(self, baseline: float | Literal["reference"] = 0.0, **kwargs: Any) -> None:

@@ -13,7 +13,7 @@ from rl4dialog.core.arguments import Count, NonNegativeInt
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.protocols import RewardFunction, SentenceRewardFunction
 from rl4dialog.scores.adapters import MetricReward
-from rl4dialog.scores.base import Batch, SentenceMetric
+from rl4dialog.scores.base import Batch, ReplyMetric
 from rl4dialog.scores.diversity import repetition
 from rl4dialog.text.words import split_words
 
@@ -21,19 +21,15 @@ Words = Annotated[Sequence[Annotated[str, Field(min_length=1)]], Field(min_lengt
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
-class LengthMetric(SentenceMetric):
+class LengthMetric(ReplyMetric):
     """Words per text, split at whitespace."""
-
-    needs_references = False
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
         return {"length/words": [float(len(text.split())) for text in batch.gen_texts]}
 
 
-class DatesMetric(SentenceMetric):
+class DatesMetric(ReplyMetric):
     """Share of texts that contain a date in the format ``2024-12-31``, valid or not."""
-
-    needs_references = False
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
         return {"synthetic/dates_in_text": [float(_DATE.search(text) is not None) for text in batch.gen_texts]}
@@ -64,14 +60,13 @@ def increasing_numbers_score(text: str, min_tokens: Count) -> float:
 
 
 @dataclass(eq=False)
-class IncreasingNumbersMetric(SentenceMetric):
+class IncreasingNumbersMetric(ReplyMetric):
     """Share of a text that is an increasing sequence of numbers from its start (``increasing_numbers_score``).
 
     Args:
         min_tokens: Number of words required for a full score.
     """
 
-    needs_references = False
     min_tokens: Count
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:

@@ -239,7 +239,6 @@ class BleurtReward(BatchedMetricReward, metric=BleurtMetric):
 
     Args:
         checkpoint: RL4LMs' name for ``config_name``.
-        kwargs: Arguments of the metric, and ``shaping_fn``.
     """
 
     def __init__(self, checkpoint: BleurtCheckpoint | None = None, **kwargs: Any) -> None:

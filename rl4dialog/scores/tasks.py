@@ -8,19 +8,18 @@ from typing import Any
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.protocols import MetricResult, RewardFunction
 from rl4dialog.scores.adapters import MetricReward
-from rl4dialog.scores.base import Batch, SentenceMetric, TextMetric, mean_of_known, meta_data_there
+from rl4dialog.scores.base import Batch, ReplyMetric, TextMetric, mean_of_known, meta_data_there
 from rl4dialog.tasks.comment_reply import MILD, POLITE, STRONG, rudeness_of
 from rl4dialog.tasks.random_walks.graph import WalkTask
 from rl4dialog.tasks.turn_goals import SMALL_TALK_GOAL, GoalChoice, chosen_goals, follows
 
 
-class RudenessMetric(SentenceMetric):
+class RudenessMetric(ReplyMetric):
     """Level of the rude words in a text, from 0 to 2, and the shares of polite, mildly and strongly rude texts.
 
     Exact for the words of the datapool `comment_reply`. Other rude words are not known, and an empty text is polite.
     """
 
-    needs_references = False
     key = "rudeness/level"
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:
@@ -37,7 +36,6 @@ class RudenessReward(MetricReward, metric=RudenessMetric):
 
     Args:
         scale: Cost of each level.
-        kwargs: Arguments of `MetricReward`.
     """
 
     def __init__(self, scale: float = 5.0, **kwargs: Any) -> None:
@@ -45,7 +43,7 @@ class RudenessReward(MetricReward, metric=RudenessMetric):
         self.key = {"rudeness/level": -scale}
 
 
-class ShortestPathMetric(SentenceMetric):
+class ShortestPathMetric(ReplyMetric):
     """Returns of walks, and their causes; needs the datapool `random_walks`.
 
     - ``return``: minus the number of steps to the goal; ``-max_steps`` if the walk does not reach it.
@@ -54,7 +52,6 @@ class ShortestPathMetric(SentenceMetric):
     - ``illegal``: whether an illegal step ended the walk.
     """
 
-    needs_references = False
     key = "shortest_path/return"
 
     def sentence_scores(self, batch: Batch) -> dict[str, list[float]]:

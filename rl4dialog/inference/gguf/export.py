@@ -32,7 +32,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from rl4dialog.core.errors import ConfigError, ModelError, RunFolderError
-from rl4dialog.core.files import replaced
+from rl4dialog.core.files import naming_errors, replaced
 from rl4dialog.core.pretrained import load_model, load_pretrained, read_gguf
 from rl4dialog.inference.gguf.vocabulary import add_vocabulary
 from rl4dialog.inference.publishing import prompt_format
@@ -219,15 +219,10 @@ def dtype_of(weights_dtype: torch.dtype) -> str:
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside a file. It gets the file's name if the block succeeds, and is removed otherwise."""
-    try:
+    with naming_errors(path, "; free up space or choose another --output"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced(path, f".tmp{path.suffix}") as temporary:
             yield temporary
-    except OSError as error:
-        # numpy's error for a full disk has neither a number nor a cause.
-        raise RunFolderError(
-            f"{path} cannot be written: {error.strerror or error}; free up space or choose another --output"
-        ) from error
 
 
 def write_weights(writer: GGUFWriter, path: Path, weights: Iterable[tuple[str, Tensor]], dtype: str) -> None:
