@@ -18,7 +18,7 @@ DataPoolRegistry = Registry(
         "dummy_pool": "rl4dialog.data.toy_pools:DummyPool",
         "feedback": "rl4dialog.data.judged_texts:FeedbackPool",
         "get_acquainted": "rl4dialog.tasks.get_acquainted:GetAcquainted",
-        "guess_the_picture": "rl4dialog.tasks.guess_the_picture.datapool:GuessThePicture",
+        "guess_the_picture": "rl4dialog.tasks.guess_the_picture.partner:GuessThePicture",
         "guess_what": "rl4dialog.tasks.guess_what:GuessWhat",
         "hf_dataset": "rl4dialog.data.tables:HFDataset",
         "imdb": "rl4dialog.data.documents:IMDB",

@@ -81,8 +81,7 @@ def validate_reward(args: Namespace) -> None:
     from rl4dialog.core.config import text_config
     from rl4dialog.data.ratings import load_ratings
     from rl4dialog.inference.offline_evaluation import check_is_new, evaluation_folder
-    from rl4dialog.inference.reward_validation.output import print_validation, write_validation
-    from rl4dialog.inference.reward_validation.validation import drawn, validate
+    from rl4dialog.inference.reward_validation import drawn, print_validation, validate, write_validation
 
     config, name = text_config(read_config(args)), Path(args.ratings).stem
     folder = Path(args.output_path or evaluation_folder(Path.cwd() / "validations", name)).expanduser().absolute()

@@ -14,7 +14,7 @@ from rl4dialog.cli import main
 from rl4dialog.core.protocols import BaseMetric, BatchedConversationReward, ConversationReward
 from rl4dialog.core.types import AGENT, PARTNER, Dialogue, RatedDialogue, Turn
 from rl4dialog.data.dialogue_format import DialogueFormat
-from rl4dialog.inference.reward_validation.validation import (
+from rl4dialog.inference.reward_validation import (
     REFERENCES,
     baseline_scores,
     correlate,

@@ -5,8 +5,7 @@ import pickle
 import pytest
 
 from rl4dialog.core.types import AGENT, PARTNER
-from rl4dialog.tasks.guess_the_picture.datapool import GuessThePicture
-from rl4dialog.tasks.guess_the_picture.partner import is_penalized
+from rl4dialog.tasks.guess_the_picture.partner import GuessThePicture, is_penalized
 from rl4dialog.tasks.guess_the_picture.scenes import OPEN_QUESTIONS, VIEWS, parse, scene_table
 
 N = 200

@@ -10,9 +10,9 @@ import pytest
 from rl4dialog.catalog import PartnerRegistry
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.types import AGENT, PartnerReply
-from rl4dialog.tasks.guess_the_picture.datapool import GuessThePicture
 from rl4dialog.tasks.guess_the_picture.partner import (
     Guesser,
+    GuessThePicture,
     GuessThePicturePartner,
     InformedPlayer,
     OpenPlayer,

@@ -1,1 +1,0 @@
-"""Agreement of rewards and metrics with human ratings."""
