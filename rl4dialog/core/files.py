@@ -259,11 +259,11 @@ def _mend_end(file: BinaryIO) -> None:
 
 
 def _is_record(line: bytes) -> bool:
-    """Whether a line is complete: a truncated JSON object is never valid."""
     return _record(line) is not None
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
+    """The record of a line, if it is complete: a truncated JSON object is never valid."""
     try:
         return json_object(line)
     except ValueError:

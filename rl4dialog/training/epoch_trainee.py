@@ -98,10 +98,6 @@ class EpochTrainee(Trainee):
         return self._n_done
 
     @property
-    def n_iters(self) -> int:
-        return self._n_iters
-
-    @property
     def is_within_iteration(self) -> bool:
         return self._is_within
 
@@ -178,6 +174,7 @@ class EpochTrainee(Trainee):
 class SupervisedTrainee(EpochTrainee, TextTrainee):
     """A language model and its training examples."""
 
+    labels = ("before", "after")
     _tracker: Tracker
 
     def __init__(self, config: SupervisedConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:

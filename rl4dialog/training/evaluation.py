@@ -22,9 +22,9 @@ from rl4dialog.data.dialogue_format import EOU_TOKEN
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.rollouts.talk import Talk, talk_of_one_reply
-from rl4dialog.runs.reading import changed_conversations, conversation_record
-from rl4dialog.runs.run_folder import REFERENCES_FILE, read_references
-from rl4dialog.runs.summary import Example, print_summary
+from rl4dialog.runs.reading import conversation_record
+from rl4dialog.runs.run_folder import REFERENCES_FILE
+from rl4dialog.runs.summary import Example
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.building.policy import build_post_processor, evaluation_kwargs
@@ -52,7 +52,7 @@ def metrics_of(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, flo
 
 
 class Evaluator:
-    """Evaluates splits with a run's settings, records the results, and prints the final summary."""
+    """Evaluates splits with a run's settings, and records the results."""
 
     def __init__(
         self,
@@ -186,20 +186,17 @@ class Evaluator:
         if self._tracker is not None:
             self._tracker.run_folder.write_json(REFERENCES_FILE, self.ceiling(policy, "test"))
 
-    def summarize(self, before: Evaluation, after: Evaluation, labels: tuple[str, str]) -> None:
-        """Print test metrics before and after training, those of references and players, and sample dialogues."""
-        assert self._tracker is not None
-        root = self._tracker.run_folder.root
-        print_summary(
-            before.metrics,
-            after.metrics,
-            read_references(root),
-            [] if self._conversing is not None else _examples(before, after, self.samples("test")),
-            root,
-            labels=labels,
-            conversations=changed_conversations(before.predictions, after.predictions, 2),
-            players=self._tracker.recall_players(),
-        )
+    def examples(self, before: Evaluation, after: Evaluation, n: int = 3) -> list[Example]:
+        """Evenly spaced dialogues of the test split whose reply has changed; none of conversations."""
+        if self._conversing is not None:
+            return []
+        replies = ([each["generated_text"] for each in found.predictions] for found in (before, after))
+        changed = [
+            Example(_utterances(sample), old, new, next(iter(sample.references), ""))
+            for old, new, sample in zip(*replies, self.samples("test"), strict=True)
+            if old != new
+        ]
+        return changed[:: max(1, len(changed) // n)][:n]
 
 
 def judged(
@@ -230,16 +227,6 @@ def judged(
 def _of_all(scores: MetricResult, columns: Mapping[str, list[float]]) -> dict[str, float]:
     """Mean reward, if there is one, and the corpus scores of the metrics."""
     return mean_reward(columns) | {key: corpus for key, (_, corpus) in scores.items()}
-
-
-def _examples(before: Evaluation, after: Evaluation, samples: Sequence[Sample], n: int = 3) -> list[Example]:
-    """Select evenly spaced dialogues whose reply has changed."""
-    changed = [
-        Example(_utterances(sample), old["generated_text"], new["generated_text"], next(iter(sample.references), ""))
-        for old, new, sample in zip(before.predictions, after.predictions, samples, strict=True)
-        if old["generated_text"] != new["generated_text"]
-    ]
-    return changed[:: max(1, len(changed) // n)][:n]
 
 
 def _history(sample: Sample) -> dict[str, list[str]]:

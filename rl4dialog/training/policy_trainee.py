@@ -211,8 +211,6 @@ class PolicyTrainee(TextTrainee):
 class OfflineTrainee(PolicyTrainee):
     """An algorithm over a log of conversations."""
 
-    labels = ("before training", "after training")
-
     def __init__(self, config: OfflineConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
         super().__init__(config, tracker, checkpoint)
         if checkpoint is not None and checkpoint.state["log_hash"] != self.algorithm.log.hash:

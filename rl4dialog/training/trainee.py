@@ -15,6 +15,9 @@ from rl4dialog.core.errors import CheckpointError
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import weights_hash
 from rl4dialog.runs.provenance import changed_splits, record_contents
+from rl4dialog.runs.reading import changed_conversations
+from rl4dialog.runs.run_folder import read_references
+from rl4dialog.runs.summary import Example, print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.assembly import Assembly
 from rl4dialog.training.building.conversations import check_conversations
@@ -26,7 +29,14 @@ class Trainee(ABC):
     """The object to train, built from a config. All processes of a run call its methods together.
 
     A trainee can be stopped and resumed without any difference.
+
+    Attributes:
+        labels: Names of the evaluations before and after training in the summary.
     """
+
+    labels = ("before training", "after training")
+    _tracker: Tracker | None
+    _n_iters: int
 
     @property
     @abstractmethod
@@ -34,9 +44,9 @@ class Trainee(ABC):
         """Number of finished iterations."""
 
     @property
-    @abstractmethod
     def n_iters(self) -> int:
         """Total number of iterations of the run."""
+        return self._n_iters
 
     @abstractmethod
     def learn(self, callbacks: Sequence[BaseCallback]) -> None:
@@ -50,9 +60,9 @@ class Trainee(ABC):
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
         """Evaluate a split and record the results."""
 
-    @abstractmethod
     def recall(self, split: str, iteration: int) -> Evaluation:
         """Load an evaluation recorded by :meth:`evaluate`; empty in a process that does not record."""
+        return Evaluation({}, []) if self._tracker is None else Evaluation(*self._tracker.recall(iteration, split))
 
     @abstractmethod
     def save_model(self, folder_name: str) -> Path | None:
@@ -61,9 +71,24 @@ class Trainee(ABC):
     def measure_references(self) -> None:  # noqa: B027
         """Record the test metrics of the reference replies, if there are any; in the main process."""
 
-    @abstractmethod
+    def examples(self, before: Evaluation, after: Evaluation) -> list[Example]:
+        """Replies that training has changed, for the summary."""
+        return []
+
     def summarize(self, before: Evaluation, after: Evaluation) -> None:
         """Print what training has changed; in the main process."""
+        assert self._tracker is not None
+        root = self._tracker.run_folder.root
+        print_summary(
+            before.metrics,
+            after.metrics,
+            read_references(root),
+            self.examples(before, after),
+            root,
+            labels=self.labels,
+            conversations=changed_conversations(before.predictions, after.predictions, 2),
+            players=self._tracker.recall_players(),
+        )
 
     @property
     def is_within_iteration(self) -> bool:
@@ -92,13 +117,7 @@ class Trainee(ABC):
 
 
 class TextTrainee(Trainee):
-    """Holds a run's tokenizer, data, rewards, evaluator and language model.
-
-    Attributes:
-        labels: Names of the evaluations before and after training in the summary.
-    """
-
-    labels = ("before", "after")
+    """Holds a run's tokenizer, data, rewards, evaluator and language model."""
 
     def __init__(self, config: TextConfig, tracker: Tracker | None, checkpoint: Checkpoint | None = None) -> None:
         self._tracker, self._n_iters, self.parts = tracker, config.n_iters, Assembly(config)
@@ -114,10 +133,6 @@ class TextTrainee(Trainee):
             sizes = ", ".join(f"{len(pool)} {split} samples" for split, pool in self.texts.data.pools.items())
             tracker.log_info(f"datapool: {sizes}")
         self.evaluator = self.parts.evaluator(tracker, has_metrics=tracker is not None)
-
-    @property
-    def n_iters(self) -> int:
-        return self._n_iters
 
     def build_model(self, checkpoint: Checkpoint | None = None) -> PreTrainedModel:
         """Build the language model, and record the hash of the initial weights."""
@@ -138,11 +153,8 @@ class TextTrainee(Trainee):
     def evaluate(self, split: str, iteration: int, reward_must_work: bool = False) -> Evaluation:
         return self.evaluator.run(self.generator(), split, iteration, reward_must_work)
 
-    def recall(self, split: str, iteration: int) -> Evaluation:
-        return Evaluation({}, []) if self._tracker is None else Evaluation(*self._tracker.recall(iteration, split))
-
     def measure_references(self) -> None:
         self.evaluator.measure_references(self.generator())
 
-    def summarize(self, before: Evaluation, after: Evaluation) -> None:
-        self.evaluator.summarize(before, after, self.labels)
+    def examples(self, before: Evaluation, after: Evaluation) -> list[Example]:
+        return self.evaluator.examples(before, after)

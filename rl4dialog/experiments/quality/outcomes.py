@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from scipy import stats
 import rl4dialog
 from rl4dialog.core.cache import content_hash
 from rl4dialog.core.errors import DataError, nearest_hint
-from rl4dialog.core.files import json_line, json_object, naming_errors
+from rl4dialog.core.files import file_hash, json_line, json_object, naming_errors
 from rl4dialog.core.yaml_loader import flatten
 from rl4dialog.experiments.quality.plan import PlannedRun
 from rl4dialog.functional.statistics import Estimate
@@ -173,13 +172,8 @@ def origin(folder: Path) -> dict[str, Any]:
         "machine": {key: machine.get(key) for key in ("system", "cpu", "cpu_cores", "torch_threads")},
         "gpus": [gpu["name"] for gpu in machine.get("gpus", [])],
         "first_weights": str(record.get("model_hash"))[:16],
-        "last_weights": content_hash(map(_file_hash, weights))[:16],
+        "last_weights": content_hash(map(file_hash, weights))[:16],
     }
-
-
-def _file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _rounded(value: Any) -> Any:

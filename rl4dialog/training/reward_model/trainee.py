@@ -20,7 +20,6 @@ from rl4dialog.data.judged_texts import RATING, WORSE, JudgedTexts, is_compariso
 from rl4dialog.data.pool import Data
 from rl4dialog.runs.provenance import changed_splits, record_contents
 from rl4dialog.runs.run_folder import CHECKPOINTS_FOLDER
-from rl4dialog.runs.summary import print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.scores.classifiers import SequenceClassifier
 from rl4dialog.scores.reward_models import RewardModelCard, deviations, member_scores
@@ -108,9 +107,6 @@ class RewardModelTrainee(EpochTrainee):
         means: NDArray[np.float64] = by_member.mean(0)
         return means - means.mean() if self._constant is None else np.zeros_like(means)
 
-    def recall(self, split: str, iteration: int) -> Evaluation:
-        return Evaluation(*self._tracker.recall(iteration, split))
-
     def run_epochs(self) -> dict[str, Any]:
         trainer = partial(models.RewardModelTrainer, loss=self._loss)
         sets = partial(models.pad_judged, self.tokenizer), self.train, self.val
@@ -152,13 +148,6 @@ class RewardModelTrainee(EpochTrainee):
             self.save_weights(folder)
             card.write(folder)
         return self._tracker.run_folder.path(folder_name)
-
-    def measure_references(self) -> None:
-        pass  # it gives no replies
-
-    def summarize(self, before: Evaluation, after: Evaluation) -> None:
-        root = self._tracker.run_folder.root
-        print_summary(before.metrics, after.metrics, None, [], root, labels=("before training", "after training"))
 
 
 def described(data: Data) -> str:

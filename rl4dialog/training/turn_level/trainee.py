@@ -23,8 +23,6 @@ from rl4dialog.envs.vectorize import close, worker_death_as_error
 from rl4dialog.policies.plain import save_plain_policy
 from rl4dialog.rollouts.turn_goals.vec_env import PLAYERS, TurnGoalVecEnv
 from rl4dialog.runs.progress import Progress, say
-from rl4dialog.runs.reading import changed_conversations
-from rl4dialog.runs.summary import print_summary
 from rl4dialog.runs.tracking import Tracker
 from rl4dialog.training.callbacks.run import TrackingCallback
 from rl4dialog.training.checkpoint import Checkpoint
@@ -139,10 +137,16 @@ _LINE_EVERY_S = 10.0  # iterations can be as short as a few steps
 
 
 class TurnLevelTrainee(Trainee):
-    """An algorithm of stable-baselines3 or sb3-contrib, and its environments."""
+    """An algorithm of stable-baselines3 or sb3-contrib, and its environments.
+
+    It does not stop within an iteration, because an off-policy algorithm stores every step in its replay buffer.
+    """
+
+    _tracker: Tracker
 
     def __init__(self, config: TurnLevelConfig, tracker: Tracker, checkpoint: Checkpoint | None = None) -> None:
         self._config, self._tracker, self._is_resumed = config, tracker, checkpoint is not None
+        self._n_iters = config.n_iters
         self.algorithm = build_turn_level_algorithm(config)
         # Only the progress bar writes to the console; the tracker writes the files.
         self.algorithm.set_logger(Logger(folder=None, output_formats=[]))
@@ -156,18 +160,6 @@ class TurnLevelTrainee(Trainee):
     @property
     def iteration(self) -> int:
         return int(self.algorithm.iteration)
-
-    @property
-    def n_iters(self) -> int:
-        return self._config.n_iters
-
-    @property
-    def is_within_iteration(self) -> bool:
-        return False
-
-    @property
-    def stops_within_iteration(self) -> bool:
-        return False  # an off-policy algorithm stores every step in its replay buffer
 
     def learn(self, callbacks: Sequence[BaseCallback]) -> None:
         n_left = self.n_iters - self.iteration
@@ -198,9 +190,6 @@ class TurnLevelTrainee(Trainee):
             self._tracker.log_players(player_scores(config, envs, split))
         return evaluation
 
-    def recall(self, split: str, iteration: int) -> Evaluation:
-        return Evaluation(*self._tracker.recall(iteration, split))
-
     def capture_state(self) -> dict[str, Any]:
         return capture_state(self.algorithm)
 
@@ -222,21 +211,6 @@ class TurnLevelTrainee(Trainee):
         with self._tracker.run_folder.replacing_folder(folder_name) as folder:
             save_plain_policy(self.algorithm.policy, folder)
         return self._tracker.run_folder.path(folder_name)
-
-    def measure_references(self) -> None:
-        pass  # episodes have none
-
-    def summarize(self, before: Evaluation, after: Evaluation) -> None:
-        print_summary(
-            before.metrics,
-            after.metrics,
-            None,
-            [],
-            self._tracker.run_folder.root,
-            labels=("before training", "after training"),
-            conversations=changed_conversations(before.predictions, after.predictions, 2),
-            players=self._tracker.recall_players(),
-        )
 
     def close(self) -> None:
         close(self.algorithm.env)
