@@ -230,7 +230,6 @@ def _judging(args: Namespace) -> Judging[Any]:
 
 
 def _load_teaching(args: Namespace) -> Teaching:
-    """Load the model that the arguments select, with the situations in which it is taught."""
     check_at_least(args, n=1)
 
     from rl4dialog.inference.teaching import build_teaching

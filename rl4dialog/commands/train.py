@@ -178,7 +178,6 @@ def _print_result(root: Path, config: RunConfig) -> None:
 
 
 def _print_opening(config: RunConfig, root: Path, checkpoint: Checkpoint | None, overwrite: bool) -> None:
-    """Print what is trained, where the results will be, and how to stop."""
     from stable_baselines3.common.utils import get_device
 
     from rl4dialog.core.yaml_loader import flatten

@@ -123,7 +123,6 @@ def parsed(kind: type[T], value: Any, place: str) -> T:
 
 
 def _keys_of(annotation: Any) -> list[str]:
-    """Keys of the typed dictionaries in a type, or of a dataclass."""
     if typing_extensions.is_typeddict(annotation):
         return list(annotation.__annotations__)
     if dataclasses.is_dataclass(annotation):

@@ -92,7 +92,6 @@ def replace_cached(kind: str, key: Mapping[str, Any], build: Callable[[Path], No
 
 
 def _elsewhere(kind: str, folder: Path, canonical: str, error: BaseException, build: Callable[[Path], None]) -> Path:
-    """Build in a temporary folder, because the cache cannot be written."""
     root, temporary = folder.parent, None
     try:
         temporary = Path(tempfile.mkdtemp(prefix=f"rl4dialog-{kind}-"))
@@ -119,7 +118,6 @@ def _remove(folder: Path, process: int) -> None:
 
 
 def _is_full(error: BaseException) -> bool:
-    """Whether an error, from any library, reports a full disk."""
     no_space = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return no_space or os.strerror(errno.ENOSPC) in str(error)
 
@@ -143,7 +141,6 @@ def find_cached(kind: str, key: Mapping[str, Any]) -> Path | None:
 
 
 def _place(kind: str, key: Mapping[str, Any]) -> tuple[str, Path]:
-    """The key as text, and the corresponding folder."""
     canonical = json.dumps({"format": _FORMAT, **key}, sort_keys=True)
     return canonical, cache_root() / f"{kind}-{hashlib.sha256(canonical.encode()).hexdigest()[:24]}"
 

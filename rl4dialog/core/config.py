@@ -547,7 +547,6 @@ def _dotted(location: list[Any]) -> str:
 
 
 def _block_at(model: Any, location: list[Any]) -> Any:
-    """Return the block at a location of the schema."""
     for part in location:
         if not isinstance(part, int):
             field = None if model is None else model.model_fields.get(part)

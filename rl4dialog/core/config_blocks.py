@@ -324,7 +324,6 @@ class TrainEvaluationConfig(Block):
     @field_validator("keep_best", mode="before")
     @classmethod
     def _best_is_highest(cls, value: Any) -> Any:
-        """Accept a metric name instead of the block."""
         return {"metric": value} if isinstance(value, str) else value
 
 

@@ -74,7 +74,6 @@ class Feedback:
 
     @property
     def _verdict(self) -> str:
-        """Key of the result."""
         return _VERDICTS.get(self.kind, "rating")
 
     @property

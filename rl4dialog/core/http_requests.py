@@ -145,12 +145,10 @@ class ChatEndpoint:
         return _masked(answer, api_key)
 
     def _api_key(self) -> str | None:
-        """The API key, which is not kept; ``None`` if none is needed."""
         variable = self._api_key_env
         return None if variable is None else read_api_key(variable, self._key.format("api_key_env"))
 
     def _hint(self, status: int) -> str:
-        """What may help with an HTTP status."""
         if is_overload(status):
             return f"; lower {self._calls_key}.concurrency, or increase {self._calls_key}.retries"
         if is_temporary(status):

@@ -38,7 +38,6 @@ def checked_reply(answer: Any, partner: str) -> PartnerReply:
 
 
 def _fields(reply: PartnerReply) -> Iterator[tuple[str, Any, bool, str]]:
-    """Name and value of each field, whether it is valid, and what would be."""
     text, info = reply.text, reply.info
     yield "text", text, text is None or isinstance(text, str), "a string, or None to say nothing"
     has_ids = reply.ids is None or (text is not None and _are_token_ids(reply.ids))

@@ -215,12 +215,10 @@ def _text(utterance: Any) -> str:
 
 
 def _long(lengths: Sequence[int]) -> int:
-    """Length within which most of the texts are."""
     return sorted(lengths)[math.ceil(_SHARE_WHOLE * len(lengths)) - 1] if lengths else 0
 
 
 def _tokens(n_words: int, limit: int) -> int:
-    """Number of tokens for a number of words, a multiple of 16."""
     return min(limit, max(32, 16 * math.ceil((_TOKENS_PER_WORD * n_words + 8) / 16)))
 
 

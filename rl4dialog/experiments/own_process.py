@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -137,8 +137,9 @@ def start_command(
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT)
 
 
-def train_arguments(config: str | Path, run: Path, *flags: str) -> list[str]:
+def train_arguments(config: str | Path, run: Path, *flags: str, overrides: Iterable[str] = ()) -> list[str]:
     """Arguments of the command that trains a config in a run folder."""
+    flags = (*flags, *(text for override in overrides for text in ("--set", override)))
     place = ["--base_path_to_store_results", str(run.parent.parent), "--project_name", run.parent.name]
     return ["train", "--config_path", str(config), *flags, *place, "--experiment_name", run.name]
 

@@ -192,7 +192,6 @@ class HttpPartner(ServerPartner):
         return f"{reason} (session {self._session}, "
 
     async def _ask(self, request: dict[str, Any]) -> Answer:
-        """Ask once."""
         response, body = await post(self._url, **request)
         if not response.is_success:
             raise refusal(self._url, response, shown(body.decode(errors="replace"), _MAX_SHOWN))

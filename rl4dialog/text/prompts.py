@@ -262,7 +262,6 @@ class History:
         return [*ids, *self._encoder.continued(markup, "a")]
 
     def _add(self, turn: PromptTurn, leaves_space: bool = False, ids: Sequence[int] | None = None) -> None:
-        """Append an utterance."""
         closing, space = _without_space(turn.closing) if leaves_space else (turn.closing, "")
         if ids is not None:
             start = self._encoder.continued(self._space, self._before)
@@ -293,7 +292,6 @@ class History:
             self._before = markup or text
 
     def _drop(self) -> None:
-        """Drop the oldest utterances until the others fit."""
         said, first, before, space = self._utterances, 0, self._before, self._space
         n_ids = sum(len(utterance.ids) for utterance in said)
         while self._is_too_long(n_ids, len(said) - first):
@@ -391,7 +389,6 @@ class PaddedIds:
         return list(self.tokenizer_of_ids().convert_ids_to_tokens(list(self.token_ids()[1])))
 
     def _padded(self) -> list[tuple[Any, Any]]:
-        """Ids and mask of prompt, reply, and both."""
         from transformers import BatchEncoding  # environments do not load torch until a reward needs a tensor
 
         parts = [list(ids) for ids in self.token_ids()]

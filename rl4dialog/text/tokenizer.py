@@ -103,7 +103,6 @@ def _trained(name: str, corpus: list[str], vocab_size: int, turn_marker: str | N
 
 
 def _byte_level_bpe(corpus: list[str], vocab_size: int, turn_marker: str | None) -> Any:
-    """Train a byte-level BPE tokenizer."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     bpe = Tokenizer(models.BPE())

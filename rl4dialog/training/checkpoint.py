@@ -180,7 +180,8 @@ def is_done(root: Path, config: RunConfig) -> bool:
     stored = _check_same(root, config)
     if config.n_iters > stored.n_iters:
         return False
-    if late := [change for key, change in _changes(stored, config) if key.startswith("train_evaluation.")]:
+    found = changes(stored.model_dump(mode="json"), config.model_dump(mode="json"))
+    if late := [change for key, change in found if key.startswith("train_evaluation.")]:
         _logger.warning("the run in %s is complete, so this has no effect: %s", root, "; ".join(late))
     return True
 
@@ -231,9 +232,9 @@ def go_back_to(checkpoint: Checkpoint, run_folder: RunFolder) -> None:
         shutil.rmtree(left_over, ignore_errors=True)
 
 
-def _changes(stored: RunConfig, config: RunConfig) -> list[tuple[str, str]]:
+def changes(stored: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The keys of two configs that differ, each with a description."""
-    before, now = (flatten(each.model_dump(mode="json")) for each in (stored, config))
+    before, now = flatten(stored), flatten(config)
     return [
         (key, f"{key} was {before.get(key)!r} and is now {now.get(key)!r}")
         for key in sorted(before.keys() | now.keys())
@@ -266,8 +267,8 @@ def _check_same(root: Path, config: RunConfig) -> RunConfig:
     if stored.env is not None and config.env is not None and stored.env.vec_env == "subproc" != config.env.vec_env:
         _logger.warning("%s. The run in %s was started with it", SUBPROC, root)
     free, now = tuple(f"{key}." for key in _FREE), with_first_sampler(config, stored)
-    changed = [text for key, text in _changes(stored, now) if not f"{key}.".startswith(free)]
-    if changed:
+    found = changes(stored.model_dump(mode="json"), now.model_dump(mode="json"))
+    if changed := [text for key, text in found if not f"{key}.".startswith(free)]:
         more = [f"and {n} more"] if (n := len(changed) - _MAX_SHOWN) > 0 else []
         advice = "Use its own config (--resume), replace it with --overwrite, or name another --experiment_name"
         shown = "; ".join([*changed[:_MAX_SHOWN], *more])

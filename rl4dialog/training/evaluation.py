@@ -103,7 +103,6 @@ class Evaluator:
         return result
 
     def _judged(self, policy: LMActorCriticPolicy, split: str, must_work: bool) -> Evaluation:
-        """Let a policy talk about the samples of a split, and compute all metrics."""
         # The seed is the same for every evaluation, so that differences come from the policy.
         samples, seed = self.samples(split), derive_seed(self._seed, "evaluation", split)
         if self._conversing is not None:
@@ -119,7 +118,6 @@ class Evaluator:
         return judged(talks, samples, self._metrics, split, policy.language_model, columns)
 
     def _columns(self, samples: Sequence[Sample], talks: Sequence[Talk], must_work: bool) -> dict[str, list[float]]:
-        """Rewards of the talks."""
         failures, n_talks = [talk.error for talk in talks if talk.partner_failed and talk.error is not None], len(talks)
         if failures and not self._masks_partners:
             raise PartnerError(failures[0])
@@ -134,7 +132,6 @@ class Evaluator:
         return self._rewards.score(samples, [talk.replies[0].text for talk in talks], must_work)
 
     def _prompts(self, policy: LMActorCriticPolicy, samples: Sequence[Sample]) -> list[list[int]]:
-        """Token ids of the prompts of samples."""
         lengths = self._texts.lengths
         limits = lengths.prompt, lengths.truncation_side, lengths.turn_end
         return [encode_prompt(policy.end_of_turn.tokenizer, s.prompt_or_input_text, *limits) for s in samples]

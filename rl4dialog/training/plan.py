@@ -79,7 +79,6 @@ class _Outline(Assembly):
 
 
 def _text_rows(config: TextConfig) -> Rows:
-    """Initial critic, data, rewards, metrics and examples, and what only one kind of run has."""
     if isinstance(config, OnPolicyConfig) and (critic := find_initial_critic(config)) is not None:
         yield "initial critic", f"of iteration {critic.iteration} in {config.alg.policy.args.critic_from}"
     parts = _Outline(config, trains_classifier=False)
@@ -117,7 +116,6 @@ def _text_rows(config: TextConfig) -> Rows:
 
 
 def _examined_architecture(model: PreTrainedModel, config: TextConfig, n_parameters: int) -> str:
-    """Describe the architecture and whether it is supported."""
     name = model.config.model_type
     if is_listed(model.config):
         return f"{name}, tested"
@@ -129,7 +127,6 @@ def _examined_architecture(model: PreTrainedModel, config: TextConfig, n_paramet
 
 
 def _rl_rows(config: OnPolicyConfig, parts: Assembly) -> Rows:
-    """Sizes of iterations and conversations, memory, and how replies are generated."""
     args, env, vec_env = all_arguments(config), config.env, check_env_workers(parts, config)
     n_tokens = args["n_steps"] * env.n_envs
     yield "iterations", f"{config.n_iters:,}"
@@ -176,7 +173,6 @@ def _n_batches(n_tokens: int, batch_size: int) -> int:
 
 
 def _conversation_rows(config: OnPolicyConfig, parts: Assembly, args: dict[str, Any]) -> Rows:
-    """Partner and sizes of conversations."""
     env, lengths, partner = config.env.args, parts.lengths, config.env.args.conversation_partner
     assert partner is not None
     yield "conversation partner", partner.id
@@ -197,7 +193,6 @@ def _conversation_rows(config: OnPolicyConfig, parts: Assembly, args: dict[str, 
 
 
 def _offline_rows(config: OfflineConfig, parts: Assembly) -> Rows:
-    """The log, and sizes of iterations and of the values of a guided policy."""
     args, log, policy = all_arguments(config), parts.log, policy_class(config)
     if OfflineAlgorithmRegistry.resolve(config.alg.id).needs_rewards:
         check_rewards(config, log)
@@ -220,7 +215,6 @@ def _offline_rows(config: OfflineConfig, parts: Assembly) -> Rows:
 
 
 def _reward_model_rows(config: RewardModelConfig) -> Rows:
-    """Judgements, lengths, loss and sizes of a reward model run."""
     data, tokenizer, max_length = build_judgements(config)
     pool = data.pools["train"]
     assert isinstance(pool, JudgedTexts)
@@ -242,7 +236,6 @@ def _reward_model_rows(config: RewardModelConfig) -> Rows:
 
 
 def _turn_level_rows(config: TurnLevelConfig) -> Rows:
-    """Spaces, lengths and sizes."""
     _check_env(config)
     algorithm = build_turn_level_algorithm(config)
     close(algorithm.env)
@@ -268,7 +261,6 @@ def _turn_level_rows(config: TurnLevelConfig) -> Rows:
 
 
 def _check_env(config: TurnLevelConfig) -> None:
-    """Check an environment with stable-baselines3's ``check_env``."""
     if config.env.id == TURN_GOALS:
         return  # vectorized from the start
     envs = build_evaluation_envs(config, "val")

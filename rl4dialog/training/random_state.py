@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from rl4dialog.runs.run_folder import to_plain
+
 _logger = logging.getLogger(__name__)
 
 
@@ -19,7 +21,7 @@ def random_state() -> dict[str, Any]:
     version, python, gauss = random.getstate()
     return {
         "python": [version, list(python), gauss],
-        "numpy": _plain(np.random.get_state(legacy=False)),
+        "numpy": to_plain(np.random.get_state(legacy=False)),
         "torch": _text(torch.get_rng_state()),
         "cuda": [_text(state) for state in torch.cuda.get_rng_state_all()],
     }
@@ -49,12 +51,6 @@ def random_states_kept() -> Iterator[None]:
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _text(state: torch.Tensor) -> str:

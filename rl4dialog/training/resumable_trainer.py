@@ -107,10 +107,6 @@ class ResumableTrainer(Trainer, TrainerCallback):
             (Path(folder) / TRAINER_STATE_NAME).write_text(json.dumps(self._checkpoint.state["trainer"]))
             return super().train(folder, *args, **kwargs)
 
-    def close_progress(self) -> None:
-        if self._progress is not None:
-            self._progress.close()
-
     def capture_state(self) -> dict[str, Any]:
         """Return all state between two steps except weights and the optimizer's tensors, as JSON values."""
         assert self.optimizer is not None and self.lr_scheduler is not None
@@ -240,5 +236,6 @@ def run_trainer(
         try:
             trainer.train()
         finally:
-            trainer.close_progress()
+            if trainer._progress is not None:
+                trainer._progress.close()
     return trainer.last_state

@@ -86,7 +86,6 @@ class ValueNumbers:
         return {Q_RANK: float(((chosen > rejected) + (chosen == rejected) / 2).mean())}
 
     def _batches(self, policy: Any, pairs: Sequence[tuple[str, str]]) -> list[Replies]:
-        """Batches of pairs of a prompt and its reply."""
         end, lengths = policy.end_of_turn, self._lengths
         limits = lengths.prompt, lengths.truncation_side, lengths.turn_end
         batches = []
@@ -102,7 +101,6 @@ class ValueNumbers:
 
 
 def _per_reply(numbers_of: Callable[[Replies], Tensor], batches: Sequence[Replies]) -> list[np.ndarray]:
-    """Numbers of the tokens of each reply."""
     return [row for batch in batches for row in batch.per_row(numbers_of(batch)[batch.response_mask])]
 
 

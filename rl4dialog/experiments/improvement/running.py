@@ -14,7 +14,7 @@ from rl4dialog.core.config import OnPolicyConfig, RunConfig, TextConfig, parse_c
 from rl4dialog.core.errors import ConfigError, DataError, RunFolderError, nearest_hint
 from rl4dialog.core.feedback import counted
 from rl4dialog.core.files import file_hash, json_object, naming_errors
-from rl4dialog.core.yaml_loader import apply_overrides, flatten, load_yaml
+from rl4dialog.core.yaml_loader import apply_overrides, load_yaml
 from rl4dialog.data.pool import SPLITS
 from rl4dialog.experiments.improvement.stages import (
     COMPARISON,
@@ -48,7 +48,7 @@ from rl4dialog.scores.reward_models import KEY as SCORE
 from rl4dialog.training.building.components import import_and_check
 from rl4dialog.training.building.conditions import refuse_useless
 from rl4dialog.training.building.texts import build_pool
-from rl4dialog.training.checkpoint import is_done
+from rl4dialog.training.checkpoint import changes, is_done
 
 STATE_FILE = "improve.json"
 _COLLECT = "collect more with rl4dialog select and rl4dialog ui --queue"
@@ -182,7 +182,6 @@ def write_files(plan: Plan) -> None:
 
 
 def _expected(plan: Plan) -> str:
-    """What the rule means for this feedback."""
     votes, n = plan.votes, len(plan.votes.preferences)
     if plan.force:
         few = "" if votes.are_enough else ", too few to tell whether the reward model is better than a coin"
@@ -259,13 +258,10 @@ def _check_same_config(stage: Stage) -> None:
     """Refuse a stage whose run was started with another config. A comparison trains nothing, and is made again."""
     if stage.name == COMPARISON or not stage.config_file.exists() or not (stage.folder / CONFIG_FILE).exists():
         return
-    before, now = flatten(load_yaml(stage.config_file)), flatten(dict(stage.written))
-    changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
-    if changed:
-        key = changed[0]
+    if changed := changes(load_yaml(stage.config_file), stage.written):
         raise ConfigError(
-            f"the stage {stage.name} was started with another config: {key} was {before.get(key)!r} and is now "
-            f"{now.get(key)!r} ({len(changed)} keys differ). Pass the same --set and --force, or another --output"
+            f"the stage {stage.name} was started with another config: {changed[0][1]} ({len(changed)} keys differ). "
+            f"Pass the same --set and --force, or another --output"
         )
 
 
@@ -308,7 +304,6 @@ def train_stage(stage: Stage) -> None:
 
 
 def _compare(plan: Plan, stage: Stage, learned: str, compare: Compare) -> None:
-    """Compare the run's model with that of the last stage that learned."""
     assert isinstance(stage.config, TextConfig)
     improvable = plan.improvable
     corrections = improvable.corrections if plan.votes.n_corrections else None
@@ -318,7 +313,6 @@ def _compare(plan: Plan, stage: Stage, learned: str, compare: Compare) -> None:
 
 
 def _facts(plan: Plan, verdict: Verdict | None, learned: str | None) -> dict[str, str]:
-    """What the report says at its top."""
     improvable = plan.improvable
     feedback = _from_here(improvable.output / FEEDBACK_FILE)
     facts = {"run": _from_here(improvable.run), "feedback": f"{plan.votes} ({feedback})"}
@@ -338,5 +332,4 @@ def _facts(plan: Plan, verdict: Verdict | None, learned: str | None) -> dict[str
 
 
 def _from_here(path: Path) -> str:
-    """A path as one types it here."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

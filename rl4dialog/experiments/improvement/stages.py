@@ -267,7 +267,6 @@ def _ppo(config: TextConfig, start: str) -> dict[str, Any]:
 
 
 def _comparison(improvable: Improvable, with_ppo: bool) -> dict[str, Any]:
-    """The evaluations of the run, with the reward model as a metric if there is one."""
     config = improvable.config
     reward_model = str(improvable.output / REWARD_MODEL) if with_ppo else None
     reward = {} if config.reward_fn is None else {"reward_fn": config.reward_fn.model_dump(mode="json")}

@@ -37,14 +37,13 @@ class Selection:
 
     def of(self, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
         """The selected ones."""
-        asked = {"rows": self.rows, "worlds": self.worlds, "seeds": self.seeds}
         chosen = list(runs)
         for name, value_of in (("rows", "label"), ("worlds", "world"), ("seeds", "seed")):
-            known = dict.fromkeys(getattr(run, value_of) for run in runs)
-            for value in asked[name]:
+            asked, known = getattr(self, name), dict.fromkeys(getattr(run, value_of) for run in runs)
+            for value in asked:
                 if value not in known:
                     raise ConfigError(f"--{name} {value}: the plan has {', '.join(map(str, known)) or 'none'}")
-            chosen = [run for run in chosen if not asked[name] or getattr(run, value_of) in asked[name]]
+            chosen = [run for run in chosen if not asked or getattr(run, value_of) in asked]
         if not chosen:
             raise ConfigError("--rows, --worlds and --seeds have no run of the plan in common")
         return chosen
@@ -81,9 +80,8 @@ class Ledger:
 
     def recorded(self) -> dict[str, Outcome]:
         """Outcomes in the plan's own file, of runs with the same config, by name of the run."""
-        entries = self._entries()
-        found = {run.name: entries.get(run.key) for run in self.runs}
-        return {run.name: each for run in self.runs if (each := found[run.name]) and each.config == run.config_hash}
+        known = self._entries()
+        return {run.name: each for run in self.runs if (each := known.get(run.key)) and each.config == run.config_hash}
 
     def found(self) -> Outcomes:
         """All outcomes that there are, in the order of the plan."""
@@ -154,7 +152,8 @@ def verify(plan_path: str, overrides: Sequence[str], output: Path, n_runs: int, 
             say(f"{run.name}, which is repeated")
             threads = str(recorded.made_by["machine"]["torch_threads"])
             flags = ["--overwrite"] if folder.exists() else []
-            if code := run_command(_arguments(run, folder, *flags), environment={"OMP_NUM_THREADS": threads}):
+            command = train_arguments(run.config_path, folder, *flags, overrides=run.overrides)
+            if code := run_command(command, environment={"OMP_NUM_THREADS": threads}):
                 return code
             row = [each for each in known.values() if (each.world, each.row) == (run.world, run.label)]
             metric = ledger.metrics(run.world)[0]
@@ -196,10 +195,6 @@ def execute(
     for run in runs:
         folder = output / RUNS_FOLDER / run.name
         if not is_done(folder, run.config):
-            commands[run.name] = Command(_arguments(run, folder, "--resume", "auto"), output / f"{run.name}.log")
+            command = train_arguments(run.config_path, folder, "--resume", "auto", overrides=run.overrides)
+            commands[run.name] = Command(command, output / f"{run.name}.log")
     return run_all(commands, n_jobs, lambda name: on_done(by_name[name]))
-
-
-def _arguments(run: PlannedRun, folder: Path, *flags: str) -> list[str]:
-    overrides = [text for override in run.overrides for text in ("--set", override)]
-    return train_arguments(run.config_path, folder, *flags, *overrides)

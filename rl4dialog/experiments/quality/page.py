@@ -83,8 +83,12 @@ def _same_kl(plan: QualityPlan, outcomes: Outcomes, heading: str = "##") -> list
         curves = [[value - run.curves[key][0] for value in run.curves[key]] for run in runs]
         return mean_estimate([at_kl(run.kls, curve, kl) for run, curve in zip(runs, curves, strict=True)])
 
+    text = "Change on the validation split where each run first reaches this KL, read from its evaluations by linear "
+    text += "interpolation."
+    if missed := [f"{run.row} with seed {run.seed}" for run in outcomes.done if max(run.kls, default=0.0) < kl]:
+        text += f" These runs do not reach it and are left out: {', '.join(missed)}."
     table = _by_label(plan, outcomes, outcomes.rows(), change)
-    return [f"{heading} At the same KL: {kl:.3f} nats per token", _matched_text(outcomes, kl), table]
+    return [f"{heading} At the same KL: {kl:.3f} nats per token", text, table]
 
 
 def matched_kl(outcomes: Outcomes) -> float | None:
@@ -273,7 +277,6 @@ def _test_table(plan: QualityPlan, outcomes: Outcomes) -> str:
 
 
 def _counts_tokens(outcomes: Outcomes) -> bool:
-    """Whether the runs are on text."""
     return all(math.isfinite(sum(run.tokens)) for run in outcomes.done)
 
 
@@ -289,13 +292,6 @@ def _win_rate_table(win_rate_of: WinRate, outcomes: Outcomes) -> str:
         found = [win_rate(changes, win_rate_of.score, length) for length in (win_rate_of.length, None)]
         rows.append([label, *map(_interval, found)])
     return text + "\n\n" + _table(["", "at equal length", "as it is"], rows)
-
-
-def _matched_text(outcomes: Outcomes, kl: float) -> str:
-    text = "Change on the validation split where each run first reaches this KL, read from its evaluations by linear "
-    text += "interpolation."
-    missed = [f"{run.row} with seed {run.seed}" for run in outcomes.done if max(run.kls, default=0.0) < kl]
-    return text + (f" These runs do not reach it and are left out: {', '.join(missed)}." if missed else "")
 
 
 def _tokens_table(outcomes: Outcomes) -> str:
@@ -323,7 +319,6 @@ def _tokens_table(outcomes: Outcomes) -> str:
 def _by_label(
     plan: QualityPlan, outcomes: Outcomes, labels: Sequence[str], measure: Callable[[Sequence[Outcome], str], Estimate]
 ) -> str:
-    """A table of a number of runs and metric, by group and metric."""
     rows = [[label, *(_interval(measure(outcomes.of(label), key)) for key in plan.metrics)] for label in labels]
     return _table(["", *plan.metrics.values()], rows)
 

@@ -29,12 +29,6 @@ class Dimension:
     kind: Kind
     values: tuple[str, ...]
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """Both ends of a range."""
-        low, high = map(float, self.values)
-        return low, high
-
 
 def parse_grid(texts: Sequence[str]) -> list[Dimension]:
     """Parse the values of ``--grid``, such as ``alg.kl_div.coeff=0.01,0.1``."""

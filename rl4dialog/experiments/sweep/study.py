@@ -191,7 +191,7 @@ class Study:
         distributions = self._optuna.distributions
         if dimension.kind == "choice":
             return distributions.CategoricalDistribution(dimension.values)
-        low, high = dimension.bounds
+        low, high = map(float, dimension.values)
         if dimension.kind == "int":
             return distributions.IntDistribution(int(low), int(high))
         return distributions.FloatDistribution(low, high, log=dimension.kind == "log")

@@ -108,7 +108,6 @@ _POLICIES = {
 
 
 def _check_offline(config: OfflineConfig) -> None:
-    """Check ids and arguments of algorithm and policy."""
     id, policy_id = config.alg.id, config.alg.policy.id
     if id in AlgorithmRegistry and id not in OfflineAlgorithmRegistry:
         raise ConfigError(f"alg.id: {id} learns from rollouts, which needs the key 'alg.kl_div'")
@@ -160,7 +159,6 @@ def check_components(config: RunConfig) -> None:
 
 
 def _check_pool(pool: ComponentConfig | PoolShare, where: str = "datapool", for_reward_model: bool = False) -> None:
-    """Check a datapool, and those within a mixture."""
     id, args, pool_class = pool.id, pool.args, DataPoolRegistry.resolve(pool.id)
     if "split" in args:
         raise ConfigError(f"{where}.args.split: every run reads all three splits; remove it")

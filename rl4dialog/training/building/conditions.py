@@ -425,7 +425,6 @@ def _of_rollouts(config: OnPolicyConfig) -> dict[str, Any]:
 
 
 def _of_partners(config: RunConfig) -> Iterator[dict[str, Any]]:
-    """Values of each partner, with its place in the config."""
     if not isinstance(config, TextConfig):
         return
     for chosen, place in chosen_partners(config):

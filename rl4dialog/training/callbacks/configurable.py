@@ -76,7 +76,6 @@ class _EveryN(IterationCallback, EventCallback):
 
     @classmethod
     def inner_callbacks(cls, args: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield the inner callback given in the arguments."""
         yield args.get("callback")
 
     def _act(self) -> None:

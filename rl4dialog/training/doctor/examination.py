@@ -51,10 +51,8 @@ def examine(subject: Subject, show_tracebacks: bool = False) -> dict[str, Findin
                         traceback.print_exc()
                     is_known = isinstance(error, RL4DialogError)
                     measured = str(error) if is_known else f"{type(error).__name__}: {error}"
-                    failure = Finding(
-                        "fail", measured, "see the message" if is_known else "--debug shows the traceback"
-                    )
-                    cause = raised.setdefault(error, name)
+                    advice, cause = "see the message", raised.setdefault(error, name)
+                    failure = Finding("fail", measured, advice if is_known else "--debug shows the traceback")
                     findings[name] = failure if cause == name else Finding("skip", f"not run: {cause} failed")
                 progress.advance()
     finally:

@@ -275,7 +275,9 @@ def build_judgements(config: RewardModelConfig) -> tuple[Data, PreTrainedTokeniz
     }
     data = Data(pools, None)
     tokenizer = build_reward_model_tokenizer(config, data)
-    max_length = longest_text(config, tokenizer)
+    name, max_length = config.alg.model_name, int(tokenizer.model_max_length)
+    if name not in _BUILT_IN:
+        max_length = max_tokens(tokenizer, load_pretrained(AutoConfig, name, "reward model", _HINT))
     for split in SPLITS:
         pools[split] = _with_differences(config, cast(JudgedTexts, pools[split]), split, tokenizer, max_length)
     return data, tokenizer, max_length
@@ -381,10 +383,3 @@ def build_reward_model(
         )
     model.config.pad_token_id = tokenizer.pad_token_id
     return model
-
-
-def longest_text(config: RewardModelConfig, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Maximum length of a text in tokens: that of tokenizer and model."""
-    if config.alg.model_name in _BUILT_IN:
-        return int(tokenizer.model_max_length)
-    return max_tokens(tokenizer, load_pretrained(AutoConfig, config.alg.model_name, "reward model", _HINT))

@@ -162,7 +162,6 @@ def described(data: Data) -> str:
 def _predictions(
     split: str, samples: Sequence[Sample], first: Sequence[float], worse: Sequence[float]
 ) -> list[dict[str, Any]]:
-    """A record of each judgement, with the score of its text or texts."""
     scores_of_worse, found = iter(worse), []
     for sample, score in zip(samples, first, strict=True):
         record: dict[str, Any] = {

@@ -172,7 +172,6 @@ def check_turn_level(config: TurnLevelConfig) -> None:
 
 
 def _check_blocks(config: TurnLevelConfig, run: str) -> None:
-    """Check that the blocks are there that the environment needs, and no others."""
     accepted, is_about_goals = _parameters(config.env.id), config.env.id == TURN_GOALS
     for key, known in _OF_GOALS.items():
         if is_about_goals and getattr(config, key) is None and known:

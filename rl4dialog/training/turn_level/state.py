@@ -93,7 +93,11 @@ def restore_state(algorithm: Any, checkpoint: Checkpoint) -> None:
                 f"np_random and the actions of an episode. Define state_dict() and load_state_dict() in the "
                 f"environment's class, and register it with EnvRegistry"
             )
-    algorithm._last_obs = _like(observations, arrays)
+    algorithm._last_obs = (
+        {name: arrays[f"observations.{name}"] for name in observations}
+        if isinstance(observations, Mapping)
+        else arrays["observations"]
+    )
     algorithm._last_episode_starts = arrays["episode_starts"]
     algorithm.action_space.np_random.bit_generator.state = state["actions_random"]
     set_random_state(state["random"])
@@ -136,9 +140,3 @@ def _named(name: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
     elif isinstance(value, Mapping):
         for key, each in value.items():
             yield from _named(f"{name}.{key}", each)
-
-
-def _like(observations: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    if not isinstance(observations, Mapping):
-        return arrays["observations"]
-    return {name: arrays[f"observations.{name}"] for name in observations}
