@@ -217,7 +217,6 @@ class QueuedReplies:
         return len(self.replies) == 2
 
     def chosen(self, index: int) -> Feedback:
-        """The choice of one of two replies as feedback."""
         return Feedback("preference", self.turns, self.replies, chosen=index, persona=self.persona)
 
     def rated(self, index: int, rating: int) -> Feedback:
@@ -226,7 +225,6 @@ class QueuedReplies:
         return Feedback(kind, self.turns, [reply], rating=rating, persona=self.persona, answer=self.answer)
 
     def corrected(self, index: int, correction: str) -> Feedback:
-        """A correction of one of the replies as feedback."""
         if self.is_conversation:
             raise DataError("a whole conversation is rated up or down; only single replies can be corrected")
         reply = self.replies[index]
@@ -242,7 +240,6 @@ class QueuedReplies:
 
 
 def queue_id(persona: str | None, turns: Sequence[str], texts: Sequence[str]) -> str:
-    """The id of replies to turns."""
     return content_hash([persona or "", *turns, *texts])[:32]
 
 
@@ -252,7 +249,6 @@ def write_queue(path: Path, queue: Iterable[QueuedReplies]) -> None:
 
 
 def read_queue(path: Path) -> list[QueuedReplies]:
-    """Read a queue."""
     queue = _read(path, QueuedReplies)
     if not queue:
         raise DataError(f"{path} has no replies to judge; rl4dialog select writes them")
@@ -260,7 +256,6 @@ def read_queue(path: Path) -> list[QueuedReplies]:
 
 
 def read_pairs(path: Path) -> list[QueuedReplies]:
-    """Read a queue of pairs."""
     queue = read_queue(path)
     if not all(each.is_pair for each in queue):
         raise DataError(f"{path} has more than pairs, but pairs are needed; write them with rl4dialog select")

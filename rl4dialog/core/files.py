@@ -180,7 +180,6 @@ def file_hash(path: Path) -> str:
 
 
 def json_line(record: Record, allow_nan: bool = False) -> bytes:
-    """A record as a line of JSON."""
     return json.dumps(record, ensure_ascii=False, allow_nan=allow_nan).encode("utf-8", "backslashreplace") + b"\n"
 
 
@@ -298,7 +297,6 @@ class ContinuedFile:
         self.n_done += 1
 
     def records(self) -> list[dict[str, Any]]:
-        """All records of the file."""
         self._file.seek(0)
         return [json_value(line) for line in self._file.read().splitlines()]
 

@@ -211,7 +211,6 @@ def check_weights(model: Any, info: Mapping[str, Any], name: str, new_head: bool
     """
 
     def is_beyond_body(key: str) -> bool:
-        """Whether a weight belongs to the head or the pooler."""
         has_head = model.base_model is not model
         return "pooler" in key or (has_head and not key.startswith(f"{model.base_model_prefix}."))
 

@@ -177,7 +177,6 @@ def _checked(text: str) -> str:
 
 
 def write_config(path: Path, text: str, overwrite: bool = False) -> None:
-    """Write the config."""
     if path.exists() and not overwrite:
         raise RunFolderError(f"{path} exists already; choose another --output, or pass --overwrite")
     with naming_errors(path):

@@ -62,7 +62,6 @@ class ChatTemplate:
 
     @property
     def name(self) -> str:
-        """Name of the tokenizer, for messages."""
         return repr(self._tokenizer.name_or_path)
 
     def __call__(self, messages: list[Message]) -> str:

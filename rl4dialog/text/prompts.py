@@ -380,7 +380,6 @@ class PaddedIds:
         return None, None
 
     def tokenizer_of_ids(self) -> Any:
-        """Tokenizer of the ids."""
         raise NotImplementedError
 
     @property

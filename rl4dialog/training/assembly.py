@@ -80,7 +80,6 @@ class Assembly:
 
     @part
     def data(self) -> Data:
-        """The samples of all splits."""
         return self._tokenizer_and_data[1]
 
     @property
@@ -115,7 +114,6 @@ class Assembly:
 
     @part
     def conversing(self) -> Conversing | None:
-        """The conversations of evaluations, if there is a partner."""
         return build_conversing(self.config, self.texts, self.scorer)
 
     def evaluator(self, tracker: Tracker | None = None, has_metrics: bool = True) -> Evaluator:
@@ -136,7 +134,6 @@ class Assembly:
 
     @part
     def log(self) -> ConversationLog:
-        """The conversations from which an offline run learns."""
         return build_log(self)
 
     @part

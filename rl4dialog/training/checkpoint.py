@@ -147,7 +147,6 @@ def best_checkpoint(root: Path) -> dict[str, Any] | None:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint from its folder."""
     try:
         read_manifest(path)
         return Checkpoint(path, json_object((path / _STATE_FILE).read_text(encoding="utf-8")))
@@ -243,7 +242,6 @@ def changes(stored: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[
 
 
 def stored_config(root: Path) -> RunConfig:
-    """The config with which a run was started."""
     path = root / CONFIG_FILE
     try:
         return parse_config(json_object(path.read_text(encoding="utf-8")), str(path))

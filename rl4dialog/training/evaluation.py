@@ -47,7 +47,6 @@ class Evaluation:
 
 
 def metrics_of(evaluations: Mapping[str, Evaluation]) -> dict[str, dict[str, float]]:
-    """Corpus scores of evaluations, by split."""
     return {split: evaluation.metrics for split, evaluation in evaluations.items()}
 
 
@@ -80,7 +79,6 @@ class Evaluator:
             self._conversing.begin_run(policy)
 
     def samples(self, split: str) -> list[Sample]:
-        """The samples used to evaluate a split."""
         return self._texts.data.samples(split, self._settings.max_eval_samples)
 
     def run(self, policy: LMActorCriticPolicy, split: str, epoch: int, reward_must_work: bool = False) -> Evaluation:

@@ -157,7 +157,6 @@ def give_replies(
     rows: Sequence[int],
     generation_kwargs: dict[str, Any],
 ) -> list[Talk]:
-    """Give one reply to each sample's prompt."""
     replies = generate_texts(policy, [prompts[row] for row in rows], generation_kwargs)
     if post_process is not None:
         replies = [_post_processed(reply, sample, post_process) for reply, sample in zip(replies, samples, strict=True)]

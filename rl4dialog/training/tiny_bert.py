@@ -39,7 +39,6 @@ def architecture(max_tokens: int) -> dict[str, Any]:
 
 
 def tiny_bert(tokenizer: PreTrainedTokenizerBase, **settings: Any) -> ModernBertForSequenceClassification:
-    """Build the model with random weights."""
     config = ModernBertConfig(
         vocab_size=len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,

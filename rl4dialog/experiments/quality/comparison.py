@@ -36,7 +36,6 @@ class Selection:
     seeds: Collection[int] = ()
 
     def of(self, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-        """The selected ones."""
         chosen = list(runs)
         for name, value_of in (("rows", "label"), ("worlds", "world"), ("seeds", "seed")):
             asked, known = getattr(self, name), dict.fromkeys(getattr(run, value_of) for run in runs)
@@ -58,7 +57,6 @@ class Ledger:
         self.path = output / OUTCOMES_FILE if self.plan.outcomes is None else Path(self.plan.outcomes)
 
     def folder(self, run: PlannedRun) -> Path:
-        """Run folder."""
         return self.output / RUNS_FOLDER / run.name
 
     def metrics(self, world: str) -> list[str]:
@@ -67,7 +65,6 @@ class Ledger:
         return list(dict.fromkeys([*own, *self.plan.metrics]))
 
     def read(self, run: PlannedRun, folder: Path) -> Outcome:
-        """The outcome of a complete run."""
         rate = self.plan.win_rate
         return read_outcome(run, folder, self.metrics(run.world), [] if rate is None else [rate.score, rate.length])
 

@@ -69,7 +69,6 @@ class Outcome:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """World, row and seed."""
         return self.world, self.row, self.seed
 
 
@@ -81,11 +80,9 @@ class Outcomes:
     missing: list[str] = field(default_factory=list)
 
     def of(self, row: str) -> list[Outcome]:
-        """Complete runs of a row."""
         return [outcome for outcome in self.done if outcome.row == row]
 
     def rows(self) -> list[str]:
-        """Labels of rows with complete runs."""
         return list(dict.fromkeys(outcome.row for outcome in self.done))
 
     def of_world(self, world: str) -> Outcomes:

@@ -142,7 +142,6 @@ class QualityPlan(_WithSeeds):
         return [*before, *row.overrides, *row.of_worlds.get(world, [])]
 
     def seeds_of(self, label: str) -> list[int]:
-        """Seeds of a row."""
         return self.runs[label].seeds or self.seeds or []
 
 

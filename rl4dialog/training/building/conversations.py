@@ -77,7 +77,6 @@ AnyPartner = Partner | PartnerService
 
 
 def check_partner(config: TextConfig) -> None:
-    """Check ids and arguments of the partners."""
     for chosen, where in chosen_partners(config):
         PartnerRegistry.check(chosen.id, chosen.args, f"{where}.args")
         if plays_itself(chosen):

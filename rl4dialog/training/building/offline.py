@@ -37,7 +37,6 @@ _logger = logging.getLogger(__name__)
 
 
 def build_offline_algorithm(parts: Assembly) -> Any:
-    """Build the policy and the algorithm."""
     config, log = parts.offline_config, parts.log
     algorithm = OfflineAlgorithmRegistry.resolve(config.alg.id)
     if algorithm.needs_rewards:

@@ -48,7 +48,6 @@ def own_policy_args(config: PolicyRunConfig) -> dict[str, Any]:
 
 
 def check_chosen(config: PolicyRunConfig, registry: Registry) -> None:
-    """Check ids and arguments of a run's algorithm and policy."""
     alg = config.alg
     for where, known, id, args in (
         ("alg.args", registry, alg.id, alg.args),
@@ -68,7 +67,6 @@ def all_arguments(config: PolicyRunConfig) -> dict[str, Any]:
 
 
 def policy_kwargs(parts: Assembly, config: PolicyRunConfig) -> dict[str, Any]:
-    """Arguments with which an algorithm builds its policy."""
     own = {**own_policy_args(config), "precision": config.precision, "lora": config.lora}
     return {**own, "model": parts.initial_model, "end_of_turn": parts.end_of_turn}
 

@@ -29,7 +29,6 @@ from rl4dialog.text.tokenizer import build_tokenizer
 
 
 def build_pool(id: str, args: dict[str, Any], **offered: Any) -> TextGenPool:
-    """Build a datapool."""
     pool: TextGenPool = DataPoolRegistry.get(id, args, **offered, build_pool=build_pool)
     return pool
 

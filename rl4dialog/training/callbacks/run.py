@@ -83,7 +83,6 @@ class TrackingCallback(IterationCallback):
         self.last = _AfterOthers(self)
 
     def write_rollout(self) -> None:
-        """Write the values logged during a rollout."""
         logged = {
             name: value
             for name, value in self.logger.name_to_value.items()

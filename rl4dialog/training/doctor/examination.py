@@ -90,5 +90,4 @@ def print_findings(findings: dict[str, Finding], console: Console | None = None,
 
 
 def has_failed(findings: Sequence[Finding]) -> bool:
-    """Whether any check failed."""
     return any(found.level == "fail" for found in findings)

@@ -88,7 +88,6 @@ class Subject(Assembly):
         return self.config
 
     def close(self) -> None:
-        """Close the environments."""
         if "algorithm" in self.__dict__:
             close(self.algorithm.env)
 
@@ -156,7 +155,6 @@ class Subject(Assembly):
 
     @part
     def rollout(self) -> Rollout:
-        """Rollout of the first iteration."""
         return self.collect()
 
     def collect(self) -> Rollout:

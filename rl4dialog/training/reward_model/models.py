@@ -222,7 +222,6 @@ class RewardEnsemble(nn.Module):
             tokenizer.save_pretrained(place)
 
     def load(self, folder: Path) -> None:
-        """Load weights saved by :meth:`save`."""
         for member, place in self._places(folder):
             load_language_model_weights(member, place, AutoModelForSequenceClassification, None)
 

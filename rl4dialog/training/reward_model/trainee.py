@@ -151,7 +151,6 @@ class RewardModelTrainee(EpochTrainee):
 
 
 def described(data: Data) -> str:
-    """Say how many judgements each split has."""
     parts = []
     for split, pool in data.pools.items():
         n_compared = sum(is_comparison(sample) for sample, _ in pool)
