@@ -181,7 +181,7 @@ class Evaluator:
         if self._tracker is not None:
             self._tracker.run_folder.write_json(REFERENCES_FILE, self.ceiling(policy, "test"))
 
-    def examples(self, before: Evaluation, after: Evaluation, n: int = 3) -> list[Example]:
+    def changed_replies(self, before: Evaluation, after: Evaluation, n: int = 3) -> list[Example]:
         """Evenly spaced dialogues of the test split whose reply has changed; none of conversations."""
         if self._conversing is not None:
             return []

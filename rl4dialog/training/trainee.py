@@ -71,7 +71,7 @@ class Trainee(ABC):
     def measure_references(self) -> None:  # noqa: B027
         """Record the test metrics of the reference replies, if there are any; in the main process."""
 
-    def examples(self, before: Evaluation, after: Evaluation) -> list[Example]:
+    def changed_replies(self, before: Evaluation, after: Evaluation) -> list[Example]:
         """Replies that training has changed, for the summary."""
         return []
 
@@ -83,7 +83,7 @@ class Trainee(ABC):
             before.metrics,
             after.metrics,
             read_references(root),
-            self.examples(before, after),
+            self.changed_replies(before, after),
             root,
             labels=self.labels,
             conversations=changed_conversations(before.predictions, after.predictions, 2),
@@ -156,5 +156,5 @@ class TextTrainee(Trainee):
     def measure_references(self) -> None:
         self.evaluator.measure_references(self.generator())
 
-    def examples(self, before: Evaluation, after: Evaluation) -> list[Example]:
-        return self.evaluator.examples(before, after)
+    def changed_replies(self, before: Evaluation, after: Evaluation) -> list[Example]:
+        return self.evaluator.changed_replies(before, after)
