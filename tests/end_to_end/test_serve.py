@@ -30,10 +30,10 @@ def served(run, folder, *flags):
 
 
 def test_client_gets_the_replies_of_a_chat_and_a_run_can_have_it_as_partner(plain_run, tmp_path, monkeypatch):
-    monkeypatch.setenv("SERVE_KEY", "secret")
+    monkeypatch.setenv("SERVE_KEY", "open sesame")
     agent = rl4dialog.load_policy(plain_run)
     with served(plain_run, tmp_path, "--api_key_env", "SERVE_KEY") as url:
-        client = openai.OpenAI(base_url=url, api_key="secret", max_retries=20)  # the server is about to listen
+        client = openai.OpenAI(base_url=url, api_key="open sesame", max_retries=20)  # the server is about to listen
         for seed in range(3):
             messages = [{"role": "user", "content": "do you like tea ?"}]
             keys = {"model": "e", "messages": messages, "seed": seed}
@@ -66,7 +66,7 @@ def test_client_gets_the_replies_of_a_chat_and_a_run_can_have_it_as_partner(plai
     (rollout,) = [line for line in lines(run_folder(tmp_path) / "rollout_info.jsonl") if "rollout/turns" in line]
     assert rollout["rollout/turns"] == 2
     texts = [path.read_text(errors="ignore") for path in run_folder(tmp_path).rglob("*") if path.is_file()]
-    assert any("SERVE_KEY" in text for text in texts) and not any("secret" in text for text in texts)
+    assert any("SERVE_KEY" in text for text in texts) and not any("open sesame" in text for text in texts)
 
 
 @pytest.mark.parametrize(

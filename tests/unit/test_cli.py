@@ -54,7 +54,7 @@ def test_list_shows_kinds_then_one_kind_and_configs_to_start_from(capsys):
     assert main(["list"]) == 0
     kinds = capsys.readouterr().out
     assert len(kinds.splitlines()) <= 40 and "rl4dialog list KIND" in kinds
-    assert re.search(r"^algorithms +6  a2c, grpo, nlpo, \.\.\.$", kinds, re.MULTILINE)
+    assert re.search(r"^algorithms +7  a2c, grpo, nlpo, \.\.\.$", kinds, re.MULTILINE)
     assert main(["list", "configs"]) == 0
     first, _, by_task = capsys.readouterr().out.partition("All, by task")
     assert all(name in first and (ROOT / "task_configs" / name).exists() for name in RECOMMENDED)

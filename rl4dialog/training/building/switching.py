@@ -7,8 +7,10 @@ from typing import Any
 
 from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.catalog import AlgorithmRegistry, PolicyRegistry
+from rl4dialog.core.arguments import parameters_of, value_problem
 from rl4dialog.core.config import OnPolicyConfig
 from rl4dialog.core.config_notes import config_notes
+from rl4dialog.core.errors import shown
 from rl4dialog.functional.distributed import n_processes
 
 OF_PPO = ("value_range", "value_loss", "critic_lr_factor")
@@ -93,7 +95,9 @@ def _reason(config: OnPolicyConfig, where: str, name: str, value: Any) -> str | 
         if name == "critic_from":
             return None
     if registry.takes(id, name):
-        return None
+        parameter = parameters_of(registry.resolve(id)).get(name)
+        is_wrong = parameter is not None and value_problem(parameter, value) is not None
+        return f"does not take the value {shown(value)}" if is_wrong else None
     return f"has no {next((lack for lack, names in _LACKS.items() if name in names), 'such argument')}"
 
 

@@ -58,7 +58,7 @@ run_command(["train"], environment={"COLOUR": "blue"})
 def test_exit_code_is_handed_on(capfd):
     assert run_command(["--help"]) == 0
     assert run_command(["no_such_command"]) == 2
-    assert "reproduce" in capfd.readouterr().out
+    assert "evaluate" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
