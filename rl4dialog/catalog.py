@@ -308,7 +308,9 @@ TurnPolicyRegistry = Registry(
     "turn-level policy", {"mlp_policy": "rl4dialog.policies.plain:mlp_policy"}, provided=("observation_space",)
 )
 
-InfoFnRegistry = Registry("info function", {"returns": "rl4dialog.rollouts.statistics:spread_of_returns"})
+InfoFnRegistry = Registry(
+    "info function", {"returns": "rl4dialog.rollouts.statistics:spread_of_returns"}, provided=("record",)
+)
 
 CallbackRegistry = Registry(
     "callback",

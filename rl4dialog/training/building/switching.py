@@ -38,7 +38,7 @@ def switch_algorithm(config: OnPolicyConfig) -> None:
     before, id = config.switch.before, config.alg.id
     if before is None or not {before, id} <= set(AlgorithmRegistry.ids()):
         return
-    config.switch.before, stale = None, config_notes(config, {})
+    stale = config_notes(config, {})
     notes = [*_adapt_policy(config), *_without_meaning(config, "alg.args", config.alg.args), *_adapt_groups(config)]
     if "trpo" in (before, id):
         notes += [f"alg.args.{k} is kept, but with trpo {_WITH_TRPO[k]}" for k in config.alg.args if k in _WITH_TRPO]
@@ -47,6 +47,7 @@ def switch_algorithm(config: OnPolicyConfig) -> None:
     fresh = config_notes(config, {})
     kept = [note for note in config.warnings if note not in stale]
     config.warnings[:] = dict.fromkeys([*kept, *fresh, *notes])
+    config.switch.before = None
 
 
 def _is_chosen(config: OnPolicyConfig, path: str) -> bool:
@@ -95,10 +96,16 @@ def _reason(config: OnPolicyConfig, where: str, name: str, value: Any) -> str | 
         if name == "critic_from":
             return None
     if registry.takes(id, name):
-        parameter = parameters_of(registry.resolve(id)).get(name)
-        is_wrong = parameter is not None and value_problem(parameter, value) is not None
-        return f"does not take the value {shown(value)}" if is_wrong else None
+        # A value that is wrong for both algorithms is a mistake, and remains an error.
+        is_of_other = where == "alg.args" and _takes(config.switch.before, name, value) and not _takes(id, name, value)
+        return f"does not take the value {shown(value)}" if is_of_other else None
     return f"has no {next((lack for lack, names in _LACKS.items() if name in names), 'such argument')}"
+
+
+def _takes(id: str | None, name: str, value: Any) -> bool:
+    """Whether the type of an algorithm's argument, if it is known, allows a value."""
+    parameter = None if id is None else parameters_of(AlgorithmRegistry.resolve(id)).get(name)
+    return parameter is None or value_problem(parameter, value) is None
 
 
 def _adapt_groups(config: OnPolicyConfig) -> Sequence[str]:

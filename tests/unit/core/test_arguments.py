@@ -13,7 +13,6 @@ from rl4dialog.core.arguments import Count, Fraction, Positive, adapter_of, chec
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.core.registry import Registry
 from rl4dialog.core.yaml_loader import apply_overrides
-from rl4dialog.rollouts.statistics import RolloutRecord
 
 if TYPE_CHECKING:
     from somewhere import Unknown
@@ -121,9 +120,7 @@ def test_every_argument_of_the_catalog_has_a_type(registry: Registry) -> None:
         f"{id}: {parameter}"
         for id in registry.ids()
         for name, parameter in parameters_of(registry._factory(registry.resolve(id))).items()
-        if name not in registry.provided
-        and parameter.annotation is not RolloutRecord
-        and adapter_of(parameter.annotation) is None
+        if name not in registry.provided and adapter_of(parameter.annotation) is None
     ]
     assert not untyped
 

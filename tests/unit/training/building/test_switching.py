@@ -57,6 +57,7 @@ SWITCHES = [
         "grpo",
         ["alg.id: grpo has other defaults than rloo for what is not set: kl_in"],
     ),
+    ("reinforce", {"baseline": "batch"}, {}, "ppo", ["alg.args.baseline is left out: ppo does not take the value"]),
 ]
 
 
@@ -107,6 +108,12 @@ def test_what_was_chosen_too_or_needs_another_config_is_an_error(tmp_path, overr
     path = config_file(tmp_path, "ppo", {"vf_coef": 0.5})
     with pytest.raises(ConfigError, match=problem):
         checked(path, *overrides)
+
+
+def test_value_that_no_algorithm_takes_remains_an_error(tmp_path):
+    path = config_file(tmp_path, "ppo", {"n_epochs": "many"})
+    with pytest.raises(ConfigError, match=r"alg\.args\.n_epochs: input should be"):
+        checked(path, "alg.id=grpo", "env.n_envs=4")
 
 
 def test_notes_about_beams_follow_the_mask(tmp_path):
