@@ -52,6 +52,7 @@ def train(
     """
     from rl4dialog.commands.parser import COMMANDS, make_parser
     from rl4dialog.core.config import TurnLevelConfig, load_config, text_config
+    from rl4dialog.experiments.own_process import train_arguments
     from rl4dialog.inference.loading import TrainedRun
     from rl4dialog.inference.turn_level_agent import load_agent
 
@@ -59,9 +60,7 @@ def train(
     settings = [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
     if not (is_plain := isinstance(config := load_config(config_path, settings), TurnLevelConfig)):
         text_config(config)
-    argv = ["train", "--config_path", str(config_path), "--base_path_to_store_results", str(folder.parents[1])]
-    argv += ["--project_name", folder.parent.name, "--experiment_name", folder.name, *["--overwrite"] * overwrite]
-    argv += [text for setting in settings for text in ("--set", setting)]
+    argv = train_arguments(config_path, folder, *["--overwrite"] * overwrite, overrides=settings)
     args = make_parser().parse_args(argv)
     args.argv = argv
     COMMANDS["train"].run(args)

@@ -26,16 +26,15 @@ from rl4dialog.runs.reading import number
 from rl4dialog.runs.report.metrics import mean_estimate
 
 _SHARE_OF_GAIN = 0.8
-_HOW_TO_READ = (
-    "Numbers are means over seeds, with 95 % intervals over seeds (Student's t) in brackets. A number without one "
-    "is of a single seed, or all seeds gave the same."
-)
+_MEANS = "Numbers are means over seeds, with 95 % intervals over seeds (Student's t) in brackets"
+_HOW_TO_READ = f"{_MEANS}. A number without one is of a single seed, or all seeds gave the same."
 _OF_WORLDS = (
-    "Numbers are means over seeds, with 95 % intervals over seeds (Student's t) in brackets; IQM is the mean of the "
-    "middle half. Differences are between runs of the same seed, and so are their intervals. *At equal tokens* is the "
-    "validation metric once as many agent tokens are spent as the shortest run has, and *tokens to* a level the median "
-    "over seeds; both are read from the evaluations by linear interpolation. Tokens are all that the agent says in "
-    "training, those of a critic's warmup included. Seconds are those of rollouts and updates."
+    f"{_MEANS}; "
+    "IQM is the mean of the middle half. Differences are between runs of the same seed, and so are their "
+    "intervals. *At equal tokens* is the validation metric once as many agent tokens are spent as the shortest "
+    "run has, and *tokens to* a level the median over seeds; both are read from the evaluations by linear "
+    "interpolation. Tokens are all that the agent says in training, those of a critic's warmup included. Seconds "
+    "are those of rollouts and updates."
 )
 _OF_COMPARISONS = (
     "Fixed in the plan before the runs. p is that of a paired t test; the last column is adjusted for all {n} tests of "
