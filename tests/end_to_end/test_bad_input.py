@@ -78,7 +78,7 @@ WRONG = [
     ({"alg__policy__id": "seq2seq_lm_actor_critic_policy"}, ("'builtin/tiny-gpt2'", "decoder-only", "causal policy")),
     ({"alg__policy__args__model_name": "builtin/tiny-t5"}, ("'builtin/tiny-t5'", "encoder-decoder", "seq2seq policy")),
     ({"alg__id": "rloo", "alg__args__n_generations": 3}, ("n_generations", "3", "n_envs")),
-    ({"alg__id": "grpo", "alg__args__gamma": 0.9, "alg__args__n_generations": 2}, ("gamma", "without a critic")),
+    ({"alg__id": "grpo", "alg__args__gamma": 0.9, "alg__args__n_generations": 2}, ("gamma", "total reward")),
     ({"alg__id": "rloo", "alg__args__credit": "turn", "alg__args__n_generations": 2}, ("alg.args.credit", "total")),
     ({"alg__policy__args__critic": "none"}, ("ppo", "needs a critic")),
     (

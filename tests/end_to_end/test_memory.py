@@ -83,6 +83,15 @@ def test_a_reference_that_follows_adapters_is_a_copy_of_them(tmp_path):
     assert ema.frozen - plain.frozen == plain.weights > 0
 
 
+def test_each_separate_critic_has_a_trunk(tmp_path):
+    shared, one, three = (
+        predicted(tmp_path, {"critic": kind, "n_critics": n})
+        for kind, n in (("shared", 3), ("separate", 1), ("separate", 3))
+    )
+    assert three.weights - one.weights == 2 * (one.weights - shared.weights) > 0
+    assert three.activations == one.activations, "each critic reads its own rows only"
+
+
 def test_nothing_is_loaded_to_predict(tmp_path):
     """A model of 7 billion weights is predicted in the memory of a test."""
     from transformers import LlamaConfig

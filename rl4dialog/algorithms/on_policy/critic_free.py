@@ -22,7 +22,7 @@ from rl4dialog.functional.rounding import log_probs_differ
 from rl4dialog.rollouts.buffer import BaselineRolloutBuffer, GroupRolloutBuffer, RewardBaseline
 from rl4dialog.rollouts.conversations import ConstantGroups
 
-_OF_CRITIC = ("vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs")
+_OF_CRITIC = ("vf_coef", "clip_range_vf", "critic_warmup_iters", "critic_epochs", "agreement_mask")
 _OF_CREDIT = (
     *("gamma", "gae_lambda", "value_gae_lambda", "gae_horizon", "baseline"),
     *("credit", "turn_gamma", "turn_gae_lambda"),
@@ -43,7 +43,7 @@ class CriticFree(PPO):
         kl_in: Where the KL penalty is applied: ``reward`` or ``loss``.
         kl_estimator: KL estimator for ``kl_in: loss``: ``k1``, ``k2`` or ``k3``.
         kwargs: Keyword arguments of :class:`PPO`, except ``gamma``, ``gae_lambda``, ``vf_coef``, ``clip_range_vf``,
-            ``critic_warmup_iters``, ``critic_epochs``, and those of credit.
+            ``critic_warmup_iters``, ``critic_epochs``, ``agreement_mask``, and those of credit.
     """
 
     needs_critic = False
@@ -67,12 +67,10 @@ class CriticFree(PPO):
     @classmethod
     def check_arguments(cls, args: Mapping[str, Any], n_envs: int) -> None:
         super().check_arguments(args, n_envs)
-        for name in cls.no_meaning:
+        for name, why in cls.no_meaning.items():
             if name in args:
-                raise ConfigError(
-                    f"alg.args.{name} has no meaning without a critic: all tokens of a conversation have the advantage "
-                    f"of its total reward; remove it, or use another algorithm, such as ppo"
-                )
+                advice = "remove it, or use another algorithm, such as ppo"
+                raise ConfigError(f"alg.args.{name} has no meaning: {cls.__name__.lower()} {why}; {advice}")
 
     def _reward_kl_coeff(self) -> float:
         return self.kl_controller.coeff if self.kl_in == "reward" else 0.0

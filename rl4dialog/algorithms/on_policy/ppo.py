@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, get_args
 
+import numpy as np
 import stable_baselines3
 import torch
 from pydantic import Field
@@ -17,7 +18,13 @@ from rl4dialog.algorithms.schedules import ScheduleSettings, as_schedule
 from rl4dialog.core.arguments import Count, NonNegative, NonNegativeInt, Positive
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.credit import Baseline
-from rl4dialog.functional.distributed import all_reduce, all_reduce_max, all_reduce_numbers, n_processes
+from rl4dialog.functional.distributed import (
+    all_gather_object,
+    all_reduce,
+    all_reduce_max,
+    all_reduce_numbers,
+    n_processes,
+)
 from rl4dialog.functional.log_probs import BeyondCap, Correction, effective_share, sampler_weights
 from rl4dialog.functional.losses import (
     ClipRange,
@@ -32,6 +39,7 @@ from rl4dialog.functional.losses import (
 from rl4dialog.functional.masks import FIXED_COST, whiten
 from rl4dialog.functional.replies import Replies, ReplySamples
 from rl4dialog.policies.gradient_steps import GradientSteps
+from rl4dialog.policies.heads import ValueBounds
 
 SUPERVISED_BATCH_SIZE = 8
 
@@ -74,6 +82,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             The policy, its optimizer state and the KL coefficient stay as they are. A shared critic trains its head.
         critic_epochs: Further passes over the replies of an iteration that train only the critic, also after
             ``target_kl`` has stopped the policy (SAO, arXiv 2607.08507). A shared critic trains its head.
+        agreement_mask: With several critics (``n_critics``), the share of an iteration's tokens whose advantages are 0:
+            those before which the values of the critics differ least (AsyPPO, arXiv 2510.01656).
         n_generations: Number of conversations about each prompt; must divide the number of environments.
         baseline: What advantages compare returns with: ``value``, the critic in generalized advantage estimation;
             ``tether``, the critic mixed with the other conversations about the same prompt, in a share that it learns
@@ -102,16 +112,18 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         supervised_loss: Callable[[Any, int], torch.Tensor] | None = None,
         critic_warmup_iters: NonNegativeInt = 0,
         critic_epochs: NonNegativeInt = 0,
+        agreement_mask: Annotated[float, Field(ge=0, lt=1)] = 0.0,
         n_generations: Annotated[int, Field(ge=2)] | None = None,
         baseline: Baseline = "value",
         **kwargs: Any,
     ) -> None:
         self.critic_epochs, self._baseline, self.group_size = critic_epochs, baseline, n_generations or self.group_size
-        of_critic = {"critic_warmup_iters": critic_warmup_iters, "critic_epochs": critic_epochs}
+        of_critic: dict[str, Any] = {"critic_warmup_iters": critic_warmup_iters, "critic_epochs": critic_epochs}
         own: dict[str, Any] = {"clip_range_high": clip_range_high, "n_generations": n_generations, **of_critic}
         own |= {"baseline": baseline} if baseline != "value" else {}
         PPO.check_arguments({**kwargs, **own}, self.group_size)
         self.micro_batch_size, self.split_by_length = micro_batch_size, split_by_length
+        self.agreement_mask = agreement_mask
         self.clip_range_high = as_schedule(clip_range_high, "clip_range_high")
         self.ratio, self.surrogate = ratio, surrogate
         self.loss_aggregation, self.mask_truncated = loss_aggregation, mask_truncated
@@ -155,6 +167,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 
     def _setup_model(self) -> None:
         super()._setup_model()
+        policy: Any = self.policy
+        self._value_bounds: ValueBounds | None = policy.value_bounds
         if self.clip_range_high is not None:
             self.clip_range_high = FloatSchedule(self.clip_range_high)
 
@@ -168,6 +182,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
         clip = ClipRange(low, high)
         self._weigh_replies()
         self._check_targets()
+        self._divide_replies()
 
         # Keep tensors and read them at the end, because each read synchronizes with the GPU.
         history: dict[str, list[torch.Tensor]] = {}
@@ -179,6 +194,8 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             for batch in self.rollout_buffer.minibatches(self.batch_size):  # type: ignore[attr-defined]
                 # Advantage normalization (detail 7) over the whole minibatch, before it is split into micro-batches.
                 advantages = whiten(batch.advantages) if self.normalize_advantage else batch.advantages
+                if batch.replies.informative is not None:
+                    advantages = advantages * batch.replies.flat("informative")
                 batch = batch.with_numbers(advantages=advantages, loss_weights=self._loss_weights(batch))
 
                 steps.clear()
@@ -229,6 +246,10 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
             steps.backward(means["loss"], is_last=i == len(parts) - 1)
             for name, mean in means.items():
                 sums[name] = sums[name] + mean.detach() if name in sums else mean.detach()
+        if batch.replies.critic is not None and n_processes() > 1:
+            for parameter in self.policy.critic_parameters():  # type: ignore[operator]
+                if parameter.grad is None:  # of a critic without rows here, which may have some in another process
+                    parameter.grad = torch.zeros_like(parameter)
         return sums
 
     def _train_critic(self, clip_range_vf: float | None) -> None:
@@ -248,8 +269,7 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
 
     def _check_targets(self) -> None:
         """Check that the targets of bounded values can be reached."""
-        bounds = getattr(self.policy, "value_bounds", None)
-        if bounds is None:
+        if (bounds := self._value_bounds) is None:
             return
         returns = self.rollout_buffer.returns
         low, high = float(returns.min()), float(returns.max())
@@ -260,9 +280,30 @@ class PPO(LMRolloutMixin, stable_baselines3.PPO):  # type: ignore[misc]
                 f"{low:g} to {high:g}; widen it, or set alg.args.value_gae_lambda: 1 if the returns stay within it"
             )
 
+    def _divide_replies(self) -> None:
+        """Give each of several critics its conversations, and find the states at which they agree."""
+        policy: Any = self.policy
+        replies: Replies = self.rollout_buffer.replies  # type: ignore[attr-defined]
+        if policy.n_critics == 1 or not self.needs_critic:
+            return
+        assert replies.episode is not None
+        if self.agreement_mask and not self.is_critic_warmup:
+
+            def deviations_of(part: Replies) -> torch.Tensor:
+                return part.scattered(policy.critic_values(part).std(dim=0, correction=0))
+
+            with torch.no_grad():
+                deviations = replies.to(self.device).computed(deviations_of).cpu()
+            of_all = np.concatenate(all_gather_object(deviations[replies.response_mask].numpy()))
+            limit = float(np.quantile(of_all, self.agreement_mask))
+            # Only below the limit: before their first update critics are equal, which says nothing about a state.
+            replies.informative = (deviations >= limit).float()
+            self.logger.record("train/critics_agree", float((of_all < limit).mean()))
+        replies.critic = replies.episode % policy.n_critics
+
     def _value_loss(self, values: torch.Tensor, batch: ReplySamples, clip_range_vf: float | None) -> torch.Tensor:
         """Error of the values at each agent token. Shape (N,)."""
-        bounds = getattr(self.policy, "value_bounds", None)
+        bounds = self._value_bounds
         if bounds is not None and bounds.loss == "cross_entropy":
             return bounded_value_loss(bounds.shares(values), bounds.shares(batch.returns))
         return value_loss(values, batch.old_values, batch.returns, clip_range_vf)

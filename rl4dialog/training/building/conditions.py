@@ -69,6 +69,8 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.args.critic_epochs is not supported with FSDP or DeepSpeed; remove it"),
         (lambda sharded_by, critic_lr_factor: critic_lr_factor != 1,
          "alg.policy.args.critic_lr_factor is not supported with FSDP or DeepSpeed; remove it"),
+        (lambda sharded_by, n_critics: n_critics > 1,
+         "alg.policy.args.n_critics is not supported with FSDP or DeepSpeed; remove it"),
         (lambda sharded_by, supervised_coef: supervised_coef,
          "alg.args.supervised_coef is not supported with FSDP or DeepSpeed; remove it"),
         (lambda sharded_by, chosen_target_kl: sharded_by == "deepspeed",
@@ -84,6 +86,8 @@ CONDITIONS: dict[str, tuple[Row, ...]] = {
          "alg.policy.args.critic is none, but alg.id: {alg_id} needs a critic"),
         (lambda only_of_ppo: only_of_ppo,
          "alg.policy.args.{only_of_ppo} is not supported with alg.id: {alg_id}, only with ppo and nlpo; remove it"),
+        (lambda agreement_mask, n_critics: agreement_mask and n_critics == 1,
+         "alg.args.agreement_mask compares critics, but there is one; set alg.policy.args.n_critics: 2"),
         (lambda value_range, coeff, credit: coeff and credit != "turn",
          "alg.policy.args.value_range: with credit: token, values include the KL penalty, which has no limit; set "
          "alg.args.credit: turn, or alg.kl_div.coeff: 0"),

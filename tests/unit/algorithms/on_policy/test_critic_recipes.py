@@ -15,6 +15,7 @@ from rl4dialog.algorithms.on_policy.ppo import PPO
 from rl4dialog.core.errors import ConfigError
 from rl4dialog.functional.losses import bounded_value_loss
 from rl4dialog.policies.heads import ValueBounds
+from rl4dialog.policies.saving import CRITIC_FILE, states_beside, weights_hash
 
 SETTINGS = {**ALGORITHMS["ppo"][1], "batch_size": 30, "n_epochs": 1}
 
@@ -163,3 +164,83 @@ def test_processes_mix_one_baseline(tmp_path):
 
     (rho, _), (same, _) = in_two_processes(work, tmp_path)
     assert rho == same != 0
+
+
+def pair_of_critics(critic="separate", **kwargs):
+    """An algorithm with two critics that differ, with a rollout to train on."""
+    algorithm = algorithm_of(policy_kwargs={"critic": critic, "n_critics": 2}, **kwargs)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for head in algorithm.policy._critics:
+            head.output.weight.normal_()
+    collect(algorithm, reset=False)
+    return algorithm
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+def test_each_critic_learns_from_its_own_conversations(critic):
+    algorithm = pair_of_critics(critic)
+    policy, replies = algorithm.policy, algorithm.rollout_buffer.replies
+    values = policy.critic_values(replies)
+    assert values.shape == (2, replies.n_tokens) and not torch.allclose(values[0], values[1])
+    torch.testing.assert_close(replies.flat("values"), values.mean(dim=0))
+    of_token = replies.episode[replies.coordinates[0]] % 2
+    errors = (values - replies.flat("returns")).square() * torch.stack([of_token == 0, of_token == 1])
+    (algorithm.vf_coef * errors.sum() / replies.n_tokens).backward()
+    expected = [parameter.grad.clone() for parameter in policy.critic_parameters()]
+
+    algorithm.critic_epochs, algorithm.batch_size = 1, 10**6
+    found = []
+    policy.gradient_steps.apply = lambda norm: found.extend(p.grad.clone() for p in policy.critic_parameters())
+    algorithm._divide_replies()
+    algorithm._train_critic(None)
+    torch.testing.assert_close(found, expected)
+    # A minibatch without conversations of a critic leaves this critic as it is.
+    policy.gradient_steps.clear()
+    one = algorithm.rollout_buffer._minibatch([0])
+    algorithm._gradient(one, lambda part: {"loss": policy.predict_values(part.observations)[:, 0]})
+    other = policy._critics[1 - int(replies.critic[0])]
+    assert all(parameter.grad is None for parameter in other.trained_parameters())
+
+
+def test_states_at_which_critics_agree_have_no_advantage():
+    algorithm = pair_of_critics(agreement_mask=0.25, n_epochs=1)
+    replies, found = algorithm.rollout_buffer.replies, []
+    deviations = algorithm.policy.critic_values(replies).std(dim=0).detach().sort().values
+    terms_of = algorithm._terms
+
+    def spy(part, *args):
+        found.append((algorithm.policy.critic_values(part.replies).std(dim=0), part.advantages))
+        return terms_of(part, *args)
+
+    algorithm._terms, algorithm.batch_size = spy, 10**6
+    algorithm.train()
+    for spread, advantages in found:
+        assert ((advantages == 0) == (spread < np.quantile(deviations, 0.25))).all()
+    n_masked = sum(int((advantages == 0).sum()) for _, advantages in found)
+    assert n_masked == pytest.approx(0.25 * len(deviations), abs=1)
+    assert algorithm.logger.name_to_value["train/critics_agree"] == n_masked / len(deviations)
+
+
+def test_equal_critics_mask_nothing():
+    algorithm = algorithm_of(policy_kwargs={"n_critics": 2}, agreement_mask=0.25)
+    algorithm.train()
+    assert algorithm.logger.name_to_value["train/critics_agree"] == 0
+
+
+def test_processes_train_the_same_critics(tmp_path):
+    def work(number):
+        # So small minibatches have conversations of one critic only, in one process or in both.
+        algorithm = pair_of_critics(seed=3 + number, batch_size=2, critic_epochs=1, agreement_mask=0.25)
+        algorithm.train()
+        return weights_hash(algorithm.policy), set(algorithm.rollout_buffer.replies.critic.tolist())
+
+    (weights_of, parts), (same, _) = in_two_processes(work, tmp_path)
+    assert weights_of == same and parts == {0, 1}
+
+
+def test_file_of_several_critics_numbers_all_but_the_first():
+    one, two = (algorithm_of(policy_kwargs={"n_critics": n}).policy for n in (1, 2))
+    names, more = (set(states_beside(policy)[CRITIC_FILE]) for policy in (one, two))
+    assert names < more and len(more) == 2 * len(names)
+    assert all(name.startswith("_more_critics.2.") for name in more - names)

@@ -49,6 +49,17 @@ SWITCHES = [
             "alg.args.learning_rate is kept, but with trpo it is the critic's alone",
         ],
     ),
+    (
+        "ppo",
+        {"baseline": "tether", "n_generations": 2, "gamma": 1.0, "agreement_mask": 0.2},
+        {"n_critics": 2},
+        "reinforce",
+        [
+            "alg.args.baseline is left out: reinforce does not take the value 'tether'",
+            "alg.args.agreement_mask is left out: reinforce has no critic",
+            "alg.policy.args.n_critics is left out: reinforce has no critic",
+        ],
+    ),
     ("ppo", {}, {}, "nlpo", ["alg.policy.id is now maskable_causal_lm_actor_critic_policy: nlpo needs a mask"]),
     (
         "rloo",
@@ -94,8 +105,11 @@ def test_what_has_no_meaning_is_left_out_and_each_change_is_noted(tmp_path, befo
 @pytest.mark.parametrize(
     ("overrides", "problem"),
     [
-        (["alg.id=grpo", "alg.args.vf_coef=0.1"], "alg.args.vf_coef has no meaning without a critic"),
-        (["alg.id=grpo", "alg.args={n_steps: 16, vf_coef: 0.1}"], "alg.args.vf_coef has no meaning without a critic"),
+        (["alg.id=grpo", "alg.args.vf_coef=0.1"], "alg.args.vf_coef has no meaning: grpo has no critic"),
+        (
+            ["alg.id=grpo", "alg.args={n_steps: 16, vf_coef: 0.1}"],
+            "alg.args.vf_coef has no meaning: grpo has no critic",
+        ),
         (["alg.id=a2c", "alg.args.n_epochs=2"], "alg.args.n_epochs: algorithm 'a2c' has no argument 'n_epochs'"),
         (["alg.id=nlpo", "alg.policy.id=causal_lm_actor_critic_policy"], "nlpo does not support policy"),
         (["alg.id=grpo", "env.n_envs=1"], "n_generations is 4, which does not divide env.n_envs = 1"),
