@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rl4dialog.serving.judging import Judging
     from rl4dialog.serving.teaching import Teaching
 
+_N_EXAMPLES, _LONGEST_EXAMPLE = 3, 80  # messages to begin with, and their characters
 _SHOW_REWARD = flag("--show_reward", "print the reward of each reply and its parts")
 _SITUATIONS = (
     option("--split", "split of the situations (default: train)", choices=SPLITS),
@@ -207,7 +208,18 @@ def _chat_page(args: Namespace) -> Any:
         models.append(ChatAgent(load_compared(args), compared_name(args)))
     warn_of_visitors(args, "chat with the model and give feedback.")
     print(f"Judgements are appended to {feedback}", file=sys.stderr)
-    return ChatPage(Chat(models, feedback, args.seed, args.show_reward))
+    return ChatPage(Chat(models, feedback, args.seed, args.show_reward), _beginnings(args.run_path))
+
+
+def _beginnings(run: str | None) -> list[str]:
+    """Short first utterances of conversations in which the run was evaluated."""
+    from rl4dialog.runs.reading import read_predictions
+
+    for path in sorted(Path(run).expanduser().glob("epoch_*_split_predictions.json")) if run is not None else ():
+        found = read_predictions(path)
+        said = [text for text, *_ in filter(None, found.utterances if found is not None else ())]
+        return [text for text in dict.fromkeys(said) if len(text) <= _LONGEST_EXAMPLE and "<" not in text][:_N_EXAMPLES]
+    return []
 
 
 def _judging(args: Namespace) -> Judging[Any]:

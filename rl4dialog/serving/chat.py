@@ -94,7 +94,7 @@ class Exchange:
     def was_choice(self) -> bool:
         """Whether one of two replies was chosen, so that the choice can be taken back."""
         n_asked = sum(bool(reply.text or reply.finished) for reply in self.replies)
-        return n_asked > 1 and self.chosen is not None and self.replies[self.chosen].correction is None
+        return n_asked > 1 and self.chosen is not None and not self.is_corrected
 
     @property
     def said(self) -> str | None:
@@ -104,12 +104,16 @@ class Exchange:
         reply = self.replies[self.chosen]
         return reply.text if reply.correction is None else reply.correction
 
+    @property
+    def is_corrected(self) -> bool:
+        return self.chosen is not None and self.replies[self.chosen].correction is not None
+
     def origin(self, index: int) -> str:
         """Source of the text in a model's column; empty if it is this model's own reply."""
         if self.chosen is None:
             return ""
         whose = "" if len(self.replies) == 1 else f" of {self.chosen + 1}: {self.replies[self.chosen].model}"
-        if self.replies[self.chosen].correction is not None:
+        if self.is_corrected:
             return f"your correction of the reply{whose}"
         return "" if self.chosen == index else f"the reply{whose}"
 

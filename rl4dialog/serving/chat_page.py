@@ -23,7 +23,8 @@ class ChatPage(Page[ChatState]):
 
     mode = "chat"
 
-    def __init__(self, chat: Chat) -> None:
+    def __init__(self, chat: Chat, examples: Sequence[str] = ()) -> None:
+        self.examples = examples
         self._chat, settings = chat, Settings(persona=chat.models[0].persona)
         self._to_stop: set[str] = set()
         choose = "Choose the better reply. " if len(chat.models) > 1 else ""
@@ -48,12 +49,11 @@ class ChatPage(Page[ChatState]):
         temperature = self._number("temperature", "Temperature", 0.1)
         top_p = self._number("top_p", "Top-p", 0.05)
         max_new_tokens = self._number("max_new_tokens", "Longest reply (tokens)", 1, precision=0)
-        beta = gradio.Number(
-            None, label="beta (weight of the values)", step=1, elem_id="beta",
-            visible=any(model.beta is not None for model in models),
-        )  # fmt: skip
+        is_guided = any(model.beta is not None for model in models)
+        beta = gradio.Number(None, label="beta (weight of the values)", step=1, elem_id="beta", visible=is_guided)
         self._settings = [persona, temperature, top_p, max_new_tokens, beta]  # in the order of Settings
-        colour = gradio.Radio([_NO_COLOUR, *QUANTITIES], value=_NO_COLOUR, label="Color tokens by", elem_id="colour")
+        known = [label for label, each in QUANTITIES.items() if is_guided or each.name != "advantages"]
+        colour = gradio.Radio([_NO_COLOUR, *known], value=_NO_COLOUR, label="Color tokens by", elem_id="colour")
         self.options = [colour]
         gradio.Markdown(f"Ratings, choices and corrections are appended to `{self._chat.feedback}`.")
 
@@ -77,6 +77,7 @@ class ChatPage(Page[ChatState]):
         for i, column in enumerate(self._columns):
             bubble = column.chat
             self._on(bubble.like, f"rate_{i}", partial(self._rate, i))
+            self._on(bubble.example_select, f"example_{i}", self._began, *self._settings)
             self._on(bubble.option_select, f"option_{i}", partial(self._choose, i))
             self._on(bubble.edit, f"edit_{i}", partial(self._edited, i), *self._settings)
             self._on(bubble.retry, f"retry_{i}", self._retried, *self._settings)
@@ -102,6 +103,9 @@ class ChatPage(Page[ChatState]):
 
     def _sent(self, visit: Visit, text: str, *settings: Any) -> Iterator[Updates]:
         return self._replied(visit, self._state(visit), text, settings, is_typed=True)
+
+    def _began(self, visit: Visit, *settings: Any) -> Iterator[Updates]:
+        return self._replied(visit, self._state(visit), self.examples[visit.click.index], settings)
 
     def _retried(self, visit: Visit, *settings: Any) -> Iterator[Updates]:
         return self._replied(visit, *_before(self._state(visit), -1), settings)
@@ -198,6 +202,8 @@ def _bubbles(state: ChatState, index: int, colour: str, is_busy: bool) -> list[B
             continue
         reply, origin = exchange.replies[index], exchange.origin(index)
         below = note_html(origin) or _below(reply, quantity, scale)
+        if exchange.is_corrected:
+            below = f'<div class="corrected">{below}</div>'
         bubbles.append(Bubble("assistant", message["content"], below, None if origin else reply.rating))
     return bubbles
 

@@ -172,12 +172,15 @@ class Visit(NamedTuple):
 class ConversationColumn:
     """A conversation with one model."""
 
-    def __init__(self, gradio: ModuleType, index: int, label: str, placeholder: str) -> None:
+    def __init__(
+        self, gradio: ModuleType, index: int, label: str, placeholder: str, examples: Sequence[str] = ()
+    ) -> None:
         self._gradio, self._n_shown = gradio, 0
         with gradio.Column(min_width=280, elem_classes="conversation") as self.box:
             self.chat = gradio.Chatbot(
                 label=label, elem_id=f"chat-{index}", height="100%", scale=1, layout="bubble", buttons=["copy"],
                 render_markdown=False, latex_delimiters=[], placeholder=placeholder,
+                examples=[{"text": text} for text in examples],
             )  # fmt: skip
         self.parts = [self.box, self.chat]
 
@@ -235,6 +238,7 @@ class Page(ABC, Generic[T]):
 
     mode: str  # CSS class, and part of the name under which a browser stores its key
     hint: str  # what a person can do, in a line
+    examples: Sequence[str] = ()  # messages to begin with
 
     def __init__(self, names: Sequence[str], placeholder: str, begin: Callable[[], T]) -> None:
         gradio = self._gradio = load_gradio()
@@ -248,7 +252,9 @@ class Page(ABC, Generic[T]):
                 self._add_settings()
             self._help = gradio.HTML(help_html(self.hint), elem_id="help")
             with gradio.Row(elem_id="conversations", elem_classes=self.mode, scale=1):
-                self._columns = [ConversationColumn(gradio, i, name, placeholder) for i, name in enumerate(names)]
+                self._columns = [
+                    ConversationColumn(gradio, i, name, placeholder, self.examples) for i, name in enumerate(names)
+                ]
             self._chats = [column.chat for column in self._columns]
             # Models never generate for two tabs at the same time, and feedback is written by one at a time.
             in_turn = {"concurrency_id": "models", "concurrency_limit": 1}

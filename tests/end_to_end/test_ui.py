@@ -172,6 +172,7 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run, tmp_path):
         tab.edit(1, "yes , i do .", "The correction was appended")
         assert tab.turns(0) == tab.turns(1) == ["do you like <b>tea</b> ?", "yes , i do ."]
         assert all("your correction of the reply of 2" in text for text in tab.texts(".remark"))
+        assert not any(each.is_displayed() for each in opened.find_elements("css selector", "button[aria-label*=ike]"))
         tab.send("tell me more .", 1)
         tab.reload(n_turns=4)
 
@@ -184,6 +185,12 @@ def test_two_models_are_talked_to_and_judged_in_a_browser(run, tmp_path):
             labels[label].click()
             tab.wait_for(lambda seen=seen, label=label: label in tab.one(seen).text, label)
         assert "no critic" in tab.one("#chat-1 .missing").text
+        # A new conversation begins with a click on an utterance of the run's evaluation.
+        tab.one("#chat-0 [title=Clear]").click()
+        tab.wait_for(lambda: tab.texts("#chat-0 .example"), "examples")
+        said = tab.texts("#chat-0 .example")[0]
+        tab.one("#chat-0 .example").click()
+        tab.wait_for(lambda: tab.turns(0)[:1] == tab.turns(1)[:1] == [said], "the example in both columns")
         assert tab.asked_hosts() == {address.removeprefix("http://")}
 
     preference, down, withdrawal, up, correction = read_feedback(feedback)
