@@ -39,6 +39,7 @@ _PREDICTIONS_FILE = re.compile(r"epoch_(\d+)_(\w+)_split_predictions\.json")
 _TURN_MARKER = "<EOU>"
 _TEXT_KEYS = ("prompt_text", "generated_text", "ref_text")
 _NO_SCORES = {*_TEXT_KEYS, "split_name", "sample_id"}
+_OF_TURNS = ("advantages", "values")
 _REFERENCE = re.compile(r"<START-(\d+)>(.*?)<END-\1>", re.DOTALL)
 
 TURNS_KEY = "turns"
@@ -58,7 +59,8 @@ class Predictions:
 
     ``replies`` are the first ones of ``conversations``, which are ``None`` for single replies and plain episodes.
     ``scores`` of each reply or conversation are by metric or reward, NaN where there is none, of shape (N,).
-    ``advantages`` are means over each utterance of the agent, by the values of the policy; empty without values.
+    ``advantages`` are means over each utterance of the agent, by the values of the policy, and ``values`` those of the
+    states before the utterances; empty without values.
     """
 
     sample_ids: list[str]
@@ -69,6 +71,7 @@ class Predictions:
     scores: dict[str, NDArray[np.float64]]
     conversations: list[Dialogue | None]
     advantages: list[list[float]] = field(default_factory=list)
+    values: list[list[float]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.replies)
@@ -124,7 +127,10 @@ def read_predictions(path: Path) -> Predictions | None:
         [list(filter(None, found)) for found in references],
         {key: np.array([number(row.get(key)) for row in rows], float) for key in keys},
         conversations,
-        [row["advantages"] for row in rows] if all(isinstance(row.get("advantages"), list) for row in rows) else [],
+        *(
+            [[number(v) for v in row.get(key, ())] for row in rows] if any(key in r for r in rows) else []
+            for key in _OF_TURNS
+        ),
     )
 
 

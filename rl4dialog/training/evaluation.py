@@ -31,7 +31,15 @@ from rl4dialog.training.building.policy import build_post_processor, evaluation_
 from rl4dialog.training.building.rewards import RewardColumns, mean_reward
 from rl4dialog.training.building.texts import Texts
 from rl4dialog.training.random_state import random_states_kept
-from rl4dialog.training.talks import compute_metrics, converse, give_replies, hold_talks, replies_by_turn, value_numbers
+from rl4dialog.training.talks import (
+    compute_metrics,
+    converse,
+    give_replies,
+    hold_talks,
+    replies_by_turn,
+    value_numbers,
+    values_before,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -72,6 +80,7 @@ class Evaluator:
         self._post_process = build_post_processor(config.evaluation_block)
         self._values = value_numbers(config, texts.lengths, self._settings.eval_batch_size)
         self.value_ranks: Callable[[Sequence[Sample]], dict[str, float]] | None = None
+        self.has_critic = False  # whether values of the policy are recorded with its conversations
 
     def begin_run(self, policy: LMActorCriticPolicy) -> None:
         """Prepare the partner of conversations, before a policy is trained or its weights are restored."""
@@ -102,14 +111,16 @@ class Evaluator:
 
     def _judged(self, policy: LMActorCriticPolicy, split: str, must_work: bool) -> Evaluation:
         # The seed is the same for every evaluation, so that differences come from the policy.
-        samples, seed = self.samples(split), derive_seed(self._seed, "evaluation", split)
+        samples, seed, kwargs = self.samples(split), derive_seed(self._seed, "evaluation", split), self._kwargs
         if self._conversing is not None:
             talk, sizes = functools.partial(converse, self._conversing, seed), [0] * len(samples)
+            if self.has_critic and not policy.lockstep:
+                kwargs = {**kwargs, "values_of": policy.predict_sequence_values}
         else:
             prompts = self._prompts(policy, samples)
             talk, sizes = functools.partial(give_replies, prompts, self._post_process), [len(ids) for ids in prompts]
         batch_size = self._settings.eval_batch_size
-        talks = hold_talks(policy, samples, sizes, talk, split, batch_size, self._kwargs, seed)
+        talks = hold_talks(policy, samples, sizes, talk, split, batch_size, kwargs, seed)
         if not talks:
             return Evaluation({}, [])
         columns = self._columns(samples, talks, must_work)
@@ -212,7 +223,7 @@ def judged(
         references = "".join(f"<START-{n}>{text}<END-{n}>" for n, text in enumerate(sample.references, start=1))
         record: dict[str, Any] = {"split_name": split_name, "sample_id": sample.id, "prompt_text": prompt}
         record |= {**_history(sample), "generated_text": reply, "ref_text": references}
-        record |= {} if talk.is_single_reply else conversation_record(talk.dialogue)
+        record |= {} if talk.is_single_reply else conversation_record(talk.dialogue) | values_before(talk)
         record |= {key: values[i] for key, values in columns.items()}
         record |= {key: "n/a" if each is None else each[i] for key, (each, _) in scores.items()}
         predictions.append(record)

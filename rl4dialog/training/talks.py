@@ -30,6 +30,8 @@ from rl4dialog.training.building.policy import is_guided
 from rl4dialog.training.building.texts import Lengths
 
 ADVANTAGE, ADVANTAGES, KL_TO_PRIOR, Q_RANK, REJECTED = "advantage", "advantages", "kl_to_prior", "q_rank", "rejected"
+VALUES = "values"
+"""Key of a record: the value of the state before each utterance of the agent."""
 
 
 class ValueNumbers:
@@ -50,12 +52,13 @@ class ValueNumbers:
     def of_evaluation(
         self, policy: Any, samples: Sequence[Sample], talks: Sequence[Talk]
     ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-        """Metrics, and what each record gets: means, and in ``advantages`` the mean of each utterance."""
+        """Metrics, and what each record gets: means, the mean advantage of each utterance, and the value before it."""
         said = [(reply.prompt, reply.text) for talk in talks for reply in talk.replies]
         found: dict[str, list[np.ndarray]] = {}
         batches = self._batches(policy, said)
         if self._learns_v:
             found[ADVANTAGE] = _per_reply(policy.advantages, batches)
+            before = iter(_per_reply(policy.predict_sequence_values, batches))
         if not policy.reranked and not policy.guidance.searches:
             found[KL_TO_PRIOR] = _per_reply(policy.kl_to_prior, batches)
         records: list[dict[str, Any]] = [{} for _ in talks]
@@ -67,6 +70,7 @@ class ValueNumbers:
                 record[key] = float(np.concatenate(of_talk).mean()) if of_talk else math.nan
                 if key == ADVANTAGE:
                     record[ADVANTAGES] = [float(each.mean()) for each in of_talk]
+                    record[VALUES] = [float(next(before)[0]) for _ in of_talk]
             known = [record[key] for record in records if not math.isnan(record[key])]
             metrics |= {key: sum(known) / len(known)} if known else {}
         return metrics | self._ranks(policy, samples), records
@@ -174,6 +178,12 @@ def converse(
     """Hold one conversation about each sample; the seed of the partner depends on the sample's index."""
     seeds = [derive_seed(seed, "partner", row) for row in rows]
     return conversing(policy, samples, seeds, **generation_kwargs)
+
+
+def values_before(talk: Talk) -> dict[str, list[float]]:
+    """What the record of a conversation gets, if its utterances have values."""
+    known = [reply.of_tokens("values") for reply in talk.replies if reply.batch is not None]
+    return {VALUES: [float(each[0]) for each in known if each is not None]} if known and known[0] is not None else {}
 
 
 def is_kept(talk: Talk, config: TextConfig) -> bool:

@@ -288,9 +288,8 @@ def improve(plan: Plan, compare: Compare) -> Path:
             say(f"The reward model ranks {verdict}")
         else:
             learned = stage.name
-    result = effects(plan.improvable.output / COMPARISON)
-    say(f"Result: {result}")
-    facts = {"result": result, **_facts(plan, verdict, learned)}
+    say(f"Result: {effects(plan.improvable.output / COMPARISON)}")
+    facts = _facts(plan, verdict, learned)
     return write_improvement_report(plan.improvable.output / COMPARISON, plan.improvable.output / REPORT_FILE, facts)
 
 

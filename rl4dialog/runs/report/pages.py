@@ -19,6 +19,7 @@ from rl4dialog.runs.reading import Predictions, Run, as_text, number, pair, read
 from rl4dialog.runs.report.curves import (
     MIN_ITERATIONS,
     PHASES,
+    Curve,
     Panel,
     evaluation_curves,
     iteration_curve,
@@ -97,6 +98,10 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
     changes = metric_changes(run, split, *found, repeats)
     headlines = sorted((change for change in changes if is_headline(change.key)), key=_rank)
     drawn = panels([run])
+    curves, evaluations = (
+        _curve_pictures(run, drawn),
+        _evaluation_pictures(run, repeats, [each.key for each in headlines]),
+    )
     browsers = _sample_sets(run, split, labels)
     beside = {"references": run.references, **run.players} if split == "test" else {}
     for name, scores in beside.items():
@@ -105,27 +110,47 @@ def run_content(run: Run, state: str, labels: tuple[str, str] | None = None) -> 
     return dict(
         run=run,
         subtitle=subtitle(run, state),
+        verdict=verdict(
+            headlines, f"{len(after or ()):,} {split} {'prompts' if of == 'replies' else of}", len(after or ())
+        ),
+        first_pictures=[*evaluations[:1], *curves[: 2 - len(evaluations[:1])]],
         facts=facts(run),
         warnings=run_warnings(run),
         notes=[*run.notes, *missing(run, split, state)],
         split=split,
         times=" and ".join(times),
         n_samples=len(shown[-1]) if shown else 0,
+        has_values=any(each.values for each in shown),
         of=of,
         beside={name: scores for name, scores in beside.items() if scores.keys() & {each.key for each in changes}},
         has_players=bool(run.players) and split == "test",
         changes=headlines[:_N_SHOWN],
         other_changes=[*headlines[_N_SHOWN:], *(each for each in changes if each not in headlines)],
-        curves=_curve_pictures(run, drawn),
-        evaluations=_evaluation_pictures(run, repeats, [change.key for change in headlines]),
+        curves=curves[2 - len(evaluations[:1]) :],
+        evaluations=evaluations[1:],
         distributions=_distributions(before, after, of, repeats),
         remaining=_remaining(run, drawn),
         browsers=browsers,
         utterances=extreme_utterances(after or before),
         failures=failure_counts(before, after, browsers[0].samples if browsers else []),
-        critic=read_critic(run.path),
+        critic=(critic := read_critic(run.path)),
+        calibration=_calibration(critic.get("bins", []) if critic else []),
         provenance={key: as_text(value) for key, value in flatten(run.provenance).items()},
     )
+
+
+def verdict(changes: Sequence[MetricChange], of: str, n_samples: int) -> str:
+    """Say in a sentence what training did to the first metric that has a direction; empty without two evaluations."""
+    found = next((each for each in changes if each.direction and each.difference is not None), None)
+    if found is None or found.before is None or found.after is None or found.difference is None:
+        return ""
+    change = f"{found.key} on {of}, from {format_number(found.before.value)} to {format_number(found.after.value)}"
+    if (interval := found.difference.interval) is None:
+        why = found.note or f"there is no interval with fewer than {MIN_SAMPLES}"
+        return f"No verdict on {change}: {why[0].lower()}{why[1:].rstrip('.')}."
+    said = {"better": "Training improved", "worse": "Training worsened"}.get(found.effect, "No significant change of")
+    numbers = (format_number(value, "+") for value in (found.difference.value, interval.low, interval.high))
+    return "{} {}: {} (95 % interval {} to {}).".format(said, change, *numbers)
 
 
 def _rank(change: MetricChange) -> tuple[bool, bool, bool]:
@@ -177,6 +202,15 @@ def _curve_pictures(run: Run, drawn: Sequence[Panel]) -> list[Picture]:
         curves = [iteration_curve(run, times, name, phase) for name, phase in layers.items()]
         pictures.append(Picture(times.title, "", stacked_chart(times.title, times.unit, curves), list(layers)))
     return pictures
+
+
+def _calibration(bins: Sequence[Mapping[str, float]]) -> list[Picture]:
+    """Mean returns of bins of states by their mean value; those of a perfect critic are equal."""
+    values, returns = ([each[key] for each in bins] for key in ("value", "mean_return"))
+    x, labels = {"value of the critic": values}, ("this critic", "a perfect one")
+    drawn = [Curve(label, x, y) for label, y in zip(labels, (returns, values), strict=True)]
+    chart = line_chart("Calibration", "mean return of the continuations", drawn, smoothed=False)
+    return [Picture("Calibration", "", chart, labels)] if bins else []
 
 
 def _evaluation_pictures(run: Run, repeats: Collection[str], first: Sequence[str]) -> list[Picture]:
@@ -234,6 +268,7 @@ def write_improvement_report(comparison: Path, output: Path, about: Mapping[str,
     evaluations = before_and_after(run, CORRECTED)
     known = {label: each for label, each in zip(_IMPROVED, evaluations, strict=True) if each is not None}
     content |= {
+        "verdict": f"Result: {effects(comparison)}",
         "facts": list(about.items()),
         "changes": [change for key in _IMPORTANT for change in found if change.key == key],
         "other_changes": [change for change in found if change.key not in _IMPORTANT],

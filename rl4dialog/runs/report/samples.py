@@ -37,11 +37,12 @@ class Piece(NamedTuple):
 
 
 class Bubble(NamedTuple):
-    """One utterance of a conversation; only those that the agent said in it have a reward."""
+    """One utterance of a conversation; only those that the agent said in it have a reward, and perhaps a value."""
 
     speaker: str
     text: str
     reward: float | None
+    value: float | None = None  # of the state before it
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,9 @@ def _answer(
         return Answer(label, scores, is_changed, word_diff(reply, _clipped(other.replies[row])))
     said = list(map(_bubble, conversation.said))
     is_changed = before is None or said != list(map(_bubble, before.said))
-    return Answer(label, scores, is_changed, (), said, ending(conversation), conversation.failures)
+    left = iter(predictions.values[row] if predictions.values else ())
+    valued = [each._replace(value=next(left, None)) if each.speaker == SPEAKERS[AGENT] else each for each in said]
+    return Answer(label, scores, is_changed, (), valued, ending(conversation), conversation.failures)
 
 
 def _bubble(turn: Turn, is_given: bool = False) -> Bubble:

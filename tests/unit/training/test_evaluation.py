@@ -12,7 +12,7 @@ from guided_runs import walks_config
 from runs import complete_run, lines, make_config, run_folder, train
 from tiny import make_env, make_gpt2, make_tokenizer, policy_class_of
 
-from rl4dialog import cli
+from rl4dialog import cli, load_policy
 from rl4dialog.algorithms.offline.q_learning import ILQL
 from rl4dialog.core.config import OfflineConfig, parse_config
 from rl4dialog.core.errors import PartnerError
@@ -110,10 +110,15 @@ def test_records_have_all_turns_and_their_rewards_sum_to_the_column(folder):
         n_replies.add(len(rewards))
         assert record["reward"] == pytest.approx(sum(rewards)) == pytest.approx(record["conversation/return"])
         assert record["conversation/turns"] == len(rewards) <= 3
+        assert len(record["values"]) == len(rewards), "the critic's, of the state before each utterance"
         assert record["ended_by"] in ("max_turns", "partner", "length")
         parts = [value for key, value in record.items() if key.startswith("reward/")]
         assert sum(parts) == pytest.approx(record["reward"])
     assert max(n_replies) > 1
+    of_tokens = load_policy(folder).values(
+        *zip(*((r["prompt_text"], r["generated_text"]) for r in records), strict=True)
+    )
+    assert [record["values"][0] for record in records] == pytest.approx([each[0] for each in of_tokens], abs=1e-5)
     (metrics,) = [line["metrics"] for line in lines(folder / "test_split_metrics.jsonl") if line["epoch"] == 1]
     mean = sum(record["reward"] for record in records) / len(records)
     assert metrics["reward"] == pytest.approx(mean) == pytest.approx(metrics["conversation/return"])
@@ -265,6 +270,7 @@ def test_numbers_are_means_over_the_tokens_of_a_conversation(learner):
             ]
             batch = Replies.from_ids([ids[0]], [ids[1]])
             assert record[key] == pytest.approx(numbers_of(batch)[batch.response_mask].mean().item(), abs=1e-5)
+            assert record["values"] == pytest.approx([policy.predict_sequence_values(batch)[0, 0].item()], abs=1e-5)
         assert metrics[key] == pytest.approx(np.mean([record[key] for record in records]))
     assert [len(record["advantages"]) for record in records] == [1, 1, 1]
     assert "q_rank" not in metrics

@@ -84,18 +84,52 @@ def write_games(folder, before, after):
 
 def test_conversations_stand_side_by_side_with_rewards_and_ends(tmp_path):
     scores = {"conversation/return": -0.1, "conversation/turns": 2.0}
-    before = [game(i, ("is it red ?", "yes ."), ("", "no ."), reward=-0.05, **scores) for i in range(3)]
+    before = [game(i, ("is it red ?", "yes ."), ("", "no ."), reward=-0.05, values=[0.4], **scores) for i in range(3)]
     after = [game(i, ("is it a dog ?", "yes , a dog !"), reward=0.95, won=True, **scores) for i in range(3)]
     page = write_games(tmp_path, before, after)
     text = " ".join(page.text.split())
     assert page.tags.count("article") == 3
     assert (
-        "partner: guess 0 before training agent: is it red ? -0.05 partner: yes . agent: (nothing) -0.05 partner: no . "
+        "partner: guess 0 before training agent: is it red ? -0.05 V 0.40 partner: yes . "
+        "agent: (nothing) -0.05 partner: no . "
         "ended after max_turns; success 0 after 3 iterations agent: is it a dog ? +0.95 partner: yes , a dog ! "
         "ended by the partner; success 1 first prompt and references hello 0 how are you? reference: fine 0" in text
     )
     assert "Test split, 3 conversations" in text and "changed conversations only" in text
     assert "share of conversations" in text and "Turns of the agent" in text
+
+
+@pytest.mark.parametrize(
+    ("n", "gain", "said"),
+    [
+        (
+            60,
+            1,
+            "Training improved reward on 60 test prompts, from 1.500 to 2.500: +1.000 (95 % interval +1.000 to +1.000)",
+        ),
+        (60, -1, "Training worsened reward on 60 test prompts, from 1.500 to 0.500: -1.000"),
+        (60, 0, "No significant change of reward on 60 test prompts"),
+        (8, 1, "No verdict on reward on 8 test prompts, from 1.500 to 2.500: there is no interval with fewer than 50."),
+    ],
+)
+def test_page_begins_with_a_verdict_and_then_a_picture(tmp_path, n, gain, said):
+    write_run(tmp_path)
+    for epoch in (0, 3):
+        rows = [prediction(i, "a", reward=i % 4 + gain * (epoch > 0)) for i in range(n)]
+        write_json(tmp_path / f"epoch_{epoch}_test_split_predictions.json", rows)
+    metrics = [{"epoch": epoch, "metrics": {"reward": 1.5 + gain * (epoch > 0)}} for epoch in (0, 3)]
+    write_lines(tmp_path / "test_split_metrics.jsonl", metrics)
+    text = " ".join(page_of(tmp_path).text.split())
+    assert text.index(said) < text.index("Task reward") < text.index("algorithm ppo")
+    assert text.count("Task reward") == 1
+
+
+def test_calibration_of_the_critic_is_drawn(tmp_path):
+    bins = [{"value": i / 10, "mean_return": i / 20, "n": 9} for i in range(10)]
+    about = {"checkpoint": "10", "split": "val", "n_states": 90, "n_continuations": 32, "notes": []}
+    write_json(write_run(tmp_path) / "critic.json", {**about, "metrics": {"value_rank": 0.5}, "bins": bins})
+    text = " ".join(page_of(tmp_path).text.split())
+    assert text.index("90 states of the val split") < text.index("value of the critic") < text.index("a perfect one")
 
 
 def test_references_stand_beside_the_metrics_also_of_a_metric_that_repeats_another(tmp_path):
