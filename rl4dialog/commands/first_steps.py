@@ -73,10 +73,10 @@ def _possible() -> str:
     "docs/configs.md",
     "rl4dialog init --data replies.csv",
     "rl4dialog init --data questions.jsonl --prompt question --reply answer --model builtin/tiny-gpt2",
-    "rl4dialog init --recipe qwen3_24gb --data replies.csv",
+    "rl4dialog init --recipe qwen3-1.7b-24gb --data replies.csv",
     options=[
         option("--data", "table with prompts: a .csv, .tsv, .jsonl or .json file", type=Path),
-        option("--recipe", "shipped config for a GPU: qwen3_8gb, qwen3_24gb or qwen3_80gb", metavar="NAME"),
+        option("--recipe", "model and GPU, such as qwen3-1.7b-24gb, -8gb or -80gb", metavar="NAME"),
         option("--prompt", "column with the prompts (default: guessed)", metavar="COLUMN"),
         option("--reply", "column with reference replies (default: guessed)", metavar="COLUMN"),
         option("--model", "folder, hub id or built-in model (default: the recipe's, or builtin/smollm2-135m-instruct)"),

@@ -119,6 +119,7 @@ def critic(args: Namespace) -> None:
     from rl4dialog.inference.offline_evaluation import print_metrics
     from rl4dialog.inference.saved_run import find_checkpoint
     from rl4dialog.runs.plots import plot_calibration
+    from rl4dialog.runs.report.pages import write_report
     from rl4dialog.runs.run_folder import CRITIC_MEASURE_FILE, write_json
     from rl4dialog.training.critic_measure import CriticMeasure, critic_statistics
 
@@ -134,6 +135,7 @@ def critic(args: Namespace) -> None:
     of_states = [{"id": state.sample.id, "turn": state.turn + 1, "value": state.value} for state in states]
     write_json(path, {**about, **sizes, **found, "states": of_states})
     plot_calibration(found["bins"], path.with_suffix(".png"))
+    write_report(path.parent)
     print_metrics(args.split, len(states), found["metrics"], {}, path)
     print("", *found["notes"], sep="\n")
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from rl4dialog.core.config import parse_config
-from rl4dialog.core.errors import ConfigError, DataError, RunFolderError, nearest_hint
+from rl4dialog.core.errors import ConfigError, DataError, RunFolderError
 from rl4dialog.core.files import naming_errors
 from rl4dialog.core.yaml_loader import shipped_path
 from rl4dialog.data.rows import Row, read_rows, table_suffix
@@ -125,23 +125,44 @@ def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | 
     return _checked(text)
 
 
+RECIPES: dict[str, tuple[str, str | None, dict[str, int]]] = {
+    "qwen3-0.6b-8gb": ("qwen3_8gb", "Qwen/Qwen3-0.6B", {}),
+    "llama-3.2-1b-8gb": ("qwen3_8gb", "meta-llama/Llama-3.2-1B-Instruct", {"micro_batch_size": 4}),
+    "qwen3-1.7b-8gb": ("qwen3_8gb", "Qwen/Qwen3-1.7B", {"micro_batch_size": 4}),
+    "qwen3-1.7b-24gb": ("qwen3_24gb", "Qwen/Qwen3-1.7B", {}),
+    "llama-3.2-3b-24gb": ("qwen3_24gb", "meta-llama/Llama-3.2-3B-Instruct", {}),
+    "qwen3-4b-24gb": ("qwen3_24gb", "Qwen/Qwen3-4B", {}),
+    "qwen3-8b-24gb": ("qwen3_24gb", "Qwen/Qwen3-8B", {"n_envs": 32, "micro_batch_size": 4}),
+    "qwen3-4b-80gb": ("qwen3_80gb", "Qwen/Qwen3-4B", {}),
+    "qwen3-8b-80gb": ("qwen3_80gb", "Qwen/Qwen3-8B", {}),
+}
+"""Shipped file, model, and values of the file that are changed, by model and memory of the GPU."""
+
+
 def recipe_text(
     recipe: str, name: str, table: Table | None = None, model: str | None = None, reward: str | None = None
 ) -> str:
     """Write a shipped recipe for a GPU, with one's own data, model and reward instead of those that it has.
 
     Raises:
-        ConfigError: If there is no such recipe.
+        ConfigError: If there is no such recipe; the message has those for the same model or memory.
     """
-    folder = shipped_path(Path("task_configs/recipes/qwen3_8gb.yml")).parent
-    known = {path.stem: path for path in sorted(folder.glob("*.yml"))}
-    if (id := recipe.replace("-", "_")) not in known:
-        raise ConfigError(f"unknown recipe {recipe!r}{nearest_hint(id, known)} (known: {', '.join(known)})")
-    text = known[id].read_text(encoding="utf-8")
-    script = f"python scripts/train_text_generation.py --config_path task_configs/recipes/{id}.yml"
+    # The shipped files themselves are recipes, too.
+    known = {each.replace("_", "-"): (each, None, {}) for each, *_ in RECIPES.values()} | RECIPES
+    if (id := recipe.lower().replace("_", "-")) not in known:
+        of_model, _, memory = id.rpartition("-")
+        fit = [each for each in RECIPES if each.startswith(f"{of_model}-") or each.endswith(f"-{memory}")]
+        raise ConfigError(f"no recipe {recipe!r}; these fit: {', '.join(fit or RECIPES)}")
+    file, of_recipe, changes = known[id]
+    text = shipped_path(Path(f"task_configs/recipes/{file}.yml")).read_text(encoding="utf-8")
+    script = f"python scripts/train_text_generation.py --config_path task_configs/recipes/{file}.yml"
     text = text.replace(script, f"rl4dialog train --config_path {name}")
-    if model is not None:
+    if (model := model or of_recipe) is not None:
         text = re.sub(r"(?<=model_name: ).*", lambda _: model, text)
+        text = re.sub(r"\S+(?= with adapters)", lambda _: model, text, count=1)
+        text = re.sub(r"# Also for .*\n", "", text)
+    for key, value in changes.items():
+        text = re.sub(rf"(?<= {key}: )\d+", str(value), text)
     if table is not None:
         text = _with_block(text, "datapool", _datapool(table, "chat_template"))
         text = text.replace("    - id: meteor\n", "    - id: chrf\n" if table.has_replies else "")

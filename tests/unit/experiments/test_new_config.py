@@ -8,7 +8,7 @@ from rl4dialog.cli import main
 from rl4dialog.core.config import load_config
 from rl4dialog.core.errors import ConfigError, DataError
 from rl4dialog.core.yaml_loader import flatten
-from rl4dialog.experiments.new_config import TINY_MODEL, config_text, read_table
+from rl4dialog.experiments.new_config import RECIPES, TINY_MODEL, config_text, read_table
 
 
 def write_csv(folder, header, *rows):
@@ -117,6 +117,8 @@ def test_without_a_terminal_flags_are_needed(capsys):
     [
         ("qwen3_8gb", None, [], {"tokenizer.model_name": "Qwen/Qwen3-0.6B", "datapool.id": "daily_dialog"}),
         ("qwen3-24gb", "prompt,reply", [], {"datapool.id": "csv", "reward_fn.args.synonyms": False}),
+        ("Qwen3-1.7B-24GB", None, [], {"tokenizer.model_name": "Qwen/Qwen3-1.7B", "alg.args.micro_batch_size": 8}),
+        ("qwen3-8b-24gb", None, [], {"tokenizer.model_name": "Qwen/Qwen3-8B", "env.n_envs": 32}),
         (
             "qwen3_80gb",
             "prompt,n",
@@ -137,11 +139,18 @@ def test_recipe_gets_own_data_model_and_reward(tmp_path, monkeypatch, capsys, re
     assert ("meteor" in str(config.train_evaluation.metrics)) == (table is None)
     text = Path("config.yml").read_text(encoding="utf-8")
     assert "rl4dialog train --config_path config.yml" in text and "scripts/" not in text
+    assert found["tokenizer.model_name"].partition("/")[2] in text.splitlines()[0]
     assert "config.yml is written, with the " in capsys.readouterr().out
 
 
-def test_unknown_recipes_list_the_known_ones(capsys):
-    assert main(["init", "--recipe", "qwen3_12gb"]) == 2
-    assert "unknown recipe 'qwen3_12gb'; did you mean 'qwen3" in (error := capsys.readouterr().err)
-    assert "(known: qwen3_24gb, qwen3_80gb, qwen3_8gb)" in error
+@pytest.mark.parametrize(
+    ("recipe", "fit"),
+    [
+        ("qwen3-4b-8gb", "qwen3-0.6b-8gb, llama-3.2-1b-8gb, qwen3-1.7b-8gb, qwen3-4b-24gb, qwen3-4b-80gb"),
+        ("gpt9-12gb", ", ".join(RECIPES)),
+    ],
+)
+def test_recipes_that_do_not_fit_list_those_that_do(capsys, recipe, fit):
+    assert main(["init", "--recipe", recipe]) == 2
+    assert f"no recipe '{recipe}'; these fit: {fit}\n" in capsys.readouterr().err
     assert main(["init", "--recipe", "qwen3_8gb", "--reply", "x"]) == 2
