@@ -125,7 +125,8 @@ def config_text(table: Table, name: str, model: str = CHAT_MODEL, reward: str | 
     return _checked(text)
 
 
-RECIPES: dict[str, tuple[str, str | None, dict[str, int]]] = {
+Recipe = tuple[str, str | None, dict[str, int]]
+RECIPES: dict[str, Recipe] = {
     "qwen3-0.6b-8gb": ("qwen3_8gb", "Qwen/Qwen3-0.6B", {}),
     "llama-3.2-1b-8gb": ("qwen3_8gb", "meta-llama/Llama-3.2-1B-Instruct", {"micro_batch_size": 4}),
     "qwen3-1.7b-8gb": ("qwen3_8gb", "Qwen/Qwen3-1.7B", {"micro_batch_size": 4}),
@@ -148,7 +149,7 @@ def recipe_text(
         ConfigError: If there is no such recipe; the message has those for the same model or memory.
     """
     # The shipped files themselves are recipes, too.
-    known = {each.replace("_", "-"): (each, None, {}) for each, *_ in RECIPES.values()} | RECIPES
+    known: dict[str, Recipe] = {file.replace("_", "-"): (file, None, {}) for file, *_ in RECIPES.values()} | RECIPES
     if (id := recipe.lower().replace("_", "-")) not in known:
         of_model, _, memory = id.rpartition("-")
         fit = [each for each in RECIPES if each.startswith(f"{of_model}-") or each.endswith(f"-{memory}")]
