@@ -15,7 +15,7 @@ from rl4dialog.commands.parser import COMMANDS, make_parser
 from rl4dialog.core.errors import ConfigError, RL4DialogError, RunInterrupted, nearest_hint
 from rl4dialog.core.process_memory import keep_few_kernels
 from rl4dialog.experiments.own_process import EXIT_INTERRUPTED, end_with_parent
-from rl4dialog.training.interruption import StopSignals
+from rl4dialog.training.interruption import StopSignals, ignore_sigterm
 
 # Commands that a rerun continues, so that a signal is no failure at any moment.
 _RESUMABLE = ("train", "sweep", "benchmark", "improve")
@@ -69,6 +69,7 @@ def _run(name: str, args: argparse.Namespace) -> int:
         with StopSignals() if name in _RESUMABLE else nullcontext():
             return COMMANDS[name].run(args) or 0
     except RunInterrupted as stop:
+        ignore_sigterm()
         how = " without --overwrite" if getattr(args, "overwrite", False) else ""
         print(f"{stop}. Rerun the command{how} to continue.", file=sys.stderr)
         return EXIT_INTERRUPTED

@@ -53,3 +53,9 @@ class StopSignals:
         if not self.deferred:
             raise RunInterrupted(f"stopped by {self.received}")
         print(f"\n{self.received}: stopping after saving the run; Ctrl-C stops immediately", file=sys.stderr)
+
+
+def ignore_sigterm() -> None:
+    """Let no further SIGTERM, such as the second one of a scheduler, replace the exit code of this process."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -14,7 +14,7 @@ from stable_baselines3.common.utils import safe_mean
 
 from rl4dialog.core.errors import RunFolderError, RunInterrupted
 from rl4dialog.data.conversations.record import logged_record
-from rl4dialog.functional.distributed import all_gather_object, all_reduce_max, n_processes
+from rl4dialog.functional.distributed import all_gather_object, all_reduce_max, barrier, n_processes
 from rl4dialog.runs.progress import Progress
 from rl4dialog.runs.run_folder import CONVERSATIONS_FILE
 from rl4dialog.runs.tracking import Tracker
@@ -224,5 +224,6 @@ class CheckpointCallback(IterationCallback):
             self._capture()
         state = self._state
         is_saved = (not state.get("is_unfinished") and self._store.has(state["iteration"])) or self._save()
+        barrier()  # launchers end all processes soon after the first one that ends
         saved = "saved" if is_saved else "progress since the last checkpoint is lost"
         raise RunInterrupted(f"stopped by {self._signals.received or 'a signal'} {describe(state)}; {saved}")

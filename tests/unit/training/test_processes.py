@@ -4,11 +4,13 @@ import json
 import os
 import random
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from rl4dialog import cli
 from rl4dialog.core.errors import RunInterrupted
 from rl4dialog.training.interruption import StopSignals
 from rl4dialog.training.random_state import random_state, set_random_state
@@ -35,6 +37,20 @@ def test_second_ctrl_c_stops_at_once():
         with pytest.raises(KeyboardInterrupt) as stopped:
             os.kill(os.getpid(), signal.SIGINT)
         assert not isinstance(stopped.value, RunInterrupted)
+
+
+def test_sigterm_after_the_stop_leaves_the_exit_code(monkeypatch, capsys):
+    def stop(args):
+        raise RunInterrupted("stopped by SIGTERM")
+
+    monkeypatch.setitem(cli.COMMANDS, "train", SimpleNamespace(run=stop))
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert cli._run("train", SimpleNamespace()) == 75
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert capsys.readouterr().err == "stopped by SIGTERM. Rerun the command to continue.\n"
 
 
 def draw():

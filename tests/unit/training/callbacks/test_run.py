@@ -5,6 +5,7 @@ import gzip
 import json
 import math
 import os
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,6 +100,23 @@ def test_signal_within_an_iteration_saves_the_unfinished_one(tmp_path):
     run.trainee.is_within_iteration, run.signals.received, run.model.iteration = False, None, 4
     run.callback.on_rollout_start()
     assert run.kept == ["iteration_000002", "iteration_000004"], "the unfinished one is of no use any more"
+
+
+def test_no_process_ends_before_the_main_one_has_saved(tmp_path):
+    """A launcher kills all others soon after the first one that ends."""
+
+    def work(process):
+        run = Run(tmp_path)
+        run.model.iteration, run.signals.received = 2, "SIGTERM"
+        if process == 0:
+            run.trainee.save_state = lambda folder: time.sleep(0.3)
+        else:
+            run.callback._store, run.callback._tracker = CheckpointStore(None), None
+        with pytest.raises(RunInterrupted):
+            run.callback.on_rollout_start()
+        return run.kept
+
+    assert in_two_processes(work, tmp_path) == (["iteration_000002"], ["iteration_000002"])
 
 
 def test_last_iteration_is_saved_in_any_case(tmp_path):
