@@ -153,7 +153,7 @@ def print_players(
     for key in measured:
         # Without the group, which leaves room for the columns.
         table.add_row(Text(key.rpartition("/")[2]), *(format_number(each.get(key)) for each in columns.values()))
-    console.print(Text("\nScripted players, with the same partner and samples", style="bold"))
+    console.print(Text("\nScripted players or replies, with the same samples", style="bold"))
     console.print(table)
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from rl4dialog.core.config import TextConfig
 from rl4dialog.core.errors import PartnerError, RewardError
@@ -23,9 +26,11 @@ from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.rollouts.conversing import Conversing
 from rl4dialog.rollouts.talk import Talk, talk_of_one_reply
 from rl4dialog.runs.reading import conversation_record
+from rl4dialog.runs.report.metrics import direction
 from rl4dialog.runs.run_folder import REFERENCES_FILE
 from rl4dialog.runs.summary import Example
 from rl4dialog.runs.tracking import Tracker
+from rl4dialog.scores.adapters import RewardMetric
 from rl4dialog.text.prompts import encode_prompt
 from rl4dialog.training.building.policy import build_post_processor, evaluation_kwargs
 from rl4dialog.training.building.rewards import RewardColumns, mean_reward
@@ -42,6 +47,10 @@ from rl4dialog.training.talks import (
 )
 
 _logger = logging.getLogger(__name__)
+
+RANDOM, CONSTANT = "random reference", "constant reply"
+"""Names of replies that read no prompt."""
+_N_CONSTANTS, _N_COMPARED = 10, 100  # constant replies that are tried, and samples on which they are
 
 
 @dataclass
@@ -160,10 +169,17 @@ class Evaluator:
     def players(self, policy: LMActorCriticPolicy, split: str) -> dict[str, dict[str, float]]:
         """Mean reward and metrics of conversations by each scripted player of the datapool, as floor and ceiling.
 
-        Empty if the datapool has no players, the run no partner, or no token ends an utterance.
+        For single replies, metrics of replies that read no prompt (see :func:`trivial_scores`). Empty if there are
+        neither, or no token ends an utterance of a conversation.
         """
         players, end = self._texts.data.pools[split].players, policy.end_of_turn
-        if self._conversing is None or end.tokenizer.eos_token_id not in end.eos_token_ids:
+        if self._conversing is None:
+            known = self._texts.data.samples("train") if "train" in self._texts.data.pools else []
+            with random_states_kept():
+                return trivial_scores(self._of_replies, self.samples(split), known, self._seed, policy.language_model)[
+                    0
+                ]
+        if end.tokenizer.eos_token_id not in end.eos_token_ids:
             return {}
         samples, seed = self.samples(split), derive_seed(self._seed, "evaluation", split)
         size, found = self._settings.eval_batch_size, {}
@@ -203,6 +219,51 @@ class Evaluator:
             if old != new
         ]
         return changed[:: max(1, len(changed) // n)][:n]
+
+
+def trivial_scores(
+    metrics: Sequence[BaseMetric | DialogueMetric],
+    samples: Sequence[Sample],
+    known: Sequence[Sample],
+    seed: int,
+    model: Any = None,
+) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """Scores of replies that read no prompt, by the metrics that compare with references: what a model has to beat.
+
+    A random reference is that of another sample. The constant reply is, for each metric, the one of the most frequent
+    references of ``known`` that scores best on some of these, by the metric's first number.
+
+    Returns:
+        The scores by name of the replies and key, and the constant replies by key. Empty without such metrics (those
+        of rewards are left out, which can be slow or cost money), or without references.
+    """
+    chosen = [
+        each for each in metrics if getattr(each, "needs_references", False) and not isinstance(each, RewardMetric)
+    ]
+    samples, known = ([each for each in found if any(each.references)] for found in (samples, known))
+    if not chosen or len(samples) < 2 or not known:
+        return {}, {}
+    order = np.random.default_rng(derive_seed(seed, "trivial")).permutation(len(samples))
+    of_other = {int(i): samples[int(j)].references[0] for i, j in zip(order, np.roll(order, 1), strict=True)}
+    common = [text for text, _ in Counter(each.references[0] for each in known).most_common(_N_CONSTANTS)]
+    some = known[:: max(1, len(known) // _N_COMPARED)][:_N_COMPARED]
+    found, texts = {RANDOM: dict[str, float](), CONSTANT: dict[str, float]()}, {}
+
+    def scores(metric: BaseMetric, of: Sequence[Sample], replies: Sequence[str]) -> dict[str, float]:
+        talks = [talk_of_one_reply(sample, reply) for sample, reply in zip(of, replies, strict=True)]
+        return _of_all(compute_metrics([metric], talks, "test", model), {})
+
+    def quality(metric: BaseMetric, text: str) -> float:
+        key, value = next(iter(scores(metric, some, [text] * len(some)).items()))
+        return -value if direction(key) == "lower" else value
+
+    for metric in chosen:
+        constant = max(common, key=functools.partial(quality, metric))
+        found[RANDOM] |= scores(metric, samples, [of_other[i] for i in range(len(samples))])
+        of_constant = scores(metric, samples, [constant] * len(samples))
+        found[CONSTANT] |= of_constant
+        texts |= dict.fromkeys(of_constant, constant)
+    return found, texts
 
 
 def judged(

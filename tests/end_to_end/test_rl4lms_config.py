@@ -88,6 +88,9 @@ def test_dialog_config_runs(
         "semantic/bert_score",
         "diversity_metrics/entropy-2",
     } <= metrics.keys()
+    trivial = json.loads((folder / "test_split_players.json").read_text(encoding="utf-8"))
+    assert list(trivial) == ["random reference", "constant reply"] and trivial["constant reply"]["lexical/bleu"] < 1
+    assert "<th>constant reply</th>" in (folder / "report.html").read_text(encoding="utf-8")
     notes = capsys.readouterr().err
     assert "3 variants" in notes and "apply_model_parallel has no effect" in notes
 

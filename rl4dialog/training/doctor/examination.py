@@ -26,6 +26,7 @@ CHECKS: dict[str, Callable[[Subject], Finding]] = {
         *(of_model.dropout_off, of_model.padding_invariance, of_model.sampler_agreement, of_model.kl_at_start),
         *(of_data.conversation, of_data.logged_conversations, of_data.logged_rewards, of_data.prior_likelihood),
         *(of_model.reward, of_model.determinism, of_model.learning_rate_zero, of_model.metrics),
+        of_model.trivial_replies,
     )
 }
 

@@ -16,7 +16,9 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.base import LMActorCriticPolicy
 from rl4dialog.policies.saving import weights_hash
 from rl4dialog.rollouts.talk import talk_of_one_reply
+from rl4dialog.runs.summary import format_number, is_headline
 from rl4dialog.training.doctor.subject import Finding, NotApplicable, Subject, judged
+from rl4dialog.training.evaluation import CONSTANT, RANDOM, trivial_scores
 from rl4dialog.training.memory import MIB
 from rl4dialog.training.supervised.fine_tuning import memorised
 from rl4dialog.training.talks import compute_metrics
@@ -33,7 +35,7 @@ TOLERANCE = {"fp32": 1e-4, "bf16": 0.25}
 ENGINE_KL = 0.02
 
 ROWS_PER_PASS = 8
-N_METRIC_SAMPLES = 4
+N_METRIC_SAMPLES, N_TRIVIAL_SAMPLES = 4, 500
 
 
 def memory(subject: Subject) -> Finding:
@@ -235,3 +237,18 @@ def metrics(subject: Subject) -> Finding:
     if broken := [key for key, (_, corpus) in scores.items() if not math.isfinite(corpus)]:
         return Finding("warn", f"{measured}, of which {', '.join(broken)} are not finite", "check the references")
     return Finding("pass", measured)
+
+
+def trivial_replies(subject: Subject) -> Finding:
+    """Measure replies that read no prompt, with the metrics that compare with references: what a model has to beat."""
+    model, found = subject.initial_model, subject.metrics
+    samples, known = subject.data.samples("test", N_TRIVIAL_SAMPLES), subject.data.samples("train")
+    scores, texts = trivial_scores(found, samples, known, subject.config.seed, model)
+    keys = [key for key in texts if is_headline(key)]
+    if not keys:
+        raise NotApplicable("no metric compares with references, or there are none")
+    random = ", ".join(f"{key} {format_number(scores[RANDOM][key])}" for key in keys)
+    constant = ", ".join(f"{key} {format_number(scores[CONSTANT][key])} ({texts[key]!r})" for key in keys)
+    return Finding(
+        "pass", f"of {len(samples)} test samples, the reference of another one: {random}; one for all: {constant}"
+    )

@@ -23,8 +23,9 @@ from rl4dialog.functional.replies import Replies
 from rl4dialog.policies.value_guided import Guidance
 from rl4dialog.rollouts.talk import Reply, Talk, talk_of_one_reply
 from rl4dialog.scores.intent import IntentAccuracyMetric
+from rl4dialog.scores.overlap import ChrfMetric, TerMetric
 from rl4dialog.training.building.texts import Lengths, Texts
-from rl4dialog.training.evaluation import Evaluator, judged
+from rl4dialog.training.evaluation import CONSTANT, RANDOM, Evaluator, judged, trivial_scores
 from rl4dialog.training.talks import ValueNumbers
 from tests.offline import make_learner, make_log, marked_tokenizer, whole_batch
 
@@ -236,6 +237,25 @@ def numbers():
     config = parse_config(walks_config(), "the test's config")
     assert isinstance(config, OfflineConfig)
     return ValueNumbers(config, Lengths(20, 8, turn_end="<EOU>"), batch_size=2)
+
+
+def test_replies_that_read_no_prompt_are_a_floor():
+    texts = ["w1 w2", "w3 w4", "w5 w6"]
+    samples = [Sample(i, "w0", [text]) for i, text in enumerate(texts)]
+    known = [Sample(i, "w0", [text]) for i, text in enumerate(["w7 w8"] * 4 + ["w1 w2"] * 6 + ["w3 w4"])]
+    chrf, ter, silent = ChrfMetric(), TerMetric(), Drawing()
+    scores, constants = trivial_scores([chrf, silent, ter], samples, known, seed=0)
+    assert constants == {"lexical/chrf": "w1 w2", "lexical/ter": "w1 w2"}, "of which less is better"
+    assert scores[CONSTANT] == {
+        key: corpus
+        for metric in (chrf, ter)
+        for key, (_, corpus) in metric.compute(["w0"] * 3, ["w1 w2"] * 3, [[text] for text in texts]).items()
+    }
+    assert scores[RANDOM]["lexical/ter"] == 1.0, "no sample has its own reference"
+    assert trivial_scores([chrf], samples[:1], known, seed=0) == ({}, {})
+    chrf.append_to_texts = "<EOU>"
+    with_marker, _ = trivial_scores([chrf], samples, known, seed=0)
+    assert with_marker[RANDOM]["lexical/chrf"] > scores[RANDOM]["lexical/chrf"] + 0.2
 
 
 def test_kl_is_that_of_the_two_distributions(learner):
