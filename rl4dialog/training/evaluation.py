@@ -237,9 +237,8 @@ def trivial_scores(
         The scores by name of the replies and key, and the constant replies by key. Empty without such metrics (those
         of rewards are left out, which can be slow or cost money), or without references.
     """
-    chosen = [
-        each for each in metrics if getattr(each, "needs_references", False) and not isinstance(each, RewardMetric)
-    ]
+    of_replies = [each for each in metrics if not isinstance(each, DialogueMetric | RewardMetric)]
+    chosen = [each for each in of_replies if getattr(each, "needs_references", False)]
     samples, known = ([each for each in found if any(each.references)] for found in (samples, known))
     if not chosen or len(samples) < 2 or not known:
         return {}, {}
@@ -247,7 +246,7 @@ def trivial_scores(
     of_other = {int(i): samples[int(j)].references[0] for i, j in zip(order, np.roll(order, 1), strict=True)}
     common = [text for text, _ in Counter(each.references[0] for each in known).most_common(_N_CONSTANTS)]
     some = known[:: max(1, len(known) // _N_COMPARED)][:_N_COMPARED]
-    found, texts = {RANDOM: dict[str, float](), CONSTANT: dict[str, float]()}, {}
+    found, texts = {RANDOM: dict[str, float](), CONSTANT: dict[str, float]()}, dict[str, str]()
 
     def scores(metric: BaseMetric, of: Sequence[Sample], replies: Sequence[str]) -> dict[str, float]:
         talks = [talk_of_one_reply(sample, reply) for sample, reply in zip(of, replies, strict=True)]
