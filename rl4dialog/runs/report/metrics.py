@@ -249,10 +249,10 @@ def ranking_key(keys: Collection[str]) -> str | None:
 def repeated_keys(evaluations: Sequence[Predictions]) -> dict[str, str]:
     """The scores that equal an earlier one for every sample of all evaluations of a split, and which one.
 
-    The reward comes first, its parts last. Constant scores are repeats only if both are rewards or returns: that two
-    metrics are always 1 does not make them one.
+    The reward comes first, metrics without a direction after others, parts of the reward last. Constant scores are
+    repeats only if both are rewards or returns: that two metrics are always 1 does not make them one.
     """
-    keys = sorted(sort_keys(evaluations), key=lambda key: key.startswith(f"{REWARD_KEY}/"))
+    keys = sorted(sort_keys(evaluations), key=lambda key: (key.startswith(f"{REWARD_KEY}/"), direction(key) is None))
     columns = {
         key: np.concatenate([each.scores.get(key, np.full(len(each), np.nan)) for each in evaluations]) for key in keys
     }

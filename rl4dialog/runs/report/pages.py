@@ -153,10 +153,11 @@ def verdict(changes: Sequence[MetricChange], of: str, n_samples: int) -> str:
     return "{} {}: {} (95 % interval {} to {}).".format(said, change, *numbers)
 
 
-def _rank(change: MetricChange) -> tuple[bool, bool, bool]:
-    """Sorting key: metrics that say whether training helped come first, then parts, those that did not change last."""
+def _rank(change: MetricChange) -> tuple[bool, ...]:
+    """Sorting key: success, metrics that say whether training helped, then parts; those that did not change last."""
     is_constant = change.before is not None and change.after is not None and change.before.value == change.after.value
-    return is_constant, change.direction is None, change.key.startswith(f"{REWARD_KEY}/")
+    is_success = change.key.endswith("success")
+    return is_constant, not is_success, change.direction is None, change.key.startswith(f"{REWARD_KEY}/")
 
 
 def _time(run: Run, epoch: int) -> str:

@@ -199,6 +199,8 @@ _VALUES, _ONES = [0.5, 1.0, np.nan], [1.0, 1.0]
         ),
         # Constants repeat each other only among rewards.
         ({"reward": _ONES, "reward__a": _ONES, "task__book": _ONES, "task__match": _ONES}, {"reward/a": "reward"}),
+        # The one of which more is better is kept.
+        ({"c__ended": [0, 1], "c__success": [0, 1]}, {"c/ended": "c/success"}),
     ],
 )
 def test_repeats_are_found(scores, repeats):
