@@ -29,3 +29,10 @@ def on_page_content(html: str, page: Any, **kwargs: Any) -> str:
     if page.file.src_uri == "yaml.md":  # style.css stacks the four columns on phones
         html = html.replace("<table>", '<div class="keys"><table>').replace("</table>", "</table></div>")
     return html
+
+
+def on_post_page(output: str, page: Any, **kwargs: Any) -> str:
+    """Name the search dialog, for screen readers."""
+    return output.replace(
+        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
+    )
