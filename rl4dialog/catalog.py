@@ -65,6 +65,7 @@ RewardFunctionRegistry = Registry(
         "learned_batched_reward": "rl4dialog.scores.reward_models:LearnedReward",
         "learned_reward": "rl4dialog.scores.reward_models:LearnedReward",
         "length_penalty": "rl4dialog.scores.rules:LengthPenalty",
+        "manual_rating": "rl4dialog.scores.manual:ManualRating",
         "meteor": "rl4dialog.scores.meteor:MeteorReward",
         "metric": "rl4dialog.scores.adapters:AnyMetricReward",
         "missing_eos_penalty": "rl4dialog.scores.rules:MissingEosPenalty",

@@ -156,7 +156,7 @@ def simulate_agent(agent: TurnLevelAgent, split: str, n: int, seed: int, path: P
                 raise ConfigError(f"env.id: {agent.config.env.id} has no dialogues; simulate needs some")
             yield _line(episode)
 
-    return write_simulated(path, n, _BATCH, about, lines)
+    return write_simulated(path, n, _BATCH, about, lines, getattr(envs, "is_rated", True))
 
 
 def _line(episode: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,5 +169,5 @@ def _line(episode: Mapping[str, Any]) -> dict[str, Any]:
         messages.append({**message, **turn})
     kept = ("outcome", "ended_by", "failures", "goal", "goal_text", "persona", "partner_persona")
     fixed = {"version": VERSION, "agent": ROLES[AGENT], "n_given": n_given}
-    said = {"messages": messages, "rewards": rewards, "return": episode[RETURN]}
+    said = {"messages": messages, "rewards": rewards, "return": episode.get(RETURN)}
     return {**fixed, **said, **{key: episode[key] for key in kept if key in episode}}

@@ -1,10 +1,11 @@
 """A run about turn goals, and the commands that read it."""
 
+import io
 import json
 
 import pytest
 from pages import yaml_of
-from runs import lines, module_run, trained_run
+from runs import contents, lines, module_run, run_folder, train, trained_run
 
 from rl4dialog import cli
 from rl4dialog.data.conversations.pool import LoggedConversations
@@ -52,6 +53,44 @@ def test_custom_reward_that_is_due_after_every_turn_pays_the_goals(tmp_path):
     for record in json.loads((run / "epoch_6_test_split_predictions.json").read_text(encoding="utf-8")):
         answers = [turn["text"] for turn in record["turns"] if turn["speaker"] == "partner" and not turn.get("given")]
         assert record["episode/return"] == pytest.approx(0.5 * sum(len(answer.split()) for answer in answers))
+
+
+def rated_config(folder, **args):
+    config = config_of_page(folder)
+    config["reward_fn"] = {"id": "manual_rating", "args": {"path": str(folder / "ratings.jsonl"), **args}}
+    config["env"]["n_envs"], config["alg"]["args"] = 1, {"train_freq": 4, "learning_starts": 5, "batch_size": 4}
+    config["train_evaluation"] = {"n_iters": 4, "n_eval_episodes": 4, "save_every": 1}
+    return config
+
+
+def test_ratings_of_a_person_pay_the_goals_and_outlive_an_interruption(tmp_path, monkeypatch, capsys):
+    def trained_with(folder, typed, *flags):
+        monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+        return train(folder, rated_config(folder), *flags)
+
+    assert trained_with(tmp_path, "9\nfive\n5\n1.5\n") == 2, "the input ends within the third iteration"
+    printed = capsys.readouterr()
+    for given in ("'9'", "'five'"):
+        assert f"a rating is a number from 1 to 5, not {given}\nRating (1 to 5):" in printed.out
+    assert "waits for a rating, but the input is at its end" in printed.err
+    assert [line["rating"] for line in lines(tmp_path / "ratings.jsonl")] == [5.0, 1.5]
+    assert trained_with(tmp_path, "2\n4\n", "--resume") == 0
+    assert trained_with(tmp_path / "whole", "5\n1.5\n2\n4\n") == 0
+    of_whole = run_folder(tmp_path / "whole")
+    rewards = [line["rollout/task_reward"] for line in lines(run_folder(tmp_path) / "rollout_info.jsonl")]
+    assert rewards == [5.0, 1.5, 2.0, 4.0] and contents(run_folder(tmp_path) / "model") == contents(of_whole / "model")
+    # Nobody is asked in evaluations, so they have no return, and there is no best order.
+    for record in lines(of_whole / "test_split_metrics.jsonl"):
+        assert "episode/return" not in record["metrics"] and "task/goals_followed" in record["metrics"]
+    assert json.loads((of_whole / "test_split_players.json").read_text()).keys() == PLAYERS - {"best_order"}
+    assert cli.main(["simulate", "--run", str(of_whole), "--n", "2", "--output", str(tmp_path / "log.jsonl")]) == 0
+    assert len(LoggedConversations.prepare("train", str(tmp_path / "log.jsonl"), held_out_share=None)) == 2
+
+
+def test_ratings_of_another_scale_are_refused(tmp_path, refused):
+    (tmp_path / "ratings.jsonl").write_text('{"conversation": "a", "rating": 7}\n', encoding="utf-8")
+    message = r"ratings.jsonl:1: not a rating of this run: a rating is a number from 1 to 5, not 7"
+    refused(train(tmp_path, rated_config(tmp_path)), message)
 
 
 def test_evaluate_finds_the_logged_metrics_again(folder, tmp_path):

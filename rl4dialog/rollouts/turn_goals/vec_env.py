@@ -72,14 +72,16 @@ class GoalConversation:
         said = [each for turn in self.turns for each in (Turn(turn.text, AGENT), Turn(turn.answer, PARTNER))]
         return Dialogue(self.sample.id, (*given, *said), meta_data=self.meta_info, n_given=len(given))
 
-    def transcript(self, goals: Sequence[TurnGoal], outcome: Mapping[str, float]) -> dict[str, Any]:
+    def transcript(
+        self, goals: Sequence[TurnGoal], outcome: Mapping[str, float], is_rated: bool = True
+    ) -> dict[str, Any]:
         """Write the conversation, which is over, as plain JSON types: ``turns``, ``outcome`` and ``ended_by``."""
         records: list[dict[str, Any]] = [
             {"speaker": SPEAKERS[turn.speaker], "text": turn.text, "given": True}
             for turn in given_turns(self.meta_info["history"])
         ]
         for turn in self.turns:
-            chosen = {"goal": goals[turn.goal].name, "reward": turn.reward}
+            chosen = {"goal": goals[turn.goal].name, "reward": turn.reward if is_rated else None}
             records.append({"speaker": SPEAKERS[AGENT], "text": turn.text, **chosen})
             records.append({"speaker": SPEAKERS[PARTNER], "text": turn.answer})
         ended = {"turns": records, "outcome": dict(outcome), "ended_by": "partner" if self.left else "max_turns"}
@@ -195,6 +197,7 @@ class TurnGoalVecEnv(VecEnv):
         self._estimator, self._reward, self._outcomes = estimator(), turn_reward, outcomes
         self._samples, self._observes_goals = samples, observes_goals
         self._is_numbered, self._keeps_transcripts, self._best_order = is_numbered, keeps_transcripts, best_order
+        self.is_rated = not (is_numbered and getattr(turn_reward, "asks_people", False))
         self._generators = [np.random.default_rng() for _ in range(n_envs)]
         self._talks: list[GoalConversation] = []
         n_inputs = self._estimator.size + 1 + (len(self.goals) if observes_goals else 0)
@@ -248,7 +251,7 @@ class TurnGoalVecEnv(VecEnv):
                 infos[i] |= {"outcome": outcome, "episode": {"r": sum(earned), "l": len(earned)}}
                 infos[i]["terminal_observation"] = observations[i]
                 if self._keeps_transcripts:
-                    infos[i]["transcript"] = talks[i].transcript(self.goals, outcome)
+                    infos[i]["transcript"] = talks[i].transcript(self.goals, outcome, self.is_rated)
                 talks[i] = self._begun(i)
             self._estimate([talks[i] for i in over])
         return self._observations(), np.array(rewards, np.float32), np.array(dones), infos
@@ -266,7 +269,9 @@ class TurnGoalVecEnv(VecEnv):
         return talk
 
     def _rewards(self, dones: list[bool]) -> list[float]:
-        """Compute the rewards of the last turns."""
+        """Compute the rewards of the last turns; 0 if nobody is asked."""
+        if not self.is_rated:
+            return [0.0] * len(dones)
         try:
             found = self._reward([talk.dialogue for talk in self._talks], dones)
         except RewardError:

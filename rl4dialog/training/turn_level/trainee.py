@@ -55,7 +55,7 @@ class RulePlayer:
 def player_names(envs: VecEnv) -> tuple[str, ...]:
     """Policies that environments have themselves."""
     if isinstance(envs, TurnGoalVecEnv):
-        return PLAYERS
+        return PLAYERS if envs.is_rated else tuple(name for name in PLAYERS if name != "best_order")
     assert isinstance(envs, DummyVecEnv)
     return (RULE,) if envs.envs[0].has_wrapper_attr("rule_action") else ()
 
@@ -83,6 +83,8 @@ def evaluate_episodes(
         info, i = step["info"], step["i"]
         episode = {"sample_id": info["episode_number"]}
         episode |= {RETURN: float(step["current_rewards"][i]), LENGTH: int(step["current_lengths"][i])}
+        if not getattr(env, "is_rated", True):
+            del episode[RETURN]
         if "is_success" in info:
             episode[SUCCESS] = float(info["is_success"])
         episode |= {f"{TASK}{key}": value for key, value in info.get("outcome", {}).items() if key != "success"}

@@ -234,7 +234,7 @@ OTHERS = (
     *("intent_accuracy", "keyword", "length_penalty", "missing_eos_penalty", "nlp_reward", "regex"),
     *("repetition_penalty", "rouge_combined", "rudeness"),
 )
-JUDGE = ("judge",)  # asks a model, see test_judge.py
+JUDGE = ("judge", "manual_rating")  # asks a model or a person, see test_judge.py and test_manual.py
 OF_CONVERSATIONS = ("conversation_reward_model", "outcome", "partner", "persona_ranking")
 DEPENDS_ON_THE_OTHERS = ("spider",)
 PAYS_BEFORE_THE_END = ("shortest_path",)
