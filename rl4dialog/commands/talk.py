@@ -129,11 +129,18 @@ def ui(args: Namespace) -> None:
     "docs/feedback.md",
     "rl4dialog teach --run runs/my_project/my_run",
     "rl4dialog teach --run runs/my_project/my_run --split val --n 20",
-    options=[*MODEL, *JUDGING, *_SITUATIONS],
+    "rl4dialog teach --run runs/my_project/my_run --learn_every 1",
+    options=[
+        *MODEL,
+        *JUDGING,
+        *_SITUATIONS,
+        option("--learn_every", "learn in adapters after this number of corrections; /keep saves them", type=int),
+    ],
 )
 def teach(args: Namespace) -> None:
     from rl4dialog.serving.terminal import TeachingTerminal, console_reader
 
+    check_at_least(args, learn_every=1)
     teaching = _load_teaching(args)
     TeachingTerminal(teaching, console_reader(sys.stdin, write_verbatim), write_verbatim).run()
     _print_what_to_do(teaching, args)
@@ -247,7 +254,9 @@ def _load_teaching(args: Namespace) -> Teaching:
     from rl4dialog.inference.teaching import build_teaching
 
     feedback = feedback_file(args)
-    return build_teaching(load_model(args), model_name(args), args.split or "train", args.n, feedback, args.seed)
+    learn_every = vars(args).get("learn_every")
+    model = load_model(args)
+    return build_teaching(model, model_name(args), args.split or "train", args.n, feedback, args.seed, learn_every)
 
 
 def _print_what_to_do(judging: Judging[Any], args: Namespace) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from dataclasses import replace
 from pathlib import Path
 
-from rl4dialog.core.errors import DataError, PartnerError
+import torch
+
+from rl4dialog.core.errors import ConfigError, DataError, ModelError, PartnerError
 from rl4dialog.core.protocols import PartnerService
 from rl4dialog.core.seeding import derive_seed
 from rl4dialog.core.types import PartnerReply, Sample
@@ -18,21 +21,36 @@ from rl4dialog.envs.utterance_view import LEAVES_ACTION
 from rl4dialog.inference.chat_agent import ChatAgent
 from rl4dialog.inference.loading import LoadedPolicy
 from rl4dialog.partners.scripted import ReplayPartner
+from rl4dialog.policies.lora import ADAPTER_FOLDER, LoRA
+from rl4dialog.policies.saving import save_language_model
 from rl4dialog.rollouts.conversing import partner_answers
+from rl4dialog.runs.run_folder import RunFolder
 from rl4dialog.serving.teaching import Answers, Situation, Teaching
 from rl4dialog.training.building.conversations import AnyPartner, build_partner
+from rl4dialog.training.building.policy import policy_class
+from rl4dialog.training.supervised.examples import SupervisedExample, build_examples
+from rl4dialog.training.supervised.fine_tuning import SupervisedLoss
 
 _NO_LIMIT = 10**6
+TAUGHT = "taught"
+"""Folder of the model that has learned while it was taught, beside the feedback file."""
+_N_STEPS, _BATCH_SIZE, _LEARNING_RATE = 8, 8, 2e-3  # of a lesson
 
 
 def build_teaching(
-    loaded: LoadedPolicy, name: str, split: str, n: int | None, feedback: Path, seed: int | None = None
+    loaded: LoadedPolicy,
+    name: str,
+    split: str,
+    n: int | None,
+    feedback: Path,
+    seed: int | None = None,
+    learn_every: int | None = None,
 ) -> Teaching:
     """Build what a person needs to teach a model.
 
     Situations are the samples of the datapool in random order; if some have a goal, only those. The order is the same
     every time without a seed, too. The run's partner continues the conversations. Without one, they continue with the
-    next utterances of the sample, if it has any.
+    next utterances of the sample, if it has any. With ``learn_every``, an `AdapterLearner` learns in between.
     """
     agent, samples = ChatAgent(loaded, name), loaded.data.samples(split)
     goals = [goal_in(sample.meta_data or {}) for sample in samples]
@@ -40,7 +58,86 @@ def build_teaching(
         samples = [sample for sample, goal in zip(samples, goals, strict=True) if goal is not None]
     chosen = [samples[i] for i in shuffled(len(samples), f"teach/{seed or 0}")[:n]]
     conversations = _Conversations(loaded)
-    return Teaching(agent, [_situation(each, conversations) for each in chosen], feedback, seed, known)
+    learner = None if learn_every is None else AdapterLearner(loaded, feedback.parent, learn_every)
+    return Teaching(agent, [_situation(each, conversations) for each in chosen], feedback, seed, known, learner)
+
+
+class AdapterLearner:
+    """Trains low-rank adapters of the model on the corrections of a session, a bounded number of steps at a time.
+
+    The adapters start as those that were kept last, in ``taught/`` of the folder. Until the person keeps them, the
+    model of before can be restored, and nothing is saved; a lesson that is interrupted changes nothing.
+    """
+
+    def __init__(self, loaded: LoadedPolicy, folder: Path, learn_every: int) -> None:
+        folder = folder.absolute()
+        self._folder = RunFolder(folder.parent.parent, folder.parent.name, folder.name, resume=True)
+        self._policy, self._loaded, self._every = loaded.policy, loaded, learn_every
+        if policy_class(loaded.config).guided:
+            raise ConfigError(
+                "--learn_every: values guide this model, and would not be those of another one; remove it"
+            )
+        self._lora = LoRA(self._policy.language_model, {"target_modules": "all-linear"})
+        if (kept := self._folder.path(TAUGHT)).exists():
+            self._lora.load(kept / ADAPTER_FOLDER)
+        self._examples: list[SupervisedExample] = []
+        self._n_new, self._kept = 0, self._weights()
+
+    def _weights(self) -> list[torch.Tensor]:
+        return [each.detach().clone() for each in self._policy.language_model.parameters() if each.requires_grad]
+
+    def _restore(self, weights: list[torch.Tensor]) -> None:
+        self._policy.weights_will_change()
+        trained = [each for each in self._policy.language_model.parameters() if each.requires_grad]
+        for parameter, saved in zip(trained, weights, strict=True):
+            parameter.data.copy_(saved)
+
+    def learn(self, prompt: str, reply: str) -> str:
+        loaded, limits = self._loaded, self._loaded.lengths
+        self._examples += build_examples(
+            [Sample("taught", prompt, [reply])],
+            loaded.tokenizer,
+            end_of_turn=loaded.turn_marker,
+            max_prompt_length=limits.prompt,
+            max_reply_length=limits.reply,
+            in_encoder=loaded.config.is_encoder_decoder,
+        )[0]
+        self._n_new += 1
+        if self._n_new % self._every:
+            return ""
+        before, losses = self._weights(), []
+        loss_of = SupervisedLoss(self._examples, loaded.tokenizer.pad_token_id)
+        trained = [each for each in self._policy.language_model.parameters() if each.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=_LEARNING_RATE, weight_decay=0.0)
+        self._policy.weights_will_change()
+        try:
+            for _ in range(_N_STEPS):
+                loss = loss_of(self._policy, min(len(self._examples), _BATCH_SIZE))
+                optimizer.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(trained, 1.0)
+                optimizer.step()
+                losses.append(loss.item())
+            if not math.isfinite(losses[-1]):
+                raise ModelError("the loss is not finite, so nothing was learned")
+        except BaseException:
+            self._restore(before)
+            raise
+        return (
+            f"Learned from {len(self._examples)} corrections: loss {losses[0]:.2f} to {losses[-1]:.2f}. /keep or /undo?"
+        )
+
+    def keep(self) -> str:
+        with self._folder.replacing_folder(TAUGHT) as folder:
+            save_language_model(self._policy.language_model, folder, self._lora)
+            self._loaded.tokenizer.save_pretrained(folder)
+        self._kept = self._weights()
+        return f"The model was saved in {self._folder.path(TAUGHT)}; rl4dialog chat --model reads it."
+
+    def undo(self) -> str:
+        self._restore(self._kept)
+        self._examples = []
+        return "The model is as it was kept last. The corrections are still in the feedback file."
 
 
 def _situation(sample: Sample, conversations: _Conversations) -> Situation:

@@ -1,7 +1,7 @@
 """Teaching a model in conversations: it replies, a person accepts, rejects or corrects, and the conversation goes on.
 
 The loop of convogym's ActiveGym (https://github.com/af1tang/convogym), in which a person chooses goals and corrects
-replies; here, the judgements are written to a feedback file, and learned afterwards.
+replies; here, the judgements are written to a feedback file, and learned afterwards or, by a `Learner`, in between.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from rl4dialog.core.errors import ConfigError, RL4DialogError
 from rl4dialog.core.feedback import Feedback, JudgedReply, QueuedReplies, queue_id, read_feedback
@@ -23,6 +24,19 @@ from rl4dialog.serving.judging import Judging
 
 _MAX_TRIES = 8  # replies that are generated to find one that was not rejected yet
 Answers = Callable[[str], PartnerReply]  # answers an utterance of the model, as the next one of a conversation
+
+
+class Learner(Protocol):
+    """Learns from corrections while the model is taught; methods return a note for the person."""
+
+    def learn(self, prompt: str, reply: str) -> str:
+        """Take a better reply to a prompt, and learn if it is time."""
+
+    def keep(self) -> str:
+        """Save what was learned."""
+
+    def undo(self) -> str:
+        """Return to what was kept last."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +88,11 @@ class Teaching(Judging[Situation]):
         feedback: Path,
         seed: int | None = None,
         goals: Sequence[str] = (),
+        learner: Learner | None = None,
     ) -> None:
         known = latest(read_feedback(feedback)) if feedback.exists() else []
         super().__init__(_not_judged(situations, known), len(situations), feedback, known)
-        self._model, self._seed, self.goals = model, seed, tuple(goals)
+        self._model, self._seed, self.goals, self.learner = model, seed, tuple(goals), learner
         self._lessons: dict[str, _Lesson] = {}
         self._n_asked = 0
 
@@ -102,7 +117,9 @@ class Teaching(Judging[Situation]):
 
     def correct(self, person: str, id: str, index: int, correction: str) -> str:
         self._model.dialogue_format.check_said(correction)
-        return super().correct(person, id, index, correction)
+        prompt = self._prompt(lesson) if (lesson := self._lesson(person)) is not None else ""
+        note = super().correct(person, id, index, correction)  # it is in the file before anything is learned
+        return note if self.learner is None else f"{note} {self.learner.learn(prompt, correction.strip())}".rstrip()
 
     def skip(self, person: str, id: str) -> str:
         """Go to the next situation, also from one in which the model cannot reply."""
@@ -166,12 +183,14 @@ class Teaching(Judging[Situation]):
         return rng.choice(new or others or [lesson.goal])
 
     def _reply(self, lesson: _Lesson) -> str:
-        dialogue_format = self._model.dialogue_format
-        prompt = dialogue_format.prompt(dialogue_format.context(lesson.turns), lesson.persona)
         self._n_asked += 1
         seed = None if self._seed is None else derive_seed(self._seed, "teach", self._n_asked)
-        *_, last = self._model.stream(prompt, seed)
+        *_, last = self._model.stream(self._prompt(lesson), seed)
         return last.text
+
+    def _prompt(self, lesson: _Lesson) -> str:
+        dialogue_format = self._model.dialogue_format
+        return dialogue_format.prompt(dialogue_format.context(lesson.turns), lesson.persona)
 
     def _lesson(self, person: str) -> _Lesson | None:
         if (situation := self._own(person)) is None:

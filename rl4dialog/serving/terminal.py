@@ -21,7 +21,7 @@ from rl4dialog.data.dialogue_text import without_goal
 from rl4dialog.serving.chat import Chat, ChatState, Reply, Settings, samples
 from rl4dialog.serving.page import visible
 from rl4dialog.serving.task_chat import NOTHING, Agent, TaskChat, in_words
-from rl4dialog.serving.teaching import Teaching
+from rl4dialog.serving.teaching import Learner, Teaching
 
 ReadLine = Callable[[str], str]  # prompts for a line; raises EOFError at the end of the input
 Write = Callable[[str], None]  # prints text verbatim
@@ -329,6 +329,8 @@ class TeachingTerminal(LineChat):
         "down": Command("", "reject the reply; the model writes another one"),
         "goal": Command("TEXT", "let the model reply to another goal; without TEXT, list the known ones"),
         "next": Command("", "go to the next situation"),
+        "keep": Command("", "save what the model has learned (with --learn_every)"),
+        "undo": Command("", "return to the model that was kept last (with --learn_every)"),
         "help": _HELP,
         "quit": Command("", "end the teaching"),
     }
@@ -394,3 +396,15 @@ class TeachingTerminal(LineChat):
 
     def _do_next(self) -> None:
         self._teaching.skip(self._me, self._id)
+
+    def _do_keep(self) -> None:
+        self._write(f"{self._learner.keep()}\n")
+
+    def _do_undo(self) -> None:
+        self._write(f"{self._learner.undo()}\n")
+
+    @property
+    def _learner(self) -> Learner:
+        if self._teaching.learner is None:
+            raise ConfigError("the model does not learn while it is taught; start with --learn_every 1")
+        return self._teaching.learner

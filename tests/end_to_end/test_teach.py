@@ -1,14 +1,18 @@
 """``rl4dialog teach``: a run's model is taught in situations of its datapool, with the run's partner."""
 
 import io
+import re
 
 import pytest
+import torch
 from runs import make_config, module_run
+from safetensors.torch import load_file
 
 from rl4dialog import cli, load_policy
 from rl4dialog.core.feedback import read_feedback
 from rl4dialog.data.judged_texts import FeedbackPool
 from rl4dialog.inference.teaching import build_teaching
+from rl4dialog.policies.saving import weights_hash
 
 GOALS = {
     "seed": 0,
@@ -57,6 +61,41 @@ def test_session_in_the_terminal_is_continued_by_the_next_one(run, tmp_path, mon
     assert teach("/next\n/up\n", monkeypatch, *flags) == 0
     printed = capsys.readouterr().out
     assert "2 of 3 done.\n" in printed and printed.endswith("3 of 3 done.\nNo judgements were made.\n")
+
+
+def test_model_learns_while_it_is_taught_and_is_saved_when_the_person_accepts(run, tmp_path, monkeypatch, capsys):
+    flags = ("--run", str(run), "--feedback", str(tmp_path / "f.jsonl"), "--seed", "0", "--learn_every")
+    assert teach("a cat ?\n/undo\n", monkeypatch, *flags, "1") == 0
+    printed = capsys.readouterr().out
+    before, after = map(float, re.search(r"Learned from 1 corrections: loss (\S+) to (\S+)\. /keep", printed).groups())
+    assert after < before and "The model is as it was kept last." in printed
+    assert not (tmp_path / "taught").exists(), "nothing was accepted"
+    assert teach("a cat ?\nwhich cat ?\n/keep\n", monkeypatch, *flags, "2") == 0
+    assert capsys.readouterr().out.count("Learned from 2 corrections") == 1
+    assert [each.correction for each in read_feedback(tmp_path / "f.jsonl")] == ["a cat ?", "a cat ?", "which cat ?"]
+    taught, start = (load_policy(run).policy.language_model for _ in range(2))
+    taught.load_state_dict(load_file(tmp_path / "taught" / "model.safetensors"), strict=False)
+    assert weights_hash(taught) != weights_hash(start)
+    assert teach("/keep\n", monkeypatch, *flags, "1") == 0, "the adapters are those that were kept"
+    again = load_file(tmp_path / "taught" / "model.safetensors")
+    assert all(torch.equal(tensor, again[name]) for name, tensor in taught.state_dict().items() if name in again)
+
+
+def test_lesson_that_is_killed_loses_no_correction_and_changes_no_weight(run, tmp_path, monkeypatch):
+    loaded = load_policy(run)
+    teaching = build_teaching(loaded, "m", "train", 2, tmp_path / "f.jsonl", 0, learn_every=1)
+    before = weights_hash(loaded.policy.language_model)
+    n_steps = iter(range(3))
+
+    def killed(parameters, norm):
+        if next(n_steps, None) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", killed)
+    with pytest.raises(KeyboardInterrupt):
+        corrected(teaching, "a cat ?")
+    assert [each.correction for each in read_feedback(tmp_path / "f.jsonl")] == ["a cat ?"]
+    assert weights_hash(loaded.policy.language_model) == before
 
 
 def test_judged_prompts_are_learned_as_the_model_read_them(loaded, tmp_path):
@@ -122,6 +161,7 @@ def test_language_models_answer_as_the_partner(on_small_talk, tmp_path, monkeypa
     ("flags", "message"),
     [
         (["--run", "RUN", "--n", "0"], "--n must be at least 1, not 0"),
+        (["--run", "RUN", "--learn_every", "0"], "--learn_every must be at least 1, not 0"),
         ([], "pass either --run with a run folder, or --model"),
         (
             ["--run", "RUN", "--set", "datapool.id=dummy_pool", "--set", "datapool.args={prompt: hi}"],
