@@ -170,7 +170,10 @@ class PlannedRun:
     ) -> None:
         self.label, self.seed, self.config_path, self.world = label, seed, config_path, world
         self.key = world, label, seed
-        self.overrides = [*filled(overrides, output, seed, world), f"seed={seed}"]
+        each = [*filled(overrides, output, seed, world), f"seed={seed}"]
+        # A row replaces what an earlier one or the world sets; the command takes a key once.
+        last = {text.partition("=")[0]: i for i, text in enumerate(each)}
+        self.overrides = [each[i] for i in sorted(last.values())]
         named = f"{world}_{label}" if world else label
         self.name = f"{''.join(c if c.isalnum() else '_' for c in named.lower())}_seed_{seed}"
         self.config: RunConfig = load_config(config_path, self.overrides)

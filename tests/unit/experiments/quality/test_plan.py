@@ -39,6 +39,9 @@ def test_rows_are_trained_in_every_world_with_the_overrides_of_both(tmp_path):
     assert [by_name[f"{world}_ppo_seed_0"].env.args.max_episode_length for world in ("short", "long")] == [5, 10]
     smaller, small = by_name["long_smaller_seed_1"].alg.args, by_name["short_small_seed_0"].alg.args
     assert smaller["n_epochs"] == 2 != small["n_epochs"] and smaller["learning_rate"] == 1e-7
+    for run in runs:  # the command refuses a key that is given twice
+        keys = [text.partition("=")[0] for text in run.overrides]
+        assert len(set(keys)) == len(keys)
 
 
 def test_the_hash_of_a_config_is_the_same_in_every_output_folder(tmp_path):
