@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rl4dialog.core.config_blocks import (
     TEXT_GENERATION,
@@ -129,6 +129,17 @@ class TextConfig(RunConfig):
     """Supervised fine-tuning before the first iteration. The result is cached."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of forward passes. Weights and optimizer state are always fp32."""
+
+    @field_validator("precision", mode="before")
+    @classmethod
+    def _explain_fp16(cls, value: Any) -> Any:
+        if value == "fp16":
+            raise ValueError(
+                "fp16 overflows above 65,504, so it needs a loss scale that skips optimizer steps, which there is not; "
+                "use bf16, which has the range of fp32, or fp32"
+            )
+        return value
+
     lora: dict[str, Any] | None = None
     """Train LoRA adapters instead of the full model: arguments of ``peft.LoraConfig``."""
     generation: GenerationConfig = Field(default_factory=GenerationConfig)

@@ -86,6 +86,7 @@ def test_rl4lms_config_is_accepted_and_dead_keys_are_told():
         ("env.args.max_turns", 2, "max_turns needs a partner"),
         ("env.args.end_when", {"agent": ["bye", ""]}, "pattern 1 is empty, which ends every conversation"),
         ("env.args.partner_replies", [], "env.args.partner_replies: .*at least 1 item"),
+        ("precision", "fp16", "x.yml: precision: fp16 overflows above 65,504, so it needs a loss scale"),
         ("env.n_envs", 100_000_000, "env.n_envs: .*less than or equal to 65536"),
     ],
 )
