@@ -19,6 +19,7 @@ _NAMES = {
         *("NlgRegistry", "NluRegistry", "OfflineAlgorithmRegistry", "PartnerRegistry", "PolicyRegistry"),
         *("InfoFnRegistry", "PostProcessorRegistry", "RewardFunctionRegistry", "TaskRegistry", "TrackerRegistry"),
         *("TurnAlgorithmRegistry", "TurnPolicyRegistry", "TurnRewardRegistry", "TurnWarmStartRegistry"),
+        "WordlePlayerRegistry",
     ),
     "rl4dialog.core.protocols": (
         *("BaseMetric", "BatchedConversationReward", "BatchedRewardFunction", "ConversationReward", "DialogueMetric"),

@@ -309,6 +309,21 @@ TurnPolicyRegistry = Registry(
     "turn-level policy", {"mlp_policy": "rl4dialog.policies.plain:mlp_policy"}, provided=("observation_space",)
 )
 
+WordlePlayerRegistry = Registry(
+    "Wordle player",
+    {
+        "consistent": "rl4dialog.tasks.wordle.players:ConsistentPlayer",
+        "either": "rl4dialog.tasks.wordle.players:EitherPlayer",
+        "info_gain": "rl4dialog.tasks.wordle.players:InfoGainPlayer",
+        "mixture": "rl4dialog.tasks.wordle.players:MixturePlayer",
+        "monte_carlo": "rl4dialog.tasks.wordle.players:MonteCarloPlayer",
+        "random": "rl4dialog.tasks.wordle.players:RandomPlayer",
+        "repeat": "rl4dialog.tasks.wordle.players:RepeatPlayer",
+        "wrong": "rl4dialog.tasks.wordle.players:WrongPlayer",
+    },
+    provided=("lexicon", "letters", "max_turns", "build_player"),
+)
+
 InfoFnRegistry = Registry(
     "info function", {"returns": "rl4dialog.rollouts.statistics:spread_of_returns"}, provided=("record",)
 )

@@ -4,12 +4,12 @@ import argparse
 import statistics
 
 from rl4dialog.tasks.wordle.datapool import Wordle
-from rl4dialog.tasks.wordle.players import PLAYERS
+from rl4dialog.tasks.wordle.players import NAMES
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--path", help="file with one word per line (default: the packaged 240 words)")
 parser.add_argument("--word_list", type=int, help="packaged list instead: 40 or 240")
-parser.add_argument("--players", nargs="+", default=[name for name in PLAYERS if name != "monte_carlo"])
+parser.add_argument("--players", nargs="+", default=[name for name in NAMES if name != "monte_carlo"])
 parser.add_argument("--n", type=int, default=20_000, help="number of games (default: 20000)")
 args = parser.parse_args()
 

@@ -34,6 +34,7 @@ KINDS = {
     "nlgs": "NlgRegistry",
     "speakers": "SpeakerRegistry",
     "estimators": "EstimatorRegistry",
+    "wordle-players": "WordlePlayerRegistry",
     "turn-level-algorithms": "TurnAlgorithmRegistry",
     "turn-level-policies": "TurnPolicyRegistry",
     "turn-level-rewards": "TurnRewardRegistry",

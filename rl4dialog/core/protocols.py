@@ -303,6 +303,10 @@ class Player(ABC):
             history: All utterances so far, oldest first, those of the sample included.
         """
 
+    def hint(self, history: list[str]) -> str:
+        """What a person could say next; a ``DataError`` if nothing is left that would make sense."""
+        return self.say(history)
+
 
 class PartnerService(ABC):
     """The other side of conversations in the main process, for all environments together.

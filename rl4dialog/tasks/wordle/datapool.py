@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from rl4dialog.catalog import WordlePlayerRegistry
 from rl4dialog.core.arguments import Count, Fraction
 from rl4dialog.core.errors import DataError
 from rl4dialog.core.seeding import derive_seed
@@ -23,6 +24,7 @@ from rl4dialog.core.types import AGENT, PARTNER, Dialogue, Sample, Turn, given_t
 from rl4dialog.data.dialogue_format import DialogueFormat, FormatName, RenderChat
 from rl4dialog.data.pool import TextGenPool, size_of
 from rl4dialog.tasks.wordle import players, rules
+from rl4dialog.tasks.wordle.players import NAMES, PlayerBlock, Players
 
 _BEGINNINGS_AT_ONCE = 256
 # Turn before which the adversary takes over a game of the expert.
@@ -177,6 +179,8 @@ class Wordle(TextGenPool):
         games: ``player``: of one player. ``branching``: of an expert, and before each of its turns, games in which
             another player continues it. ``adversarial``: of an expert, an adversary that continues it from the third
             turn, and another player, so that the expert's beginnings have a bad mean.
+        players: Further players by name, such as ``{coin: {id: either, args: {first: info_gain, second: wrong}}}``,
+            for the arguments below and the arguments of other players.
         player: For ``games: player``: the player; by default ``mixture``.
         expert: For the other games: the best player; by default ``info_gain``.
         suboptimal: For the other games: the other player; by default ``mixture``.
@@ -208,10 +212,11 @@ class Wordle(TextGenPool):
         letters: rules.Letters = "plain",
         duplicates: rules.Duplicates = "simple",
         games: GamesName = "player",
-        player: players.PlayerName | None = None,
-        expert: players.PlayerName | None = None,
-        suboptimal: players.PlayerName | None = None,
-        adversary: players.PlayerName | None = None,
+        players: dict[str, PlayerBlock] | None = None,
+        player: str | None = None,
+        expert: str | None = None,
+        suboptimal: str | None = None,
+        adversary: str | None = None,
         n_branches: Count | None = None,
         n_adversarial: Count | None = None,
         n_suboptimal: Count | None = None,
@@ -242,15 +247,13 @@ class Wordle(TextGenPool):
         chosen = _with_defaults(games, {**given, **counts})
         words = rules.load_words(240 if word_list is None and path is None else word_list, path)
         lexicon = rules.Lexicon(words, duplicates)
-        own_arguments: dict[str, dict[str, Any]] = {"mixture": {"p_consistent": p_consistent}}
-        own_arguments["monte_carlo"] = {"max_turns": max_turns}
-        new_players: dict[str, Callable[..., players.WordlePlayer]] = {
-            name: partial(kind, lexicon, letters, **own_arguments.get(name, {}))
-            for name, kind in players.PLAYERS.items()
-        }
-        roles = {role: new_players[name]() for role, name in chosen.items() if not role.startswith("n_")}
+        named: dict[str, PlayerBlock] = {"mixture": {"id": "mixture", "args": {"p_consistent": p_consistent}}}
+        known = Players(lexicon, letters, max_turns, named | (players or {}))
+        names = {role: name for role, name in chosen.items() if not role.startswith("n_")}
+        roles = {role: known.build(name) for role, name in names.items()}
         first = "player" if games == "player" else "expert"
-        roles[first] = new_players[chosen[first]](start_words=start_words or ())
+        if start_words:
+            roles[first] = known.build(chosen[first], start_words=start_words)
         choose = {role: found.choose for role, found in roles.items()}
         make: MakeGames = partial(player_games, lexicon, choose[first], max_turns)
         if games == "branching" and split == "train":
@@ -266,11 +269,22 @@ class Wordle(TextGenPool):
         source = _Source(played, tuple(roles), lexicon, letters, split, dialogue_format.prompt([rules.OPENING]))
         pool = cls(source, partial(game_blocks, make, n_games, seed_of_split), n_games)
         pool.use_format(dialogue_format)
-        pool.players = new_players
+        pool.players = {name: partial(known.build, name) for name in (*NAMES, *(players or {}), *names.values())}
         settings = [n_games, letters, duplicates, games, chosen, p_consistent, start_words, max_turns, seed_of_split]
         versions = {"version": _VERSION, "numpy": np.__version__}  # another version may draw other numbers
-        pool.source_key = {**versions, "words": words, "prompt": str(source.prompt), "settings": settings}
+        if not players and set(NAMES).issuperset(names.values()):  # the code of other players can change
+            pool.source_key = {**versions, "words": words, "prompt": str(source.prompt), "settings": settings}
         return pool
+
+    @classmethod
+    def check_arguments(cls, args: Mapping[str, Any]) -> None:
+        """Check the names of players, before any data are made."""
+        blocks: dict[str, PlayerBlock] = args.get("players") or {}
+        for name, block in blocks.items():
+            WordlePlayerRegistry.check(block["id"], block.get("args"), f"datapool.args.players.{name}.args")
+        for role in ("player", "expert", "suboptimal", "adversary"):
+            if (name := args.get(role)) is not None and name not in blocks:
+                WordlePlayerRegistry.check(name, where=f"datapool.args.{role}")
 
     def conversations(self) -> Iterator[Dialogue]:
         """Yield all games with the rewards of the partner ``wordle``; nothing can be earned after their last turn.

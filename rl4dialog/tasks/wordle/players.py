@@ -8,13 +8,18 @@ words this is the posterior of the hidden one, so games have the same law either
 from __future__ import annotations
 
 import functools
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NotRequired
 
 import numpy as np
+from pydantic import ConfigDict
+from typing_extensions import TypedDict
 
-from rl4dialog.core.errors import DataError, shown
+from rl4dialog.catalog import WordlePlayerRegistry
+from rl4dialog.core.arguments import Count, Fraction
+from rl4dialog.core.errors import ConfigError, DataError, shown
 from rl4dialog.core.protocols import Partner, Player
 from rl4dialog.core.types import PartnerReply
 from rl4dialog.tasks.wordle import rules
@@ -82,14 +87,13 @@ def returns_of(words: np.ndarray, guesses: np.ndarray) -> np.ndarray:
     return returns
 
 
-PlayerName = Literal["random", "wrong", "repeat", "mixture", "consistent", "info_gain", "monte_carlo"]
-
-
 class WordlePlayer(Player):
-    """Base class: draws a guess with the weights that a subclass gives to the words.
+    """Base class: draws a guess with the weights that a subclass gives to the words, or as it says in `guess`.
 
-    The words of the lexicon are also what the player takes for possible hidden words. One of the start words, if there
-    are any, is the first guess.
+    Args:
+        lexicon: The words, which are also what the player takes for possible hidden words.
+        letters: How they are written.
+        start_words: First guesses, one of which is drawn.
     """
 
     def __init__(
@@ -105,27 +109,36 @@ class WordlePlayer(Player):
     def reset(self, meta_info: dict[str, Any], seed: int) -> None:
         self._rng = np.random.default_rng(seed)
 
-    def say(self, history: list[str]) -> str:
+    def say(self, history: list[str], must_agree: bool = False) -> str:
         # The last utterance is the partner's.
         said = [rules.read(text, self._letters) for text in history[-2::-2]]
         heard = [rules.read_colours(text, self._letters) for text in history[-1::-2]]
         answered = [(guess, colour) for guess, colour in zip(said, heard, strict=False) if guess and colour]
         consistent = self._lexicon.consistent(answered)
         if not consistent.any():  # the hidden word is not in the list, or the colours contradict each other
+            if must_agree:
+                raise DataError(f"none of the {len(self._lexicon)} words of its list agrees with all colours")
             consistent[:] = True
         guesses = [self._lexicon.index[guess] for guess, _ in reversed(answered) if guess in self._lexicon.index]
         (chosen,) = self.choose(consistent[None], np.array([guesses], dtype=np.int64), self._rng)
         return rules.written(self._lexicon.words[chosen], self._letters)
 
+    def hint(self, history: list[str]) -> str:
+        return self.say(history, must_agree=True)
+
     def choose(self, consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Choose the next guess of several games, (n,), by consistent words, (n, V), and guesses so far, (n, t)."""
         if guesses.shape[1] == 0 and len(self._start):
             return rng.choice(self._start, len(guesses))
+        return self.guess(consistent, guesses, rng)
+
+    def guess(self, consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The next guess after any start word, as in :meth:`choose`."""
         return draw(self.weights(consistent, guesses), rng)
 
-    @abstractmethod
     def weights(self, consistent: np.ndarray, guesses: np.ndarray) -> np.ndarray:
         """Relative probabilities of the words as next guess, (n, V); arguments as in :meth:`choose`."""
+        raise NotImplementedError(f"{type(self).__name__} has to define weights or guess")
 
 
 class RandomPlayer(WordlePlayer):
@@ -144,13 +157,21 @@ class WrongPlayer(WordlePlayer):
 
 
 class RepeatPlayer(WordlePlayer):
-    """Repeats one of its guesses, at random, so it only wins if the first guess is the word."""
+    """Repeats one of its guesses, at random, so it only wins if the first guess is the word.
+
+    Args:
+        first_n: Repeat only guesses of the first turns, as many; by default of all.
+    """
+
+    def __init__(self, *args: Any, first_n: Count | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._first_n = first_n
 
     def weights(self, consistent: np.ndarray, guesses: np.ndarray) -> np.ndarray:
         if guesses.shape[1] == 0:
             return np.ones_like(consistent)
         counts = np.zeros(consistent.shape, dtype=np.int64)
-        np.add.at(counts, (np.arange(len(guesses))[:, None], guesses), 1)
+        np.add.at(counts, (np.arange(len(guesses))[:, None], guesses[:, : self._first_n]), 1)
         return counts
 
 
@@ -162,9 +183,13 @@ class ConsistentPlayer(WordlePlayer):
 
 
 class MixturePlayer(WordlePlayer):
-    """Guesses like `ConsistentPlayer`, with probability `p_consistent`, or like `RandomPlayer`, anew on each turn."""
+    """Guesses like `consistent`, with a probability, or like `random`; drawn anew on each turn.
 
-    def __init__(self, *args: Any, p_consistent: float = 0.34, **kwargs: Any) -> None:
+    Args:
+        p_consistent: Probability of a consistent guess.
+    """
+
+    def __init__(self, *args: Any, p_consistent: Fraction = 0.34, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._p_consistent = p_consistent
 
@@ -183,41 +208,103 @@ class InfoGainPlayer(WordlePlayer):
         return best
 
 
-class MonteCarloPlayer(ConsistentPlayer):
-    """Plays the game to its end many times like `ConsistentPlayer`, and makes the guess with the best mean return."""
+BuildPlayer = Callable[[str], WordlePlayer]  # builds a player of the same game by name
 
-    def __init__(self, *args: Any, max_turns: int = rules.MAX_TURNS, n_samples: int = 100, **kwargs: Any) -> None:
+
+class EitherPlayer(WordlePlayer):
+    """Guesses like one of two players; which one is drawn anew on each turn.
+
+    Args:
+        first: A player.
+        second: Another player.
+        p_first: Probability of a guess of the first one.
+    """
+
+    def __init__(
+        self, *args: Any, build_player: BuildPlayer, first: str, second: str, p_first: Fraction = 0.5, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self._max_turns, self._n_samples = max_turns, n_samples
+        self._players, self._p_first = (build_player(first), build_player(second)), p_first
 
-    def choose(self, consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        if guesses.shape[1] == 0 and len(self._start):
-            return super().choose(consistent, guesses, rng)
+    def guess(self, consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        is_first, found = rng.random(len(guesses)) < self._p_first, np.empty(len(guesses), dtype=np.int64)
+        for player, rows in zip(self._players, (is_first, ~is_first), strict=True):
+            if rows.any():
+                found[rows] = player.choose(consistent[rows], guesses[rows], rng)
+        return found
+
+
+class MonteCarloPlayer(WordlePlayer):
+    """Plays the game to its end many times like another player, and makes the guess with the best mean return.
+
+    Hidden words of these games are drawn among those that agree with all colours.
+
+    Args:
+        player: The other player.
+        n_samples: Number of games before each guess.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        build_player: BuildPlayer,
+        max_turns: int = rules.MAX_TURNS,
+        player: str = "consistent",
+        n_samples: Count = 100,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._player, self._max_turns, self._n_samples = build_player(player), max_turns, n_samples
+
+    def guess(self, consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return np.array([self._best(*game, rng) for game in zip(consistent, guesses, strict=True)])
 
     def _best(self, consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> int:
+        def choose(consistent: np.ndarray, later: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+            past = np.broadcast_to(guesses, (len(later), len(guesses)))
+            return self._player.choose(consistent, np.concatenate([past, later], axis=1), rng)
+
         n_left = max(self._max_turns - len(guesses), 1)
         possible = np.broadcast_to(consistent, (self._n_samples, len(consistent)))
         words = draw(possible, rng)
-        played = play_games(self._lexicon, _consistent_guess, words, rng, n_left, consistent=possible)
+        played = play_games(self._lexicon, choose, words, rng, n_left, consistent=possible)
         tried = played[:, 0]
         counts, sums = np.bincount(tried), np.bincount(tried, weights=returns_of(words, played))
         return int(np.argmax(np.where(counts, sums / np.maximum(counts, 1), -np.inf)))
 
 
-def _consistent_guess(consistent: np.ndarray, guesses: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return draw(consistent, rng)
+NAMES = ("random", "wrong", "repeat", "mixture", "consistent", "info_gain", "monte_carlo")
+"""Players that need no arguments, weak ones first."""
 
 
-PLAYERS: dict[PlayerName, type[WordlePlayer]] = {
-    "random": RandomPlayer,
-    "wrong": WrongPlayer,
-    "repeat": RepeatPlayer,
-    "mixture": MixturePlayer,
-    "consistent": ConsistentPlayer,
-    "info_gain": InfoGainPlayer,
-    "monte_carlo": MonteCarloPlayer,
-}
+class PlayerBlock(TypedDict):
+    """A player in a config."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc]
+    id: str
+    args: NotRequired[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Players:
+    """Builds players of a game by name: that of a block, or an id."""
+
+    lexicon: rules.Lexicon
+    letters: rules.Letters
+    max_turns: int
+    blocks: Mapping[str, PlayerBlock]
+
+    def build(self, name: str, within: tuple[str, ...] = (), **more: Any) -> WordlePlayer:
+        """Build a player; `within` are those of which it is a part, and `more` are arguments beside its own."""
+        if name in within:
+            raise ConfigError(f"datapool.args.players: {' of '.join((name, *reversed(within)))} is part of itself")
+        block = self.blocks.get(name, {"id": name})
+        game = {"lexicon": self.lexicon, "letters": self.letters, "max_turns": self.max_turns}
+        parts = partial(self.build, within=(*within, name))
+        found = WordlePlayerRegistry.get(block["id"], {**block.get("args", {}), **more}, **game, build_player=parts)
+        if not isinstance(found, WordlePlayer):
+            raise ConfigError(f"Wordle player {block['id']!r} must derive from {WordlePlayer.__module__}.WordlePlayer")
+        return found
 
 
 class WordlePartner(Partner):

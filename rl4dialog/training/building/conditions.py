@@ -365,7 +365,9 @@ def _of_text(config: TextConfig) -> dict[str, Any]:
     values |= {"known_tasks": ", ".join(TaskRegistry.ids()), "reward_scale": args.get("reward_scale")}
     if pool.id == "wordle":
         role = "player" if args.get("games", "player") == "player" else "suboptimal"
-        values["wordle_players"] = (args.get(role) or "mixture", args.get("expert"), args.get("adversary"))
+        # Players of the user's own may be made of it.
+        own = "mixture" if args.get("players") else None
+        values["wordle_players"] = (args.get(role) or "mixture", args.get("expert"), args.get("adversary"), own)
         values["p_consistent"] = args.get("p_consistent")
     return values
 

@@ -1,22 +1,26 @@
 """Games as data: branches, an adversary, and the datapool."""
 
 import pickle
+import sys
 import tracemalloc
 from functools import partial
 
 import numpy as np
 import pytest
+from pages import EXAMPLES
 
-from rl4dialog.core.errors import DataError
+from rl4dialog.catalog import DataPoolRegistry, WordlePlayerRegistry
+from rl4dialog.core.errors import ConfigError, DataError
+from rl4dialog.core.plugins import load_imports
 from rl4dialog.core.protocols import Player
-from rl4dialog.core.types import Sample
+from rl4dialog.core.types import AGENT, Sample
 from rl4dialog.tasks.playing import play
 from rl4dialog.tasks.wordle import datapool
-from rl4dialog.tasks.wordle.players import NO_GUESS, PLAYERS, WordlePartner
+from rl4dialog.tasks.wordle.players import NAMES, NO_GUESS, Players, WordlePartner
 from rl4dialog.tasks.wordle.rules import Lexicon, load_words
 
-LEXICON = Lexicon(load_words(240))
-CHOOSE = {name: kind(LEXICON).choose for name, kind in PLAYERS.items()}
+LEXICON, LEXICON_40 = Lexicon(load_words(240)), Lexicon(load_words(40))
+CHOOSE = {name: Players(LEXICON, "plain", 6, {}).build(name).choose for name in NAMES}
 ROLES = {"expert": CHOOSE["info_gain"], "suboptimal": CHOOSE["mixture"], "adversary": CHOOSE["repeat"]}
 MAKERS = {
     "player": partial(datapool.player_games, LEXICON, CHOOSE["mixture"], 6),
@@ -63,7 +67,7 @@ def test_words_of_branches_are_drawn_among_the_consistent_ones():
     def expert(consistent, guesses, rng):
         return np.full(len(guesses), 4)
 
-    random = PLAYERS["random"](lexicon).choose
+    random = Players(lexicon, "plain", 6, {}).build("random").choose
     roles = {"expert": expert, "suboptimal": random}
     games = datapool.generate_games(partial(datapool.branching_games, lexicon, roles, 1, 2), 9000, seed=0)
     second = (games.kinds == 1) & (games.guesses[:, 0] == 4) & (np.roll(games.kinds, -1) == 0)
@@ -207,7 +211,7 @@ def test_games_have_at_most_max_turns(games, max_turns):
 
 def test_players_of_the_pool_play_its_games():
     made = pool("test", n_test=40, word_list=40, max_turns=5, p_consistent=1.0, duplicates="official", letters="spaced")
-    assert list(made.players) == list(PLAYERS)
+    assert tuple(made.players) == NAMES
     won = {}
     for name, new_player in pickle.loads(pickle.dumps(made.players)).items():
         assert new_player() is not new_player()
@@ -219,6 +223,47 @@ def test_players_of_the_pool_play_its_games():
         won[name] = sum(game.outcome["success"] for game in games) / len(games)
     assert min(won["mixture"], won["consistent"], won["info_gain"], won["monte_carlo"]) > 0.9
     assert max(won["random"], won["wrong"], won["repeat"]) < 0.4
+
+
+def test_players_of_the_users_own_are_made_of_others_and_play_the_games(monkeypatch):
+    monkeypatch.setattr(WordlePlayerRegistry, "_entries", dict(WordlePlayerRegistry._entries))
+    monkeypatch.delitem(sys.modules, "last_word", raising=False)
+    load_imports(["last_word.py"], EXAMPLES)
+    blocks = {
+        "coin": {"id": "either", "args": {"first": "last_word", "second": "deep", "p_first": 0.5}},
+        "deep": {"id": "monte_carlo", "args": {"player": "last_word", "n_samples": 3, "start_words": ["music"]}},
+    }
+    args = {"word_list": 40, "players": blocks, "max_turns": 6}
+    DataPoolRegistry.check("wordle", {"split": "train", **args})
+    datapool.Wordle.check_arguments({**args, "player": "coin"})
+    last, made = LEXICON_40.words[-1], pool(n_train=60, player="coin", **args)
+    assert {sample.references[0] for sample, _ in made} == {last, "music"}
+    assert list(made.players) == [*NAMES, "coin", "deep"] and made.source_key is None
+    for sample in samples(n_train=20, player="last_word", **args):  # the same words as a conversation
+        game = play(pickle.loads(pickle.dumps(made.players))["coin"](), WordlePartner(), sample, 6, seed=0)
+        assert game.outcome["malformed"] == 0 and game.texts(AGENT)[0] in (last, "music")
+        assert sample.references == [last]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"player": "consistant"}, "unknown Wordle player 'consistant'; did you mean 'consistent'"),
+        ({"player": "either"}, "needs the argument 'first'"),
+        ({"players": {"a": {"id": "either", "args": {"p_first": 2.0}}}}, r"datapool.args.players.a.args.p_first"),
+        ({"players": {"a": {"id": "repeat", "args": {"p": 1}}}}, "players.a.args.p: Wordle player 'repeat' has no"),
+    ],
+)
+def test_unknown_players_are_errors_before_any_data_are_made(args, message):
+    with pytest.raises(ConfigError, match=message):
+        datapool.Wordle.check_arguments(args)
+
+
+def test_a_player_that_is_part_of_itself_is_an_error():
+    block = {"id": "either", "args": {"first": "random", "second": "b"}}
+    blocks = {"a": block, "b": {"id": "monte_carlo", "args": {"player": "a"}}}
+    with pytest.raises(ConfigError, match="players: a of b of a is part of itself"):
+        pool(players=blocks, player="a")
 
 
 @pytest.mark.parametrize(

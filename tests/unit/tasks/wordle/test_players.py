@@ -20,9 +20,13 @@ EXPLICIT = ["random", "wrong", "repeat", "mixture", "consistent", "info_gain"]
 """Players whose weights are known; `monte_carlo` samples."""
 
 
+def new(name, lexicon, letters="plain", max_turns=T, blocks=None, **args):
+    return players.Players(lexicon, letters, max_turns, blocks or {}).build(name, **args)
+
+
 def law(player, lexicon, redraw):
     n = len(lexicon)
-    keeps_guesses = type(player) is players.PLAYERS["repeat"]
+    keeps_guesses = type(player) is players.RepeatPlayer
 
     @functools.cache
     def rest(consistent, guesses, hidden):
@@ -54,7 +58,7 @@ def law(player, lexicon, redraw):
 @pytest.mark.parametrize("name", EXPLICIT)
 def test_hidden_word_and_redrawn_word_have_one_law(name, duplicates):
     lexicon = Lexicon(WORDS, duplicates)
-    player = players.PLAYERS[name](lexicon)
+    player = new(name, lexicon)
     hidden = law(player, lexicon, redraw=False)
     assert hidden.sum() == pytest.approx(1)
     assert hidden == pytest.approx(law(player, lexicon, redraw=True), abs=1e-12)
@@ -63,7 +67,7 @@ def test_hidden_word_and_redrawn_word_have_one_law(name, duplicates):
 @pytest.mark.parametrize("name", EXPLICIT)
 def test_games_follow_the_law(name):
     lexicon, n = Lexicon(WORDS), 20_000
-    player = players.PLAYERS[name](lexicon)
+    player = new(name, lexicon)
     expected = law(player, lexicon, redraw=False)
     games = generate_games(partial(player_games, lexicon, player.choose, T), n, seed=1)
     found = np.bincount(-games.returns, minlength=T + 1) / n
@@ -77,9 +81,9 @@ def test_conversations_follow_the_law(name):
     returns = []
     for i in range(n):
         sample = Sample(i, OPENING, [], {"history": [OPENING], "word": WORDS[i % len(WORDS)]})
-        game = play(players.PLAYERS[name](lexicon), players.WordlePartner(), sample, T, seed=i)
+        game = play(new(name, lexicon), players.WordlePartner(), sample, T, seed=i)
         returns.append(sum(turn.reward for turn in game.said))
-    expected = law(players.PLAYERS[name](lexicon), lexicon, redraw=False)
+    expected = law(new(name, lexicon), lexicon, redraw=False)
     mean = -np.arange(T + 1) @ expected
     error = np.sqrt((np.arange(T + 1) + mean) ** 2 @ expected / n)
     assert np.mean(returns) == pytest.approx(mean, abs=4 * error + 1e-9)
@@ -103,7 +107,7 @@ def test_information_gain_has_its_exact_return():
             found += sum(total(tuple(part), turn + 1) - len(part) for part in parts.values())
         return found / len(best)
 
-    player, n = players.PLAYERS["info_gain"](lexicon), 10_000
+    player, n = new("info_gain", lexicon), 10_000
     returns = generate_games(partial(player_games, lexicon, player.choose, T), n, seed=0).returns
     error = returns.std() / np.sqrt(n)
     assert returns.mean() == pytest.approx(total(tuple(range(240)), 0) / 240, abs=4 * error)
@@ -155,16 +159,16 @@ def test_draws_follow_the_weights():
 
 
 LEXICON = Lexicon(load_words(40))
-NAMES = list(players.PLAYERS)
+NAMES = [*players.NAMES]
 
 
 def play_one(name, seed, letters="plain", word="music"):
     sample = Sample(0, OPENING, [], {"history": [OPENING], "word": word})
-    return play(players.PLAYERS[name](LEXICON, letters), players.WordlePartner(letters), sample, 6, seed)
+    return play(new(name, LEXICON, letters), players.WordlePartner(letters), sample, 6, seed)
 
 
 def agrees(name, n=1000, first=0):
-    games = generate_games(partial(player_games, LEXICON, players.PLAYERS[name](LEXICON).choose, 6), n, seed=5)
+    games = generate_games(partial(player_games, LEXICON, new(name, LEXICON).choose, 6), n, seed=5)
     found = []
     for turn in range(first, 6):
         made = games.guesses[:, turn] != players.NO_GUESS
@@ -195,20 +199,39 @@ def test_mixture_is_consistent_as_often_as_its_parts():
 
 
 def test_repeat_player_repeats_begun_games_as_often_as_they_do():
-    weights = players.PLAYERS["repeat"](LEXICON).weights(np.ones((2, 40), dtype=bool), np.array([[3, 5, 3], [7, 8, 9]]))
+    weights = new("repeat", LEXICON).weights(np.ones((2, 40), dtype=bool), np.array([[3, 5, 3], [7, 8, 9]]))
     assert weights[0, [3, 5]].tolist() == [2, 1] and weights[1, [7, 8, 9]].tolist() == [1, 1, 1]
     assert weights.sum() == 6
+    first = new("repeat", LEXICON, first_n=1).weights(np.ones((1, 40), dtype=bool), np.array([[3, 5, 3]]))
+    assert first.sum() == first[0, 3] == 1
+
+
+def test_either_of_two_players_has_the_law_of_their_mixture():
+    lexicon, n = Lexicon(WORDS), 20_000
+    player = new("either", lexicon, first="consistent", second="random", p_first=0.34)
+    expected = law(new("mixture", lexicon), lexicon, redraw=False)
+    games = generate_games(partial(player_games, lexicon, player.choose, T), n, seed=1)
+    assert np.bincount(-games.returns, minlength=T + 1) / n == pytest.approx(expected, abs=0.02)
+
+
+def test_monte_carlo_over_another_player_only_makes_its_guesses():
+    consistent, rng = np.arange(40)[None] < 20, np.random.default_rng(0)
+    blocks = {"again": {"id": "repeat"}, "thinker": {"id": "monte_carlo", "args": {"player": "again", "n_samples": 30}}}
+    again = new("thinker", LEXICON, blocks=blocks)
+    assert {int(again.choose(consistent, np.array([[30, 7]]), rng)[0]) for _ in range(9)} <= {7, 30}
+    wrong = new("monte_carlo", LEXICON, player="wrong", n_samples=30)
+    assert all(wrong.choose(consistent, np.array([[30]]), rng)[0] >= 20 for _ in range(9))
 
 
 def test_monte_carlo_player_prefers_words_that_are_probably_right():
     lexicon = Lexicon(("aaaab", "aaaac", "aaaad", "zzzzz", "bcdaa"))
-    player = players.MonteCarloPlayer(lexicon, n_samples=4000)
+    player = new("monte_carlo", lexicon, n_samples=4000)
     rng = np.random.default_rng(0)
     consistent = np.array([[True, True, True, False, False]])
     assert player.choose(consistent, np.array([[3]]), rng)[0] in (0, 1, 2)
     # bcdaa tells the three others apart, and is one of the possible words: two turns at most.
     assert player.choose(np.array([[True, True, True, False, True]]), np.array([[3]]), rng).tolist() == [4]
-    player = players.MonteCarloPlayer(LEXICON, max_turns=2, n_samples=5)
+    player = new("monte_carlo", LEXICON, max_turns=2, n_samples=5)
     consistent = np.arange(40)[None] == 17
     assert player.choose(consistent, np.zeros((1, 4), dtype=int), np.random.default_rng(0)).tolist() == [17]
 
@@ -223,7 +246,7 @@ def test_every_player_speaks_the_language_of_the_game_and_style_changes_no_guess
 
 @pytest.mark.parametrize("name", NAMES)
 def test_start_words_are_the_first_guesses_only(name):
-    player = players.PLAYERS[name](LEXICON, start_words=["music", "ocean"])
+    player = new(name, LEXICON, start_words=["music", "ocean"])
     games = generate_games(partial(player_games, LEXICON, player.choose, 3), 30, seed=0)
     assert {LEXICON.words[i] for i in games.guesses[:, 0]} == {"music", "ocean"}
     later = {LEXICON.words[i] for i in games.guesses[:, 1] if i != players.NO_GUESS}
@@ -232,7 +255,7 @@ def test_start_words_are_the_first_guesses_only(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_strange_histories_do_not_stop_a_player(name):
-    player = players.PLAYERS[name](LEXICON)
+    player = new(name, LEXICON)
     player.reset({}, 0)
     contradiction, unknown = (
         [OPENING, "music", "ggggg", "music", "bbbbb"],
@@ -242,8 +265,15 @@ def test_strange_histories_do_not_stop_a_player(name):
         assert player.say(history) in LEXICON.index
 
 
+def test_a_hint_without_a_word_that_agrees_says_so():
+    player = new("consistent", LEXICON)
+    assert player.hint([OPENING]) in LEXICON.index
+    with pytest.raises(DataError, match="none of the 40 words of its list agrees with all colours"):
+        player.hint([OPENING, "music", "ggggg", "music", "bbbbb"])
+
+
 def test_answers_to_other_guesses_count():
-    player = players.PLAYERS["consistent"](LEXICON)
+    player = new("consistent", LEXICON)
     hidden = "music"
     partner = players.WordlePartner()
     partner.reset({"word": hidden}, 0)
@@ -333,9 +363,9 @@ def test_list_without_use_and_use_without_list_are_errors(args, message):
 def test_law_of_blind_guesses_is_geometric():
     lexicon = Lexicon(WORDS)
     expected = [(7 / 8) ** k / 8 for k in range(T)] + [(7 / 8) ** T]
-    assert law(players.PLAYERS["random"](lexicon), lexicon, redraw=False) == pytest.approx(expected)
+    assert law(new("random", lexicon), lexicon, redraw=False) == pytest.approx(expected)
     first = [1 / 8] + [0] * (T - 1) + [7 / 8]
-    assert law(players.PLAYERS["repeat"](lexicon), lexicon, redraw=False) == pytest.approx(first)
+    assert law(new("repeat", lexicon), lexicon, redraw=False) == pytest.approx(first)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +374,5 @@ def test_law_of_blind_guesses_is_geometric():
 )
 def test_returns_are_those_measured(name, words, expected):
     lexicon, n = Lexicon(load_words(words)), 5000
-    returns = generate_games(
-        partial(player_games, lexicon, players.PLAYERS[name](lexicon).choose, T), n, seed=3
-    ).returns
+    returns = generate_games(partial(player_games, lexicon, new(name, lexicon).choose, T), n, seed=3).returns
     assert returns.mean() == pytest.approx(expected, abs=4 * returns.std() * np.sqrt(1 / n + 1 / 20_000))
